@@ -196,7 +196,7 @@ run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd
 	@tests/tools/run.sh $(OUT)/attnd
 
 check: all $(CHECK_PROGRAMS) | build/deps/check ## everything that a change must pass (minutes)
-	@$(MAKE) --no-print-directory suites presets layers style models-check docs-check
+	@$(MAKE) --no-print-directory suites presets layers style check-ui-size models-check docs-check
 	@$(MAKE) --no-print-directory QUICK=1 check-promises $(CHECKS) fuzz
 	@echo "check: all passed"
 
@@ -426,6 +426,41 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
 $(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c tests/metrics/*.c): | build/deps/check
 
+# The attention viewer: server/ui/ui.c embeds its files.  UI=0 links a table of routes without it,
+# and then nothing asks for ui.o.
+UI = 1
+UI_MAX_BYTES = 200000
+UI_FILES  = $(sort $(foreach suffix,html css svg js,$(wildcard server/ui/*.$(suffix)))) clients/js/attn-client.mjs
+UI_HEADER = $(OBJ)/server/ui/files.h
+UI_ROUTES_0 = $(OBJ)/server/api/routes_no_ui.o
+UI_LINKED = $(OBJ)/server/ui/linked
+$(if $(filter 0 1,$(UI)),,$(error UI is 0 or 1, not $(UI)))
+
+$(UI_HEADER): ui-files
+	@mkdir -p $(@D)
+	@number=0; { printf '#define SRV_UI_FILES(X)'; for path in $(UI_FILES); do \
+	    number=$$((number + 1)); printf ' \\\n    X(%s, "%s", "%s")' $$number $${path##*/} $$path; done; echo; } > $@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+.PHONY: ui-files check-ui-size
+ui-files:
+check-ui-size: ## the attention viewer takes at most 200,000 bytes of the binary
+	@wc -c $(UI_FILES) | awk -v most=$(UI_MAX_BYTES) '{ print } END { wrong = $$1 > most; printf \
+	    "check-ui-size: %d files, %d bytes, at most %d%s\n", NR - 1, $$1, most, wrong ? "" : ": ok"; exit wrong }'
+
+$(OBJ)/server/ui/ui.o: EXTRA = -include $(UI_HEADER)
+$(OBJ)/server/ui/ui.o: $(UI_HEADER) $(UI_FILES)
+
+$(UI_ROUTES_0): server/api/routes.c Makefile | build/deps/build
+	@mkdir -p $(@D)
+	@echo "  CC    $@"
+	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) -DSRV_NO_UI -MMD -MP -c -o $@ $<
+
+# Which of the two was linked last.
+$(UI_LINKED): ui-files
+	@mkdir -p $(@D)
+	@[ "$$(cat $@ 2>/dev/null)" = $(UI) ] || echo $(UI) > $@
+
 # The daemon without its main, so that unit suites link what they test.
 $(OUT)/libattn.a: $(LIB_OBJS)
 $(OBJ)/server.a: $(SERVER_OBJS)
@@ -435,7 +470,11 @@ $(OBJ)/server.a: $(SERVER_OBJS)
 
 link = @echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(1))
 
-$(OUT)/attnd: $(OBJ)/server/main.o $(OBJ)/server.a $(OUT)/libattn.a
+$(OUT)/attnd: $(OBJ)/server/main.o $(UI_ROUTES_$(UI)) $(OBJ)/server.a $(OUT)/libattn.a $(UI_LINKED)
+	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
+
+# As `make UI=0` links it, for the HTTP suite.
+$(OUT)/attnd_no_ui: $(OBJ)/server/main.o $(UI_ROUTES_0) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
@@ -444,7 +483,7 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 # tests/http/suite_run.c stands before libcheck's own.
 $(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
-$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
+$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so $(OUT)/attnd_no_ui
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/slow_sync.so: tests/preload/slow_sync.c

@@ -169,6 +169,17 @@ class Tokenizer:
             return bytes([int(token[3:5], 16)])
         return token.replace(BLANK, " ").encode("utf-8")
 
+    def label(self, number):
+        """What names one token: its text; a special token itself; bytes of a part of a character
+        as <0xE2>."""
+        if number in self.special:
+            return self.tokens[number]
+        data = self._bytes(number)
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError:
+            return "".join(f"<0x{byte:02X}>" for byte in data)
+
     def stream(self):
         """A function from each token in turn to its text; a character waits for its last byte."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

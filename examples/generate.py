@@ -96,7 +96,7 @@ class Gpt2:
         self.tensors = {name[len(prefix):]: array for name, array in tensors.items()
                         if name.startswith(prefix)}
         self.layers, self.eps = config["n_layer"], config.get("layer_norm_epsilon", 1e-5)
-        self.head = self.tensors["wte.weight"]
+        self.head, self.positions = self.tensors["wte.weight"], len(self.tensors["wpe.weight"])
         if config.get("activation_function", "gelu_new") not in ("gelu_new", "gelu_pytorch_tanh"):
             raise ValueError(f"activation_function {config['activation_function']} is unknown here")
 
@@ -130,7 +130,7 @@ class Llama:
 
     def __init__(self, config, tensors):
         self.tensors, self.eps = tensors, config["rms_norm_eps"]
-        self.layers = config["num_hidden_layers"]
+        self.layers, self.positions = config["num_hidden_layers"], None  # any number
         self.head = tensors.get("lm_head.weight", tensors["model.embed_tokens.weight"])
         if config.get("hidden_act", "silu") != "silu":
             raise ValueError(f"hidden_act {config['hidden_act']} is unknown here")

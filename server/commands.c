@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/endpoints.h"
 #include "attn.h"
 #include "base/buffer.h"
 #include "config/keys.h"
@@ -31,6 +32,9 @@ int srv_command_help(void)
     struct srv_buffer text;
     srv_buffer_init(&text, TEXT_MAX);
     srv_config_help(&text);
+    if (srv_has_page)
+        srv_buffer_text(&text, "\nThe attention viewer is a page for a browser: http://HOST:PORT/, "
+                               "by default http://127.0.0.1:8080/.\n");
     return print(&text);
 }
 

@@ -14,7 +14,8 @@
  *     });
  *
  * A tensor is `{ data, shape }`, `data` being a typed array; nested arrays are taken too, in which
- * null stands for minus infinity. Tensors travel as bytes (docs/API.md, "Binary form").
+ * null stands for minus infinity. Tensors travel as bytes (docs/API.md, "Binary form"). The bits of
+ * 16-bit numbers are sent as they are: `{ data: Uint16Array, shape, datatype: "BF16" }`, or "FP16".
  *
  * A request that got no answer, or an error that is retryable, is sent again for `retryMs`, unless
  * that could apply it twice. Steps of a Session carry `position` and `epoch`: a step whose answer
@@ -25,7 +26,7 @@
  */
 
 /**
- * @typedef {{data: ArrayBufferView, shape: number[]}} Tensor
+ * @typedef {{data: ArrayBufferView, shape: number[], datatype?: string}} Tensor
  * @typedef {Tensor | Array<any>} TensorLike
  * @typedef {Object<string, any>} Reply members of a reply by name, tensors as Tensor
  */
@@ -87,6 +88,7 @@ function errorOf(body, status, headers) {
 const F32 = "FP32",
     I64 = "INT64",
     MASK = "BOOL";
+const HALVES = ["FP16", "BF16"]; // instead of FP32, as bits in a Uint16Array
 const TENSORS = {
     hidden_states: F32,
     encoder_hidden_states: F32,
@@ -142,7 +144,8 @@ function pack(value, datatype) {
         throw new TypeError("a tensor is { data, shape } or nested arrays");
     const same = { FP32: [Float32Array], INT64: [BigInt64Array, Int32Array], BOOL: [] }[datatype];
     let data = isTensor ? value.data : null;
-    if (!same.some((type) => data instanceof type)) {
+    const half = datatype === F32 && data instanceof Uint16Array && HALVES.includes(value.datatype);
+    if (!half && !same.some((type) => data instanceof type)) {
         const numbers = isTensor ? [...data] : flatten(value, shape, 0, []);
         const type = { FP32: Float32Array, INT64: BigInt64Array, BOOL: Uint8Array }[datatype];
         data = type.from(numbers, (number) => numberOf(number, datatype));
@@ -152,6 +155,7 @@ function pack(value, datatype) {
     if (!LITTLE && data.BYTES_PER_ELEMENT > 1)
         throw new TypeError("this machine is not little-endian");
     const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    if (half) return { datatype: value.datatype, shape, bytes };
     return { datatype: data instanceof Int32Array ? "INT32" : datatype, shape, bytes };
 }
 

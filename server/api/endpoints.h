@@ -6,7 +6,9 @@
 #include "wire/document.h"
 #include "wire/route.h"
 
-extern const struct srv_routes srv_routes; /* routes.c */
+/* routes.c */
+extern const struct srv_routes srv_routes;
+extern const bool srv_has_page; /* whether the attention viewer is among them */
 
 /* endpoint_attend.c, endpoint_decode.c.  srv_attend_prepare checks a job, whose call was read as a
  * body of /attend, against models and limits, allocates its outputs and sets its type. */
@@ -48,6 +50,10 @@ srv_handler srv_get_openapi;
 srv_handler srv_get_health;
 srv_handler srv_get_ready;
 srv_handler srv_get_metrics;
+
+/* endpoint_ui.c */
+srv_handler srv_get_page;
+srv_handler srv_get_page_file;
 
 /* v2_infer.c, v2_models.c: the Open Inference Protocol */
 srv_job_parser srv_parse_v2_infer;

@@ -51,15 +51,23 @@ static json_t *parameter_components(void)
     return components;
 }
 
-/* The variable parts of a path: {id} is an id, any other a name. */
+/* The schema of a variable part of a path, "{id}/...". */
+static const char *path_type(const char *variable)
+{
+    static const char *const types[][2] = {{"{id}", "Id"}, {"{file}", "string"}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strncmp(variable, types[i][0], strlen(types[i][0])) == 0)
+            return types[i][1];
+    return "ModelName";
+}
+
 static void add_path_parameters(json_t **list, const char *path)
 {
     while ((path = strchr(path, '{')) != NULL) {
         size_t length = strcspn(path + 1, "}");
-        bool is_id = length == 2 && memcmp(path + 1, "id", 2) == 0;
         srv_document_append(list, json_pack("{s:s%, s:s, s:b, s:o}", "name", path + 1, length, "in",
                                             "path", "required", 1, "schema",
-                                            srv_openapi_type(is_id ? "Id" : "ModelName")));
+                                            srv_openapi_type(path_type(path))));
         path++;
     }
 }
@@ -109,10 +117,22 @@ static json_t *request_body(const struct srv_route *route)
     return json_pack("{s:b, s:o}", "required", route->body == SRV_BODY_TENSORS, "content", content);
 }
 
+/* Bodies of each of the route's media types that are no JSON. */
+static json_t *plain_content(const struct srv_route *route)
+{
+    json_t *content = json_object(), *types = srv_openapi_words(route->type), *type;
+    size_t i;
+    json_array_foreach(types, i, type)
+        srv_document_set(&content, json_string_value(type),
+                         json_pack("{s:{s:s}}", "schema", "description", route->doc.summary));
+    json_decref(types);
+    return content;
+}
+
 static json_t *success_content(const struct srv_route *route)
 {
     if (route->doc.reply == NULL)
-        return json_pack("{s:{s:{s:s}}}", route->type, "schema", "description", route->doc.summary);
+        return plain_content(route);
     json_t *content =
         json_pack("{s:{s:o}}", JSON_TYPE, "schema", srv_openapi_type(route->doc.reply));
     if (route->body == SRV_BODY_TENSORS)
@@ -162,10 +182,11 @@ static json_t *security(const struct srv_route *route, bool keyed)
     return ways;
 }
 
-/* The first segment of the path. */
+/* The first segment of the path; the page has that of its files. */
 static json_t *tag(const struct srv_route *route)
 {
-    return json_stringn(route->path + 1, strcspn(route->path + 1, "/"));
+    const char *path = route->path[1] != '\0' ? route->path + 1 : "ui";
+    return json_stringn(path, strcspn(path, "/"));
 }
 
 static json_t *operation(json_t **responses, const struct srv_route *route, bool keyed)

@@ -108,6 +108,7 @@ unsigned srv_openapi_traits(const struct srv_route *route)
         {route->fields != NULL && strstr(route->path, "/{id}/") != NULL, SRV_TRAIT_CHANGES},
         {route->method == SRV_GET && route->doc.parameters != NULL, SRV_TRAIT_QUERY},
         {srv_openapi_has_word(route->doc.parameters, "Idempotency-Key"), SRV_TRAIT_REPEATS},
+        {route->path[1] == '\0' || strncmp(route->path, "/ui/", 4) == 0, SRV_TRAIT_PAGE},
     };
     unsigned traits = 0;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

@@ -52,6 +52,7 @@ enum srv_openapi_trait {
     SRV_TRAIT_CHANGES = 1 << 11, /* fork and truncate */
     SRV_TRAIT_QUERY = 1 << 12,
     SRV_TRAIT_REPEATS = 1 << 13, /* takes an Idempotency-Key */
+    SRV_TRAIT_PAGE = 1 << 14,    /* the attention viewer and its files */
 };
 
 unsigned srv_openapi_traits(const struct srv_route *route);

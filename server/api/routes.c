@@ -69,6 +69,15 @@ static const struct srv_route table[] = {
      .while_draining = true, .type = "text/plain",
      .doc = {"getMetrics", "Figures of the daemon in the text form of Prometheus"}},
 
+#ifndef SRV_NO_UI /* make UI=0 */
+    {SRV_GET, "/", SRV_BODY_NONE, .handle = srv_get_page, .access = SRV_FOR_ALL,
+     .while_draining = true, .type = "text/html",
+     .doc = {"getPage", "The attention viewer: a page for a browser"}},
+    {SRV_GET, "/ui/{file}", SRV_BODY_NONE, .handle = srv_get_page_file, .access = SRV_FOR_ALL,
+     .while_draining = true, .type = "text/javascript text/css image/svg+xml",
+     .doc = {"getPageFile", "A file that the page loads", .errors = "route_not_found"}},
+#endif
+
     /* The Open Inference Protocol: the first row whose path matches counts. */
     {SRV_GET, "/v2", SRV_BODY_NONE, .handle = srv_get_v2, .slash = true,
      .doc = {"getV2", "The server: name, version, extensions", .reply = "V2Server",
@@ -124,3 +133,9 @@ static const struct srv_route table[] = {
 };
 
 const struct srv_routes srv_routes = {.items = table, .count = sizeof table / sizeof table[0]};
+
+#ifdef SRV_NO_UI
+const bool srv_has_page = false;
+#else
+const bool srv_has_page = true;
+#endif

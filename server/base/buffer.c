@@ -26,6 +26,16 @@ void srv_buffer_lend(struct srv_buffer *buffer, void *memory, size_t bytes)
     buffer->capacity = bytes < buffer->limit ? bytes : buffer->limit;
 }
 
+/* No byte is written to `bytes`: there is no room after them. */
+void srv_buffer_hold(struct srv_buffer *buffer, const char *bytes, size_t count)
+{
+    size_t limit = count > buffer->limit ? count : buffer->limit;
+    srv_buffer_fini(buffer);
+    srv_buffer_init(buffer, limit);
+    srv_buffer_lend(buffer, (char *)bytes, count);
+    buffer->length = count;
+}
+
 void srv_buffer_fini(struct srv_buffer *buffer)
 {
     if (buffer->data != buffer->lent)

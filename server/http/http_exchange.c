@@ -180,7 +180,8 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
     request->accepted = srv_guard_accept_encoding(head);
     if (tensors)
         return srv_guard_accept_binary(&request->binary, head, error);
-    return srv_guard_accept(head, route->type != NULL ? route->type : "application/json", error);
+    const char *type = route->type != NULL ? route->type : "application/json";
+    return strchr(type, ' ') != NULL ? SRV_OK : srv_guard_accept(head, type, error);
 }
 
 static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv_head *head,
@@ -364,7 +365,7 @@ static bool handle(struct srv_exchange *x)
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
     request->route->handle(request);
-    size_t size = request->reply.body.capacity;
+    size_t size = srv_buffer_taken(&request->reply.body);
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
         srv_exchange_fail_in_flight(&error);
         srv_reply_error(request, &error);

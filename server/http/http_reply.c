@@ -140,6 +140,8 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
     add(out, "Cache-Control", "no-store");
     if (reply->body.length > 0 || reply->body.failed)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
+    if (reply->fields != NULL)
+        srv_buffer_text(out, reply->fields);
     if (reply->json_length > 0)
         add_number(out, "Inference-Header-Content-Length", reply->json_length);
     if (reply->coding != SRV_IDENTITY)

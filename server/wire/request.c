@@ -149,6 +149,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->status = srv_error_status(error->code);
     reply->code = error->code;
     reply->content_type = NULL;
+    reply->fields = NULL;
     reply->json_length = 0;
     reply->coding = SRV_IDENTITY;
     reply->varies = false;

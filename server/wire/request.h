@@ -36,6 +36,7 @@ struct srv_reply {
     unsigned status; /* 0 until set, and where the client left during its upload */
     struct srv_buffer body;
     const char *content_type; /* static text; NULL: application/json */
+    const char *fields;       /* static lines of more header fields, each with CR LF; or NULL */
     size_t json_length;       /* of a body in binary form; 0 otherwise */
     char allow[64];           /* Allow header, "" for none */
     unsigned retry_after_s;   /* Retry-After header, 0 for none; set when the reply is sent */

@@ -59,7 +59,8 @@ struct srv_route {
     enum srv_access access;
     bool while_draining; /* served also while models load and after SIGTERM */
     bool slash;          /* one slash may follow the path, which has no {..} */
-    const char *type;    /* media type of replies, for Accept; NULL: application/json */
+    const char *type;    /* media type of replies, for Accept; NULL: application/json; several
+                          * words: the path chooses, and Accept is not looked at */
     const struct srv_document_table *fields; /* of a body without tensors; NULL: none */
     struct srv_route_doc doc;
 };

@@ -184,6 +184,19 @@ const tests = {
         same(reply.output, expected.output);
     },
 
+    async "numbers of 16 bits are sent as they are"() {
+        const client = new Client(url);
+        const flat = Float32Array.from(rows.slice(0, 3).flat());
+        const bits = Uint16Array.from(new Uint32Array(flat.buffer), (word) => word >>> 16);
+        const cut = new Float32Array(Uint32Array.from(bits, (half) => half << 16).buffer);
+        const expected = await client.attend({ data: cut, shape: [3, 8] });
+        const tensor = { data: bits, shape: [3, 8], datatype: "BF16" };
+        assert.deepEqual((await client.attend(tensor)).output, expected.output);
+        const ones = { data: new Uint16Array(8).fill(0x3c00), shape: [1, 8], datatype: "FP16" };
+        const one = await client.attend([new Array(8).fill(1)]);
+        assert.deepEqual((await client.attend(ones)).output, one.output);
+    },
+
     async "wrong tensors are refused here"() {
         const client = new Client("http://127.0.0.1:9");
         for (const fields of [

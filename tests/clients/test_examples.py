@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from daemon import TOP, TINY, Daemon, ask
+from daemon import ATTND, TOP, TINY, Daemon, ask
 
 EXAMPLES = TOP / "examples"
 LLAMA = TOP / "tests" / "clients" / "golden" / "llama_lm" / "model"
@@ -101,7 +101,19 @@ class Load(Case):
 
 
 class Numpy(Case):
-    """block.py and generate.py."""
+    """block.py, generate.py and capture.py."""
+
+    def test_capture(self):
+        call = ["capture.py", "--model", LLAMA, "--ids", "1,2,3", "-o",
+                os.path.join(self.directory.name, "capture.safetensors")]
+        output = self.assert_runs(*call, "--url", self.plain.url, "--name", "llama")
+        self.assertIn("2 layers, 3 tokens, width 32, f32", output)
+        self.assertIn("2 layers", self.assert_runs(*call, ATTND=ATTND))
+        self.assertIn("unauthorized", self.assert_fails(*call, "--url", self.keyed.url))
+        output = self.assert_fails(*call, "--url", self.keyed.url, API_KEY=KEY)
+        self.assertIn("shape_mismatch", output)  # the key was taken
+        self.assertIn("did not start", self.assert_fails(*call, ATTND="/bin/true"))
+        self.assertIn("--model llama-3.2-1b", self.assert_runs("capture.py", "--help"))
 
     def test_block(self):
         for size in ([], ["--width", "48", "--heads", "3"]):

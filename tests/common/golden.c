@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "half.h"
 
@@ -413,6 +414,14 @@ static void load_folder(struct golden_set *set, const char *directory, const cha
     close_folder(&folder);
 }
 
+/* Whether the folder holds cases; patterns/ holds a checkpoint alone. */
+static bool has_cases(const char *directory, const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s/cases.json", directory, name);
+    return access(path, F_OK) == 0;
+}
+
 static void load_directory(struct golden_set *set, const char *directory)
 {
     struct dirent **names;
@@ -420,7 +429,7 @@ static void load_directory(struct golden_set *set, const char *directory)
     if (n < 0)
         die("cannot list", directory);
     for (int i = 0; i < n; i++) {
-        if (names[i]->d_name[0] != '.' && strchr(names[i]->d_name, '.') == NULL)
+        if (has_cases(directory, names[i]->d_name))
             load_folder(set, directory, names[i]->d_name);
         free(names[i]);
     }

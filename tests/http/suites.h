@@ -32,6 +32,7 @@
     X(memory)      \
     X(keys)        \
     X(origins)     \
+    X(page)        \
     X(isolation)   \
     X(quotas)      \
     X(wrong_keys)  \

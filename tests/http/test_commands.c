@@ -46,6 +46,7 @@ START_TEST(test_version_and_help_print_and_succeed)
     expect_run(version, 0, "libmicrohttpd ", NULL);
     expect_run(help, 0, "--max-body-bytes", NULL);
     expect_run(help, 0, "--health-check", NULL);
+    expect_run(help, 0, "http://127.0.0.1:8080/.\n", NULL);
     expect_run(help, 0, "attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]", NULL);
 }
 END_TEST

@@ -152,7 +152,7 @@ END_TEST
 
 START_TEST(test_unknown_paths_are_not_found)
 {
-    static const char *const paths[] = {"/",           "/healthz/",     "/healthz/x",
+    static const char *const paths[] = {"/ui/",        "/healthz/",     "/healthz/x",
                                         "/models//",   "/models/a/b",   "/sessions/a/forks",
                                         "/Decode",     "/decode%20",    "/%2e%2e/models",
                                         "/models/../", "/sessions/?x=1"};

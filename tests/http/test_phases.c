@@ -61,7 +61,7 @@ static void expect_get(unsigned port, const char *path, unsigned status, const c
     raw_answer_free(&answer);
 }
 
-START_TEST(test_while_models_load_only_health_and_metrics_are_answered)
+START_TEST(test_while_models_load_only_health_metrics_and_the_page_answer)
 {
     struct starting starting;
     start_loading(&starting, NULL, NULL);
@@ -69,6 +69,7 @@ START_TEST(test_while_models_load_only_health_and_metrics_are_answered)
     expect_get(port, "/readyz", 503, "\"loading\"");
     expect_get(port, "/livez", 200, "\"phase\":\"loading\"");
     expect_get(port, "/metrics", 200, "attnd_ready 0");
+    expect_get(port, "/", 200, "<!doctype html>");
     expect_get(port, "/models", 503, "\"loading\"");
     expect_get(port, "/sessions", 503, "\"loading\"");
     expect_get(port, "/readyz", 503, "\"loading\""); /* so it was loading all the time */
@@ -323,7 +324,7 @@ Suite *suite_phases(void)
 {
     Suite *suite = suite_create("phases");
     TCase *phases = tcase_create("phases"), *system_ = tcase_create("system");
-    tcase_add_test(phases, test_while_models_load_only_health_and_metrics_are_answered);
+    tcase_add_test(phases, test_while_models_load_only_health_metrics_and_the_page_answer);
     tcase_add_test(phases, test_a_signal_while_models_load_ends_it_at_once_with_success);
     tcase_add_test(phases,
                    test_while_it_drains_connections_are_refused_and_replies_are_the_last_of_theirs);

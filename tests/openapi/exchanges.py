@@ -285,7 +285,7 @@ def planted(description, exchange):
     yield changed("a status that is not documented", lambda e: e.update(status=418))
     yield changed("a field of the reply", lambda e: e["fields"].update({"x-planted": "1"}))
     yield changed("a field that is missing", lambda e: e["fields"].pop("x-request-id"))
-    yield changed("another media type", lambda e: e["fields"].update({"content-type": "text/css"}))
+    yield changed("another media type", lambda e: e["fields"].update({"content-type": "text/x-planted"}))
     yield changed("a path that is not there", lambda e: e.update(path="/planted"))
     yield changed("a method that is not there", lambda e: e.update(method="PATCH"))
     if isinstance(exchange.get("reply"), dict):

@@ -101,6 +101,9 @@ show() {
 
 start
 echo "attnd is ready on $url (two small models with random weights, config/attnd.json)."
+if viewer=$(grep -oE 'attention viewer: http.*' "$log"); then
+    echo "Its $viewer"
+fi
 echo "Long rows are shortened here: \"... 509 more\" stands for 509 numbers."
 echo
 show

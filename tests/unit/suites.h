@@ -24,6 +24,7 @@
     X(call)             \
     X(http)             \
     X(openapi)          \
+    X(ui)               \
     X(http_scan)        \
     X(trace)            \
     X(http_origin)      \

@@ -353,7 +353,8 @@ START_TEST(test_auth_routes_for_others_than_infer_are_these)
                   {"/snapshot", SRV_FOR_ADMIN},      {"/openapi.json", SRV_FOR_ANY_KEY},
                   {"/healthz", SRV_FOR_ALL},         {"/health", SRV_FOR_ALL},
                   {"/livez", SRV_FOR_ALL},           {"/readyz", SRV_FOR_ALL},
-                  {"/metrics", SRV_FOR_METRICS},     {"/v2/health/live", SRV_FOR_ALL},
+                  {"/metrics", SRV_FOR_METRICS},     {"/", SRV_FOR_ALL},
+                  {"/ui/{file}", SRV_FOR_ALL},       {"/v2/health/live", SRV_FOR_ALL},
                   {"/v2/health/ready", SRV_FOR_ALL}};
     size_t found = 0;
     for (size_t i = 0; i < srv_routes.count; i++) {

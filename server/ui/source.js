@@ -1,0 +1,392 @@
+/**
+ * source.js: what is looked at: a model's layers over given rows, or over a session.
+ *
+ * A Supply gives rows of a width for a layer: of a capture, a file, or random ones by token.  A
+ * Source joins a model with supplies and makes the requests of all views, so that what is shown and
+ * what "copy as curl" writes are one thing.  One source is current; views listen for the next.
+ */
+import { call, client } from "./client.js";
+import { integers, settings } from "./address.js";
+import { numbersOf, open, readRows, rowsShape } from "./files.js";
+import { randomRow, randomRows } from "./rows.js";
+
+const CACHE_BYTES = 24e6; // rows that stay in memory, of all supplies
+const MAX_STATE_BYTES = 64e6; // a session whose keys are fetched
+
+// ---- Layers -------------------------------------------------------------------------------------
+
+/** @returns {object} a layer's specification, from an entry of GET /models */
+export function specOf(model, layer) {
+    return { ...model, ...model.differing_layers.find((other) => other.layer === layer) };
+}
+
+/** @returns {boolean} whether the layer can take its keys from its own rows */
+export function attendsItself(spec) {
+    const { hidden_size: width, key_size, value_size } = spec;
+    return !spec.is_cross && key_size === width && value_size === width;
+}
+
+/** Fields that the settings in the address change in the layer that is open; {} in all others. */
+export function modifiersOf(layer, spec) {
+    const given = settings(),
+        fields = {};
+    if (given.layer === "" || Number(given.layer) !== layer) return fields;
+    const off = new Set(integers(given.off));
+    if (off.size > 0)
+        fields.head_mask = Array.from({ length: spec.num_attention_heads }, (_, head) =>
+            off.has(head) ? 0 : 1,
+        );
+    const window = integers(given.window);
+    if (window.length === 2) fields.sliding_window = window;
+    if (given.softcap !== "" && Number.isFinite(Number(given.softcap)))
+        fields.softcap = Number(given.softcap);
+    if (given.causal !== "") fields.is_causal = given.causal === "1";
+    return fields;
+}
+
+// ---- Supplies -----------------------------------------------------------------------------------
+
+const cache = new Map(); // key -> tensor, the oldest first
+
+/** The tensor that `read` gives, from memory if it was read of late. */
+async function cached(owner, name, read) {
+    const key = `${owner.id}/${name}`;
+    const tensor = cache.get(key) ?? (await read());
+    cache.delete(key);
+    cache.set(key, tensor);
+    let bytes = 0;
+    for (const [old, { data }] of [...cache].reverse()) {
+        bytes += data.byteLength;
+        if (bytes > CACHE_BYTES && old !== key) cache.delete(old);
+    }
+    return tensor;
+}
+
+let supplies = 0;
+
+/** Rows for layers. `has(layer, width)` says whether there are some of that width. */
+class Supply {
+    /** @param {{title: string, mark?: string, labels: string[], length: number}} facts */
+    constructor(facts) {
+        Object.assign(this, { id: ++supplies, mark: null }, facts);
+    }
+
+    /** @returns {Promise<Tensor>} rows begin to begin + count of those for a layer */
+    async at(layer, width, begin = 0, count = this.length - begin) {
+        const rows = await cached(this, this.keyOf(layer, width), () => this.read(layer, width));
+        if (count === this.length) return rows;
+        const data = rows.data.subarray(begin * width, (begin + count) * width);
+        return { ...rows, data, shape: [count, width] };
+    }
+}
+
+class TokenSupply extends Supply {
+    has() {
+        return true;
+    }
+
+    keyOf(layer, width) {
+        return `w${width}`; // the same rows for every layer of that width
+    }
+
+    read(layer, width) {
+        return randomRows(this.labels, this.seed, width);
+    }
+}
+
+class FileSupply extends Supply {
+    has(layer, width) {
+        const entry = this.entryOf(layer);
+        return entry !== undefined && rowsShape(entry)[1] === width;
+    }
+
+    keyOf(layer) {
+        return this.entryOf(layer).name;
+    }
+
+    read(layer) {
+        return readRows(this.entryOf(layer), this.file);
+    }
+}
+
+/** @returns {Supply} seeded random rows, one for each distinct token */
+export function tokenSupply(tokens, seed) {
+    if (tokens.length === 0) throw new Error("the text has no tokens");
+    return new TokenSupply({
+        title: `random rows, seed ${seed}`,
+        mark: "random rows: the pattern is not the model's on real text",
+        labels: tokens,
+        length: tokens.length,
+        seed,
+    });
+}
+
+function checkLabels(labels, length, file) {
+    if (labels && labels.length !== length)
+        throw new Error(`${file}: there are ${labels.length} labels for ${length} rows`);
+    return labels ?? new Array(length).fill("");
+}
+
+/** @returns {Supply} one tensor of a file, as rows of every layer of its width */
+export function tensorSupply(file, entry, labels = null) {
+    const shape = rowsShape(entry);
+    if (!shape) throw new Error(`${file}: ${entry.name} is no tensor [tokens, width]`);
+    const title = entry.name === file ? file : `${file}: ${entry.name}`;
+    const known = checkLabels(labels, shape[0], file);
+    return new FileSupply({ title, file, labels: known, length: shape[0], entryOf: () => entry });
+}
+
+/** @returns {Supply|null} rows of each layer of a capture; `encoder`: those of its keys */
+export function captureSupply(file, capture, { encoder = false, labels = null } = {}) {
+    const entries = encoder ? capture.encoder : capture.rows,
+        length = encoder ? capture.encoderLength : capture.length,
+        texts = labels ?? (encoder ? capture.encoderTokens : capture.tokens);
+    if (entries.size === 0) return null;
+    const facts = { title: file, file, labels: checkLabels(texts, length, file), length };
+    return new FileSupply({ ...facts, entryOf: (layer) => entries.get(layer) });
+}
+
+/** The rows and label of one token, for a live session. */
+export function randomToken(token, seed, width) {
+    return { data: randomRow(token, seed, width), shape: [1, width], datatype: "FP32" };
+}
+
+// ---- Sources ------------------------------------------------------------------------------------
+
+export class Source {
+    kind = "rows"; // or "session"
+    path = "/attend";
+    mark = null;
+    lacks = []; // outputs that this source cannot have
+
+    constructor(facts) {
+        Object.assign(this, facts);
+    }
+
+    get queries() {
+        return this.queryLabels.length;
+    }
+
+    get keys() {
+        return this.keyLabels.length;
+    }
+
+    spec(layer) {
+        return specOf(this.model, layer);
+    }
+
+    /** @returns {Promise<{path: string, fields: object}>} what is sent for `fields` of a call */
+    async request(layer, { plain = false, ...fields }) {
+        const rows = await this.inputs(layer),
+            changed = plain ? {} : modifiersOf(layer, this.spec(layer));
+        return { path: this.path, fields: { ...rows, ...changed, ...fields } };
+    }
+
+    /** @returns {Promise<Object<string, any>>} the decoded reply; `plain`: as the model has it */
+    async call(layer, fields, signal) {
+        const asked = await this.request(layer, fields);
+        signal?.throwIfAborted();
+        return call(asked.path, asked.fields, signal);
+    }
+}
+
+class RowsSource extends Source {
+    async inputs(layer) {
+        const { supply, encoder, model } = this,
+            spec = this.spec(layer),
+            fields = { model: model.name, layer };
+        fields.hidden_states = await supply.at(layer, spec.hidden_size);
+        if (encoder && spec.key_size === spec.value_size)
+            fields.encoder_hidden_states = await encoder.at(layer, spec.key_size);
+        else if (encoder) {
+            fields.key_hidden_states = await encoder.at(layer, spec.key_size);
+            fields.value_hidden_states = await encoder.at(layer, spec.value_size);
+        }
+        return fields;
+    }
+}
+
+/** Why a layer cannot take rows of these supplies; null where it can. */
+function obstacle(spec, layer, supply, encoder) {
+    if (!supply.has(layer, spec.hidden_size)) return `takes rows of ${spec.hidden_size} numbers`;
+    if (!encoder) return attendsItself(spec) ? null : "needs a second input for its keys";
+    if (spec.rope) return "has RoPE, and attends to its own rows only";
+    const fits = encoder.has(layer, spec.key_size) && encoder.has(layer, spec.value_size);
+    return fits ? null : `takes keys of ${spec.key_size} and values of ${spec.value_size} numbers`;
+}
+
+/** What stands in `leftOut`, or the error where no layer remains. */
+function chooseLayers(model, supply, encoder, wanted) {
+    const layers = [],
+        reasons = new Map(); // reason -> layers
+    for (const layer of wanted?.length ? wanted : model.resident_layers) {
+        if (!model.resident_layers.includes(layer)) continue;
+        const reason = obstacle(specOf(model, layer), layer, supply, encoder);
+        if (reason === null) layers.push(layer);
+        else reasons.set(reason, [...(reasons.get(reason) ?? []), layer]);
+    }
+    const parts = [...reasons].map(([reason, out]) =>
+        `${out.length > 1 ? "Layers" : "Layer"} ${out.join(", ")} of ${model.name} ${reason}`);
+    if (layers.length > 0) return { layers, leftOut: parts.join(". ") };
+    const why = parts.join(". ") || `${model.name} has none of the layers that are asked for`;
+    throw new Error(`${supply.title} fits no layer. ${why}`);
+}
+
+const marks = (...supplied) => supplied.find((supply) => supply?.mark)?.mark ?? null;
+
+/**
+ * Attention of a model's layers over given rows, stateless.
+ * @param {object} model entry of GET /models
+ * @param {Supply} supply rows of the queries
+ * @param {Supply|null} [encoder] rows of keys and values: cross-attention
+ * @param {number[]} [wanted] layers; none: all
+ * @returns {Source} with `leftOut`: a sentence about layers that cannot take these rows, or ""
+ */
+export function rowsSource(model, supply, encoder = null, wanted = []) {
+    return new RowsSource({
+        title: encoder ? `${supply.title} over ${encoder.title}` : supply.title,
+        mark: marks(supply, encoder),
+        model,
+        supply,
+        encoder,
+        queryLabels: supply.labels,
+        keyLabels: (encoder ?? supply).labels,
+        ...chooseLayers(model, supply, encoder, wanted),
+    });
+}
+
+// ---- Sessions -----------------------------------------------------------------------------------
+
+class StepSource extends Source {
+    kind = "session";
+    path = "/decode";
+
+    async inputs(layer) {
+        const { session, supply, peek } = this,
+            count = this.queries,
+            length = this.lengths.get(layer);
+        const rows = await supply.at(
+            layer,
+            this.spec(layer).hidden_size,
+            supply.length - count,
+            count,
+        );
+        return {
+            session_id: session.session_id,
+            layer,
+            epoch: session.epoch,
+            position: peek ? length : length - count,
+            ...(peek ? { commit: false } : {}),
+            hidden_states: rows,
+        };
+    }
+}
+
+/** Labels of the keys of a session whose last tokens have `labels`. */
+function keyLabels(length, labels) {
+    return [...new Array(Math.max(0, length - labels.length)).fill(""), ...labels].slice(-length);
+}
+
+/** The layers of a session that hold as many tokens as its longest one. */
+function longest(session) {
+    const length = Math.max(...session.lengths.map((entry) => entry.length));
+    const layers = session.lengths.filter((entry) => entry.length === length);
+    return { length, layers: layers.map((entry) => entry.layer) };
+}
+
+/**
+ * A step of a session: its last one sent again, or one that is computed and not kept (`peek`).
+ * @param {object} model @param {object} session as GET /sessions/{id} has it
+ * @param {Supply} supply its last `count` rows are those of the step
+ */
+export function stepSource(model, session, supply, { count = supply.length, peek = false } = {}) {
+    const { length, layers } = longest(session);
+    if (count < 1 || count > supply.length)
+        throw new Error(`a step has 1 to ${supply.length} of the rows of ${supply.title}`);
+    if (!peek && count > length)
+        throw new Error(`session ${session.session_id} holds ${length} tokens, not ${count}`);
+    const labels = supply.labels.slice(supply.length - count);
+    return new StepSource({
+        title: `session ${session.session_id}, ${peek ? "a step not kept" : "its last step"}`,
+        mark: supply.mark,
+        model,
+        session,
+        supply,
+        peek,
+        lengths: new Map(session.lengths.map((entry) => [entry.layer, entry.length])),
+        queryLabels: labels,
+        keyLabels: keyLabels(peek ? length + count : length, peek ? labels : supply.labels),
+        ...chooseLayers(model, supply, null, layers),
+    });
+}
+
+class LastKeySource extends Source {
+    kind = "session";
+    lacks = ["query", "key", "value", "head_output", "concat", "ablation"];
+
+    async inputs(layer) {
+        const spec = this.spec(layer),
+            [key, value] = await Promise.all(
+                ["key", "value"].map((name) => this.entries.get(`layers.${layer}.${name}`).read()),
+            );
+        const [groups, length, width] = key.shape,
+            heads = spec.num_attention_heads,
+            query = new Float32Array(heads * width);
+        for (let head = 0; head < heads; head++) {
+            const last = (Math.floor((head * groups) / heads) * length + length - 1) * width;
+            query.set(numbersOf(key).subarray(last, last + width), head * width);
+        }
+        return {
+            query: { data: query, shape: [heads, 1, width] },
+            key,
+            value,
+            scale: spec.scale,
+            ...(spec.softcap ? { softcap: spec.softcap } : {}),
+            ...(spec.sliding_window ? { sliding_window: spec.sliding_window } : {}),
+        };
+    }
+}
+
+/** @returns {Promise<Source>} each head's last cached key, asked as its query */
+export async function lastKeySource(model, session) {
+    const { length, layers } = longest(session);
+    if (length === 0) throw new Error(`session ${session.session_id} holds no tokens`);
+    if (session.bytes > MAX_STATE_BYTES)
+        throw new Error(`session ${session.session_id} holds ${session.bytes} bytes, too many to ` +
+            "fetch: give the rows of its last step, or rows for a step that is not kept");
+    const state = await (await client().open(session.session_id)).export();
+    const opened = await open(new Blob([state]), session.session_id);
+    return new LastKeySource({
+        title: `session ${session.session_id}, its last key`,
+        mark: "each head's last cached key stands in for its query: not a step of the model",
+        model,
+        session,
+        layers,
+        leftOut: "",
+        entries: new Map(opened.entries.map((entry) => [entry.name, entry])),
+        queryLabels: [""],
+        keyLabels: new Array(length).fill(""),
+    });
+}
+
+// ---- The one that is looked at ------------------------------------------------------------------
+
+let shown = null;
+const listeners = new Set();
+
+/** @returns {Source|null} */
+export function current() {
+    return shown;
+}
+
+/** Makes `source` the current one; the same one again says that it has grown. */
+export function use(source) {
+    shown = source;
+    for (const listener of [...listeners]) listener(source);
+}
+
+/** Calls listener(source) for every source from now on. @returns {() => void} ends that */
+export function onSource(listener) {
+    listeners.add(listener);
+    return () => listeners.delete(listener);
+}

@@ -1,0 +1,249 @@
+/* test_page.c: the attention viewer as a browser gets it: GET / and GET /ui/{file}, byte for byte
+ * as they stand in the tree, to whom and with which fields; and a daemon that was built without. */
+#include <check.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "secret.h"
+#include "served.h"
+#include "suites.h"
+
+#define DIRECTORY "server/ui"
+#define POLICY                                                                              \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " \
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "     \
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+
+static struct answer ask(const char *method, const char *path, const char *field)
+{
+    const char *const headers[] = {field, NULL};
+    struct request request = {.method = method, .path = path, .headers = headers};
+    return client_send(&client, &request);
+}
+
+static void expect_status(const char *method, const char *path, const char *field, long status,
+                          const char *code)
+{
+    struct answer answer = ask(method, path, field);
+    expect_answer(&answer, status, code, path);
+    answer_free(&answer);
+}
+
+static void expect_field(const struct answer *answer, const char *name, const char *value)
+{
+    char got[256];
+    ck_assert_msg(answer_header(got, answer, name), "no %s in %s", name, answer->headers);
+    ck_assert_str_eq(got, value);
+}
+
+/* ---- What is served -------------------------------------------------------------------------- */
+
+/* The caller frees it. */
+static char *read_file(size_t *length, const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    ck_assert_msg(file != NULL, "%s", path);
+    char *text = malloc(1 << 20);
+    *length = fread(text, 1, 1 << 20, file);
+    ck_assert_uint_lt(*length, 1 << 20);
+    fclose(file);
+    return text;
+}
+
+static void expect_file(const char *path, const char *file, const char *type)
+{
+    size_t length;
+    char *bytes = read_file(&length, file);
+    struct answer answer = client_get(&client, path);
+    expect_answer(&answer, 200, NULL, path);
+    ck_assert_msg(answer.length == length && memcmp(answer.text, bytes, length) == 0,
+                  "%s is not %s", path, file);
+    expect_field(&answer, "Content-Type", type);
+    expect_field(&answer, "Content-Security-Policy", POLICY);
+    expect_field(&answer, "X-Content-Type-Options", "nosniff");
+    expect_field(&answer, "Referrer-Policy", "no-referrer");
+    answer_free(&answer);
+    free(bytes);
+}
+
+static const char *type_of(const char *name)
+{
+    static const char *const types[][2] = {{".js", "text/javascript; charset=utf-8"},
+                                           {".css", "text/css; charset=utf-8"},
+                                           {".svg", "image/svg+xml"}};
+    const char *suffix = strrchr(name, '.');
+    for (size_t i = 0; suffix != NULL && i < 3; i++)
+        if (strcmp(suffix, types[i][0]) == 0)
+            return types[i][1];
+    return NULL;
+}
+
+START_TEST(test_page_and_its_files_are_those_of_the_tree)
+{
+    char path[300], file[300];
+    size_t served_files = 0;
+    DIR *directory = opendir(DIRECTORY);
+    ck_assert_ptr_nonnull(directory);
+    for (struct dirent *entry; (entry = readdir(directory)) != NULL;) {
+        const char *type = type_of(entry->d_name);
+        if (type == NULL)
+            continue;
+        snprintf(path, sizeof path, "/ui/%s", entry->d_name);
+        snprintf(file, sizeof file, DIRECTORY "/%s", entry->d_name);
+        expect_file(path, file, type);
+        served_files++;
+    }
+    closedir(directory);
+    ck_assert_uint_ge(served_files, 3);
+    expect_file("/", DIRECTORY "/index.html", "text/html; charset=utf-8");
+    expect_file("/ui/attn-client.mjs", "clients/js/attn-client.mjs",
+                "text/javascript; charset=utf-8");
+}
+END_TEST
+
+START_TEST(test_page_has_no_other_files)
+{
+    static const char *const paths[] = {"/ui",           "/ui/",         "/ui/index.html",
+                                        "/ui/none",      "/ui/ui.c",     "/ui/..%2fmain.c",
+                                        "/ui/dom.j",     "/ui/dom.js/",  "/ui/./dom.js",
+                                        "/ui/dom.js%00", "/ui/../models"};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        expect_status("GET", paths[i], NULL, 404, "route_not_found");
+}
+END_TEST
+
+START_TEST(test_page_answers_head_and_refuses_other_methods)
+{
+    char of_get[256], of_head[256];
+    struct answer get = client_get(&client, "/"), head = ask("HEAD", "/", NULL);
+    ck_assert_int_eq(head.status, 200);
+    ck_assert_uint_eq(head.length, 0);
+    ck_assert(answer_header(of_get, &get, "Content-Length"));
+    ck_assert(answer_header(of_head, &head, "Content-Length"));
+    ck_assert_str_eq(of_head, of_get);
+    answer_free(&get);
+    answer_free(&head);
+    struct answer post = ask("POST", "/ui/dom.js", NULL);
+    expect_answer(&post, 405, "method_not_allowed", "POST");
+    expect_field(&post, "Allow", "GET, HEAD");
+    answer_free(&post);
+}
+END_TEST
+
+/* As a browser asks: for a page, a style, a script, an image. */
+START_TEST(test_page_goes_by_the_types_that_a_client_accepts)
+{
+    expect_status("GET", "/", "Accept: text/html,application/xml;q=0.9,*/*;q=0.8", 200, NULL);
+    expect_status("GET", "/", "Accept: application/json", 406, "not_acceptable");
+    expect_status("GET", "/ui/dom.js", "Accept: text/javascript", 200, NULL);
+    expect_status("GET", "/ui/dom.js", "Accept: image/avif,image/svg+xml", 200, NULL);
+}
+END_TEST
+
+/* ---- To whom --------------------------------------------------------------------------------- */
+
+START_TEST(test_page_holds_to_the_rules_of_host_and_origin)
+{
+    char own[128];
+    snprintf(own, sizeof own, "Origin: %s", served.url);
+    static const char *const paths[] = {"/", "/ui/dom.js"};
+    for (size_t i = 0; i < 2; i++) {
+        expect_status("GET", paths[i], own, 200, NULL);
+        expect_status("GET", paths[i], "Host: evil.example", 421, "host_not_allowed");
+        expect_status("GET", paths[i], "Origin: http://evil.example", 403, "origin_not_allowed");
+    }
+}
+END_TEST
+
+/* A reply of the page comes from constants: no bound on memory of replies is too low for it, and a
+ * connection that asks for much of it takes none. */
+START_TEST(test_page_takes_no_memory_of_replies)
+{
+    serve(CONFIG_SMALL("\"max_reply_bytes\":4096,"));
+    expect_file("/ui/attn-client.mjs", "clients/js/attn-client.mjs",
+                "text/javascript; charset=utf-8");
+    for (size_t i = 0; i < 200; i++)
+        expect_status("GET", "/ui/attn-client.mjs", NULL, 200, NULL);
+    expect_status("GET", "/ui/none", NULL, 404, "route_not_found");
+    serve_end();
+}
+END_TEST
+
+START_TEST(test_page_needs_no_key_and_goes_over_tls)
+{
+    char certificate[SECRET_PATH], key[SECRET_PATH], keys[SECRET_PATH];
+    certificate_make(certificate, key);
+    secret_write(keys, KEYS_THREE);
+    const char *const flags[] = {"--tls-cert", certificate, "--tls-key", key,
+                                 "--api-keys", keys,        NULL};
+    daemon_start(&served, CONFIG_SMALL(""), flags, NULL);
+    served.trusted = certificate;
+    client_open(&client, &served);
+    expect_file("/", DIRECTORY "/index.html", "text/html; charset=utf-8");
+    expect_file("/ui/dom.js", DIRECTORY "/dom.js", "text/javascript; charset=utf-8");
+    expect_status("GET", "/models", NULL, 401, "unauthorized");
+    expect_status("GET", "/", "Authorization: Bearer none", 200, NULL);
+    serve_end();
+    unlink(certificate);
+    unlink(key);
+    unlink(keys);
+}
+END_TEST
+
+/* ---- Where it is ----------------------------------------------------------------------------- */
+
+START_TEST(test_page_is_named_when_the_daemon_is_ready)
+{
+    char line[160];
+    snprintf(line, sizeof line, "attnd: attention viewer: %s/\n", served.url);
+    char *out = process_text(served.process.out);
+    ck_assert_msg(strstr(out, line) != NULL, "%s", out);
+    free(out);
+}
+END_TEST
+
+/* As `make UI=0` links it: no route, no word of it. */
+START_TEST(test_page_is_not_in_a_daemon_that_was_built_without)
+{
+    char program[512];
+    const char *attnd = getenv("ATTND");
+    snprintf(program, sizeof program, "%s_no_ui", attnd != NULL ? attnd : "build/attnd");
+    ck_assert_int_eq(setenv("ATTND", program, 1), 0);
+    serve_small();
+    expect_status("GET", "/", NULL, 404, "route_not_found");
+    expect_status("GET", "/ui/dom.js", NULL, 404, "route_not_found");
+    struct answer answer = client_get(&client, "/openapi.json");
+    expect_answer(&answer, 200, NULL, "/openapi.json");
+    json_t *paths = json_object_get(answer.json, "paths");
+    ck_assert_ptr_nonnull(json_object_get(paths, "/models"));
+    ck_assert_ptr_null(json_object_get(paths, "/"));
+    ck_assert_ptr_null(json_object_get(paths, "/ui/{file}"));
+    char *out = process_text(served.process.out);
+    ck_assert_ptr_null(strstr(out, "viewer"));
+    free(out);
+    answer_free(&answer);
+    serve_end();
+}
+END_TEST
+
+Suite *suite_page(void)
+{
+    Suite *suite = suite_create("page");
+    TCase *small = tcase_create("page"), *own = tcase_create("daemons of their own");
+    tcase_add_checked_fixture(small, serve_small, serve_end);
+    tcase_add_test(small, test_page_and_its_files_are_those_of_the_tree);
+    tcase_add_test(small, test_page_has_no_other_files);
+    tcase_add_test(small, test_page_answers_head_and_refuses_other_methods);
+    tcase_add_test(small, test_page_goes_by_the_types_that_a_client_accepts);
+    tcase_add_test(small, test_page_holds_to_the_rules_of_host_and_origin);
+    tcase_add_test(small, test_page_is_named_when_the_daemon_is_ready);
+    tcase_add_test(own, test_page_takes_no_memory_of_replies);
+    tcase_add_test(own, test_page_needs_no_key_and_goes_over_tls);
+    tcase_add_test(own, test_page_is_not_in_a_daemon_that_was_built_without);
+    suite_add_tcase(suite, small);
+    suite_add_tcase(suite, own);
+    return suite;
+}

@@ -1,0 +1,98 @@
+/* test_ui.c: the embedded files of the attention viewer: none is missing, none comes twice, each
+ * has a type, and together they are no larger than a binary should carry. */
+#include <check.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "suites.h"
+#include "ui/ui.h"
+
+#define MOST_BYTES 200000 /* as `make check-ui-size` has it */
+
+START_TEST(test_ui_files_have_names_types_and_a_size)
+{
+    struct srv_ui_file file, other;
+    size_t bytes = 0;
+    for (size_t i = 0; srv_ui_at(&file, i); i++) {
+        bytes += file.length;
+        ck_assert_uint_gt(file.length, 0);
+        ck_assert_str_ne(file.type, "application/octet-stream");
+        ck_assert(srv_ui_find(&other, file.name));
+        ck_assert_msg(other.bytes == file.bytes, "%s comes twice", file.name);
+    }
+    ck_assert_uint_gt(bytes, 0);
+    ck_assert_uint_le(bytes, MOST_BYTES);
+    ck_assert(!srv_ui_find(&other, ""));
+    ck_assert(!srv_ui_find(&other, "none.js"));
+}
+END_TEST
+
+/* Fails where a text between `before` and `after` of the file names a file that is not embedded;
+ * returns how many it has. */
+static size_t expect_named(const struct srv_ui_file *file, const char *before, char after)
+{
+    char name[64];
+    size_t found = 0, length = strlen(before);
+    const char *end = file->bytes + file->length;
+    struct srv_ui_file other;
+    for (const char *at = file->bytes;
+         (at = memmem(at, (size_t)(end - at), before, length)) != NULL; found++) {
+        at += length;
+        const char *stop = memchr(at, after, (size_t)(end - at));
+        ck_assert(stop != NULL && (size_t)(stop - at) < sizeof name);
+        memcpy(name, at, (size_t)(stop - at));
+        name[stop - at] = '\0';
+        ck_assert_msg(srv_ui_find(&other, name), "%s names %s, which is not embedded", file->name,
+                      name);
+    }
+    return found;
+}
+
+START_TEST(test_ui_every_file_that_the_page_or_a_module_names_is_there)
+{
+    struct srv_ui_file file;
+    size_t modules = 0;
+    ck_assert(srv_ui_find(&file, SRV_UI_PAGE));
+    ck_assert_str_eq(file.type, "text/html; charset=utf-8");
+    ck_assert_uint_ge(expect_named(&file, "\"ui/", '"'), 3);
+    for (size_t i = 0; srv_ui_at(&file, i); i++)
+        modules += expect_named(&file, "from \"./", '"') + expect_named(&file, "import(\"./", '"');
+    ck_assert_uint_gt(modules, 0);
+}
+END_TEST
+
+/* What follows is written elsewhere, and the limit of a reply is none of constants. */
+START_TEST(test_ui_file_is_held_without_memory)
+{
+    struct srv_ui_file file;
+    struct srv_buffer reply;
+    ck_assert(srv_ui_find(&file, SRV_UI_PAGE));
+    srv_buffer_init(&reply, 16);
+    srv_buffer_text(&reply, "before");
+    srv_buffer_hold(&reply, file.bytes, file.length);
+    ck_assert_ptr_eq(reply.data, file.bytes);
+    ck_assert_uint_eq(reply.length, file.length);
+    ck_assert_uint_eq(srv_buffer_taken(&reply), 0);
+    srv_buffer_text(&reply, "more");
+    ck_assert(reply.failed);
+    srv_buffer_fini(&reply);
+    srv_buffer_init(&reply, SIZE_MAX);
+    srv_buffer_hold(&reply, file.bytes, file.length);
+    srv_buffer_text(&reply, "more");
+    ck_assert(!reply.failed && reply.data != file.bytes);
+    ck_assert_uint_ge(srv_buffer_taken(&reply), file.length + 4);
+    ck_assert_mem_eq(reply.data, file.bytes, file.length);
+    srv_buffer_fini(&reply);
+}
+END_TEST
+
+Suite *suite_ui(void)
+{
+    Suite *suite = suite_create("ui");
+    TCase *tests = tcase_create("ui");
+    tcase_add_test(tests, test_ui_files_have_names_types_and_a_size);
+    tcase_add_test(tests, test_ui_every_file_that_the_page_or_a_module_names_is_there);
+    tcase_add_test(tests, test_ui_file_is_held_without_memory);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
