@@ -7,12 +7,15 @@ import numpy
 
 Cell = collections.namedtuple("Cell", "row column value text")
 
-PAINTED = """(canvas) => {
-    if (!canvas.width || !canvas.height) return false;
-    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-    for (let i = 3; i < data.length; i += 4) if (data[i] !== 0) return true;
-    return false;
+# A canvas is read through a copy: Chromium warns where the page's own is read often.
+PIXELS = """(canvas) => {
+    const { width, height } = canvas;
+    const copy = new OffscreenCanvas(Math.max(1, width), Math.max(1, height));
+    const context = copy.getContext("2d", { willReadFrequently: true });
+    if (width > 0 && height > 0) context.drawImage(canvas, 0, 0);
+    return context.getImageData(0, 0, copy.width, copy.height);
 }"""
+PAINTED = f"(canvas) => ({PIXELS})(canvas).data.some((part) => part !== 0)"
 
 
 class View:
@@ -40,6 +43,11 @@ class View:
         if model:
             self.page.choose("input-model", model)
         self.page.files("input-capture", path)
+        return self
+
+    def wait_source(self, title):
+        """Waits until the page looks at the input of that title."""
+        self.page.wait_for("#overview h2", f"(element) => element.textContent.includes({title!r})")
         return self
 
     # ---- Overview ----
