@@ -46,7 +46,9 @@ struct srv_rows {
     int64_t top_k;                    /* largest attention_weights of a row to show; 0: all */
     bool average_heads;               /* attention_weights are the mean over heads */
     enum attn_stage stage;            /* of attention_scores */
-    int64_t local_radius;             /* of head_stats; SRV_LOCAL_RADIUS where not given */
+    struct srv_tensor pool;           /* [R, C] of attention_weights and attention_scores */
+    enum attn_pool_type pool_type;
+    int64_t local_radius; /* of head_stats; SRV_LOCAL_RADIUS where not given */
 };
 
 #define SRV_LOCAL_RADIUS 4
