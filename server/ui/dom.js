@@ -30,7 +30,8 @@ export function el(tag, properties = {}, ...children) {
 
 /** Replaces all that `element` holds. */
 export function fill(element, ...children) {
-    element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+    const there = (child) => child !== null && child !== undefined;
+    element.replaceChildren(...children.flat().filter(there));
     return element;
 }
 
@@ -51,7 +52,9 @@ export function select(options, value, onchange, properties = {}) {
     const list = el(
         "select",
         { ...properties, onchange: () => onchange(list.value) },
-        options.map(([name, text]) => el("option", { value: name, selected: name === value }, text)),
+        options.map(([name, text]) =>
+            el("option", { value: name, selected: name === value }, text),
+        ),
     );
     return list;
 }
@@ -60,7 +63,8 @@ export function select(options, value, onchange, properties = {}) {
 export function numberText(value, digits = 4) {
     if (value === null || value === -Infinity) return "−∞";
     if (value === 0) return "0";
-    const text = Math.abs(value) < 1e-4 ? value.toExponential(digits - 1) : value.toPrecision(digits);
+    const small = Math.abs(value) < 1e-4;
+    const text = small ? value.toExponential(digits - 1) : value.toPrecision(digits);
     return text.replace("-", "−");
 }
 
