@@ -5,6 +5,11 @@
  * files and from other callers, and none of them is ever read as HTML.
  */
 
+/** The children of an element out of lists of lists, in which null and undefined are left out. */
+function nodesOf(children) {
+    return children.flat(Infinity).filter((child) => child !== null && child !== undefined);
+}
+
 /**
  * Makes an element: el("button", { type: "button", onclick: f, "aria-label": "Zoom in" }, "+").
  * A property whose name begins with `on` is an event listener, `data` an object of data-* values;
@@ -24,14 +29,13 @@ export function el(tag, properties = {}, ...children) {
         else if (value !== false && value !== null && value !== undefined)
             element.setAttribute(name, String(value));
     }
-    element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+    element.append(...nodesOf(children));
     return element;
 }
 
 /** Replaces all that `element` holds. */
 export function fill(element, ...children) {
-    const there = (child) => child !== null && child !== undefined;
-    element.replaceChildren(...children.flat().filter(there));
+    element.replaceChildren(...nodesOf(children));
     return element;
 }
 
