@@ -170,6 +170,10 @@ async function take(which, file) {
         if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
         files[which] = opened;
+        if (which !== "encoder") {
+            files.labels = null; // those of the file before
+            controls.labels.value = "";
+        }
         return true;
     });
     if (!done) return;
@@ -179,13 +183,12 @@ async function take(which, file) {
 
 /** Files that were dropped: a text file has labels, a capture or rows are what they are. */
 async function dropped(list) {
-    for (const file of list) {
-        if (/\.(txt|tokens)$/i.test(file.name)) await take("labels", file);
-        else {
-            const opened = await run("input", `Reading ${file.name}`, () => open(file));
-            if (opened) await take(captureOf(opened) ? "capture" : "rows", file);
-        }
+    const isText = (file) => /\.(txt|tokens)$/i.test(file.name);
+    for (const file of list.filter((file) => !isText(file))) {
+        const opened = await run("input", `Reading ${file.name}`, () => open(file));
+        if (opened) await take(captureOf(opened) ? "capture" : "rows", file);
     }
+    for (const file of list.filter(isText)) await take("labels", file);
 }
 
 /** Shows what an address says; also when Back or a link changes it. */
@@ -237,19 +240,16 @@ function showKind() {
     }
 }
 
-function fileField(title, testid, which, accept) {
-    return labelled(title, el("input", {
-        type: "file",
-        accept,
-        data: { testid: `input-${testid}` },
-        onchange: (event) => event.target.files[0] && take(which, event.target.files[0]),
-    }));
-}
-
 /** A labelled control that stays in `controls`. */
 function field(title, name, tag, properties = {}, ...children) {
     controls[name] = el(tag, { data: { testid: `input-${name}` }, ...properties }, ...children);
     return labelled(title, controls[name]);
+}
+
+/** A control for a file; `name` is capture, rows, labels or encoder. */
+function fileField(title, name, accept) {
+    const onchange = ({ target }) => target.files[0] && take(name, target.files[0]);
+    return field(title, name, "input", { type: "file", accept, onchange });
 }
 
 function group(name, ...children) {
@@ -319,11 +319,9 @@ function encoderFields() {
         for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
         apply();
     };
-    const file = fileField("Keys and values from a file", "encoder", "encoder", TENSORS);
-    controls.encoder = file.querySelector("input");
     return el("details", { open: settings().encoder !== "" },
         el("summary", {}, "Cross-attention: a second input"),
-        file,
+        fileField("Keys and values from a file", "encoder", TENSORS),
         tensorField("encoder-tensor", "encoder"),
         field("or random rows of a text", "encoder-text", "textarea", { rows: 2,
             onchange: () => set({ encoder: controls["encoder-text"].value.trim() }) }),
@@ -336,11 +334,11 @@ function build() {
         el("h2", {}, "Input"),
         ...modelFields(),
         textFields(),
-        group("capture", fileField("File", "capture", "capture", ".safetensors")),
+        group("capture", fileField("File", "capture", ".safetensors")),
         group("rows",
-            fileField(".npy, safetensors or JSON", "rows", "rows", TENSORS),
+            fileField(".npy, safetensors or JSON", "rows", TENSORS),
             tensorField("tensor", "rows"),
-            fileField("Token labels, one a line", "labels", "labels", ".txt")),
+            fileField("Token labels, one a line", "labels", ".txt")),
         encoderFields(),
         sessionFields(),
         live.panel(() => sources.current()));
@@ -402,7 +400,8 @@ export async function load() {
     build();
     showModel(modelFor(null));
     await fromSettings();
-    if (kind === null) offerExample();
+    const { capture, session } = settings();
+    if (kind === null && capture === "" && session === "") offerExample();
     listSessions().catch(() => {}); // the list is a help; the session's own errors are shown
 }
 
