@@ -217,8 +217,8 @@ struct attn_modifiers {
                   position bias) then follow position_ids, where given. */
 };
 
-/* The heads and query tokens of which attention_weights and attention_scores are wanted; all
- * zeroes: all.  Indices are distinct, in any order; results stand in that order. */
+/* The heads and query tokens of which attention_weights, attention_scores, query and head_output
+ * are wanted; all zeroes: all.  Indices are distinct, in any order; results stand in that order. */
 struct attn_selection {
     const size_t *heads; /* [num_heads] indices below H; NULL: all */
     size_t num_heads;
@@ -266,7 +266,9 @@ enum attn_stage {
  *
  * Cost: weights, scores, statistics and top_k make each thread keep the scores of up to 64 rows of
  * one head until their softmax is complete; nothing of size T x S exists unless the caller's
- * buffers have that size.  Statistics and means do not depend on the number of threads. */
+ * buffers have that size.  Statistics and means do not depend on the number of threads.  Where only
+ * query, key and value are asked for no attention is computed, and without `output` no product with
+ * Wo.  query, key, value, head_output and concat are copied from where a call has them anyway. */
 struct attn_outputs {
     float *output; /* [B][T][E]; weightless [B][H][T][Dv] */
     struct attn_selection selection;
@@ -285,6 +287,12 @@ struct attn_outputs {
     float *key;                         /* [B][G][S][D] after bias, norm and RoPE; those of a step
                                            are read back from the cache, in kv_dtype */
     float *value;                       /* [B][G][S][Dv] */
+    float *query;       /* [B][H'][T'][D] as scored: after bias, norm and RoPE, before
+                                           `scale` */
+    float *head_output; /* [B][H'][T'][Dv] sum_s w_s v_s of each head, after
+                                           head_mask, before Wo */
+    float *concat;      /* [B][T][H*Dv] the same of all heads side by side, as Wo
+                                           reads them */
 };
 
 /* W, the columns of the attention weights over `keys` keys: S, plus one for bias_kv and one for
@@ -301,7 +309,7 @@ struct attn_core_args {
     const float *key;                /* [B][G][S][D] */
     const float *value;              /* [B][G][S][Dv] */
     struct attn_modifiers modifiers; /* position_ids has no meaning here */
-    struct attn_outputs outputs;     /* key, value have no meaning here */
+    struct attn_outputs outputs;     /* key, value, query, head_output, concat: no meaning here */
     const struct attn_yield *yield;  /* NULL: gives way to nothing */
 };
 

@@ -113,6 +113,11 @@ bool attn_maps_need_rows(const struct attn_maps *maps)
     return maps->average != NULL || maps->top_index != NULL || maps->head_stats != NULL;
 }
 
+bool attn_maps_any(const struct attn_maps *maps)
+{
+    return attn_maps_need_rows(maps) || maps->weights != NULL || maps->scores != NULL;
+}
+
 /* ---- Selected rows ---- */
 
 static size_t slot(const uint32_t *slots, size_t i) { return slots == NULL ? i : slots[i]; }

@@ -49,6 +49,9 @@ struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b);
 /* Whether rows of weights are needed that are not kept in the caller's map. */
 bool attn_maps_need_rows(const struct attn_maps *maps);
 
+/* Whether anything is wanted. */
+bool attn_maps_any(const struct attn_maps *maps);
+
 /* Where the weights [W], or the scores [S], of a row belong in the caller's map; NULL: nowhere. */
 float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);
 float *attn_maps_scores(const struct attn_maps *maps, size_t h, size_t t);

@@ -22,6 +22,9 @@ enum srv_output {
     SRV_OUT_VALUE = 1 << 4,
     SRV_OUT_SCORES = 1 << 5, /* "attention_scores" */
     SRV_OUT_STATS = 1 << 6,  /* "head_stats" */
+    SRV_OUT_QUERY = 1 << 7,
+    SRV_OUT_HEADS = 1 << 8, /* "head_output" */
+    SRV_OUT_CONCAT = 1 << 9,
 };
 
 /* One set of rows with its modifiers and outputs: the body of /attend, of /decode, or one item of
@@ -41,7 +44,7 @@ struct srv_rows {
     struct srv_tensor head_mask, position_ids;
     struct srv_tensor sliding_window; /* W, or [left, right] */
     unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
-    struct srv_tensor heads;          /* selected for attention_weights and attention_scores */
+    struct srv_tensor heads;          /* selected for the outputs that REFINES names */
     struct srv_tensor query_rows;     /* likewise; `rows` in the body */
     int64_t top_k;                    /* largest attention_weights of a row to show; 0: all */
     bool average_heads;               /* attention_weights are the mean over heads */

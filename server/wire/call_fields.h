@@ -52,7 +52,7 @@ struct srv_output_name {
     const char *meaning;
 };
 
-#define SRV_OUTPUT_COUNT 7
+#define SRV_OUTPUT_COUNT 10
 extern const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT];
 
 /* The values of `stage`, by enum attn_stage. */

@@ -45,7 +45,7 @@ struct part {
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
-#define PART_COUNT 10
+#define PART_COUNT 13
 _Static_assert(PART_COUNT <= SRV_OUTPUT_TENSORS, "a list has room for all parts");
 
 struct parts {
@@ -99,6 +99,14 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
          .rank = 4, .shape = {b, g, s->keys, s->head_dim}},
         {OUTPUT("value"), BUFFER(value), .kind = FLOATS, .included = (outputs & SRV_OUT_VALUE) != 0,
          .rank = 4, .shape = {b, g, s->keys, s->value_head_dim}},
+        {OUTPUT("query"), BUFFER(query), .kind = FLOATS, .included = (outputs & SRV_OUT_QUERY) != 0,
+         .rank = 4, .shape = {b, shown_heads, shown_rows, s->head_dim}},
+        {OUTPUT("head_output"), BUFFER(head_output), .kind = FLOATS,
+         .included = (outputs & SRV_OUT_HEADS) != 0, .rank = 4,
+         .shape = {b, shown_heads, shown_rows, s->value_head_dim}},
+        {OUTPUT("concat"), BUFFER(concat), .kind = FLOATS,
+         .included = (outputs & SRV_OUT_CONCAT) != 0, .rank = 3,
+         .shape = {b, t, h * s->value_head_dim}},
     }};
 }
 

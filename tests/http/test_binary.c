@@ -70,8 +70,9 @@ START_TEST(test_every_output_of_every_form_is_the_same_in_bytes)
     }
     if (_i != FORM_WEIGHTLESS) {
         body.length = 0;
-        form_body(&body, _i, ",\"outputs\":[\"value\",\"key\"]");
-        expect_both_ways(form_path(_i), body.data, AS_FP32, "key and value");
+        form_body(&body, _i,
+                  ",\"outputs\":[\"value\",\"key\",\"concat\",\"query\",\"head_output\"]");
+        expect_both_ways(form_path(_i), body.data, AS_FP32, "key, value, query, heads");
     }
     text_free(&body);
 }

@@ -57,6 +57,7 @@
     X(dtype)            \
     X(yield)            \
     X(portions)         \
+    X(copies)           \
     X(footprint)        \
     X(sandbox)          \
     X(property)         \

@@ -1,0 +1,317 @@
+/**
+ * controls.js: what of a head is shown, and what is changed in its layer to see what happens.
+ *
+ * Every control writes a setting of the address and shows the one that stands there; nothing is
+ * kept here. Beside those that change the computing stands what differs from the model.
+ */
+import { integers, listen, set, settings } from "./address.js";
+import { mapNamed, mapsOf } from "./colors.js";
+import { afterPause, el, fill, labelled, numberText, select } from "./dom.js";
+
+const VIEWS = { map: "Map", lines: "Lines", neurons: "Neurons", compare: "Compare" };
+const HIGHEST_SOFTCAP = 100; // of the slider; the field takes more
+
+const grouped = (value) => value.toLocaleString("en-US");
+
+// ---- What is shown ----------------------------------------------------------------------------
+
+function viewButtons() {
+    const buttons = Object.entries(VIEWS).map(([view, text]) =>
+        el(
+            "button",
+            {
+                type: "button",
+                data: { testid: `view-${view}` },
+                onclick: () => set({ view }, { step: true }),
+            },
+            text,
+        ),
+    );
+    const group = el("div", { class: "field", role: "group", "aria-label": "View" }, [
+        el("span", { "aria-hidden": true }, "View"),
+        el("div", { class: "segments" }, buttons),
+    ]);
+    const show = ({ view }) =>
+        buttons.forEach((button, i) =>
+            button.setAttribute("aria-pressed", String(Object.keys(VIEWS)[i] === view)),
+        );
+    return { group, show };
+}
+
+/**
+ * The toolbar of one head.
+ * @param {{zoom: (factor: number) => void, all: () => void}} map what the zoom buttons act on
+ * @returns {{element: HTMLElement, show: () => void}}
+ */
+export function pictureControls(map) {
+    const views = viewButtons();
+    const list = (options, name, testid = name) =>
+        select(options, settings()[name], (value) => set({ [name]: value }), { data: { testid } });
+    const kind = list([["weights", "weights"], ["scores", "scores before the softmax"]], "kind");
+    const stage = list(
+        [["raw", "scaled (raw)"], ["softcap", "soft-capped"], ["masked", "masked"]],
+        "stage",
+    );
+    const scale = list(
+        [["linear", "linear"], ["log", "logarithmic"], ["rank", "by rank"]],
+        "scale",
+    );
+    const colors = select([], "", (value) => set({ colors: value }), { data: { testid: "colors" } });
+    const button = (testid, text, name, onclick) =>
+        el("button", { type: "button", data: { testid }, "aria-label": name, onclick }, text);
+    const stageField = labelled("Stage", stage);
+    const element = el(
+        "div",
+        { class: "toolbar" },
+        views.group,
+        labelled("Show", kind),
+        stageField,
+        labelled("Scale", scale),
+        labelled("Colours", colors),
+        el("div", { class: "field", role: "group", "aria-label": "Zoom" }, [
+            el("span", { "aria-hidden": true }, "Zoom"),
+            el("div", { class: "segments" }, [
+                button("zoom-in", "+", "Zoom in", () => map.zoom(1 / 1.4)),
+                button("zoom-out", "−", "Zoom out", () => map.zoom(1.4)),
+                button("zoom-all", "All", "Show the whole map", () => map.all()),
+            ]),
+        ]),
+    );
+    const show = () => {
+        const now = settings();
+        const diverging = now.kind === "scores";
+        views.show(now);
+        for (const [control, name] of [[kind, "kind"], [stage, "stage"], [scale, "scale"]])
+            control.value = now[name];
+        stageField.hidden = !diverging;
+        const chosen = mapNamed(now.colors, diverging);
+        fill(colors, mapsOf(diverging).map(([name, title]) =>
+            el("option", { value: name, selected: name === chosen }, title)));
+    };
+    return { element, show };
+}
+
+// ---- What is changed --------------------------------------------------------------------------
+
+/** @returns {[number, number]} how many keys before and after a query it sees; -1: all */
+export function windowOf(spec) {
+    return spec.sliding_window > 0 ? [spec.sliding_window - 1, 0] : [-1, -1];
+}
+
+function windowText([left, right], isCausal) {
+    const after = isCausal ? 0 : right;
+    if (left < 0 && (right < 0 || isCausal)) return "none";
+    if (after === 0 && left >= 0) return grouped(left + 1);
+    const side = (count, where) => (count < 0 ? `all ${where}` : `${grouped(count)} ${where}`);
+    return `${side(left, "before")}, ${side(right, "after")}`;
+}
+
+/** @returns {string[]} what differs from the model, as phrases */
+export function differences(spec, now) {
+    const phrases = [];
+    const off = integers(now.off);
+    const window = integers(now.window);
+    const own = windowOf(spec);
+    const causal = now.causal === "" ? spec.is_causal : now.causal === "1";
+    if (off.length > 0) phrases.push(`${off.length > 1 ? "heads" : "head"} ${off.join(", ")} off`);
+    if (window.length === 2 && String(window) !== String(own))
+        phrases.push(
+            `window ${windowText(window, causal)} instead of ${windowText(own, causal)}`,
+        );
+    if (now.softcap !== "" && Number(now.softcap) !== (spec.softcap ?? 0))
+        phrases.push(
+            `softcap ${Number(now.softcap) || "none"} instead of ${spec.softcap ?? "none"}`,
+        );
+    if (causal !== spec.is_causal) phrases.push(causal ? "causal" : "not causal");
+    return phrases;
+}
+
+/** A slider and a number field of one setting; an empty field is all, or none. */
+function sliderField(title, testid, { empty, most, step = 1 }, onchange) {
+    const later = afterPause(onchange, 150);
+    const field = el("input", {
+        type: "number",
+        min: 0,
+        step: step === 1 ? 1 : "any",
+        placeholder: empty,
+        data: { testid },
+        "aria-label": `${title}, number`,
+        oninput: () => {
+            slider.value = field.value === "" ? slider.max : field.value;
+            later(field.value);
+        },
+    });
+    const slider = el("input", {
+        type: "range",
+        min: 0,
+        max: most,
+        step,
+        data: { testid: `${testid}-slider` },
+        "aria-label": `${title}, slider; its end is ${empty}`,
+        oninput: () => {
+            field.value = Number(slider.value) >= Number(slider.max) ? "" : slider.value;
+            later(field.value);
+        },
+    });
+    const element = el("div", { class: "field" }, [
+        el("span", {}, title),
+        el("div", { class: "slider" }, slider, field),
+    ]);
+    const show = (value, highest) => {
+        slider.max = highest;
+        if (document.activeElement !== field) field.value = value;
+        if (document.activeElement !== slider) slider.value = value === "" ? highest : value;
+    };
+    return { element, show };
+}
+
+const sideOf = (text) => (text === "" ? -1 : Math.max(0, Math.floor(Number(text)) || 0));
+const textOfSide = (count) => (count < 0 ? "" : String(count));
+
+function windowControls(shown) {
+    const sides = () => {
+        const given = integers(settings().window);
+        return given.length === 2 ? given : windowOf(shown.spec);
+    };
+    const change = (side) => (text) => {
+        const window = sides();
+        window[side] = sideOf(text);
+        set({ window: String(window) === String(windowOf(shown.spec)) ? "" : String(window) });
+    };
+    const fields = [
+        sliderField("Keys before", "window-left", { empty: "all", most: 1 }, change(0)),
+        sliderField("Keys after", "window-right", { empty: "all", most: 1 }, change(1)),
+    ];
+    const show = () =>
+        sides().forEach((count, i) => fields[i].show(textOfSide(count), shown.keys));
+    return { elements: fields.map((field) => field.element), show };
+}
+
+function headBoxes(shown) {
+    const host = el("div", { class: "heads", role: "group", "aria-label": "Heads that are on" });
+    const change = (off) => set({ off: [...off].sort((a, b) => a - b).join(",") });
+    let drawn = -1;
+    const draw = (count) => {
+        const boxes = Array.from({ length: count }, (_, head) => {
+            const box = el("input", {
+                type: "checkbox",
+                data: { testid: `off-${head}` },
+                onchange: () => {
+                    const off = new Set(integers(settings().off));
+                    if (box.checked) off.add(head);
+                    else off.delete(head);
+                    change(off);
+                },
+            });
+            return el("label", {}, box, String(head));
+        });
+        const button = (testid, text, off) =>
+            el("button", { type: "button", data: { testid }, onclick: () => change(off()) }, text);
+        fill(host, boxes, [
+            button("off-all", "all", () => Array.from({ length: shown.heads }, (_, i) => i)),
+            button("off-none", "none", () => []),
+        ]);
+        drawn = count;
+    };
+    const show = () => {
+        if (drawn !== shown.heads) draw(shown.heads);
+        const off = new Set(integers(settings().off));
+        host.querySelectorAll("input").forEach((box, head) => (box.checked = off.has(head)));
+    };
+    return { host, show };
+}
+
+/**
+ * The controls that change the layer.
+ * @returns {{element: HTMLElement, modified: HTMLElement, change: HTMLElement,
+ *     show: (spec: object, keys: number) => void}}
+ */
+export function layerControls() {
+    const shown = { spec: { sliding_window: null }, keys: 1, heads: 0 };
+    const boxes = headBoxes(shown);
+    const window = windowControls(shown);
+    const softcap = sliderField(
+        "Softcap",
+        "softcap",
+        { empty: "none", most: HIGHEST_SOFTCAP, step: 0.5 },
+        (text) => {
+            const value = text === "" ? 0 : Math.max(0, Number(text));
+            set({ softcap: value === (shown.spec.softcap ?? 0) ? "" : value });
+        },
+    );
+    const causal = el("input", {
+        type: "checkbox",
+        data: { testid: "causal" },
+        onchange: () =>
+            set({ causal: causal.checked === shown.spec.is_causal ? "" : Number(causal.checked) }),
+    });
+    const modified = el("p", { class: "mark", data: { testid: "modified" } });
+    const change = el("p", { class: "muted", data: { testid: "change" }, "aria-live": "polite" });
+    const reset = el(
+        "button",
+        {
+            type: "button",
+            data: { testid: "reset" },
+            onclick: () => set({ off: "", window: "", softcap: "", causal: "" }),
+        },
+        "As the model has it",
+    );
+    const element = el("div", { class: "what-if" }, [
+        el("div", { class: "field" }, el("span", {}, "Heads off"), boxes.host),
+        el("div", { class: "toolbar" }, window.elements, softcap.element, [
+            el("label", { class: "field" }, el("span", {}, "Causal"), causal),
+            el("div", { class: "field" }, el("span", { "aria-hidden": true }, "\u00a0"), reset),
+        ]),
+        change,
+    ]);
+    const show = (spec, keys) => {
+        Object.assign(shown, { spec, keys, heads: spec.num_attention_heads });
+        const now = settings();
+        boxes.show();
+        window.show();
+        const cap = now.softcap === "" ? (spec.softcap ?? 0) : Number(now.softcap);
+        softcap.show(cap > 0 ? String(cap) : "", Math.max(HIGHEST_SOFTCAP, spec.softcap ?? 0));
+        causal.checked = now.causal === "" ? spec.is_causal : now.causal === "1";
+        const phrases = differences(spec, now);
+        modified.hidden = phrases.length === 0;
+        reset.disabled = phrases.length === 0;
+        modified.textContent = `Differs from the model: ${phrases.join("; ")}`;
+    };
+    return { element, modified, change, show };
+}
+
+// ---- Statistics -------------------------------------------------------------------------------
+
+const STATISTICS = {
+    pattern: "pattern",
+    entropy: "entropy (nats)",
+    mean_distance: "mean distance",
+    self: "on itself",
+    previous: "on the one before",
+    first: "on the first",
+    local: "near by",
+    largest: "largest weight",
+    rows: "queries",
+    ablation: "importance",
+};
+
+/** @returns {HTMLElement} the statistics of a head as a small table */
+export function statisticsTable(stats, caption) {
+    const rows = Object.entries(STATISTICS).filter(([name]) => stats?.[name] !== undefined);
+    return el(
+        "table",
+        { class: "statistics", data: { testid: "statistics" } },
+        el("caption", {}, caption),
+        el("tbody", {}, rows.map(([name, title]) => {
+            const value = stats[name];
+            const text = typeof value === "number" && name !== "rows" ? numberText(value) : value;
+            return el("tr", {}, el("th", { scope: "row" }, title), el("td", {}, String(text)));
+        })),
+    );
+}
+
+/** Calls show() after every change of a setting. */
+export function follow(show) {
+    show();
+    return listen(show);
+}

@@ -1,0 +1,331 @@
+/**
+ * drawing.js: one frame of a map: cells, labels, profiles, sinks, the selected row and column.
+ *
+ * All that is drawn comes from the state of a Heatmap (heatmap.js); nothing is kept here but the
+ * pattern of cells that cannot be attended.
+ */
+import { fitted, labelPlaces, profileOf } from "./axes.js";
+import { hexOf, inkOn, rgbOf } from "./colors.js";
+import { numberText } from "./dom.js";
+
+export const FONT = "12px system-ui, sans-serif";
+export const STRIP = 40; // of a profile
+export const GAP = 8;
+const SMALL = "11px system-ui, sans-serif";
+const SPACING = 15; // of labels
+
+/** The colours of the page. */
+function inksOf({ canvas, styled }) {
+    const style = getComputedStyle(styled ?? canvas);
+    const ink = (name, otherwise) => style.getPropertyValue(name).trim() || otherwise;
+    return {
+        panel: ink("--panel", "#ffffff"),
+        text: ink("--text", "#1a1a1a"),
+        muted: ink("--muted", "#5a5a5a"),
+        line: ink("--line", "#c8c8c8"),
+        accent: ink("--accent", "#c2410c"),
+    };
+}
+
+/** What stands for cells that cannot be attended: diagonal lines on the page's own ground. */
+function hatching(context, inks) {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 8;
+    const lines = tile.getContext("2d");
+    lines.fillStyle = inks.panel;
+    lines.fillRect(0, 0, 8, 8);
+    lines.strokeStyle = inks.line;
+    lines.lineWidth = 1.2;
+    for (const x of [-8, 0, 8]) {
+        lines.moveTo(x - 1, 9);
+        lines.lineTo(x + 9, -1);
+    }
+    lines.stroke();
+    return context.createPattern(tile, "repeat");
+}
+
+/** Draws the part of a grid [row0, row0 + rows) x [column0, ...) of the map that is shown. */
+function drawGrid(map, context, bitmaps, place) {
+    const { area, cell, plot } = map;
+    const rowsEach = place.rows / place.gridRows; // of the map in a cell of the grid
+    const columnsEach = place.columns / place.gridColumns;
+    const level = bitmaps.at(cell.width * columnsEach, cell.height * rowsEach);
+    const row0 = Math.max(area.row0, place.row0);
+    const row1 = Math.min(area.row1, place.row0 + place.rows);
+    const column0 = Math.max(area.column0, place.column0);
+    const column1 = Math.min(area.column1, place.column0 + place.columns);
+    if (row1 <= row0 || column1 <= column0) return;
+    const down = rowsEach * level.down;
+    const across = columnsEach * level.across;
+    context.imageSmoothingEnabled = false;
+    context.drawImage(
+        level.bitmap,
+        (column0 - place.column0) / across,
+        (row0 - place.row0) / down,
+        (column1 - column0) / across,
+        (row1 - row0) / down,
+        plot.x + (column0 - area.column0) * cell.width,
+        plot.y + (row0 - area.row0) * cell.height,
+        (column1 - column0) * cell.width,
+        (row1 - row0) * cell.height,
+    );
+}
+
+function drawCells(map, context, inks) {
+    const { plot, picture, detail } = map;
+    context.save();
+    context.beginPath();
+    context.rect(plot.x, plot.y, plot.width, plot.height);
+    context.clip();
+    const pattern = hatching(context, inks);
+    const ground = (x, y, width, height) => {
+        context.fillStyle = pattern;
+        context.fillRect(x, y, width, height);
+    };
+    ground(plot.x, plot.y, plot.width, plot.height);
+    const { map: grid } = picture;
+    drawGrid(map, context, map.bitmaps, {
+        row0: 0,
+        column0: 0,
+        rows: picture.rows,
+        columns: picture.columns,
+        gridRows: grid.rows,
+        gridColumns: grid.columns,
+    });
+    if (detail && detail.of === picture.detail) {
+        const { row0, rows } = detail.of;
+        const columns = detail.end - detail.first;
+        const width = columns * map.cell.width;
+        ground(map.xOf(detail.first), map.yOf(row0), width, rows * map.cell.height);
+        drawGrid(map, context, detail.bitmaps, {
+            row0,
+            column0: detail.first,
+            rows,
+            columns,
+            gridRows: rows,
+            gridColumns: columns,
+        });
+    }
+    drawNumbers(map, context);
+    if (picture.columns > picture.keys) {
+        context.fillStyle = inks.text;
+        context.fillRect(map.xOf(picture.keys) - 0.75, plot.y, 1.5, plot.height);
+    }
+    context.restore();
+    context.strokeStyle = inks.line;
+    context.strokeRect(plot.x - 0.5, plot.y - 0.5, plot.width + 1, plot.height + 1);
+}
+
+/** The number of each cell, once cells are large enough. */
+function drawNumbers(map, context) {
+    const { area, cell, picture, scale, colors } = map;
+    if (cell.width < 40 || cell.height < 15) return;
+    context.font = SMALL;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (let row = Math.floor(area.row0); row < Math.min(picture.rows, area.row1); row++)
+        for (let j = Math.floor(area.column0); j < Math.min(picture.columns, area.column1); j++) {
+            const value = picture.valueAt(row, j);
+            if (value === undefined || picture.isHidden(row, j)) continue;
+            context.fillStyle = inkOn(rgbOf(colors, scale.unit(value)));
+            context.fillText(numberText(value, 3), map.xOf(j + 0.5), map.yOf(row + 0.5));
+        }
+}
+
+// ---- Labels -----------------------------------------------------------------------------------
+
+function rowLabels(map, context, inks) {
+    const { area, cell, plot, picture, selected, hovered } = map;
+    const width = plot.x - GAP;
+    const measure = (text) => context.measureText(text).width;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    const write = (row, ink) => {
+        const y = Math.min(plot.y + plot.height, Math.max(plot.y, map.yOf(row + 0.5)));
+        context.fillStyle = ink;
+        context.fillText(fitted(picture.rowLabel(row), width, measure), plot.x - GAP / 2, y);
+    };
+    const bold = hovered?.row ?? selected?.row;
+    const apart = (row) => bold === undefined || Math.abs(row - bold) * cell.height >= SPACING;
+    for (const row of labelPlaces(area.row0, area.row1, cell.height, SPACING, picture.rows))
+        if (apart(row)) write(row, inks.muted);
+    context.font = `bold ${FONT}`;
+    if (bold !== undefined && bold + 1 > area.row0 && bold < area.row1) write(bold, inks.text);
+    context.font = FONT;
+}
+
+function columnLabels(map, context, inks) {
+    const { area, cell, plot, picture, selected, hovered } = map;
+    const measure = (text) => context.measureText(text).width;
+    const flat = cell.width >= 46; // wide enough for text that is not turned
+    const room = flat ? cell.width - 4 : plot.y - GAP;
+    const write = (column, ink) => {
+        const x = Math.min(plot.x + plot.width, Math.max(plot.x, map.xOf(column + 0.5)));
+        context.save();
+        context.translate(x, plot.y - GAP / 2);
+        if (!flat) context.rotate(-Math.PI / 2);
+        context.textAlign = flat ? "center" : "left";
+        context.textBaseline = flat ? "bottom" : "middle";
+        context.fillStyle = ink;
+        context.fillText(fitted(picture.columnLabel(column), room, measure), 0, 0);
+        context.restore();
+    };
+    const bold = hovered?.column ?? selected?.column;
+    const apart = (column) => bold === undefined || Math.abs(column - bold) * cell.width >= SPACING;
+    const shown = labelPlaces(area.column0, area.column1, cell.width, SPACING, picture.columns);
+    const appended = (column) => column >= picture.keys;
+    for (const column of shown) if (apart(column) && !appended(column)) write(column, inks.muted);
+    for (let column = picture.keys; column < picture.columns; column++)
+        if (column + 0.5 < area.column1 && apart(column)) write(column, inks.text);
+    context.font = `bold ${FONT}`;
+    if (bold !== undefined && bold + 1 > area.column0 && bold < area.column1)
+        write(bold, inks.text);
+    context.font = FONT;
+}
+
+// ---- Beside the map ---------------------------------------------------------------------------
+
+/** Bars of `values` along the map's columns or rows; the largest has the whole strip. */
+function bars(context, values, place, ink) {
+    const most = values.reduce((a, b) => (Math.abs(b) > a ? Math.abs(b) : a), 0) || 1;
+    const { x, y, width, height, upright } = place;
+    context.fillStyle = ink;
+    for (let i = 0; i < values.length; i++) {
+        const size = (Math.abs(values[i]) / most) * (upright ? height : width);
+        if (!(size > 0)) continue;
+        if (upright) context.fillRect(x + i, y + height - size, 1, size);
+        else context.fillRect(x, y + i, size, 1);
+    }
+}
+
+function drawStrip(map, context, inks, { values, count, at, ink, title, most }) {
+    const { plot, area, size } = map;
+    const y = plot.y + plot.height + GAP + at * (STRIP + GAP);
+    context.strokeStyle = inks.line;
+    context.strokeRect(plot.x - 0.5, y - 0.5, plot.width + 1, STRIP + 1);
+    context.fillStyle = inks.muted;
+    context.font = SMALL;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    const room = plot.x - GAP / 2;
+    const measure = (text) => context.measureText(text).width;
+    context.fillText(fitted(title, room, measure), plot.x - GAP / 2, y + STRIP / 2);
+    if (values) {
+        const shown = profileOf(values, count, area.column0, area.column1, plot.width);
+        bars(context, shown, { x: plot.x, y, width: plot.width, height: STRIP, upright: true }, ink);
+        context.textAlign = "left";
+        context.fillStyle = inks.muted;
+        const end = numberText(most(shown), 2);
+        if (plot.x + plot.width + 4 + measure(end) <= size.width)
+            context.fillText(end, plot.x + plot.width + 4, y + 6);
+    }
+    context.font = FONT;
+}
+
+function drawProfiles(map, context, inks) {
+    const { picture, plot, area } = map;
+    const cell = map.hovered ?? map.selected;
+    const most = (values) => values.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0);
+    const row = cell && picture.rowValues(cell.row);
+    drawStrip(map, context, inks, {
+        values: row,
+        count: picture.columns,
+        at: 0,
+        ink: inks.accent,
+        title: "row",
+        most,
+    });
+    drawStrip(map, context, inks, {
+        values: picture.means,
+        count: picture.columns,
+        at: 1,
+        ink: inks.muted,
+        title: "mean",
+        most,
+    });
+    const side = { x: map.sideAt, y: plot.y, width: map.size.side, height: plot.height };
+    context.strokeStyle = inks.line;
+    context.strokeRect(side.x - 0.5, side.y - 0.5, side.width + 1, side.height + 1);
+    const column = cell && picture.columnValues(cell.column);
+    if (column) {
+        const pixels = Math.round(plot.height);
+        const shown = profileOf(column, picture.rows, area.row0, area.row1, pixels);
+        bars(context, shown, { ...side, upright: false }, inks.accent);
+    }
+    turned(context, "column", side.x + side.width / 2, plot.y - GAP / 2, inks.muted);
+    if (picture.sinks) drawSinks(map, context, inks);
+}
+
+function turned(context, text, x, y, ink) {
+    context.save();
+    context.translate(x, y);
+    context.rotate(-Math.PI / 2);
+    context.textAlign = "left";
+    context.textBaseline = "middle";
+    context.fillStyle = ink;
+    context.fillText(text, 0, 0);
+    context.restore();
+}
+
+/** What the sink takes of each row, in the map's own colours. */
+function drawSinks(map, context, inks) {
+    const { picture, plot, area, scale, colors } = map;
+    const pixels = Math.round(plot.height);
+    const shown = profileOf(picture.sinks, picture.rows, area.row0, area.row1, pixels);
+    for (let y = 0; y < pixels; y++) {
+        if (!(shown[y] > -Infinity)) continue;
+        context.fillStyle = hexOf(colors, scale.unit(shown[y]));
+        context.fillRect(map.sinkAt, plot.y + y, 18, 1);
+    }
+    context.strokeStyle = inks.text;
+    context.strokeRect(map.sinkAt - 0.5, plot.y - 0.5, 19, plot.height + 1);
+    turned(context, "sink", map.sinkAt + 9, plot.y - GAP / 2, inks.text);
+}
+
+// ---- The selected cell ------------------------------------------------------------------------
+
+function drawCross(map, context, cell, ink, dashed) {
+    const { plot } = map;
+    const width = Math.max(2, map.cell.width);
+    const height = Math.max(2, map.cell.height);
+    const x = map.xOf(cell.column + 0.5) - width / 2;
+    const y = map.yOf(cell.row + 0.5) - height / 2;
+    context.save();
+    context.beginPath();
+    context.rect(plot.x, plot.y, plot.width, plot.height);
+    context.clip();
+    context.strokeStyle = ink;
+    context.lineWidth = 1;
+    context.setLineDash(dashed ? [3, 3] : []);
+    for (const edge of [y, y + height]) line(context, plot.x, edge, plot.x + plot.width, edge);
+    for (const edge of [x, x + width]) line(context, edge, plot.y, edge, plot.y + plot.height);
+    context.setLineDash([]);
+    context.lineWidth = 2;
+    context.strokeRect(x - 1, y - 1, width + 2, height + 2);
+    context.restore();
+}
+
+function line(context, x0, y0, x1, y1) {
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.lineTo(x1, y1);
+    context.stroke();
+}
+
+/** Draws a frame of `map`, a Heatmap. */
+export function drawMap(map) {
+    if (!map.picture || !map.plot) return;
+    const context = map.canvas.getContext("2d");
+    const inks = inksOf(map);
+    context.setTransform(map.ratio, 0, 0, map.ratio, 0, 0);
+    context.fillStyle = inks.panel;
+    context.fillRect(0, 0, map.size.width, map.size.height);
+    context.font = FONT;
+    context.lineWidth = 1;
+    drawCells(map, context, inks);
+    rowLabels(map, context, inks);
+    columnLabels(map, context, inks);
+    drawProfiles(map, context, inks);
+    if (map.selected) drawCross(map, context, map.selected, inks.accent, false);
+    if (map.hovered) drawCross(map, context, map.hovered, inks.accent, true);
+}

@@ -1,0 +1,275 @@
+/**
+ * export.js: what is seen, as a file or a text that makes it again.
+ *
+ * PNG and SVG are the map as it is shown; CSV and .npy its exact numbers, of the area that is shown;
+ * curl and Python the request itself; the link has all settings. Formats are in formats.js, svg.js.
+ */
+import { apiKey } from "./client.js";
+import { settings } from "./address.js";
+import { download, el } from "./dom.js";
+import { drawMap } from "./drawing.js";
+import { numbersOf } from "./files.js";
+import { csvOf, curlOf, jsonOf, npyOf, pythonOf } from "./formats.js";
+import { mapFields, tensorOf } from "./picture.js";
+import { announce, run, showError } from "./status.js";
+import { MOST_CELLS, legend, mapSvg, textOf } from "./svg.js";
+
+const MOST_INLINE = 16000; // characters of a body within a command
+const MOST_CSV = 4e6; // cells
+const MOST_NPY = 2 ** 25;
+const PORTION = 2e6; // cells of a reply
+const BODY_FILE = "attnd-request.json";
+
+/** The whole cells that are shown. */
+function wholeArea({ area, picture }) {
+    return {
+        row0: Math.floor(area.row0),
+        row1: Math.min(picture.rows, Math.ceil(area.row1)),
+        column0: Math.floor(area.column0),
+        column1: Math.min(picture.columns, Math.ceil(area.column1)),
+    };
+}
+
+const sizeOf = ({ row0, row1, column0, column1 }) => [row1 - row0, column1 - column0];
+
+/** Exact numbers of the area that is shown; fetched in portions where they are not there. */
+async function numbersOfArea(panel, most) {
+    const { what, picture } = panel;
+    const area = wholeArea(panel.map);
+    const [rows, columns] = sizeOf(area);
+    if (rows * columns > most)
+        throw new Error(`${rows} × ${columns} numbers are too many for this file: zoom in first`);
+    const values = new Float32Array(rows * columns);
+    const ask = (list, signal) =>
+        what.source.call(
+            what.layer,
+            {
+                ...what.fields,
+                ...mapFields(what.kind, what.stage, what.head),
+                rows: list,
+                plain: true,
+            },
+            signal,
+        );
+    const portion = Math.max(1, Math.floor(PORTION / picture.columns));
+    const done = await run("export", "Exact numbers", async (signal, progress) => {
+        for (let begin = 0; begin < rows; begin += portion) {
+            const list = Array.from({ length: Math.min(portion, rows - begin) }, (_, i) =>
+                area.row0 + begin + i);
+            const missing = list.some((row) => picture.valueAt(row, area.column0) === undefined);
+            const { data } = missing ? tensorOf(await ask(list, signal), what.kind) : {};
+            list.forEach((row, i) => {
+                for (let c = 0; c < columns; c++)
+                    values[(begin + i) * columns + c] = data
+                        ? data[i * picture.columns + area.column0 + c]
+                        : picture.valueAt(row, area.column0 + c);
+            });
+            progress(begin + list.length, rows);
+        }
+        return true;
+    });
+    return done ? { area, rows, columns, values } : null;
+}
+
+function nameOf({ what }, end) {
+    const stage = what.kind === "scores" ? `-${what.stage}` : "";
+    return `layer${what.layer}-head${what.head}-${what.kind}${stage}.${end}`;
+}
+
+function titleOf({ what }) {
+    const kind = what.kind === "scores" ? `scores (${what.stage})` : "attention weights";
+    const { model, title } = what.source;
+    return `${model?.name ?? ""} layer ${what.layer}, head ${what.head}: ${kind}; ${title}`;
+}
+
+// ---- Pictures ---------------------------------------------------------------------------------
+
+/** The map as it is seen, twice as fine, with title and legend. */
+function pngOf(panel) {
+    const { map, looks } = panel;
+    const canvas = document.createElement("canvas");
+    const foot = 64;
+    canvas.width = 2 * map.size.width;
+    canvas.height = 2 * (map.size.height + foot);
+    const ground = getComputedStyle(map.canvas);
+    const context = canvas.getContext("2d");
+    const twin = Object.create(map, {
+        canvas: { value: canvas },
+        ratio: { value: 2 },
+        hovered: { value: null },
+        styled: { value: map.canvas },
+    });
+    const panelInk = ground.getPropertyValue("--panel").trim() || "#ffffff";
+    const textInk = ground.getPropertyValue("--text").trim() || "#000000";
+    context.fillStyle = panelInk;
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    drawMap(twin);
+    context.font = "12px system-ui, sans-serif";
+    context.textAlign = "left";
+    context.textBaseline = "alphabetic";
+    context.fillStyle = textInk;
+    context.fillText(titleOf(panel), 8, map.size.height + 16, map.size.width - 16);
+    context.translate(8, map.size.height + 26);
+    drawTree(context, legend(looks.scale, looks.colors, Math.min(340, map.size.width - 16), textInk));
+    return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+}
+
+/** Draws the rectangles and texts of a tree of svg.js. */
+function drawTree(context, { name, attributes, children }) {
+    context.fillStyle = attributes.fill ?? context.fillStyle;
+    if (name === "rect")
+        context.fillRect(attributes.x, attributes.y, attributes.width, attributes.height);
+    if (name === "text") {
+        context.textAlign = attributes["text-anchor"] === "middle" ? "center" : "left";
+        context.fillText(children[0], attributes.x, attributes.y);
+    } else for (const child of children) drawTree(context, child);
+}
+
+/** The map for a paper: rectangles, or a picture where there are too many cells. */
+async function svgOf(panel) {
+    const { map, picture, looks } = panel;
+    if (settings().view === "lines") {
+        const tree = panel.views.lines.tree();
+        tree.attributes.xmlns = "http://www.w3.org/2000/svg";
+        tree.attributes.color = "#1f4e9c";
+        return `${textOf(tree)}\n`;
+    }
+    const area = wholeArea(map);
+    const shown = { picture, area, ...looks, title: titleOf(panel) };
+    if (Math.max(...sizeOf(area)) <= MOST_CELLS) return mapSvg(shown);
+    const level = map.bitmaps.at(1e9, 1e9); // the finest
+    const [rows, columns] = sizeOf(area);
+    const canvas = document.createElement("canvas");
+    const perColumn = level.columns / picture.columns;
+    const perRow = level.rows / picture.rows;
+    canvas.width = Math.max(1, Math.round(columns * perColumn));
+    canvas.height = Math.max(1, Math.round(rows * perRow));
+    const at = [area.column0 * perColumn, area.row0 * perRow];
+    const part = [...at, columns * perColumn, rows * perRow];
+    canvas.getContext("2d").drawImage(level.bitmap, ...part, 0, 0, canvas.width, canvas.height);
+    return mapSvg(shown, canvas.toDataURL("image/png"));
+}
+
+// ---- Requests ---------------------------------------------------------------------------------
+
+/** The request whose reply is the map that is shown, with its tensors as float32. */
+async function requestOf({ what, picture }) {
+    const fields = { ...what.fields, ...mapFields(what.kind, what.stage, what.head), plain: true };
+    if (!picture.whole) fields.pool = [picture.map.rows, picture.map.columns];
+    const asked = await what.source.request(what.layer, fields);
+    const sent = Object.entries(asked.fields).map(([name, value]) => {
+        if (!ArrayBuffer.isView(value?.data)) return [name, value];
+        return [name, { data: numbersOf(value), shape: value.shape }];
+    });
+    return { origin: location.origin, path: asked.path, fields: Object.fromEntries(sent) };
+}
+
+/** Shows a text, and puts it on the clipboard where the page may. */
+async function offer(bar, text, what) {
+    bar.text.value = text;
+    bar.text.hidden = false;
+    try {
+        await navigator.clipboard.writeText(text);
+        bar.note.textContent = `Copied: ${what}.`;
+    } catch {
+        bar.note.textContent = `Copy the text below: ${what}.`;
+        bar.text.select();
+    }
+    announce(bar.note.textContent);
+}
+
+async function offerRequest(bar, panel, writer, what) {
+    const request = { ...(await requestOf(panel)), keyed: Boolean(apiKey()) };
+    const size = Object.values(request.fields).reduce(
+        (sum, value) => sum + (value?.data?.length ?? 0),
+        0,
+    );
+    const body = size * 4 > MOST_INLINE ? null : jsonOf(request.fields);
+    const file = body === null || body.length > MOST_INLINE ? BODY_FILE : null;
+    if (file) download(file, jsonOf(request.fields), "application/json");
+    const beside = file ? `, with ${file} (downloaded) beside it` : "";
+    await offer(bar, writer({ ...request, file }), `${what}${beside}`);
+}
+
+// ---- The bar ----------------------------------------------------------------------------------
+
+const ACTIONS = {
+    png: ["PNG", async (panel) => download(nameOf(panel, "png"), await pngOf(panel), "image/png")],
+    svg: [
+        "SVG",
+        async (panel) => download(nameOf(panel, "svg"), await svgOf(panel), "image/svg+xml"),
+    ],
+    csv: [
+        "CSV",
+        async (panel) => {
+            const part = await numbersOfArea(panel, MOST_CSV);
+            if (!part) return;
+            const { picture } = panel;
+            const labels = (count, label, begin) =>
+                Array.from({ length: count }, (_, i) => label(begin + i));
+            const rows = labels(part.rows, (row) => picture.rowLabel(row), part.area.row0);
+            const columns = labels(
+                part.columns,
+                (column) => picture.columnLabel(column),
+                part.area.column0,
+            );
+            download(nameOf(panel, "csv"), csvOf(rows, columns, part.values), "text/csv");
+        },
+    ],
+    npy: [
+        ".npy",
+        async (panel) => {
+            const part = await numbersOfArea(panel, MOST_NPY);
+            if (!part) return;
+            const bytes = npyOf(part.values, [part.rows, part.columns]);
+            download(nameOf(panel, "npy"), bytes, "application/octet-stream");
+        },
+    ],
+    curl: ["Copy as curl", (panel, bar) => offerRequest(bar, panel, curlOf, "a curl command")],
+    python: [
+        "Copy as Python",
+        (panel, bar) => offerRequest(bar, panel, pythonOf, "a Python program"),
+    ],
+    link: ["Copy link", (panel, bar) => offer(bar, location.href, "the address")],
+};
+
+/** The buttons of all exports of a HeadPanel. */
+export function exportBar(panel) {
+    const bar = {
+        note: el("span", { class: "muted", data: { testid: "export-note" } }),
+        text: el("textarea", {
+            class: "export-text",
+            data: { testid: "export-text" },
+            "aria-label": "Exported text",
+            readonly: true,
+            rows: 6,
+            hidden: true,
+            spellcheck: "false",
+        }),
+    };
+    const buttons = Object.entries(ACTIONS).map(([name, [text, action]]) =>
+        el(
+            "button",
+            {
+                type: "button",
+                data: { testid: `export-${name}` },
+                onclick: async () => {
+                    bar.text.hidden = true;
+                    bar.note.textContent = "";
+                    if (!panel.picture) return;
+                    try {
+                        await action(panel, bar);
+                    } catch (error) {
+                        showError("export", error);
+                    }
+                },
+            },
+            text,
+        ),
+    );
+    bar.element = el("div", { class: "export" }, [
+        el("div", { class: "toolbar", role: "group", "aria-label": "Export" }, buttons, bar.note),
+        bar.text,
+    ]);
+    return bar;
+}

@@ -1,0 +1,381 @@
+/**
+ * head.js: one head: fetches what is shown of it, and puts the views, controls and texts together.
+ *
+ * The settings of the address say what is shown: layer, head, kind, what is changed, area, cell.
+ * The panel fetches again when one of those that change the numbers changes, paints again when
+ * scale or colours change, and else only moves what is there.
+ */
+import { importance, showChange } from "./ablation.js";
+import { listen, integers, set, settings } from "./address.js";
+import { mapNamed, scaleOf } from "./colors.js";
+import { CompareView } from "./compare.js";
+import { layerControls, pictureControls, statisticsTable } from "./controls.js";
+import { afterPause, byId, el, fill, numberText } from "./dom.js";
+import { exportBar } from "./export.js";
+import { shortest } from "./formats.js";
+import { Heatmap } from "./heatmap.js";
+import { LinesView } from "./lines.js";
+import { NeuronView } from "./neurons.js";
+import { Picture } from "./picture.js";
+import { current, modifiersOf, onSource } from "./source.js";
+import { announce, cancel, run } from "./status.js";
+import { elementOf, legend, svg } from "./svg.js";
+
+const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
+
+/** What is drawn: scale and colours of a picture by the settings. */
+export function looksOf(picture, high) {
+    const now = settings();
+    const diverging = picture.kind === "scores";
+    return {
+        scale: scaleOf(now.scale, picture.map.values, { diverging, high }),
+        colors: mapNamed(now.colors, diverging),
+    };
+}
+
+/** Shows the legend of a scale in `host`. */
+export function showLegend(host, scale, colors) {
+    const width = Math.max(180, Math.min(360, host.clientWidth || 360));
+    const note = scale.note ? `, ${scale.note}` : "";
+    const marks = scale.ticks.map((tick) => numberText(tick.value, 3)).join(", ");
+    const name = `Colours: ${scale.kind} scale${note}; marks at ${marks}`;
+    const size = { width, height: 34, viewBox: `0 0 ${width} 34` };
+    const tree = svg("svg", { ...size, role: "img", "aria-label": name }, [
+        legend(scale, colors, width, "currentColor"),
+    ]);
+    const hatched = el("span", { class: "hatched", "aria-hidden": "true" });
+    fill(host, elementOf(tree), el("span", { class: "muted" }, [
+        scale.note ? `${scale.kind}: ${scale.note}` : scale.kind,
+    ]), el("span", { class: "muted" }, hatched, " cannot be attended"));
+}
+
+class HeadPanel {
+    constructor(section) {
+        this.section = section;
+        this.what = null; // { source, layer, head, kind, stage, fields }
+        this.picture = null;
+        this.build();
+        this.map = new Heatmap(this.mapHost, {
+            onselect: (cell) => this.select(cell),
+            onhover: (cell) => this.point(cell),
+            onarea: (area) => this.moved(area),
+        });
+        this.views = {
+            lines: new LinesView(this.viewHost, this),
+            neurons: new NeuronView(this.viewHost, this),
+            compare: new CompareView(this.viewHost, this),
+        };
+        section.addEventListener("keydown", (event) => this.key(event));
+        this.keepArea = afterPause((text) => set({ area: text }), 250);
+        this.fetchRow = afterPause((row) => this.loadRow(row), 60);
+        this.fetchDetail = afterPause(() => this.loadDetail(), 120);
+        this.say = afterPause((text) => announce(text), 400);
+        onSource(() => this.load());
+        listen((now, changed) => this.changed(changed));
+        this.load();
+    }
+
+    build() {
+        const zoom = {
+            zoom: (factor) => this.picture && this.map.zoom(factor),
+            all: () => this.picture && this.map.all(),
+        };
+        this.controls = pictureControls(zoom);
+        this.layer = layerControls();
+        this.importance = importance(() => this.what);
+        this.title = el("h2", { data: { testid: "head-title" } });
+        this.mark = el("p", { class: "mark" });
+        this.mapHost = el("div", { class: "map-host" });
+        this.legend = el("div", { class: "legend" });
+        this.viewHost = el("div", { class: "view-host" });
+        this.cell = el("p", { class: "cell", data: { testid: "cell" } });
+        this.stats = el("div", {});
+        this.export = exportBar(this);
+        const step = (by, testid, text, name) =>
+            el(
+                "button",
+                { type: "button", "aria-label": name, data: { testid }, onclick: () => this.step(by) },
+                text,
+            );
+        this.body = el("div", {}, [
+            this.controls.element,
+            this.layer.modified,
+            this.cell,
+            this.mapHost,
+            this.viewHost,
+            this.legend,
+            this.export.element,
+            el("details", { class: "panel" }, el("summary", {}, "What if"), this.layer.element, [
+                this.importance.button,
+                this.importance.host,
+            ]),
+            this.stats,
+        ]);
+        this.empty = el("p", { class: "muted" }, "Open a head: choose one of the maps.");
+        const previous = step(-1, "head-previous", "‹", "Previous head");
+        const next = step(1, "head-next", "›", "Next head");
+        fill(
+            this.section,
+            el("div", { class: "toolbar head-line" }, this.title, previous, next),
+            this.mark,
+            this.empty,
+            this.body,
+        );
+    }
+
+    // ---- What is shown ----
+
+    /** What the settings ask for; null where nothing is open, or the source does not have it. */
+    asked() {
+        const source = current();
+        const now = settings();
+        const layer = Number(now.layer);
+        const head = Number(now.head);
+        if (!source || now.head === "" || now.layer === "" || !source.layers.includes(layer))
+            return null;
+        const spec = source.spec(layer);
+        if (!(head >= 0 && head < spec.num_attention_heads && Number.isInteger(head))) return null;
+        const kind = now.kind === "scores" ? "scores" : "weights";
+        const stage = ["softcap", "masked"].includes(now.stage) ? now.stage : "raw";
+        return { source, layer, head, kind, stage, fields: modifiersOf(layer, spec) };
+    }
+
+    /** Fetches what the settings ask for, and shows it. */
+    async load() {
+        const before = this.what;
+        const what = this.asked();
+        this.what = what;
+        this.showFrame();
+        if (!what) {
+            cancel("head");
+            this.picture = null;
+            return;
+        }
+        const fresh = before?.source !== what.source || before?.layer !== what.layer;
+        if (fresh) this.importance.clear();
+        const focused = byId("overview").contains(document.activeElement);
+        const pixels = [1, 1].map(() =>
+            Math.round((this.section.clientWidth - 200) * (devicePixelRatio || 1)),
+        );
+        const picture = new Picture(what.source, what);
+        this.section.setAttribute("aria-busy", "true");
+        const done = await run("head", `Layer ${what.layer}, head ${what.head}`, (signal) =>
+            picture.fetch(pixels, signal),
+        );
+        if (this.what !== what) return;
+        this.section.removeAttribute("aria-busy");
+        this.picture = done ?? null;
+        this.body.hidden = !done;
+        if (!done) return;
+        this.paint();
+        this.place();
+        if (focused) (this.mapShown ? this.map.canvas : this.section).focus();
+        this.afterwards(what);
+    }
+
+    /** What may come after the picture is there. */
+    async afterwards(what) {
+        const { picture } = this;
+        showChange(this.layer.change, what.source, what.layer, what.fields);
+        if (picture.whole) return;
+        await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
+        if (this.picture !== picture) return;
+        this.map.resize(); // sinks take a place of their own
+        this.moved(this.map.area);
+    }
+
+    get mapShown() {
+        return settings().view === "map";
+    }
+
+    /** Title, controls and which view is there. */
+    showFrame() {
+        const { what } = this;
+        this.empty.hidden = what !== null;
+        this.body.hidden = what === null;
+        this.mark.hidden = !what?.source.mark;
+        this.mark.textContent = what?.source.mark ?? "";
+        this.title.textContent = what ? `Layer ${what.layer}, head ${what.head}` : "One head";
+        this.controls.show();
+        if (what) this.layer.show(what.source.spec(what.layer), what.source.keys);
+    }
+
+    /** Paints the picture with scale and colours, into the view that is shown. */
+    paint() {
+        const { picture, what } = this;
+        const { scale, colors } = looksOf(picture);
+        const { view } = settings();
+        this.looks = { scale, colors };
+        const pattern = picture.stats?.pattern;
+        this.title.textContent =
+            `Layer ${what.layer}, head ${what.head}` + (pattern ? `: ${pattern}` : "");
+        this.mapHost.hidden = view !== "map";
+        this.viewHost.hidden = view === "map";
+        this.legend.hidden = view !== "map";
+        fill(this.stats, picture.stats
+            ? statisticsTable(picture.stats, `Layer ${what.layer}, head ${what.head}`) : []);
+        this.map.show(picture, scale, colors, this.name());
+        showLegend(this.legend, scale, colors);
+        for (const [name, other] of Object.entries(this.views))
+            if (name !== view) other.hide?.();
+        this.views[view]?.show();
+    }
+
+    /** What the map is, for screen readers. */
+    name() {
+        const { picture, what } = this;
+        const kind = what.kind === "weights" ? "attention weights" : `${what.stage} scores`;
+        const pattern = picture.stats ? `, pattern ${picture.stats.pattern}` : "";
+        return (
+            `Layer ${what.layer}, head ${what.head}${pattern}: ${kind}, ` +
+            `${picture.rows} queries by ${picture.columns} keys. ` +
+            "Arrow keys move between cells, plus and minus zoom, question mark lists all keys."
+        );
+    }
+
+    /** Takes area and cell from the address. */
+    place() {
+        const now = settings();
+        const area = now.area.split(",").map(Number);
+        const [row, column] = integers(now.cell);
+        const { map, picture } = this;
+        if (area.length === 4 && area.every((edge) => edge >= 0))
+            map.setArea(
+                { row0: area[0], row1: area[1], column0: area[2], column1: area[3] },
+                true,
+            );
+        else if (now.area === "" && map.zoomed)
+            map.setArea({ row0: 0, row1: picture.rows, column0: 0, column1: picture.columns }, true);
+        const there = column !== undefined && row < picture.rows && column < picture.columns;
+        map.select(there && row >= 0 && column >= 0 ? { row, column } : null, { quiet: true });
+        this.describe();
+        this.fetchDetail();
+    }
+
+    changed(changed) {
+        const has = (...names) => names.some((name) => changed.has(name));
+        if (has(...NUMBERS)) {
+            if (has("layer", "head", "kind")) this.showFrame();
+            this.load();
+            return;
+        }
+        this.controls.show();
+        if (!this.picture) return;
+        if (has("scale", "colors", "view", "with")) this.paint();
+        if (has("area", "cell", "view")) this.place();
+        if (has("cell")) this.views[settings().view]?.moved?.();
+    }
+
+    // ---- Cells ----
+
+    select(cell) {
+        set({ cell: cell ? `${cell.row},${cell.column}` : "" });
+        this.describe();
+        if (cell) this.say(this.cell.textContent);
+    }
+
+    point(cell) {
+        this.describe(cell);
+    }
+
+    /** Writes the cell that is pointed at, else the selected one, with its exact number. */
+    describe(cell = this.map.hovered ?? this.map.selected) {
+        const { picture } = this;
+        if (!picture) return;
+        if (!cell) {
+            this.cell.textContent = "Point at a cell, or move with the arrow keys.";
+            delete this.cell.dataset.value;
+            this.cell.removeAttribute("title");
+            return;
+        }
+        const { row, column } = cell;
+        const value = picture.valueAt(row, column);
+        if (value === undefined) this.fetchRow(row);
+        const query = `query ${row} “${picture.rowLabel(row)}”`;
+        const key =
+            column < picture.keys
+                ? `key ${column} “${picture.columnLabel(column)}”`
+                : `appended column ${picture.columnLabel(column)}`;
+        const hidden = picture.isHidden(row, column) ? " (cannot be attended)" : "";
+        const text = value === undefined ? "…" : numberText(value, 6);
+        const sink = picture.sinks?.length === picture.rows
+            ? `; sink of the row ${numberText(picture.sinks[row], 4)}` : "";
+        this.cell.textContent = `${query} → ${key}: ${text}${hidden}${sink}`;
+        if (value === undefined) delete this.cell.dataset.value;
+        else {
+            this.cell.dataset.value = shortest(value);
+            this.cell.title = `exactly ${shortest(value)}`;
+        }
+    }
+
+    async loadRow(row) {
+        const { picture } = this;
+        if (!picture) return;
+        const done = await run("cell", `Row ${row}`, async (signal) => {
+            await picture.fetchRow(row, signal);
+            return true;
+        });
+        if (!done || this.picture !== picture) return;
+        this.describe();
+        this.map.draw();
+        if (this.map.selected?.row === row) this.say(this.cell.textContent);
+    }
+
+    moved(area) {
+        const whole = !this.map.zoomed;
+        const edges = [area.row0, area.row1, area.column0, area.column1];
+        this.keepArea(whole ? "" : edges.map((edge) => Number(edge.toFixed(2))).join(","));
+        this.fetchDetail();
+    }
+
+    /** Fetches the exact rows in view, once they are few enough. */
+    async loadDetail() {
+        const { picture, map } = this;
+        const wanted = picture && map.area && picture.wanted(map.area);
+        if (picture && !wanted && picture.detail) map.refresh();
+        if (!wanted) return;
+        const done = await run("detail", "Rows in view", async (signal) => {
+            await picture.fetchDetail(wanted, signal);
+            return true;
+        });
+        if (!done || this.picture !== picture) return;
+        map.refresh();
+        this.describe();
+    }
+
+    // ---- Keys ----
+
+    /** Opens the head `by` places further, over all layers. */
+    step(by) {
+        const { what } = this;
+        if (!what) return;
+        const { layers } = what.source;
+        const at = layers.indexOf(what.layer);
+        const count = what.source.spec(what.layer).num_attention_heads;
+        const head = what.head + by;
+        if (head >= 0 && head < count) set({ head }, { step: true });
+        else if (layers[at + by] !== undefined) {
+            const other = layers[at + by];
+            const last = what.source.spec(other).num_attention_heads - 1;
+            set({ layer: other, head: by > 0 ? 0 : last, off: "" }, { step: true });
+        }
+    }
+
+    key(event) {
+        if (event.ctrlKey || event.altKey || event.metaKey) return;
+        if (["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName)) return;
+        if (event.key === "[") this.step(-1);
+        else if (event.key === "]") this.step(1);
+        else if (event.key === "Escape" && this.what) {
+            const { layer, head } = this.what;
+            const tile = byId("overview").querySelector(`[data-testid="head-${layer}-${head}"]`);
+            (tile ?? byId("overview")).focus();
+        } else return;
+        event.preventDefault();
+    }
+}
+
+/** Makes the panel in `section`. */
+export function start(section = byId("view")) {
+    return new HeadPanel(section);
+}

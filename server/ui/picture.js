@@ -1,0 +1,203 @@
+/**
+ * picture.js: the numbers of one map: what is fetched of it, and what is kept.
+ *
+ * A map of at most 8 MB is fetched whole, as FP32. Of a larger one the page fetches a pooled map of
+ * the screen's resolution, then exact rows: the one that is pointed at, and those in view once they
+ * fit. Cells that cannot be attended are minus infinity here, so that they differ from weight 0.
+ */
+import { labelOf } from "./axes.js";
+import { hide, spansOf, viewersOf } from "./mask.js";
+
+export const MOST_BYTES = 8e6; // of a reply
+const MOST_SIDE = 8192; // of a bitmap
+const MOST_POOLED = 1024;
+const KEPT_BYTES = 16e6; // of rows
+
+/** @returns {number} columns that the weights have beside the keys */
+export function appendedOf(spec, kind) {
+    return kind === "weights" ? Number(spec.bias_kv) + Number(spec.add_zero_attn) : 0;
+}
+
+/** @returns {object} the fields that ask for a map of that kind */
+export function mapFields(kind, stage, head) {
+    const what = kind === "weights" ? "attention_weights" : "attention_scores";
+    return { outputs: [what], heads: [head], ...(kind === "scores" ? { stage } : {}) };
+}
+
+export const tensorOf = (reply, kind) =>
+    kind === "weights" ? reply.attention_weights : reply.attention_scores;
+
+/** One map [rows, columns] of one head. */
+export class Picture {
+    #kept = new Map(); // row -> its numbers, the one used last at the end
+
+    /**
+     * @param {import("./source.js").Source} source
+     * @param {{layer: number, head: number, kind: string, stage: string, fields: object}} what
+     *     fields: modifiers that are sent with each call
+     */
+    constructor(source, what) {
+        Object.assign(this, { source, ...what });
+        this.spec = source.spec(what.layer);
+        this.rows = source.queries;
+        this.keys = source.keys;
+        this.columns = source.keys + appendedOf(this.spec, what.kind);
+        this.spans = spansOf(this.spec, what.fields, this.rows, this.keys);
+        this.padding = source.padding ?? null;
+        this.offset = source.kind === "session" ? this.keys - this.rows : 0;
+        const bytes = 4 * this.rows * this.columns;
+        this.whole = bytes <= MOST_BYTES && Math.max(this.rows, this.columns) <= MOST_SIDE;
+        /** @type {{values: Float32Array, rows: number, columns: number}} */
+        this.map = null; // the cells that are painted
+        this.detail = null; // { row0, rows, values }: exact rows in view
+        this.means = null; // of each key, or of equal parts of the keys
+        this.stats = null; // head_stats of the head
+        this.sinks = null; // of each row: 1 less the sum of its weights
+    }
+
+    rowLabel = (row) => labelOf(this.source.queryLabels, row, this.offset);
+
+    columnLabel(column) {
+        if (column < this.keys) return labelOf(this.source.keyLabels, column);
+        return this.spec.bias_kv && column === this.keys ? "bias_kv" : "zero key";
+    }
+
+    /** Whether a pair cannot be attended, by causality, window or padding. */
+    isHidden(row, column) {
+        if (!this.hides || column >= this.keys) return false;
+        const { first, end } = this.spans;
+        return column < first[row] || column >= end[row] || this.padding?.[column] === 0;
+    }
+
+    /** Raw and capped scores exist for each pair, seen or not. */
+    get hides() {
+        return this.kind === "weights" || this.stage === "masked";
+    }
+
+    #hide(values, rows, columns, firstRow, lastRow) {
+        if (!this.hides) return values;
+        const whole = { queries: this.rows, width: this.columns, keys: this.keys };
+        return hide(values, rows, columns, this.spans, whole, this.padding, firstRow, lastRow);
+    }
+
+    async #ask(fields, signal) {
+        const { layer, kind, stage, head } = this;
+        const { outputs, ...rest } = mapFields(kind, stage, head);
+        const more = fields.rows || fields.pool_type ? [] : ["head_stats"]; // of the first call
+        const all = { ...this.fields, ...rest, ...fields, outputs: [...outputs, ...more] };
+        const reply = await this.source.call(layer, { ...all, plain: true }, signal);
+        if (reply.head_stats) this.stats = reply.head_stats.flat()[0];
+        return tensorOf(reply, kind);
+    }
+
+    /** Fetches what is painted. @param {[number, number]} pixels rows and columns of the screen */
+    async fetch(pixels, signal) {
+        if (this.whole) {
+            const { data } = await this.#ask({}, signal);
+            const values = this.#hide(data, this.rows, this.columns);
+            this.map = { values, rows: this.rows, columns: this.columns };
+        } else {
+            const pool = [this.rows, this.columns].map((size, i) =>
+                Math.min(size, MOST_POOLED, Math.max(64, pixels[i])),
+            );
+            const { data } = await this.#ask({ pool, map_datatype: "FP16" }, signal);
+            const values = this.#hide(data, pool[0], pool[1]);
+            this.map = { values, rows: pool[0], columns: pool[1] };
+        }
+        if (this.whole && this.kind === "weights") this.#sum(this.map.values);
+        return this;
+    }
+
+    /** Sums of rows and of columns of a whole map. */
+    #sum(values) {
+        const sums = new Float64Array(this.rows);
+        const columns = new Float64Array(this.columns);
+        for (let r = 0, i = 0; r < this.rows; r++)
+            for (let c = 0; c < this.columns; c++, i++) {
+                if (values[i] === -Infinity) continue;
+                sums[r] += values[i];
+                columns[c] += values[i];
+            }
+        this.#takeSums(sums, columns);
+    }
+
+    #takeSums(sums, columns) {
+        const viewers = viewersOf(this.spans, this.keys);
+        if (columns.length === this.columns)
+            this.means = columns.map((sum, c) => {
+                const count = c < this.keys ? viewers[c] : this.rows;
+                return count > 0 ? sum / count : 0;
+            });
+        else this.means = columns.map((sum) => sum / this.rows);
+        if (this.spec.sinks) this.sinks = sums.map((sum) => Math.max(0, 1 - sum));
+    }
+
+    /** Fetches the sums of a map that is not whole: two small calls. */
+    async fetchSums(signal) {
+        if (this.whole || this.kind !== "weights") return;
+        const most = (size) => Math.min(size, 4096);
+        const mean = async (pool) => (await this.#ask({ pool, pool_type: "mean" }, signal)).data;
+        const columns = await mean([1, most(this.columns)]);
+        const sums = this.spec.sinks ? await mean([most(this.rows), 1]) : [];
+        this.#takeSums(
+            Float64Array.from(sums, (value) => value * this.columns),
+            Float64Array.from(columns, (value) => value * this.rows),
+        );
+    }
+
+    // ---- Exact numbers ----
+
+    /** @returns {Float32Array|undefined} the row's numbers, minus infinity where hidden */
+    rowValues(row) {
+        const { map, detail } = this;
+        const from = (values, r) => values.subarray(r * this.columns, (r + 1) * this.columns);
+        if (this.whole) return map ? from(map.values, row) : undefined;
+        if (detail && row >= detail.row0 && row < detail.row0 + detail.rows)
+            return from(detail.values, row - detail.row0);
+        return this.#kept.get(row);
+    }
+
+    /** @returns {number|undefined} as the API gives it: a hidden weight is 0 */
+    valueAt(row, column) {
+        const value = this.rowValues(row)?.[column];
+        return value === -Infinity && this.kind === "weights" ? 0 : value;
+    }
+
+    /** @returns {Float32Array|Array<number>} the column's numbers, or those of its pooled cells */
+    columnValues(column) {
+        const { values, rows, columns } = this.map;
+        const at = Math.floor((column * columns) / this.columns);
+        return Float32Array.from({ length: rows }, (_, r) => values[r * columns + at]);
+    }
+
+    /** Fetches one exact row. */
+    async fetchRow(row, signal) {
+        if (this.rowValues(row)) return;
+        const { data } = await this.#ask({ rows: [row] }, signal);
+        this.#kept.set(row, this.#hide(data, 1, this.columns, row, row + 1));
+        const most = Math.max(1, Math.floor(KEPT_BYTES / (4 * this.columns)));
+        for (const old of this.#kept.keys()) if (this.#kept.size > most) this.#kept.delete(old);
+    }
+
+    /** @returns {{row0: number, rows: number}|null} exact rows that an area wants fetched */
+    wanted({ row0, row1, column0, column1 }) {
+        if (this.whole || !this.map || column1 - column0 > MOST_SIDE) return null;
+        const first = Math.floor(row0);
+        const end = Math.min(this.rows, Math.ceil(row1));
+        const most = Math.min(MOST_SIDE, Math.floor(MOST_BYTES / (4 * this.columns)));
+        if (end - first > most) return null;
+        const { detail } = this;
+        const there = detail && detail.row0 <= first && detail.row0 + detail.rows >= end;
+        if (there) return null;
+        const spare = Math.min(end - first, most - (end - first)) >> 1;
+        const begin = Math.max(0, first - spare);
+        return { row0: begin, rows: Math.min(this.rows, end + spare) - begin };
+    }
+
+    async fetchDetail({ row0, rows }, signal) {
+        const list = Array.from({ length: rows }, (_, i) => row0 + i);
+        const { data } = await this.#ask({ rows: list }, signal);
+        const values = this.#hide(data, rows, this.columns, row0, row0 + rows);
+        this.detail = { row0, rows, values };
+    }
+}

@@ -1,0 +1,215 @@
+/**
+ * svg.js: pictures as SVG: trees of elements, the legend of a scale, a map for a paper.
+ *
+ * A tree is written out as a file (textOf) or made into elements of the page (elementOf). A file
+ * has generic fonts, text as text, no script and no reference to anything outside. All but
+ * elementOf works without a page: Node can import the module.
+ */
+import { fitted, labelPlaces } from "./axes.js";
+import { hexOf, inkOn, rgbOf } from "./colors.js";
+
+export const MOST_CELLS = 200; // rows or columns that are drawn as rectangles
+
+/** A node of a tree: svg("rect", { x: 1 }), svg("text", {}, "cat"). */
+export function svg(name, attributes = {}, ...children) {
+    return { name, attributes, children: children.flat().filter((child) => child !== null) };
+}
+
+const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
+
+/** @returns {string} text as XML may hold it: escaped, without the characters that XML forbids */
+export function escaped(text) {
+    return String(text)
+        .toWellFormed()
+        .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
+        .replace(/[&<>"]/g, (letter) => ENTITIES[letter]);
+}
+
+const rounded = (value) => (typeof value === "number" ? Number(value.toFixed(2)) : value);
+
+/** @returns {string} a tree as XML */
+export function textOf(tree) {
+    if (typeof tree === "string") return escaped(tree);
+    const { name, attributes, children } = tree;
+    const written = Object.entries(attributes)
+        .map(([key, value]) => ` ${key}="${escaped(rounded(value))}"`)
+        .join("");
+    if (children.length === 0) return `<${name}${written}/>`;
+    return `<${name}${written}>${children.map(textOf).join("")}</${name}>`;
+}
+
+/** @returns {SVGElement|Text} a tree as elements of the page */
+export function elementOf(tree) {
+    if (typeof tree === "string") return document.createTextNode(tree);
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tree.name);
+    for (const [key, value] of Object.entries(tree.attributes))
+        element.setAttribute(key, String(rounded(value)));
+    element.append(...tree.children.map(elementOf));
+    return element;
+}
+
+// ---- Legend -----------------------------------------------------------------------------------
+
+const PARTS = 64;
+
+/** @returns {string} a tick's number, short */
+export function tickText(value) {
+    if (value === 0) return "0";
+    const size = Math.abs(value);
+    const text =
+        size < 1e-3 || size >= 1e5
+            ? Number(value.toPrecision(2)).toExponential().replace("e+", "e")
+            : String(Number(value.toPrecision(3)));
+    return text.replaceAll("-", "−");
+}
+
+/**
+ * The legend of a scale: colours with ticks and their numbers, of size [width, 34].
+ * @param {object} scale of colors.js
+ * @param {string} ink of its text
+ * @returns {object} a tree, a group
+ */
+export function legend(scale, colors, width, ink) {
+    const begin = 14;
+    const span = width - 2 * begin;
+    const parts = Array.from({ length: PARTS }, (_, i) =>
+        svg("rect", {
+            x: begin + (span * i) / PARTS,
+            y: 0,
+            width: span / PARTS + 0.6,
+            height: 12,
+            fill: hexOf(colors, i / (PARTS - 1)),
+        }),
+    );
+    let last = -Infinity;
+    const ticks = scale.ticks.map(({ unit, value }) => {
+        const x = begin + span * unit;
+        const text = tickText(value);
+        if (x - last < 6 * text.length + 8) return null; // would touch the one before
+        last = x;
+        return [
+            svg("path", { d: `M${rounded(x)} 12v4`, stroke: ink }),
+            svg("text", { x, y: 28, "text-anchor": "middle", fill: ink }, text),
+        ];
+    });
+    return svg(
+        "g",
+        { "font-family": "sans-serif", "font-size": 11 },
+        parts,
+        ticks.filter(Boolean).flat(),
+    );
+}
+
+// ---- A map for a paper ------------------------------------------------------------------------
+
+const averageWidth = (text) => 6.2 * [...text].length; // of sans-serif at 11 units
+
+function cellsOf({ picture, area, scale, colors }, size) {
+    const cells = [];
+    for (let row = area.row0; row < area.row1; row++)
+        for (let column = area.column0; column < area.column1; column++) {
+            const value = picture.valueAt(row, column);
+            if (value === undefined || picture.isHidden(row, column)) continue;
+            const x = (column - area.column0) * size;
+            const y = (row - area.row0) * size;
+            const fill = hexOf(colors, scale.unit(value));
+            cells.push(svg("rect", { x, y, width: size, height: size, fill }));
+            if (size >= 34)
+                cells.push(
+                    svg(
+                        "text",
+                        {
+                            x: x + size / 2,
+                            y: y + size / 2 + 3.5,
+                            "text-anchor": "middle",
+                            "font-size": 10,
+                            fill: inkOn(rgbOf(colors, scale.unit(value))),
+                        },
+                        tickText(value),
+                    ),
+                );
+        }
+    return svg("g", { "shape-rendering": "crispEdges" }, cells);
+}
+
+function sideLabels({ picture, area }, size, left, top) {
+    const labels = [];
+    const room = { rows: left - 8, columns: top - 8 };
+    for (const row of labelPlaces(area.row0, area.row1, size, 13, picture.rows))
+        labels.push(
+            svg(
+                "text",
+                { x: -6, y: (row - area.row0 + 0.5) * size + 4, "text-anchor": "end" },
+                fitted(picture.rowLabel(row), room.rows, averageWidth),
+            ),
+        );
+    for (const column of labelPlaces(area.column0, area.column1, size, 13, picture.columns)) {
+        const x = (column - area.column0 + 0.5) * size + 4;
+        labels.push(
+            svg(
+                "text",
+                { transform: `translate(${rounded(x)} -6) rotate(-90)` },
+                fitted(picture.columnLabel(column), room.columns, averageWidth),
+            ),
+        );
+    }
+    return svg("g", { fill: "#000000" }, labels);
+}
+
+const longest = (label, begin, end) => {
+    let longest = 2;
+    for (let i = begin; i < end; i++) longest = Math.max(longest, [...label(i)].length);
+    return Math.min(110, 6.2 * longest + 12);
+};
+
+/**
+ * A map as an SVG file.
+ * @param {object} shown picture, area (whole numbers), scale, colors, title
+ * @param {string} [image] data address of a picture of the cells, instead of rectangles
+ * @returns {string}
+ */
+export function mapSvg(shown, image) {
+    const { picture, area, scale, colors, title } = shown;
+    const rows = area.row1 - area.row0;
+    const columns = area.column1 - area.column0;
+    const size = Math.max(2, Math.min(36, 640 / Math.max(rows, columns)));
+    const left = longest((i) => picture.rowLabel(i), area.row0, area.row1);
+    const top = longest((i) => picture.columnLabel(i), area.column0, area.column1);
+    const across = columns * size;
+    const down = rows * size;
+    const bar = Math.max(180, Math.min(across, 320));
+    const width = left + Math.max(across, bar) + 16;
+    const height = top + down + 70;
+    const cells = image
+        ? svg("image", { width: across, height: down, preserveAspectRatio: "none", href: image })
+        : cellsOf(shown, size);
+    return `<?xml version="1.0" encoding="UTF-8"?>\n${textOf(
+        svg(
+            "svg",
+            {
+                xmlns: "http://www.w3.org/2000/svg",
+                width,
+                height,
+                viewBox: `0 0 ${rounded(width)} ${rounded(height)}`,
+                "font-family": "sans-serif",
+                "font-size": 11,
+            },
+            svg("title", {}, title),
+            svg("rect", { width, height, fill: "#ffffff" }),
+            svg("text", { x: 8, y: height - 8 }, title),
+            svg(
+                "g",
+                { transform: `translate(${rounded(left)} ${rounded(top)})` },
+                svg("rect", { width: across, height: down, fill: "#e4e4e4" }),
+                cells,
+                svg("rect", { width: across, height: down, fill: "none", stroke: "#808080" }),
+                sideLabels(shown, size, left, top),
+                svg(
+                    "g",
+                    { transform: `translate(-14 ${rounded(down + 14)})` },
+                    legend(scale, colors, bar + 28, "#000000"),
+                ),
+            ),
+        ),
+    )}\n`;
+}
