@@ -362,13 +362,13 @@ function controls() {
             data: { testid: "overview-positions" },
             onchange: (event) => set({ targets: event.target.value.trim() }),
         })) : null,
-        el("label", { class: "check" }, el("input", {
+        labelled("Importance of heads", el("input", {
             type: "checkbox",
             checked: ablate === "1",
-            disabled: source?.lacks.includes("ablation"),
+            disabled: source.lacks.includes("ablation"),
             data: { testid: "overview-ablate" },
             onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
-        }), " Importance of heads"),
+        })),
     );
 }
 
