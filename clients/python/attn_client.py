@@ -134,7 +134,7 @@ _TENSORS = {
     "hidden_states": "FP32", "encoder_hidden_states": "FP32", "key_hidden_states": "FP32",
     "value_hidden_states": "FP32", "query": "FP32", "key": "FP32", "value": "FP32",
     "attention_bias": "FP32", "head_mask": "FP32", "position_ids": "INT64", "query_offset": "INT64",
-    "padding_mask": "BOOL", "attention_mask": "BOOL"}
+    "targets": "INT64", "padding_mask": "BOOL", "attention_mask": "BOOL"}
 # Members of a reply that are tensors; `index` and `weight` are those of `top_k`.
 _OUTPUTS = {"output": "FP32", "attention_weights": "FP32", "attention_scores": "FP32",
             "lse": "FP32", "key": "FP32", "value": "FP32", "query": "FP32", "head_output": "FP32",

@@ -100,6 +100,12 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"local_radius", SRV_FIELD_RADIUS, ALL, IN_ROWS(local_radius),
      REFINES(SRV_OUT_STATS, "head_stats"),
      .meaning = "how far near by is in head_stats; default 4"},
+    {"targets", SRV_FIELD_TENSOR, ALL, IN_ROWS(targets), .tensor = SRV_INTEGERS,
+     REFINES(SRV_OUT_STATS, "head_stats"), .shapes = "[T] [B,T]",
+     .meaning = "the key position that head_stats ask each query row about; -1: none"},
+    {"target_groups", SRV_FIELD_GROUPS, ALL, IN_ROWS(target_groups),
+     REFINES(SRV_OUT_STATS, "head_stats"),
+     .meaning = "groups of key positions whose weight head_stats show"},
 };
 _Static_assert(SRV_FIELD_COUNT <= 64, "a body has a bit for each field");
 

@@ -53,6 +53,7 @@
     X(rope)             \
     X(position_bias)    \
     X(stats)            \
+    X(head_stats)       \
     X(largest)          \
     X(dtype)            \
     X(yield)            \
