@@ -15,7 +15,8 @@ import * as sources from "./source.js";
 import { run } from "./status.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
-const narrow = matchMedia("(width < 900px)"); // there the panel closes once there is a source
+const narrow = matchMedia("(width < 900px)"); // there the panel closes for every source
+const stacked = matchMedia("(width < 1600px)"); // there it closes for what is shown at the start
 const SMALL = 256e6; // bytes of weights up to which the example is shown unasked
 const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 
@@ -27,6 +28,7 @@ const kinds = {
 };
 
 let kind = null;
+let settled = false; // what the address says, or the example, has been shown
 const files = { capture: null, rows: null, encoder: null, labels: null }; // Opened, or labels
 const controls = {}; // by data-testid without "input-"
 const fieldsets = {}; // by kind
@@ -339,11 +341,12 @@ function build() {
         sessionFields(),
         live.panel(() => sources.current()));
     const looked = el("span", { class: "muted" });
-    const details = el("details", { open: true },
-        el("summary", {}, el("h2", {}, "Input"), " ", looked), groups);
+    const details = el("details", { open: true, data: { testid: "input-panel" } },
+        el("summary", { data: { testid: "input-summary" } }, el("h2", {}, "Input"), " ", looked), groups);
     sources.onSource((source) => {
         looked.textContent = source ? `${source.title}, ${source.model.name}` : "";
-        if (narrow.matches && source?.kind === "rows") details.open = false;
+        const first = !settled && stacked.matches;
+        if (source?.kind === "rows" && (first || narrow.matches)) details.open = false;
     });
     fill(byId("input"), details);
 }
@@ -362,7 +365,7 @@ function offerExample() {
     const show = () => {
         controls.text.value = EXAMPLE;
         const first = sources.specOf(model, model.resident_layers[0]);
-        choose("text", sources.attendsItself(first) ? {} : { encoder: EXAMPLE });
+        return choose("text", sources.attendsItself(first) ? {} : { encoder: EXAMPLE });
     };
     if (small) return show();
     const button = el("button", { type: "button", data: { testid: "example" }, onclick: show },
@@ -400,6 +403,7 @@ export async function start() {
     showModel(modelFor(null));
     await fromSettings();
     const { capture, session } = settings();
-    if (kind === null && capture === "" && session === "") offerExample();
+    if (kind === null && capture === "" && session === "") await offerExample();
+    settled = true;
     listSessions().catch(() => {}); // a key may not list them: then the id is typed
 }

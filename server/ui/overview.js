@@ -71,13 +71,16 @@ function load({ maps = true } = {}) {
     }
     run("overview", "Looking at all heads", async (signal, progress) => {
         let done = 0;
+        parts.grid.setAttribute("aria-busy", "true");
         await each(from.layers, async (layer) => {
             const reply = await from.call(layer, fields, signal);
             if (signal.aborted || from !== source) return;
             take(layer, reply);
             progress(++done, from.layers.length);
         });
-        if (!signal.aborted) arrange();
+        if (signal.aborted) return;
+        parts.grid.setAttribute("aria-busy", "false");
+        arrange();
     });
 }
 
@@ -117,6 +120,7 @@ function describe(entry) {
         name = shownStatistic(),
         value = name ? valueOf(stats, name) : undefined;
     const shown = value === undefined ? null : numberText(value, 3);
+    Object.assign(button.dataset, { statistic: shown ? name : "", value: shown ? value : "" });
     fill(
         entry.caption,
         el("span", { class: "place" }, `${layer}.${head}`),
@@ -293,8 +297,8 @@ function preview(entry) {
     const canvas = el("canvas", { width: 1, height: 1 });
     paint({ ...entry, canvas });
     const names = available(asked).filter((name) => valueOf(entry.stats, name) !== undefined);
-    const row = (title, text) =>
-        el("tr", {}, el("th", { scope: "row" }, title), el("td", {}, text));
+    const row = (title, text, data = {}) =>
+        el("tr", {}, el("th", { scope: "row" }, title), el("td", { data }, text));
     fill(
         parts.preview,
         el("strong", {}, `Layer ${entry.layer}, head ${entry.head}`),
@@ -303,9 +307,10 @@ function preview(entry) {
             "table",
             {},
             row("pattern", entry.stats.pattern),
-            names.map((name) =>
-                row(statistics[name].title, numberText(valueOf(entry.stats, name), 4)),
-            ),
+            names.map((name) => {
+                const value = valueOf(entry.stats, name);
+                return row(statistics[name].title, numberText(value, 4), { statistic: name, value });
+            }),
         ),
     );
     parts.preview.hidden = false;
@@ -416,10 +421,10 @@ export function start() {
     parts.controls = el("div", { class: "toolbar" });
     parts.problem = el("p", { class: "muted", role: "status" });
     parts.count = el("span", { class: "muted" });
-    parts.legend = el("span", { class: "legend", hidden: true },
+    parts.legend = el("span", { class: "range", hidden: true },
         el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
     parts.grid = el("div", {
-        class: "heads",
+        class: "all-heads",
         role: "grid",
         "aria-label": "Heads",
         onkeydown: onKey,
