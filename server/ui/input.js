@@ -22,7 +22,7 @@ const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 
 const kinds = {
     text: "Random rows of a text",
-    capture: "Capture: every layer's own rows",
+    capture: "Capture of all layers",
     rows: "Rows from a file",
     session: "A session",
 };
@@ -332,7 +332,7 @@ function build() {
     const groups = el("div", { class: "groups" },
         modelFields(),
         textFields(),
-        group("capture", fileField("File", "capture", ".safetensors")),
+        group("capture", fileField("File (examples/capture.py makes one)", "capture", ".safetensors")),
         group("rows",
             fileField(".npy, safetensors or JSON", "rows", TENSORS),
             tensorField("tensor", "rows"),

@@ -23,20 +23,23 @@ const parts = {}; // elements of this panel by name
 
 // ---- What is asked for ------------------------------------------------------------------------
 
-/** Targets of the setting for a source: {fields, asked, problem}. */
+/** Targets of the setting for a source: {fields, asked, note}. */
 function targetsOf(name) {
-    if (name === "") return { fields: {}, asked: [] };
-    const known = source.keyLabels.some((label) => label !== "");
+    const none = (note) => ({ fields: {}, asked: [], note });
+    if (name === "") return none("");
     const before = source.keys - source.queries; // keys that stand before the first query
     if (name === "induction") {
-        const targets = successors(source.keyLabels).slice(Math.max(0, before));
-        if (source.encoder || before < 0) return { problem: "There is one sequence too many." };
-        if (!targets.some((target) => target >= 0)) return { problem: "No token comes twice." };
-        return { fields: { targets }, asked: ["target"] };
+        if (source.encoder) return none("Queries and keys are different sequences.");
+        const targets = successors(source.keyLabels).slice(before),
+            rows = targets.filter((target) => target >= 0).length;
+        if (rows === 0) return none("No token is there a second time.");
+        const note = `Target of ${rows} rows: what followed the token's last occurrence.`;
+        return { fields: { targets }, asked: ["target"], note };
     }
     const group = groupOf(name, source.keyLabels);
-    if (group.length > 0) return { fields: { target_groups: [group] }, asked: ["group"] };
-    return { problem: known ? "No such token is there." : "The tokens' texts are not known." };
+    if (group.length === 0) return none("No token is in that group.");
+    const note = `${group.length} of ${source.keys} keys are in the group.`;
+    return { fields: { target_groups: [group] }, asked: ["group"], note };
 }
 
 /** The fields of a call for thumbnails, without the outputs. */
@@ -44,8 +47,8 @@ function statisticFields() {
     const { targets, ablate } = settings();
     const chosen = targetsOf(targets);
     const importance = ablate === "1" && !source.lacks.includes("ablation");
-    parts.problem.textContent = chosen.problem ?? "";
-    asked = [...(chosen.asked ?? []), ...(importance ? ["ablation"] : [])];
+    parts.note.textContent = chosen.note;
+    asked = [...chosen.asked, ...(importance ? ["ablation"] : [])];
     return { ...chosen.fields, ...(importance ? { ablate: true } : {}) };
 }
 
@@ -330,10 +333,10 @@ function hidePreview() {
 
 const targetNames = {
     "": "none",
-    delimiters: "delimiters . , ; : [SEP] </s>",
-    rare: "rare tokens (once here)",
+    delimiters: "delimiters . , ; : …",
+    rare: "rare: once here",
     first: "first token",
-    induction: "what followed this token before",
+    induction: "induction",
     positions: "positions …",
 };
 
@@ -419,7 +422,7 @@ function changed(_, names) {
 /** Makes the panel in #overview. */
 export function start() {
     parts.controls = el("div", { class: "toolbar" });
-    parts.problem = el("p", { class: "muted", role: "status" });
+    parts.note = el("p", { class: "muted", role: "status", data: { testid: "overview-note" } });
     parts.count = el("span", { class: "muted" });
     parts.legend = el("span", { class: "range", hidden: true },
         el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
@@ -433,7 +436,7 @@ export function start() {
         data: { testid: "overview-preview" } });
     parts.title = el("h2");
     parts.marks = el("div");
-    parts.body = el("div", { hidden: true }, parts.marks, parts.controls, parts.problem,
+    parts.body = el("div", { hidden: true }, parts.marks, parts.controls, parts.note,
         el("p", { class: "toolbar" }, parts.count, parts.legend), parts.grid);
     fill(byId("overview"), parts.title, parts.body, parts.preview);
     onSource(show);
