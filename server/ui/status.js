@@ -120,13 +120,14 @@ export function showError(slot, error, decide) {
         box.remove();
         decide?.(again);
     };
+    const again = { type: "button", data: { testid: "again" }, onclick: close(true) };
+    const leave = { type: "button", "aria-label": "Close this message", onclick: close(false) };
     const box = el(
         "p",
         { class: "error", data: { slot, testid: "error", code: error.code ?? "" } },
         el("span", {}, errorText(error)),
-        decide &&
-            el("button", { type: "button", data: { testid: "again" }, onclick: close(true) }, "Try again"),
-        el("button", { type: "button", "aria-label": "Close this message", onclick: close(false) }, "×"),
+        decide && el("button", again, "Try again"),
+        el("button", leave, "×"),
     );
     byId("errors").append(box);
 }
