@@ -312,7 +312,8 @@ function preview(entry) {
             row("pattern", entry.stats.pattern),
             names.map((name) => {
                 const value = valueOf(entry.stats, name);
-                return row(statistics[name].title, numberText(value, 4), { statistic: name, value });
+                const { title } = statistics[name];
+                return row(title, numberText(value, 4), { statistic: name, value });
             }),
         ),
     );
@@ -394,17 +395,12 @@ function show(next) {
     const grown = next !== null && next === source;
     source = next;
     parts.body.hidden = source === null;
-    if (source === null) {
-        heads = [];
-        return fill(parts.grid);
-    }
-    parts.title.textContent = source.title;
-    fill(parts.marks, [source.mark, source.leftOut].filter(Boolean).map((text) =>
-        el("p", { class: "mark" }, text)));
+    parts.title.textContent = source?.title ?? "All heads";
+    if (source === null) return;
+    fill(parts.left, source.leftOut);
     if (!grown) build();
     load();
     controls();
-    return undefined;
 }
 
 function changed(_, names) {
@@ -435,8 +431,8 @@ export function start() {
     parts.preview = el("div", { id: "preview", class: "panel", hidden: true,
         data: { testid: "overview-preview" } });
     parts.title = el("h2");
-    parts.marks = el("div");
-    parts.body = el("div", { hidden: true }, parts.marks, parts.controls, parts.note,
+    parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
+    parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
         el("p", { class: "toolbar" }, parts.count, parts.legend), parts.grid);
     fill(byId("overview"), parts.title, parts.body, parts.preview);
     onSource(show);
