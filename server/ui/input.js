@@ -21,6 +21,7 @@ const SMALL = 256e6; // bytes of weights up to which the example is shown unaske
 const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 
 let kind = null;
+let text = ""; // that is shown; its field may have another by now
 let settled = false; // what the address says, or the example, has been shown
 const files = { capture: null, rows: null, encoder: null, labels: null }; // Opened, or labels
 const controls = {}; // by data-testid without "input-"
@@ -61,7 +62,7 @@ function encoderSupply() {
 }
 
 function supplyOf(which) {
-    return which === "text" ? textSupply(controls.text.value) : fileSupply(which);
+    return which === "text" ? textSupply(text || controls.text.value) : fileSupply(which);
 }
 
 // ---- Sources ----------------------------------------------------------------------------------
@@ -95,7 +96,9 @@ async function sessionSource() {
     if (step === "key") return sources.lastKeySource(model, session);
     const supply = supplyOf(files.rows ? "rows" : files.capture ? "capture" : "text");
     const count = Number(controls.count.value) || supply.length;
-    return sources.stepSource(model, session, supply, { count, peek: step === "peek" });
+    const source = sources.stepSource(model, session, supply, { count, peek: step === "peek" });
+    await source.call(source.layers[0], { outputs: ["lse"], plain: true }); // or says what is wrong
+    return source;
 }
 
 function rowsSource() {
@@ -122,8 +125,8 @@ async function apply() {
 function choose(next, changes = {}) {
     kind = next;
     const others = { text: "", capture: "", session: "" };
-    if (kind === "text" && controls.text.value.length <= MAX_ADDRESS)
-        others.text = controls.text.value;
+    if (kind === "text") text = controls.text.value;
+    if (kind === "text" && text.length <= MAX_ADDRESS) others.text = text;
     if (kind === "session") others.session = controls["session-id"].value || controls.session.value;
     quietly({ ...others, ...changes });
     return apply();
@@ -188,23 +191,20 @@ async function dropped(list) {
     for (const file of list.filter(isText)) await take("labels", file);
 }
 
-/** Shows what an address says; also when Back or a link changes it. */
-async function fromSettings() {
-    const { capture, session, text } = settings();
-    controls.text.value = text || controls.text.value;
-    controls.seed.value = settings().seed;
-    controls.layers.value = settings().layers;
-    controls["encoder-text"].value = settings().encoder;
-    if (capture !== "") {
+/** Shows what an address says; also when Back or a link changes the settings `names` of it. */
+async function fromSettings(names = new Set(watched)) {
+    const given = settings();
+    for (const name of ["seed", "layers"]) controls[name].value = given[name];
+    controls["encoder-text"].value = given.encoder;
+    if (names.has("text") && given.text !== "") controls.text.value = text = given.text;
+    if (names.has("session")) controls["session-id"].value = given.session;
+    if (names.has("capture") && given.capture !== "") {
         const opened = await run("input", "Fetching the capture", (signal) =>
-            fetchFile(capture, signal));
+            fetchFile(given.capture, signal));
         if (!opened) return undefined;
         files.capture = opened;
-        kind = "capture";
-    } else if (session !== "") {
-        controls["session-id"].value = session;
-        kind = "session";
-    } else if (text !== "") kind = "text";
+    }
+    kind = ["capture", "session", "text"].find((name) => given[name] !== "") ?? kind;
     return apply();
 }
 
@@ -266,6 +266,7 @@ function pane(name, title, ...children) {
     const onclick = () => {
         showPane(name);
         if (files[name]) choose(name);
+        if (name === "session") listSessions();
     };
     const data = { testid: `input-kind-${name}` };
     const button = el("button", { type: "button", onclick, data }, title);
@@ -377,10 +378,12 @@ function build() {
     showPane("text");
 }
 
-/** Offers the sessions that the daemon lists to this key. */
+/** Offers the sessions that the daemon lists; to a key that may not list them: none. */
 async function listSessions() {
-    const { sessions } = await client().get("/sessions?limit=100");
-    const option = ({ session_id: id, model }) => el("option", { value: id }, `${id} (${model})`);
+    const { sessions } = await client().get("/sessions?limit=100").catch(() => ({ sessions: [] }));
+    const { value } = controls.session;
+    const option = ({ session_id: id, model }) =>
+        el("option", { value: id, selected: id === value }, `${id} (${model})`);
     fill(controls.session, el("option", { value: "" }, "choose …"), sessions.map(option));
 }
 
@@ -425,11 +428,12 @@ export async function start() {
     }
     build();
     takeDrops();
-    listen((_, names) => !quiet && watched.some((name) => names.has(name)) && fromSettings());
+    listen((_, names) => {
+        if (!quiet && watched.some((name) => names.has(name))) fromSettings(names);
+    });
     showModel(models().find(({ name }) => name === settings().model) ?? models()[0]);
     await fromSettings();
     const { capture, session } = settings();
     if (kind === null && capture === "" && session === "") await offerExample();
     settled = true;
-    listSessions().catch(() => {}); // a key may not list them: then the id is typed
 }

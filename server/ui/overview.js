@@ -19,6 +19,7 @@ const AT_ONCE = 2; // calls in flight
 let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, caption}
 let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
 let source = null;
+let loads = 0;
 const parts = {}; // elements of this panel by name
 
 // ---- What is asked for ------------------------------------------------------------------------
@@ -63,28 +64,27 @@ async function each(items, work) {
 
 /** Asks for the layers' statistics, and for their maps unless they are there. */
 function load({ maps = true } = {}) {
-    if (!source) return;
     const from = source,
+        number = ++loads,
         extra = statisticFields(),
         fields = { outputs: ["head_stats"], plain: true, ...extra };
-    if (maps) {
+    if (maps || heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
         fields.map_datatype = "UINT8";
         Object.assign(fields, { pool: [SIDE, SIDE], pool_type: settings().pool });
     }
-    run("overview", "Looking at all heads", async (signal, progress) => {
+    parts.grid.setAttribute("aria-busy", "true");
+    const work = run("overview", "Looking at all heads", async (signal, progress) => {
         let done = 0;
-        parts.grid.setAttribute("aria-busy", "true");
         await each(from.layers, async (layer) => {
             const reply = await from.call(layer, fields, signal);
             if (signal.aborted || from !== source) return;
             take(layer, reply);
             progress(++done, from.layers.length);
         });
-        if (signal.aborted) return;
-        parts.grid.setAttribute("aria-busy", "false");
-        arrange();
+        if (!signal.aborted) arrange();
     });
+    work.then(() => number === loads && parts.grid.setAttribute("aria-busy", "false"));
 }
 
 /** Keeps and paints the reply of a layer. */
