@@ -60,6 +60,14 @@ export function pictureControls(map) {
     const button = (testid, text, name, onclick) =>
         el("button", { type: "button", data: { testid }, "aria-label": name, onclick }, text);
     const stageField = labelled("Stage", stage);
+    const zoom = el("div", { class: "field", role: "group", "aria-label": "Zoom" }, [
+        el("span", { "aria-hidden": true }, "Zoom"),
+        el("div", { class: "segments" }, [
+            button("zoom-in", "+", "Zoom in", () => map.zoom(1 / 1.4)),
+            button("zoom-out", "−", "Zoom out", () => map.zoom(1.4)),
+            button("zoom-all", "All", "Show the whole map", () => map.all()),
+        ]),
+    ]);
     const element = el(
         "div",
         { class: "toolbar" },
@@ -68,14 +76,7 @@ export function pictureControls(map) {
         stageField,
         labelled("Scale", scale),
         labelled("Colours", colors),
-        el("div", { class: "field", role: "group", "aria-label": "Zoom" }, [
-            el("span", { "aria-hidden": true }, "Zoom"),
-            el("div", { class: "segments" }, [
-                button("zoom-in", "+", "Zoom in", () => map.zoom(1 / 1.4)),
-                button("zoom-out", "−", "Zoom out", () => map.zoom(1.4)),
-                button("zoom-all", "All", "Show the whole map", () => map.all()),
-            ]),
-        ]),
+        zoom,
     );
     const show = () => {
         const now = settings();
@@ -84,6 +85,7 @@ export function pictureControls(map) {
         for (const [control, name] of [[kind, "kind"], [stage, "stage"], [scale, "scale"]])
             control.value = now[name];
         stageField.hidden = !diverging;
+        zoom.hidden = now.view === "lines" || now.view === "neurons";
         const chosen = mapNamed(now.colors, diverging);
         fill(colors, mapsOf(diverging).map(([name, title]) =>
             el("option", { value: name, selected: name === chosen }, title)));

@@ -23,7 +23,8 @@ function inksOf({ canvas, styled }) {
         text: ink("--text", "#1a1a1a"),
         muted: ink("--muted", "#5a5a5a"),
         line: ink("--line", "#c8c8c8"),
-        accent: ink("--accent", "#c2410c"),
+        accent: ink("--accent", "#1d5fa8"),
+        cross: ink("--focus", "#b45309"),
     };
 }
 
@@ -171,7 +172,8 @@ function columnLabels(map, context, inks) {
         context.restore();
     };
     const bold = hovered?.column ?? selected?.column;
-    const apart = (column) => bold === undefined || Math.abs(column - bold) * cell.width >= SPACING;
+    const space = flat ? 1 : SPACING;
+    const apart = (column) => bold === undefined || Math.abs(column - bold) * cell.width >= space;
     const shown = labelPlaces(area.column0, area.column1, cell.width, SPACING, picture.columns);
     const appended = (column) => column >= picture.keys;
     for (const column of shown) if (apart(column) && !appended(column)) write(column, inks.muted);
@@ -185,7 +187,8 @@ function columnLabels(map, context, inks) {
 
 // ---- Beside the map ---------------------------------------------------------------------------
 
-/** Bars of `values` along the map's columns or rows; the largest has the whole strip. */
+/** Bars of `values` along the map's columns or rows; the largest has the whole strip, negative ones
+ * are fainter. */
 function bars(context, values, place, ink) {
     const most = values.reduce((a, b) => (Math.abs(b) > a ? Math.abs(b) : a), 0) || 1;
     const { x, y, width, height, upright } = place;
@@ -193,12 +196,14 @@ function bars(context, values, place, ink) {
     for (let i = 0; i < values.length; i++) {
         const size = (Math.abs(values[i]) / most) * (upright ? height : width);
         if (!(size > 0)) continue;
+        context.globalAlpha = values[i] < 0 ? 0.45 : 1;
         if (upright) context.fillRect(x + i, y + height - size, 1, size);
         else context.fillRect(x, y + i, size, 1);
     }
+    context.globalAlpha = 1;
 }
 
-function drawStrip(map, context, inks, { values, count, at, ink, title, most }) {
+function drawStrip(map, context, inks, { values, count, at, ink, title }) {
     const { plot, area, size } = map;
     const y = plot.y + plot.height + GAP + at * (STRIP + GAP);
     context.strokeStyle = inks.line;
@@ -215,7 +220,7 @@ function drawStrip(map, context, inks, { values, count, at, ink, title, most }) 
         bars(context, shown, { x: plot.x, y, width: plot.width, height: STRIP, upright: true }, ink);
         context.textAlign = "left";
         context.fillStyle = inks.muted;
-        const end = numberText(most(shown), 2);
+        const end = numberText(shown.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0), 2);
         if (plot.x + plot.width + 4 + measure(end) <= size.width)
             context.fillText(end, plot.x + plot.width + 4, y + 6);
     }
@@ -225,7 +230,6 @@ function drawStrip(map, context, inks, { values, count, at, ink, title, most }) 
 function drawProfiles(map, context, inks) {
     const { picture, plot, area } = map;
     const cell = map.hovered ?? map.selected;
-    const most = (values) => values.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0);
     const row = cell && picture.rowValues(cell.row);
     drawStrip(map, context, inks, {
         values: row,
@@ -233,15 +237,13 @@ function drawProfiles(map, context, inks) {
         at: 0,
         ink: inks.accent,
         title: "row",
-        most,
     });
-    drawStrip(map, context, inks, {
+    if (picture.kind === "weights") drawStrip(map, context, inks, {
         values: picture.means,
         count: picture.columns,
         at: 1,
         ink: inks.muted,
         title: "mean",
-        most,
     });
     const side = { x: map.sideAt, y: plot.y, width: map.size.side, height: plot.height };
     context.strokeStyle = inks.line;
@@ -284,7 +286,8 @@ function drawSinks(map, context, inks) {
 
 // ---- The selected cell ------------------------------------------------------------------------
 
-function drawCross(map, context, cell, ink, dashed) {
+/** The row and the column of a cell, and the cell itself, on a halo that any colour lets be seen. */
+function drawCross(map, context, cell, inks, dashed) {
     const { plot } = map;
     const width = Math.max(2, map.cell.width);
     const height = Math.max(2, map.cell.height);
@@ -294,14 +297,18 @@ function drawCross(map, context, cell, ink, dashed) {
     context.beginPath();
     context.rect(plot.x, plot.y, plot.width, plot.height);
     context.clip();
-    context.strokeStyle = ink;
-    context.lineWidth = 1;
-    context.setLineDash(dashed ? [3, 3] : []);
-    for (const edge of [y, y + height]) line(context, plot.x, edge, plot.x + plot.width, edge);
-    for (const edge of [x, x + width]) line(context, edge, plot.y, edge, plot.y + plot.height);
-    context.setLineDash([]);
-    context.lineWidth = 2;
-    context.strokeRect(x - 1, y - 1, width + 2, height + 2);
+    for (const [ink, wider] of [[inks.panel, 2], [inks.cross, 0]]) {
+        context.strokeStyle = ink;
+        context.lineWidth = 1 + wider;
+        context.globalAlpha = wider > 0 ? 0.6 : 1;
+        context.setLineDash(dashed && wider === 0 ? [3, 3] : []);
+        for (const edge of [y, y + height]) line(context, plot.x, edge, plot.x + plot.width, edge);
+        for (const edge of [x, x + width]) line(context, edge, plot.y, edge, plot.y + plot.height);
+        context.setLineDash([]);
+        context.lineWidth = 2 + wider;
+        context.globalAlpha = 1;
+        context.strokeRect(x - 1, y - 1, width + 2, height + 2);
+    }
     context.restore();
 }
 
@@ -326,6 +333,6 @@ export function drawMap(map) {
     rowLabels(map, context, inks);
     columnLabels(map, context, inks);
     drawProfiles(map, context, inks);
-    if (map.selected) drawCross(map, context, map.selected, inks.accent, false);
-    if (map.hovered) drawCross(map, context, map.hovered, inks.accent, true);
+    if (map.selected) drawCross(map, context, map.selected, inks, false);
+    if (map.hovered) drawCross(map, context, map.hovered, inks, true);
 }

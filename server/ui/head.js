@@ -34,19 +34,22 @@ export function looksOf(picture, high) {
 }
 
 /** Shows the legend of a scale in `host`. */
-export function showLegend(host, scale, colors) {
+export function showLegend(host, scale, colors, hides) {
     const width = Math.max(180, Math.min(360, host.clientWidth || 360));
-    const note = scale.note ? `, ${scale.note}` : "";
+    const note = `${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
     const marks = scale.ticks.map((tick) => numberText(tick.value, 3)).join(", ");
-    const name = `Colours: ${scale.kind} scale${note}; marks at ${marks}`;
+    const name = `Colours: ${note}; marks at ${marks}`;
     const size = { width, height: 34, viewBox: `0 0 ${width} 34` };
     const tree = svg("svg", { ...size, role: "img", "aria-label": name }, [
         legend(scale, colors, width, "currentColor"),
     ]);
     const hatched = el("span", { class: "hatched", "aria-hidden": "true" });
-    fill(host, elementOf(tree), el("span", { class: "muted" }, [
-        scale.note ? `${scale.kind}: ${scale.note}` : scale.kind,
-    ]), el("span", { class: "muted" }, hatched, " cannot be attended"));
+    fill(
+        host,
+        elementOf(tree),
+        el("span", { class: "muted" }, note),
+        hides ? el("span", { class: "muted" }, hatched, " cannot be attended") : null,
+    );
 }
 
 class HeadPanel {
@@ -215,7 +218,7 @@ class HeadPanel {
         fill(this.stats, picture.stats
             ? statisticsTable(picture.stats, `Layer ${what.layer}, head ${what.head}`) : []);
         this.map.show(picture, scale, colors, this.name());
-        showLegend(this.legend, scale, colors);
+        showLegend(this.legend, scale, colors, picture.hides);
         for (const [name, other] of Object.entries(this.views))
             if (name !== view) other.hide?.();
         this.views[view]?.show();

@@ -156,7 +156,7 @@ export class Heatmap {
         const width = Math.floor(host.clientWidth);
         if (!picture || width < 60) return;
         const context = canvas.getContext("2d");
-        context.font = FONT;
+        context.font = `bold ${FONT}`;
         const widest = (label, count, most) => {
             let widest = 14;
             for (let i = 0; i < count; i += Math.ceil(count / 600))
@@ -168,7 +168,8 @@ export class Heatmap {
         const top = widest((i) => picture.columnLabel(i), picture.columns, 96) + GAP;
         const sinks = picture.sinks ? 18 + GAP : 0;
         const right = sinks + (narrow ? 26 : STRIP) + GAP + 2;
-        const most = Math.max(200, Math.min(0.78 * innerHeight, 1100) - top - 2 * (STRIP + GAP));
+        const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);
+        const most = Math.max(200, Math.min(0.74 * innerHeight, 1100) - top - strips);
         let across = Math.max(40, width - left - right);
         let down = (across * picture.rows) / picture.columns;
         if (down > most) {
@@ -179,7 +180,7 @@ export class Heatmap {
         this.plot = { x: left, y: top, width: Math.floor(across), height: down };
         this.sinkAt = this.plot.x + this.plot.width + GAP;
         this.sideAt = this.sinkAt + sinks;
-        this.size = { width, height: top + down + 2 * (STRIP + GAP) + 4, side: narrow ? 26 : STRIP };
+        this.size = { width, height: top + down + strips + 4, side: narrow ? 26 : STRIP };
         const ratio = devicePixelRatio || 1;
         this.ratio = ratio;
         canvas.width = Math.round(width * ratio);
