@@ -56,6 +56,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     timeout = IDLE_S
+    disable_nagle_algorithm = True  # head and body are written one after the other
 
     def log_message(self, format, *arguments):  # pylint: disable=redefined-builtin
         """Nothing: the terminal is the program's."""
@@ -206,6 +207,7 @@ class PageProxy(http.server.ThreadingHTTPServer):
     """Serves the file `file` at `path`, and attnd at `url` everywhere else."""
 
     daemon_threads = True
+    request_queue_size = CONNECTIONS
 
     def __init__(self, url, path, file):
         super().__init__(("127.0.0.1", 0), Handler)

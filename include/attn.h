@@ -217,8 +217,8 @@ struct attn_modifiers {
                   position bias) then follow position_ids, where given. */
 };
 
-/* The heads and query tokens of which attention_weights and attention_scores are wanted; all
- * zeroes: all.  Indices are distinct, in any order; results stand in that order. */
+/* The heads and query tokens of which attention_weights, attention_scores, query and head_output
+ * are wanted; all zeroes: all.  Indices are distinct, in any order; results stand in that order. */
 struct attn_selection {
     const size_t *heads; /* [num_heads] indices below H; NULL: all */
     size_t num_heads;
@@ -251,7 +251,19 @@ struct attn_head_stats {
     double local;          /* sum of w_j, |i - j| <= local_radius */
     double largest;        /* max_j w_j */
     enum attn_pattern pattern;
+    /* Of the rows that have a target: their number, the mean weight of the target, and the share of
+     * them whose largest weight is the target's.  0 where targets are not given. */
+    size_t target_rows;
+    double target, target_hits;
 };
+
+/* Weight of one head on a group of keys: means over the same rows as in struct attn_head_stats. */
+struct attn_group_stats {
+    double share; /* sum of w_j over the group's keys */
+    double hits;  /* share of rows whose largest weight is in the group */
+};
+
+#define ATTN_MAX_TARGET_GROUPS 16
 
 /* The stage of the computation at which attention_scores takes a score. */
 enum attn_stage {
@@ -266,7 +278,9 @@ enum attn_stage {
  *
  * Cost: weights, scores, statistics and top_k make each thread keep the scores of up to 64 rows of
  * one head until their softmax is complete; nothing of size T x S exists unless the caller's
- * buffers have that size.  Statistics and means do not depend on the number of threads. */
+ * buffers have that size.  Statistics and means do not depend on the number of threads.  Where only
+ * query, key and value are asked for no attention is computed, and without `output` no product with
+ * Wo.  query, key, value, head_output and concat are copied from where a call has them anyway. */
 struct attn_outputs {
     float *output; /* [B][T][E]; weightless [B][H][T][Dv] */
     struct attn_selection selection;
@@ -279,12 +293,24 @@ struct attn_outputs {
                             lower column first among equals; with average_weights the largest of
                             the mean, [B][T'][top_k] */
     float *top_weight;   /* the weights of top_index, same shape */
-    struct attn_head_stats *head_stats; /* [B][H], over all rows */
-    size_t local_radius;                /* of head_stats */
-    float *lse;                         /* [B][H][T]; -inf for a row that sees nothing */
-    float *key;                         /* [B][G][S][D] after bias, norm and RoPE; those of a step
+    struct attn_head_stats *head_stats;   /* [B][H], over all rows */
+    size_t local_radius;                  /* of head_stats */
+    const int64_t *targets;               /* [B][T] input of head_stats: the key that a row is asked
+                                           about, 0 to S-1, or -1: none; NULL: no row is */
+    const uint16_t *target_groups;        /* [S] input of group_stats: bit g is set where the key is
+                                           in group g, in every sequence */
+    size_t num_target_groups;             /* 1 to ATTN_MAX_TARGET_GROUPS, with group_stats */
+    struct attn_group_stats *group_stats; /* [B][H][num_target_groups]; only with head_stats */
+    float *lse;                           /* [B][H][T]; -inf for a row that sees nothing */
+    float *key;                           /* [B][G][S][D] after bias, norm and RoPE; those of a step
                                            are read back from the cache, in kv_dtype */
-    float *value;                       /* [B][G][S][Dv] */
+    float *value;                         /* [B][G][S][Dv] */
+    float *query;                         /* [B][H'][T'][D] as scored: after bias, norm and RoPE,
+                                           before `scale` */
+    float *head_output;                   /* [B][H'][T'][Dv] sum_s w_s v_s of each head, after
+                                           head_mask, before Wo */
+    float *concat;                        /* [B][T][H*Dv] the same of all heads side by side, as Wo
+                                           reads them */
 };
 
 /* W, the columns of the attention weights over `keys` keys: S, plus one for bias_kv and one for
@@ -301,7 +327,7 @@ struct attn_core_args {
     const float *key;                /* [B][G][S][D] */
     const float *value;              /* [B][G][S][Dv] */
     struct attn_modifiers modifiers; /* position_ids has no meaning here */
-    struct attn_outputs outputs;     /* key, value have no meaning here */
+    struct attn_outputs outputs;     /* key, value, query, head_output, concat: no meaning here */
     const struct attn_yield *yield;  /* NULL: gives way to nothing */
 };
 

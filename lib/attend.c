@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "attention.h"
+#include "copies.h"
 #include "mem.h"
 #include "model.h"
 #include "qkv.h"
@@ -311,8 +312,9 @@ static struct attn_problem attend_problem(const struct attend *call, size_t b)
     p.k = (struct attn_rows){call->k + b * p.keys * layer->k.out, layer->k.out, spec->head_dim};
     p.v =
         (struct attn_rows){call->v + b * p.keys * layer->v.out, layer->v.out, spec->value_head_dim};
-    p.out = (struct attn_rows){call->o + b * p.queries * layer->o.in, layer->o.in,
-                               spec->value_head_dim};
+    if (attn_outputs_need_heads(&call->args->outputs))
+        p.out = (struct attn_rows){call->o + b * p.queries * layer->o.in, layer->o.in,
+                                   spec->value_head_dim};
     return p;
 }
 
@@ -348,35 +350,19 @@ static enum attn_status project_out(struct attend *call, struct attn_error *erro
     return attn_fail(error, ATTN_OVERFLOW, "hidden_states", "the output does not fit float32");
 }
 
-/* Copies one head of rows [tokens][G][width] to out [tokens][width]. */
-static void copy_head(float *out, const float *rows, size_t groups, size_t tokens, size_t width)
+static void copy_rows(const struct attend *call)
 {
-    for (size_t s = 0; s < tokens; s++)
-        memcpy(out + s * width, rows + s * groups * width, width * sizeof(float));
-}
-
-/* Task i copies key/value head i, counted through the portion. */
-static void copy_task(void *argument, size_t i, unsigned thread)
-{
-    const struct attend *call = argument;
-    const struct attn_layer_spec *spec = &call->layer->spec;
-    const struct attn_outputs *outputs = &call->args->outputs;
-    size_t groups = spec->num_kv_heads, d = spec->head_dim, dv = spec->value_head_dim;
-    size_t first = i / groups * call->keys * groups, head = i % groups;
-    const size_t to = (call->first * groups + i) * call->keys;
-    (void)thread;
-    if (outputs->key != NULL)
-        copy_head(outputs->key + to * d, call->k + (first + head) * d, groups, call->keys, d);
-    if (outputs->value != NULL)
-        copy_head(outputs->value + to * dv, call->v + (first + head) * dv, groups, call->keys, dv);
-}
-
-static void copy_keys_and_values(struct attend *call)
-{
-    const struct attn_outputs *outputs = &call->args->outputs;
-    if (outputs->key != NULL || outputs->value != NULL)
-        attn_pool_run(call->engine->pool, copy_task, call,
-                      call->count * call->layer->spec.num_kv_heads);
+    const struct attn_copies copies = {.spec = &call->layer->spec,
+                                       .outputs = &call->args->outputs,
+                                       .first = call->first,
+                                       .count = call->count,
+                                       .queries = call->queries,
+                                       .keys = call->keys,
+                                       .q = call->q,
+                                       .o = call->o,
+                                       .k = call->k,
+                                       .v = call->v};
+    attn_copy_rows(call->engine->pool, &copies);
 }
 
 static enum attn_status run_portion(struct attend *call, struct attn_error *error)
@@ -390,7 +376,7 @@ static enum attn_status run_portion(struct attend *call, struct attn_error *erro
         attn_solve(call->engine, call->problems, call->count), call->engine, error);
     if (status != ATTN_OK)
         return status;
-    copy_keys_and_values(call);
+    copy_rows(call);
     return project_out(call, error);
 }
 

@@ -334,7 +334,12 @@ static size_t item_kv_heads(const struct attn_problem *p, const struct solver *s
     return heads;
 }
 
-/* Lists the items, at most one for each key/value head of each problem. */
+static bool has_results(const struct attn_problem *p)
+{
+    return p->out.data != NULL || p->lse != NULL || attn_maps_any(&p->maps);
+}
+
+/* Lists the items of problems that ask for something, at most one for each key/value head. */
 static size_t list_items(struct solver *solver, const struct attn_problem *problems, size_t count)
 {
     size_t n = 0, left = 0;
@@ -343,7 +348,7 @@ static size_t list_items(struct solver *solver, const struct attn_problem *probl
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
         const size_t cost = cost_of(p), heads = item_kv_heads(p, solver, cost, left);
-        for (size_t g = 0; g < p->num_kv_heads; g += heads)
+        for (size_t g = 0; g < p->num_kv_heads && has_results(p); g += heads)
             solver->items[n++] = (struct item){
                 .problem = p, .first_kv_head = g, .num_kv_heads = heads, .units = item_units(p)};
         left -= cost;
@@ -356,10 +361,8 @@ static size_t list_items(struct solver *solver, const struct attn_problem *probl
  * rows. */
 static bool should_split_keys(const struct attn_problem *p, size_t units, unsigned threads)
 {
-    const struct attn_maps *maps = &p->maps;
     return threads > 1 && units < UNITS_PER_THREAD * threads && attn_splits(p) > 1 &&
-           !attn_maps_need_rows(maps) && maps->weights == NULL && maps->scores == NULL &&
-           attn_heads_per_group(p) <= ATTN_TILE;
+           !attn_maps_any(&p->maps) && attn_heads_per_group(p) <= ATTN_TILE;
 }
 
 /* Floats of the sums of all splits of an item. */

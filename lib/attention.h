@@ -50,8 +50,8 @@ struct attn_problem {
 
 /* Solves `count` problems on all threads of the engine, whose lock the caller holds.  All inputs
  * must be within ATTN_MAX_MAGNITUDE.  Cost: O(T S H (D + Dv)) of each problem, less what masks hide
- * by whole tiles.  Errors: ATTN_NO_MEMORY.  A cancelled call returns ATTN_OK: the caller then asks
- * attn_engine_cancelled. */
+ * by whole tiles; nothing where out, lse and maps are not wanted.  Errors: ATTN_NO_MEMORY.  A
+ * cancelled call returns ATTN_OK: the caller then asks attn_engine_cancelled. */
 enum attn_status attn_solve(struct attn_engine *engine, const struct attn_problem *problems,
                             size_t count);
 

@@ -17,6 +17,7 @@
 #include "attention.h"
 #include "attn_limits.h"
 #include "attn_state.h"
+#include "copies.h"
 #include "mem.h"
 #include "model.h"
 #include "qkv.h"
@@ -43,9 +44,10 @@ struct batch {
     const struct attn_layer *layer;
     size_t layer_index, count;
     struct admitted *admitted; /* [count] */
+    size_t output_rows;        /* of the steps that share the product of `output` */
     size_t shared_rows;        /* of the steps that share products, whose rows come first */
     size_t rows;               /* of all steps */
-    float *x, *y;              /* [shared_rows][E]: hidden states and outputs of these */
+    float *x, *y;              /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
     float *q, *k, *v, *o;      /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
     struct attn_projection *products;
     struct attn_problem *problems;
@@ -114,20 +116,32 @@ static void admit(struct batch *batch, struct attn_step *step)
 
 static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
 
-/* Gives every step its rows in the buffers: steps that share products come first. */
+/* The order of steps in the buffers. */
+enum place { SHARED_WITH_OUTPUT, SHARED, ALONE, PLACES };
+
+static enum place place_of(const struct attn_step *step)
+{
+    if (!shares_products(step))
+        return ALONE;
+    return step->outputs.output != NULL ? SHARED_WITH_OUTPUT : SHARED;
+}
+
+/* Gives every step its rows in the buffers. */
 static void assign_rows(struct batch *batch)
 {
-    for (int pass = 0; pass < 2; pass++) {
+    size_t end[PLACES];
+    for (enum place place = 0; place < PLACES; place++) {
         for (size_t i = 0; i < batch->count; i++) {
             struct admitted *a = &batch->admitted[i];
-            if (shares_products(a->step) != (pass == 0))
+            if (place_of(a->step) != place)
                 continue;
             a->row = batch->rows;
             batch->rows += a->step->rows;
         }
-        if (pass == 0)
-            batch->shared_rows = batch->rows;
+        end[place] = batch->rows;
     }
+    batch->output_rows = end[SHARED_WITH_OUTPUT];
+    batch->shared_rows = end[SHARED];
 }
 
 /* Takes memory for one step; where memory is short only that step fails. */
@@ -176,7 +190,7 @@ static bool take_buffers(struct batch *batch)
     } buffers[] = {
         {&batch->x, batch->shared_rows, layer->q.in}, {&batch->q, batch->rows, layer->q.out},
         {&batch->k, batch->rows, layer->k.out},       {&batch->v, batch->rows, layer->v.out},
-        {&batch->o, batch->rows, layer->o.in},        {&batch->y, batch->shared_rows, layer->o.out},
+        {&batch->o, batch->rows, layer->o.in},        {&batch->y, batch->output_rows, layer->o.out},
     };
     bool taken = true;
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
@@ -276,7 +290,8 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
     p.queries = step->rows;
     p.keys = step->position + step->rows;
     p.q = (struct attn_rows){batch->q + a->row * layer->q.out, layer->q.out, p.head_dim};
-    p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
+    if (attn_outputs_need_heads(&step->outputs))
+        p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(step->cache, batch->layer_index);
     p.invariant = shares_products(step);
     attn_problem_set_modifiers(&p, &defaults, &step->modifiers, a->positions, &a->maps,
@@ -297,8 +312,8 @@ static enum attn_status project_out(const struct batch *batch)
 {
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
-    if (batch->shared_rows > 0) {
-        batch->products[0] = attn_projection_of(o, batch->o, batch->y, batch->shared_rows);
+    if (batch->output_rows > 0) {
+        batch->products[0] = attn_projection_of(o, batch->o, batch->y, batch->output_rows);
         if (attn_project(batch->engine, batch->products, 1, true) != ATTN_OK)
             return ATTN_NO_MEMORY;
     }
@@ -321,59 +336,48 @@ static enum attn_status project_out(const struct batch *batch)
 static enum attn_status finish_output(const struct batch *batch, const struct admitted *a)
 {
     struct attn_step *step = a->step;
-    const bool shared = shares_products(step);
+    const bool shared = place_of(step) == SHARED_WITH_OUTPUT;
     size_t width = batch->layer->o.out, n = step->rows * width;
-    const float *output = shared ? batch->y + a->row * width : step->outputs.output;
     if (atomic_load(&a->kv_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "a key or value does not fit the cache's %s",
                          attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&a->failed))
         return attn_qkv_fail(&step->error);
-    if (shared ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
+    if (shared ? !attn_engine_all_within(batch->engine, batch->y + a->row * width, n, FLT_MAX)
                : atomic_load(&a->output_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
-    if (shared && step->outputs.output != NULL)
-        memcpy(step->outputs.output, output, n * sizeof(float));
+    if (shared)
+        memcpy(step->outputs.output, batch->y + a->row * width, n * sizeof(float));
     return ATTN_OK;
 }
 
-/* Copying keys and values out of one cache. */
-struct copy {
-    const struct batch *batch;
-    const struct attn_step *step;
-};
-
-/* Task i copies a block. */
-static void copy_task(void *argument, size_t i, unsigned thread)
+static void copy_outputs(const struct batch *batch, const struct admitted *a)
 {
-    const struct copy *copy = argument;
-    const struct attn_step *step = copy->step;
-    const struct attn_layer_spec *spec = &copy->batch->layer->spec;
-    const struct attn_outputs *to = &step->outputs;
-    size_t keys = step->position + step->rows, first = i * ATTN_TILE;
-    (void)thread;
-    attn_cache_read_strided(to->key != NULL ? to->key + first * spec->head_dim : NULL,
-                            to->value != NULL ? to->value + first * spec->value_head_dim : NULL,
-                            step->cache, copy->batch->layer_index, first,
-                            attn_min(keys - first, ATTN_TILE), keys);
+    const struct attn_step *step = a->step;
+    const struct attn_layer *layer = batch->layer;
+    struct attn_pool *pool = batch->engine->pool;
+    const struct attn_copies copies = {.spec = &layer->spec,
+                                       .outputs = &step->outputs,
+                                       .count = 1,
+                                       .queries = step->rows,
+                                       .q = batch->q + a->row * layer->q.out,
+                                       .o = batch->o + a->row * layer->o.in};
+    attn_copy_rows(pool, &copies);
+    attn_copy_cached(pool, &step->outputs, step->cache, batch->layer_index,
+                     step->position + step->rows);
 }
 
-/* Checks all outputs and copies the keys and values that are asked for. */
+/* Checks all outputs and copies those that are copies. */
 static void write_outputs(const struct batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
         if (batch->admitted[i].step->error.status == ATTN_OK)
             (void)finish_output(batch, &batch->admitted[i]);
-    for (size_t i = 0; i < batch->count; i++) {
-        const struct attn_step *step = batch->admitted[i].step;
-        struct copy copy = {batch, step};
-        if (step->error.status == ATTN_OK &&
-            (step->outputs.key != NULL || step->outputs.value != NULL))
-            attn_pool_run(batch->engine->pool, copy_task, &copy,
-                          attn_ceil_div(step->position + step->rows, ATTN_TILE));
-    }
+    for (size_t i = 0; i < batch->count; i++)
+        if (batch->admitted[i].step->error.status == ATTN_OK)
+            copy_outputs(batch, &batch->admitted[i]);
 }
 
 static bool publishes(const struct admitted *a)

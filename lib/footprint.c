@@ -72,7 +72,9 @@ static size_t row_bytes(const struct attn_layer_spec *s)
     size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
     return (q + k + v + o + s->rope.dim / 2 + 4) * sizeof(float) +
            (s->dtype == ATTN_INT8 ? integers : 0) + 3 * sizeof(int64_t) +
-           s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t)) + sizeof(uint32_t);
+           s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
+                           ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
+           sizeof(uint32_t);
 }
 
 /* Bytes of the tiles of one head's keys and values, of the rows of weights that threads keep, and

@@ -54,6 +54,39 @@ static enum attn_status select_parts(struct attn_maps *maps, struct attn_workspa
     return status;
 }
 
+static enum attn_status check_targets(const struct attn_maps *maps, size_t batch,
+                                      struct attn_error *error)
+{
+    const size_t count = maps->targets != NULL ? attn_mul(batch, maps->queries) : 0;
+    for (size_t i = 0; i < count; i++)
+        if (maps->targets[i] < -1 || maps->targets[i] >= (int64_t)maps->keys)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "targets",
+                             "targets holds %lld at element %zu, allowed are -1 to %zu",
+                             (long long)maps->targets[i], i, maps->keys - 1);
+    if (maps->num_target_groups > ATTN_MAX_TARGET_GROUPS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "target_groups",
+                         "there are %zu target_groups, allowed are %d", maps->num_target_groups,
+                         ATTN_MAX_TARGET_GROUPS);
+    return ATTN_OK;
+}
+
+/* Checks what statistics ask for, and takes the memory of their rows. */
+static enum attn_status take_row_stats(struct attn_maps *maps, struct attn_workspace *workspace,
+                                       size_t batch, struct attn_error *error)
+{
+    const size_t count = attn_mul(attn_mul(batch, maps->num_heads), maps->queries);
+    const size_t shares = attn_mul(count, maps->num_target_groups);
+    enum attn_status status = check_targets(maps, batch, error);
+    if (status != ATTN_OK)
+        return status;
+    maps->row_stats = attn_workspace_take(workspace, count, sizeof *maps->row_stats);
+    if (shares > 0)
+        maps->group_shares = attn_workspace_take(workspace, shares, sizeof *maps->group_shares);
+    if (maps->row_stats == NULL || (shares > 0 && maps->group_shares == NULL))
+        return attn_fail_memory(error, count * sizeof *maps->row_stats);
+    return ATTN_OK;
+}
+
 enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *workspace,
                                 const struct attn_outputs *outputs,
                                 const struct attn_maps_sizes *sizes, struct attn_error *error)
@@ -72,6 +105,10 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
         .top_weight = outputs->top_weight,
         .head_stats = outputs->head_stats,
         .local_radius = outputs->local_radius,
+        .targets = outputs->targets,
+        .target_groups = outputs->target_groups,
+        .num_target_groups = outputs->group_stats != NULL ? outputs->num_target_groups : 0,
+        .group_stats = outputs->group_stats,
     };
     if ((out->top_index == NULL) != (out->top_weight == NULL))
         return attn_fail(error, ATTN_INVALID, "top_k",
@@ -83,12 +120,9 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
         return attn_fail(error, ATTN_OUT_OF_RANGE, "top_k", "top_k is %zu, allowed are 1 to %zu",
                          out->top_k, sizes->columns);
     enum attn_status status = select_parts(out, workspace, &outputs->selection, error);
-    if (status != ATTN_OK || out->head_stats == NULL)
-        return status;
-    size_t count = attn_mul(attn_mul(sizes->batch, sizes->num_heads), sizes->queries);
-    out->row_stats = attn_workspace_take(workspace, count, sizeof *out->row_stats);
-    return out->row_stats != NULL ? ATTN_OK
-                                  : attn_fail_memory(error, count * sizeof *out->row_stats);
+    return status == ATTN_OK && out->head_stats != NULL
+               ? take_row_stats(out, workspace, sizes->batch, error)
+               : status;
 }
 
 struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b)
@@ -102,8 +136,12 @@ struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b)
     at.top_index = maps->top_index ? maps->top_index + b * top : NULL;
     at.top_weight = maps->top_weight ? maps->top_weight + b * top : NULL;
     if (maps->head_stats != NULL) {
-        at.row_stats = maps->row_stats + b * maps->num_heads * maps->queries;
+        const size_t rows_of_heads = maps->num_heads * maps->queries, n = maps->num_target_groups;
+        at.row_stats = maps->row_stats + b * rows_of_heads;
         at.head_stats = maps->head_stats + b * maps->num_heads;
+        at.targets = maps->targets ? maps->targets + b * maps->queries : NULL;
+        at.group_shares = n > 0 ? maps->group_shares + b * rows_of_heads * n : NULL;
+        at.group_stats = n > 0 ? maps->group_stats + b * maps->num_heads * n : NULL;
     }
     return at;
 }
@@ -111,6 +149,11 @@ struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b)
 bool attn_maps_need_rows(const struct attn_maps *maps)
 {
     return maps->average != NULL || maps->top_index != NULL || maps->head_stats != NULL;
+}
+
+bool attn_maps_any(const struct attn_maps *maps)
+{
+    return attn_maps_need_rows(maps) || maps->weights != NULL || maps->scores != NULL;
 }
 
 /* ---- Selected rows ---- */
@@ -160,8 +203,14 @@ void attn_maps_zero_task(const struct attn_maps *maps, size_t i)
 void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
                            const uint8_t *reachable, int64_t query, size_t first)
 {
-    attn_stats_row(&maps->row_stats[h * maps->queries + t], weights, reachable, maps->keys, query,
-                   first, maps->local_radius);
+    const size_t at = h * maps->queries + t, n = maps->num_target_groups;
+    attn_stats_row(&maps->row_stats[at], weights, reachable, maps->keys, query, first,
+                   maps->local_radius);
+    if (maps->targets != NULL)
+        attn_stats_target_row(&maps->row_stats[at], weights, maps->targets[t]);
+    if (n > 0)
+        attn_stats_group_row(maps->group_shares + at * n, weights, maps->target_groups, maps->keys,
+                             n);
 }
 
 static void pick_largest(const struct attn_maps *maps, size_t at, const float *weights,
@@ -199,13 +248,24 @@ size_t attn_maps_reduce_tasks(const struct attn_maps *maps)
     return rank_tasks(maps) + (maps->head_stats != NULL ? maps->num_heads : 0);
 }
 
+static void reduce_head(const struct attn_maps *maps, size_t h, int64_t query)
+{
+    const size_t first = h * maps->queries, n = maps->num_target_groups;
+    const struct attn_row_stats *rows = maps->row_stats + first;
+    attn_stats_reduce(&maps->head_stats[h], rows, maps->queries, query);
+    if (maps->targets != NULL)
+        attn_stats_reduce_targets(&maps->head_stats[h], rows, maps->queries, maps->targets);
+    if (n > 0)
+        attn_stats_reduce_groups(maps->group_stats + h * n, rows, maps->group_shares + first * n,
+                                 maps->queries, maps->target_groups, n);
+}
+
 void attn_maps_reduce_task(const struct attn_maps *maps, size_t i, int64_t query,
                            struct attn_pool *pool, unsigned thread)
 {
-    size_t rows = task_rows(maps, RANK_WEIGHTS), h = i - rank_tasks(maps);
+    size_t rows = task_rows(maps, RANK_WEIGHTS);
     if (i >= rank_tasks(maps)) {
-        attn_stats_reduce(&maps->head_stats[h], maps->row_stats + h * maps->queries, maps->queries,
-                          query);
+        reduce_head(maps, i - rank_tasks(maps), query);
         return;
     }
     for (size_t r = i * rows; r < attn_min((i + 1) * rows, maps->rows); r++)

@@ -29,6 +29,11 @@ struct attn_maps {
     struct attn_row_stats *row_stats;   /* [H][T] */
     struct attn_head_stats *head_stats; /* [H] */
     size_t local_radius;
+    const int64_t *targets;               /* [T] */
+    const uint16_t *target_groups;        /* [S] */
+    size_t num_target_groups;             /* N; 0: none */
+    float *group_shares;                  /* [H][T][N] */
+    struct attn_group_stats *group_stats; /* [H][N] */
 };
 
 #define ATTN_MAPS_NONE UINT32_MAX
@@ -38,7 +43,7 @@ struct attn_maps_sizes {
 };
 
 /* Checks what the outputs of a call ask for and takes the memory that it needs from the workspace.
- * Errors: ATTN_OUT_OF_RANGE, ATTN_INVALID (selection, top_k), ATTN_NO_MEMORY. */
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_INVALID (selection, top_k, targets), ATTN_NO_MEMORY. */
 enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *workspace,
                                 const struct attn_outputs *outputs,
                                 const struct attn_maps_sizes *sizes, struct attn_error *error);
@@ -48,6 +53,9 @@ struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b);
 
 /* Whether rows of weights are needed that are not kept in the caller's map. */
 bool attn_maps_need_rows(const struct attn_maps *maps);
+
+/* Whether anything is wanted. */
+bool attn_maps_any(const struct attn_maps *maps);
 
 /* Where the weights [W], or the scores [S], of a row belong in the caller's map; NULL: nowhere. */
 float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);

@@ -64,6 +64,17 @@ void attn_stats_row(struct attn_row_stats *out, const float *weights, const uint
     take_share(&out->first, &out->chance_first, weights, reachable, n, (int64_t)first, reached);
 }
 
+void attn_stats_group_row(float *shares, const float *weights, const uint16_t *groups, size_t n,
+                          size_t num_groups)
+{
+    double sums[ATTN_MAX_TARGET_GROUPS] = {0};
+    for (size_t j = 0; j < n; j++)
+        for (unsigned left = groups[j]; left != 0; left &= left - 1)
+            sums[__builtin_ctz(left)] += (double)weights[j];
+    for (size_t g = 0; g < num_groups; g++)
+        shares[g] = (float)sums[g];
+}
+
 /* ---- The pattern ---- */
 
 /* A share of weight, and its chance, each summed over rows. */
@@ -153,6 +164,23 @@ const char *attn_pattern_name(enum attn_pattern pattern)
 
 /* ---- A head ---- */
 
+void attn_stats_reduce_targets(struct attn_head_stats *out, const struct attn_row_stats *rows,
+                               size_t count, const int64_t *targets)
+{
+    size_t hits = 0;
+    for (size_t t = 0; t < count; t++) {
+        if (rows[t].reachable == 0 || targets[t] < 0)
+            continue;
+        out->target_rows++;
+        out->target += (double)rows[t].target;
+        hits += rows[t].strongest == targets[t];
+    }
+    if (out->target_rows == 0)
+        return;
+    out->target /= (double)out->target_rows;
+    out->target_hits = (double)hits / (double)out->target_rows;
+}
+
 void attn_stats_reduce(struct attn_head_stats *out, const struct attn_row_stats *rows, size_t count,
                        int64_t query)
 {
@@ -170,4 +198,26 @@ void attn_stats_reduce(struct attn_head_stats *out, const struct attn_row_stats 
     for (size_t i = 0; i < sizeof sums / sizeof sums[0] && out->rows > 0; i++)
         *sums[i] /= (double)out->rows;
     out->pattern = find_pattern(rows, count, query);
+}
+
+void attn_stats_reduce_groups(struct attn_group_stats *out, const struct attn_row_stats *rows,
+                              const float *shares, size_t count, const uint16_t *groups,
+                              size_t num_groups)
+{
+    size_t seeing = 0;
+    for (size_t g = 0; g < num_groups; g++)
+        out[g] = (struct attn_group_stats){0};
+    for (size_t t = 0; t < count; t++) {
+        if (rows[t].reachable == 0)
+            continue;
+        seeing++;
+        for (size_t g = 0; g < num_groups; g++) {
+            out[g].share += (double)shares[t * num_groups + g];
+            out[g].hits += groups[rows[t].strongest] >> g & 1;
+        }
+    }
+    for (size_t g = 0; g < num_groups && seeing > 0; g++) {
+        out[g].share /= (double)seeing;
+        out[g].hits /= (double)seeing;
+    }
 }

@@ -16,6 +16,7 @@ struct attn_row_stats {
     float entropy, distance;                     /* nats; sum of weight times |query - key| */
     float self, previous, first, local, largest; /* weights, as in struct attn_head_stats */
     float chance_self, chance_previous, chance_first, chance_local;
+    float target; /* weight; set by attn_stats_target_row */
 };
 
 /* Measures the weights [n] of a query at key position `query`.  reachable[j] != 0 where key j is
@@ -25,8 +26,32 @@ struct attn_row_stats {
 void attn_stats_row(struct attn_row_stats *out, const float *weights, const uint8_t *reachable,
                     size_t n, int64_t query, size_t first, size_t local_radius);
 
+/* Adds the weight of key `target` to the statistics of a row of weights; -1: the row has no
+ * target. */
+static inline void attn_stats_target_row(struct attn_row_stats *row, const float *weights,
+                                         int64_t target)
+{
+    row->target = target >= 0 ? weights[target] : 0;
+}
+
+/* The sums of a row's weights [n] over `num_groups` groups of keys; bit g of groups[j] is set where
+ * key j is in group g. */
+void attn_stats_group_row(float *shares, const float *weights, const uint16_t *groups, size_t n,
+                          size_t num_groups);
+
 /* Reduces `count` rows of one head, whose row t is that of the query at key position query + t. */
 void attn_stats_reduce(struct attn_head_stats *out, const struct attn_row_stats *rows, size_t count,
                        int64_t query);
+
+/* Sets the members about targets from the same rows and their targets [count], which
+ * attn_stats_target_row was given. */
+void attn_stats_reduce_targets(struct attn_head_stats *out, const struct attn_row_stats *rows,
+                               size_t count, const int64_t *targets);
+
+/* Reduces the same rows, whose sums over groups are shares [count][num_groups], to
+ * out [num_groups]. */
+void attn_stats_reduce_groups(struct attn_group_stats *out, const struct attn_row_stats *rows,
+                              const float *shares, size_t count, const uint16_t *groups,
+                              size_t num_groups);
 
 #endif

@@ -101,6 +101,7 @@ const TENSORS = {
     head_mask: F32,
     position_ids: I64,
     query_offset: I64,
+    targets: I64,
     padding_mask: MASK,
     attention_mask: MASK,
 };

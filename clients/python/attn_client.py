@@ -134,10 +134,11 @@ _TENSORS = {
     "hidden_states": "FP32", "encoder_hidden_states": "FP32", "key_hidden_states": "FP32",
     "value_hidden_states": "FP32", "query": "FP32", "key": "FP32", "value": "FP32",
     "attention_bias": "FP32", "head_mask": "FP32", "position_ids": "INT64", "query_offset": "INT64",
-    "padding_mask": "BOOL", "attention_mask": "BOOL"}
+    "targets": "INT64", "padding_mask": "BOOL", "attention_mask": "BOOL"}
 # Members of a reply that are tensors; `index` and `weight` are those of `top_k`.
 _OUTPUTS = {"output": "FP32", "attention_weights": "FP32", "attention_scores": "FP32",
-            "lse": "FP32", "key": "FP32", "value": "FP32", "index": "UINT32", "weight": "FP32"}
+            "lse": "FP32", "key": "FP32", "value": "FP32", "query": "FP32", "head_output": "FP32",
+            "concat": "FP32", "index": "UINT32", "weight": "FP32"}
 _FORMATS = {"FP32": "f", "FP16": "e", "INT64": "q", "INT32": "i", "UINT32": "I", "BOOL": "?"}
 _SAME = {"FP32": ("FP32", "FP16"), "INT64": ("INT64", "INT32"), "BOOL": ("BOOL",),
          "UINT32": ("UINT32",)}
@@ -429,7 +430,8 @@ class Client:
         hidden_states  [T,E] or [B,T,E], for `model` and `layer`; or instead of it
         query, key, value  [H,T,D], [G,S,D], [G,S,Dv], each with or without [B], without a model
         outputs        names out of output [B,T,E], attention_weights and attention_scores
-                       [B,H,T,S], lse [B,H,T], key and value [B,G,S,D], head_stats
+                       [B,H,T,S], lse [B,H,T], key and value [B,G,S,D], head_stats,
+                       query [B,H,T,D], head_output [B,H,T,Dv], concat [B,T,H*Dv]
 
         Every other field of docs/API.md, "Fields", is taken under its name: attention_mask,
         padding_mask, attention_bias, is_causal, heads, rows, top_k, ...

@@ -84,12 +84,13 @@ static void add_tensors(json_t **schemas)
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
 static const char *const types[] = {
-    [SRV_FIELD_NAME] = "ModelName",   [SRV_FIELD_ID] = "Id",
-    [SRV_FIELD_FLAG] = "boolean",     [SRV_FIELD_NON_NEGATIVE] = "Count",
-    [SRV_FIELD_LAYER] = "LayerIndex", [SRV_FIELD_POSITIVE] = "PositiveCount",
-    [SRV_FIELD_RADIUS] = "Radius",    [SRV_FIELD_SCALE] = "Scale",
-    [SRV_FIELD_SOFTCAP] = "Softcap",  [SRV_FIELD_OUTPUTS] = "OutputList",
-    [SRV_FIELD_STAGE] = "ScoreStage", [SRV_FIELD_SEQUENCES] = "StepRequestList",
+    [SRV_FIELD_NAME] = "ModelName",      [SRV_FIELD_ID] = "Id",
+    [SRV_FIELD_FLAG] = "boolean",        [SRV_FIELD_NON_NEGATIVE] = "Count",
+    [SRV_FIELD_LAYER] = "LayerIndex",    [SRV_FIELD_POSITIVE] = "PositiveCount",
+    [SRV_FIELD_RADIUS] = "Radius",       [SRV_FIELD_SCALE] = "Scale",
+    [SRV_FIELD_SOFTCAP] = "Softcap",     [SRV_FIELD_OUTPUTS] = "OutputList",
+    [SRV_FIELD_STAGE] = "ScoreStage",    [SRV_FIELD_SEQUENCES] = "StepRequestList",
+    [SRV_FIELD_GROUPS] = "KeyGroupList",
 };
 
 static json_t *type_of(const struct srv_field *field)
@@ -240,6 +241,12 @@ void srv_openapi_add_calls(json_t **schemas, size_t max_sequences)
     srv_document_set(schemas, "OutputList",
                      json_pack("{s:s, s:i, s:b, s:o}", "type", "array", "minItems", 1,
                                "uniqueItems", 1, "items", srv_openapi_type("OutputName")));
+    srv_document_set(schemas, "KeyGroup",
+                     json_pack("{s:s, s:i, s:b, s:o}", "type", "array", "minItems", 1,
+                               "uniqueItems", 1, "items", srv_openapi_type("Count")));
+    srv_document_set(schemas, "KeyGroupList",
+                     json_pack("{s:s, s:i, s:i, s:o}", "type", "array", "minItems", 1, "maxItems",
+                               ATTN_MAX_TARGET_GROUPS, "items", srv_openapi_type("KeyGroup")));
     srv_document_set(schemas, "StepRequestList",
                      json_pack("{s:s, s:i, s:I, s:o}", "type", "array", "minItems", 1, "maxItems",
                                (json_int_t)max_sequences, "items",

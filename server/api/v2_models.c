@@ -120,6 +120,9 @@ static const struct tensor_row outputs[] = {
     {"lse", "[B,H,T]", .where = ANY},
     {"key", "[B,G,S,D]", .where = LAYER},
     {"value", "[B,G,S,Dv]", .where = LAYER},
+    {"query", "[B,H,T,D]", .where = LAYER},
+    {"head_output", "[B,H,T,Dv]", .where = LAYER},
+    {"concat", "[B,T,H*Dv]", .where = LAYER},
 };
 
 /* The field that the input is, which there is. */
@@ -154,9 +157,10 @@ static size_t size_of(const char *dimension, size_t length, const struct attn_la
         const char *name;
         size_t size;
     } sizes[] = {
-        {"E", spec->hidden_size},     {"Ek", spec->key_size},    {"Ev", spec->value_size},
-        {"H", spec->num_heads},       {"G", spec->num_kv_heads}, {"D", spec->head_dim},
-        {"Dv", spec->value_head_dim},
+        {"E", spec->hidden_size},     {"Ek", spec->key_size},
+        {"Ev", spec->value_size},     {"H", spec->num_heads},
+        {"G", spec->num_kv_heads},    {"D", spec->head_dim},
+        {"Dv", spec->value_head_dim}, {"H*Dv", spec->num_heads * spec->value_head_dim},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (strlen(sizes[i].name) == length && memcmp(sizes[i].name, dimension, length) == 0)

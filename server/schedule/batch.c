@@ -17,6 +17,9 @@
 #define RANK_WORK 1024
 #define MEASURE_WORK 64
 
+/* The same of adding one weight to one group (target_groups). */
+#define GROUP_WORK 16
+
 /* The same of the exponential and the sums of one weight, most of the time of small heads. */
 #define SOFTMAX_WORK 32
 
@@ -47,7 +50,8 @@ static size_t visible_keys(const struct srv_item *item)
 /* The work of looking at one weight. */
 static size_t weight_work(const struct srv_rows *rows)
 {
-    return (rows->top_k > 0 ? RANK_WORK : 0) + (rows->outputs & SRV_OUT_STATS ? MEASURE_WORK : 0);
+    return (rows->top_k > 0 ? RANK_WORK : 0) + (rows->outputs & SRV_OUT_STATS ? MEASURE_WORK : 0) +
+           rows->target_groups.count * GROUP_WORK;
 }
 
 size_t srv_item_work(const struct srv_item *item)

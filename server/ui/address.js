@@ -10,9 +10,11 @@ const defaults = {
     theme: "system", // system, light, dark
     capture: "", // path of a capture on this page's own origin
     model: "",
+    session: "", // id of a session that is looked at
     layers: "", // shown in the overview, "0,1,5"; empty: all
     text: "", // of random rows, split by spaces
     seed: "7", // of random rows
+    encoder: "", // text of random rows that keys and values come from: cross-attention
     layer: "", // of the head that is open
     head: "", // empty: none is open
     kind: "weights", // weights, scores
@@ -23,6 +25,9 @@ const defaults = {
     pool: "max", // max, mean: what a cell of a thumbnail is
     sort: "layer", // of the overview: layer, or a statistic
     color_by: "weights", // of the overview: weights, or a statistic
+    filter: "", // of the overview: heads of this pattern only
+    targets: "", // delimiters, rare, first, induction, or key positions "0,3"
+    ablate: "", // 1: the importance of each head is asked for
     area: "", // row0,row1,column0,column1 of the map that is shown; empty: all
     cell: "", // row,column that is selected
     off: "", // heads that are switched off in the open layer, "0,3"

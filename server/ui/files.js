@@ -199,7 +199,7 @@ export async function open(blob, name = blob.name ?? "file") {
         const length = Number(new DataView(bytes.buffer).getBigUint64(0, true));
         const safetensors = bytes[8] === 0x7b && bytes[7] === 0;
         if (safetensors && length > blob.size - 8)
-            fail(name, `has a header of ${length} bytes in a file of ${blob.size}: it is cut short`);
+            fail(name, `has a header of ${length} bytes, the file ${blob.size}: it is cut short`);
         if (safetensors) return openSafetensors(blob, name, length);
     }
     if (/^\s*[[{]/.test(String.fromCharCode(...bytes))) return openJson(blob, name);

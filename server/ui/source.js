@@ -65,7 +65,7 @@ async function cached(owner, name, read) {
 let supplies = 0;
 
 /** Rows for layers. `has(layer, width)` says whether there are some of that width. */
-class Supply {
+export class Supply {
     /** @param {{title: string, mark?: string, labels: string[], length: number}} facts */
     constructor(facts) {
         Object.assign(this, { id: ++supplies, mark: null }, facts);
@@ -190,7 +190,7 @@ export class Source {
     }
 }
 
-class RowsSource extends Source {
+export class RowsSource extends Source {
     async inputs(layer) {
         const { supply, encoder, model } = this,
             spec = this.spec(layer),

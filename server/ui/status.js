@@ -8,30 +8,58 @@ import { byId, el, fill } from "./dom.js";
 
 const running = new Map(); // slot -> { label, done, of, controller, shown }
 
+const shown = () => [...running.values()].filter((work) => work.shown);
+
+const texts = el("span", { class: "works" });
+const button = el(
+    "button",
+    {
+        type: "button",
+        data: { testid: "cancel" },
+        onclick: () => shown().forEach((work) => work.controller.abort()),
+    },
+    "Cancel",
+);
+
 function show() {
-    const line = byId("progress");
-    const works = [...running.values()].filter((work) => work.shown);
+    const line = byId("progress"),
+        works = shown();
+    if (!line.contains(button)) line.append(texts, button);
     line.hidden = works.length === 0;
     fill(
-        line,
-        works.map((work) => [
+        texts,
+        works.map(({ label, done, of }) => [
             el("span", { class: "spinner", "aria-hidden": "true" }),
-            el("span", {}, work.of > 1 ? `${work.label}: ${work.done} of ${work.of}` : work.label),
+            el("span", {}, of > 1 ? `${label}: ${done} of ${of}` : label),
         ]),
-        el(
-            "button",
-            {
-                type: "button",
-                data: { testid: "cancel" },
-                onclick: () => works.forEach((work) => work.controller.abort()),
-            },
-            "Cancel",
-        ),
     );
 }
 
+/** Runs `work` once: {result}, or {error}. */
+async function attempt(entry, work) {
+    const timer = setTimeout(() => {
+        entry.shown = true;
+        show();
+    }, 150); // short work shows nothing that would flicker
+    try {
+        return {
+            result: await work(entry.controller.signal, (done, of) => {
+                Object.assign(entry, { done, of });
+                if (entry.shown) show();
+            }),
+        };
+    } catch (error) {
+        return { error };
+    } finally {
+        clearTimeout(timer);
+        entry.shown = false;
+        show();
+    }
+}
+
 /**
- * Runs `work(signal, progress)`.  Work of the same slot that still runs is cancelled first.
+ * Runs `work(signal, progress)`.  Work of the same slot that still runs is cancelled first.  Where
+ * the daemon was not reached, or may answer another time, the user can have the work run again.
  * @param {string} slot what the work is for: "overview", "head", "cell", ...
  * @param {string} label what the line says
  * @param {(signal: AbortSignal, progress: (done: number, of: number) => void) => Promise<any>} work
@@ -41,26 +69,16 @@ function show() {
 export async function run(slot, label, work) {
     cancel(slot);
     const entry = { label, done: 0, of: 1, controller: new AbortController(), shown: false };
+    const { signal } = entry.controller;
     running.set(slot, entry);
-    const timer = setTimeout(() => {
-        entry.shown = true;
-        show();
-    }, 150); // short work shows nothing that would flicker
-    try {
-        const result = await work(entry.controller.signal, (done, of) => {
-            Object.assign(entry, { done, of });
-            if (entry.shown) show();
-        });
-        if (entry.controller.signal.aborted) return undefined;
+    for (;;) {
+        const { result, error } = await attempt(entry, work);
+        const again = error && !signal.aborted && (await isWantedAgain(slot, error, signal));
+        if (again) continue;
+        if (running.get(slot) === entry) running.delete(slot);
+        if (error || signal.aborted) return undefined;
         clearError(slot);
         return result;
-    } catch (error) {
-        if (!entry.controller.signal.aborted) showError(slot, error);
-        return undefined;
-    } finally {
-        clearTimeout(timer);
-        if (running.get(slot) === entry) running.delete(slot);
-        show();
     }
 }
 
@@ -88,14 +106,40 @@ export function errorText(error) {
     return hint ? `${error.message}. ${hint}` : error.message;
 }
 
-/** Shows an error until work of the slot succeeds or the user closes it. */
-export function showError(slot, error) {
+/**
+ * Shows an error until work of the slot succeeds or the user closes it.
+ * @param {string} slot
+ * @param {Error} error
+ * @param {(again: boolean) => void} [decide] called when the user closes it or wants to try again
+ */
+export function showError(slot, error, decide) {
     if (!error.code) console.warn(error); // a defect of the page, or a file that is not as it says
     clearError(slot);
-    const close = el("button", { type: "button", "aria-label": "Close this message" }, "×");
-    const box = el("p", { class: "error", data: { slot, testid: "error" } }, errorText(error), close);
-    close.addEventListener("click", () => box.remove());
+    const close = (again) => () => {
+        box.remove();
+        decide?.(again);
+    };
+    const box = el(
+        "p",
+        { class: "error", data: { slot, testid: "error", code: error.code ?? "" } },
+        el("span", {}, errorText(error)),
+        decide &&
+            el("button", { type: "button", data: { testid: "again" }, onclick: close(true) }, "Try again"),
+        el("button", { type: "button", "aria-label": "Close this message", onclick: close(false) }, "×"),
+    );
     byId("errors").append(box);
+}
+
+/** Shows an error; whether the user then wants the work to run again. */
+async function isWantedAgain(slot, error, signal) {
+    if (error.code !== "connection_lost" && !error.retryable) {
+        showError(slot, error);
+        return false;
+    }
+    return new Promise((resolve) => {
+        showError(slot, error, resolve);
+        signal.addEventListener("abort", () => resolve(false), { once: true });
+    });
 }
 
 export function clearError(slot) {

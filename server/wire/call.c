@@ -13,6 +13,7 @@
 #include "wire/call_fields.h"
 #include "wire/field_hints.h"
 #include "wire/json.h"
+#include "wire/tensor_json.h"
 #include "wire/tensor_object.h"
 
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM };
@@ -128,6 +129,40 @@ static bool read_stage(enum attn_stage *out, const struct body *body, const char
     return i < SRV_SCORE_STAGE_COUNT;
 }
 
+/* Appends the next value to the lists, which have room for it. */
+static bool read_group(struct srv_index_lists *lists, const struct body *body, const char *param)
+{
+    struct srv_tensor *list = &lists->lists[lists->count];
+    if (!srv_tensor_read_json(list, body->json, body->arena, SRV_INTEGERS, false, param))
+        return false;
+    if (list->rank != 1)
+        return fail(body, SRV_E_SHAPE_MISMATCH, "target_groups",
+                    "holds a group that is no list of key positions");
+    lists->count++;
+    return list->count > 0 ||
+           fail(body, SRV_E_INVALID_VALUE, "target_groups", "holds an empty group");
+}
+
+static bool read_groups(struct srv_index_lists *out, const struct body *body, const char *param)
+{
+    if (srv_json_peek(body->json) != SRV_JSON_ARRAY)
+        return srv_json_wrong_type(body->json, "a list of lists of key positions", param);
+    srv_json_enter_array(body->json);
+    out->lists = srv_arena_alloc(body->arena, ATTN_MAX_TARGET_GROUPS, sizeof *out->lists);
+    if (out->lists == NULL)
+        return fail(body, SRV_E_OUT_OF_MEMORY, "target_groups", "find no memory");
+    while (srv_json_next_element(body->json)) {
+        if (out->count == ATTN_MAX_TARGET_GROUPS)
+            return fail(body, SRV_E_INVALID_VALUE, "target_groups", "holds more than 16 groups");
+        if (!read_group(out, body, param))
+            return false;
+    }
+    if (body->json->error->code != SRV_OK)
+        return false;
+    return out->count > 0 || fail(body, SRV_E_INVALID_VALUE, "target_groups", "is empty");
+}
+_Static_assert(ATTN_MAX_TARGET_GROUPS == 16, "read_groups says so");
+
 static bool read_sequences(struct body *body);
 
 /* The struct in which the field has its place. */
@@ -166,6 +201,8 @@ static bool read_value(struct body *body, const struct srv_field *field, const c
         return read_outputs(to, body, param);
     case SRV_FIELD_STAGE:
         return read_stage(to, body, param);
+    case SRV_FIELD_GROUPS:
+        return read_groups(to, body, param);
     case SRV_FIELD_SEQUENCES:
         return read_sequences(body);
     }

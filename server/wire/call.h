@@ -22,6 +22,15 @@ enum srv_output {
     SRV_OUT_VALUE = 1 << 4,
     SRV_OUT_SCORES = 1 << 5, /* "attention_scores" */
     SRV_OUT_STATS = 1 << 6,  /* "head_stats" */
+    SRV_OUT_QUERY = 1 << 7,
+    SRV_OUT_HEADS = 1 << 8, /* "head_output" */
+    SRV_OUT_CONCAT = 1 << 9,
+};
+
+/* Lists of integers; no list where the field was not given. */
+struct srv_index_lists {
+    struct srv_tensor *lists; /* [count], each of one dimension */
+    size_t count;
 };
 
 /* One set of rows with its modifiers and outputs: the body of /attend, of /decode, or one item of
@@ -39,14 +48,16 @@ struct srv_rows {
     struct srv_tensor query, key, value;
     struct srv_tensor query_offset, padding_mask, attention_mask, attention_bias;
     struct srv_tensor head_mask, position_ids;
-    struct srv_tensor sliding_window; /* W, or [left, right] */
-    unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
-    struct srv_tensor heads;          /* selected for attention_weights and attention_scores */
-    struct srv_tensor query_rows;     /* likewise; `rows` in the body */
-    int64_t top_k;                    /* largest attention_weights of a row to show; 0: all */
-    bool average_heads;               /* attention_weights are the mean over heads */
-    enum attn_stage stage;            /* of attention_scores */
-    int64_t local_radius;             /* of head_stats; SRV_LOCAL_RADIUS where not given */
+    struct srv_tensor sliding_window;     /* W, or [left, right] */
+    unsigned outputs;                     /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
+    struct srv_tensor heads;              /* selected for the outputs that REFINES names */
+    struct srv_tensor query_rows;         /* likewise; `rows` in the body */
+    int64_t top_k;                        /* largest attention_weights of a row to show; 0: all */
+    bool average_heads;                   /* attention_weights are the mean over heads */
+    enum attn_stage stage;                /* of attention_scores */
+    int64_t local_radius;                 /* of head_stats; SRV_LOCAL_RADIUS where not given */
+    struct srv_tensor targets;            /* of head_stats: the key that each row is asked about */
+    struct srv_index_lists target_groups; /* of head_stats: groups of keys */
 };
 
 #define SRV_LOCAL_RADIUS 4

@@ -79,12 +79,16 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"outputs", SRV_FIELD_OUTPUTS, ALL, IN_ROWS(outputs),
      .meaning = "what to reply; default [\"output\"]"},
     {"heads", SRV_FIELD_TENSOR, ALL, IN_ROWS(heads), .tensor = SRV_INTEGERS,
-     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS,
-             "attention_weights, attention_scores or head_stats"),
-     .shapes = "[H']", .meaning = "the heads that maps, scores and statistics show; default all"},
+     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS | SRV_OUT_QUERY | SRV_OUT_HEADS,
+             "attention_weights, attention_scores, head_stats, query or head_output"),
+     .shapes = "[H']",
+     .meaning = "the heads that maps, scores, statistics, query and head_output show; default "
+                "all"},
     {"rows", SRV_FIELD_TENSOR, ALL, IN_ROWS(query_rows), .tensor = SRV_INTEGERS,
-     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores"),
-     .shapes = "[T']", .meaning = "the query rows that maps and scores show; default all"},
+     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_QUERY | SRV_OUT_HEADS,
+             "attention_weights, attention_scores, query or head_output"),
+     .shapes = "[T']",
+     .meaning = "the query rows that maps, scores, query and head_output show; default all"},
     {"top_k", SRV_FIELD_POSITIVE, ALL, IN_ROWS(top_k),
      REFINES(SRV_OUT_WEIGHTS, "attention_weights"),
      .meaning = "how many of a row's weights to show, the largest first"},
@@ -96,6 +100,12 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"local_radius", SRV_FIELD_RADIUS, ALL, IN_ROWS(local_radius),
      REFINES(SRV_OUT_STATS, "head_stats"),
      .meaning = "how far near by is in head_stats; default 4"},
+    {"targets", SRV_FIELD_TENSOR, ALL, IN_ROWS(targets), .tensor = SRV_INTEGERS,
+     REFINES(SRV_OUT_STATS, "head_stats"), .shapes = "[T] [B,T]",
+     .meaning = "the key position that head_stats ask each query row about; -1: none"},
+    {"target_groups", SRV_FIELD_GROUPS, ALL, IN_ROWS(target_groups),
+     REFINES(SRV_OUT_STATS, "head_stats"),
+     .meaning = "groups of key positions whose weight head_stats show"},
 };
 _Static_assert(SRV_FIELD_COUNT <= 64, "a body has a bit for each field");
 
@@ -124,6 +134,12 @@ const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT] = {
      .meaning = "before the softmax, at stage; null is minus infinity"},
     {"head_stats", SRV_OUT_STATS, .type = "[HeadStats]|[[HeadStats]]", .shapes = "[H'] [B,H']",
      .meaning = "statistics of a head's weights, over all its rows"},
+    {"query", SRV_OUT_QUERY, .type = "FloatOutput", .shapes = "[H',T',D] [B,H',T',D]",
+     .meaning = "queries as they are scored: after bias, norm and RoPE, before scale"},
+    {"head_output", SRV_OUT_HEADS, .type = "FloatOutput", .shapes = "[H',T',Dv] [B,H',T',Dv]",
+     .meaning = "weights times values of each head, after head_mask, before the output projection"},
+    {"concat", SRV_OUT_CONCAT, .type = "FloatOutput", .shapes = "[T,H*Dv] [B,T,H*Dv]",
+     .meaning = "head_output of all heads side by side, as the output projection reads it"},
 };
 
 const char *const srv_score_stages[SRV_SCORE_STAGE_COUNT] = {

@@ -19,6 +19,7 @@ enum srv_field_kind {
     SRV_FIELD_TENSOR,
     SRV_FIELD_OUTPUTS,
     SRV_FIELD_STAGE,
+    SRV_FIELD_GROUPS,
     SRV_FIELD_SEQUENCES,
 };
 
@@ -37,7 +38,7 @@ struct srv_field {
     const char *meaning; /* one line without its full stop */
 };
 
-#define SRV_FIELD_COUNT 34
+#define SRV_FIELD_COUNT 36
 extern const struct srv_field srv_fields[SRV_FIELD_COUNT];
 
 /* The field of that name; NULL where there is none that a body of these kinds may hold. */
@@ -52,7 +53,7 @@ struct srv_output_name {
     const char *meaning;
 };
 
-#define SRV_OUTPUT_COUNT 7
+#define SRV_OUTPUT_COUNT 10
 extern const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT];
 
 /* The values of `stage`, by enum attn_stage. */

@@ -22,6 +22,12 @@ static bool wants_key_or_value(const struct srv_rows *rows, const struct attn_la
     return (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
 }
 
+static bool wants_inner_rows(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    (void)spec;
+    return (rows->outputs & (SRV_OUT_QUERY | SRV_OUT_HEADS | SRV_OUT_CONCAT)) != 0;
+}
+
 static bool rotates_encoder(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     return rows->encoder_hidden_states.present && spec->rope.type != ATTN_ROPE_NONE;
@@ -62,6 +68,11 @@ static const struct {
      .broken = wants_key_or_value,
      .why = "the outputs key and value have no meaning without a layer: they are the request's "
             "own"},
+    {.form = SRV_FORM_WEIGHTLESS,
+     .param = "outputs",
+     .broken = wants_inner_rows,
+     .why = "the outputs query, head_output and concat have no meaning without a layer: query is "
+            "the request's own, and output is what each head puts out"},
     {.form = SRV_FORM_CROSS,
      .param = "encoder_hidden_states",
      .broken = rotates_encoder,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "wire/head_stats.h"
 #include "wire/tensor_binary.h"
 #include "wire/tensor_json.h"
 #include "wire/v2_request.h"
@@ -18,22 +19,24 @@ enum element_kind {
     FLOATS,
     INDICES, /* uint32_t */
     STATS,   /* struct attn_head_stats, an object each */
+    GROUPS,  /* struct attn_group_stats, which the objects of STATS show */
     SCRATCH, /* floats that the library needs and no reply shows */
 };
 
 #define NUMBER_TEXT (SRV_NUMBER_MAX + 1) /* bytes that the writer reserves for a number */
-#define STATS_TEXT 350 /* bytes charged for the text of a head's statistics, at most 310 */
-#define ITEM_TEXT 600  /* bytes charged for an item of a reply without its outputs, or its error */
+#define ITEM_TEXT 600 /* bytes charged for an item of a reply without its outputs, or its error */
 
 static const struct {
     size_t element;   /* bytes in memory */
-    size_t text;      /* bytes charged for it in a reply's text */
+    size_t text;      /* bytes charged for it in a reply's text; STATS: srv_head_stats_text */
     const char *type; /* datatype in binary form; NULL: always text, or nothing */
+    bool unwritten;   /* not as a part of the reply */
 } element_kinds[] = {
     [FLOATS] = {.element = sizeof(float), .text = NUMBER_TEXT, .type = "FP32"},
     [INDICES] = {.element = sizeof(uint32_t), .text = NUMBER_TEXT, .type = "UINT32"},
-    [STATS] = {.element = sizeof(struct attn_head_stats), .text = STATS_TEXT},
-    [SCRATCH] = {.element = sizeof(float)},
+    [STATS] = {.element = sizeof(struct attn_head_stats)},
+    [GROUPS] = {.element = sizeof(struct attn_group_stats), .unwritten = true},
+    [SCRATCH] = {.element = sizeof(float), .unwritten = true},
 };
 
 struct part {
@@ -45,7 +48,7 @@ struct part {
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
-#define PART_COUNT 10
+#define PART_COUNT 14
 _Static_assert(PART_COUNT <= SRV_OUTPUT_TENSORS, "a list has room for all parts");
 
 struct parts {
@@ -93,12 +96,23 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
          .shape = {b, shown_heads, shown_rows, s->keys}},
         {OUTPUT("head_stats"), BUFFER(head_stats), .kind = STATS,
          .included = (outputs & SRV_OUT_STATS) != 0, .rank = 2, .shape = {b, h}},
+        {OUTPUT("head_stats"), BUFFER(group_stats), .kind = GROUPS,
+         .included = (outputs & SRV_OUT_STATS) != 0 && out->num_target_groups > 0, .rank = 3,
+         .shape = {b, h, out->num_target_groups}},
         {OUTPUT("lse"), BUFFER(lse), .kind = FLOATS, .included = (outputs & SRV_OUT_LSE) != 0,
          .rank = 3, .shape = {b, h, t}},
         {OUTPUT("key"), BUFFER(key), .kind = FLOATS, .included = (outputs & SRV_OUT_KEY) != 0,
          .rank = 4, .shape = {b, g, s->keys, s->head_dim}},
         {OUTPUT("value"), BUFFER(value), .kind = FLOATS, .included = (outputs & SRV_OUT_VALUE) != 0,
          .rank = 4, .shape = {b, g, s->keys, s->value_head_dim}},
+        {OUTPUT("query"), BUFFER(query), .kind = FLOATS, .included = (outputs & SRV_OUT_QUERY) != 0,
+         .rank = 4, .shape = {b, shown_heads, shown_rows, s->head_dim}},
+        {OUTPUT("head_output"), BUFFER(head_output), .kind = FLOATS,
+         .included = (outputs & SRV_OUT_HEADS) != 0, .rank = 4,
+         .shape = {b, shown_heads, shown_rows, s->value_head_dim}},
+        {OUTPUT("concat"), BUFFER(concat), .kind = FLOATS,
+         .included = (outputs & SRV_OUT_CONCAT) != 0, .rank = 3,
+         .shape = {b, t, h * s->value_head_dim}},
     }};
 }
 
@@ -170,7 +184,7 @@ enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
                     "a reply of %zu items could pass max_reply_bytes %zu", items, max_bytes);
 }
 
-#define COUNT_MAX (SIZE_MAX / 512) /* stands for any larger count: the text's size fits size_t */
+#define COUNT_MAX (SIZE_MAX / 4096) /* stands for any larger count: the text's size fits size_t */
 
 static size_t count_elements(const struct part *part)
 {
@@ -182,11 +196,13 @@ static size_t count_elements(const struct part *part)
 }
 
 /* The most bytes that a part takes in the reply. */
-static size_t bound_reply_bytes(const struct part *part, size_t count, bool binary)
+static size_t bound_reply_bytes(const struct attn_outputs *out, const struct part *part,
+                                size_t count, bool binary)
 {
     if (binary && element_kinds[part->kind].type != NULL)
         return SRV_TENSOR_DESCRIPTION_MAX + count * SRV_BINARY_ELEMENT_BYTES;
-    return count * element_kinds[part->kind].text;
+    return count *
+           (part->kind == STATS ? srv_head_stats_text(out) : element_kinds[part->kind].text);
 }
 
 static bool is_binary(const struct part *part, const struct srv_request *request)
@@ -224,7 +240,7 @@ static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct re
         if (!part->included)
             continue;
         size_t count = count_elements(part);
-        size_t bytes = bound_reply_bytes(part, count, is_binary(part, request));
+        size_t bytes = bound_reply_bytes(out, part, count, is_binary(part, request));
         if (bytes > max_bytes - total)
             return srv_fail(error, SRV_E_REPLY_TOO_LARGE, part->name,
                             "a reply with %s could pass max_reply_bytes %zu", part->name,
@@ -256,56 +272,12 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
     if (code == SRV_OK)
         code = read_selection(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
                               sizes->queries, &request->arena, error);
+    if (code == SRV_OK)
+        code = srv_head_stats_read(out, rows, sizes, &request->arena, error);
     return code == SRV_OK ? alloc_parts(out, &requested, sizes, request, error) : code;
 }
 
 /* ---- Writing ---- */
-
-static void write_stats(struct srv_buffer *out, const struct attn_head_stats *stats, size_t head)
-{
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {
-        {"entropy", stats->entropy}, {"mean_distance", stats->mean_distance},
-        {"self", stats->self},       {"previous", stats->previous},
-        {"first", stats->first},     {"local", stats->local},
-        {"largest", stats->largest},
-    };
-    srv_buffer_text(out, "{\"head\":");
-    srv_buffer_unsigned(out, head, 1);
-    srv_buffer_text(out, ",\"pattern\":");
-    srv_buffer_json_string(out, attn_pattern_name(stats->pattern));
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        float value = (float)numbers[i].value;
-        srv_buffer_text(out, ",\"");
-        srv_buffer_text(out, numbers[i].name);
-        srv_buffer_text(out, "\":");
-        srv_tensor_write_json(out, &value, NULL, 0);
-    }
-    srv_buffer_text(out, ",\"rows\":");
-    srv_buffer_unsigned(out, stats->rows, 1);
-    srv_buffer_text(out, "}");
-}
-
-/* A list [H'], or [B][H'] in a reply with a batch dimension. */
-static void write_all_stats(struct srv_buffer *out, const struct attn_outputs *outputs,
-                            const struct srv_sizes *sizes)
-{
-    const struct attn_selection *selection = &outputs->selection;
-    size_t count = selection->heads ? selection->num_heads : sizes->num_heads;
-    const struct attn_head_stats *stats = outputs->head_stats; /* [B][H] */
-    srv_buffer_text(out, sizes->batched ? "[[" : "[");
-    for (size_t b = 0; b < sizes->batch; b++, stats += sizes->num_heads) {
-        srv_buffer_text(out, b > 0 ? "],[" : "");
-        for (size_t i = 0; i < count; i++) {
-            size_t head = selection->heads ? selection->heads[i] : i;
-            srv_buffer_text(out, i > 0 ? "," : "");
-            write_stats(out, &stats[head], head);
-        }
-    }
-    srv_buffer_text(out, sizes->batched ? "]]" : "]");
-}
 
 /* The parts of a reply, `included` being those that were allocated. */
 static struct parts list_allocated(const struct attn_outputs *outputs,
@@ -316,8 +288,8 @@ static struct parts list_allocated(const struct attn_outputs *outputs,
                                   .top = outputs->top_index != NULL};
     struct parts parts = list_parts(outputs, &all, sizes);
     for (int i = 0; i < PART_COUNT; i++)
-        parts.list[i].included =
-            buffer_of(outputs, &parts.list[i]) != NULL && parts.list[i].kind != SCRATCH;
+        parts.list[i].included = buffer_of(outputs, &parts.list[i]) != NULL &&
+                                 !element_kinds[parts.list[i].kind].unwritten;
     return parts;
 }
 
@@ -337,7 +309,7 @@ static void write_part(struct srv_buffer *out, const struct part *part,
     const size_t *shape = part->shape + skip;
     srv_buffer_text(out, part->before);
     if (part->kind == STATS)
-        write_all_stats(out, outputs, sizes);
+        srv_head_stats_write(out, outputs, sizes);
     else if (binary)
         srv_tensor_describe(out, element_kinds[part->kind].type, shape, rank);
     else if (part->kind == FLOATS)

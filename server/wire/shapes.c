@@ -171,17 +171,8 @@ static enum srv_error_code read_plane(struct plane *out, const struct srv_tensor
 
 /* ---- Modifiers ---- */
 
-/* A field of n values for each sequence, which may be given once for all. */
-struct per_sequence {
-    const struct srv_tensor *tensor; /* [n] or [B][n] */
-    const char *param;
-    size_t batch, n; /* B, n */
-    size_t element;  /* bytes */
-};
-
-/* *out is [B][n], as the library takes it: the tensor's data, or copies of it in the arena. */
-static enum srv_error_code read_per_sequence(const void **out, const struct per_sequence *field,
-                                             struct srv_arena *arena, struct srv_error *error)
+enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_per_sequence *field,
+                                          struct srv_arena *arena, struct srv_error *error)
 {
     const struct srv_tensor *tensor = field->tensor;
     const size_t shape[] = {field->batch, field->n};
@@ -272,16 +263,16 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error)
 {
-    const struct per_sequence padding = {.tensor = &rows->padding_mask,
-                                         .param = "padding_mask",
-                                         .batch = sizes->batch,
-                                         .n = sizes->keys,
-                                         .element = sizeof(uint8_t)};
-    const struct per_sequence positions = {.tensor = &rows->position_ids,
-                                           .param = "position_ids",
-                                           .batch = sizes->batch,
-                                           .n = sizes->queries,
-                                           .element = sizeof(int64_t)};
+    const struct srv_per_sequence padding = {.tensor = &rows->padding_mask,
+                                             .param = "padding_mask",
+                                             .batch = sizes->batch,
+                                             .n = sizes->keys,
+                                             .element = sizeof(uint8_t)};
+    const struct srv_per_sequence positions = {.tensor = &rows->position_ids,
+                                               .param = "position_ids",
+                                               .batch = sizes->batch,
+                                               .n = sizes->queries,
+                                               .element = sizeof(int64_t)};
     const void *values = NULL;
     *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0,
                                    .has_softcap = rows->has_softcap,
@@ -290,11 +281,11 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
         out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
     enum srv_error_code code = read_masks(out, rows, sizes, error);
     if (code == SRV_OK && rows->padding_mask.present) {
-        code = read_per_sequence(&values, &padding, arena, error);
+        code = srv_per_sequence_read(&values, &padding, arena, error);
         out->padding_mask = values;
     }
     if (code == SRV_OK && rows->position_ids.present) {
-        code = read_per_sequence(&values, &positions, arena, error);
+        code = srv_per_sequence_read(&values, &positions, arena, error);
         out->position_ids = values;
     }
     if (code == SRV_OK && rows->sliding_window.present)

@@ -141,6 +141,12 @@ class Rows(Case):
         for layer, rows in layers.items():
             self.assertLessEqual(numpy.abs(rows - whole[1][f"layer.{layer}"]).max(), 1e-4)
         self.assertEqual("".join(json.loads(whole[0]["tokens"])[1:]), text)
+        numbers = ",".join(map(str, range(40)))
+        capture.CHUNK = 7
+        _, steps, _ = self.captured("gpt2", "--ids", numbers)
+        capture.CHUNK = 40
+        for name, rows in self.captured("gpt2", "--ids", numbers)[1].items():
+            self.assertLessEqual(numpy.abs(rows - steps[name]).max(), 1e-5)
 
     def test_tokens_have_labels(self):
         tokenizer = bpe.read_tokenizer(PATTERNS)

@@ -123,6 +123,9 @@ const outputs = [
     "key",
     "value",
     "head_stats",
+    "query",
+    "head_output",
+    "concat",
 ];
 
 const tests = {

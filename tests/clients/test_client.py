@@ -29,7 +29,8 @@ from attn_client import (AsyncClient, Busy, Client, Conflict, ConnectionLost,  #
 
 numpy = attn_client.numpy
 ROWS = [[math.sin(8 * token + width) for width in range(8)] for token in range(40)]
-MAPS = ["output", "attention_weights", "attention_scores", "lse", "key", "value", "head_stats"]
+MAPS = ["output", "attention_weights", "attention_scores", "lse", "key", "value", "head_stats",
+        "query", "head_output", "concat"]
 
 
 def lists(value):

@@ -81,9 +81,12 @@ static inline void body_check_rows(const struct srv_rows *rows)
                                                 &rows->position_ids,
                                                 &rows->sliding_window,
                                                 &rows->heads,
-                                                &rows->query_rows};
+                                                &rows->query_rows,
+                                                &rows->targets};
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
         body_check_tensor(tensors[i]);
+    for (size_t i = 0; i < rows->target_groups.count; i++)
+        body_check_tensor(&rows->target_groups.lists[i]);
     FUZZ_EXPECT(rows->session_id == NULL || srv_id_valid(rows->session_id));
 }
 

@@ -31,6 +31,7 @@ static const struct {
     {"sliding_window", 'i'},
     {"heads", 'i'},
     {"rows", 'i'},
+    {"targets", 'i'},
 };
 
 char binary_kind(const char *name)

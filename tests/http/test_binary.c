@@ -57,7 +57,7 @@ static const char *const outputs[] = {
     ",\"outputs\":[\"attention_weights\"],\"top_k\":2",
     ",\"outputs\":[\"lse\",\"attention_weights\"],\"top_k\":3,\"average_heads\":true,\"heads\":[1]",
     ",\"outputs\":[\"attention_weights\"],\"average_heads\":true,\"rows\":[1]",
-    ",\"outputs\":[\"head_stats\"],\"heads\":[1]",
+    ",\"outputs\":[\"head_stats\"],\"heads\":[1],\"target_groups\":[[0],[2,1]]",
 };
 
 START_TEST(test_every_output_of_every_form_is_the_same_in_bytes)
@@ -70,8 +70,9 @@ START_TEST(test_every_output_of_every_form_is_the_same_in_bytes)
     }
     if (_i != FORM_WEIGHTLESS) {
         body.length = 0;
-        form_body(&body, _i, ",\"outputs\":[\"value\",\"key\"]");
-        expect_both_ways(form_path(_i), body.data, AS_FP32, "key and value");
+        form_body(&body, _i,
+                  ",\"outputs\":[\"value\",\"key\",\"concat\",\"query\",\"head_output\"]");
+        expect_both_ways(form_path(_i), body.data, AS_FP32, "key, value, query, heads");
     }
     text_free(&body);
 }
@@ -107,7 +108,12 @@ static void add_modifiers(struct text *extra, int i)
     }
     if (f->cached == 0 || i == FORM_WEIGHTLESS || i == FORM_CROSS)
         text_add(extra, ",\"query_offset\":1");
-    text_add(extra, ",\"outputs\":[\"output\",\"attention_scores\",\"lse\"],\"stage\":\"masked\"");
+    for (size_t k = 0; k < f->rows; k++)
+        positions[k] = (int64_t)(k % f->keys) - 1;
+    text_add(extra, ",\"targets\":");
+    text_integers(extra, positions, SHAPE(f->rows));
+    text_add(extra, ",\"outputs\":[\"output\",\"attention_scores\",\"lse\",\"head_stats\"],"
+                    "\"stage\":\"masked\"");
 }
 
 START_TEST(test_masks_and_integers_of_every_form_are_the_same_in_bytes)

@@ -87,6 +87,14 @@ static void add_positions(struct text *body, const struct form *f)
     add_ones(body, "position_ids", 1, f->rows);
 }
 
+#define STATS ",\"outputs\":[\"head_stats\"]"
+
+static void add_targets(struct text *body, const struct form *f)
+{
+    text_add(body, STATS);
+    add_ones(body, "targets", 1, f->rows);
+}
+
 #define WEIGHTS ",\"outputs\":[\"attention_weights\"]"
 #define SCORES ",\"outputs\":[\"attention_scores\"]"
 
@@ -113,18 +121,25 @@ static const struct field fields[] = {
     {"outputs", "+++++++", NULL,
      ",\"outputs\":[\"output\",\"attention_weights\",\"attention_scores\",\"lse\",\"head_stats\"]"},
     {"key and value", "+++u+++", NULL, ",\"outputs\":[\"key\",\"value\"]"},
+    {"query and heads", "+++u+++", NULL,
+     ",\"outputs\":[\"query\",\"head_output\",\"concat\"],\"heads\":[1],\"rows\":[0]"},
+    {"heads of concat", "iiiiiii", NULL, ",\"outputs\":[\"concat\"],\"heads\":[1]"},
     {"heads", "+++++++", NULL, SCORES ",\"heads\":[1]"},
     {"rows", "+++++++", NULL, WEIGHTS ",\"rows\":[2,0]"},
     {"top_k", "+++++++", NULL, WEIGHTS ",\"top_k\":2"},
     {"average_heads", "+++++++", NULL, WEIGHTS ",\"average_heads\":true"},
     {"stage", "+++++++", NULL, SCORES ",\"stage\":\"softcap\""},
     {"local_radius", "+++++++", NULL, ",\"outputs\":[\"head_stats\"],\"local_radius\":0"},
+    {"targets", "+++++++", add_targets, NULL},
+    {"target_groups", "+++++++", NULL, STATS ",\"target_groups\":[[0],[1,0]]"},
     {"heads of no map", "iiiiiii", NULL, ",\"heads\":[1]"},
     {"rows of no map", "iiiiiii", NULL, ",\"rows\":[1]"},
     {"top_k of no map", "iiiiiii", NULL, ",\"top_k\":1"},
     {"average_heads of no map", "iiiiiii", NULL, ",\"average_heads\":true"},
     {"average_heads, false, of no map", "+++++++", NULL, ",\"average_heads\":false"},
     {"stage of no scores", "iiiiiii", NULL, WEIGHTS ",\"stage\":\"raw\""},
+    {"targets of no head_stats", "iiiiiii", NULL, WEIGHTS ",\"targets\":[0]"},
+    {"target_groups of no head_stats", "iiiiiii", NULL, ",\"target_groups\":[[0]]"},
     {"local_radius of no head_stats", "iiiiiii", NULL, WEIGHTS ",\"local_radius\":1"},
 };
 

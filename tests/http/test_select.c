@@ -1,5 +1,6 @@
-/* test_select.c: selections from attention_weights and attention_scores, in every form of call: a
- * selection has the bits of the whole map, and is charged for its own size only. */
+/* test_select.c: selections from attention_weights, attention_scores, query and head_output, in
+ * every form of call: a selection has the bits of the whole, and is charged for its own size
+ * only. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ static void set_up(void)
 
 #define MAPS ",\"outputs\":[\"attention_weights\",\"attention_scores\"],\"stage\":\"masked\""
 #define WEIGHTS ",\"outputs\":[\"attention_weights\"]"
+#define INNER ",\"outputs\":[\"query\",\"head_output\",\"concat\"]"
 
 /* The element of nested arrays at these indices. */
 static const json_t *element(const json_t *array, size_t rank, const size_t *at)
@@ -58,28 +60,79 @@ static void expect_part(const struct form *f, const json_t *part, const json_t *
     }
 }
 
-START_TEST(test_heads_and_rows_are_parts_of_the_whole_maps)
+static struct answer ask(int i, const char *outputs, const char *selection)
+{
+    char extra[256];
+    snprintf(extra, sizeof extra, "%s%s", outputs, selection);
+    return form_expect(&client, i, extra);
+}
+
+/* Asks for the two outputs of these names in form i, whole and selected. */
+static void compare_parts(int i, const char *outputs, const char *const names[2])
 {
     static const size_t all[] = {0, 1, 2, 3, 4, 5}, heads[] = {1, 0}, rows[] = {2, 0, 1};
-    const struct form *f = &forms[_i];
-    struct answer whole = form_expect(&client, _i, MAPS);
-    struct answer some = form_expect(&client, _i, MAPS ",\"heads\":[1,0]");
-    struct answer few = form_expect(&client, _i, MAPS ",\"rows\":[2,0,1],\"heads\":[1,0]");
-    struct answer late = form_expect(&client, _i, MAPS ",\"rows\":[2]");
-    static const char *const names[] = {"attention_weights", "attention_scores"};
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *map = json_object_get(form_reply(&whole, _i), names[i]);
+    const struct form *f = &forms[i];
+    struct answer whole = ask(i, outputs, ""), some = ask(i, outputs, ",\"heads\":[1,0]");
+    struct answer few = ask(i, outputs, ",\"rows\":[2,0,1],\"heads\":[1,0]");
+    struct answer late = ask(i, outputs, ",\"rows\":[2]");
+    for (size_t k = 0; k < 2; k++) {
+        const json_t *map = json_object_get(form_reply(&whole, i), names[k]);
         expect_part(f, map, map, all, f->heads, all, f->rows);
-        expect_part(f, json_object_get(form_reply(&some, _i), names[i]), map, heads, 2, all,
+        expect_part(f, json_object_get(form_reply(&some, i), names[k]), map, heads, 2, all,
                     f->rows);
-        expect_part(f, json_object_get(form_reply(&few, _i), names[i]), map, heads, 2, rows, 3);
-        expect_part(f, json_object_get(form_reply(&late, _i), names[i]), map, all, f->heads, rows,
+        expect_part(f, json_object_get(form_reply(&few, i), names[k]), map, heads, 2, rows, 3);
+        expect_part(f, json_object_get(form_reply(&late, i), names[k]), map, all, f->heads, rows,
                     1);
     }
     answer_free(&whole);
     answer_free(&some);
     answer_free(&few);
     answer_free(&late);
+}
+
+START_TEST(test_heads_and_rows_are_parts_of_the_whole_maps)
+{
+    static const char *const names[] = {"attention_weights", "attention_scores"};
+    compare_parts(_i, MAPS, names);
+}
+END_TEST
+
+/* concat has the heads of a row side by side. */
+static void expect_concat(const struct form *f, const json_t *reply)
+{
+    const json_t *heads = json_object_get(reply, "head_output");
+    const json_t *concat = json_object_get(reply, "concat");
+    for (size_t b = 0; b < batch_of(f); b++)
+        for (size_t t = 0; t < f->rows; t++) {
+            const size_t at[] = {b, t};
+            const json_t *row = f->batch > 0 ? element(concat, 2, at) : element(concat, 1, at + 1);
+            size_t width = json_array_size(row) / f->heads;
+            ck_assert_uint_eq(json_array_size(row_of(heads, f, b, 0, t)), width);
+            for (size_t i = 0; i < f->heads * width; i++)
+                ck_assert(json_equal(json_array_get(row, i),
+                                     json_array_get(row_of(heads, f, b, i / width, t), i % width)));
+        }
+}
+
+START_TEST(test_queries_and_outputs_of_heads_are_selected_as_maps_are)
+{
+    static const char *const names[] = {"query", "head_output"};
+    if (_i == FORM_WEIGHTLESS) {
+        for (size_t k = 0; k < 3; k++) {
+            static const char *const outputs[] = {"query", "head_output", "concat"};
+            char extra[64];
+            snprintf(extra, sizeof extra, ",\"outputs\":[\"output\",\"%s\"]", outputs[k]);
+            form_refuse(&client, _i, extra, 422, "unsupported");
+        }
+        return;
+    }
+    compare_parts(_i, INNER, names);
+    struct answer some = form_expect(&client, _i, INNER ",\"rows\":[1]");
+    struct answer all = form_expect(&client, _i, INNER);
+    expect_concat(&forms[_i], form_reply(&all, _i));
+    expect_same("concat beside rows", form_reply(&some, _i), form_reply(&all, _i), "concat");
+    answer_free(&some);
+    answer_free(&all);
 }
 END_TEST
 
@@ -286,6 +339,8 @@ Suite *suite_select(void)
     TCase *forms_ = tcase_create("forms"), *sizes = tcase_create("sizes");
     tcase_add_checked_fixture(forms_, set_up, serve_end);
     tcase_add_loop_test(forms_, test_heads_and_rows_are_parts_of_the_whole_maps, 0, FORM_COUNT);
+    tcase_add_loop_test(forms_, test_queries_and_outputs_of_heads_are_selected_as_maps_are, 0,
+                        FORM_COUNT);
     tcase_add_loop_test(forms_, test_top_k_is_the_largest_weights_in_order, 0, FORM_COUNT);
     tcase_add_loop_test(forms_, test_average_is_over_the_selected_heads, 0, FORM_COUNT);
     tcase_add_loop_test(forms_, test_selected_rows_of_an_average_are_those_of_the_whole, 0,

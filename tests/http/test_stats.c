@@ -275,6 +275,161 @@ START_TEST(test_head_stats_are_those_of_the_weights_in_every_form)
 }
 END_TEST
 
+/* ---- Targets and groups ---------------------------------------------------------------------- */
+
+/* Of the keys that every form has. */
+#define KEYS 5
+#define GROUPS ",\"target_groups\":[[0],[4,1],[2,3]]"
+static const int group_of_key[KEYS] = {0, 1, 2, 2, 1};
+
+/* The target of row t of sequence b: -1 in some row of every sequence. */
+static int target_of(size_t b, size_t t) { return (int)((3 * t + b) % (KEYS + 1)) - 1; }
+
+/* Adds targets [T], or [B][T] where the form has a batch. */
+static void add_targets(struct text *extra, const struct form *f)
+{
+    int64_t targets[2 * 8];
+    size_t batch = f->batch > 0 ? f->batch : 1;
+    for (size_t i = 0; i < batch * f->rows; i++)
+        targets[i] = target_of(i / f->rows, i % f->rows);
+    text_add(extra, ",\"targets\":");
+    if (f->batch > 0)
+        text_integers(extra, targets, SHAPE(batch, f->rows));
+    else
+        text_integers(extra, targets, SHAPE(f->rows));
+}
+
+struct answers {
+    double target, target_hits, target_rows, share[3], hits[3];
+};
+
+/* What weights [rows][keys] of sequence b say. */
+static struct answers weigh_targets(const float *weights, size_t rows, size_t keys, size_t b)
+{
+    struct answers a = {0};
+    for (size_t t = 0; t < rows; t++) {
+        const float *row = weights + t * keys;
+        size_t largest = 0;
+        int target = target_of(b, t);
+        for (size_t j = 0; j < keys; j++) {
+            largest = row[j] > row[largest] ? j : largest;
+            if (j < KEYS)
+                a.share[group_of_key[j]] += (double)row[j] / (double)rows;
+        }
+        if (largest < KEYS)
+            a.hits[group_of_key[largest]] += 1 / (double)rows;
+        if (target < 0)
+            continue;
+        a.target_rows++;
+        a.target += (double)row[target];
+        a.target_hits += largest == (size_t)target;
+    }
+    a.target /= a.target_rows;
+    a.target_hits /= a.target_rows;
+    return a;
+}
+
+static void expect_answers(const char *what, const json_t *got, const struct answers *want)
+{
+    const json_t *groups = json_object_get(got, "groups");
+    ck_assert_double_eq_tol(member(got, "target"), want->target, 1e-6);
+    ck_assert_double_eq_tol(member(got, "target_hits"), want->target_hits, 1e-6);
+    ck_assert_double_eq(member(got, "target_rows"), want->target_rows);
+    ck_assert_uint_eq(json_object_size(got), 14);
+    ck_assert_uint_eq(json_array_size(groups), 3);
+    for (size_t g = 0; g < 3; g++) {
+        const json_t *group = json_array_get(groups, g);
+        double share = member(group, "share"), hits = member(group, "hits");
+        ck_assert_msg(fabs(share - want->share[g]) <= 1e-6 && fabs(hits - want->hits[g]) <= 1e-6,
+                      "%s: group %zu has %g and %g, expected %g and %g", what, g, share, hits,
+                      want->share[g], want->hits[g]);
+    }
+}
+
+START_TEST(test_targets_and_groups_are_those_of_the_weights_in_every_form)
+{
+    const struct form *f = &forms[_i];
+    size_t batch = f->batch > 0 ? f->batch : 1;
+    const size_t shape[] = {batch, f->heads, f->rows, f->keys}, skip = f->batch > 0 ? 0 : 1;
+    struct text extra = {0};
+    text_add(&extra, ",\"outputs\":[\"attention_weights\",\"head_stats\"]" GROUPS);
+    add_targets(&extra, f);
+    struct answer answer = form_expect(&client, _i, extra.data);
+    const json_t *reply = form_reply(&answer, _i), *list = json_object_get(reply, "head_stats");
+    float *weights = tensor_of(reply, "attention_weights", 4 - skip, shape + skip);
+    for (size_t i = 0; i < batch * f->heads; i++) {
+        const size_t plane = f->rows * f->keys;
+        struct answers want = weigh_targets(weights + i * plane, f->rows, f->keys, i / f->heads);
+        expect_answers(f->name, stats_of(list, f, i / f->heads, i % f->heads), &want);
+    }
+    free(weights);
+    answer_free(&answer);
+    text_free(&extra);
+}
+END_TEST
+
+/* One row of targets serves all sequences of a batch; selected heads keep their own answers. */
+START_TEST(test_targets_broadcast_and_selected_heads_keep_their_answers)
+{
+    struct answer whole = form_expect(&client, FORM_BATCH,
+                                      ",\"outputs\":[\"head_stats\"]" GROUPS
+                                      ",\"targets\":[[0,0,1,-1,3,4],[0,0,1,-1,3,4]]");
+    struct answer part = form_expect(&client, FORM_BATCH,
+                                     ",\"outputs\":[\"head_stats\"],\"heads\":[2,0]" GROUPS
+                                     ",\"targets\":[0,0,1,-1,3,4]");
+    for (size_t b = 0; b < 2; b++) {
+        const json_t *from = json_array_get(json_object_get(whole.json, "head_stats"), b);
+        const json_t *got = json_array_get(json_object_get(part.json, "head_stats"), b);
+        ck_assert(json_equal(json_array_get(got, 0), json_array_get(from, 2)));
+        ck_assert(json_equal(json_array_get(got, 1), json_array_get(from, 0)));
+    }
+    answer_free(&whole);
+    answer_free(&part);
+}
+END_TEST
+
+START_TEST(test_targets_and_groups_that_name_no_key_are_refused)
+{
+    static const struct {
+        const char *member;
+        long status;
+        const char *code;
+    } cases[] = {
+        {"\"targets\":[0]", 422, "shape_mismatch"},
+        {"\"targets\":[[[0]]]", 422, "shape_mismatch"},
+        {"\"targets\":[0.5]", 400, "invalid_type"},
+        {"\"targets\":0", 400, "invalid_type"},
+        {"\"target_groups\":[]", 400, "invalid_value"},
+        {"\"target_groups\":[[0],[]]", 400, "invalid_value"},
+        {"\"target_groups\":[[0],[1],[0],[1],[0],[1],[0],[1],[0],[1],[0],[1],[0],[1],[0],[1],[0]]",
+         400, "invalid_value"},
+        {"\"target_groups\":[[100]]", 422, "number_out_of_range"},
+        {"\"target_groups\":[[0],[-1]]", 422, "number_out_of_range"},
+        {"\"target_groups\":[[0],[1,2,1]]", 422, "number_out_of_range"},
+        {"\"target_groups\":[[[0]]]", 422, "shape_mismatch"},
+        {"\"target_groups\":[0]", 400, "invalid_type"},
+        {"\"target_groups\":[[true]]", 400, "invalid_type"},
+        {"\"target_groups\":{\"shape\":[1],\"data\":[0]}", 400, "invalid_type"},
+        {"\"target_groups\":[[0]],\"target_groups\":[[0]]", 400, "duplicate_field"},
+    };
+    struct text extra = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        extra.length = 0;
+        text_add(&extra, ",\"outputs\":[\"head_stats\"],%s", cases[i].member);
+        form_refuse(&client, _i, extra.data, cases[i].status, cases[i].code);
+    }
+    extra.length = 0;
+    text_add(&extra, ",\"outputs\":[\"head_stats\"],\"targets\":[0");
+    for (size_t t = 1; t < forms[_i].rows; t++)
+        text_add(&extra, ",%d", t == 2 ? 8 : 0);
+    text_add(&extra, "]");
+    form_refuse(&client, _i, extra.data, 422, "number_out_of_range");
+    text_free(&extra);
+}
+END_TEST
+
+/* ---- Rows and heads -------------------------------------------------------------------------- */
+
 START_TEST(test_rows_that_see_nothing_are_not_counted)
 {
     struct answer answer = form_expect(
@@ -323,6 +478,10 @@ Suite *suite_stats(void)
     tcase_add_test(stats, test_heads_have_one_name_through_layer_prefill_and_decode);
     tcase_add_loop_test(stats, test_head_stats_are_those_of_the_weights_in_every_form, 0,
                         FORM_COUNT);
+    tcase_add_loop_test(stats, test_targets_and_groups_are_those_of_the_weights_in_every_form, 0,
+                        FORM_COUNT);
+    tcase_add_test(stats, test_targets_broadcast_and_selected_heads_keep_their_answers);
+    tcase_add_loop_test(stats, test_targets_and_groups_that_name_no_key_are_refused, 0, FORM_COUNT);
     tcase_add_test(stats, test_rows_that_see_nothing_are_not_counted);
     tcase_add_test(stats, test_heads_select_statistics_in_their_order);
     suite_add_tcase(suite, stats);

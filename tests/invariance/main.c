@@ -5,7 +5,8 @@
  * windows, sinks) or a wide one, whose work is divided among threads.  Every session's next step is
  * computed alone on one thread; then alone on two; then with random neighbours, on one thread and
  * on two.  Rounds take turns at the CPU levels, with packed products and with those of OpenBLAS.
- * Outputs, log-sum-exps and, after the last time, the caches must have no other bit.  The last line
+ * Outputs, log-sum-exps, queries, what heads put out and, after the last time, the caches must have
+ * no other bit.  The last line
  * has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +38,7 @@ struct subject {
     struct attn_cache *cache;
     size_t length, rows;
     float *x;                 /* [rows][E] */
-    float *y, *lse;           /* [rows][E], [H][rows]: computed alone on one thread */
+    struct attn_outputs want; /* computed alone on one thread */
     struct attn_cache *after; /* a fork with the step committed */
 };
 
@@ -94,14 +95,42 @@ static bool open_layer(struct round *round, unsigned seed)
     return true;
 }
 
-static struct attn_step step_of(const struct subject *subject, struct attn_cache *cache, float *y,
-                                float *lse)
+/* Floats of a row of each output of a step. */
+struct widths {
+    size_t output, lse, query, concat;
+};
+
+static struct widths widths_of(const struct attn_layer_spec *spec)
+{
+    return (struct widths){spec->hidden_size, spec->num_heads, spec->num_heads * spec->head_dim,
+                           spec->num_heads * spec->value_head_dim};
+}
+
+static struct attn_outputs take_outputs(const struct round *round, size_t rows)
+{
+    const struct widths of = widths_of(round->spec);
+    return (struct attn_outputs){.output = some_floats(rows * of.output),
+                                 .lse = some_floats(rows * of.lse),
+                                 .query = some_floats(rows * of.query),
+                                 .concat = some_floats(rows * of.concat)};
+}
+
+static void free_outputs(const struct attn_outputs *outputs)
+{
+    free(outputs->output);
+    free(outputs->lse);
+    free(outputs->query);
+    free(outputs->concat);
+}
+
+static struct attn_step step_of(const struct subject *subject, struct attn_cache *cache,
+                                const struct attn_outputs *outputs)
 {
     return (struct attn_step){.cache = cache,
                               .position = subject->length,
                               .rows = subject->rows,
                               .hidden_states = subject->x,
-                              .outputs = {.output = y, .lse = lse}};
+                              .outputs = *outputs};
 }
 
 static void decode(struct round *round, struct attn_engine *engine, struct attn_step *const steps[],
@@ -133,11 +162,10 @@ static void fill(struct round *round, struct subject *subject)
 static void compute_alone(struct round *round, struct subject *subject)
 {
     struct attn_error error = {0};
-    subject->y = some_floats(subject->rows * round->spec->hidden_size);
-    subject->lse = some_floats(subject->rows * round->spec->num_heads);
+    subject->want = take_outputs(round, subject->rows);
     need(attn_cache_fork(&subject->after, subject->cache, subject->length, &error) == ATTN_OK,
          error.message);
-    struct attn_step step = step_of(subject, subject->after, subject->y, subject->lse);
+    struct attn_step step = step_of(subject, subject->after, &subject->want);
     step.commit = true;
     decode(round, round->engines[0], (struct attn_step *[]){&step}, 1);
 }
@@ -165,8 +193,7 @@ static void free_subjects(struct round *round)
         attn_cache_free(subject->cache);
         attn_cache_free(subject->after);
         free(subject->x);
-        free(subject->y);
-        free(subject->lse);
+        free_outputs(&subject->want);
     }
 }
 
@@ -196,6 +223,17 @@ static bool same_caches(const struct round *round, const struct subject *subject
     return same;
 }
 
+/* Whether both outputs of a step have the same bits. */
+static bool same_outputs(const struct round *round, const struct attn_outputs *a,
+                         const struct attn_outputs *b, size_t rows)
+{
+    const struct widths of = widths_of(round->spec);
+    return same_floats(a->output, b->output, rows * of.output) &&
+           same_floats(a->lse, b->lse, rows * of.lse) &&
+           same_floats(a->query, b->query, rows * of.query) &&
+           same_floats(a->concat, b->concat, rows * of.concat);
+}
+
 /* Computes steps order[0, count) as one batch and compares each with its result alone. */
 static void compare_batch(struct round *round, struct attn_engine *engine, const size_t *order,
                           size_t count, bool commit)
@@ -203,24 +241,19 @@ static void compare_batch(struct round *round, struct attn_engine *engine, const
     struct attn_step steps[MOST], *list[MOST] = {NULL};
     for (size_t i = 0; i < count; i++) {
         const struct subject *subject = &round->subjects[order[i]];
-        steps[i] =
-            step_of(subject, subject->cache, some_floats(subject->rows * round->spec->hidden_size),
-                    some_floats(subject->rows * round->spec->num_heads));
+        const struct attn_outputs outputs = take_outputs(round, subject->rows);
+        steps[i] = step_of(subject, subject->cache, &outputs);
         steps[i].commit = commit;
         list[i] = &steps[i];
     }
     decode(round, engine, list, count);
     for (size_t i = 0; i < count; i++) {
         const struct subject *subject = &round->subjects[order[i]];
-        const struct attn_outputs *got = &steps[i].outputs;
-        bool same =
-            same_floats(got->output, subject->y, subject->rows * round->spec->hidden_size) &&
-            same_floats(got->lse, subject->lse, subject->rows * round->spec->num_heads) &&
-            (!commit || same_caches(round, subject));
+        bool same = same_outputs(round, &steps[i].outputs, &subject->want, subject->rows) &&
+                    (!commit || same_caches(round, subject));
         result.differing += !same;
         result.compared++;
-        free(got->output);
-        free(got->lse);
+        free_outputs(&steps[i].outputs);
     }
 }
 

@@ -18,7 +18,7 @@ VALUES = {
     "PositionCount": 1, "PositiveCount": 1, "Radius": 1, "Scale": 1.0, "Softcap": 1.0,
     "OutputList": ["output", "attention_weights", "attention_scores", "head_stats"],
     "ScoreStage": "raw", "FloatTensor": [[1, 0, 0, 0]], "BiasTensor": [[0]], "MaskTensor": [[True]],
-    "IntegerTensor": [0], "integer": 0,
+    "IntegerTensor": [0], "integer": 0, "KeyGroupList": [[0]],
     "StepRequestList": [{"session_id": "pair", "hidden_states": [1, 0, 0, 0]}],
 }
 QUERY = [[[1, 0]], [[0, 1]]]

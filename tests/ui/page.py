@@ -261,6 +261,7 @@ class Page:
 
     def click(self, where):
         """Clicks in the middle of an element, which must be what is hit there."""
+        self.wait_for(where)
         x, y = self.place(where)
         hit = self.on(where, """(element, x, y) => { const hit = document.elementFromPoint(x, y);
             return Boolean(hit) && (element.contains(hit) || hit.contains(element)
@@ -303,6 +304,7 @@ class Page:
 
     def choose(self, where, value):
         """Sets a <select>, range or number field to `value`, as its user would."""
+        self.wait_for(where)
         found = self.on(where, """(element, value) => {
             element.value = value;
             element.dispatchEvent(new Event("input", { bubbles: true }));
@@ -314,6 +316,7 @@ class Page:
 
     def files(self, where, *paths):
         """Chooses files in a file input."""
+        self.wait_for(where)
         found = self.call("Runtime.evaluate", expression=f"({FIND})({json.dumps(where)})")
         self.call("DOM.setFileInputFiles", objectId=found["result"]["objectId"],
                   files=[str(path) for path in paths])

@@ -15,7 +15,7 @@ struct oracle_outputs {
     double *scores[3];                  /* by enum attn_stage */
     struct attn_head_stats *head_stats; /* without patterns */
     size_t local_radius;
-    double *key, *value; /* of a layer */
+    double *key, *value, *query, *head_output, *concat; /* of a layer */
 };
 
 /* A call, from queries, keys and values on, with the settings of its layer. */

@@ -166,6 +166,16 @@ static void project_back(double *out, const struct call *call, const double *hea
     }
 }
 
+/* The heads [B][H][T][Dv] side by side, [B][T][H*Dv]. */
+static void join_heads(double *out, const struct call *call, const double *heads)
+{
+    size_t h = call->layer->spec.num_heads, dv = call->layer->spec.value_head_dim;
+    for (size_t i = 0; i < call->batch * h * call->queries * dv; i++) {
+        size_t t = i / dv % call->queries, row = i / dv / call->queries;
+        out[((row / h * call->queries + t) * h + row % h) * dv + i % dv] = heads[i];
+    }
+}
+
 /* ---- A call ---- */
 
 /* The extra keys, or values: add_bias_kv's [1][G][D] or none, then zeroes for add_zero_attn. */
@@ -201,6 +211,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     postprocess(k, call, layer->k_norm, call->key_positions, groups, call->keys);
     copy(out->key, k, call->batch * call->keys * layer->k.out);
     copy(out->value, v, call->batch * call->keys * layer->v.out);
+    copy(out->query, q, call->batch * call->queries * layer->q.out);
     replace(k, call->cached_k, call->keys * layer->k.out);
     replace(v, call->cached_v, call->keys * layer->v.out);
     double *extra_k = extra_rows(layer->bias_k, layer->k.out);
@@ -228,6 +239,9 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     struct oracle_outputs inner = *out;
     inner.output = heads;
     oracle_solve(&inner, &p);
+    copy(out->head_output, heads, call->batch * call->queries * layer->o.in);
+    if (out->concat)
+        join_heads(out->concat, call, heads);
     if (out->output)
         project_back(out->output, call, heads);
     double *owned[] = {q, k, v, extra_k, extra_v, heads};

@@ -53,10 +53,12 @@
     X(rope)             \
     X(position_bias)    \
     X(stats)            \
+    X(head_stats)       \
     X(largest)          \
     X(dtype)            \
     X(yield)            \
     X(portions)         \
+    X(copies)           \
     X(footprint)        \
     X(sandbox)          \
     X(property)         \

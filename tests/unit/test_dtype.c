@@ -293,7 +293,7 @@ END_TEST
 #define KEYS 64 /* G * D */
 
 struct results {
-    float *output, *key, *value, *lse;
+    float *output, *key, *value, *lse, *query, *concat;
 };
 
 static void attend(struct results *out, struct attn_engine *engine, const struct attn_model *model,
@@ -301,12 +301,18 @@ static void attend(struct results *out, struct attn_engine *engine, const struct
 {
     struct rng r = rng_seeded(1);
     *out = (struct results){rng_floats(&r, TOKENS * WIDTH, 1), rng_floats(&r, TOKENS * KEYS, 1),
-                            rng_floats(&r, TOKENS * KEYS, 1), rng_floats(&r, TOKENS * 6, 1)};
+                            rng_floats(&r, TOKENS * KEYS, 1),  rng_floats(&r, TOKENS * 6, 1),
+                            rng_floats(&r, TOKENS * WIDTH, 1), rng_floats(&r, TOKENS * WIDTH, 1)};
     const struct attn_attend_args args = {
         .batch = 1,
         .queries = TOKENS,
         .hidden_states = x,
-        .outputs = {.output = out->output, .key = out->key, .value = out->value, .lse = out->lse},
+        .outputs = {.output = out->output,
+                    .key = out->key,
+                    .value = out->value,
+                    .lse = out->lse,
+                    .query = out->query,
+                    .concat = out->concat},
     };
     ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
 }
@@ -317,6 +323,8 @@ static void free_results(struct results *results)
     free(results->key);
     free(results->value);
     free(results->lse);
+    free(results->query);
+    free(results->concat);
 }
 
 /* As oracle_error, for floats. */
@@ -338,11 +346,13 @@ START_TEST(test_dtype_a_layer_is_that_of_the_weights_and_rows_as_kept)
     struct attn_model *model = open_model(LAYER, dtype);
     struct rng r = rng_seeded(8);
     float *x = rng_floats(&r, TOKENS * WIDTH, 1.7f), *kept = rng_floats(&r, TOKENS * WIDTH, 1);
-    double *want = calloc(TOKENS * (WIDTH + 2 * KEYS + 6), sizeof *want);
+    double *want = calloc(TOKENS * (3 * WIDTH + 2 * KEYS + 6), sizeof *want);
     struct oracle_outputs oracle = {.output = want,
                                     .key = want + TOKENS * WIDTH,
                                     .value = want + TOKENS * (WIDTH + KEYS),
-                                    .lse = want + TOKENS * (WIDTH + 2 * KEYS)};
+                                    .lse = want + TOKENS * (WIDTH + 2 * KEYS),
+                                    .query = want + TOKENS * (WIDTH + 2 * KEYS + 6),
+                                    .concat = want + TOKENS * (2 * WIDTH + 2 * KEYS + 6)};
     for (unsigned level = ATTN_CPU_PORTABLE; level < ATTN_NUM_CPU_LEVELS; level++) {
         struct attn_engine *engine;
         struct results got;
@@ -357,6 +367,8 @@ START_TEST(test_dtype_a_layer_is_that_of_the_weights_and_rows_as_kept)
         ck_assert_double_lt(oracle_error(got.key, oracle.key, TOKENS * 2, 32), 1e-5);
         ck_assert_double_lt(oracle_error(got.value, oracle.value, TOKENS * 2, 32), 1e-5);
         ck_assert_double_lt(oracle_error(got.lse, oracle.lse, 1, TOKENS * 6), 1e-5);
+        ck_assert_double_lt(oracle_error(got.query, oracle.query, TOKENS * 6, 32), 1e-5);
+        ck_assert_double_lt(oracle_error(got.concat, oracle.concat, TOKENS, WIDTH), 1e-5);
         ck_assert_double_lt(oracle_error(got.output, oracle.output, TOKENS, WIDTH),
                             rounds ? 2e-2 : 1e-5);
         free_results(&got);

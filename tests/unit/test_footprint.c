@@ -109,8 +109,8 @@ static struct attn_model *open_model(int i)
     return model;
 }
 
-/* Runs an attend of `batch` sequences of `tokens` each, with statistics and the mean of weights, on
- * an engine that grants a call so many bytes. */
+/* Runs an attend of `batch` sequences of `tokens` each, with statistics of as many groups of keys
+ * as there may be and the mean of weights, on an engine that grants a call so many bytes. */
 static enum attn_status attend(const struct attn_model *model, size_t batch, size_t tokens,
                                size_t call_bytes)
 {
@@ -121,7 +121,10 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
     size_t numbers = batch * tokens * spec->hidden_size;
     float *x = malloc(2 * numbers * sizeof *x);
     float *mean = malloc(batch * tokens * tokens * sizeof *mean);
-    struct attn_head_stats *stats = malloc(batch * spec->num_heads * sizeof *stats);
+    const size_t heads = batch * spec->num_heads, groups = ATTN_MAX_TARGET_GROUPS;
+    struct attn_head_stats *stats = malloc(heads * sizeof *stats);
+    struct attn_group_stats *group_stats = malloc(heads * groups * sizeof *group_stats);
+    uint16_t *target_groups = calloc(tokens, sizeof *target_groups);
     ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
     for (size_t i = 0; i < numbers; i++)
         x[i] = rng_float(&random, 1);
@@ -129,13 +132,20 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
         .hidden_states = x,
         .batch = batch,
         .queries = tokens,
-        .outputs = {.output = x + numbers, .average_weights = mean, .head_stats = stats},
+        .outputs = {.output = x + numbers,
+                    .average_weights = mean,
+                    .head_stats = stats,
+                    .target_groups = target_groups,
+                    .num_target_groups = groups,
+                    .group_stats = group_stats},
     };
     enum attn_status status = attn_attend(engine, model, 0, &args, NULL);
     attn_engine_close(engine);
     free(x);
     free(mean);
     free(stats);
+    free(group_stats);
+    free(target_groups);
     return status;
 }
 

@@ -9,6 +9,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "golden.h"
+#include "model.h"
 #include "suites.h"
 
 #define CASES 221 /* 88 of tests/golden, 133 of tests/reference */
@@ -118,6 +119,9 @@ static struct attn_outputs take_outputs(const struct golden_case *c)
         .lse = take(c->batch * c->heads * c->queries),
         .key = c->model[0] ? take(c->batch * c->kv_heads * c->keys * c->head_dim) : NULL,
         .value = c->model[0] ? take(c->batch * c->kv_heads * c->keys * c->value_dim) : NULL,
+        .query = c->model[0] ? take(c->batch * c->heads * c->queries * c->head_dim) : NULL,
+        .head_output = c->model[0] ? take(c->batch * c->heads * c->queries * c->value_dim) : NULL,
+        .concat = c->model[0] ? take(c->batch * c->queries * c->heads * c->value_dim) : NULL,
     };
 }
 
@@ -130,6 +134,9 @@ static void free_outputs(struct attn_outputs *outputs)
     free(outputs->lse);
     free(outputs->key);
     free(outputs->value);
+    free(outputs->query);
+    free(outputs->head_output);
+    free(outputs->concat);
 }
 
 static void expect_outputs(const struct golden_case *c, const struct attn_outputs *outputs)
@@ -148,6 +155,92 @@ static void expect_outputs(const struct golden_case *c, const struct attn_output
            NULL);
     expect(c, "value", outputs->value, c->value_cache, c->batch * c->kv_heads * c->keys,
            c->value_dim, NULL);
+    free(heads);
+}
+
+/* Vectors by which concat, head_output and query were compared. */
+static size_t products, sums, softmaxes;
+
+/* concat Wo^T + bo is the vector's output. */
+static void expect_projected(const struct golden_case *c, const struct attn_layer *layer,
+                             const float *concat)
+{
+    const struct attn_linear *o = &layer->o;
+    float *output = take(c->batch * c->queries * o->out);
+    for (size_t i = 0; i < c->batch * c->queries * o->out; i++) {
+        double sum = o->bias != NULL ? (double)o->bias[i % o->out] : 0;
+        for (size_t j = 0; j < o->in; j++)
+            sum += (double)attn_linear_weight(o, i % o->out, j) *
+                   (double)concat[i / o->out * o->in + j];
+        output[i] = (float)sum;
+    }
+    expect(c, "concat Wo + bo", output, c->output, c->batch * c->queries, o->out, c->compare_rows);
+    products += c->output != NULL;
+    free(output);
+}
+
+/* Writes weights value of row (b, h, t) to out [Dv]: what the head puts out. */
+static void sum_values(float *out, const struct golden_case *c, const float *value, size_t row)
+{
+    const size_t h = row / c->queries % c->heads, b = row / c->queries / c->heads;
+    const size_t g = b * c->kv_heads + h / (c->heads / c->kv_heads);
+    for (size_t i = 0; i < c->value_dim; i++) {
+        double sum = 0;
+        for (size_t s = 0; s < c->keys; s++)
+            sum += (double)c->weights[row * c->keys + s] *
+                   (double)value[(g * c->keys + s) * c->value_dim + i];
+        out[i] = (float)sum;
+    }
+}
+
+/* Writes the softmax of scale <query, key> over the keys that row (b, h, t) of the vector sees to
+ * out [S]. */
+static void softmax_keys(float *out, const struct golden_case *c, const float *query,
+                         const float *key, size_t row, double scale)
+{
+    const size_t h = row / c->queries % c->heads, b = row / c->queries / c->heads;
+    const size_t g = b * c->kv_heads + h / (c->heads / c->kv_heads);
+    double sum = 0, *scores = calloc(c->keys, sizeof *scores);
+    for (size_t s = 0; s < c->keys; s++) {
+        for (size_t i = 0; i < c->head_dim; i++)
+            scores[s] += scale * (double)query[row * c->head_dim + i] *
+                         (double)key[(g * c->keys + s) * c->head_dim + i];
+        sum += c->weights[row * c->keys + s] > 0 ? exp(scores[s]) : 0;
+    }
+    for (size_t s = 0; s < c->keys; s++)
+        out[s] = c->weights[row * c->keys + s] > 0 ? (float)(exp(scores[s]) / sum) : 0;
+    free(scores);
+}
+
+/* Whether the weights follow from queries, keys and masks alone. */
+static bool is_plain(const struct golden_case *c, const struct attn_layer_spec *spec)
+{
+    return c->bias == NULL && c->softcap == 0 && spec->softcap == 0 && !spec->sinks &&
+           spec->position_bias.type == ATTN_BIAS_NONE;
+}
+
+static void expect_inner(const struct golden_case *c, const struct attn_model *model,
+                         const struct attn_outputs *outputs)
+{
+    const struct attn_layer *layer = attn_model_loaded_layer(model, c->layer);
+    const double scale = c->scale != 0 ? c->scale : layer->spec.scale;
+    const size_t rows = c->batch * c->heads * c->queries;
+    expect_projected(c, layer, outputs->concat);
+    if (c->weights == NULL || c->columns != c->keys)
+        return;
+    uint8_t *heads = golden_rows_per_head(c);
+    float *summed = take(rows * c->value_dim), *weights = take(rows * c->keys);
+    for (size_t row = 0; row < rows; row++) {
+        sum_values(summed + row * c->value_dim, c, outputs->value, row);
+        softmax_keys(weights + row * c->keys, c, outputs->query, outputs->key, row, scale);
+    }
+    expect(c, "head_output", outputs->head_output, summed, rows, c->value_dim, heads);
+    if (is_plain(c, &layer->spec))
+        expect(c, "softmax of query and key", weights, c->weights, rows, c->keys, heads);
+    softmaxes += is_plain(c, &layer->spec);
+    sums++;
+    free(summed);
+    free(weights);
     free(heads);
 }
 
@@ -201,12 +294,17 @@ START_TEST(test_golden_outputs_weights_and_keys_hold)
         else
             core(c, &outputs);
         expect_outputs(c, &outputs);
+        if (model != NULL)
+            expect_inner(c, model, &outputs);
         free_outputs(&outputs);
         attn_model_close(model);
         compared++;
     }
     printf("golden: %zu cases hold through the library, %s\n", compared, engine_name());
     ck_assert_uint_eq(compared, CASES);
+    ck_assert_uint_ge(products, 170);
+    ck_assert_uint_ge(sums, 160);
+    ck_assert_uint_ge(softmaxes, 130);
     close_all();
 }
 END_TEST

@@ -42,12 +42,13 @@ static void teardown(void)
 /* ---- Sequences of a batch ---- */
 
 /* The results of a call, and how many floats each has for one sequence. */
-enum result { OUTPUT, LSE, KEY, VALUE, MEAN, RESULTS };
+enum result { OUTPUT, LSE, KEY, VALUE, MEAN, QUERY, HEAD_OUTPUT, CONCAT, RESULTS };
 
 static const size_t floats[RESULTS] = {
     [OUTPUT] = TOKENS * WIDTH,          [LSE] = HEADS * TOKENS,
     [KEY] = GROUPS * TOKENS * HEAD_DIM, [VALUE] = GROUPS * TOKENS * HEAD_DIM,
-    [MEAN] = TOKENS * TOKENS,
+    [MEAN] = TOKENS * TOKENS,           [QUERY] = HEADS * TOKENS * HEAD_DIM,
+    [HEAD_OUTPUT] = TOKENS * WIDTH,     [CONCAT] = TOKENS * WIDTH,
 };
 
 struct results {
@@ -80,7 +81,10 @@ static void attend(const struct results *results, const float *x, const int64_t 
                     .lse = results->of[LSE],
                     .key = results->of[KEY],
                     .value = results->of[VALUE],
-                    .average_weights = results->of[MEAN]},
+                    .average_weights = results->of[MEAN],
+                    .query = results->of[QUERY],
+                    .head_output = results->of[HEAD_OUTPUT],
+                    .concat = results->of[CONCAT]},
     };
     ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
 }

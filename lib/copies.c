@@ -1,0 +1,128 @@
+/* copies.c: copying rows [T][H][width], as projections and attention have them, to outputs
+ * [H'][T'][width], in tasks of some rows of one sequence. */
+#include "copies.h"
+
+#include <string.h>
+
+#include "mem.h"
+
+#define TASK_ROWS 64
+
+/* One output: what it is copied from, and where to. */
+struct copy {
+    float *to;         /* [C][H'][T'][width]; NULL: not asked for */
+    const float *from; /* [C][T][H][width] */
+    size_t tokens, heads, width;
+    struct attn_selection selected; /* H' heads and T' tokens */
+};
+
+#define COPIES 5
+
+struct copying {
+    struct copy copies[COPIES];
+    size_t first, count; /* sequences */
+};
+
+static size_t shown_heads(const struct copy *copy)
+{
+    return copy->selected.heads != NULL ? copy->selected.num_heads : copy->heads;
+}
+
+static size_t shown_tokens(const struct copy *copy)
+{
+    return copy->selected.rows != NULL ? copy->selected.num_rows : copy->tokens;
+}
+
+static size_t count_tasks(const struct copy *copy, size_t sequences)
+{
+    return copy->to != NULL ? sequences * attn_ceil_div(shown_tokens(copy), TASK_ROWS) : 0;
+}
+
+/* Copies tokens [begin, end) of those shown, of all heads shown, of one sequence. */
+static void copy_tokens(float *to, const float *from, const struct copy *copy, size_t begin,
+                        size_t end)
+{
+    const struct attn_selection *selected = &copy->selected;
+    const size_t width = copy->width;
+    for (size_t h = 0; h < shown_heads(copy); h++) {
+        const size_t head = selected->heads != NULL ? selected->heads[h] : h;
+        for (size_t t = begin; t < end; t++) {
+            const size_t token = selected->rows != NULL ? selected->rows[t] : t;
+            memcpy(to + (h * shown_tokens(copy) + t) * width,
+                   from + (token * copy->heads + head) * width, width * sizeof(float));
+        }
+    }
+}
+
+/* Task i of all tasks of all copies, one copy after the other. */
+static void copy_task(void *argument, size_t i, unsigned thread)
+{
+    const struct copying *all = argument;
+    const struct copy *copy = all->copies;
+    (void)thread;
+    for (size_t tasks; i >= (tasks = count_tasks(copy, all->count)); copy++)
+        i -= tasks;
+    const size_t blocks = attn_ceil_div(shown_tokens(copy), TASK_ROWS);
+    const size_t sequence = i / blocks, begin = i % blocks * TASK_ROWS;
+    const size_t from = sequence * copy->tokens * copy->heads * copy->width;
+    const size_t to =
+        (all->first + sequence) * shown_heads(copy) * shown_tokens(copy) * copy->width;
+    copy_tokens(copy->to + to, copy->from + from, copy, begin,
+                attn_min(begin + TASK_ROWS, shown_tokens(copy)));
+}
+
+void attn_copy_rows(struct attn_pool *pool, const struct attn_copies *c)
+{
+    const struct attn_outputs *to = c->outputs;
+    const size_t t = c->queries, s = c->keys, h = c->spec->num_heads, g = c->spec->num_kv_heads;
+    const size_t d = c->spec->head_dim, dv = c->spec->value_head_dim;
+    struct copying all = {
+        .copies = {{to->query, c->q, t, h, d, to->selection},
+                   {to->head_output, c->o, t, h, dv, to->selection},
+                   {to->concat, c->o, t, 1, h * dv, {0}},
+                   {c->k != NULL ? to->key : NULL, c->k, s, g, d, {0}},
+                   {c->v != NULL ? to->value : NULL, c->v, s, g, dv, {0}}},
+        .first = c->first,
+        .count = c->count,
+    };
+    size_t tasks = 0;
+    for (size_t i = 0; i < COPIES; i++)
+        tasks += count_tasks(&all.copies[i], c->count);
+    attn_pool_run(pool, copy_task, &all, tasks);
+}
+
+bool attn_outputs_need_heads(const struct attn_outputs *outputs)
+{
+    return outputs->output != NULL || outputs->head_output != NULL || outputs->concat != NULL;
+}
+
+/* ---- From a cache ---- */
+
+struct cached {
+    const struct attn_outputs *outputs;
+    const struct attn_cache *cache;
+    size_t layer, keys;
+};
+
+/* Task i copies a block. */
+static void copy_block_task(void *argument, size_t i, unsigned thread)
+{
+    const struct cached *from = argument;
+    const struct attn_outputs *to = from->outputs;
+    const struct attn_layer_spec *spec =
+        attn_model_layer(attn_cache_model(from->cache), from->layer);
+    const size_t first = i * ATTN_TILE;
+    (void)thread;
+    attn_cache_read_strided(to->key != NULL ? to->key + first * spec->head_dim : NULL,
+                            to->value != NULL ? to->value + first * spec->value_head_dim : NULL,
+                            from->cache, from->layer, first,
+                            attn_min(from->keys - first, ATTN_TILE), from->keys);
+}
+
+void attn_copy_cached(struct attn_pool *pool, const struct attn_outputs *outputs,
+                      const struct attn_cache *cache, size_t layer, size_t keys)
+{
+    struct cached from = {outputs, cache, layer, keys};
+    if (outputs->key != NULL || outputs->value != NULL)
+        attn_pool_run(pool, copy_block_task, &from, attn_ceil_div(keys, ATTN_TILE));
+}

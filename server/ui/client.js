@@ -1,0 +1,127 @@
+/**
+ * client.js: the calls of this page to the daemon that serves it.
+ *
+ * The API key stays in this tab (sessionStorage).  A reply 401 asks for a key once, whichever call
+ * got it, and that call is then sent again; who asks is set by app.js.  All calls can be cancelled.
+ */
+import { AttnError, Client } from "./attn-client.mjs";
+
+const STORED = "attnd-api-key";
+const TIMEOUT_MS = 600000; // of one call; people cancel earlier
+const base = new URL(".", document.baseURI).href; // a proxy may have put the page below a path
+
+let ask = async () => false;
+let asking = null; // the promise of the dialog that is open
+let dismissed = false; // the user has closed the dialog without a key
+let list = []; // of models
+
+// ---- The API key ------------------------------------------------------------------------------
+
+/** @returns {string} the key of this tab, "" without one */
+export function apiKey() {
+    return sessionStorage.getItem(STORED) ?? "";
+}
+
+/** Keeps a key for this tab; "" forgets it. */
+export function keepKey(key) {
+    dismissed = false;
+    if (key === "") sessionStorage.removeItem(STORED);
+    else sessionStorage.setItem(STORED, key);
+}
+
+/** @param {(wrong: boolean) => Promise<boolean>} asker asks for a key; false: none was given */
+export function onKeyWanted(asker) {
+    ask = asker;
+}
+
+/** Whether there is another key now than the one that was refused. */
+async function findsKey(refused) {
+    if (apiKey() !== refused) return true;
+    if (dismissed) return false;
+    asking ??= ask(refused !== "").finally(() => (asking = null));
+    dismissed = !(await asking);
+    return !dismissed;
+}
+
+/** fetch with the key, and once more with another where that one is refused. */
+async function fetchWithKey(url, init) {
+    for (;;) {
+        const key = apiKey();
+        const headers = key ? { ...init.headers, Authorization: `Bearer ${key}` } : init.headers;
+        const reply = await fetch(url, { ...init, headers });
+        if (reply.status !== 401 || !(await findsKey(key))) return reply;
+        init.signal?.throwIfAborted();
+    }
+}
+
+// ---- Calls ------------------------------------------------------------------------------------
+
+/**
+ * The client of this page's daemon.
+ * @param {AbortSignal} [signal] cancels what it does
+ * @returns {Client}
+ */
+export function client(signal) {
+    const signals = (own) => (signal ? AbortSignal.any([own, signal]) : own);
+    return new Client(base, {
+        timeoutMs: TIMEOUT_MS,
+        fetch: (url, init) => fetchWithKey(url, { ...init, signal: signals(init.signal) }),
+    });
+}
+
+/** What `work` gives, or an error as soon as `signal` says so, whatever `work` still waits for. */
+export function unlessAborted(signal, work) {
+    if (!signal) return work;
+    const stop = new Promise((_, reject) => {
+        const fail = () => reject(new AttnError("cancelled", "cancelled"));
+        if (signal.aborted) fail();
+        signal.addEventListener("abort", fail, { once: true });
+    });
+    return Promise.race([work, stop]);
+}
+
+/**
+ * A call of /attend or /decode.
+ * @param {string} path
+ * @param {object} fields by the names of docs/API.md; tensors as {data, shape} or nested arrays
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<object>} the reply, its tensors as {data, shape}
+ */
+export function call(path, fields, signal) {
+    return unlessAborted(signal, client(signal).call(path, fields));
+}
+
+/**
+ * The text of a GET.
+ * @param {string} path
+ * @param {AbortSignal} [signal]
+ */
+export async function text(path, signal) {
+    const asked = client(signal).request("GET", path, { retryMs: 0 });
+    return new TextDecoder().decode((await unlessAborted(signal, asked)).buffer);
+}
+
+// ---- Models -----------------------------------------------------------------------------------
+
+/** @returns {object[]} the models, as GET /models has them; known before any panel starts */
+export function models() {
+    return list;
+}
+
+/**
+ * Reads the models; waits for a daemon that is loading them.
+ * @param {AbortSignal} signal
+ * @param {() => void} waits called when there is something to wait for
+ */
+export async function readModels(signal, waits) {
+    for (;;) {
+        try {
+            list = JSON.parse(await text("/models", signal)).models;
+            return list;
+        } catch (error) {
+            if (error.code !== "loading" || signal.aborted) throw error;
+            waits();
+            await new Promise((resolve) => setTimeout(resolve, 500));
+        }
+    }
+}

@@ -1,0 +1,416 @@
+/**
+ * input.js: the panel that says what is looked at: a model, its layers, and where rows come from.
+ *
+ * A way of input is chosen by its radio button, or by using its controls. What can be written into
+ * an address (text, seed, a capture by path, a session) is a setting; files are not, and stay in
+ * `files`. Whatever changes, `apply` makes a Source of it all, or shows why there is none.
+ */
+import { listen, set, settings, integers } from "./address.js";
+import { client } from "./client.js";
+import { byId, el, fill, labelled } from "./dom.js";
+import { captureOf, fetchFile, metadataTokens, open, readLabels, rowsShape } from "./files.js";
+import * as live from "./live_session.js";
+import { tokensOf } from "./rows.js";
+import * as sources from "./source.js";
+import { clearError, run, showError } from "./status.js";
+
+const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
+const SMALL = 256e6; // bytes of weights up to which the example is shown unasked
+const MAX_ADDRESS = 8000; // characters of a text that an address keeps
+
+const kinds = {
+    text: "Random rows of a text",
+    capture: "Capture: every layer's own rows",
+    rows: "Rows from a file",
+    session: "A session",
+};
+
+let models = [];
+let sessions = []; // that the daemon lists
+let kind = null;
+const files = { capture: null, rows: null, encoder: null, labels: null }; // Opened, or labels
+const controls = {}; // by data-testid without "input-"
+const groups = {}; // fieldsets by kind
+
+// ---- Supplies ---------------------------------------------------------------------------------
+
+const chosenEntry = (file, list) =>
+    file.entries.find((entry) => entry.name === list.value) ?? file.entries[0];
+
+function textSupply(text) {
+    return sources.tokenSupply(tokensOf(text), settings().seed);
+}
+
+/** Rows of the file that was chosen last, of the kind that is asked for. */
+function fileSupply(which) {
+    const opened = files[which];
+    if (!opened) throw new Error(`Choose a file: ${kinds[which].toLowerCase()}.`);
+    const { name } = opened,
+        capture = captureOf(opened),
+        labels = files.labels?.lines ?? null;
+    if (capture) return sources.captureSupply(name, capture, { labels });
+    const known = labels ?? metadataTokens(opened);
+    return sources.tensorSupply(name, chosenEntry(opened, controls.tensor), known);
+}
+
+/** Rows that keys and values come from; null for self-attention. */
+function encoderSupply() {
+    const { name } = files.encoder ?? {},
+        capture = files.encoder && captureOf(files.encoder);
+    if (capture)
+        return sources.captureSupply(name, capture, { encoder: capture.encoder.size > 0 });
+    if (files.encoder)
+        return sources.tensorSupply(name, chosenEntry(files.encoder, controls["encoder-tensor"]));
+    if (settings().encoder !== "") return textSupply(settings().encoder);
+    if (kind !== "capture" || !files.capture) return null;
+    return sources.captureSupply(files.capture.name, captureOf(files.capture), { encoder: true });
+}
+
+function supplyOf(which) {
+    return which === "text" ? textSupply(controls.text.value) : fileSupply(which);
+}
+
+// ---- Sources ----------------------------------------------------------------------------------
+
+/** The model of the setting, else that of the capture, else the first that takes the rows. */
+function modelFor(supply, encoder) {
+    const named = (name) => models.find((model) => model.name === name);
+    const ofCapture = kind === "capture" && files.capture?.metadata.model;
+    const given = named(settings().model) ?? (ofCapture ? named(ofCapture) : undefined);
+    if (given || !supply) return given ?? models[0];
+    const fits = (model) => {
+        try {
+            return sources.rowsSource(model, supply, encoder) !== null;
+        } catch {
+            return false;
+        }
+    };
+    return models.find(fits) ?? models[0];
+}
+
+/** What a session's step is made of: the rows of another group, or its own keys. */
+async function sessionSource() {
+    const id = controls["session-id"].value.trim() || controls.session.value;
+    if (!id) throw new Error("Choose a session, or type its id.");
+    const session = await client().get(`/sessions/${encodeURIComponent(id)}`);
+    const model = models.find(({ name }) => name === session.model);
+    const step = controls.step.value;
+    if (step === "key") return sources.lastKeySource(model, session);
+    const supply = supplyOf(files.rows ? "rows" : files.capture ? "capture" : "text");
+    const count = Number(controls.count.value) || supply.length;
+    return sources.stepSource(model, session, supply, { count, peek: step === "peek" });
+}
+
+function rowsSource() {
+    const supply = supplyOf(kind),
+        encoder = encoderSupply(),
+        model = modelFor(supply, encoder);
+    showModel(model);
+    return sources.rowsSource(model, supply, encoder, integers(settings().layers));
+}
+
+/** Makes the source of all settings and files, and shows it. */
+async function apply() {
+    if (kind === null || models.length === 0) return;
+    showKind();
+    const source = await run("input", "Reading the input", async () =>
+        kind === "session" ? sessionSource() : rowsSource(),
+    );
+    if (source) sources.use(source);
+}
+
+// ---- What the user does -----------------------------------------------------------------------
+
+/** Chooses a way of input; settings of the others leave the address. */
+function choose(next, changes = {}) {
+    kind = next;
+    const others = { text: "", capture: "", session: "" };
+    if (kind === "text" && controls.text.value.length <= MAX_ADDRESS)
+        others.text = controls.text.value;
+    if (kind === "session") others.session = controls["session-id"].value || controls.session.value;
+    quietly({ ...others, ...changes });
+    return apply();
+}
+
+let quiet = false;
+
+/** Changes settings whose change this panel has seen already. */
+function quietly(changes) {
+    quiet = true;
+    set(changes);
+    quiet = false;
+}
+
+/** Offers tensors that can be rows, those that fit a layer first. */
+function offerTensors(list, opened) {
+    const widths = new Set(models.flatMap((model) => model.resident_layers.flatMap((layer) => {
+        const spec = sources.specOf(model, layer);
+        return [spec.hidden_size, spec.key_size];
+    })));
+    const fits = (entry) => (widths.has(rowsShape(entry)[1]) ? 0 : 1);
+    const entries = opened.entries.filter(rowsShape).sort((a, b) => fits(a) - fits(b));
+    if (entries.length === 0)
+        throw new Error(`${opened.name}: has no tensor of numbers [tokens, width]`);
+    const text = ({ name, shape }) => `${name} [${shape.join(", ")}]`;
+    fill(list, entries.map((entry) => el("option", { value: entry.name }, text(entry))));
+    list.closest("label").hidden = entries.length < 2;
+}
+
+/** Takes a file into a group; `which` is rows, capture, encoder or labels. */
+async function take(which, file) {
+    const done = await run("input", `Reading ${file.name}`, async () => {
+        if (which === "labels") {
+            files.labels = { name: file.name, lines: await readLabels(file) };
+            return true;
+        }
+        const opened = await open(file);
+        const capture = captureOf(opened);
+        if (which === "capture" && !capture)
+            throw new Error(`${opened.name}: is no capture; its tensors are not named layer.N`);
+        if (!capture && which !== "capture")
+            offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
+        files[which] = opened;
+        return true;
+    });
+    if (!done) return;
+    if (which === "labels" || which === "encoder") await apply();
+    else await choose(which);
+}
+
+/** Files that were dropped: a text file has labels, a capture or rows are what they are. */
+async function dropped(list) {
+    for (const file of list) {
+        if (/\.(txt|tokens)$/i.test(file.name)) await take("labels", file);
+        else {
+            const opened = await run("input", `Reading ${file.name}`, () => open(file));
+            if (opened) await take(captureOf(opened) ? "capture" : "rows", file);
+        }
+    }
+}
+
+/** Shows what an address says; also when Back or a link changes it. */
+async function fromSettings() {
+    const { capture, session, text } = settings();
+    controls.text.value = text || controls.text.value;
+    controls.seed.value = settings().seed;
+    controls.layers.value = settings().layers;
+    controls["encoder-text"].value = settings().encoder;
+    if (capture !== "") {
+        const opened = await run("input", "Fetching the capture", (signal) =>
+            fetchFile(capture, signal));
+        if (!opened) return undefined;
+        files.capture = opened;
+        kind = "capture";
+    } else if (session !== "") {
+        controls["session-id"].value = session;
+        kind = "session";
+    } else if (text !== "") kind = "text";
+    return apply();
+}
+
+// ---- What is shown ----------------------------------------------------------------------------
+
+function masks(model) {
+    const layers = model.resident_layers.map((layer) => sources.specOf(model, layer));
+    const count = new Map();
+    for (const { mask, sliding_window } of layers) {
+        const name = mask === "sliding_window" ? `window ${sliding_window}` : mask;
+        count.set(name, (count.get(name) ?? 0) + 1);
+    }
+    return [...count].map(([name, n]) => (count.size > 1 ? `${n} × ${name}` : name)).join(", ");
+}
+
+function showModel(model) {
+    controls.model.value = model.name;
+    const cross = model.is_cross ? ", keys from a second input" : "";
+    const note = model.random ? "Random weights: patterns mean nothing. " : "";
+    controls.about.textContent =
+        `${note}${model.family}, ${model.resident_layers.length} layers, ` +
+        `${model.num_attention_heads} heads, rows of ${model.hidden_size}, ${masks(model)}${cross}`;
+    controls.layers.placeholder = `all: ${model.resident_layers.join(",")}`;
+}
+
+function showKind() {
+    for (const [name, group] of Object.entries(groups)) {
+        group.querySelector("input[type=radio]").checked = name === kind;
+        group.classList.toggle("chosen", name === kind);
+    }
+}
+
+function fileField(title, testid, which, accept) {
+    return labelled(title, el("input", {
+        type: "file",
+        accept,
+        data: { testid: `input-${testid}` },
+        onchange: (event) => event.target.files[0] && take(which, event.target.files[0]),
+    }));
+}
+
+/** A labelled control that stays in `controls`. */
+function field(title, name, tag, properties = {}, ...children) {
+    controls[name] = el(tag, { data: { testid: `input-${name}` }, ...properties }, ...children);
+    return labelled(title, controls[name]);
+}
+
+function group(name, ...children) {
+    const radio = el("input", {
+        type: "radio",
+        name: "input",
+        data: { testid: `input-kind-${name}` },
+        onchange: () => choose(name),
+    });
+    groups[name] = el("fieldset", {}, el("legend", {}, el("label", {}, radio, " ", kinds[name])),
+        ...children);
+    return groups[name];
+}
+
+const TENSORS = ".npy,.safetensors,.json";
+
+function modelFields() {
+    return [
+        field("Model", "model", "select", { onchange: () => set({ model: controls.model.value }) },
+            models.map(({ name }) => el("option", { value: name }, name))),
+        (controls.about = el("p", { class: "muted" })),
+        field("Layers", "layers", "input",
+            { onchange: () => set({ layers: controls.layers.value.trim() }) }),
+    ];
+}
+
+function textFields() {
+    return group("text",
+        field("Text, split at blanks", "text", "textarea", { rows: 3, spellcheck: "false" }),
+        el("div", { class: "toolbar" },
+            field("Seed", "seed", "input", {
+                inputmode: "numeric",
+                size: 6,
+                onchange: () => set({ seed: controls.seed.value.trim() || "7" }),
+            }),
+            el("button", { type: "button", data: { testid: "input-apply" },
+                onclick: () => choose("text") }, "Show")));
+}
+
+function tensorField(name, which) {
+    const onchange = () => (which === "rows" ? choose("rows") : apply());
+    const made = field("Tensor", name, "select", { onchange });
+    made.hidden = true;
+    return made;
+}
+
+function sessionFields() {
+    const again = () => choose("session");
+    return group("session",
+        field("Session", "session", "select", { onchange: () => {
+            controls["session-id"].value = "";
+            again();
+        } }),
+        field("or its id", "session-id", "input", { onchange: again }),
+        field("What is asked", "step", "select", { onchange: again },
+            el("option", { value: "key" }, "its last key, as a query"),
+            el("option", { value: "last" }, "its last step again, with the rows above"),
+            el("option", { value: "peek" }, "a step that is not kept, with the rows above")),
+        field("Rows of that step", "count", "input", { inputmode: "numeric", placeholder: "all",
+            onchange: again }));
+}
+
+function encoderFields() {
+    const clear = () => {
+        files.encoder = null;
+        quietly({ encoder: "" });
+        for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
+        apply();
+    };
+    const file = fileField("Keys and values from a file", "encoder", "encoder", TENSORS);
+    controls.encoder = file.querySelector("input");
+    return el("details", { open: settings().encoder !== "" },
+        el("summary", {}, "Cross-attention: a second input"),
+        file,
+        tensorField("encoder-tensor", "encoder"),
+        field("or random rows of a text", "encoder-text", "textarea", { rows: 2,
+            onchange: () => set({ encoder: controls["encoder-text"].value.trim() }) }),
+        el("button", { type: "button", data: { testid: "input-encoder-clear" }, onclick: clear },
+            "No second input"));
+}
+
+function build() {
+    fill(byId("input"),
+        el("h2", {}, "Input"),
+        ...modelFields(),
+        textFields(),
+        group("capture", fileField("File", "capture", "capture", ".safetensors")),
+        group("rows",
+            fileField(".npy, safetensors or JSON", "rows", "rows", TENSORS),
+            tensorField("tensor", "rows"),
+            fileField("Token labels, one a line", "labels", "labels", ".txt")),
+        encoderFields(),
+        sessionFields(),
+        live.panel(() => sources.current()));
+}
+
+/** Sessions that the daemon lists to this key; none is no error. */
+async function listSessions() {
+    try {
+        sessions = (await client().get("/sessions?limit=100")).sessions;
+    } catch (error) {
+        if (error.kind !== "unauthorized") throw error;
+        sessions = []; // a key that may not list them: the id can be typed
+    }
+    const option = ({ session_id: id, model }) => el("option", { value: id }, `${id} (${model})`);
+    fill(controls.session, el("option", { value: "" }, "choose …"), sessions.map(option));
+}
+
+/** What a first visitor sees: an example at once where it costs little, else a button. */
+function offerExample() {
+    const small = models[0].weight_bytes <= SMALL;
+    const show = () => {
+        controls.text.value = EXAMPLE;
+        if (models[0].is_cross) quietly({ encoder: EXAMPLE });
+        choose("text");
+    };
+    if (small) return show();
+    const button = el("button", { type: "button", data: { testid: "example" }, onclick: show },
+        `Show the heads of ${models[0].name} over an example sentence`);
+    const offer = el("div", { class: "panel" }, button,
+        el("p", { class: "muted" }, "Its rows are random, one for each distinct token."));
+    byId("overview").append(offer);
+    const end = sources.onSource(() => {
+        offer.remove();
+        end();
+    });
+    return undefined;
+}
+
+function takeDrops() {
+    addEventListener("dragover", (event) => event.preventDefault());
+    addEventListener("drop", (event) => {
+        event.preventDefault();
+        dropped([...event.dataTransfer.files]);
+    });
+}
+
+const watched = ["model", "layers", "text", "seed", "encoder", "capture", "session"];
+
+/** Asks for the models and shows what the address says, or an example. */
+export async function load() {
+    const found = await run("models", "Asking for the models", () => client().models());
+    if (!found) return;
+    models = found;
+    if (models.length === 0) {
+        showError("input", new Error("This attnd serves no model: start it with --model NAME=DIR"));
+        return;
+    }
+    clearError("input");
+    build();
+    showModel(modelFor(null));
+    await fromSettings();
+    if (kind === null) offerExample();
+    listSessions().catch(() => {}); // the list is a help; the session's own errors are shown
+}
+
+/** Makes the panel in #input. */
+export function start() {
+    takeDrops();
+    listen((_, names) => {
+        if (!quiet && models.length > 0 && watched.some((name) => names.has(name))) fromSettings();
+    });
+    return load();
+}

@@ -1,0 +1,6 @@
+/**
+ * live.js: the load of the daemon, by its metrics.
+ */
+
+/** Makes the panel. */
+export function start() {}

@@ -1,0 +1,437 @@
+/**
+ * overview.js: all heads of all layers as thumbnails: sorted, coloured and filtered by statistics.
+ *
+ * Each layer is one call: maps pooled to 96 x 96 cells and `head_stats`. Replies are painted as
+ * soon as they come. A thumbnail is one button with one small canvas; buttons that are out of sight
+ * are not laid out (content-visibility). A pointer or the focus previews a head, a click opens it.
+ */
+import { listen, set, settings } from "./address.js";
+import { hexOf, imageOf, inkOn, mapNamed, rgbOf, scaleOf } from "./colors.js";
+import { byId, el, fill, labelled, numberText, select } from "./dom.js";
+import { groupOf, successors } from "./rows.js";
+import { current, onSource } from "./source.js";
+import { available, patterns, rangeOf, sorted, statistics, valueOf } from "./statistics.js";
+import { run } from "./status.js";
+
+const SIDE = 96; // cells of a thumbnail
+const AT_ONCE = 2; // calls in flight
+
+let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, caption}
+let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
+let source = null;
+const parts = {}; // elements of this panel by name
+
+// ---- What is asked for ------------------------------------------------------------------------
+
+/** Targets of the setting for a source: {fields, asked, problem}. */
+function targetsOf(name) {
+    if (name === "") return { fields: {}, asked: [] };
+    const known = source.keyLabels.some((label) => label !== "");
+    const before = source.keys - source.queries; // keys that stand before the first query
+    if (name === "induction") {
+        const targets = successors(source.keyLabels).slice(Math.max(0, before));
+        if (source.encoder || before < 0) return { problem: "There is one sequence too many." };
+        if (!targets.some((target) => target >= 0)) return { problem: "No token comes twice." };
+        return { fields: { targets }, asked: ["target"] };
+    }
+    const group = groupOf(name, source.keyLabels);
+    if (group.length > 0) return { fields: { target_groups: [group] }, asked: ["group"] };
+    return { problem: known ? "No such token is there." : "The tokens' texts are not known." };
+}
+
+/** The fields of a call for thumbnails, without the outputs. */
+function statisticFields() {
+    const { targets, ablate } = settings();
+    const chosen = targetsOf(targets);
+    const importance = ablate === "1" && !source.lacks.includes("ablation");
+    parts.problem.textContent = chosen.problem ?? "";
+    asked = [...(chosen.asked ?? []), ...(importance ? ["ablation"] : [])];
+    return { ...chosen.fields, ...(importance ? { ablate: true } : {}) };
+}
+
+/** Calls `work(item)` for all items, a few at once; the first error ends it. */
+async function each(items, work) {
+    const waiting = [...items];
+    const worker = async () => {
+        while (waiting.length > 0) await work(waiting.shift());
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+}
+
+/** Asks for the layers' statistics, and for their maps unless they are there. */
+function load({ maps = true } = {}) {
+    if (!source) return;
+    const from = source,
+        extra = statisticFields(),
+        fields = { outputs: ["head_stats"], plain: true, ...extra };
+    if (maps) {
+        fields.outputs.push("attention_weights");
+        fields.map_datatype = "UINT8";
+        Object.assign(fields, { pool: [SIDE, SIDE], pool_type: settings().pool });
+    }
+    run("overview", "Looking at all heads", async (signal, progress) => {
+        let done = 0;
+        await each(from.layers, async (layer) => {
+            const reply = await from.call(layer, fields, signal);
+            if (signal.aborted || from !== source) return;
+            take(layer, reply);
+            progress(++done, from.layers.length);
+        });
+        if (!signal.aborted) arrange();
+    });
+}
+
+/** Keeps and paints the reply of a layer. */
+function take(layer, { attention_weights: maps, head_stats: stats }) {
+    const [, rows, columns] = maps?.shape ?? [];
+    for (const entry of heads.filter((head) => head.layer === layer)) {
+        entry.stats = stats[entry.head];
+        if (maps) {
+            const begin = entry.head * rows * columns;
+            entry.values = maps.data.slice(begin, begin + rows * columns);
+            Object.assign(entry, { rows, columns });
+            paint(entry);
+        }
+        describe(entry);
+    }
+}
+
+// ---- Thumbnails ---------------------------------------------------------------------------------
+
+function paint({ canvas, values, rows, columns }) {
+    if (!values) return;
+    Object.assign(canvas, { width: columns, height: rows });
+    const { scale, colors } = settings();
+    const image = imageOf(values, rows, columns, scaleOf(scale, values), mapNamed(colors, false));
+    canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+const shownStatistic = () => {
+    const { sort, color_by } = settings();
+    return color_by !== "weights" ? color_by : sort !== "layer" ? sort : null;
+};
+
+/** Text of a thumbnail: its place, its pattern, and the statistic that heads are looked at by. */
+function describe(entry) {
+    const { layer, head, stats, button } = entry,
+        name = shownStatistic(),
+        value = name ? valueOf(stats, name) : undefined;
+    const shown = value === undefined ? null : numberText(value, 3);
+    fill(
+        entry.caption,
+        el("span", { class: "place" }, `${layer}.${head}`),
+        el("span", { class: "pattern" }, stats?.pattern ?? "…"),
+        shown && el("span", { class: "value" }, shown),
+    );
+    const texts = [`layer ${layer} head ${head}`, stats?.pattern];
+    if (shown) texts.push(`${statistics[name].title} ${shown}`);
+    button.setAttribute("aria-label", texts.filter(Boolean).join(", "));
+}
+
+function thumbnail(layer, head) {
+    const entry = { layer, head };
+    entry.canvas = el("canvas", { width: 1, height: 1, "aria-hidden": "true" });
+    entry.caption = el("span", { class: "caption", "aria-hidden": "true" });
+    entry.button = el(
+        "button",
+        {
+            type: "button",
+            class: "thumbnail",
+            tabindex: "-1",
+            data: { testid: `head-${layer}-${head}` },
+            onclick: () => openHead(entry),
+            onfocus: () => focused(entry),
+            onblur: hidePreview,
+            onpointerenter: (event) => event.pointerType !== "touch" && preview(entry),
+            onpointerleave: hidePreview,
+        },
+        entry.canvas,
+        entry.caption,
+    );
+    describe(entry);
+    return entry;
+}
+
+function openHead({ layer, head }) {
+    const { layer: open } = settings();
+    const changes = { layer, head };
+    if (open !== String(layer))
+        Object.assign(changes, { off: "", window: "", softcap: "", causal: "" });
+    set(changes, { step: true });
+    hidePreview();
+    (document.querySelector('[data-testid="map"]') ?? byId("view")).focus();
+}
+
+// ---- Order --------------------------------------------------------------------------------------
+
+const passes = ({ stats }) => settings().filter === "" || stats?.pattern === settings().filter;
+
+/** A row of the grid: the heads of a layer, or all heads in the order of a statistic. */
+function gridRow(name, entries) {
+    const cells = entries.map(({ button }) => el("div", { role: "gridcell" }, button));
+    const title = name && el("div", { role: "rowheader", class: "layer" }, name);
+    return el("div", { role: "row", class: name ? "layer-row" : "flow-row" }, title, cells);
+}
+
+/** The row that names the columns; rows of another number of heads stand in the same columns. */
+function columnNames(count) {
+    const names = Array.from({ length: count }, (_, head) =>
+        el("div", { role: "columnheader" }, String(head)),
+    );
+    return el(
+        "div",
+        { role: "row", class: "layer-row names" },
+        el("div", { role: "columnheader", class: "layer" }, "Head"),
+        names,
+    );
+}
+
+/** Places the thumbnails by the settings. */
+function arrange() {
+    const shown = heads.filter(passes);
+    const byLayer = settings().sort === "layer" && settings().filter === "";
+    const focusedButton = document.activeElement;
+    const widest = Math.max(0, ...heads.map(({ head }) => head + 1));
+    parts.grid.style.setProperty("--heads", String(widest));
+    if (byLayer)
+        fill(
+            parts.grid,
+            columnNames(widest),
+            source?.layers.map((layer) =>
+                gridRow(`Layer ${layer}`, shown.filter((entry) => entry.layer === layer)),
+            ),
+        );
+    else fill(parts.grid, gridRow(null, sorted(shown, settings().sort)));
+    if (parts.grid.contains(focusedButton)) focusedButton.focus();
+    parts.count.textContent =
+        shown.length === heads.length
+            ? `${heads.length} heads`
+            : `${shown.length} of ${heads.length} heads`;
+    color();
+    mark();
+}
+
+/** Colours the captions by a statistic, and shows what the colours mean. */
+function color() {
+    const name = settings().color_by,
+        map = mapNamed(settings().colors, false),
+        [low, high] = rangeOf(heads, name);
+    for (const { stats, caption } of heads) {
+        const value = valueOf(stats, name);
+        const share = value === undefined ? null : high > low ? (value - low) / (high - low) : 1;
+        caption.style.background = share === null ? "" : hexOf(map, share);
+        caption.style.color = share === null ? "" : inkOn(rgbOf(map, share));
+    }
+    parts.legend.hidden = !heads.some(({ stats }) => valueOf(stats, name) !== undefined);
+    if (parts.legend.hidden) return;
+    const [begin, canvas, end] = parts.legend.children;
+    begin.textContent = `${statistics[name].title} ${numberText(low, 3)}`;
+    end.textContent = `${numberText(high, 3)} ${statistics[name].unit ?? ""}`;
+    const steps = Float32Array.from({ length: 64 }, (_, i) => i / 63);
+    const image = imageOf(steps, 1, 64, scaleOf("linear", steps, { high: 1 }), map);
+    canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** Marks the head that is open, and which thumbnail the Tab key reaches. */
+function mark() {
+    const { layer, head } = settings();
+    let reached = null;
+    for (const entry of heads) {
+        const open = `${entry.layer}` === layer && `${entry.head}` === head;
+        if (open) entry.button.setAttribute("aria-current", "true");
+        else entry.button.removeAttribute("aria-current");
+        entry.button.tabIndex = -1;
+        if (open && entry.button.isConnected) reached = entry.button;
+    }
+    reached ??= parts.grid.querySelector(".thumbnail");
+    if (reached) reached.tabIndex = 0;
+}
+
+// ---- Keyboard -----------------------------------------------------------------------------------
+
+function focused(entry) {
+    for (const { button } of heads) button.tabIndex = button === entry.button ? 0 : -1;
+    preview(entry);
+}
+
+/** The thumbnail in the next row of the screen, above (-1) or below (1), nearest to the middle. */
+function beside(buttons, from, direction) {
+    const place = from.getBoundingClientRect();
+    let best = null,
+        least = Infinity;
+    for (const button of buttons) {
+        const there = button.getBoundingClientRect(),
+            down = (there.top - place.top) * direction;
+        const distance = down * 1e4 + Math.abs(there.left - place.left);
+        if (down > 4 && distance < least) [best, least] = [button, distance];
+    }
+    return best;
+}
+
+function onKey(event) {
+    const buttons = [...parts.grid.querySelectorAll(".thumbnail")],
+        at = buttons.indexOf(document.activeElement);
+    if (at < 0) return;
+    const found = {
+        ArrowRight: () => buttons[at + 1],
+        ArrowLeft: () => buttons[at - 1],
+        ArrowDown: () => beside(buttons, buttons[at], 1),
+        ArrowUp: () => beside(buttons, buttons[at], -1),
+        Home: () => buttons[0],
+        End: () => buttons.at(-1),
+    }[event.key];
+    if (event.key === "Escape") hidePreview();
+    if (!found || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    found()?.focus();
+}
+
+// ---- Preview ------------------------------------------------------------------------------------
+
+function preview(entry) {
+    if (!entry.stats) return;
+    const canvas = el("canvas", { width: 1, height: 1 });
+    paint({ ...entry, canvas });
+    const names = available(asked).filter((name) => valueOf(entry.stats, name) !== undefined);
+    const row = (title, text) =>
+        el("tr", {}, el("th", { scope: "row" }, title), el("td", {}, text));
+    fill(
+        parts.preview,
+        el("strong", {}, `Layer ${entry.layer}, head ${entry.head}`),
+        canvas,
+        el(
+            "table",
+            {},
+            row("pattern", entry.stats.pattern),
+            names.map((name) =>
+                row(statistics[name].title, numberText(valueOf(entry.stats, name), 4)),
+            ),
+        ),
+    );
+    parts.preview.hidden = false;
+    const place = entry.button.getBoundingClientRect(),
+        box = parts.preview.getBoundingClientRect();
+    const right = place.right + 8 + box.width <= innerWidth;
+    const left = right ? place.right + 8 : Math.max(4, place.left - 8 - box.width);
+    parts.preview.style.left = `${Math.min(left, innerWidth - box.width - 4)}px`;
+    parts.preview.style.top = `${Math.max(4, Math.min(place.top, innerHeight - box.height - 4))}px`;
+}
+
+function hidePreview() {
+    parts.preview.hidden = true;
+}
+
+// ---- Panel --------------------------------------------------------------------------------------
+
+const targetNames = {
+    "": "none",
+    delimiters: "delimiters . , ; : [SEP] </s>",
+    rare: "rare tokens (once here)",
+    first: "first token",
+    induction: "what followed this token before",
+    positions: "positions …",
+};
+
+function titles(names) {
+    return names.map((name) => [name, statistics[name].title]);
+}
+
+/** The controls; those that need a statistic that was not asked for lack it. */
+function controls() {
+    const { sort, color_by, filter, pool, targets, ablate } = settings(),
+        names = titles(available(asked)),
+        own = targets !== "" && !Object.hasOwn(targetNames, targets);
+    const choice = (title, testid, options, value, change) =>
+        labelled(title, select(options, value, change, { data: { testid } }));
+    fill(
+        parts.controls,
+        choice("Sort by", "overview-sort", [["layer", "layer"], ...names], sort, (value) =>
+            set({ sort: value })),
+        choice("Colour by", "overview-color", [["weights", "weights"], ...names], color_by,
+            (value) => set({ color_by: value })),
+        choice("Pattern", "overview-filter",
+            [["", "all"], ...patterns.map((name) => [name, name])], filter,
+            (value) => set({ filter: value })),
+        choice("Cells", "overview-pool", [["max", "largest weight"], ["mean", "mean weight"]], pool,
+            (value) => set({ pool: value })),
+        choice("Targets", "overview-targets", Object.entries(targetNames),
+            own ? "positions" : targets,
+            (value) => set({ targets: value === "positions" ? "0" : value })),
+        own ? labelled("Positions", el("input", {
+            value: targets,
+            data: { testid: "overview-positions" },
+            onchange: (event) => set({ targets: event.target.value.trim() }),
+        })) : null,
+        el("label", { class: "check" }, el("input", {
+            type: "checkbox",
+            checked: ablate === "1",
+            disabled: source?.lacks.includes("ablation"),
+            data: { testid: "overview-ablate" },
+            onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
+        }), " Importance of heads"),
+    );
+}
+
+function build() {
+    heads = source.layers.flatMap((layer) =>
+        Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
+            thumbnail(layer, head),
+        ),
+    );
+    arrange();
+}
+
+/** Another source, or the same that has grown. */
+function show(next) {
+    const grown = next !== null && next === source;
+    source = next;
+    parts.body.hidden = source === null;
+    if (source === null) {
+        heads = [];
+        return fill(parts.grid);
+    }
+    parts.title.textContent = source.title;
+    fill(parts.marks, [source.mark, source.leftOut].filter(Boolean).map((text) =>
+        el("p", { class: "mark" }, text)));
+    if (!grown) build();
+    load();
+    controls();
+    return undefined;
+}
+
+function changed(_, names) {
+    if (!source) return;
+    const has = (...list) => list.some((name) => names.has(name));
+    if (has("pool")) load();
+    else if (has("targets", "ablate")) load({ maps: false });
+    if (has("scale", "colors")) heads.forEach(paint);
+    if (has("sort", "color_by")) heads.forEach(describe);
+    if (has("sort", "filter", "color_by", "colors")) arrange();
+    if (has("layer", "head")) mark();
+    if (has("pool", "targets", "ablate", "sort", "filter", "color_by")) controls();
+}
+
+/** Makes the panel in #overview. */
+export function start() {
+    parts.controls = el("div", { class: "toolbar" });
+    parts.problem = el("p", { class: "muted", role: "status" });
+    parts.count = el("span", { class: "muted" });
+    parts.legend = el("span", { class: "legend", hidden: true },
+        el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
+    parts.grid = el("div", {
+        class: "heads",
+        role: "grid",
+        "aria-label": "Heads",
+        onkeydown: onKey,
+    });
+    parts.preview = el("div", { id: "preview", class: "panel", hidden: true,
+        data: { testid: "overview-preview" } });
+    parts.title = el("h2");
+    parts.marks = el("div");
+    parts.body = el("div", { hidden: true }, parts.marks, parts.controls, parts.problem,
+        el("p", { class: "toolbar" }, parts.count, parts.legend), parts.grid);
+    fill(byId("overview"), parts.title, parts.body, parts.preview);
+    onSource(show);
+    listen(changed);
+    show(current());
+}

@@ -1,0 +1,127 @@
+"""test_overview.py: thumbnails and statistics of all heads are what the API says."""
+import re
+
+import numpy
+
+import inputs
+from case import Case, QUICK, daemon, golden, start
+from fixture import HEADS, LAYERS, MODEL, CaptureCase, capture
+from view import PIXELS, View
+
+STATISTICS = {"entropy": "entropy", "mean_distance": "mean distance", "self": "weight on itself",
+              "previous": "weight on the previous token", "first": "weight on the first token",
+              "local": "weight near by", "largest": "largest weight"}
+
+
+class Overview(CaptureCase):
+    """All heads of a capture."""
+
+    def statistics(self, **fields):
+        """head_stats by (layer, head)."""
+        return {(layer, stats["head"]): stats for layer in range(LAYERS)
+                for stats in self.asked(layer, outputs=["head_stats"], **fields)["head_stats"]}
+
+    def test_every_head_of_every_layer_is_there_with_its_pattern(self):
+        view = self.overview()
+        self.assertEqual(view.heads(), [(layer, head) for layer in range(LAYERS)
+                                        for head in range(HEADS)])
+        for place, stats in self.statistics().items():
+            name = view.page.on("head-%d-%d" % place,
+                                "(element) => element.getAttribute('aria-label')")
+            self.assertIn(f"layer {place[0]} head {place[1]}", name)
+            self.assertIn(stats["pattern"], name)
+
+    def test_pixels_are_the_pooled_reply_in_the_colours_of_the_scale(self):
+        view = self.overview()
+        for scale in ("linear",) if QUICK else ("linear", "log", "rank"):
+            for layer, head in ((0, 1), (1, 3)):
+                reply = self.asked(layer, outputs=["attention_weights"], heads=[head],
+                                   pool=[96, 96], map_datatype="UINT8")
+                view.page.evaluate("""(scale) => { const given = new URLSearchParams(
+                    location.hash.slice(1)); given.set("scale", scale); location.hash = given; }""",
+                                   scale)
+                self.settle(view)
+                wrong = view.page.on(f"head-{layer}-{head}", f"""async (button, values, scale) => {{
+                    const colors = await import("/ui/colors.js");
+                    const {{ data, width, height }} = ({PIXELS})(button.querySelector("canvas"));
+                    const numbers = Float32Array.from(values);
+                    const painted = colors.paint(numbers, colors.scaleOf(scale, numbers),
+                        colors.mapNamed("", false));
+                    if (width * height !== values.length) return `${{width}} x ${{height}}`;
+                    return data.findIndex((part, i) => part !== painted[i]);
+                }}""", reply["attention_weights"].reshape(-1).tolist(), scale)
+                self.assertEqual(wrong, -1, (scale, layer, head))
+
+    def test_sorting_and_colouring_follow_the_statistic(self):
+        expected = self.statistics()
+        view = self.overview()
+        for name in ("entropy", "self") if QUICK else STATISTICS:
+            view.page.choose("overview-sort", name)
+            places = sorted(expected, key=lambda place: -expected[place][name])
+            self.assertEqual(view.heads(), places, name)
+            view.page.choose("overview-color", name)
+            label = view.page.on("head-1-2", "(element) => element.getAttribute('aria-label')")
+            value = float(re.search(r"(-?[\d.]+(?:e-?\d+)?)$", label)[1])
+            self.assertAlmostEqual(value, expected[1, 2][name],
+                                   delta=6e-3 * abs(expected[1, 2][name]) + 1e-9)
+            colours = view.page.evaluate("""[...document.querySelectorAll(
+                "[data-testid^=head-] .caption")].map((each) => each.style.background)""")
+            self.assertTrue(all(colours), colours)
+            self.assertGreater(len(set(colours)), 1)
+        view.page.choose("overview-sort", "layer")
+        self.assertEqual(view.heads(), sorted(expected))
+
+    def test_preview_has_the_statistics_of_head_stats(self):
+        view = self.overview()
+        view.page.hover("head-1-1")
+        rows = view.page.wait_for("overview-preview", """(element) => !element.hidden &&
+            [...element.querySelectorAll("tr")].map((row) =>
+                [...row.children].map((cell) => cell.textContent))""")
+        table = {row[0]: row[1] for row in rows}
+        stats = self.statistics()[1, 1]
+        self.assertEqual(table["pattern"], stats["pattern"])
+        for name, title in STATISTICS.items():
+            self.assertAlmostEqual(float(table[title].replace("−", "-")), stats[name],
+                                   delta=6e-4 * abs(stats[name]) + 1e-9, msg=name)
+        view.page.mouse("mouseMoved", 2, 2)
+        view.page.wait_for("overview-preview", "(element) => element.hidden")
+
+    def test_click_opens_the_head(self):
+        view = self.overview().open_head(0, 3)
+        self.assertEqual((view.settings()["layer"], view.settings()["head"]), ("0", "3"))
+        self.assertEqual(view.page.on("head-0-3", "(element) => element.ariaCurrent"), "true")
+
+    def test_targets_and_importance_are_those_of_the_api(self):
+        view = self.overview()
+        view.page.choose("overview-targets", "delimiters")
+        places = [at for at, token in enumerate(inputs.SENTENCE) if token in ".,;:"]
+        self.compare_sorted(view, "group_share", lambda stats: stats["groups"][0]["share"],
+                            target_groups=[places])
+        view.page.choose("overview-targets", "")
+        view.page.click("overview-ablate")
+        self.compare_sorted(view, "ablation", lambda stats: stats["ablation"], ablate=True)
+
+    def compare_sorted(self, view, name, value, **fields):
+        """Sorts by a statistic that is asked for; order and numbers must be the API's."""
+        expected = self.statistics(**fields)
+        view.page.wait_for("overview-sort", f"(list) => [...list.options].some((option) => "
+                                            f"option.value === {name!r})")
+        view.page.choose("overview-sort", name)
+        order = sorted(expected, key=lambda place: -value(expected[place]))
+        view.page.wait_for("head-0-0", r"(element) => /[\d]$/.test(element.ariaLabel)")
+        self.assertEqual(view.heads(), order)
+
+
+class Layers(Case):
+    """Models of more than one kind."""
+
+    def test_mean_pooling_asks_for_it_and_paints_it(self):
+        path, _ = capture()
+        view = View(self.page(), daemon().url).open(pool="mean")
+        view.capture(path).wait_source("capture.safetensors").wait_overview(LAYERS * HEADS)
+        self.assertEqual(view.page.on("overview-pool", "(list) => list.value"), "mean")
+
+    def test_chosen_layers_alone_are_shown(self):
+        view = View(self.page(), daemon().url).text_rows("a b c", model=MODEL, layers="1")
+        view.wait_overview(HEADS)
+        self.assertEqual({layer for layer, _ in view.heads()}, {1})
