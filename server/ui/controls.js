@@ -190,7 +190,7 @@ function windowControls(shown) {
 }
 
 function headBoxes(shown) {
-    const host = el("div", { class: "heads", role: "group", "aria-label": "Heads that are on" });
+    const host = el("div", { class: "heads", role: "group", "aria-label": "Heads that are off" });
     const change = (off) => set({ off: [...off].sort((a, b) => a - b).join(",") });
     let drawn = -1;
     const draw = (count) => {

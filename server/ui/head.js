@@ -161,17 +161,16 @@ class HeadPanel {
             Math.round((this.section.clientWidth - 200) * (devicePixelRatio || 1)),
         );
         const picture = new Picture(what.source, what);
-        this.section.setAttribute("aria-busy", "true");
+        this.map.canvas.setAttribute("aria-busy", "true");
         const done = await run("head", `Layer ${what.layer}, head ${what.head}`, (signal) =>
             picture.fetch(pixels, signal),
         );
         if (this.what !== what) return;
-        this.section.removeAttribute("aria-busy");
         this.picture = done ?? null;
         this.body.hidden = !done;
         if (!done) return;
         this.paint();
-        this.place();
+        this.map.canvas.setAttribute("aria-busy", "false");
         if (focused) (this.mapShown ? this.map.canvas : this.section).focus();
         this.afterwards(what);
     }
@@ -219,8 +218,8 @@ class HeadPanel {
             ? statisticsTable(picture.stats, `Layer ${what.layer}, head ${what.head}`) : []);
         this.map.show(picture, scale, colors, this.name());
         showLegend(this.legend, scale, colors, picture.hides);
-        for (const [name, other] of Object.entries(this.views))
-            if (name !== view) other.hide?.();
+        this.place();
+        for (const [name, other] of Object.entries(this.views)) if (name !== view) other.hide();
         this.views[view]?.show();
     }
 
@@ -265,7 +264,7 @@ class HeadPanel {
         this.controls.show();
         if (!this.picture) return;
         if (has("scale", "colors", "view", "with")) this.paint();
-        if (has("area", "cell", "view")) this.place();
+        else if (has("area", "cell")) this.place();
         if (has("cell")) this.views[settings().view]?.moved?.();
     }
 
@@ -285,13 +284,14 @@ class HeadPanel {
     describe(cell = this.map.hovered ?? this.map.selected) {
         const { picture } = this;
         if (!picture) return;
+        for (const name of ["row", "column", "value"]) delete this.cell.dataset[name];
+        this.cell.removeAttribute("title");
         if (!cell) {
             this.cell.textContent = "Point at a cell, or move with the arrow keys.";
-            delete this.cell.dataset.value;
-            this.cell.removeAttribute("title");
             return;
         }
         const { row, column } = cell;
+        Object.assign(this.cell.dataset, { row, column });
         const value = picture.valueAt(row, column);
         if (value === undefined) this.fetchRow(row);
         const query = `query ${row} “${picture.rowLabel(row)}”`;
@@ -304,11 +304,9 @@ class HeadPanel {
         const sink = picture.sinks?.length === picture.rows
             ? `; sink of the row ${numberText(picture.sinks[row], 4)}` : "";
         this.cell.textContent = `${query} → ${key}: ${text}${hidden}${sink}`;
-        if (value === undefined) delete this.cell.dataset.value;
-        else {
-            this.cell.dataset.value = shortest(value);
-            this.cell.title = `exactly ${shortest(value)}`;
-        }
+        if (value === undefined) return;
+        this.cell.dataset.value = shortest(value);
+        this.cell.title = `exactly ${shortest(value)}`;
     }
 
     async loadRow(row) {

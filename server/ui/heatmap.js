@@ -165,7 +165,7 @@ export class Heatmap {
         };
         const narrow = width < 480;
         const left = widest((i) => picture.rowLabel(i), picture.rows, narrow ? 72 : 120) + GAP;
-        const top = widest((i) => picture.columnLabel(i), picture.columns, 96) + GAP;
+        const top = Math.max(48, widest((i) => picture.columnLabel(i), picture.columns, 96)) + GAP;
         const sinks = picture.sinks ? 18 + GAP : 0;
         const right = sinks + (narrow ? 26 : STRIP) + GAP + 2;
         const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);
@@ -230,8 +230,9 @@ export class Heatmap {
     }
 
     /** Zooms by `factor`, below 1 closer, around a point of the canvas, or the selected cell. */
-    zoom(factor, at = this.#centre()) {
+    zoom(factor, point) {
         const { area, plot, cell } = this;
+        const at = point ?? this.#centre();
         const shareX = Math.min(1, Math.max(0, (at.x - plot.x) / plot.width));
         const shareY = Math.min(1, Math.max(0, (at.y - plot.y) / plot.height));
         const column = area.column0 + (shareX * plot.width) / cell.width;
@@ -244,16 +245,31 @@ export class Heatmap {
             column0: column - shareX * across,
             column1: column + (1 - shareX) * across,
         });
+        if (!point) this.#reveal(this.#shown(this.selected) ? this.selected : null);
+    }
+
+    /** Whether some of a cell is in the area. */
+    #shown(cell) {
+        const { row0, row1, column0, column1 } = this.area;
+        const down = cell && cell.row + 1 > row0 && cell.row < row1;
+        return down && cell.column + 1 > column0 && cell.column < column1;
+    }
+
+    /** Moves the area so that all of a cell is in it. */
+    #reveal(cell) {
+        if (!cell) return;
+        const move = (at, begin, end) => Math.min(0, at - begin) || Math.max(0, at + 1 - end);
+        const { row0, row1, column0, column1 } = this.area;
+        const down = move(cell.row, row0, row1);
+        const across = move(cell.column, column0, column1);
+        if (down !== 0 || across !== 0) this.pan(across * this.cell.width, down * this.cell.height);
     }
 
     #centre() {
         const { plot, selected } = this;
-        const middle = { x: plot.x + plot.width / 2, y: plot.y + plot.height / 2 };
-        if (!selected) return middle;
-        const x = this.xOf(selected.column + 0.5);
-        const y = this.yOf(selected.row + 0.5);
-        const shown = x >= plot.x && x <= plot.x + plot.width && y >= plot.y;
-        return shown && y <= plot.y + plot.height ? { x, y } : middle;
+        if (!this.#shown(selected))
+            return { x: plot.x + plot.width / 2, y: plot.y + plot.height / 2 };
+        return { x: this.xOf(selected.column + 0.5), y: this.yOf(selected.row + 0.5) };
     }
 
     /** Moves the area by pixels. */
@@ -280,17 +296,7 @@ export class Heatmap {
             row: Math.min(this.picture.rows - 1, Math.max(0, cell.row)),
             column: Math.min(this.picture.columns - 1, Math.max(0, cell.column)),
         };
-        if (cell && reveal) {
-            const { row, column } = this.selected;
-            const { area } = this;
-            const down = row < area.row0 ? row - area.row0 : Math.max(0, row + 1 - area.row1);
-            const across =
-                column < area.column0
-                    ? column - area.column0
-                    : Math.max(0, column + 1 - area.column1);
-            if (down !== 0 || across !== 0)
-                this.pan(across * this.cell.width, down * this.cell.height);
-        }
+        if (reveal) this.#reveal(this.selected);
         if (!quiet) this.owner.onselect?.(this.selected);
         this.draw();
     }
