@@ -80,3 +80,9 @@ export function profileOf(values, count, begin, end, pixels) {
         return most;
     });
 }
+
+/** @returns {[number, number]} the places around `centre`, `most` of `count` */
+export function around(centre, count, most = 64) {
+    const begin = Math.max(0, Math.min(count - most, centre - (most >> 1)));
+    return [begin, Math.min(count, begin + most)];
+}

@@ -1,8 +1,8 @@
 /**
- * difference.js: the difference of two maps, in the form of a Picture (picture.js).
+ * difference.js: numbers compared: two maps, two outputs, a score and the products it sums.
  *
- * Of maps of unequal size the common part is taken; of pooled ones the pooled cells. Node can
- * import the module.
+ * The difference of two maps has the form of a Picture (picture.js); of maps of unequal size the
+ * common part is taken, of pooled ones the pooled cells. Node can import the module.
  */
 
 /** The difference of two pictures, first less second, in the form of a Picture. */
@@ -59,3 +59,26 @@ export class Difference {
 
 const finite = (value) => (value === -Infinity ? 0 : value);
 const less = (a, b) => finite(a) - finite(b);
+
+/** @returns {number} the Frobenius norm of after - before, over that of before */
+export function relativeChange(before, after) {
+    let difference = 0;
+    let size = 0;
+    for (let i = 0; i < before.length; i++) {
+        difference += (after[i] - before[i]) ** 2;
+        size += before[i] ** 2;
+    }
+    return size > 0 ? Math.sqrt(difference / size) : 0;
+}
+
+/**
+ * The products of a query and a key.
+ * @param {ArrayLike<number>} query @param {ArrayLike<number>} key
+ * @returns {{products: Float32Array, sum: number}} sum: times scale
+ */
+export function productsOf(query, key, scale) {
+    const products = Float32Array.from(query, (value, i) => value * key[i]);
+    let sum = 0;
+    for (let i = 0; i < query.length; i++) sum += query[i] * key[i];
+    return { products, sum: sum * scale };
+}

@@ -4,21 +4,14 @@
  * Up to 64 tokens of each side are shown; of more, those around the selected cell, and the view
  * says so. Pointing at a token, or reaching it with the arrow keys, leaves its lines alone.
  */
-import { fitted } from "./axes.js";
+import { around, fitted } from "./axes.js";
 import { hexOf } from "./colors.js";
 import { el, fill, numberText } from "./dom.js";
 import { announce, run } from "./status.js";
 import { elementOf, svg } from "./svg.js";
 
-export const MOST_TOKENS = 64;
 const HEIGHT = 20; // of a token
 const FAINTEST = 0.02; // a line below this opacity is left out
-
-/** @returns {[number, number]} the at most 64 places around `centre` */
-export function around(centre, count, most = MOST_TOKENS) {
-    const begin = Math.max(0, Math.min(count - most, centre - (most >> 1)));
-    return [begin, Math.min(count, begin + most)];
-}
 
 export class LinesView {
     constructor(host, panel) {

@@ -4,25 +4,14 @@
  * For the selected query: its vector, the vector of each key and their products as colours; the sum
  * of the products times the layer's scale is the raw score, and is compared with the API's.
  */
+import { around } from "./axes.js";
 import { imageOf, scaleOf } from "./colors.js";
+import { productsOf } from "./difference.js";
 import { el, fill, numberText } from "./dom.js";
-import { around } from "./lines.js";
 import { MOST_BYTES } from "./picture.js";
 import { run } from "./status.js";
 
 const MOST_DIFFERENCE = 1e-5;
-
-/**
- * The products of a query and a key.
- * @param {ArrayLike<number>} query @param {ArrayLike<number>} key
- * @returns {{products: Float32Array, sum: number}} sum: times scale
- */
-export function productsOf(query, key, scale) {
-    const products = Float32Array.from(query, (value, i) => value * key[i]);
-    let sum = 0;
-    for (let i = 0; i < query.length; i++) sum += query[i] * key[i];
-    return { products, sum: sum * scale };
-}
 
 /** Numbers as a bar of colours, one for each component. */
 function colorBar(values, scale, name, describe) {

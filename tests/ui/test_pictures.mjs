@@ -22,11 +22,8 @@ const formats = await ui("formats.js");
 const mask = await ui("mask.js");
 const pictures = await ui("picture.js");
 const drawings = await ui("svg.js");
-const { relativeChange } = await ui("ablation.js");
-const { Difference } = await ui("difference.js");
+const { Difference, productsOf, relativeChange } = await ui("difference.js");
 const { differences } = await ui("controls.js");
-const { around } = await ui("lines.js");
-const { productsOf } = await ui("neurons.js");
 
 /** Uniform numbers in [0, 1), the same in each run. */
 function randomness(seed) {
@@ -186,9 +183,9 @@ test("a profile shows the largest value under each pixel", () => {
 });
 
 test("the tokens of the lines view lie around the selected one", () => {
-    assert.deepEqual(around(5, 40), [0, 40]);
-    assert.deepEqual(around(100, 500), [68, 132]);
-    assert.deepEqual(around(499, 500), [436, 500]);
+    assert.deepEqual(axes.around(5, 40), [0, 40]);
+    assert.deepEqual(axes.around(100, 500), [68, 132]);
+    assert.deepEqual(axes.around(499, 500), [436, 500]);
 });
 
 // ---- Masks ------------------------------------------------------------------------------------
