@@ -62,6 +62,18 @@ export function labelPlaces(begin, end, placeSize, spacing, count) {
 }
 
 /**
+ * Those of `labels` that do not touch: the first ones come first.
+ * @param {Array<{at: number}>} labels at: the middle of each, in pixels
+ * @param {number} spacing pixels between two middles
+ */
+export function apart(labels, spacing) {
+    const kept = [];
+    for (const label of labels)
+        if (kept.every((other) => Math.abs(other.at - label.at) >= spacing)) kept.push(label);
+    return kept;
+}
+
+/**
  * The largest of `values` under each of `pixels` columns of a strip that shows [begin, end).
  * @param {ArrayLike<number>} values of equal parts of [0, count)
  * @returns {Float32Array} not a number where the strip goes beyond the values

@@ -4,7 +4,7 @@
  * All that is drawn comes from the state of a Heatmap (heatmap.js); nothing is kept here but the
  * pattern of cells that cannot be attended.
  */
-import { fitted, labelPlaces, profileOf } from "./axes.js";
+import { apart, fitted, labelPlaces, profileOf } from "./axes.js";
 import { hexOf, inkOn, rgbOf } from "./colors.js";
 import { numberText } from "./dom.js";
 
@@ -135,53 +135,74 @@ function drawNumbers(map, context) {
 
 // ---- Labels -----------------------------------------------------------------------------------
 
+/** The labels of one side, the one that is pointed at first, then appended columns. */
+function labelsOf({ area, picture }, side, pointed) {
+    const { begin, end, size, place, text, count, spacing } = side;
+    const label = (index, weight) => ({ at: place(index + 0.5), text: text(index), weight });
+    const regular = labelPlaces(begin, end, size, spacing, count).map((i) => label(i, "muted"));
+    const extra = [];
+    const appended = picture.columns - picture.keys;
+    if (side.across && appended > 0 && picture.keys + 0.5 < area.column1) {
+        if (size >= spacing || appended === 1)
+            for (let i = picture.keys; i < picture.columns; i++) extra.push(label(i, "text"));
+        else extra.push({ ...label(picture.keys, "text"), text: "appended" });
+    }
+    const there = pointed !== undefined && pointed + 1 > begin && pointed < end;
+    const first = there ? [label(pointed, "bold")] : [];
+    return apart([...first, ...extra, ...regular], spacing);
+}
+
 function rowLabels(map, context, inks) {
     const { area, cell, plot, picture, selected, hovered } = map;
-    const width = plot.x - GAP;
-    const measure = (text) => context.measureText(text).width;
+    const side = {
+        begin: area.row0,
+        end: area.row1,
+        size: cell.height,
+        place: (row) => Math.min(plot.y + plot.height, Math.max(plot.y, map.yOf(row))),
+        text: (row) => picture.rowLabel(row),
+        count: picture.rows,
+        spacing: SPACING,
+    };
     context.textAlign = "right";
     context.textBaseline = "middle";
-    const write = (row, ink) => {
-        const y = Math.min(plot.y + plot.height, Math.max(plot.y, map.yOf(row + 0.5)));
-        context.fillStyle = ink;
-        context.fillText(fitted(picture.rowLabel(row), width, measure), plot.x - GAP / 2, y);
-    };
-    const bold = hovered?.row ?? selected?.row;
-    const apart = (row) => bold === undefined || Math.abs(row - bold) * cell.height >= SPACING;
-    for (const row of labelPlaces(area.row0, area.row1, cell.height, SPACING, picture.rows))
-        if (apart(row)) write(row, inks.muted);
-    context.font = `bold ${FONT}`;
-    if (bold !== undefined && bold + 1 > area.row0 && bold < area.row1) write(bold, inks.text);
+    for (const label of labelsOf(map, side, hovered?.row ?? selected?.row)) {
+        inkOf(context, inks, label.weight);
+        const measure = (text) => context.measureText(text).width;
+        context.fillText(fitted(label.text, plot.x - GAP, measure), plot.x - GAP / 2, label.at);
+    }
     context.font = FONT;
+}
+
+function inkOf(context, inks, weight) {
+    context.font = weight === "bold" ? `bold ${FONT}` : FONT;
+    context.fillStyle = weight === "muted" ? inks.muted : inks.text;
 }
 
 function columnLabels(map, context, inks) {
     const { area, cell, plot, picture, selected, hovered } = map;
-    const measure = (text) => context.measureText(text).width;
     const flat = cell.width >= 46; // wide enough for text that is not turned
     const room = flat ? cell.width - 4 : plot.y - GAP;
-    const write = (column, ink) => {
-        const x = Math.min(plot.x + plot.width, Math.max(plot.x, map.xOf(column + 0.5)));
+    const side = {
+        begin: area.column0,
+        end: area.column1,
+        size: cell.width,
+        place: (column) => Math.min(plot.x + plot.width, Math.max(plot.x, map.xOf(column))),
+        text: (column) => picture.columnLabel(column),
+        count: picture.columns,
+        spacing: flat ? cell.width - 1 : SPACING,
+        across: true,
+    };
+    for (const label of labelsOf(map, side, hovered?.column ?? selected?.column)) {
+        inkOf(context, inks, label.weight);
+        const measure = (text) => context.measureText(text).width;
         context.save();
-        context.translate(x, plot.y - GAP / 2);
+        context.translate(label.at, plot.y - GAP / 2);
         if (!flat) context.rotate(-Math.PI / 2);
         context.textAlign = flat ? "center" : "left";
         context.textBaseline = flat ? "bottom" : "middle";
-        context.fillStyle = ink;
-        context.fillText(fitted(picture.columnLabel(column), room, measure), 0, 0);
+        context.fillText(fitted(label.text, room, measure), 0, 0);
         context.restore();
-    };
-    const bold = hovered?.column ?? selected?.column;
-    const space = flat ? 1 : SPACING;
-    const apart = (column) => bold === undefined || Math.abs(column - bold) * cell.width >= space;
-    const shown = labelPlaces(area.column0, area.column1, cell.width, SPACING, picture.columns);
-    const appended = (column) => column >= picture.keys;
-    for (const column of shown) if (apart(column) && !appended(column)) write(column, inks.muted);
-    for (let column = picture.keys; column < picture.columns; column++)
-        if (column + 0.5 < area.column1 && apart(column)) write(column, inks.text);
-    context.font = `bold ${FONT}`;
-    if (bold !== undefined && bold + 1 > area.column0 && bold < area.column1)
-        write(bold, inks.text);
+    }
     context.font = FONT;
 }
 
@@ -302,8 +323,8 @@ function drawCross(map, context, cell, inks, dashed) {
         context.lineWidth = 1 + wider;
         context.globalAlpha = wider > 0 ? 0.6 : 1;
         context.setLineDash(dashed && wider === 0 ? [3, 3] : []);
-        for (const edge of [y, y + height]) line(context, plot.x, edge, plot.x + plot.width, edge);
-        for (const edge of [x, x + width]) line(context, edge, plot.y, edge, plot.y + plot.height);
+        for (const at of edges(y, height)) line(context, plot.x, at, plot.x + plot.width, at);
+        for (const at of edges(x, width)) line(context, at, plot.y, at, plot.y + plot.height);
         context.setLineDash([]);
         context.lineWidth = 2 + wider;
         context.globalAlpha = 1;
@@ -311,6 +332,9 @@ function drawCross(map, context, cell, inks, dashed) {
     }
     context.restore();
 }
+
+/** Both edges of a row or column, or its middle where they would touch. */
+const edges = (begin, size) => (size < 5 ? [begin + size / 2] : [begin, begin + size]);
 
 function line(context, x0, y0, x1, y1) {
     context.beginPath();

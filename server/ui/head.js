@@ -217,7 +217,7 @@ class HeadPanel {
         fill(this.stats, picture.stats
             ? statisticsTable(picture.stats, `Layer ${what.layer}, head ${what.head}`) : []);
         this.map.show(picture, scale, colors, this.name());
-        showLegend(this.legend, scale, colors, picture.hides);
+        showLegend(this.legend, scale, colors, picture.hides && picture.masked);
         this.place();
         for (const [name, other] of Object.entries(this.views)) if (name !== view) other.hide();
         this.views[view]?.show();

@@ -159,6 +159,12 @@ test("labels never overlap and none that fits is left out, at any zoom", () => {
     }
 });
 
+test("of labels that would touch the first ones are kept", () => {
+    const labels = [40, 54, 55, 10, 26, 24].map((at) => ({ at }));
+    assert.deepEqual(axes.apart(labels, 15).map(({ at }) => at), [40, 55, 10]);
+    assert.deepEqual(axes.apart(labels, 14).map(({ at }) => at), [40, 54, 10, 26]);
+});
+
 test("long labels end in an ellipsis within their width", () => {
     const measure = (text) => 7 * [...text].length;
     assert.equal(axes.fitted("cat", 70, measure), "cat");
@@ -417,7 +423,11 @@ test("numbers have the fewest digits that read back as the same float32", () => 
     for (let i = 0; i < 20000; i++) {
         bits[0] = random() * 2 ** 32;
         if (!Number.isFinite(number[0])) continue;
-        assert.ok(Math.fround(Number(formats.shortest(number[0]))) === number[0], `${number[0]}`);
+        const text = formats.shortest(number[0]);
+        assert.ok(Math.fround(Number(text)) === number[0], `${number[0]}`);
+        const digits = text.replace(/e.*/, "").replace(/^[-0.]+|\./g, "").replace(/0+$/, "").length;
+        if (digits > 1)
+            assert.ok(Math.fround(Number(number[0].toPrecision(digits - 1))) !== number[0], text);
     }
     assert.equal(formats.shortest(Math.fround(0.1)), "0.1");
     assert.equal(formats.shortest(-Infinity), "-Infinity");
@@ -560,7 +570,9 @@ print(json.dumps([[name(node), node.get("fill"), node.text] for node in root.ite
             cells++;
             assert.ok(fills.includes(colors.hexOf("violet", scale.unit(picture.valueAt(t, j)))));
         }
-    assert.equal(fills.length, cells + 3 + 64, "cells, ground, plot, frame and legend");
+    const sink = colors.hexOf("violet", scale.unit(picture.sinks[2]));
+    assert.ok(texts.includes("sink") && fills.includes(sink));
+    assert.equal(fills.length, cells + 3 + 3 + 64, "cells, sinks, ground, plot, frame, legend");
     const embedded = drawings.mapSvg({ picture, area, scale, colors: "violet", title }, "data:,x");
     assert.match(embedded, /<image [^>]*href="data:,x"/);
 });
