@@ -426,30 +426,38 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
 $(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c tests/metrics/*.c): | build/deps/check
 
-# The attention viewer: server/ui/ui.c embeds its files.  UI=0 links a table of routes without it,
+# The attention viewer: server/ui/ui.c embeds its files, compressed.  UI=0 links a table of routes without it,
 # and then nothing asks for ui.o.
 UI = 1
 UI_MAX_BYTES = 200000
 UI_FILES  = $(sort $(foreach suffix,html css svg js,$(wildcard server/ui/*.$(suffix)))) clients/js/attn-client.mjs
+UI_CODED  = $(patsubst %,$(OBJ)/server/ui/%.gz,$(notdir $(UI_FILES)))
 UI_HEADER = $(OBJ)/server/ui/files.h
 UI_ROUTES_0 = $(OBJ)/server/api/routes_no_ui.o
 UI_LINKED = $(OBJ)/server/ui/linked
 $(if $(filter 0 1,$(UI)),,$(error UI is 0 or 1, not $(UI)))
 
+$(OBJ)/server/ui/%.gz: server/ui/%
+	@mkdir -p $(@D)
+	$(Q)gzip -9nc $< > $@
+$(OBJ)/server/ui/%.gz: clients/js/%
+	@mkdir -p $(@D)
+	$(Q)gzip -9nc $< > $@
+
 $(UI_HEADER): ui-files
 	@mkdir -p $(@D)
-	@number=0; { printf '#define SRV_UI_FILES(X)'; for path in $(UI_FILES); do \
-	    number=$$((number + 1)); printf ' \\\n    X(%s, "%s", "%s")' $$number $${path##*/} $$path; done; echo; } > $@.new
+	@number=0; { printf '#define SRV_UI_FILES(X)'; for name in $(notdir $(UI_FILES)); do \
+	    number=$$((number + 1)); printf ' \\\n    X(%s, "%s", "%s")' $$number $$name $(@D)/$$name.gz; done; echo; } > $@.new
 	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 .PHONY: ui-files check-ui-size
 ui-files:
-check-ui-size: ## the attention viewer takes at most 200,000 bytes of the binary
-	@wc -c $(UI_FILES) | awk -v most=$(UI_MAX_BYTES) '{ print } END { wrong = $$1 > most; printf \
-	    "check-ui-size: %d files, %d bytes, at most %d%s\n", NR - 1, $$1, most, wrong ? "" : ": ok"; exit wrong }'
+check-ui-size: $(UI_CODED) ## the attention viewer takes at most 200,000 bytes of the binary
+	@wc -c $^ | awk -v most=$(UI_MAX_BYTES) '{ print } END { wrong = $$1 > most; printf \
+	    "check-ui-size: %d files, %d bytes in the binary, at most %d%s\n", NR - 1, $$1, most, wrong ? "" : ": ok"; exit wrong }'
 
 $(OBJ)/server/ui/ui.o: EXTRA = -include $(UI_HEADER)
-$(OBJ)/server/ui/ui.o: $(UI_HEADER) $(UI_FILES)
+$(OBJ)/server/ui/ui.o: $(UI_HEADER) $(UI_CODED)
 
 $(UI_ROUTES_0): server/api/routes.c Makefile | build/deps/build
 	@mkdir -p $(@D)

@@ -6,31 +6,32 @@
  * `files`. Whatever changes, `apply` makes a Source of it all, or shows why there is none.
  */
 import { listen, set, settings, integers } from "./address.js";
-import { client } from "./client.js";
+import { client, models } from "./client.js";
 import { byId, el, fill, labelled } from "./dom.js";
 import { captureOf, fetchFile, metadataTokens, open, readLabels, rowsShape } from "./files.js";
 import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
-import { clearError, run, showError } from "./status.js";
+import { run } from "./status.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
+const narrow = matchMedia("(width < 900px)"); // there the panel closes for every source
+const stacked = matchMedia("(width < 1600px)"); // there it closes for what is shown at the start
 const SMALL = 256e6; // bytes of weights up to which the example is shown unasked
 const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 
 const kinds = {
     text: "Random rows of a text",
-    capture: "Capture: every layer's own rows",
+    capture: "Capture of all layers",
     rows: "Rows from a file",
     session: "A session",
 };
 
-let models = [];
-let sessions = []; // that the daemon lists
 let kind = null;
+let settled = false; // what the address says, or the example, has been shown
 const files = { capture: null, rows: null, encoder: null, labels: null }; // Opened, or labels
 const controls = {}; // by data-testid without "input-"
-const groups = {}; // fieldsets by kind
+const fieldsets = {}; // by kind
 
 // ---- Supplies ---------------------------------------------------------------------------------
 
@@ -74,10 +75,10 @@ function supplyOf(which) {
 
 /** The model of the setting, else that of the capture, else the first that takes the rows. */
 function modelFor(supply, encoder) {
-    const named = (name) => models.find((model) => model.name === name);
+    const named = (name) => models().find((model) => model.name === name);
     const ofCapture = kind === "capture" && files.capture?.metadata.model;
     const given = named(settings().model) ?? (ofCapture ? named(ofCapture) : undefined);
-    if (given || !supply) return given ?? models[0];
+    if (given || !supply) return given ?? models()[0];
     const fits = (model) => {
         try {
             return sources.rowsSource(model, supply, encoder) !== null;
@@ -85,7 +86,7 @@ function modelFor(supply, encoder) {
             return false;
         }
     };
-    return models.find(fits) ?? models[0];
+    return models().find(fits) ?? models()[0];
 }
 
 /** What a session's step is made of: the rows of another group, or its own keys. */
@@ -93,7 +94,7 @@ async function sessionSource() {
     const id = controls["session-id"].value.trim() || controls.session.value;
     if (!id) throw new Error("Choose a session, or type its id.");
     const session = await client().get(`/sessions/${encodeURIComponent(id)}`);
-    const model = models.find(({ name }) => name === session.model);
+    const model = models().find(({ name }) => name === session.model);
     const step = controls.step.value;
     if (step === "key") return sources.lastKeySource(model, session);
     const supply = supplyOf(files.rows ? "rows" : files.capture ? "capture" : "text");
@@ -111,7 +112,7 @@ function rowsSource() {
 
 /** Makes the source of all settings and files, and shows it. */
 async function apply() {
-    if (kind === null || models.length === 0) return;
+    if (kind === null) return;
     showKind();
     const source = await run("input", "Reading the input", async () =>
         kind === "session" ? sessionSource() : rowsSource(),
@@ -143,7 +144,7 @@ function quietly(changes) {
 
 /** Offers tensors that can be rows, those that fit a layer first. */
 function offerTensors(list, opened) {
-    const widths = new Set(models.flatMap((model) => model.resident_layers.flatMap((layer) => {
+    const widths = new Set(models().flatMap((model) => model.resident_layers.flatMap((layer) => {
         const spec = sources.specOf(model, layer);
         return [spec.hidden_size, spec.key_size];
     })));
@@ -170,6 +171,10 @@ async function take(which, file) {
         if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
         files[which] = opened;
+        if (which !== "encoder") {
+            files.labels = null; // those of the file before
+            controls.labels.value = "";
+        }
         return true;
     });
     if (!done) return;
@@ -179,13 +184,12 @@ async function take(which, file) {
 
 /** Files that were dropped: a text file has labels, a capture or rows are what they are. */
 async function dropped(list) {
-    for (const file of list) {
-        if (/\.(txt|tokens)$/i.test(file.name)) await take("labels", file);
-        else {
-            const opened = await run("input", `Reading ${file.name}`, () => open(file));
-            if (opened) await take(captureOf(opened) ? "capture" : "rows", file);
-        }
+    const isText = (file) => /\.(txt|tokens)$/i.test(file.name);
+    for (const file of list.filter((file) => !isText(file))) {
+        const opened = await run("input", `Reading ${file.name}`, () => open(file));
+        if (opened) await take(captureOf(opened) ? "capture" : "rows", file);
     }
+    for (const file of list.filter(isText)) await take("labels", file);
 }
 
 /** Shows what an address says; also when Back or a link changes it. */
@@ -231,25 +235,22 @@ function showModel(model) {
 }
 
 function showKind() {
-    for (const [name, group] of Object.entries(groups)) {
+    for (const [name, group] of Object.entries(fieldsets)) {
         group.querySelector("input[type=radio]").checked = name === kind;
         group.classList.toggle("chosen", name === kind);
     }
-}
-
-function fileField(title, testid, which, accept) {
-    return labelled(title, el("input", {
-        type: "file",
-        accept,
-        data: { testid: `input-${testid}` },
-        onchange: (event) => event.target.files[0] && take(which, event.target.files[0]),
-    }));
 }
 
 /** A labelled control that stays in `controls`. */
 function field(title, name, tag, properties = {}, ...children) {
     controls[name] = el(tag, { data: { testid: `input-${name}` }, ...properties }, ...children);
     return labelled(title, controls[name]);
+}
+
+/** A control for a file; `name` is capture, rows, labels or encoder. */
+function fileField(title, name, accept) {
+    const onchange = ({ target }) => target.files[0] && take(name, target.files[0]);
+    return field(title, name, "input", { type: "file", accept, onchange });
 }
 
 function group(name, ...children) {
@@ -259,21 +260,20 @@ function group(name, ...children) {
         data: { testid: `input-kind-${name}` },
         onchange: () => choose(name),
     });
-    groups[name] = el("fieldset", {}, el("legend", {}, el("label", {}, radio, " ", kinds[name])),
-        ...children);
-    return groups[name];
+    const legend = el("legend", {}, el("label", {}, radio, kinds[name]));
+    fieldsets[name] = el("fieldset", {}, legend, ...children);
+    return fieldsets[name];
 }
 
 const TENSORS = ".npy,.safetensors,.json";
 
 function modelFields() {
-    return [
-        field("Model", "model", "select", { onchange: () => set({ model: controls.model.value }) },
-            models.map(({ name }) => el("option", { value: name }, name))),
+    return el("fieldset", {}, el("legend", {}, "Model"),
+        field("Name", "model", "select", { onchange: () => set({ model: controls.model.value }) },
+            models().map(({ name }) => el("option", { value: name }, name))),
         (controls.about = el("p", { class: "muted" })),
         field("Layers", "layers", "input",
-            { onchange: () => set({ layers: controls.layers.value.trim() }) }),
-    ];
+            { onchange: () => set({ layers: controls.layers.value.trim() }) }));
 }
 
 function textFields() {
@@ -319,11 +319,8 @@ function encoderFields() {
         for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
         apply();
     };
-    const file = fileField("Keys and values from a file", "encoder", "encoder", TENSORS);
-    controls.encoder = file.querySelector("input");
-    return el("details", { open: settings().encoder !== "" },
-        el("summary", {}, "Cross-attention: a second input"),
-        file,
+    return el("fieldset", {}, el("legend", {}, "Cross-attention: a second input"),
+        fileField("Keys and values from a file", "encoder", TENSORS),
         tensorField("encoder-tensor", "encoder"),
         field("or random rows of a text", "encoder-text", "textarea", { rows: 2,
             onchange: () => set({ encoder: controls["encoder-text"].value.trim() }) }),
@@ -332,43 +329,47 @@ function encoderFields() {
 }
 
 function build() {
-    fill(byId("input"),
-        el("h2", {}, "Input"),
-        ...modelFields(),
+    const groups = el("div", { class: "groups" },
+        modelFields(),
         textFields(),
-        group("capture", fileField("File", "capture", "capture", ".safetensors")),
+        group("capture", fileField("File (examples/capture.py makes one)", "capture", ".safetensors")),
         group("rows",
-            fileField(".npy, safetensors or JSON", "rows", "rows", TENSORS),
+            fileField(".npy, safetensors or JSON", "rows", TENSORS),
             tensorField("tensor", "rows"),
-            fileField("Token labels, one a line", "labels", "labels", ".txt")),
+            fileField("Token labels, one a line", "labels", ".txt")),
         encoderFields(),
         sessionFields(),
         live.panel(() => sources.current()));
+    const looked = el("span", { class: "muted" });
+    const details = el("details", { open: true, data: { testid: "input-panel" } },
+        el("summary", { data: { testid: "input-summary" } }, el("h2", {}, "Input"), " ", looked), groups);
+    sources.onSource((source) => {
+        looked.textContent = source ? `${source.title}, ${source.model.name}` : "";
+        const first = !settled && stacked.matches;
+        if (source?.kind === "rows" && (first || narrow.matches)) details.open = false;
+    });
+    fill(byId("input"), details);
 }
 
-/** Sessions that the daemon lists to this key; none is no error. */
+/** Offers the sessions that the daemon lists to this key. */
 async function listSessions() {
-    try {
-        sessions = (await client().get("/sessions?limit=100")).sessions;
-    } catch (error) {
-        if (error.kind !== "unauthorized") throw error;
-        sessions = []; // a key that may not list them: the id can be typed
-    }
+    const { sessions } = await client().get("/sessions?limit=100");
     const option = ({ session_id: id, model }) => el("option", { value: id }, `${id} (${model})`);
     fill(controls.session, el("option", { value: "" }, "choose …"), sessions.map(option));
 }
 
 /** What a first visitor sees: an example at once where it costs little, else a button. */
 function offerExample() {
-    const small = models[0].weight_bytes <= SMALL;
+    const model = modelFor(null);
+    const small = model.weight_bytes <= SMALL;
     const show = () => {
         controls.text.value = EXAMPLE;
-        if (models[0].is_cross) quietly({ encoder: EXAMPLE });
-        choose("text");
+        const first = sources.specOf(model, model.resident_layers[0]);
+        return choose("text", sources.attendsItself(first) ? {} : { encoder: EXAMPLE });
     };
     if (small) return show();
     const button = el("button", { type: "button", data: { testid: "example" }, onclick: show },
-        `Show the heads of ${models[0].name} over an example sentence`);
+        `Show the heads of ${model.name} over an example sentence`);
     const offer = el("div", { class: "panel" }, button,
         el("p", { class: "muted" }, "Its rows are random, one for each distinct token."));
     byId("overview").append(offer);
@@ -389,28 +390,20 @@ function takeDrops() {
 
 const watched = ["model", "layers", "text", "seed", "encoder", "capture", "session"];
 
-/** Asks for the models and shows what the address says, or an example. */
-export async function load() {
-    const found = await run("models", "Asking for the models", () => client().models());
-    if (!found) return;
-    models = found;
-    if (models.length === 0) {
-        showError("input", new Error("This attnd serves no model: start it with --model NAME=DIR"));
+/** Makes the panel in #input, and shows what the address says, or an example. */
+export async function start() {
+    if (models().length === 0) {
+        const none = "This attnd serves no model: start it with --model NAME=DIR";
+        fill(byId("input"), el("p", {}, none));
         return;
     }
-    clearError("input");
     build();
+    takeDrops();
+    listen((_, names) => !quiet && watched.some((name) => names.has(name)) && fromSettings());
     showModel(modelFor(null));
     await fromSettings();
-    if (kind === null) offerExample();
-    listSessions().catch(() => {}); // the list is a help; the session's own errors are shown
-}
-
-/** Makes the panel in #input. */
-export function start() {
-    takeDrops();
-    listen((_, names) => {
-        if (!quiet && models.length > 0 && watched.some((name) => names.has(name))) fromSettings();
-    });
-    return load();
+    const { capture, session } = settings();
+    if (kind === null && capture === "" && session === "") await offerExample();
+    settled = true;
+    listSessions().catch(() => {}); // a key may not list them: then the id is typed
 }
