@@ -58,21 +58,32 @@ export function importance(shown) {
         if (!reply) return;
         const heads = reply.head_stats.flat();
         const most = Math.max(...heads.map((head) => head.ablation)) || 1;
-        fill(host, el("table", { class: "statistics" }, [
-            el("caption", {}, `Layer ${layer}: change of the output without each head`),
-            el("tbody", {}, heads.map(({ head, ablation }) =>
-                el("tr", {}, [
-                    el("th", { scope: "row" }, `head ${head}`),
-                    el("td", {}, percent(ablation)),
-                    el("td", {}, el("meter", {
-                        min: 0,
-                        max: most,
-                        value: ablation,
-                        "aria-label": `head ${head}`,
-                    })),
-                ]),
-            )),
-        ]));
+        fill(
+            host,
+            el("table", { class: "statistics" }, [
+                el("caption", {}, `Layer ${layer}: change of the output without each head`),
+                el(
+                    "tbody",
+                    {},
+                    heads.map(({ head, ablation }) =>
+                        el("tr", {}, [
+                            el("th", { scope: "row" }, `head ${head}`),
+                            el("td", {}, percent(ablation)),
+                            el(
+                                "td",
+                                {},
+                                el("meter", {
+                                    min: 0,
+                                    max: most,
+                                    value: ablation,
+                                    "aria-label": `head ${head}`,
+                                }),
+                            ),
+                        ]),
+                    ),
+                ),
+            ]),
+        );
     };
     const button = el(
         "button",

@@ -42,7 +42,8 @@ export function fitted(text, width, measure) {
 /** @returns {number} 1, 2, 5, 10, 20, 50, ...: places between labels that need `spacing` each */
 export function labelStep(placeSize, spacing) {
     for (let power = 1; ; power *= 10)
-        for (const round of [1, 2, 5]) if (round * power * placeSize >= spacing) return round * power;
+        for (const round of [1, 2, 5])
+            if (round * power * placeSize >= spacing) return round * power;
 }
 
 /**

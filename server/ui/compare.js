@@ -56,8 +56,11 @@ export class CompareView {
                 labelled("or over a file", this.file),
             ]),
             this.note,
-            el("div", { class: "compare-maps" }, this.hosts.map((map, i) =>
-                el("div", {}, this.titles[i], map))),
+            el(
+                "div",
+                { class: "compare-maps" },
+                this.hosts.map((map, i) => el("div", {}, this.titles[i], map)),
+            ),
         ]);
     }
 
@@ -67,7 +70,8 @@ export class CompareView {
 
     moved() {
         const cell = this.panel.map.selected;
-        for (const map of this.maps) if (map.picture) map.select(within(cell, map), { quiet: true });
+        for (const map of this.maps)
+            if (map.picture) map.select(within(cell, map), { quiet: true });
         this.describe(cell);
     }
 
@@ -117,13 +121,25 @@ export class CompareView {
 
     list(second) {
         const { source } = this.panel.what;
-        fill(this.with, source.layers.map((layer) =>
-            el("optgroup", { label: `Layer ${layer}` },
-                Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
-                    el("option", {
-                        value: `${layer},${head}`,
-                        selected: layer === second.layer && head === second.head,
-                    }, `layer ${layer}, head ${head}`)))));
+        fill(
+            this.with,
+            source.layers.map((layer) =>
+                el(
+                    "optgroup",
+                    { label: `Layer ${layer}` },
+                    Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
+                        el(
+                            "option",
+                            {
+                                value: `${layer},${head}`,
+                                selected: layer === second.layer && head === second.head,
+                            },
+                            `layer ${layer}, head ${head}`,
+                        ),
+                    ),
+                ),
+            ),
+        );
     }
 
     async show() {
@@ -152,13 +168,17 @@ export class CompareView {
         const diverging = first.kind === "scores";
         const colors = mapNamed(now.colors, diverging);
         const both = [first, second].map((picture) =>
-            scaleOf(now.scale, picture.map.values, { diverging }));
+            scaleOf(now.scale, picture.map.values, { diverging }),
+        );
         const high = Math.max(...both.map((scale) => scale.high));
         const scales = [first, second].map((picture) =>
-            scaleOf(now.scale, picture.map.values, { diverging, high }));
-        scales.push(scaleOf(now.scale === "rank" ? "linear" : now.scale, difference.map.values, {
-            diverging: true,
-        }));
+            scaleOf(now.scale, picture.map.values, { diverging, high }),
+        );
+        scales.push(
+            scaleOf(now.scale === "rank" ? "linear" : now.scale, difference.map.values, {
+                diverging: true,
+            }),
+        );
         this.pictures.forEach((picture, i) => {
             this.maps[i] ??= new Heatmap(this.hosts[i], {
                 testid: `map-${["first", "second", "difference"][i]}`,
@@ -202,8 +222,10 @@ export class CompareView {
               `key ${largest.column} “${first.columnLabel(largest.column)}”`
             : "a pooled cell";
         const most = `Largest difference ${numberText(largest.value, 4)} at ${at}.`;
-        const unequal = first.rows !== second.rows || first.columns !== second.columns
-            ? " The inputs differ in length: the common part is compared." : "";
+        const unequal =
+            first.rows !== second.rows || first.columns !== second.columns
+                ? " The inputs differ in length: the common part is compared."
+                : "";
         const value = (picture) => {
             const there = cell && cell.row < picture.rows && cell.column < picture.columns;
             const number = there ? picture.valueAt(cell.row, cell.column) : undefined;
@@ -211,7 +233,8 @@ export class CompareView {
         };
         const here = cell
             ? ` Query ${cell.row}, key ${cell.column}: ${value(first)} and ${value(second)}, ` +
-              `difference ${value(difference)}.` : "";
+              `difference ${value(difference)}.`
+            : "";
         this.note.textContent = `${most}${here}${unequal}`;
     }
 }

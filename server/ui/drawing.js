@@ -238,10 +238,18 @@ function drawStrip(map, context, inks, { values, count, at, ink, title }) {
     context.fillText(fitted(title, room, measure), plot.x - GAP / 2, y + STRIP / 2);
     if (values) {
         const shown = profileOf(values, count, area.column0, area.column1, plot.width);
-        bars(context, shown, { x: plot.x, y, width: plot.width, height: STRIP, upright: true }, ink);
+        bars(
+            context,
+            shown,
+            { x: plot.x, y, width: plot.width, height: STRIP, upright: true },
+            ink,
+        );
         context.textAlign = "left";
         context.fillStyle = inks.muted;
-        const end = numberText(shown.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0), 2);
+        const end = numberText(
+            shown.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0),
+            2,
+        );
         if (plot.x + plot.width + 4 + measure(end) <= size.width)
             context.fillText(end, plot.x + plot.width + 4, y + 6);
     }
@@ -259,13 +267,14 @@ function drawProfiles(map, context, inks) {
         ink: inks.accent,
         title: "row",
     });
-    if (picture.kind === "weights") drawStrip(map, context, inks, {
-        values: picture.means,
-        count: picture.columns,
-        at: 1,
-        ink: inks.muted,
-        title: "mean",
-    });
+    if (picture.kind === "weights")
+        drawStrip(map, context, inks, {
+            values: picture.means,
+            count: picture.columns,
+            at: 1,
+            ink: inks.muted,
+            title: "mean",
+        });
     const side = { x: map.sideAt, y: plot.y, width: map.size.side, height: plot.height };
     context.strokeStyle = inks.line;
     context.strokeRect(side.x - 0.5, side.y - 0.5, side.width + 1, side.height + 1);
@@ -307,7 +316,7 @@ function drawSinks(map, context, inks) {
 
 // ---- The selected cell ------------------------------------------------------------------------
 
-/** The row and the column of a cell, and the cell itself, on a halo that any colour lets be seen. */
+/** The row and the column of a cell, and the cell itself, on a halo that stands out anywhere. */
 function drawCross(map, context, cell, inks, dashed) {
     const { plot } = map;
     const width = Math.max(2, map.cell.width);
@@ -318,7 +327,10 @@ function drawCross(map, context, cell, inks, dashed) {
     context.beginPath();
     context.rect(plot.x, plot.y, plot.width, plot.height);
     context.clip();
-    for (const [ink, wider] of [[inks.panel, 2], [inks.cross, 0]]) {
+    for (const [ink, wider] of [
+        [inks.panel, 2],
+        [inks.cross, 0],
+    ]) {
         context.strokeStyle = ink;
         context.lineWidth = 1 + wider;
         context.globalAlpha = wider > 0 ? 0.6 : 1;

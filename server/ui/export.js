@@ -1,8 +1,9 @@
 /**
  * export.js: what is seen, as a file or a text that makes it again.
  *
- * PNG and SVG are the map as it is shown; CSV and .npy its exact numbers, of the area that is shown;
- * curl and Python the request itself; the link has all settings. Formats are in formats.js, svg.js.
+ * PNG and SVG are the map as it is shown; CSV and .npy its exact numbers, of the area that is
+ * shown; curl and Python the request itself; the link has all settings. Formats are in formats.js
+ * and svg.js.
  */
 import { apiKey } from "./client.js";
 import { settings } from "./address.js";
@@ -54,8 +55,10 @@ async function numbersOfArea(panel, most) {
     const portion = Math.max(1, Math.floor(PORTION / picture.columns));
     const done = await run("export", "Exact numbers", async (signal, progress) => {
         for (let begin = 0; begin < rows; begin += portion) {
-            const list = Array.from({ length: Math.min(portion, rows - begin) }, (_, i) =>
-                area.row0 + begin + i);
+            const list = Array.from(
+                { length: Math.min(portion, rows - begin) },
+                (_, i) => area.row0 + begin + i,
+            );
             const missing = list.some((row) => picture.valueAt(row, area.column0) === undefined);
             const { data } = missing ? tensorOf(await ask(list, signal), what.kind) : {};
             list.forEach((row, i) => {

@@ -27,8 +27,7 @@ function halved({ values, rows, columns }, byRow, byColumn) {
         for (let c = 0; c < columns; c++) {
             const value = values[r * columns + c];
             const at = to + Math.floor(c / byColumn);
-            if (value !== -Infinity && !(Math.abs(value) <= Math.abs(kept[at])))
-                kept[at] = value;
+            if (value !== -Infinity && !(Math.abs(value) <= Math.abs(kept[at]))) kept[at] = value;
             else if (kept[at] === -Infinity) kept[at] = value;
         }
     }
@@ -41,7 +40,7 @@ function canvasOf(width, height) {
     return canvas;
 }
 
-/** Bitmaps of one grid of cells: the grid itself, and coarser ones made when they are first drawn. */
+/** Bitmaps of one grid of cells: the grid's own, and coarser ones made when they are needed. */
 class Bitmaps {
     #levels;
     constructor(grid, scale, colors) {
@@ -124,8 +123,11 @@ export class Heatmap {
             this.area = { row0: 0, row1: picture.rows, column0: 0, column1: picture.columns };
             this.hovered = null;
         }
-        if (this.selected && (this.selected.row >= picture.rows ||
-            this.selected.column >= picture.columns)) this.selected = null;
+        if (
+            this.selected &&
+            (this.selected.row >= picture.rows || this.selected.column >= picture.columns)
+        )
+            this.selected = null;
         this.canvas.setAttribute("aria-label", name);
         this.resize();
     }
@@ -158,18 +160,23 @@ export class Heatmap {
         const context = canvas.getContext("2d");
         context.font = `bold ${FONT}`;
         const widest = (label, count, most) => {
-            let widest = 14;
+            let widest = 32; // of the profiles' names
             for (let i = 0; i < count; i += Math.ceil(count / 600))
                 widest = Math.max(widest, context.measureText(label(i)).width);
             return Math.min(most, Math.ceil(widest));
         };
         const narrow = width < 480;
         const left = widest((i) => picture.rowLabel(i), picture.rows, narrow ? 72 : 120) + GAP;
-        const top = Math.max(48, widest((i) => picture.columnLabel(i), picture.columns, 96)) + GAP;
+        const top =
+            Math.max(
+                48,
+                widest((i) => picture.columnLabel(i), picture.columns, 96),
+            ) + GAP;
         const sinks = picture.sinks ? 18 + GAP : 0;
         const right = sinks + (narrow ? 26 : STRIP) + GAP + 2;
         const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);
-        const most = Math.max(200, Math.min(0.74 * innerHeight, 1100) - top - strips);
+        const above = Math.min(host.getBoundingClientRect().top + scrollY, 0.35 * innerHeight);
+        const most = Math.max(220, Math.min(innerHeight - above - 60, 1100) - top - strips);
         let across = Math.max(40, width - left - right);
         let down = (across * picture.rows) / picture.columns;
         if (down > most) {
@@ -215,8 +222,10 @@ export class Heatmap {
 
     get zoomed() {
         const { area, picture } = this;
-        return Boolean(picture) && (area.row1 - area.row0 < picture.rows ||
-            area.column1 - area.column0 < picture.columns);
+        return (
+            Boolean(picture) &&
+            (area.row1 - area.row0 < picture.rows || area.column1 - area.column0 < picture.columns)
+        );
     }
 
     /** Shows an area; `quiet`: the owner is not told, since the change is its own. */

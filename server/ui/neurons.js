@@ -103,8 +103,11 @@ export class NeuronView {
             key: scaleOf("linear", all("vector"), { diverging: true }),
             products: scaleOf("linear", all("products"), { diverging: true }),
         };
-        const note = el("p", { class: "cell", data: { testid: "component" } },
-            "Point at a bar for the numbers of a component.");
+        const note = el(
+            "p",
+            { class: "cell", data: { testid: "component" } },
+            "Point at a bar for the numbers of a component.",
+        );
         fill(this.element, [
             el("p", { class: "muted" }, this.caption(row, keys, spec)),
             note,
@@ -115,23 +118,30 @@ export class NeuronView {
     caption(row, keys, spec) {
         const { picture } = this.panel;
         const worst = Math.max(...keys.map(({ sum, score }) => Math.abs(sum - score)));
-        const off = worst > MOST_DIFFERENCE
-            ? ` The sums differ from the API's raw scores by up to ${numberText(worst, 3)}.` : "";
-        const some = keys.length < picture.keys
-            ? ` Shown are keys ${keys[0].key} to ${keys.at(-1).key} of ${picture.keys}.` : "";
+        const off =
+            worst > MOST_DIFFERENCE
+                ? ` The sums differ from the API's raw scores by up to ${numberText(worst, 3)}.`
+                : "";
+        const some =
+            keys.length < picture.keys
+                ? ` Shown are keys ${keys[0].key} to ${keys.at(-1).key} of ${picture.keys}.`
+                : "";
+        const scale = numberText(spec.scale);
         return (
-            `Query ${row} “${picture.rowLabel(row)}”: score = ${numberText(spec.scale)} × the sum ` +
+            `Query ${row} “${picture.rowLabel(row)}”: score = ${scale} × the sum ` +
             `of query × key over ${keys[0].vector.length} components.${some}${off}`
         );
     }
 
     table(row, query, keys, scales, note) {
         const { picture } = this.panel;
-        const show = ({ key, vector, products }) => (i) => {
-            note.textContent =
-                `component ${i}: query ${numberText(query[i])} × key ${key} ` +
-                `${numberText(vector[i])} = ${numberText(products[i])}`;
-        };
+        const show =
+            ({ key, vector, products }) =>
+            (i) => {
+                note.textContent =
+                    `component ${i}: query ${numberText(query[i])} × key ${key} ` +
+                    `${numberText(vector[i])} = ${numberText(products[i])}`;
+            };
         const alone = (i) => {
             note.textContent = `component ${i}: query ${numberText(query[i])}`;
         };
@@ -142,8 +152,11 @@ export class NeuronView {
             return el("tr", { class: hidden ? "muted" : null }, [
                 el("th", { scope: "row" }, picture.columnLabel(key)),
                 el("td", {}, colorBar(vector, scales.key, `vector of ${name}`, show(entry))),
-                el("td", {}, colorBar(products, scales.products, `products with ${name}`,
-                    show(entry))),
+                el(
+                    "td",
+                    {},
+                    colorBar(products, scales.products, `products with ${name}`, show(entry)),
+                ),
                 el("td", { data: { value: sum } }, numberText(sum, 5)),
                 el("td", { data: { value: score } }, numberText(score, 5)),
             ]);

@@ -20,7 +20,7 @@ const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 /** @returns {string} text as XML may hold it: escaped, without the characters that XML forbids */
 export function escaped(text) {
     return String(text)
-        .toWellFormed()
+        .replace(/\p{Surrogate}/gu, "\ufffd")
         .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
         .replace(/[&<>"]/g, (letter) => ENTITIES[letter]);
 }

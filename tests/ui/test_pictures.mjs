@@ -75,7 +75,11 @@ test("sequential maps move in even steps of lightness, diverging ones from both 
     }
     assert.equal(colors.mapNamed("nothing", true), diverging[0]);
     assert.equal(colors.mapNamed(names[1], false), names[1]);
-    assert.equal(colors.mapNamed(names[1], true), diverging[0], "a sequential map is none of scores");
+    assert.equal(
+        colors.mapNamed(names[1], true),
+        diverging[0],
+        "a sequential map is none of scores",
+    );
 });
 
 test("numbers on cells are read at 4.5 to 1 on every colour", () => {
@@ -93,7 +97,10 @@ test("a linear scale divides by the largest finite magnitude, hidden cells left 
     const scale = colors.scaleOf("linear", [0, 0.25, 0.5, -Infinity]);
     assert.deepEqual([0, 0.25, 0.5, 9].map(scale.unit), [0, 0.5, 1, 1]);
     assert.equal(scale.high, 0.5);
-    assert.deepEqual(scale.ticks.map((tick) => tick.value), [0, 0.1, 0.2, 0.3, 0.4, 0.5]);
+    assert.deepEqual(
+        scale.ticks.map((tick) => tick.value),
+        [0, 0.1, 0.2, 0.3, 0.4, 0.5],
+    );
     for (const { unit, value } of scale.ticks) assert.ok(Math.abs(unit - value / 0.5) < 1e-9);
     const nothing = colors.scaleOf("linear", [0, -Infinity]);
     assert.equal(nothing.unit(0), 0);
@@ -106,7 +113,10 @@ test("a logarithmic scale has its floor at a power of ten and says so", () => {
     assert.deepEqual([0, 1e-9, 1e-5].map(scale.unit), [0, 0, 0]);
     assert.ok(Math.abs(scale.unit(0.01) - 0.6) < 1e-12);
     assert.equal(scale.unit(1), 1);
-    assert.deepEqual(scale.ticks.map((tick) => tick.value), [1e-5, 1e-4, 1e-3, 0.01, 0.1, 1]);
+    assert.deepEqual(
+        scale.ticks.map((tick) => tick.value),
+        [1e-5, 1e-4, 1e-3, 0.01, 0.1, 1],
+    );
 });
 
 test("a scale by rank gives each cell its share of smaller cells, ties alike", () => {
@@ -116,7 +126,10 @@ test("a scale by rank gives each cell its share of smaller cells, ties alike", (
     for (const value of finite) {
         const below = finite.filter((other) => other < value).length;
         const same = finite.filter((other) => other === value).length;
-        assert.ok(Math.abs(scale.unit(value) - (below + same / 2) / finite.length) < 1e-9, `${value}`);
+        assert.ok(
+            Math.abs(scale.unit(value) - (below + same / 2) / finite.length) < 1e-9,
+            `${value}`,
+        );
     }
 });
 
@@ -136,7 +149,10 @@ test("diverging scales have 0 in the middle and are odd", () => {
 test("painted cells have their colour; cells that cannot be attended have none", () => {
     const values = [0, 0.3, 1, -Infinity];
     const pixels = colors.paint(values, colors.scaleOf("linear", values), "violet");
-    const expected = [0, Math.floor(0.3 * 256), 255].map((i) => [...colors.tableOf("violet")[i], 255]);
+    const expected = [0, Math.floor(0.3 * 256), 255].map((i) => [
+        ...colors.tableOf("violet")[i],
+        255,
+    ]);
     assert.deepEqual([...pixels], [...expected.flat(), 0, 0, 0, 0]);
 });
 
@@ -161,8 +177,14 @@ test("labels never overlap and none that fits is left out, at any zoom", () => {
 
 test("of labels that would touch the first ones are kept", () => {
     const labels = [40, 54, 55, 10, 26, 24].map((at) => ({ at }));
-    assert.deepEqual(axes.apart(labels, 15).map(({ at }) => at), [40, 55, 10]);
-    assert.deepEqual(axes.apart(labels, 14).map(({ at }) => at), [40, 54, 10, 26]);
+    assert.deepEqual(
+        axes.apart(labels, 15).map(({ at }) => at),
+        [40, 55, 10],
+    );
+    assert.deepEqual(
+        axes.apart(labels, 14).map(({ at }) => at),
+        [40, 54, 10, 26],
+    );
 });
 
 test("long labels end in an ellipsis within their width", () => {
@@ -213,7 +235,12 @@ const masks = [
     [{ is_causal: true, sliding_window: 3 }, {}, 4, 11],
     [{ is_causal: true, sliding_window: 3 }, { sliding_window: [-1, -1] }, 6, 6],
     [{ is_causal: false, sliding_window: null }, { sliding_window: [2, 1] }, 9, 9],
-    [{ is_causal: true, sliding_window: null }, { is_causal: false, sliding_window: [0, -1] }, 6, 8],
+    [
+        { is_causal: true, sliding_window: null },
+        { is_causal: false, sliding_window: [0, -1] },
+        6,
+        8,
+    ],
     [{ is_causal: true, sliding_window: null }, {}, 9, 5],
 ];
 
@@ -233,10 +260,15 @@ test("spans are the keys that causality and window leave to each query", () => {
     }
 });
 
-test("a pooled cell is hidden where none of its pairs can be attended, and appended columns never", () => {
+test("a pooled cell is hidden where no pair can be attended, appended columns never", () => {
     const padding = Uint8Array.of(0, 1, 1, 0, 1, 1, 1, 0, 0, 0, 1, 1);
     for (const [spec, fields, queries, keys] of masks)
-        for (const [rows, columns] of [[queries, keys + 2], [3, 4], [1, 1], [2, keys]]) {
+        for (const [rows, columns] of [
+            [queries, keys + 2],
+            [3, 4],
+            [1, 1],
+            [2, keys],
+        ]) {
             const spans = mask.spansOf(spec, fields, queries, keys);
             const whole = { queries, width: keys + 2, keys };
             const values = new Float32Array(rows * columns);
@@ -309,8 +341,10 @@ test("a small map is fetched whole, exact, with means, sinks and hidden cells", 
     const picture = await new pictures.Picture(source, what).fetch([500, 500]);
     assert.equal(source.calls.length, 1);
     const { outputs, heads, softcap, plain, pool } = source.calls[0];
-    assert.deepEqual([outputs[0], heads, softcap, plain, pool],
-        ["attention_weights", [1], 3, true, undefined]);
+    assert.deepEqual(
+        [outputs[0], heads, softcap, plain, pool],
+        ["attention_weights", [1], 3, true, undefined],
+    );
     assert.equal(picture.stats.pattern, "local");
     assert.equal(picture.columns, 10);
     assert.equal(picture.columnLabel(9), "bias_kv");
@@ -350,7 +384,10 @@ test("a large map is pooled, and no reply of it is above 8 MB", async () => {
     assert.equal(picture.wanted({ ...all, row0: 120, row1: 290 }), null, "they are there");
     await picture.fetchSums();
     const pools = source.calls.slice(-2).map((call) => [call.pool, call.pool_type]);
-    assert.deepEqual(pools, [[[1, 4096], "mean"], [[4096, 1], "mean"]]);
+    assert.deepEqual(pools, [
+        [[1, 4096], "mean"],
+        [[4096, 1], "mean"],
+    ]);
     for (let row = 0; row < 1500; row++) await picture.fetchRow(row);
     assert.equal(picture.rowValues(4000), undefined, "rows that were used last stay");
 });
@@ -402,8 +439,9 @@ test("what differs from the model is said by name", () => {
         "not causal",
     ]);
     const full = { ...layer, is_causal: false };
-    assert.deepEqual(differences(full, { ...none, window: "3,2" }),
-        ["window 3 before, 2 after instead of none"]);
+    assert.deepEqual(differences(full, { ...none, window: "3,2" }), [
+        "window 3 before, 2 after instead of none",
+    ]);
 });
 
 test("the products of a query and a key sum to the score", () => {
@@ -425,7 +463,10 @@ test("numbers have the fewest digits that read back as the same float32", () => 
         if (!Number.isFinite(number[0])) continue;
         const text = formats.shortest(number[0]);
         assert.ok(Math.fround(Number(text)) === number[0], `${number[0]}`);
-        const digits = text.replace(/e.*/, "").replace(/^[-0.]+|\./g, "").replace(/0+$/, "").length;
+        const digits = text
+            .replace(/e.*/, "")
+            .replace(/^[-0.]+|\./g, "")
+            .replace(/0+$/, "").length;
         if (digits > 1)
             assert.ok(Math.fround(Number(number[0].toPrecision(digits - 1))) !== number[0], text);
     }
@@ -456,14 +497,17 @@ print([str(value) for value in struct.unpack("<6f", data[10 + length:])])`;
         const [head, numbers] = python(read, join(folder, "a.npy")).split("\n");
         assert.equal(head, "(2, 3) <f4 False");
         assert.deepEqual(
-            JSON.parse(numbers.replaceAll("'", '"')).map((text) => Number(text.replace("inf", "Infinity"))),
+            JSON.parse(numbers.replaceAll("'", '"')).map((text) =>
+                Number(text.replace("inf", "Infinity")),
+            ),
             [...values],
         );
         const labels = ['say "hi", now', "=1+1"];
         writeFileSync(join(folder, "a.csv"), formats.csvOf(labels, ["a", "b", "c"], values));
         const rows = JSON.parse(
             python(
-                "import csv, json, sys; print(json.dumps(list(csv.reader(open(sys.argv[1], newline='')))))",
+                `import csv, json, sys
+print(json.dumps(list(csv.reader(open(sys.argv[1], newline="")))))`,
                 join(folder, "a.csv"),
             ),
         );
@@ -491,7 +535,10 @@ const request = {
 };
 const sent = {
     model: request.fields.model,
-    hidden_states: [[1, 0.1], [null, 2]],
+    hidden_states: [
+        [1, 0.1],
+        [null, 2],
+    ],
     outputs: ["attention_weights"],
     heads: [1],
     is_causal: true,
@@ -502,8 +549,13 @@ test("a curl command survives the shell, with the key left to the environment", 
     const run = (command) =>
         execFileSync("sh", ["-c", `${shell} ${command}`], { encoding: "utf8" }).split("\0");
     const words = run(formats.curlOf(request));
-    assert.deepEqual(words.slice(0, 5),
-        ["-sS", "http://127.0.0.1:8080/attend", "-H", "Authorization: Bearer a b", "--json"]);
+    assert.deepEqual(words.slice(0, 5), [
+        "-sS",
+        "http://127.0.0.1:8080/attend",
+        "-H",
+        "Authorization: Bearer a b",
+        "--json",
+    ]);
     assert.deepEqual(JSON.parse(words[5]), sent);
     const beside = run(formats.curlOf({ ...request, keyed: false, file: "body.json" }));
     assert.deepEqual(beside.slice(2, 4), ["--json", "@body.json"]);
@@ -512,7 +564,9 @@ test("a curl command survives the shell, with the key left to the environment", 
 test("a Python program is whole: it calls the client with the fields", () => {
     const folder = mkdtempSync(join(tmpdir(), "pictures-"));
     try {
-        writeFileSync(join(folder, "attn_client.py"), `import json
+        writeFileSync(
+            join(folder, "attn_client.py"),
+            `import json
 class Weights:
     def tolist(self):
         return "weights"
@@ -522,7 +576,8 @@ class Client:
     def attend(self, hidden_states, **fields):
         print(json.dumps([*self.made, {"hidden_states": hidden_states, **fields}]))
         return {"attention_weights": Weights()}
-`);
+`,
+        );
         writeFileSync(join(folder, "body.json"), formats.jsonOf(request.fields));
         for (const file of [null, "body.json"]) {
             writeFileSync(join(folder, "call.py"), formats.pythonOf({ ...request, file }));
@@ -550,14 +605,18 @@ test("an SVG is XML with a rectangle for each cell, labels as text and nothing e
     const area = { row0: 1, row1: 4, column0: 0, column1: 5 };
     const title = 'a <script>alert("x")</script> & \u0001';
     const drawn = drawings.mapSvg({ picture, area, scale, colors: "violet", title });
-    const parsed = JSON.parse(python(
-        `import json, sys, xml.etree.ElementTree as tree
+    const parsed = JSON.parse(
+        python(
+            `import json, sys, xml.etree.ElementTree as tree
 root = tree.fromstring(sys.argv[1].encode())
 name = lambda node: node.tag.split("}")[1]
 print(json.dumps([[name(node), node.get("fill"), node.text] for node in root.iter()]))`,
-        drawn.replace(/^<\?xml[^>]*>\n/, ""),
-    ));
-    assert.ok(parsed.every(([name]) => ["svg", "g", "rect", "text", "path", "title"].includes(name)));
+            drawn.replace(/^<\?xml[^>]*>\n/, ""),
+        ),
+    );
+    assert.ok(
+        parsed.every(([name]) => ["svg", "g", "rect", "text", "path", "title"].includes(name)),
+    );
     const texts = parsed.filter(([name]) => name === "text").map(([, , text]) => text);
     assert.ok(texts.includes("<b>&"), "a label is text");
     assert.ok(texts.includes(title.replace("\u0001", "\ufffd")));
