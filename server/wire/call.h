@@ -13,6 +13,7 @@
 #include "base/errors.h"
 #include "config/bounds.h"
 #include "wire/tensor_binary.h"
+#include "wire/tensor_narrow.h"
 
 enum srv_output {
     SRV_OUT_OUTPUT = 1 << 0,
@@ -48,7 +49,8 @@ struct srv_rows {
     enum attn_stage stage;            /* of attention_scores */
     struct srv_tensor pool;           /* [R, C] of attention_weights and attention_scores */
     enum attn_pool_type pool_type;
-    int64_t local_radius; /* of head_stats; SRV_LOCAL_RADIUS where not given */
+    enum srv_map_datatype map_datatype; /* of both in a reply in binary form */
+    int64_t local_radius;               /* of head_stats; SRV_LOCAL_RADIUS where not given */
 };
 
 #define SRV_LOCAL_RADIUS 4
