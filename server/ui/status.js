@@ -96,6 +96,7 @@ const remedies = {
     body_too_large: "Use fewer tokens or layers, or start attnd with a larger max_body_bytes.",
     reply_too_large: "Look at fewer heads or rows, or start attnd with a larger max_reply_bytes.",
     too_many_tokens: "Use fewer tokens, or start attnd with a larger max_tokens.",
+    position_conflict: "These are not the rows of the session's last step: choose those.",
     queue_full: "The daemon is busy: try again in a moment.",
     draining: "The daemon is stopping: start it again, then reload.",
 };
