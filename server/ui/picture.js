@@ -44,6 +44,8 @@ export class Picture {
         this.columns = source.keys + appendedOf(this.spec, what.kind);
         this.spans = spansOf(this.spec, what.fields, this.rows, this.keys);
         this.padding = source.padding ?? null;
+        const blind = this.spans.end.some((end, t) => end - this.spans.first[t] < this.keys);
+        this.masked = blind || Boolean(this.padding?.includes(0)); // some pairs are not attended
         this.offset = source.kind === "session" ? this.keys - this.rows : 0;
         const bytes = 4 * this.rows * this.columns;
         this.whole = bytes <= MOST_BYTES && Math.max(this.rows, this.columns) <= MOST_SIDE;
