@@ -70,7 +70,6 @@ function load({ maps = true } = {}) {
         fields = { outputs: ["head_stats"], plain: true, ...extra };
     if (maps || heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
-        fields.map_datatype = "UINT8";
         Object.assign(fields, { pool: [SIDE, SIDE], pool_type: settings().pool });
     }
     parts.grid.setAttribute("aria-busy", "true");
