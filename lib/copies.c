@@ -88,7 +88,8 @@ void attn_copy_rows(struct attn_pool *pool, const struct attn_copies *c)
     size_t tasks = 0;
     for (size_t i = 0; i < COPIES; i++)
         tasks += count_tasks(&all.copies[i], c->count);
-    attn_pool_run(pool, copy_task, &all, tasks);
+    if (tasks > 0)
+        attn_pool_run(pool, copy_task, &all, tasks);
 }
 
 bool attn_outputs_need_heads(const struct attn_outputs *outputs)

@@ -84,11 +84,6 @@ static const char *output_name(size_t i)
     return i < SRV_OUTPUT_COUNT ? srv_output_names[i].name : NULL;
 }
 
-static const char *stage_name(size_t i)
-{
-    return i < SRV_SCORE_STAGE_COUNT ? srv_score_stages[i] : NULL;
-}
-
 static const char *pattern_name(size_t i)
 {
     return i <= ATTN_PATTERN_FOCUSED ? attn_pattern_name((enum attn_pattern)i) : NULL;
@@ -100,7 +95,6 @@ static const struct {
 } listed[] = {
     {"ErrorCode", error_name},
     {"OutputName", output_name},
-    {"ScoreStage", stage_name},
     {"HeadPattern", pattern_name},
 };
 

@@ -19,6 +19,7 @@ const AT_ONCE = 2; // calls in flight
 let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, caption}
 let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
 let source = null;
+let loads = 0;
 const parts = {}; // elements of this panel by name
 
 // ---- What is asked for ------------------------------------------------------------------------
@@ -63,28 +64,27 @@ async function each(items, work) {
 
 /** Asks for the layers' statistics, and for their maps unless they are there. */
 function load({ maps = true } = {}) {
-    if (!source) return;
     const from = source,
+        number = ++loads,
         extra = statisticFields(),
         fields = { outputs: ["head_stats"], plain: true, ...extra };
-    if (maps) {
+    if (maps || heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
         fields.map_datatype = "UINT8";
         Object.assign(fields, { pool: [SIDE, SIDE], pool_type: settings().pool });
     }
-    run("overview", "Looking at all heads", async (signal, progress) => {
+    parts.grid.setAttribute("aria-busy", "true");
+    const work = run("overview", "Looking at all heads", async (signal, progress) => {
         let done = 0;
-        parts.grid.setAttribute("aria-busy", "true");
         await each(from.layers, async (layer) => {
             const reply = await from.call(layer, fields, signal);
             if (signal.aborted || from !== source) return;
             take(layer, reply);
             progress(++done, from.layers.length);
         });
-        if (signal.aborted) return;
-        parts.grid.setAttribute("aria-busy", "false");
-        arrange();
+        if (!signal.aborted) arrange();
     });
+    work.then(() => number === loads && parts.grid.setAttribute("aria-busy", "false"));
 }
 
 /** Keeps and paints the reply of a layer. */
@@ -312,7 +312,8 @@ function preview(entry) {
             row("pattern", entry.stats.pattern),
             names.map((name) => {
                 const value = valueOf(entry.stats, name);
-                return row(statistics[name].title, numberText(value, 4), { statistic: name, value });
+                const { title } = statistics[name];
+                return row(title, numberText(value, 4), { statistic: name, value });
             }),
         ),
     );
@@ -394,17 +395,12 @@ function show(next) {
     const grown = next !== null && next === source;
     source = next;
     parts.body.hidden = source === null;
-    if (source === null) {
-        heads = [];
-        return fill(parts.grid);
-    }
-    parts.title.textContent = source.title;
-    fill(parts.marks, [source.mark, source.leftOut].filter(Boolean).map((text) =>
-        el("p", { class: "mark" }, text)));
+    parts.title.textContent = source?.title ?? "All heads";
+    if (source === null) return;
+    fill(parts.left, source.leftOut);
     if (!grown) build();
     load();
     controls();
-    return undefined;
 }
 
 function changed(_, names) {
@@ -435,8 +431,8 @@ export function start() {
     parts.preview = el("div", { id: "preview", class: "panel", hidden: true,
         data: { testid: "overview-preview" } });
     parts.title = el("h2");
-    parts.marks = el("div");
-    parts.body = el("div", { hidden: true }, parts.marks, parts.controls, parts.note,
+    parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
+    parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
         el("p", { class: "toolbar" }, parts.count, parts.legend), parts.grid);
     fill(byId("overview"), parts.title, parts.body, parts.preview);
     onSource(show);

@@ -21,6 +21,7 @@ enum element_kind {
     STATS,   /* struct attn_head_stats, an object each */
     GROUPS,  /* struct attn_group_stats, which the objects of STATS show */
     SCRATCH, /* floats that the library needs and no reply shows */
+    SUMS,    /* doubles likewise */
 };
 
 #define NUMBER_TEXT (SRV_NUMBER_MAX + 1) /* bytes that the writer reserves for a number */
@@ -37,6 +38,7 @@ static const struct {
     [STATS] = {.element = sizeof(struct attn_head_stats)},
     [GROUPS] = {.element = sizeof(struct attn_group_stats), .unwritten = true},
     [SCRATCH] = {.element = sizeof(float), .unwritten = true},
+    [SUMS] = {.element = sizeof(double), .unwritten = true},
 };
 
 struct part {
@@ -48,7 +50,7 @@ struct part {
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
-#define PART_COUNT 14
+#define PART_COUNT 15
 _Static_assert(PART_COUNT <= SRV_OUTPUT_TENSORS, "a list has room for all parts");
 
 struct parts {
@@ -67,6 +69,21 @@ struct requested {
     bool average, top;
 };
 
+/* R' or C': `size` cells in at most `bins`; 0: as they are. */
+static size_t pooled(size_t size, size_t bins) { return bins > 0 && bins < size ? bins : size; }
+
+/* The doubles that pooling needs, once the maps have buffers. */
+static size_t sums_of(const struct attn_outputs *out, const struct srv_sizes *s)
+{
+    const struct attn_map_sizes sizes = {.batch = s->batch,
+                                         .num_heads = s->num_heads,
+                                         .num_kv_heads = s->num_kv_heads,
+                                         .queries = s->queries,
+                                         .keys = s->keys,
+                                         .columns = s->columns};
+    return attn_pool_sums(out, &sizes);
+}
+
 /* H' and T' are the selected heads and rows, W the columns of attention weights, K is top_k.
  * head_stats are computed for all heads; the reply shows those selected. */
 static struct parts list_parts(const struct attn_outputs *out, const struct requested *requested,
@@ -75,6 +92,8 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
     size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads, k = out->top_k;
     size_t shown_heads = out->selection.heads != NULL ? out->selection.num_heads : h; /* H' */
     size_t shown_rows = out->selection.rows != NULL ? out->selection.num_rows : t;    /* T' */
+    size_t high = pooled(shown_rows, out->pool.rows);
+    size_t wide = pooled(s->columns, out->pool.columns), keys = pooled(s->keys, out->pool.columns);
     unsigned outputs = requested->outputs;
     bool weightless = s->hidden_size == 0, mean = requested->average;
     bool weights = (outputs & SRV_OUT_WEIGHTS) != 0, top = weights && requested->top;
@@ -83,17 +102,16 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
          .included = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless ? 4 : 3,
          .shape = {b, weightless ? h : t, weightless ? t : s->hidden_size, s->value_head_dim}},
         {OUTPUT("attention_weights"), BUFFER(attention_weights), .kind = FLOATS,
-         .included = weights && !mean && !top, .rank = 4,
-         .shape = {b, shown_heads, shown_rows, s->columns}},
+         .included = weights && !mean && !top, .rank = 4, .shape = {b, shown_heads, high, wide}},
         {OUTPUT("attention_weights"), BUFFER(average_weights), .kind = top ? SCRATCH : FLOATS,
-         .included = weights && mean, .rank = 3, .shape = {b, shown_rows, s->columns}},
+         .included = weights && mean, .rank = 3, .shape = {b, high, wide}},
         {TOP_INDEX, BUFFER(top_index), .kind = INDICES, .included = top, .rank = mean ? 3 : 4,
          .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
         {TOP_WEIGHT, BUFFER(top_weight), .kind = FLOATS, .included = top, .rank = mean ? 3 : 4,
          .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
         {OUTPUT("attention_scores"), BUFFER(attention_scores), .kind = FLOATS,
          .included = (outputs & SRV_OUT_SCORES) != 0, .rank = 4,
-         .shape = {b, shown_heads, shown_rows, s->keys}},
+         .shape = {b, shown_heads, high, keys}},
         {OUTPUT("head_stats"), BUFFER(head_stats), .kind = STATS,
          .included = (outputs & SRV_OUT_STATS) != 0, .rank = 2, .shape = {b, h}},
         {OUTPUT("head_stats"), BUFFER(group_stats), .kind = GROUPS,
@@ -113,6 +131,8 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
         {OUTPUT("concat"), BUFFER(concat), .kind = FLOATS,
          .included = (outputs & SRV_OUT_CONCAT) != 0, .rank = 3,
          .shape = {b, t, h * s->value_head_dim}},
+        {OUTPUT("pool"), BUFFER(pool.sums), .kind = SUMS, .included = out->pool.rows > 0, .rank = 1,
+         .shape = {0}},
     }};
 }
 
@@ -165,6 +185,26 @@ static enum srv_error_code read_selection(const size_t **out, size_t *count,
     }
     *out = indices;
     *count = list->count;
+    return SRV_OK;
+}
+
+/* [R, C]; *out stays 0 where the field was not given. */
+static enum srv_error_code read_pool(struct attn_map_pooling *out, const struct srv_rows *rows,
+                                     struct srv_error *error)
+{
+    const struct srv_tensor *pool = &rows->pool;
+    const size_t pair = 2;
+    if (!pool->present)
+        return SRV_OK;
+    if (srv_shape_check(pool, "pool", &pair, 1, error) != SRV_OK)
+        return error->code;
+    for (size_t i = 0; i < pair; i++)
+        if (pool->i64[i] < 1 || pool->i64[i] > ATTN_MAX_POOL)
+            return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "pool",
+                            "pool[%zu] is %lld, allowed are 1 to %d", i, (long long)pool->i64[i],
+                            ATTN_MAX_POOL);
+    *out = (struct attn_map_pooling){
+        .rows = (size_t)pool->i64[0], .columns = (size_t)pool->i64[1], .type = rows->pool_type};
     return SRV_OK;
 }
 
@@ -232,13 +272,15 @@ static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct re
                                        const struct srv_sizes *sizes, struct srv_request *request,
                                        struct srv_error *error)
 {
-    const struct parts parts = list_parts(out, requested, sizes);
+    struct parts parts = list_parts(out, requested, sizes);
     size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
     for (int i = 0; i < PART_COUNT; i++) {
-        const struct part *part = &parts.list[i];
+        struct part *part = &parts.list[i];
         if (!part->included)
             continue;
+        if (part->kind == SUMS) /* the last part: its size follows from the buffers before it */
+            part->shape[0] = sums_of(out, sizes);
         size_t count = count_elements(part);
         size_t bytes = bound_reply_bytes(out, part, count, is_binary(part, request));
         if (bytes > max_bytes - total)
@@ -266,9 +308,10 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
         .top_k = top_k < sizes->columns ? top_k : sizes->columns,
         .local_radius = (size_t)rows->local_radius,
     };
-    enum srv_error_code code =
-        read_selection(&selection->heads, &selection->num_heads, &rows->heads, "heads",
-                       sizes->num_heads, &request->arena, error);
+    enum srv_error_code code = read_pool(&out->pool, rows, error);
+    if (code == SRV_OK)
+        code = read_selection(&selection->heads, &selection->num_heads, &rows->heads, "heads",
+                              sizes->num_heads, &request->arena, error);
     if (code == SRV_OK)
         code = read_selection(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
                               sizes->queries, &request->arena, error);

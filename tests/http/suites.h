@@ -10,6 +10,7 @@
     X(core)        \
     X(attend)      \
     X(select)      \
+    X(pooled)      \
     X(stats)       \
     X(tree)        \
     X(binary)      \

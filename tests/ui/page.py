@@ -145,11 +145,13 @@ class Page:
         return [url for url in self.requests if not own(url)]
 
     def faults(self):
-        """All that must not have been: messages not expected, violations, foreign requests."""
-        self.call("Runtime.evaluate", expression="0")  # what was under way has come by now
+        """All that must not have been: messages not expected, values that are no text, violations,
+        foreign requests."""
+        shown = self.evaluate("document.body?.innerText ?? ''")  # what was under way has come
         messages = [text for text in self.console
                     if not any(pattern.search(text) for pattern in self.expected)]
-        return ([f"console: {text}" for text in messages] +
+        odd = re.findall(r".{0,30}(?:\[object |undefined|\bNaN\b).{0,30}", shown)
+        return ([f"console: {text}" for text in messages] + [f"text: {text}" for text in odd] +
                 [f"policy: {text}" for text in self.violations] +
                 [f"foreign: {url}" for url in self.foreign()])
 
@@ -230,11 +232,18 @@ class Page:
     def has(self, where):
         """Whether the element is there, and shown."""
         return self.evaluate(f"(where) => {{ const found = ({FIND})(where);"
-                             " return Boolean(found && found.getClientRects().length); }", where)
+                             " return Boolean(found?.checkVisibility({ visibilityProperty: true })); }", where)
 
     def text(self, where):
         """The text of an element."""
         return self.on(where, "element => element.textContent")
+
+    def ax(self, where):
+        """What assistive software is told of an element: role, name."""
+        found = self.call("Runtime.evaluate", expression=f"({FIND})({json.dumps(where)})")
+        nodes = self.call("Accessibility.getPartialAXTree", fetchRelatives=False,
+                          objectId=found["result"]["objectId"])["nodes"]
+        return {name: nodes[0].get(name, {}).get("value") for name in ("role", "name")}
 
     def error_texts(self):
         """All errors that the page shows."""
@@ -243,10 +252,19 @@ class Page:
 
     # ---- What a user does ------------------------------------------------------------------
 
+    def reveal(self, where):
+        """Waits for an element, and opens what is folded around it."""
+        self.wait_for(where)
+        self.on(where, """(element) => {
+            for (let at = element; at; at = at.parentElement?.closest("details:not([open])"))
+                if (at !== element) at.open = true;
+        }""")
+
     def place(self, where):
         """The middle of an element, scrolled into view: [x, y]."""
+        self.reveal(where)
         return self.on(where, """(element) => {
-            element.scrollIntoView({ block: "nearest", inline: "nearest" });
+            element.scrollIntoView({ block: "center", inline: "nearest", behavior: "instant" });
             const box = element.getBoundingClientRect();
             return [box.x + box.width / 2, box.y + box.height / 2];
         }""")
@@ -261,7 +279,6 @@ class Page:
 
     def click(self, where):
         """Clicks in the middle of an element, which must be what is hit there."""
-        self.wait_for(where)
         x, y = self.place(where)
         hit = self.on(where, """(element, x, y) => { const hit = document.elementFromPoint(x, y);
             return Boolean(hit) && (element.contains(hit) || hit.contains(element)
@@ -298,13 +315,14 @@ class Page:
 
     def fill(self, where, text):
         """Replaces the text of a field, as by typing, and leaves the field."""
+        self.reveal(where)
         self.on(where, "(element) => { element.focus(); element.select?.(); }")
         self.type(text)
         self.on(where, "(element) => element.dispatchEvent(new Event('change', {bubbles: true}))")
 
     def choose(self, where, value):
         """Sets a <select>, range or number field to `value`, as its user would."""
-        self.wait_for(where)
+        self.reveal(where)
         found = self.on(where, """(element, value) => {
             element.value = value;
             element.dispatchEvent(new Event("input", { bubbles: true }));

@@ -106,7 +106,6 @@ class Head(CaptureCase):
 
     def test_heads_switched_off_change_the_output_as_the_api_says(self):
         view = self.head()
-        view.page.on("off-2", "(element) => element.closest('details')?.setAttribute('open', '')")
         view.page.click("off-2")
         view.page.wait_for("modified", "(element) => /head 2 off/.test(element.textContent)")
         text = view.page.wait_for("change", r"(element) => /\d/.test(element.textContent) && "
@@ -120,8 +119,6 @@ class Head(CaptureCase):
 
     def test_window_softcap_and_causal_differ_from_the_model_and_say_so(self):
         view = self.head()
-        view.page.on("window-left",
-                     "(element) => element.closest('details')?.setAttribute('open', '')")
         self.assertFalse(view.page.has("modified") and view.page.text("modified"))
         for settings, fields, told in (
                 ({"window": "3,0"}, {"sliding_window": [3, 0]}, "window"),
@@ -134,8 +131,6 @@ class Head(CaptureCase):
 
     def test_controls_of_the_layer_write_the_settings(self):
         view = self.head()
-        view.page.on("window-left",
-                     "(element) => element.closest('details')?.setAttribute('open', '')")
         view.page.choose("window-left", "3")
         view.page.wait("/window=3/.test(location.hash)", "the window in the address")
         view.page.choose("softcap", "5")

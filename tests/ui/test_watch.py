@@ -22,6 +22,7 @@ PLANTED = {
     "throw.html": DOCUMENT + "<script>throw new Error('planted')</script>",
     "reject.html": DOCUMENT + "<script>Promise.reject(new Error('planted'))</script>",
     "missing.html": DOCUMENT + "<script src='/missing.js'></script>",
+    "object.html": DOCUMENT + "<p>[object HTMLSpanElement]</p><p>NaN of undefined</p>",
     "style.html": DOCUMENT + "<body style='color: red'>",
     "inline.html": DOCUMENT + "<script>window.inline = 1</script>",
     "unnamed.html": DOCUMENT + "<title>unnamed</title><main><h1>h</h1><button></button></main>",
@@ -87,6 +88,8 @@ class Watch(Case):
         self.found("throw.html", "console: exception: Uncaught Error: planted")
         self.found("reject.html", "console: exception: Uncaught (in promise) Error: planted")
         self.found("missing.html", "console: network error")
+        self.found("object.html", "text: [object HTMLSpanElement]")
+        self.found("object.html", "text: NaN of undefined")
 
     def test_violations_of_the_policy_are_found(self):
         self.found("style.html", "policy: style-src-attr")

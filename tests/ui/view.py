@@ -76,7 +76,7 @@ class View:
         """Waits until the head's map is there with its numbers."""
         self.page.wait_for("head-title", f"""(element) =>
             /\\b[Ll]ayer {layer}\\b.*\\b[Hh]ead {head}\\b/.test(element.textContent)""")
-        self.page.wait("!document.querySelector('#view[aria-busy=true]')", "the head's numbers")
+        self.page.wait_for("map", "(canvas) => canvas.ariaBusy !== 'true'")
         self.page.wait_for("map", PAINTED)
         return self
 
@@ -108,7 +108,7 @@ class View:
     def point(self, x, y):
         """Moves the mouse to a share of the map's canvas."""
         box = self.page.on("map", """(element) => {
-            element.scrollIntoView({ block: "nearest" });
+            element.scrollIntoView({ block: "nearest", behavior: "instant" });
             const { x, y, width, height } = element.getBoundingClientRect();
             return [x, y, width, height];
         }""")

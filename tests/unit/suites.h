@@ -14,6 +14,7 @@
     X(state)            \
     X(sharing)          \
     X(attention)        \
+    X(pooling)          \
     X(broadcast)        \
     X(golden)           \
     X(json)             \

@@ -271,6 +271,78 @@ START_TEST(test_every_route_answers_every_client_with_200)
 END_TEST
 
 #define INFER "/v2/models/tiny/infer"
+
+static json_t *ask_json(const char *method, const char *path, const char *body)
+{
+    struct raw_answer answer = ask(V2_CURL, method, path, body, "");
+    ck_assert_msg(answer.status == 200, "%s: %u %.200s", path, answer.status, answer.body);
+    json_t *json = json_loads(answer.body, 0, NULL);
+    ck_assert_ptr_nonnull(json);
+    raw_answer_free(&answer);
+    return json;
+}
+
+/* Fails unless a tensor of a reply has the name, datatype and shape of the model's metadata. */
+static void expect_described(const json_t *tensor, const json_t *described)
+{
+    const char *name = json_string_value(json_object_get(tensor, "name")), *type, *described_type;
+    const json_t *got = json_object_get(tensor, "shape");
+    const json_t *want = json_object_get(described, "shape");
+    ck_assert_str_eq(name, json_string_value(json_object_get(described, "name")));
+    type = json_string_value(json_object_get(tensor, "datatype"));
+    described_type = json_string_value(json_object_get(described, "datatype"));
+    ck_assert_str_eq(type, described_type);
+    ck_assert_uint_eq(json_array_size(got), json_array_size(want));
+    for (size_t d = 0; d < json_array_size(got); d++) {
+        json_int_t size = json_integer_value(json_array_get(want, d));
+        ck_assert_msg(size == -1 || size == json_integer_value(json_array_get(got, d)),
+                      "%s: dimension %zu", name, d);
+    }
+}
+
+static const json_t *named(const json_t *list, const char *name)
+{
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item)
+        if (strcmp(json_string_value(json_object_get(item, "name")), name) == 0)
+            return item;
+    return NULL;
+}
+
+/* Asks for every output that /openapi.json names, of 2 sequences of 3 rows. */
+START_TEST(test_metadata_has_every_output_in_its_shape)
+{
+    struct text body = {0};
+    size_t i, asked = 0;
+    json_t *name, *tensor, *document = ask_json("GET", "/openapi.json", NULL);
+    json_t *metadata = ask_json("GET", "/v2/models/tiny", NULL), *names = NULL;
+    json_unpack(document, "{s:{s:{s:{s:o}}}}", "components", "schemas", "OutputName", "enum",
+                &names);
+    text_add(&body, "{\"inputs\":[{\"name\":\"hidden_states\",\"shape\":[2,3,16],\"datatype\":"
+                    "\"FP32\",\"data\":[0");
+    for (i = 1; i < (size_t)2 * 3 * 16; i++)
+        text_add(&body, ",%zu", i % 7);
+    text_add(&body, "]}],\"outputs\":[");
+    json_array_foreach(names, i, name)
+        if (strcmp(json_string_value(name), "head_stats") != 0)
+            text_add(&body, "%s{\"name\":\"%s\"}", asked++ > 0 ? "," : "", json_string_value(name));
+    text_add(&body, "]}");
+    json_t *reply = ask_json("POST", INFER, body.data);
+    const json_t *described = json_object_get(metadata, "outputs");
+    ck_assert_uint_ge(asked, 9);
+    ck_assert_uint_eq(json_array_size(json_object_get(reply, "outputs")), asked);
+    ck_assert_uint_eq(json_array_size(described), asked);
+    json_array_foreach(json_object_get(reply, "outputs"), i, tensor)
+        expect_described(tensor,
+                         named(described, json_string_value(json_object_get(tensor, "name"))));
+    json_decref(reply);
+    json_decref(metadata);
+    json_decref(document);
+    text_free(&body);
+}
+END_TEST
+
 #define INPUT(rest) "{\"inputs\":[{\"name\":\"hidden_states\"," rest "}]}"
 #define ROW "[1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7]"
 #define GOOD "\"shape\":[1,1,16],\"datatype\":\"FP32\",\"data\":" ROW
@@ -492,6 +564,7 @@ static Suite *suite_v2_check(void)
     TCase *tests = tcase_create("v2");
     tcase_add_unchecked_fixture(tests, begin, end);
     tcase_add_test(tests, test_every_route_answers_every_client_with_200);
+    tcase_add_test(tests, test_metadata_has_every_output_in_its_shape);
     tcase_add_test(tests, test_every_call_has_the_bits_of_attend);
     tcase_add_test(tests, test_sequences_have_the_bits_of_sessions_and_repeats_are_applied_once);
     tcase_add_test(tests, test_every_error_has_the_form_of_the_protocol);

@@ -1,0 +1,91 @@
+"""test_looks.py: two widths and both themes: nothing is cut, nothing overlaps, axe-core agrees."""
+import unittest
+
+import axe
+from case import QUICK, whole
+from fixture import HEADS, LAYERS, CaptureCase
+
+WIDTHS = (360, 1440) if QUICK else (360, 1440, 2560)
+THEMES = ("light", "dark")
+# Controls that reach over the window's edge, or lie over one another, or are too small to hit.
+MISPLACED = """() => {
+    const controls = [...document.querySelectorAll("button, select, input, textarea, summary, a")]
+        .filter((element) => element.checkVisibility({ visibilityProperty: true })
+            && !element.closest(".visually-hidden, .skip"));
+    const boxes = controls.map((element) => [element, element.getBoundingClientRect()])
+        .filter(([, box]) => box.width > 0 && box.height > 0);
+    const name = (element) => element.dataset.testid || element.textContent.slice(0, 20)
+        || element.tagName;
+    const pinned = (element) => {
+        while (element && !/fixed|sticky/.test(getComputedStyle(element).position))
+            element = element.parentElement;
+        return element; // what scrolls below a pinned part is not covered for good
+    };
+    const wrong = [];
+    for (const [element, box] of boxes) {
+        if (box.left < -1 || box.right > innerWidth + 1)
+            wrong.push(`${name(element)} reaches over the edge: ${box.left} to ${box.right}`);
+        const target = element.matches("[type=checkbox], [type=radio]")
+            ? element.closest("label")?.getBoundingClientRect() ?? box : box;
+        if (target.height < 23.5 || target.width < 23.5)
+            wrong.push(`${name(element)} is ${target.width} x ${target.height}`);
+    }
+    boxes.forEach(([a, one], i) => boxes.slice(i + 1).forEach(([b, two]) => {
+        if (a.contains(b) || b.contains(a) || pinned(a) !== pinned(b)) return;
+        const across = Math.min(one.right, two.right) - Math.max(one.left, two.left);
+        const down = Math.min(one.bottom, two.bottom) - Math.max(one.top, two.top);
+        if (across > 1.5 && down > 1.5) wrong.push(`${name(a)} lies over ${name(b)}`);
+    }));
+    const { scrollWidth, clientWidth } = document.documentElement;
+    if (scrollWidth > clientWidth) wrong.push(`the page is ${scrollWidth} wide in ${clientWidth}`);
+    return wrong.slice(0, 8);
+}"""
+
+
+class Looks(CaptureCase):
+    """Every view in every width and theme."""
+
+    def each_look(self):
+        """(view, width, theme) with one head open."""
+        view = self.head()
+        for width in WIDTHS:
+            view.page.size(width)
+            for theme in THEMES:
+                view.page.theme(theme)
+                self.settle(view)
+                yield view, width, theme
+
+    def test_controls_are_within_the_window_and_apart(self):
+        for view, width, theme in self.each_look():
+            for name in ("map", "lines", "neurons", "compare"):
+                view.page.click(f"view-{name}")
+                self.settle(view)
+                self.assertEqual(view.page.evaluate(f"({MISPLACED})()"), [], (width, theme, name))
+            view.page.click("view-map")
+
+    def test_theme_follows_the_system_and_the_switch(self):
+        view = self.overview()
+        ground = """[document.documentElement, document.body].map((element) =>
+            getComputedStyle(element).backgroundColor).join(" ")"""
+        light = view.page.evaluate(ground)
+        view.page.theme("dark")
+        dark = view.page.evaluate(ground)
+        self.assertNotEqual(light, dark)
+        view.page.choose("theme", "light")
+        self.assertEqual(view.page.evaluate(ground), light)
+        view.page.choose("theme", "dark")
+        view.page.theme("light")
+        self.assertEqual(view.page.evaluate(ground), dark)
+
+    @unittest.skipUnless(axe.AXE, "axe-core is not here")
+    def test_axe_has_no_serious_finding(self):
+        for view, width, theme in self.each_look():
+            for name in ("map",) if QUICK else ("map", "lines", "neurons", "compare"):
+                view.page.click(f"view-{name}")
+                self.settle(view)
+                self.assertEqual(axe.findings(view.page), [], (width, theme, name))
+            view.page.click("view-map")
+            view.page.click("tab-sessions")
+            self.settle(view)
+            self.assertEqual(axe.findings(view.page), [], (width, theme, "sessions"))
+            view.page.click("tab-attention")

@@ -1,0 +1,151 @@
+"""test_sessions.py: the second tab: sessions and load, compared with the daemon's own answers."""
+import re
+
+import numpy
+
+import inputs
+from attn_client import AttnError
+from case import Case, TINY, directory, start, whole
+from test_access import ADMIN, KEY, keys_file
+
+TOKENS = 6
+WIDTH = 8
+
+
+class Sessions(Case):
+    """Sessions of a daemon without API keys."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = start([TINY])
+
+    def setUp(self):
+        self.api = self.client(self.daemon)
+        for session in list(self.api.sessions()):
+            self.api.open(session["session_id"]).end()
+
+    def session(self, name):
+        """A session with TOKENS tokens in both layers."""
+        made = self.api.session(session_id=name, model="tiny")
+        made.keep = True
+        for layer in (0, 1):
+            made.prefill(inputs.rows_of("abcdef"[:TOKENS], WIDTH, layer), layer=layer)
+        return made
+
+    def tab(self):
+        """A page on the second tab, with its list."""
+        page = self.page(self.daemon.url + "/#tab=sessions")
+        page.wait_for("#session-list table", "(table) => table.ariaBusy === 'false'")
+        return page
+
+    def do(self, page, name, deed):
+        """Presses a button in a session's row."""
+        page.click(f"[data-testid='session-row-{name}'] [data-testid={deed}]")
+
+    def lengths(self, name):
+        """The tokens of each layer, as the daemon has them."""
+        return {entry["length"] for entry in self.api.get(f"/sessions/{name}")["lengths"]}
+
+    def test_list_shows_what_the_daemon_lists(self):
+        self.session("alpha")
+        self.session("beta")
+        page = self.tab()
+        for session in self.api.sessions():
+            row = page.text(f"session-row-{session['session_id']}")
+            self.assertIn("tiny", row)
+            self.assertIn(f"{TOKENS} of {session['max_length']}", row)
+            text = page.text(f"[data-testid='session-row-{session['session_id']}'] "
+                             "[data-name=Bytes]")
+            size, unit = re.fullmatch(r"([\d.]+) (k?)B", text).groups()
+            self.assertAlmostEqual(float(size) * (1000 if unit else 1), session["bytes"],
+                                   delta=0.006 * session["bytes"])
+            self.assertRegex(row, r"\d+ s of ")
+
+    def test_fork_truncate_and_delete_do_what_they_say(self):
+        self.session("alpha")
+        page = self.tab()
+        self.do(page, "alpha", "fork")
+        page.fill("ask-id", "branch")
+        page.fill("ask-length", "4")
+        page.click("ask-yes")
+        page.wait_for("session-row-branch")
+        self.assertEqual(self.lengths("branch"), {4})
+        self.do(page, "branch", "truncate")
+        page.fill("ask-length", "2")
+        page.click("ask-yes")
+        page.wait_for("session-row-branch", "(row) => /2 of/.test(row.textContent)")
+        self.assertEqual(self.lengths("branch"), {2})
+        self.assertEqual(self.lengths("alpha"), {TOKENS})
+        self.do(page, "branch", "delete")
+        page.click("ask-no")
+        self.assertEqual(self.lengths("branch"), {2})
+        self.do(page, "branch", "delete")
+        page.click("ask-yes")
+        page.wait("!document.querySelector('[data-testid=session-row-branch]')", "the row to go")
+        with self.assertRaises(AttnError):
+            self.lengths("branch")
+        self.assertEqual(self.lengths("alpha"), {TOKENS})
+
+    def test_export_is_the_state_that_the_daemon_gives(self):
+        session = self.session("alpha")
+        page = self.tab()
+        into = directory()
+        path = page.downloaded(lambda: self.do(page, "alpha", "export"), into)
+        self.assertEqual(path.name, "alpha.safetensors")
+        self.api.restore("again", path.read_bytes())
+        self.assertEqual(self.lengths("again"), {TOKENS})
+        row = inputs.rows_of("z", WIDTH)[0]
+        first = session.decode(row)["output"]
+        second = self.api.open("again").decode(row)["output"]
+        self.assertEqual(numpy.asarray(first).tobytes(), numpy.asarray(second).tobytes())
+
+    def test_look_opens_the_session_in_the_first_tab(self):
+        self.session("alpha")
+        page = self.tab()
+        self.do(page, "alpha", "look")
+        page.wait_for("#overview h2", "(element) => element.textContent.includes('session alpha')")
+        page.wait("document.querySelectorAll('[data-testid^=head-] canvas').length === 8", "heads")
+        self.assertTrue(page.has("#overview"))
+
+    def test_pages_turn(self):
+        for number in range(27):
+            self.api.session(session_id=f"s{number:02}", model="tiny").keep = True
+        page = self.tab()
+        self.assertTrue(page.has("session-row-s00"))
+        page.click("next-page")
+        page.wait_for("session-row-s26")
+        self.assertFalse(page.has("session-row-s00"))
+        page.click("previous-page")
+        page.wait_for("session-row-s00")
+
+    def test_load_is_shown_by_stage(self):
+        session = self.session("alpha")
+        page = self.tab()
+        row = inputs.rows_of("z", WIDTH)[0]
+        for _ in range(20):
+            session.decode(row)
+        page.wait_for("live-latency", r"(card) => /compute/.test(card.textContent) && "
+                                      r"/\d ms/.test(card.textContent)")
+        for name in ("live-batch", "live-queue", "live-pool"):
+            self.assertTrue(page.has(name), name)
+            self.assertRegex(page.text(name), r"\d")
+        asked = len([url for url in page.requests if url.endswith("/metrics")])
+        page.click("tab-attention")
+        page.evaluate("new Promise((done) => setTimeout(done, 1500))")
+        later = len([url for url in page.requests if url.endswith("/metrics")])
+        self.assertLessEqual(later - asked, 1, "reads metrics though the tab is hidden")
+
+
+class Owners(Case):
+    """Sessions of a daemon with API keys."""
+
+    def test_admin_sees_owners_and_another_key_is_told_what_it_lacks(self):
+        daemon = start([TINY], **keys_file())
+        self.client(daemon, api_key=KEY).session(session_id="own", model="tiny").keep = True
+        page = self.page(daemon.url + "/#tab=sessions")
+        page.expect("401|403")
+        page.wait_for("dialog[open] [data-testid=key-input]")
+        page.fill("key-input", ADMIN)
+        page.click("key-save")
+        row = page.wait_for("session-row-own", "(row) => row.textContent")
+        self.assertIn("user", row)
