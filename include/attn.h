@@ -278,7 +278,8 @@ enum attn_stage {
  *
  * Cost: weights, scores, statistics and top_k make each thread keep the scores of up to 64 rows of
  * one head until their softmax is complete; nothing of size T x S exists unless the caller's
- * buffers have that size.  Statistics and means do not depend on the number of threads. */
+ * buffers have that size.  Statistics and means do not depend on the number of threads.  `ablation`
+ * costs an output projection for all heads together, and one more where `output` is NULL. */
 struct attn_outputs {
     float *output; /* [B][T][E]; weightless [B][H][T][Dv] */
     struct attn_selection selection;
@@ -299,10 +300,12 @@ struct attn_outputs {
                                            in group g, in every sequence */
     size_t num_target_groups;             /* 1 to ATTN_MAX_TARGET_GROUPS, with group_stats */
     struct attn_group_stats *group_stats; /* [B][H][num_target_groups]; only with head_stats */
-    float *lse;                           /* [B][H][T]; -inf for a row that sees nothing */
-    float *key;                           /* [B][G][S][D] after bias, norm and RoPE; those of a step
+    double *ablation; /* [B][H] the Frobenius norm of output minus output with head_mask 0 for the
+                         head, relative to that of output, over all rows; 0 where output is 0 */
+    float *lse;       /* [B][H][T]; -inf for a row that sees nothing */
+    float *key;       /* [B][G][S][D] after bias, norm and RoPE; those of a step
                                            are read back from the cache, in kv_dtype */
-    float *value;                         /* [B][G][S][Dv] */
+    float *value;     /* [B][G][S][Dv] */
 };
 
 /* W, the columns of the attention weights over `keys` keys: S, plus one for bias_kv and one for
@@ -319,7 +322,7 @@ struct attn_core_args {
     const float *key;                /* [B][G][S][D] */
     const float *value;              /* [B][G][S][Dv] */
     struct attn_modifiers modifiers; /* position_ids has no meaning here */
-    struct attn_outputs outputs;     /* key, value have no meaning here */
+    struct attn_outputs outputs;     /* key, value, ablation have no meaning here */
     const struct attn_yield *yield;  /* NULL: gives way to nothing */
 };
 

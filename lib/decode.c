@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "ablation.h"
 #include "attention.h"
 #include "attn_limits.h"
 #include "attn_state.h"
@@ -336,7 +337,11 @@ static enum attn_status finish_output(const struct batch *batch, const struct ad
                          "the output does not fit float32");
     if (shared && step->outputs.output != NULL)
         memcpy(step->outputs.output, output, n * sizeof(float));
-    return ATTN_OK;
+    const struct attn_ablated ablated = {batch->layer, batch->o + a->row * batch->layer->o.in,
+                                         output, 1, step->rows};
+    return step->outputs.ablation == NULL
+               ? ATTN_OK
+               : attn_ablate(step->outputs.ablation, batch->engine, &ablated, &step->error);
 }
 
 /* Copying keys and values out of one cache. */

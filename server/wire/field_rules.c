@@ -22,6 +22,12 @@ static bool wants_key_or_value(const struct srv_rows *rows, const struct attn_la
     return (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
 }
 
+static bool ablates(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    (void)spec;
+    return rows->ablate;
+}
+
 static bool rotates_encoder(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     return rows->encoder_hidden_states.present && spec->rope.type != ATTN_ROPE_NONE;
@@ -62,6 +68,10 @@ static const struct {
      .broken = wants_key_or_value,
      .why = "the outputs key and value have no meaning without a layer: they are the request's "
             "own"},
+    {.form = SRV_FORM_WEIGHTLESS,
+     .param = "ablate",
+     .broken = ablates,
+     .why = "ablate has no meaning without a layer, whose output projection it compares"},
     {.form = SRV_FORM_CROSS,
      .param = "encoder_hidden_states",
      .broken = rotates_encoder,

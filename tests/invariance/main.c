@@ -5,8 +5,8 @@
  * windows, sinks) or a wide one, whose work is divided among threads.  Every session's next step is
  * computed alone on one thread; then alone on two; then with random neighbours, on one thread and
  * on two.  Rounds take turns at the CPU levels, with packed products and with those of OpenBLAS.
- * Outputs, log-sum-exps and, after the last time, the caches must have no other bit.  The last line
- * has the figures. */
+ * Outputs, log-sum-exps, ablations and, after the last time, the caches must have no other bit.
+ * The last line has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,6 +38,7 @@ struct subject {
     size_t length, rows;
     float *x;                 /* [rows][E] */
     float *y, *lse;           /* [rows][E], [H][rows]: computed alone on one thread */
+    double *ablation;         /* [H] */
     struct attn_cache *after; /* a fork with the step committed */
 };
 
@@ -71,6 +72,13 @@ static float *some_floats(size_t count)
     return data;
 }
 
+static double *some_doubles(size_t count)
+{
+    double *data = calloc(count, sizeof *data);
+    need(data != NULL, "out of memory");
+    return data;
+}
+
 /* ---- A round's sessions ---------------------------------------------------------------------- */
 
 /* Opens a layer; false where a drawn one cannot have a cache. */
@@ -95,13 +103,13 @@ static bool open_layer(struct round *round, unsigned seed)
 }
 
 static struct attn_step step_of(const struct subject *subject, struct attn_cache *cache, float *y,
-                                float *lse)
+                                float *lse, double *ablation)
 {
     return (struct attn_step){.cache = cache,
                               .position = subject->length,
                               .rows = subject->rows,
                               .hidden_states = subject->x,
-                              .outputs = {.output = y, .lse = lse}};
+                              .outputs = {.output = y, .lse = lse, .ablation = ablation}};
 }
 
 static void decode(struct round *round, struct attn_engine *engine, struct attn_step *const steps[],
@@ -135,9 +143,11 @@ static void compute_alone(struct round *round, struct subject *subject)
     struct attn_error error = {0};
     subject->y = some_floats(subject->rows * round->spec->hidden_size);
     subject->lse = some_floats(subject->rows * round->spec->num_heads);
+    subject->ablation = some_doubles(round->spec->num_heads);
     need(attn_cache_fork(&subject->after, subject->cache, subject->length, &error) == ATTN_OK,
          error.message);
-    struct attn_step step = step_of(subject, subject->after, subject->y, subject->lse);
+    struct attn_step step =
+        step_of(subject, subject->after, subject->y, subject->lse, subject->ablation);
     step.commit = true;
     decode(round, round->engines[0], (struct attn_step *[]){&step}, 1);
 }
@@ -167,6 +177,7 @@ static void free_subjects(struct round *round)
         free(subject->x);
         free(subject->y);
         free(subject->lse);
+        free(subject->ablation);
     }
 }
 
@@ -205,7 +216,8 @@ static void compare_batch(struct round *round, struct attn_engine *engine, const
         const struct subject *subject = &round->subjects[order[i]];
         steps[i] =
             step_of(subject, subject->cache, some_floats(subject->rows * round->spec->hidden_size),
-                    some_floats(subject->rows * round->spec->num_heads));
+                    some_floats(subject->rows * round->spec->num_heads),
+                    some_doubles(round->spec->num_heads));
         steps[i].commit = commit;
         list[i] = &steps[i];
     }
@@ -216,11 +228,14 @@ static void compare_batch(struct round *round, struct attn_engine *engine, const
         bool same =
             same_floats(got->output, subject->y, subject->rows * round->spec->hidden_size) &&
             same_floats(got->lse, subject->lse, subject->rows * round->spec->num_heads) &&
+            memcmp(got->ablation, subject->ablation,
+                   round->spec->num_heads * sizeof *got->ablation) == 0 &&
             (!commit || same_caches(round, subject));
         result.differing += !same;
         result.compared++;
         free(got->output);
         free(got->lse);
+        free(got->ablation);
     }
 }
 

@@ -53,6 +53,7 @@
     X(position_bias)    \
     X(stats)            \
     X(head_stats)       \
+    X(ablation)         \
     X(largest)          \
     X(dtype)            \
     X(yield)            \

@@ -110,7 +110,8 @@ static struct attn_model *open_model(int i)
 }
 
 /* Runs an attend of `batch` sequences of `tokens` each, with statistics of as many groups of keys
- * as there may be and the mean of weights, on an engine that grants a call so many bytes. */
+ * as there may be, the mean of weights and the change without each head, on an engine that grants a
+ * call so many bytes. */
 static enum attn_status attend(const struct attn_model *model, size_t batch, size_t tokens,
                                size_t call_bytes)
 {
@@ -124,6 +125,7 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
     const size_t heads = batch * spec->num_heads, groups = ATTN_MAX_TARGET_GROUPS;
     struct attn_head_stats *stats = malloc(heads * sizeof *stats);
     struct attn_group_stats *group_stats = malloc(heads * groups * sizeof *group_stats);
+    double *ablation = malloc(heads * sizeof *ablation);
     uint16_t *target_groups = calloc(tokens, sizeof *target_groups);
     ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
     for (size_t i = 0; i < numbers; i++)
@@ -137,7 +139,8 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
                     .head_stats = stats,
                     .target_groups = target_groups,
                     .num_target_groups = groups,
-                    .group_stats = group_stats},
+                    .group_stats = group_stats,
+                    .ablation = ablation},
     };
     enum attn_status status = attn_attend(engine, model, 0, &args, NULL);
     attn_engine_close(engine);
@@ -146,6 +149,7 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
     free(stats);
     free(group_stats);
     free(target_groups);
+    free(ablation);
     return status;
 }
 

@@ -12,6 +12,8 @@
 #include "attn.h"
 #include "mem.h"
 #include "property_draw.h"
+#include "schedule/batch.h"
+#include "schedule/job.h"
 #include "suites.h"
 #include "wire/head_stats.h"
 
@@ -308,6 +310,33 @@ START_TEST(test_head_stats_refuse_targets_without_a_key_and_too_many_groups)
 }
 END_TEST
 
+/* What is computed beside the attention counts in its work, by which callers take turns. */
+START_TEST(test_head_stats_that_cost_more_are_counted_as_more_work)
+{
+    struct srv_job job = {.sizes = {.batch = 2,
+                                    .queries = 100,
+                                    .keys = 300,
+                                    .num_heads = 4,
+                                    .num_kv_heads = 2,
+                                    .head_dim = 8,
+                                    .value_head_dim = 16,
+                                    .hidden_size = 32}};
+    job.call.rows.outputs = SRV_OUT_STATS;
+    const size_t weights = 2 * 4 * 100 * 300, projection = 2 * 100 * 32 * 4 * 16;
+    const size_t plain = srv_attend_work(&job);
+    job.call.rows.target_groups.count = 16;
+    ck_assert_uint_ge(srv_attend_work(&job), plain + 16 * weights);
+    job.call.rows.target_groups.count = 0;
+    job.call.rows.ablate = true;
+    ck_assert_uint_ge(srv_attend_work(&job), plain + 2 * projection);
+    job.sizes.batch = job.sizes.queries = 1;
+    job.call.rows.ablate = false;
+    const size_t one = srv_attend_work(&job);
+    job.call.rows.ablate = true;
+    ck_assert_uint_ge(srv_attend_work(&job), one + 4 * 2 * 32 * 4 * 16);
+}
+END_TEST
+
 /* The most text that a head's object can take is charged for, and not much more than that. */
 START_TEST(test_head_stats_have_no_more_text_than_is_charged)
 {
@@ -320,7 +349,9 @@ START_TEST(test_head_stats_have_no_more_text_than_is_charged)
                                     longest, longest, longest,
                                     longest, longest, ATTN_PATTERN_POSITIONAL,
                                     count,   longest, longest};
-    struct attn_outputs outputs = {.head_stats = &stats, .group_stats = groups};
+    double ablation = longest;
+    struct attn_outputs outputs = {
+        .head_stats = &stats, .group_stats = groups, .ablation = &ablation};
     for (size_t g = 0; g < ATTN_MAX_TARGET_GROUPS; g++)
         groups[g] = (struct attn_group_stats){longest, longest};
     for (size_t n = 0; n <= ATTN_MAX_TARGET_GROUPS; n++) {
@@ -345,6 +376,7 @@ Suite *suite_head_stats(void)
     tcase_add_test(calls,
                    test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the_call);
     tcase_add_test(calls, test_head_stats_of_a_step_ask_about_cached_keys_too);
+    tcase_add_test(calls, test_head_stats_that_cost_more_are_counted_as_more_work);
     tcase_add_test(calls, test_head_stats_have_no_more_text_than_is_charged);
     tcase_add_test(calls, test_head_stats_refuse_targets_without_a_key_and_too_many_groups);
     suite_add_tcase(suite, calls);
