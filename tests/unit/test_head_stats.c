@@ -214,6 +214,37 @@ START_TEST(test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the
 }
 END_TEST
 
+/* Engines stand in pairs of one level, with one thread and with two. */
+START_TEST(test_head_stats_of_targets_and_groups_have_the_same_bits_on_one_thread_and_on_two)
+{
+    for (unsigned seed = 1; seed <= CASES / 5; seed++) {
+        struct subject s;
+        open_case(&s, seed);
+        struct attn_attend_args args = s.draw.call;
+        s.batch = args.batch;
+        s.queries = args.queries;
+        s.keys = args.keys;
+        ask(&s);
+        const size_t heads = s.batch * s.spec->num_heads, n = heads * s.outputs.num_target_groups;
+        struct attn_group_stats *other = draw_keep(&s.draw, n, sizeof *other);
+        struct attn_head_stats *others = draw_keep(&s.draw, heads, sizeof *others);
+        args.outputs = s.outputs;
+        attend(&s, &args);
+        s.engine = engines[(seed % num_engines) ^ 1];
+        args.outputs.group_stats = other;
+        args.outputs.head_stats = others;
+        attend(&s, &args);
+        expect(&s, memcmp(s.outputs.group_stats, other, n * sizeof *other) == 0,
+               "other bits of groups");
+        for (size_t i = 0; i < heads; i++)
+            expect(&s,
+                   memcmp(&s.outputs.head_stats[i].target, &others[i].target, sizeof(double)) == 0,
+                   "other bits of targets");
+        close_case(&s);
+    }
+}
+END_TEST
+
 /* Whether the layer may have a cache. */
 static bool is_cached(const struct attn_layer_spec *spec)
 {
@@ -375,6 +406,8 @@ Suite *suite_head_stats(void)
     tcase_add_checked_fixture(calls, setup, teardown);
     tcase_add_test(calls,
                    test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the_call);
+    tcase_add_test(
+        calls, test_head_stats_of_targets_and_groups_have_the_same_bits_on_one_thread_and_on_two);
     tcase_add_test(calls, test_head_stats_of_a_step_ask_about_cached_keys_too);
     tcase_add_test(calls, test_head_stats_that_cost_more_are_counted_as_more_work);
     tcase_add_test(calls, test_head_stats_have_no_more_text_than_is_charged);
