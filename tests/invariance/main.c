@@ -5,8 +5,8 @@
  * windows, sinks) or a wide one, whose work is divided among threads.  Every session's next step is
  * computed alone on one thread; then alone on two; then with random neighbours, on one thread and
  * on two.  Rounds take turns at the CPU levels, with packed products and with those of OpenBLAS.
- * Outputs, log-sum-exps and, after the last time, the caches must have no other bit.  The last line
- * has the figures. */
+ * Outputs, log-sum-exps, the pooled maps of some and, after the last time, the caches must have no
+ * other bit.  The last line has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +38,13 @@ struct subject {
     size_t length, rows;
     float *x;                 /* [rows][E] */
     float *y, *lse;           /* [rows][E], [H][rows]: computed alone on one thread */
+    size_t pool[2];           /* of its map of weights; 0: no map */
+    float *map;               /* [H][R'][C'], likewise */
     struct attn_cache *after; /* a fork with the step committed */
 };
 
 static struct {
-    size_t decodes, compared, batches, largest, differing, levels, kinds[3];
+    size_t decodes, compared, maps, batches, largest, differing, levels, kinds[3];
 } result;
 
 struct round {
@@ -94,14 +96,46 @@ static bool open_layer(struct round *round, unsigned seed)
     return true;
 }
 
-static struct attn_step step_of(const struct subject *subject, struct attn_cache *cache, float *y,
-                                float *lse)
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Numbers of the subject's pooled map; 0: it has none. */
+static size_t map_size(const struct round *round, const struct subject *subject)
 {
-    return (struct attn_step){.cache = cache,
-                              .position = subject->length,
-                              .rows = subject->rows,
-                              .hidden_states = subject->x,
-                              .outputs = {.output = y, .lse = lse}};
+    const size_t columns = attn_weight_columns(round->spec, subject->length + subject->rows);
+    return round->spec->num_heads * smaller(subject->pool[0], subject->rows) *
+           smaller(subject->pool[1], columns);
+}
+
+/* Asks for the subject's pooled map. */
+static void ask_for_map(struct attn_outputs *out, const struct round *round,
+                        const struct subject *subject)
+{
+    const size_t keys = subject->length + subject->rows;
+    const struct attn_map_sizes sizes = {.batch = 1,
+                                         .num_heads = round->spec->num_heads,
+                                         .num_kv_heads = round->spec->num_kv_heads,
+                                         .queries = subject->rows,
+                                         .keys = keys,
+                                         .columns = attn_weight_columns(round->spec, keys)};
+    out->pool = (struct attn_map_pooling){
+        .rows = subject->pool[0], .columns = subject->pool[1], .type = ATTN_POOL_MEAN};
+    out->attention_weights = some_floats(map_size(round, subject));
+    out->pool.sums = calloc(attn_pool_sums(out, &sizes), sizeof *out->pool.sums);
+    need(out->pool.sums != NULL, "out of memory");
+}
+
+static struct attn_step step_of(const struct round *round, const struct subject *subject,
+                                struct attn_cache *cache)
+{
+    struct attn_step step = {.cache = cache,
+                             .position = subject->length,
+                             .rows = subject->rows,
+                             .hidden_states = subject->x};
+    step.outputs.output = some_floats(subject->rows * round->spec->hidden_size);
+    step.outputs.lse = some_floats(subject->rows * round->spec->num_heads);
+    if (subject->pool[0] > 0)
+        ask_for_map(&step.outputs, round, subject);
+    return step;
 }
 
 static void decode(struct round *round, struct attn_engine *engine, struct attn_step *const steps[],
@@ -133,13 +167,15 @@ static void fill(struct round *round, struct subject *subject)
 static void compute_alone(struct round *round, struct subject *subject)
 {
     struct attn_error error = {0};
-    subject->y = some_floats(subject->rows * round->spec->hidden_size);
-    subject->lse = some_floats(subject->rows * round->spec->num_heads);
     need(attn_cache_fork(&subject->after, subject->cache, subject->length, &error) == ATTN_OK,
          error.message);
-    struct attn_step step = step_of(subject, subject->after, subject->y, subject->lse);
+    struct attn_step step = step_of(round, subject, subject->after);
     step.commit = true;
     decode(round, round->engines[0], (struct attn_step *[]){&step}, 1);
+    subject->y = step.outputs.output;
+    subject->lse = step.outputs.lse;
+    subject->map = step.outputs.attention_weights;
+    free(step.outputs.pool.sums);
 }
 
 static void make_subjects(struct round *round)
@@ -153,6 +189,11 @@ static void make_subjects(struct round *round)
         subject->length = i == far ? SPLIT_TOKENS + rng_below(rng, 200) : rng_below(rng, LENGTHS);
         subject->rows = kind == 0 ? PREFILL : kind < 4 ? 2 + rng_below(rng, 5) : 1;
         subject->x = rng_floats(rng, subject->rows * round->spec->hidden_size, 1);
+        subject->pool[0] = subject->pool[1] = 0;
+        if (rng_below(rng, 4) == 0) {
+            subject->pool[0] = 1 + rng_below(rng, 9);
+            subject->pool[1] = 1 + rng_below(rng, 40);
+        }
         fill(round, subject);
         compute_alone(round, subject);
     }
@@ -167,6 +208,7 @@ static void free_subjects(struct round *round)
         free(subject->x);
         free(subject->y);
         free(subject->lse);
+        free(subject->map);
     }
 }
 
@@ -203,9 +245,7 @@ static void compare_batch(struct round *round, struct attn_engine *engine, const
     struct attn_step steps[MOST], *list[MOST] = {NULL};
     for (size_t i = 0; i < count; i++) {
         const struct subject *subject = &round->subjects[order[i]];
-        steps[i] =
-            step_of(subject, subject->cache, some_floats(subject->rows * round->spec->hidden_size),
-                    some_floats(subject->rows * round->spec->num_heads));
+        steps[i] = step_of(round, subject, subject->cache);
         steps[i].commit = commit;
         list[i] = &steps[i];
     }
@@ -216,11 +256,16 @@ static void compare_batch(struct round *round, struct attn_engine *engine, const
         bool same =
             same_floats(got->output, subject->y, subject->rows * round->spec->hidden_size) &&
             same_floats(got->lse, subject->lse, subject->rows * round->spec->num_heads) &&
+            (subject->map == NULL ||
+             same_floats(got->attention_weights, subject->map, map_size(round, subject))) &&
             (!commit || same_caches(round, subject));
         result.differing += !same;
         result.compared++;
+        result.maps += subject->map != NULL;
         free(got->output);
         free(got->lse);
+        free(got->attention_weights);
+        free(got->pool.sums);
     }
 }
 
@@ -308,14 +353,14 @@ int main(int argc, char *argv[])
     for (size_t i = 0; i < 2 * pairs; i++)
         attn_engine_close(engines[i / 2][i % 2]);
     bool varied = result.kinds[0] > 0 && result.kinds[1] > 0 && result.kinds[2] > 0;
-    bool right = result.differing == 0 && varied && result.largest > MOST / 2;
+    bool right = result.differing == 0 && varied && result.maps > 0 && result.largest > MOST / 2;
     printf(
         "check-invariance: %zu decodes of %zu MHA, %zu GQA and %zu MQA layers at %zu CPU levels, "
         "with packed products and with OpenBLAS', each alone and in batches of up to %zu (%zu of "
         "them), on 1 and 2 threads: %zu "
-        "comparisons, %zu differ%s\n",
+        "comparisons, %zu with a pooled map, %zu differ%s\n",
         result.decodes, result.kinds[0], result.kinds[1], result.kinds[2], result.levels,
-        result.largest, result.batches, result.compared, result.differing,
+        result.largest, result.batches, result.compared, result.maps, result.differing,
         right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }
