@@ -287,7 +287,8 @@ function modelFields() {
 function textPane() {
     pane("text", "Text",
         field("Text, split at blanks: a random row for each token", "text", "textarea",
-            { rows: 2, spellcheck: "false" }),
+            { rows: 2, spellcheck: "false", onkeydown: ({ key, ctrlKey }) =>
+                key === "Enter" && ctrlKey && choose("text") }),
         field("Seed", "seed", "input", {
             inputmode: "numeric",
             size: 6,
@@ -410,8 +411,10 @@ function offerExample() {
 }
 
 function takeDrops() {
-    addEventListener("dragover", (event) => event.preventDefault());
+    const files = (event) => event.dataTransfer.types.includes("Files"); // text goes where it may
+    addEventListener("dragover", (event) => files(event) && event.preventDefault());
     addEventListener("drop", (event) => {
+        if (!files(event)) return;
         event.preventDefault();
         dropped([...event.dataTransfer.files]);
     });

@@ -6,7 +6,7 @@
  * rows, without the session. The session ends when another source is looked at, or with the page.
  */
 import { settings } from "./address.js";
-import { client } from "./client.js";
+import { apiKey, client } from "./client.js";
 import { el, labelled } from "./dom.js";
 import { numbersOf } from "./files.js";
 import * as sources from "./source.js";
@@ -66,6 +66,11 @@ const refined = ["attention_scores", "head_stats", "query", "head_output"];
 class LiveSource extends sources.RowsSource {
     kind = "session";
     lines = new Map(); // layer -> [{data [H][W], width}] of each step
+
+    /** A step sees what is cached: rows that are computed anew do not see later ones either. */
+    async inputs(layer) {
+        return { ...(await super.inputs(layer)), is_causal: true };
+    }
 
     /** The map [H',T',W] of the lines, pooled as the fields say. */
     map(layer, { heads, rows, pool, pool_type }) {
@@ -184,8 +189,9 @@ function end(last = false) {
     if (source === null) return;
     const { session } = source;
     source = null;
-    const path = `${client().url}/sessions/${session.sessionId}`;
-    if (last) fetch(path, { method: "DELETE", keepalive: true, headers: client().headers });
+    const path = `${client().url}/sessions/${session.sessionId}`,
+        headers = apiKey() ? { Authorization: `Bearer ${apiKey()}` } : {};
+    if (last) fetch(path, { method: "DELETE", keepalive: true, headers });
     else session.end().catch((error) => showError("live", error));
 }
 
