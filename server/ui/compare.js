@@ -64,8 +64,12 @@ export class CompareView {
         ]);
     }
 
+    /** Drops what is not shown. */
     hide() {
         this.element.remove();
+        for (const map of this.maps) map.close();
+        this.maps = [];
+        this.pictures = [];
     }
 
     moved() {
@@ -143,16 +147,12 @@ export class CompareView {
     }
 
     async show() {
-        const { panel, host } = this;
+        const { panel } = this;
         const { picture, what } = panel;
-        if (!this.element.isConnected) host.append(this.element);
+        if (!this.element.isConnected) this.host.append(this.element);
         const second = this.second();
         this.list(second);
-        const picked = new Picture(second.source, second);
-        const pixels = [1, 1].map(() => Math.round((host.clientWidth / 3) * devicePixelRatio));
-        const other = await run("compare", `Layer ${second.layer}, head ${second.head}`, (signal) =>
-            picked.fetch(picture.whole ? pixels : [picture.map.rows, picture.map.columns], signal),
-        );
+        const other = await this.fetch(second, picture);
         if (!other || panel.picture !== picture || !this.element.isConnected) return;
         this.pictures = [picture, other, new Difference(picture, other)];
         const name = ({ layer, head, source }) => `Layer ${layer}, head ${head}, ${source.title}`;
@@ -160,6 +160,19 @@ export class CompareView {
         titles.forEach((title, i) => (this.titles[i].textContent = title));
         this.paint(titles);
         this.describe(panel.map.selected);
+    }
+
+    /** The second picture; the one that is there where only colours or scale have changed. */
+    async fetch(second, picture) {
+        const there = this.pictures[1];
+        const same = (name) => there?.[name] === second[name];
+        const unchanged = ["source", "layer", "head", "kind", "stage"].every(same);
+        if (unchanged && this.pictures[0] === picture) return there;
+        const side = Math.round((this.host.clientWidth / 3) * devicePixelRatio);
+        const pixels = picture.whole ? [side, side] : [picture.map.rows, picture.map.columns];
+        return run("compare", `Layer ${second.layer}, head ${second.head}`, (signal) =>
+            new Picture(second.source, second).fetch(pixels, signal),
+        );
     }
 
     paint(titles) {

@@ -78,7 +78,7 @@ export function pictureControls(map) {
         el("div", { class: "segments" }, [
             button("zoom-in", "+", "Zoom in", () => map.zoom(1 / 1.4)),
             button("zoom-out", "−", "Zoom out", () => map.zoom(1.4)),
-            button("zoom-all", "All", "Show the whole map", () => map.all()),
+            button("zoom-all", "All", "All of the map", () => map.all()),
         ]),
     ]);
     const element = el(

@@ -4,6 +4,7 @@
  * The difference of two maps has the form of a Picture (picture.js); of maps of unequal size the
  * common part is taken, of pooled ones the pooled cells. Node can import the module.
  */
+import { columnOf } from "./picture.js";
 
 /** The difference of two pictures, first less second, in the form of a Picture. */
 export class Difference {
@@ -51,9 +52,7 @@ export class Difference {
     }
 
     columnValues(column) {
-        const { values, rows, columns } = this.map;
-        const at = Math.floor((column * columns) / this.columns);
-        return Float32Array.from({ length: rows }, (_, r) => values[r * columns + at]);
+        return columnOf(this.map, column / this.columns, this.rows);
     }
 }
 

@@ -109,8 +109,8 @@ function drawCells(map, context, inks) {
     }
     drawNumbers(map, context);
     if (picture.columns > picture.keys) {
-        context.fillStyle = inks.text;
-        context.fillRect(map.xOf(picture.keys) - 0.75, plot.y, 1.5, plot.height);
+        context.fillStyle = inks.panel;
+        context.fillRect(map.xOf(picture.keys) - 1.5, plot.y, 3, plot.height);
     }
     context.restore();
     context.strokeStyle = inks.line;
@@ -278,10 +278,11 @@ function drawProfiles(map, context, inks) {
     const side = { x: map.sideAt, y: plot.y, width: map.size.side, height: plot.height };
     context.strokeStyle = inks.line;
     context.strokeRect(side.x - 0.5, side.y - 0.5, side.width + 1, side.height + 1);
-    const column = cell && picture.columnValues(cell.column);
+    const column = cell && picture.columnValues(cell.column, area);
     if (column) {
         const pixels = Math.round(plot.height);
-        const shown = profileOf(column, picture.rows, area.row0, area.row1, pixels);
+        const [begin, end] = [area.row0 - column.first, area.row1 - column.first];
+        const shown = profileOf(column.values, column.rows, begin, end, pixels);
         bars(context, shown, { ...side, upright: false }, inks.accent);
     }
     turned(context, "column", side.x + side.width / 2, plot.y - GAP / 2, inks.muted);

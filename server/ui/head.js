@@ -73,7 +73,7 @@ class HeadPanel {
             compare: new CompareView(this.viewHost, this),
         };
         section.addEventListener("keydown", (event) => this.key(event));
-        this.keepArea = afterPause((text) => set({ area: text }), 250);
+        this.keepArea = afterPause((area) => this.note({ area }), 250);
         this.fetchRow = afterPause((row) => this.loadRow(row), 60);
         this.fetchDetail = afterPause(() => this.loadDetail(), 120);
         this.say = afterPause((text) => announce(text), 400);
@@ -165,6 +165,12 @@ class HeadPanel {
             return;
         }
         const fresh = before?.source !== what.source || before?.layer !== what.layer;
+        const { source } = what;
+        if (
+            before &&
+            (before.source.queries !== source.queries || before.source.keys !== source.keys)
+        )
+            this.note({ area: "", cell: "" }); // those were of another map
         if (fresh) this.importance.clear();
         const focused = byId("overview").contains(document.activeElement);
         const pixels = [1, 1].map(() =>
@@ -178,9 +184,9 @@ class HeadPanel {
         if (this.what !== what) return;
         this.picture = done ?? null;
         this.body.hidden = !done;
-        if (!done) return;
-        this.paint();
+        if (done) this.paint();
         this.map.canvas.setAttribute("aria-busy", "false");
+        if (!done) return;
         if (focused) (this.mapShown ? this.map.canvas : this.section).focus();
         this.afterwards(what);
     }
@@ -280,14 +286,21 @@ class HeadPanel {
         this.controls.show();
         if (!this.picture) return;
         if (has("scale", "colors", "view", "with")) this.paint();
-        else if (has("area", "cell")) this.place();
+        else if (!this.noting && has("area", "cell")) this.place();
         if (has("cell")) this.views[settings().view]?.moved?.();
+    }
+
+    /** Writes into the address what is shown already. */
+    note(changes) {
+        this.noting = true;
+        set(changes);
+        this.noting = false;
     }
 
     // ---- Cells ----
 
     select(cell) {
-        set({ cell: cell ? `${cell.row},${cell.column}` : "" });
+        this.note({ cell: cell ? `${cell.row},${cell.column}` : "" });
         this.describe();
         if (cell) this.say(this.cell.textContent);
     }

@@ -159,19 +159,19 @@ export class Heatmap {
         if (!picture || width < 60) return;
         const context = canvas.getContext("2d");
         context.font = `bold ${FONT}`;
-        const widest = (label, count, most) => {
+        const widest = (label, count, most, extra = []) => {
             let widest = 32; // of the profiles' names
             for (let i = 0; i < count; i += Math.ceil(count / 600))
                 widest = Math.max(widest, context.measureText(label(i)).width);
+            for (const text of extra) widest = Math.max(widest, context.measureText(text).width);
             return Math.min(most, Math.ceil(widest));
         };
+        const appended = ["column"];
+        if (picture.columns - picture.keys > 1) appended.push("appended");
+        for (let i = picture.keys; i < picture.columns; i++) appended.push(picture.columnLabel(i));
         const narrow = width < 480;
         const left = widest((i) => picture.rowLabel(i), picture.rows, narrow ? 72 : 120) + GAP;
-        const top =
-            Math.max(
-                48,
-                widest((i) => picture.columnLabel(i), picture.columns, 96),
-            ) + GAP;
+        const top = widest((i) => picture.columnLabel(i), picture.keys, 96, appended) + GAP;
         const sinks = picture.sinks ? 18 + GAP : 0;
         const right = sinks + (narrow ? 26 : STRIP) + GAP + 2;
         const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);

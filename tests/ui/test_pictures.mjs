@@ -382,6 +382,10 @@ test("a large map is pooled, and no reply of it is above 8 MB", async () => {
     await picture.fetchDetail(wanted);
     assert.equal(picture.valueAt(299, 5), Math.fround(source.weight(299, 5)));
     assert.equal(picture.wanted({ ...all, row0: 120, row1: 290 }), null, "they are there");
+    const column = picture.columnValues(5, { row0: 120.5, row1: 124 });
+    const exact = [120, 121, 122, 123].map((t) => Math.fround(source.weight(t, 5)));
+    assert.deepEqual([column.first, [...column.values]], [120, exact]);
+    assert.equal(picture.columnValues(5, all).values.length, 700, "pooled cells for all rows");
     await picture.fetchSums();
     const pools = source.calls.slice(-2).map((call) => [call.pool, call.pool_type]);
     assert.deepEqual(pools, [
