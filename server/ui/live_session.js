@@ -9,6 +9,7 @@ import { settings } from "./address.js";
 import { apiKey, client } from "./client.js";
 import { el, labelled } from "./dom.js";
 import { numbersOf } from "./files.js";
+import { remember } from "./sessions.js";
 import * as sources from "./source.js";
 import { pooled } from "./statistics.js";
 import { announce, run, showError } from "./status.js";
@@ -149,6 +150,7 @@ async function begin(base) {
     const { model, layers } = base,
         supply = new AddedSupply(base.supply);
     const session = await client().session({ model: model.name, ttl_s: TTL_S });
+    remember(session.sessionId);
     source = new LiveSource({
         title: `live session ${session.sessionId}`,
         mark: base.mark,
