@@ -70,7 +70,8 @@ function load({ maps = true } = {}) {
         fields = { outputs: ["head_stats"], plain: true, ...extra };
     if (maps || heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
-        Object.assign(fields, { pool: [SIDE, SIDE], pool_type: settings().pool });
+        const { pool: pool_type } = settings();
+        Object.assign(fields, { pool: [SIDE, SIDE], pool_type, map_datatype: "UINT8" });
     }
     parts.grid.setAttribute("aria-busy", "true");
     const work = run("overview", "Looking at all heads", async (signal, progress) => {
