@@ -92,6 +92,7 @@ async function sessionSource() {
     if (!id) throw new Error("Choose a session, or type its id.");
     const session = await client().get(`/sessions/${encodeURIComponent(id)}`);
     const model = models().find(({ name }) => name === session.model);
+    showModel(model);
     const step = controls.step.value;
     if (step === "key") return sources.lastKeySource(model, session);
     const supply = supplyOf(files.rows ? "rows" : files.capture ? "capture" : "text");
@@ -106,7 +107,11 @@ function rowsSource() {
         encoder = encoderSupply(),
         model = modelFor(supply, encoder);
     showModel(model);
-    return sources.rowsSource(model, supply, encoder, integers(settings().layers));
+    const source = sources.rowsSource(model, supply, encoder, integers(settings().layers));
+    const of = kind === "capture" ? files.capture.metadata.model : undefined;
+    if (of !== undefined && of !== model.name)
+        source.mark = `rows of another model: captured from ${of}, weights of ${model.name}`;
+    return source;
 }
 
 /** Makes the source of all settings and files, and shows it. */

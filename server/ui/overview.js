@@ -53,13 +53,17 @@ function statisticFields() {
     return { ...chosen.fields, ...(importance ? { ablate: true } : {}) };
 }
 
-/** Calls `work(item)` for all items, a few at once; the first error ends it. */
+/** Calls `work(item)` for all items, a few at once; after the first error no more are begun. */
 async function each(items, work) {
     const waiting = [...items];
     const worker = async () => {
         while (waiting.length > 0) await work(waiting.shift());
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    try {
+        await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    } finally {
+        waiting.length = 0;
+    }
 }
 
 /** Asks for the layers' statistics, and for their maps unless they are there. */
@@ -349,6 +353,7 @@ function titles(names) {
 function controls() {
     const { sort, color_by, filter, pool, scale, targets, ablate } = settings(),
         names = titles(available(asked)),
+        focus = document.activeElement?.dataset.testid,
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
         labelled(title, select(options, value, change, { data: { testid } }));
@@ -382,9 +387,11 @@ function controls() {
             onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
         })),
     );
+    if (focus) parts.controls.querySelector(`[data-testid="${focus}"]`)?.focus();
 }
 
 function build() {
+    hidePreview();
     heads = source.layers.flatMap((layer) =>
         Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
             thumbnail(layer, head),
@@ -422,7 +429,7 @@ function changed(_, names) {
 export function start() {
     parts.controls = el("div", { class: "toolbar" });
     parts.note = el("p", { class: "muted", role: "status", data: { testid: "overview-note" } });
-    parts.count = el("span", { class: "muted" });
+    parts.count = el("span", { class: "muted", role: "status" });
     parts.legend = el("span", { class: "range", hidden: true },
         el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
     parts.grid = el("div", {
