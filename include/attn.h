@@ -272,21 +272,39 @@ enum attn_stage {
     ATTN_STAGE_MASKED,  /* capped, masked (-inf) and biased: the input of the softmax */
 };
 
+/* How maps are reduced to blocks: to the largest or to the mean of each block's cells.  Minus
+ * infinity in scores counts as itself for the largest; a mean is that of the finite scores, and
+ * minus infinity where a block has none. */
+enum attn_pool_type { ATTN_POOL_MAX = 0, ATTN_POOL_MEAN };
+
+/* A pooled map has R' = min(rows, T') rows and C' = min(columns, W or S) columns.  Cell (r, c)
+ * covers rows floor(r T' / R') to ceil((r + 1) T' / R') - 1 of the selected rows, in their order,
+ * and columns likewise, as in PyTorch's adaptive pooling. */
+#define ATTN_MAX_POOL 4096
+struct attn_map_pooling {
+    size_t rows, columns; /* 1 to ATTN_MAX_POOL; both 0: maps are whole */
+    enum attn_pool_type type;
+    double *sums; /* [attn_pool_sums] memory for pooling */
+};
+
 /* Where results go; NULL: not wanted.  W is S plus the layer's bias_kv and add_zero_attn columns,
  * which stand last (attn_weight_columns); H' and T' are the heads and rows selected.  Buffers are
  * the caller's, in the sizes below, and overlap neither each other nor any input.
  *
  * Cost: weights, scores, statistics and top_k make each thread keep the scores of up to 64 rows of
  * one head until their softmax is complete; nothing of size T x S exists unless the caller's
- * buffers have that size.  Statistics and means do not depend on the number of threads.  Where only
- * query, key and value are asked for no attention is computed, and without `output` no product with
- * Wo.  query, key, value, head_output and concat are copied from where a call has them anyway. */
+ * buffers have that size.  Statistics, means and pooled maps do not depend on the number of
+ * threads.  Where only query, key and value are asked for no attention is computed, and without
+ * `output` no product with Wo.  query, key, value, head_output and concat are copied from where a
+ * call has them anyway. */
 struct attn_outputs {
     float *output; /* [B][T][E]; weightless [B][H][T][Dv] */
     struct attn_selection selection;
-    float *attention_weights; /* [B][H'][T'][W] */
-    float *average_weights;   /* [B][T'][W] mean over the selected heads */
-    float *attention_scores;  /* [B][H'][T'][S] at `stage`; appended keys have none */
+    struct attn_map_pooling pool; /* of the three maps below, which then have R' and C' for T', W
+                                     and S; not with top_index */
+    float *attention_weights;     /* [B][H'][T'][W] */
+    float *average_weights;       /* [B][T'][W] mean over the selected heads */
+    float *attention_scores;      /* [B][H'][T'][S] at `stage`; appended keys have none */
     enum attn_stage stage;
     size_t top_k;        /* 1 to W, where top_index or top_weight is wanted */
     uint32_t *top_index; /* [B][H'][T'][top_k] columns of the largest weights, largest first, the
@@ -316,6 +334,16 @@ struct attn_outputs {
 /* W, the columns of the attention weights over `keys` keys: S, plus one for bias_kv and one for
  * add_zero_attn. */
 size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys);
+
+/* The sizes of a call's maps: B, H, G, T, S, W. */
+struct attn_map_sizes {
+    size_t batch, num_heads, num_kv_heads, queries, keys, columns;
+};
+
+/* The doubles that pool.sums of a call needs, whose outputs are set but for pool.sums; 0 where maps
+ * are whole.  For each pooled map these are C' times T' or about T (H/G) / 64 + R', whichever is
+ * less, of scores for a mean twice as many. */
+size_t attn_pool_sums(const struct attn_outputs *outputs, const struct attn_map_sizes *sizes);
 
 /* ---- Attention over given rows -------------------------------------------------------------- */
 

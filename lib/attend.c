@@ -32,11 +32,12 @@ static enum attn_status take_maps(struct attn_maps *maps, struct attn_engine *en
                                   const struct attn_outputs *outputs, size_t batch,
                                   const struct attn_problem *p, struct attn_error *error)
 {
-    const struct attn_maps_sizes sizes = {.batch = batch,
-                                          .num_heads = p->num_heads,
-                                          .queries = p->queries,
-                                          .keys = p->keys,
-                                          .columns = p->keys + p->extra};
+    const struct attn_map_sizes sizes = {.batch = batch,
+                                         .num_heads = p->num_heads,
+                                         .num_kv_heads = p->num_kv_heads,
+                                         .queries = p->queries,
+                                         .keys = p->keys,
+                                         .columns = p->keys + p->extra};
     return attn_maps_init(maps, &engine->workspace, outputs, &sizes, error);
 }
 

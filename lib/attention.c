@@ -21,6 +21,8 @@
  * row, per thread. */
 #include "attention.h"
 
+#include <string.h>
+
 #include "attention_unit.h"
 #include "mem.h"
 
@@ -73,24 +75,10 @@ struct solver {
     size_t first, end; /* items [first, end) are this wave */
 };
 
-/* Rows of a unit at most: ATTN_TILE, or fewer where rows of weights are kept and are long. */
-static size_t unit_rows(const struct attn_problem *p)
-{
-    if (!attn_maps_need_rows(&p->maps))
-        return ATTN_TILE;
-    return attn_min(attn_max(ATTN_WEIGHT_ROWS_FLOATS / p->maps.columns, 1), ATTN_TILE);
-}
-
 /* A unit's rows are unit_tokens query tokens times unit_heads heads. */
-static size_t unit_heads(const struct attn_problem *p)
-{
-    return attn_min(attn_heads_per_group(p), unit_rows(p));
-}
-
-static size_t unit_tokens(const struct attn_problem *p)
-{
-    return attn_min(unit_rows(p) / unit_heads(p), p->queries);
-}
+static size_t unit_heads(const struct attn_problem *p) { return p->maps.unit_heads; }
+static size_t unit_tokens(const struct attn_problem *p) { return p->maps.unit_tokens; }
+static size_t unit_rows(const struct attn_problem *p) { return unit_heads(p) * unit_tokens(p); }
 
 /* Whether heads may be interleaved: each is one unit, which keeps no rows of weights. */
 static bool interleaves(const struct attn_problem *p)
@@ -99,11 +87,13 @@ static bool interleaves(const struct attn_problem *p)
            p->queries * attn_heads_per_group(p) <= ATTN_TILE;
 }
 
-/* Floats that a thread needs for a unit's rows of weights and then one byte per key. */
+/* Floats that a thread needs for a unit's rows of weights, for the mean of its tokens, and then for
+ * one byte per key. */
 static size_t weight_rows_floats(const struct attn_problem *p)
 {
-    size_t columns = p->maps.columns;
-    return attn_maps_need_rows(&p->maps) ? unit_rows(p) * columns + columns / sizeof(float) + 1 : 0;
+    size_t columns = p->maps.columns, rows = unit_rows(p);
+    rows += attn_maps_pool_average(&p->maps) ? unit_tokens(p) : 0;
+    return attn_maps_need_rows(&p->maps) ? rows * columns + columns / sizeof(float) + 1 : 0;
 }
 
 /* ---- Tiles of keys and values ---- */
@@ -149,8 +139,7 @@ static void fill_task(void *argument, size_t i, unsigned thread)
  * may go by columns. */
 static size_t scratch_rows(const struct attn_problem *p, const struct attn_kernels *kernels)
 {
-    const size_t rows = unit_tokens(p) * unit_heads(p);
-    return rows < kernels->columns_from_rows ? rows : ATTN_TILE;
+    return unit_rows(p) < kernels->columns_from_rows ? unit_rows(p) : ATTN_TILE;
 }
 
 /* Floats of a unit's scratch, whole cache lines, ATTN_UNIT_SCRATCH at most. */
@@ -176,7 +165,9 @@ static struct attn_unit unit_of(const struct solver *solver, const struct item *
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
     if (attn_maps_need_rows(&p->maps)) {
         u.weight_rows = solver->weight_rows + thread * solver->weight_rows_stride;
-        u.reachable = (uint8_t *)(u.weight_rows + unit_rows(p) * p->maps.columns);
+        if (attn_maps_pool_average(&p->maps))
+            u.average = u.weight_rows + unit_rows(p) * p->maps.columns;
+        u.reachable = (uint8_t *)(u.weight_rows + weight_rows_floats(p)) - p->maps.columns;
     }
     return u;
 }
@@ -208,6 +199,13 @@ static void solve_interleaved(const struct solver *solver, const struct item *it
     attn_units_solve(units, item->num_kv_heads);
 }
 
+/* Pools the mean over heads of a unit's tokens, when all heads have added to it. */
+static void pool_average(const struct attn_unit *u)
+{
+    for (size_t t = u->t0; t < u->t0 + u->tokens; t++)
+        attn_maps_take_average(&u->p->maps, t, u->average + (t - u->t0) * u->p->maps.columns);
+}
+
 /* Task i of an item: some units, for one head of the item after the other. */
 static void solve_units(const struct solver *solver, const struct item *item, size_t i,
                         unsigned thread)
@@ -218,6 +216,8 @@ static void solve_units(const struct solver *solver, const struct item *item, si
     const size_t count = attn_min(item->units - first, item->units_per_task);
     for (size_t n = 0; n < count; n++)
         units[n] = unit_of(solver, item, first + n, thread, n);
+    if (units->average != NULL)
+        memset(units->average, 0, units->tokens * p->maps.columns * sizeof(float));
     for (size_t g = item->first_kv_head; g < item->first_kv_head + item->num_kv_heads; g++) {
         const struct attn_head_tiles kv = head_tiles(item, g);
         for (size_t h = 0; h < attn_heads_per_group(p); h += unit_heads(p)) {
@@ -225,6 +225,8 @@ static void solve_units(const struct solver *solver, const struct item *item, si
             attn_units_solve(units, count);
         }
     }
+    if (units->average != NULL)
+        pool_average(units);
 }
 
 /* Unit i of an item whose keys are split; *sums becomes the sums of its first split. */
@@ -322,7 +324,7 @@ static size_t item_kv_heads(const struct attn_problem *p, const struct solver *s
 {
     const size_t share = left / (ITEMS_PER_SHARE * attn_pool_threads(solver->engine->pool));
     size_t heads = 1;
-    if (p->maps.average != NULL)
+    if (attn_maps_need_average(&p->maps))
         return p->num_kv_heads;
     if (interleaves(p)) {
         const size_t fit = ATTN_SCRATCH_FLOATS / scratch_floats(p, &solver->engine->kernels);

@@ -20,13 +20,12 @@ struct attn_rows {
 };
 
 /* Bounds on the memory of a solution.  footprint.c adds them up. */
-#define ATTN_TILES_BYTES ((size_t)8 << 20)        /* tiles filled at a time, or those of one head */
-#define ATTN_WEIGHT_ROWS_FLOATS ((size_t)2 << 20) /* weights kept by a thread, or one row */
-#define ATTN_SPLITS_FLOATS ((size_t)2 << 20)      /* sums of splits of keys, of all threads */
-#define ATTN_ITEM_BYTES ((size_t)120)             /* for each key/value head of each problem */
+#define ATTN_TILES_BYTES ((size_t)8 << 20)   /* tiles filled at a time, or those of one head */
+#define ATTN_SPLITS_FLOATS ((size_t)2 << 20) /* sums of splits of keys, of all threads */
+#define ATTN_ITEM_BYTES ((size_t)120)        /* for each key/value head of each problem */
 
 /* Bytes of a sequence of a call, or a step of a batch, beside its rows (attend.c, decode.c). */
-#define ATTN_SEQUENCE_BYTES ((size_t)1280)
+#define ATTN_SEQUENCE_BYTES ((size_t)1664)
 
 struct attn_problem {
     size_t queries, keys;                                     /* T, S */

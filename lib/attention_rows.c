@@ -96,17 +96,15 @@ static void soft_cap(float *scores, size_t rows, size_t n, float c)
             scores[r * ATTN_TILE + j] = c * tanhf(scores[r * ATTN_TILE + j] / c);
 }
 
-/* Copies the tile's scores to the caller's map if that asks for this stage. */
+/* Hands the tile's scores to the maps if these ask for this stage. */
 static void copy_scores(const struct attn_unit *u, enum attn_stage stage, size_t first, size_t n)
 {
     const struct attn_maps *maps = &u->p->maps;
-    if (maps->scores == NULL || maps->stage != stage || first == maps->keys)
+    if (!attn_maps_need_scores(maps) || maps->stage != stage || first == maps->keys)
         return;
-    for (size_t r = 0; r < u->rows; r++) {
-        float *row = attn_maps_scores(maps, attn_unit_head(u, r), attn_unit_token(u, r));
-        if (row != NULL)
-            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
-    }
+    for (size_t r = 0; r < u->rows; r++)
+        attn_maps_take_scores(maps, attn_unit_head(u, r), attn_unit_token(u, r), first,
+                              u->scores + r * ATTN_TILE, n);
 }
 
 /* Keeps the tile's scores in their rows of weights, which they become after the last tile. */

@@ -137,7 +137,7 @@ static void keep_unseen_scores(const struct attn_unit *u, size_t first, size_t e
  * scores are asked for. */
 static struct attn_span computed_keys(const struct attn_unit *u)
 {
-    if (u->p->maps.scores != NULL)
+    if (attn_maps_need_scores(&u->p->maps))
         return (struct attn_span){0, u->p->keys};
     return (struct attn_span){u->first_span.first, u->last_span.end};
 }
@@ -159,7 +159,8 @@ static bool by_columns(const struct attn_unit *u)
     const struct attn_problem *p = u->p;
     return u->gemm == NULL && tiles_dtype(p) == ATTN_F32 &&
            u->rows >= u->kernels->columns_from_rows && p->softcap == 0 &&
-           attn_mask_is_span(&p->mask) && p->maps.scores == NULL && !attn_unit_makes_weights(u);
+           attn_mask_is_span(&p->mask) && !attn_maps_need_scores(&p->maps) &&
+           !attn_unit_makes_weights(u);
 }
 
 /* Whether the span of some row of the unit does not hold all keys [first, end). */
@@ -265,7 +266,9 @@ static void finish_weight_row(struct attn_unit *u, size_t r, float gate)
                               p->first_key);
     if (p->head_mask != NULL)
         u->kernels->scale_rows(row, maps->columns, &gate, 1, maps->columns);
-    attn_maps_take_row(maps, h, t, row, u->pool, u->thread);
+    attn_maps_take_row(maps, h, t, row,
+                       u->average != NULL ? u->average + (t - u->t0) * maps->columns : NULL,
+                       u->pool, u->thread);
 }
 
 static void write_results(struct attn_unit *u)

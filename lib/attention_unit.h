@@ -61,6 +61,7 @@ struct attn_unit {
     struct attn_head_tiles kv; /* keys and values of its group */
     size_t t0, tokens, h0, heads, rows;
     float *weight_rows; /* [R][W] where weights are asked for beside the caller's map, else NULL */
+    float *average;     /* [tokens][W] the mean over heads where that is to be pooled, else NULL */
     uint8_t *reachable; /* [S] of one row, where weight_rows is */
 
     /* Filled by attn_unit_layout: scratch. */

@@ -56,7 +56,8 @@ struct batch {
 
 _Static_assert(sizeof(struct admitted) +
                        3 * (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
-                       sizeof(struct attn_problem) + sizeof(struct attn_appended) <=
+                       sizeof(struct attn_problem) + sizeof(struct attn_appended) +
+                       ATTN_POOLED_MAPS * sizeof(struct attn_pooling) + ATTN_ALIGN <=
                    ATTN_SEQUENCE_BYTES,
                "footprint.c counts ATTN_SEQUENCE_BYTES");
 
@@ -173,8 +174,12 @@ static void prepare(const struct batch *batch, struct admitted *a)
              take_for_step(batch, a, attn_add(keys, step->rows), sizeof *a->positions)) == NULL)
         return;
     const size_t heads = layer->spec.num_heads, columns = keys + layer->extra;
-    const struct attn_maps_sizes sizes = {
-        .batch = 1, .num_heads = heads, .queries = step->rows, .keys = keys, .columns = columns};
+    const struct attn_map_sizes sizes = {.batch = 1,
+                                         .num_heads = heads,
+                                         .num_kv_heads = layer->spec.num_kv_heads,
+                                         .queries = step->rows,
+                                         .keys = keys,
+                                         .columns = columns};
     if (attn_maps_init(&a->maps, &batch->engine->workspace, &step->outputs, &sizes, &step->error) !=
         ATTN_OK)
         atomic_store(&a->failed, true);

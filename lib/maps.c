@@ -1,5 +1,5 @@
 /* maps.c: selection of heads and rows, and what becomes of each finished row of weights: a place in
- * a map, a share of the mean, its largest, its statistics. */
+ * a map, a share of the mean or of a pooled map, its largest, its statistics. */
 #include "maps.h"
 
 #include <string.h>
@@ -7,12 +7,14 @@
 #include "largest.h"
 #include "mem.h"
 #include "status.h"
+#include "tile.h"
 
-/* Weights of one task.  Ranking takes some 0.1 us for each. */
+/* Weights, or sums, of one task.  Ranking takes some 0.1 us for each. */
 #define ZERO_WEIGHTS ((size_t)1 << 18)
+#define POOL_WEIGHTS ((size_t)1 << 12)
 #define RANK_WEIGHTS ((size_t)1 << 12)
 
-/* ---- Beginning ---- */
+/* ---- Selecting ---- */
 
 /* Makes *out [limit] the inverse of a list: (*out)[list[i]] = i, all others ATTN_MAPS_NONE. */
 static enum attn_status invert_list(const uint32_t **out, struct attn_workspace *workspace,
@@ -43,8 +45,6 @@ static enum attn_status select_parts(struct attn_maps *maps, struct attn_workspa
                                      struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
-    maps->heads = selection->heads ? selection->num_heads : maps->num_heads;
-    maps->rows = selection->rows ? selection->num_rows : maps->queries;
     if (selection->heads != NULL)
         status = invert_list(&maps->head_slot, workspace, selection->heads, selection->num_heads,
                              maps->num_heads, "heads", error);
@@ -87,11 +87,94 @@ static enum attn_status take_row_stats(struct attn_maps *maps, struct attn_works
     return ATTN_OK;
 }
 
-enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *workspace,
-                                const struct attn_outputs *outputs,
-                                const struct attn_maps_sizes *sizes, struct attn_error *error)
+/* ---- Pooling ---- */
+
+/* Rows of a unit: ATTN_TILE, or fewer where rows of weights are kept and are long; a mean that is
+ * to be pooled is kept beside them, a row for each token. */
+static void size_units(struct attn_maps *maps, size_t heads_per_group)
 {
-    *out = (struct attn_maps){
+    size_t rows = ATTN_TILE, kept = maps->columns;
+    kept *= attn_maps_pool_average(maps) ? 2 : 1;
+    if (attn_maps_need_rows(maps))
+        rows = attn_min(attn_max(ATTN_WEIGHT_ROWS_FLOATS / kept, 1), ATTN_TILE);
+    maps->unit_heads = attn_min(heads_per_group, rows);
+    maps->unit_tokens = attn_min(rows / maps->unit_heads, maps->queries);
+}
+
+/* Makes pooled [ATTN_POOLED_MAPS] of the maps that are wanted, in place of whole ones; pooled NULL:
+ * they stay whole. */
+static void pool_maps(struct attn_maps *maps, struct attn_pooling *pooled,
+                      const struct attn_outputs *outputs)
+{
+    const struct {
+        float **map;
+        size_t maps, columns;
+    } list[ATTN_POOLED_MAPS] = {
+        [ATTN_POOLED_WEIGHTS] = {&maps->weights, maps->heads, maps->columns},
+        [ATTN_POOLED_AVERAGE] = {&maps->average, 1, maps->columns},
+        [ATTN_POOLED_SCORES] = {&maps->scores, maps->heads, maps->keys},
+    };
+    maps->pooled = pooled;
+    for (size_t i = 0; i < ATTN_POOLED_MAPS && pooled != NULL; i++) {
+        pooled[i] = (struct attn_pooling){
+            .type = outputs->pool.type,
+            .maps = list[i].maps,
+            .rows = maps->rows,
+            .columns = list[i].columns,
+            .row_bins = attn_min(outputs->pool.rows, maps->rows),
+            .column_bins = attn_min(outputs->pool.columns, list[i].columns),
+            .tokens = outputs->selection.rows,
+            .out = *list[i].map,
+        };
+        *list[i].map = NULL;
+    }
+}
+
+/* Plans the pooled maps and gives each its share of `sums`, which may be NULL, for a batch; returns
+ * the doubles that they take. */
+static size_t share_sums(struct attn_pooling *pooled, double *sums, size_t unit_tokens,
+                         size_t batch)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < ATTN_POOLED_MAPS; i++) {
+        struct attn_pooling *p = &pooled[i];
+        if (p->out == NULL)
+            continue;
+        p->unit_tokens = unit_tokens;
+        attn_pooling_plan(p);
+        size_t count = attn_mul(batch, attn_pooling_doubles(p));
+        bool counts = i == ATTN_POOLED_SCORES && p->type == ATTN_POOL_MEAN;
+        p->sums = sums != NULL ? sums + used : NULL;
+        p->counts = sums != NULL && counts ? p->sums + count : NULL;
+        used = attn_add(used, attn_mul(counts ? 2 : 1, count));
+    }
+    return used;
+}
+
+static enum attn_status check_pool(const struct attn_outputs *outputs, struct attn_error *error)
+{
+    const struct attn_map_pooling *pool = &outputs->pool;
+    if (pool->rows == 0 && pool->columns == 0)
+        return ATTN_OK;
+    if (pool->rows - 1 >= ATTN_MAX_POOL || pool->columns - 1 >= ATTN_MAX_POOL)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "pool",
+                         "pool is %zu by %zu, allowed are 1 to %d", pool->rows, pool->columns,
+                         ATTN_MAX_POOL);
+    if ((unsigned)pool->type > ATTN_POOL_MEAN)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "pool_type", "there is no pool_type %d",
+                         (int)pool->type);
+    if (outputs->top_index != NULL || pool->sums == NULL)
+        return attn_fail(error, ATTN_INVALID, "pool", "pool needs %s",
+                         pool->sums == NULL ? "memory for its sums" : "maps without top_k");
+    return ATTN_OK;
+}
+
+/* The maps that the outputs ask for, without a selection's slots and without memory.  Makes pooled
+ * [ATTN_POOLED_MAPS], NULL where maps are whole. */
+static struct attn_maps maps_of(struct attn_pooling *pooled, const struct attn_outputs *outputs,
+                                const struct attn_map_sizes *sizes)
+{
+    struct attn_maps maps = {
         .num_heads = sizes->num_heads,
         .queries = sizes->queries,
         .keys = sizes->keys,
@@ -109,7 +192,34 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
         .target_groups = outputs->target_groups,
         .num_target_groups = outputs->group_stats != NULL ? outputs->num_target_groups : 0,
         .group_stats = outputs->group_stats,
+        .heads = outputs->selection.heads ? outputs->selection.num_heads : sizes->num_heads,
+        .rows = outputs->selection.rows ? outputs->selection.num_rows : sizes->queries,
     };
+    pool_maps(&maps, pooled, outputs);
+    size_units(&maps, sizes->num_heads / sizes->num_kv_heads);
+    return maps;
+}
+
+size_t attn_pool_sums(const struct attn_outputs *outputs, const struct attn_map_sizes *sizes)
+{
+    struct attn_pooling pooled[ATTN_POOLED_MAPS];
+    if (outputs->pool.rows == 0)
+        return 0;
+    struct attn_maps maps = maps_of(pooled, outputs, sizes);
+    return share_sums(pooled, NULL, maps.unit_tokens, sizes->batch);
+}
+
+/* ---- Beginning ---- */
+
+enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *workspace,
+                                const struct attn_outputs *outputs,
+                                const struct attn_map_sizes *sizes, struct attn_error *error)
+{
+    struct attn_pooling *pooled = NULL;
+    if (outputs->pool.rows > 0 &&
+        (pooled = attn_workspace_take(workspace, ATTN_POOLED_MAPS, sizeof *pooled)) == NULL)
+        return attn_fail_memory(error, ATTN_POOLED_MAPS * sizeof *pooled);
+    *out = maps_of(pooled, outputs, sizes);
     if ((out->top_index == NULL) != (out->top_weight == NULL))
         return attn_fail(error, ATTN_INVALID, "top_k",
                          "top_k needs room for both indices and weights");
@@ -119,7 +229,11 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
     if (out->top_index != NULL && (out->top_k == 0 || out->top_k > sizes->columns))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "top_k", "top_k is %zu, allowed are 1 to %zu",
                          out->top_k, sizes->columns);
-    enum attn_status status = select_parts(out, workspace, &outputs->selection, error);
+    enum attn_status status = check_pool(outputs, error);
+    if (status == ATTN_OK)
+        status = select_parts(out, workspace, &outputs->selection, error);
+    if (status == ATTN_OK && pooled != NULL)
+        share_sums(pooled, outputs->pool.sums, out->unit_tokens, sizes->batch);
     return status == ATTN_OK && out->head_stats != NULL
                ? take_row_stats(out, workspace, sizes->batch, error)
                : status;
@@ -133,6 +247,7 @@ struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b)
     at.weights = maps->weights ? maps->weights + b * rows * maps->columns : NULL;
     at.average = maps->average ? maps->average + b * maps->rows * maps->columns : NULL;
     at.scores = maps->scores ? maps->scores + b * rows * maps->keys : NULL;
+    at.sequence = b;
     at.top_index = maps->top_index ? maps->top_index + b * top : NULL;
     at.top_weight = maps->top_weight ? maps->top_weight + b * top : NULL;
     if (maps->head_stats != NULL) {
@@ -146,14 +261,36 @@ struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b)
     return at;
 }
 
+/* The pooled maps of this kind; NULL: none are wanted. */
+static const struct attn_pooling *pooling(const struct attn_maps *maps, enum attn_pooled kind)
+{
+    return maps->pooled != NULL && maps->pooled[kind].out != NULL ? &maps->pooled[kind] : NULL;
+}
+
 bool attn_maps_need_rows(const struct attn_maps *maps)
 {
-    return maps->average != NULL || maps->top_index != NULL || maps->head_stats != NULL;
+    return attn_maps_need_average(maps) || pooling(maps, ATTN_POOLED_WEIGHTS) != NULL ||
+           maps->top_index != NULL || maps->head_stats != NULL;
+}
+
+bool attn_maps_need_scores(const struct attn_maps *maps)
+{
+    return maps->scores != NULL || pooling(maps, ATTN_POOLED_SCORES) != NULL;
+}
+
+bool attn_maps_need_average(const struct attn_maps *maps)
+{
+    return maps->average != NULL || attn_maps_pool_average(maps);
+}
+
+bool attn_maps_pool_average(const struct attn_maps *maps)
+{
+    return pooling(maps, ATTN_POOLED_AVERAGE) != NULL;
 }
 
 bool attn_maps_any(const struct attn_maps *maps)
 {
-    return attn_maps_need_rows(maps) || maps->weights != NULL || maps->scores != NULL;
+    return attn_maps_need_rows(maps) || maps->weights != NULL || attn_maps_need_scores(maps);
 }
 
 /* ---- Selected rows ---- */
@@ -174,10 +311,26 @@ float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t)
     return at != ATTN_MAPS_NONE ? maps->weights + at * maps->columns : NULL;
 }
 
-float *attn_maps_scores(const struct attn_maps *maps, size_t h, size_t t)
+/* Adds n cells of the row of head h, query t, both selected, to pooled maps. */
+static void pool_row(const struct attn_maps *maps, enum attn_pooled kind, size_t h, size_t t,
+                     size_t first, const float *cells, size_t n)
 {
-    size_t at = maps->scores ? selected_index(maps, h, t) : ATTN_MAPS_NONE;
-    return at != ATTN_MAPS_NONE ? maps->scores + at * maps->keys : NULL;
+    const struct attn_pooling *p = &maps->pooled[kind];
+    const size_t head = kind == ATTN_POOLED_AVERAGE ? 0 : slot(maps->head_slot, h);
+    const struct attn_pooling_row row = {.token = t, .index = slot(maps->row_slot, t)};
+    attn_pooling_add(p, maps->sequence * p->maps + head, row, first, cells, n);
+}
+
+void attn_maps_take_scores(const struct attn_maps *maps, size_t h, size_t t, size_t first,
+                           const float *scores, size_t n)
+{
+    size_t at = selected_index(maps, h, t);
+    if (at == ATTN_MAPS_NONE)
+        return;
+    if (maps->scores != NULL)
+        memcpy(maps->scores + at * maps->keys + first, scores, n * sizeof(float));
+    else
+        pool_row(maps, ATTN_POOLED_SCORES, h, t, first, scores, n);
 }
 
 /* ---- Rows ---- */
@@ -188,14 +341,43 @@ static size_t task_rows(const struct attn_maps *maps, size_t numbers)
     return attn_max(numbers / attn_max(maps->columns, 1), 1);
 }
 
-size_t attn_maps_zero_tasks(const struct attn_maps *maps)
+/* Tasks that clear the mean, and one kind of pooled maps. */
+static size_t clear_mean_tasks(const struct attn_maps *maps)
 {
     return maps->average != NULL ? attn_ceil_div(maps->rows, task_rows(maps, ZERO_WEIGHTS)) : 0;
+}
+
+static size_t clear_pooled_tasks(const struct attn_maps *maps, enum attn_pooled kind)
+{
+    const struct attn_pooling *p = pooling(maps, kind);
+    return p != NULL ? attn_ceil_div(attn_pooling_doubles(p), ZERO_WEIGHTS) : 0;
+}
+
+size_t attn_maps_zero_tasks(const struct attn_maps *maps)
+{
+    size_t tasks = clear_mean_tasks(maps);
+    for (size_t i = 0; i < ATTN_POOLED_MAPS; i++)
+        tasks += clear_pooled_tasks(maps, i);
+    return tasks;
+}
+
+static void clear_pooled(const struct attn_maps *maps, size_t i)
+{
+    enum attn_pooled kind = 0;
+    for (; i >= clear_pooled_tasks(maps, kind); kind++)
+        i -= clear_pooled_tasks(maps, kind);
+    const size_t doubles = attn_pooling_doubles(&maps->pooled[kind]), first = i * ZERO_WEIGHTS;
+    attn_pooling_clear(&maps->pooled[kind], maps->sequence * doubles + first,
+                       attn_min(doubles - first, ZERO_WEIGHTS));
 }
 
 void attn_maps_zero_task(const struct attn_maps *maps, size_t i)
 {
     size_t rows = task_rows(maps, ZERO_WEIGHTS), first = i * rows;
+    if (i >= clear_mean_tasks(maps)) {
+        clear_pooled(maps, i - clear_mean_tasks(maps));
+        return;
+    }
     memset(maps->average + first * maps->columns, 0,
            attn_min(rows, maps->rows - first) * maps->columns * sizeof(float));
 }
@@ -221,13 +403,16 @@ static void pick_largest(const struct attn_maps *maps, size_t at, const float *w
 }
 
 void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
-                        struct attn_pool *pool, unsigned thread)
+                        float *average, struct attn_pool *pool, unsigned thread)
 {
     size_t at = selected_index(maps, h, t);
     if (at == ATTN_MAPS_NONE)
         return;
-    if (maps->average != NULL) {
-        float *average = maps->average + slot(maps->row_slot, t) * maps->columns;
+    if (pooling(maps, ATTN_POOLED_WEIGHTS) != NULL)
+        pool_row(maps, ATTN_POOLED_WEIGHTS, h, t, 0, weights, maps->columns);
+    if (maps->average != NULL)
+        average = maps->average + slot(maps->row_slot, t) * maps->columns;
+    if (average != NULL) {
         float share = 1.0f / (float)maps->heads;
         for (size_t s = 0; s < maps->columns; s++)
             average[s] += share * weights[s];
@@ -236,6 +421,14 @@ void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const 
     }
 }
 
+void attn_maps_take_average(const struct attn_maps *maps, size_t t, const float *average)
+{
+    if (slot(maps->row_slot, t) != ATTN_MAPS_NONE)
+        pool_row(maps, ATTN_POOLED_AVERAGE, 0, t, 0, average, maps->columns);
+}
+
+/* ---- Reducing ---- */
+
 /* Tasks that pick the largest of the mean's rows. */
 static size_t rank_tasks(const struct attn_maps *maps)
 {
@@ -243,9 +436,43 @@ static size_t rank_tasks(const struct attn_maps *maps)
     return ranked ? attn_ceil_div(maps->rows, task_rows(maps, RANK_WEIGHTS)) : 0;
 }
 
+static size_t stats_tasks(const struct attn_maps *maps)
+{
+    return maps->head_stats != NULL ? maps->num_heads : 0;
+}
+
+/* Rows of bins that a task reduces; and the tasks of one kind of pooled maps. */
+static size_t pooled_task_rows(const struct attn_pooling *p)
+{
+    return attn_max(POOL_WEIGHTS / p->column_bins, 1);
+}
+
+static size_t pooled_tasks(const struct attn_maps *maps, enum attn_pooled kind)
+{
+    const struct attn_pooling *p = pooling(maps, kind);
+    return p != NULL ? attn_ceil_div(p->maps * p->row_bins, pooled_task_rows(p)) : 0;
+}
+
 size_t attn_maps_reduce_tasks(const struct attn_maps *maps)
 {
-    return rank_tasks(maps) + (maps->head_stats != NULL ? maps->num_heads : 0);
+    size_t tasks = rank_tasks(maps) + stats_tasks(maps);
+    for (size_t i = 0; i < ATTN_POOLED_MAPS; i++)
+        tasks += pooled_tasks(maps, i);
+    return tasks;
+}
+
+/* Reduces some rows of a kind of pooled maps. */
+static void reduce_pooled(const struct attn_maps *maps, size_t i, struct attn_pool *pool,
+                          unsigned thread)
+{
+    enum attn_pooled kind = 0;
+    for (; i >= pooled_tasks(maps, kind); kind++)
+        i -= pooled_tasks(maps, kind);
+    const struct attn_pooling *p = &maps->pooled[kind];
+    const size_t rows = pooled_task_rows(p), end = p->maps * p->row_bins;
+    const size_t first = maps->sequence * p->maps;
+    for (size_t r = i * rows; r < attn_min((i + 1) * rows, end); r++)
+        attn_pooling_reduce(p, first + r / p->row_bins, r % p->row_bins, pool, thread);
 }
 
 static void reduce_head(const struct attn_maps *maps, size_t h, int64_t query)
@@ -263,9 +490,13 @@ static void reduce_head(const struct attn_maps *maps, size_t h, int64_t query)
 void attn_maps_reduce_task(const struct attn_maps *maps, size_t i, int64_t query,
                            struct attn_pool *pool, unsigned thread)
 {
-    size_t rows = task_rows(maps, RANK_WEIGHTS);
+    size_t rows = task_rows(maps, RANK_WEIGHTS), h = i - rank_tasks(maps);
+    if (i >= rank_tasks(maps) + stats_tasks(maps)) {
+        reduce_pooled(maps, h - stats_tasks(maps), pool, thread);
+        return;
+    }
     if (i >= rank_tasks(maps)) {
-        reduce_head(maps, i - rank_tasks(maps), query);
+        reduce_head(maps, h, query);
         return;
     }
     for (size_t r = i * rows; r < attn_min((i + 1) * rows, maps->rows); r++)

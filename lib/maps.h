@@ -2,15 +2,21 @@
  *
  * Weights exist one row at a time.  The scores of a row are kept while its tiles are computed and
  * become weights when its softmax is complete.  attn_maps_measure_row and attn_maps_take_row then
- * add the row to statistics, to the mean, or pick its largest.  A row that belongs in the caller's
- * map is kept there from the start.  No T x S matrix is needed beyond those asked for. */
+ * add the row to statistics, to the mean, to a pooled map, or pick its largest.  A row that belongs
+ * in the caller's map is kept there from the start.  No T x S matrix is needed beyond those asked
+ * for. */
 #ifndef ATTN_LIB_MAPS_H
 #define ATTN_LIB_MAPS_H
 
 #include "attn.h"
 #include "pool.h"
+#include "pooling.h"
 #include "stats.h"
 #include "workspace.h"
+
+#define ATTN_WEIGHT_ROWS_FLOATS ((size_t)2 << 20) /* weights kept by a thread, or one row */
+
+enum attn_pooled { ATTN_POOLED_WEIGHTS, ATTN_POOLED_AVERAGE, ATTN_POOLED_SCORES, ATTN_POOLED_MAPS };
 
 /* The outputs asked for of one sequence, or of a whole batch until attn_maps_of_sequence narrows
  * it. */
@@ -19,9 +25,12 @@ struct attn_maps {
     size_t heads, rows;                       /* H', T': selected */
     const uint32_t *head_slot, *row_slot;     /* [H], [T]: index among the selected, or
                                                  ATTN_MAPS_NONE; NULL: all are selected */
-    float *weights;                           /* [H'][T'][W] */
-    float *average;                           /* [T'][W] */
-    float *scores;                            /* [H'][T'][S] at `stage` */
+    size_t unit_heads, unit_tokens;           /* of a unit of rows (attention.h), at most */
+    float *weights;                           /* [H'][T'][W]; NULL also where pooled */
+    float *average;                           /* [T'][W]; likewise */
+    float *scores;                            /* [H'][T'][S] at `stage`; likewise */
+    const struct attn_pooling *pooled;        /* [ATTN_POOLED_MAPS] of the batch, NULL: none */
+    size_t sequence;                          /* of the batch */
     enum attn_stage stage;
     size_t top_k;
     uint32_t *top_index; /* [H'][T'][top_k]; of the average, [T'][top_k], where that is wanted */
@@ -38,15 +47,11 @@ struct attn_maps {
 
 #define ATTN_MAPS_NONE UINT32_MAX
 
-struct attn_maps_sizes {
-    size_t batch, num_heads, queries, keys, columns; /* B, H, T, S, W */
-};
-
 /* Checks what the outputs of a call ask for and takes the memory that it needs from the workspace.
- * Errors: ATTN_OUT_OF_RANGE, ATTN_INVALID (selection, top_k, targets), ATTN_NO_MEMORY. */
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_INVALID (selection, top_k, pool, targets), ATTN_NO_MEMORY. */
 enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *workspace,
                                 const struct attn_outputs *outputs,
-                                const struct attn_maps_sizes *sizes, struct attn_error *error);
+                                const struct attn_map_sizes *sizes, struct attn_error *error);
 
 /* The maps of sequence b of the batch. */
 struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b);
@@ -57,12 +62,20 @@ bool attn_maps_need_rows(const struct attn_maps *maps);
 /* Whether anything is wanted. */
 bool attn_maps_any(const struct attn_maps *maps);
 
-/* Where the weights [W], or the scores [S], of a row belong in the caller's map; NULL: nowhere. */
-float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);
-float *attn_maps_scores(const struct attn_maps *maps, size_t h, size_t t);
+/* Whether scores are wanted; whether the mean over heads is; and whether that is to be pooled. */
+bool attn_maps_need_scores(const struct attn_maps *maps);
+bool attn_maps_need_average(const struct attn_maps *maps);
+bool attn_maps_pool_average(const struct attn_maps *maps);
 
-/* Before the first row: zeroes the mean, in attn_maps_zero_tasks tasks, by any threads in any
- * order. */
+/* Where the weights [W] of a row belong in the caller's map; NULL: nowhere. */
+float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);
+
+/* Takes the scores [n] of the row of head h, query t over keys from `first` on. */
+void attn_maps_take_scores(const struct attn_maps *maps, size_t h, size_t t, size_t first,
+                           const float *scores, size_t n);
+
+/* Before the first row: clears the mean and the sums of pooled maps, in attn_maps_zero_tasks tasks,
+ * by any threads in any order. */
 size_t attn_maps_zero_tasks(const struct attn_maps *maps);
 void attn_maps_zero_task(const struct attn_maps *maps, size_t i);
 
@@ -71,14 +84,19 @@ void attn_maps_zero_task(const struct attn_maps *maps, size_t i);
 void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
                            const uint8_t *reachable, int64_t query, size_t first);
 
-/* Adds the finished row of head h, query t, weights [W] after head_mask, to the mean, or picks its
- * largest.  Where the mean is wanted one thread calls it for all heads of a query, in their order.
- * Pauses as `thread` of the pool. */
+/* Adds the finished row of head h, query t, weights [W] after head_mask, to the mean and to its
+ * pooled map, or picks its largest.  Where the mean is wanted one thread calls it for all heads of
+ * a query, in their order; `average` [W] is the mean of this query where that is to be pooled, else
+ * NULL.  Pauses as `thread` of the pool. */
 void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
-                        struct attn_pool *pool, unsigned thread);
+                        float *average, struct attn_pool *pool, unsigned thread);
 
-/* After the last row: picks the largest of the mean and reduces the statistics of heads, query 0
- * being at key position `query`; in attn_maps_reduce_tasks tasks, by any threads in any order. */
+/* Adds the mean [W] over the heads of query t to its pooled map. */
+void attn_maps_take_average(const struct attn_maps *maps, size_t t, const float *average);
+
+/* After the last row: picks the largest of the mean, reduces the statistics of heads, query 0 being
+ * at key position `query`, and pooled maps; in attn_maps_reduce_tasks tasks, by any threads in any
+ * order. */
 size_t attn_maps_reduce_tasks(const struct attn_maps *maps);
 void attn_maps_reduce_task(const struct attn_maps *maps, size_t i, int64_t query,
                            struct attn_pool *pool, unsigned thread);

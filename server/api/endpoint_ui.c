@@ -1,9 +1,13 @@
 /* endpoint_ui.c: the attention viewer: GET / and the files that the page loads, GET /ui/{file}.
  *
- * Anybody may have them, since they hold no secret; what the page asks for then needs a key.  A
- * reply is sent from the binary's own constants: it takes no memory, and none is charged. */
+ * Anybody may have them, since they hold no secret; what the page asks for then needs a key.  The
+ * binary has each file compressed.  Browsers get that form, from the binary's own constants: such a
+ * reply takes no memory, and none is charged.  Who does not accept gzip gets the file expanded. */
+#include <stdlib.h>
+
 #include "api/endpoints.h"
 #include "ui/ui.h"
+#include "wire/coding.h"
 
 /* The page takes scripts, styles and data from its own origin only, no script makes text into HTML,
  * and no other page may frame it. */
@@ -14,11 +18,40 @@ static const char fields[] =
     "X-Content-Type-Options: nosniff\r\n"
     "Referrer-Policy: no-referrer\r\n";
 
+static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
+
+/* Makes the file the reply's body, as it stands in the tree. */
+static enum srv_error_code expand(struct srv_request *request, const struct srv_ui_file *file,
+                                  struct srv_error *error)
+{
+    const struct srv_decompress_limits limits = {
+        .most = SRV_UI_MAX_BYTES, .grant = charge, .context = request};
+    struct srv_buffer *body = &request->reply.body;
+    char *plain;
+    size_t length;
+    if (srv_decompress(&plain, &length, SRV_GZIP, file->bytes, file->length, &limits, error) !=
+        SRV_OK)
+        return error->code;
+    body->limit = length > body->limit ? length + 1 : body->limit;
+    srv_buffer_append(body, plain, length);
+    free(plain);
+    return SRV_OK;
+}
+
 static void reply_file(struct srv_request *request, const struct srv_ui_file *file)
 {
-    srv_buffer_hold(&request->reply.body, file->bytes, file->length);
-    request->reply.content_type = file->type;
-    request->reply.fields = fields;
+    struct srv_reply *reply = &request->reply;
+    struct srv_error error = {0};
+    if (request->accepted == SRV_GZIP) {
+        srv_buffer_hold(&reply->body, file->bytes, file->length);
+        reply->coding = SRV_GZIP;
+    } else if (expand(request, file, &error) != SRV_OK) {
+        srv_reply_error(request, &error);
+        return;
+    }
+    reply->varies = true;
+    reply->content_type = file->type;
+    reply->fields = fields;
     srv_reply_status(request, 200);
 }
 

@@ -84,17 +84,24 @@ static void add_tensors(json_t **schemas)
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
 static const char *const types[] = {
-    [SRV_FIELD_NAME] = "ModelName",      [SRV_FIELD_ID] = "Id",
-    [SRV_FIELD_FLAG] = "boolean",        [SRV_FIELD_NON_NEGATIVE] = "Count",
-    [SRV_FIELD_LAYER] = "LayerIndex",    [SRV_FIELD_POSITIVE] = "PositiveCount",
-    [SRV_FIELD_RADIUS] = "Radius",       [SRV_FIELD_SCALE] = "Scale",
-    [SRV_FIELD_SOFTCAP] = "Softcap",     [SRV_FIELD_OUTPUTS] = "OutputList",
-    [SRV_FIELD_STAGE] = "ScoreStage",    [SRV_FIELD_SEQUENCES] = "StepRequestList",
+    [SRV_FIELD_NAME] = "ModelName",
+    [SRV_FIELD_ID] = "Id",
+    [SRV_FIELD_FLAG] = "boolean",
+    [SRV_FIELD_NON_NEGATIVE] = "Count",
+    [SRV_FIELD_LAYER] = "LayerIndex",
+    [SRV_FIELD_POSITIVE] = "PositiveCount",
+    [SRV_FIELD_RADIUS] = "Radius",
+    [SRV_FIELD_SCALE] = "Scale",
+    [SRV_FIELD_SOFTCAP] = "Softcap",
+    [SRV_FIELD_OUTPUTS] = "OutputList",
+    [SRV_FIELD_SEQUENCES] = "StepRequestList",
     [SRV_FIELD_GROUPS] = "KeyGroupList",
 };
 
 static json_t *type_of(const struct srv_field *field)
 {
+    if (field->choice != NULL)
+        return srv_openapi_type(field->choice->type);
     if (field->kind != SRV_FIELD_TENSOR)
         return srv_openapi_type(types[field->kind]);
     json_t *tensor = srv_openapi_type(tensors[field->tensor].name);
@@ -168,6 +175,9 @@ static const struct {
     {SRV_CALL_ATTEND, "epoch", "session_id", NULL},
     {SRV_CALL_ATTEND, "start", "session_id", NULL},
     {SRV_CALL_ATTEND, "commit", "session_id", NULL},
+    {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "pool", NULL, "top_k"},
+    {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "map_datatype", NULL, "top_k"},
+    {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "pool_type", "pool", NULL},
 };
 
 static void add_rules(json_t **list, enum srv_call_kind body)
@@ -230,9 +240,25 @@ static json_t *call_schema(enum srv_call_kind body, const char *meaning)
                      "additionalProperties", 0, "properties", fields_schema(body), "allOf", list);
 }
 
+/* The schemas of fields that are one of some names. */
+static void add_choices(json_t **schemas)
+{
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++) {
+        const struct srv_choice *choice = srv_fields[i].choice;
+        json_t *names = json_array();
+        for (size_t j = 0; choice != NULL && j < choice->count; j++)
+            srv_document_append(&names, json_string(choice->names[j]));
+        if (choice != NULL)
+            srv_document_set(schemas, choice->type,
+                             json_pack("{s:s, s:O}", "type", "string", "enum", names));
+        json_decref(names);
+    }
+}
+
 void srv_openapi_add_calls(json_t **schemas, size_t max_sequences)
 {
     add_tensors(schemas);
+    add_choices(schemas);
     srv_document_set(schemas, "Given",
                      json_pack("{s:{s:s}, s:s}", "not", "type", "null", "description",
                                "Not null: a field that is null counts as left out"));

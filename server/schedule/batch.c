@@ -12,10 +12,11 @@
 /* An item of more than 1 / HEAVY_SHARE of that is heavy. */
 #define HEAVY_SHARE 16
 
-/* Multiply-adds that take as long as ranking one weight (top_k), and as measuring one
- * (head_stats). */
+/* Multiply-adds that take as long as ranking one weight (top_k), as measuring one (head_stats), and
+ * as pooling one (pool). */
 #define RANK_WORK 1024
 #define MEASURE_WORK 64
+#define POOL_WORK 16
 
 /* The same of adding one weight to one group (target_groups). */
 #define GROUP_WORK 16
@@ -50,7 +51,8 @@ static size_t visible_keys(const struct srv_item *item)
 /* The work of looking at one weight. */
 static size_t weight_work(const struct srv_rows *rows)
 {
-    return (rows->top_k > 0 ? RANK_WORK : 0) + (rows->outputs & SRV_OUT_STATS ? MEASURE_WORK : 0) +
+    return (rows->top_k > 0 ? RANK_WORK : 0) + (rows->pool.present ? POOL_WORK : 0) +
+           (rows->outputs & SRV_OUT_STATS ? MEASURE_WORK : 0) +
            rows->target_groups.count * GROUP_WORK;
 }
 

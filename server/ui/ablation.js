@@ -5,20 +5,10 @@
  * over that of the output; the importance of each head comes from the daemon's `ablate`.
  */
 import { integers, settings } from "./address.js";
+import { relativeChange } from "./difference.js";
 import { el, fill, numberText } from "./dom.js";
 import { MOST_BYTES } from "./picture.js";
 import { run } from "./status.js";
-
-/** @returns {number} the Frobenius norm of after - before, over that of before */
-export function relativeChange(before, after) {
-    let difference = 0;
-    let size = 0;
-    for (let i = 0; i < before.length; i++) {
-        difference += (after[i] - before[i]) ** 2;
-        size += before[i] ** 2;
-    }
-    return size > 0 ? Math.sqrt(difference / size) : 0;
-}
 
 const percent = (share) => `${numberText(100 * share, 3)} %`;
 
@@ -68,21 +58,32 @@ export function importance(shown) {
         if (!reply) return;
         const heads = reply.head_stats.flat();
         const most = Math.max(...heads.map((head) => head.ablation)) || 1;
-        fill(host, el("table", { class: "statistics" }, [
-            el("caption", {}, `Layer ${layer}: change of the output without each head`),
-            el("tbody", {}, heads.map(({ head, ablation }) =>
-                el("tr", {}, [
-                    el("th", { scope: "row" }, `head ${head}`),
-                    el("td", {}, percent(ablation)),
-                    el("td", {}, el("meter", {
-                        min: 0,
-                        max: most,
-                        value: ablation,
-                        "aria-label": `head ${head}`,
-                    })),
-                ]),
-            )),
-        ]));
+        fill(
+            host,
+            el("table", { class: "statistics" }, [
+                el("caption", {}, `Layer ${layer}: change of the output without each head`),
+                el(
+                    "tbody",
+                    {},
+                    heads.map(({ head, ablation }) =>
+                        el("tr", {}, [
+                            el("th", { scope: "row" }, `head ${head}`),
+                            el("td", {}, percent(ablation)),
+                            el(
+                                "td",
+                                {},
+                                el("meter", {
+                                    min: 0,
+                                    max: most,
+                                    value: ablation,
+                                    "aria-label": `head ${head}`,
+                                }),
+                            ),
+                        ]),
+                    ),
+                ),
+            ]),
+        );
     };
     const button = el(
         "button",

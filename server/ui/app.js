@@ -2,7 +2,8 @@
  * app.js: the start of the page: theme, tabs, API key, help; then the models, then the panels.
  */
 import { listen, set, settings } from "./address.js";
-import { apiKey, keepKey, onKeyWanted, readModels } from "./client.js";
+import { apiKey, keepKey, models, onKeyWanted, readModels } from "./client.js";
+import { dialogOf } from "./dialog.js";
 import { byId, el, fill, select } from "./dom.js";
 import * as head from "./head.js";
 import * as input from "./input.js";
@@ -76,19 +77,16 @@ function startTabs() {
     showTab();
 }
 
-// ---- Dialogs ----------------------------------------------------------------------------------
-
-/** A dialog with a title; it closes by its button, by Escape, and by `dialog.close()`. */
-function dialogOf(id, title, ...children) {
-    const dialog = el("dialog", { id, "aria-labelledby": `${id}-title` });
-    const close = { type: "button", "aria-label": "Close", onclick: () => dialog.close() };
-    dialog.append(
-        el("div", { class: "title" }, el("h2", { id: `${id}-title` }, title), el("button", close, "×")),
-        ...children,
-    );
-    document.body.append(dialog);
-    return dialog;
+/** The link past the controls moves the focus only: what follows # in the address are settings. */
+function startSkip() {
+    document.querySelector(".skip").addEventListener("click", (event) => {
+        event.preventDefault();
+        set({ tab: "attention" });
+        byId("view").focus();
+    });
 }
+
+// ---- Dialogs ----------------------------------------------------------------------------------
 
 function keyDialog() {
     const explained =
@@ -101,9 +99,10 @@ function keyDialog() {
         spellcheck: "false",
         data: { testid: "key-input" },
     });
-    const forget = el("button", { type: "button", data: { testid: "key-forget" } }, "Forget the key");
-    const save = el("button", { type: "submit", class: "primary", data: { testid: "key-save" } });
-    save.append("Use this key");
+    const button = (type, testid, text) => el("button", { type, data: { testid } }, text);
+    const forget = button("button", "key-forget", "Forget the key");
+    const save = button("submit", "key-save", "Use this key");
+    save.className = "primary";
     const form = el(
         "form",
         {},
@@ -118,7 +117,7 @@ function keyDialog() {
 function startKey() {
     const parts = keyDialog();
     const button = el("button", { type: "button", data: { testid: "key" } }, "Key");
-    let given = () => {};
+    let given = null; // tells a call that waits for a key whether there is one
     const show = () => {
         button.setAttribute("aria-label", apiKey() ? "API key: one is in use" : "API key: none");
         button.dataset.held = String(apiKey() !== "");
@@ -136,7 +135,8 @@ function startKey() {
         const key = parts.field.value.trim();
         if (key === "") return;
         keepKey(key);
-        given(true);
+        if (given) given(true);
+        else if (models().length === 0) start();
         parts.dialog.close();
     });
     parts.forget.addEventListener("click", () => {
@@ -145,7 +145,8 @@ function startKey() {
     });
     parts.dialog.addEventListener("close", () => {
         parts.field.value = "";
-        given(false);
+        given?.(false);
+        given = null;
         show();
     });
     button.addEventListener("click", () => open(parts.explained));
@@ -160,7 +161,12 @@ function startKey() {
 const keys = [
     ["Everywhere", ["Tab", "the next control"], ["?", "this list"], ["Escape", "close, or back"]],
     ["Tabs", ["← →", "the other tab"]],
-    ["All heads", ["← → ↑ ↓", "another head"], ["Home End", "first and last"], ["Enter", "open it"]],
+    [
+        "All heads",
+        ["← → ↑ ↓", "another head"],
+        ["Home End", "first and last"],
+        ["Enter", "open it"],
+    ],
     [
         "One head",
         ["← → ↑ ↓", "another cell"],
@@ -177,7 +183,9 @@ const keys = [
 function keyRows([place, ...rows]) {
     return [
         el("tr", {}, el("th", { colspan: "2", scope: "colgroup" }, place)),
-        rows.map(([key, does]) => el("tr", {}, el("td", {}, el("kbd", {}, key)), el("td", {}, does))),
+        rows.map(([key, does]) =>
+            el("tr", {}, el("td", {}, el("kbd", {}, key)), el("td", {}, does)),
+        ),
     ].flat();
 }
 
@@ -216,7 +224,7 @@ async function start() {
         ),
     );
     if (!found) {
-        const again = { type: "button", class: "primary", onclick: start, data: { testid: "retry" } };
+        const again = { type: "button", onclick: start, data: { testid: "retry" } };
         say(
             el("span", {}, "The page does not know the models of attnd yet."),
             el("button", again, "Try again"),
@@ -230,5 +238,6 @@ async function start() {
 listen((_, changed) => changed.has("theme") && showTheme());
 showTheme();
 startTabs();
+startSkip();
 fill(byId("header-tools"), themeSwitch(), startKey(), startHelp());
 start();

@@ -42,7 +42,8 @@ export function fitted(text, width, measure) {
 /** @returns {number} 1, 2, 5, 10, 20, 50, ...: places between labels that need `spacing` each */
 export function labelStep(placeSize, spacing) {
     for (let power = 1; ; power *= 10)
-        for (const round of [1, 2, 5]) if (round * power * placeSize >= spacing) return round * power;
+        for (const round of [1, 2, 5])
+            if (round * power * placeSize >= spacing) return round * power;
 }
 
 /**
@@ -59,6 +60,18 @@ export function labelPlaces(begin, end, placeSize, spacing, count) {
     for (let i = Math.ceil(Math.floor(begin) / step) * step; i < last; i += step)
         if (i + 0.5 >= begin && i + 0.5 <= end) places.push(i);
     return places;
+}
+
+/**
+ * Those of `labels` that do not touch: the first ones come first.
+ * @param {Array<{at: number}>} labels at: the middle of each, in pixels
+ * @param {number} spacing pixels between two middles
+ */
+export function apart(labels, spacing) {
+    const kept = [];
+    for (const label of labels)
+        if (kept.every((other) => Math.abs(other.at - label.at) >= spacing)) kept.push(label);
+    return kept;
 }
 
 /**
@@ -79,4 +92,10 @@ export function profileOf(values, count, begin, end, pixels) {
             if (!(values[i] <= most) && values[i] > -Infinity) most = values[i];
         return most;
     });
+}
+
+/** @returns {[number, number]} the places around `centre`, `most` of `count` */
+export function around(centre, count, most = 64) {
+    const begin = Math.max(0, Math.min(count - most, centre - (most >> 1)));
+    return [begin, Math.min(count, begin + most)];
 }

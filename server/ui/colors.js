@@ -129,7 +129,9 @@ export function rgbOf(name, unit) {
 
 /** @returns {string} the same as CSS and SVG write it: "#3b528b" */
 export function hexOf(name, unit) {
-    return `#${rgbOf(name, unit).map((part) => part.toString(16).padStart(2, "0")).join("")}`;
+    return `#${rgbOf(name, unit)
+        .map((part) => part.toString(16).padStart(2, "0"))
+        .join("")}`;
 }
 
 /** @returns {string} black or white, whichever reads better on that colour */
@@ -162,8 +164,9 @@ function sampleOf(values) {
         if (Number.isFinite(values[i])) sample[count++] = Math.abs(values[i]);
     const sorted = sample.subarray(0, count).sort();
     if (count <= QUANTILES) return sorted;
-    return Float32Array.from({ length: QUANTILES }, (_, i) =>
-        sorted[Math.round((i / (QUANTILES - 1)) * (count - 1))],
+    return Float32Array.from(
+        { length: QUANTILES },
+        (_, i) => sorted[Math.round((i / (QUANTILES - 1)) * (count - 1))],
     );
 }
 
@@ -272,8 +275,9 @@ export function evenTicks(low, high, count) {
  * @returns {Uint8ClampedArray<ArrayBuffer>} red, green, blue, alpha of each
  */
 export function paint(values, scale, name) {
-    const table = Uint32Array.from(tableOf(name), ([red, green, blue]) =>
-        new Uint32Array(Uint8Array.of(red, green, blue, 255).buffer)[0],
+    const table = Uint32Array.from(
+        tableOf(name),
+        ([red, green, blue]) => new Uint32Array(Uint8Array.of(red, green, blue, 255).buffer)[0],
     );
     const pixels = new Uint32Array(values.length);
     const { unit } = scale;

@@ -6,6 +6,7 @@
  */
 import { mapNamed, scaleOf } from "./colors.js";
 import { integers, set, settings } from "./address.js";
+import { Difference } from "./difference.js";
 import { el, fill, labelled, numberText } from "./dom.js";
 import { captureOf, open, rowsShape } from "./files.js";
 import { Heatmap } from "./heatmap.js";
@@ -13,61 +14,6 @@ import { Picture } from "./picture.js";
 import { tokensOf } from "./rows.js";
 import { captureSupply, modifiersOf, rowsSource, tensorSupply, tokenSupply } from "./source.js";
 import { run, showError } from "./status.js";
-
-/** The difference of two pictures, first less second, in the form of a Picture. */
-export class Difference {
-    constructor(first, second) {
-        Object.assign(this, { first, second, kind: "scores", stage: "difference" });
-        this.rows = Math.min(first.rows, second.rows);
-        this.columns = Math.min(first.columns, second.columns);
-        this.keys = Math.min(first.keys, second.keys, this.columns);
-        this.means = this.sinks = this.detail = null;
-        const sizes = [first.map, second.map];
-        const exact = first.whole && second.whole;
-        const [rows, columns] = exact
-            ? [this.rows, this.columns]
-            : [Math.min(...sizes.map((map) => map.rows)), Math.min(...sizes.map((m) => m.columns))];
-        const values = new Float32Array(rows * columns);
-        this.largest = { value: 0, row: 0, column: 0 };
-        for (let r = 0, i = 0; r < rows; r++)
-            for (let c = 0; c < columns; c++, i++) {
-                const [a, b] = sizes.map((map) => map.values[r * map.columns + c]);
-                values[i] = a === -Infinity && b === -Infinity ? -Infinity : less(a, b);
-                if (Math.abs(values[i]) > Math.abs(this.largest.value) && values[i] !== -Infinity)
-                    this.largest = { value: values[i], row: r, column: c };
-            }
-        this.map = { values, rows, columns };
-        this.exact = exact;
-    }
-
-    rowLabel = (row) => this.first.rowLabel(row);
-    columnLabel = (column) => this.first.columnLabel(column);
-
-    isHidden(row, column) {
-        return this.first.isHidden(row, column) && this.second.isHidden(row, column);
-    }
-
-    valueAt(row, column) {
-        const a = this.first.valueAt(row, column);
-        const b = this.second.valueAt(row, column);
-        return a === undefined || b === undefined ? undefined : less(a, b);
-    }
-
-    rowValues(row) {
-        if (this.first.rowValues(row) === undefined || this.second.rowValues(row) === undefined)
-            return undefined;
-        return Float32Array.from({ length: this.columns }, (_, c) => this.valueAt(row, c));
-    }
-
-    columnValues(column) {
-        const { values, rows, columns } = this.map;
-        const at = Math.floor((column * columns) / this.columns);
-        return Float32Array.from({ length: rows }, (_, r) => values[r * columns + at]);
-    }
-}
-
-const finite = (value) => (value === -Infinity ? 0 : value);
-const less = (a, b) => finite(a) - finite(b);
 
 /** @returns {Promise<import("./source.js").Source>} `model` over the rows of a file */
 async function sourceOfFile(model, layer, file) {
@@ -110,18 +56,26 @@ export class CompareView {
                 labelled("or over a file", this.file),
             ]),
             this.note,
-            el("div", { class: "compare-maps" }, this.hosts.map((map, i) =>
-                el("div", {}, this.titles[i], map))),
+            el(
+                "div",
+                { class: "compare-maps" },
+                this.hosts.map((map, i) => el("div", {}, this.titles[i], map)),
+            ),
         ]);
     }
 
+    /** Drops what is not shown. */
     hide() {
         this.element.remove();
+        for (const map of this.maps) map.close();
+        this.maps = [];
+        this.pictures = [];
     }
 
     moved() {
         const cell = this.panel.map.selected;
-        for (const map of this.maps) if (map.picture) map.select(within(cell, map), { quiet: true });
+        for (const map of this.maps)
+            if (map.picture) map.select(within(cell, map), { quiet: true });
         this.describe(cell);
     }
 
@@ -171,26 +125,34 @@ export class CompareView {
 
     list(second) {
         const { source } = this.panel.what;
-        fill(this.with, source.layers.map((layer) =>
-            el("optgroup", { label: `Layer ${layer}` },
-                Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
-                    el("option", {
-                        value: `${layer},${head}`,
-                        selected: layer === second.layer && head === second.head,
-                    }, `layer ${layer}, head ${head}`)))));
+        fill(
+            this.with,
+            source.layers.map((layer) =>
+                el(
+                    "optgroup",
+                    { label: `Layer ${layer}` },
+                    Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
+                        el(
+                            "option",
+                            {
+                                value: `${layer},${head}`,
+                                selected: layer === second.layer && head === second.head,
+                            },
+                            `layer ${layer}, head ${head}`,
+                        ),
+                    ),
+                ),
+            ),
+        );
     }
 
     async show() {
-        const { panel, host } = this;
+        const { panel } = this;
         const { picture, what } = panel;
-        if (!this.element.isConnected) host.append(this.element);
+        if (!this.element.isConnected) this.host.append(this.element);
         const second = this.second();
         this.list(second);
-        const picked = new Picture(second.source, second);
-        const pixels = [1, 1].map(() => Math.round((host.clientWidth / 3) * devicePixelRatio));
-        const other = await run("compare", `Layer ${second.layer}, head ${second.head}`, (signal) =>
-            picked.fetch(picture.whole ? pixels : [picture.map.rows, picture.map.columns], signal),
-        );
+        const other = await this.fetch(second, picture);
         if (!other || panel.picture !== picture || !this.element.isConnected) return;
         this.pictures = [picture, other, new Difference(picture, other)];
         const name = ({ layer, head, source }) => `Layer ${layer}, head ${head}, ${source.title}`;
@@ -200,19 +162,36 @@ export class CompareView {
         this.describe(panel.map.selected);
     }
 
+    /** The second picture; the one that is there where only colours or scale have changed. */
+    async fetch(second, picture) {
+        const there = this.pictures[1];
+        const same = (name) => there?.[name] === second[name];
+        const unchanged = ["source", "layer", "head", "kind", "stage"].every(same);
+        if (unchanged && this.pictures[0] === picture) return there;
+        const side = Math.round((this.host.clientWidth / 3) * devicePixelRatio);
+        const pixels = picture.whole ? [side, side] : [picture.map.rows, picture.map.columns];
+        return run("compare", `Layer ${second.layer}, head ${second.head}`, (signal) =>
+            new Picture(second.source, second).fetch(pixels, signal),
+        );
+    }
+
     paint(titles) {
         const now = settings();
         const [first, second, difference] = this.pictures;
         const diverging = first.kind === "scores";
         const colors = mapNamed(now.colors, diverging);
         const both = [first, second].map((picture) =>
-            scaleOf(now.scale, picture.map.values, { diverging }));
+            scaleOf(now.scale, picture.map.values, { diverging }),
+        );
         const high = Math.max(...both.map((scale) => scale.high));
         const scales = [first, second].map((picture) =>
-            scaleOf(now.scale, picture.map.values, { diverging, high }));
-        scales.push(scaleOf(now.scale === "rank" ? "linear" : now.scale, difference.map.values, {
-            diverging: true,
-        }));
+            scaleOf(now.scale, picture.map.values, { diverging, high }),
+        );
+        scales.push(
+            scaleOf(now.scale === "rank" ? "linear" : now.scale, difference.map.values, {
+                diverging: true,
+            }),
+        );
         this.pictures.forEach((picture, i) => {
             this.maps[i] ??= new Heatmap(this.hosts[i], {
                 testid: `map-${["first", "second", "difference"][i]}`,
@@ -256,8 +235,10 @@ export class CompareView {
               `key ${largest.column} “${first.columnLabel(largest.column)}”`
             : "a pooled cell";
         const most = `Largest difference ${numberText(largest.value, 4)} at ${at}.`;
-        const unequal = first.rows !== second.rows || first.columns !== second.columns
-            ? " The inputs differ in length: the common part is compared." : "";
+        const unequal =
+            first.rows !== second.rows || first.columns !== second.columns
+                ? " The inputs differ in length: the common part is compared."
+                : "";
         const value = (picture) => {
             const there = cell && cell.row < picture.rows && cell.column < picture.columns;
             const number = there ? picture.valueAt(cell.row, cell.column) : undefined;
@@ -265,7 +246,8 @@ export class CompareView {
         };
         const here = cell
             ? ` Query ${cell.row}, key ${cell.column}: ${value(first)} and ${value(second)}, ` +
-              `difference ${value(difference)}.` : "";
+              `difference ${value(difference)}.`
+            : "";
         this.note.textContent = `${most}${here}${unequal}`;
     }
 }

@@ -27,10 +27,7 @@ function viewButtons() {
             text,
         ),
     );
-    const group = el("div", { class: "field", role: "group", "aria-label": "View" }, [
-        el("span", { "aria-hidden": true }, "View"),
-        el("div", { class: "segments" }, buttons),
-    ]);
+    const group = el("div", { class: "segments", role: "group", "aria-label": "View" }, buttons);
     const show = ({ view }) =>
         buttons.forEach((button, i) =>
             button.setAttribute("aria-pressed", String(Object.keys(VIEWS)[i] === view)),
@@ -41,54 +38,79 @@ function viewButtons() {
 /**
  * The toolbar of one head.
  * @param {{zoom: (factor: number) => void, all: () => void}} map what the zoom buttons act on
- * @returns {{element: HTMLElement, show: () => void}}
+ * @returns {{element: HTMLElement, views: HTMLElement, show: () => void}} views: their buttons
  */
 export function pictureControls(map) {
     const views = viewButtons();
     const list = (options, name, testid = name) =>
         select(options, settings()[name], (value) => set({ [name]: value }), { data: { testid } });
-    const kind = list([["weights", "weights"], ["scores", "scores before the softmax"]], "kind");
+    const kind = list(
+        [
+            ["weights", "weights"],
+            ["scores", "scores"],
+        ],
+        "kind",
+    );
     const stage = list(
-        [["raw", "scaled (raw)"], ["softcap", "soft-capped"], ["masked", "masked"]],
+        [
+            ["raw", "scaled (raw)"],
+            ["softcap", "soft-capped"],
+            ["masked", "masked"],
+        ],
         "stage",
     );
     const scale = list(
-        [["linear", "linear"], ["log", "logarithmic"], ["rank", "by rank"]],
+        [
+            ["linear", "linear"],
+            ["log", "logarithmic"],
+            ["rank", "by rank"],
+        ],
         "scale",
     );
-    const colors = select([], "", (value) => set({ colors: value }), { data: { testid: "colors" } });
+    const colors = select([], "", (value) => set({ colors: value }), {
+        data: { testid: "colors" },
+    });
     const button = (testid, text, name, onclick) =>
         el("button", { type: "button", data: { testid }, "aria-label": name, onclick }, text);
     const stageField = labelled("Stage", stage);
+    const zoom = el("div", { class: "field", role: "group", "aria-label": "Zoom" }, [
+        el("span", { "aria-hidden": true }, "Zoom"),
+        el("div", { class: "segments" }, [
+            button("zoom-in", "+", "Zoom in", () => map.zoom(1 / 1.4)),
+            button("zoom-out", "−", "Zoom out", () => map.zoom(1.4)),
+            button("zoom-all", "All", "All of the map", () => map.all()),
+        ]),
+    ]);
     const element = el(
         "div",
         { class: "toolbar" },
-        views.group,
         labelled("Show", kind),
         stageField,
         labelled("Scale", scale),
         labelled("Colours", colors),
-        el("div", { class: "field", role: "group", "aria-label": "Zoom" }, [
-            el("span", { "aria-hidden": true }, "Zoom"),
-            el("div", { class: "segments" }, [
-                button("zoom-in", "+", "Zoom in", () => map.zoom(1 / 1.4)),
-                button("zoom-out", "−", "Zoom out", () => map.zoom(1.4)),
-                button("zoom-all", "All", "Show the whole map", () => map.all()),
-            ]),
-        ]),
+        zoom,
     );
     const show = () => {
         const now = settings();
         const diverging = now.kind === "scores";
         views.show(now);
-        for (const [control, name] of [[kind, "kind"], [stage, "stage"], [scale, "scale"]])
+        for (const [control, name] of [
+            [kind, "kind"],
+            [stage, "stage"],
+            [scale, "scale"],
+        ])
             control.value = now[name];
         stageField.hidden = !diverging;
+        zoom.hidden = now.view === "lines" || now.view === "neurons";
         const chosen = mapNamed(now.colors, diverging);
-        fill(colors, mapsOf(diverging).map(([name, title]) =>
-            el("option", { value: name, selected: name === chosen }, title)));
+        fill(
+            colors,
+            mapsOf(diverging).map(([name, title]) =>
+                el("option", { value: name, selected: name === chosen }, title),
+            ),
+        );
     };
-    return { element, show };
+    return { element, views: views.group, show };
 }
 
 // ---- What is changed --------------------------------------------------------------------------
@@ -115,9 +137,7 @@ export function differences(spec, now) {
     const causal = now.causal === "" ? spec.is_causal : now.causal === "1";
     if (off.length > 0) phrases.push(`${off.length > 1 ? "heads" : "head"} ${off.join(", ")} off`);
     if (window.length === 2 && String(window) !== String(own))
-        phrases.push(
-            `window ${windowText(window, causal)} instead of ${windowText(own, causal)}`,
-        );
+        phrases.push(`window ${windowText(window, causal)} instead of ${windowText(own, causal)}`);
     if (now.softcap !== "" && Number(now.softcap) !== (spec.softcap ?? 0))
         phrases.push(
             `softcap ${Number(now.softcap) || "none"} instead of ${spec.softcap ?? "none"}`,
@@ -182,13 +202,12 @@ function windowControls(shown) {
         sliderField("Keys before", "window-left", { empty: "all", most: 1 }, change(0)),
         sliderField("Keys after", "window-right", { empty: "all", most: 1 }, change(1)),
     ];
-    const show = () =>
-        sides().forEach((count, i) => fields[i].show(textOfSide(count), shown.keys));
+    const show = () => sides().forEach((count, i) => fields[i].show(textOfSide(count), shown.keys));
     return { elements: fields.map((field) => field.element), show };
 }
 
 function headBoxes(shown) {
-    const host = el("div", { class: "heads", role: "group", "aria-label": "Heads that are on" });
+    const host = el("div", { class: "heads", role: "group", "aria-label": "Heads that are off" });
     const change = (off) => set({ off: [...off].sort((a, b) => a - b).join(",") });
     let drawn = -1;
     const draw = (count) => {
@@ -245,7 +264,7 @@ export function layerControls() {
         onchange: () =>
             set({ causal: causal.checked === shown.spec.is_causal ? "" : Number(causal.checked) }),
     });
-    const modified = el("p", { class: "mark", data: { testid: "modified" } });
+    const modified = el("span", { class: "mark", data: { testid: "modified" } });
     const change = el("p", { class: "muted", data: { testid: "change" }, "aria-live": "polite" });
     const reset = el(
         "button",
@@ -302,11 +321,16 @@ export function statisticsTable(stats, caption) {
         "table",
         { class: "statistics", data: { testid: "statistics" } },
         el("caption", {}, caption),
-        el("tbody", {}, rows.map(([name, title]) => {
-            const value = stats[name];
-            const text = typeof value === "number" && name !== "rows" ? numberText(value) : value;
-            return el("tr", {}, el("th", { scope: "row" }, title), el("td", {}, String(text)));
-        })),
+        el(
+            "tbody",
+            {},
+            rows.map(([name, title]) => {
+                const value = stats[name];
+                const text =
+                    typeof value === "number" && name !== "rows" ? numberText(value) : value;
+                return el("tr", {}, el("th", { scope: "row" }, title), el("td", {}, String(text)));
+            }),
+        ),
     );
 }
 

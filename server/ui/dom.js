@@ -5,6 +5,11 @@
  * files and from other callers, and none of them is ever read as HTML.
  */
 
+/** The children of an element out of lists of lists, in which null and undefined are left out. */
+function nodesOf(children) {
+    return children.flat(Infinity).filter((child) => child !== null && child !== undefined);
+}
+
 /**
  * Makes an element: el("button", { type: "button", onclick: f, "aria-label": "Zoom in" }, "+").
  * A property whose name begins with `on` is an event listener, `data` an object of data-* values;
@@ -24,13 +29,13 @@ export function el(tag, properties = {}, ...children) {
         else if (value !== false && value !== null && value !== undefined)
             element.setAttribute(name, String(value));
     }
-    element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+    element.append(...nodesOf(children));
     return element;
 }
 
 /** Replaces all that `element` holds. */
 export function fill(element, ...children) {
-    element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+    element.replaceChildren(...nodesOf(children));
     return element;
 }
 
@@ -51,7 +56,9 @@ export function select(options, value, onchange, properties = {}) {
     const list = el(
         "select",
         { ...properties, onchange: () => onchange(list.value) },
-        options.map(([name, text]) => el("option", { value: name, selected: name === value }, text)),
+        options.map(([name, text]) =>
+            el("option", { value: name, selected: name === value }, text),
+        ),
     );
     return list;
 }
@@ -60,7 +67,8 @@ export function select(options, value, onchange, properties = {}) {
 export function numberText(value, digits = 4) {
     if (value === null || value === -Infinity) return "−∞";
     if (value === 0) return "0";
-    const text = Math.abs(value) < 1e-4 ? value.toExponential(digits - 1) : value.toPrecision(digits);
+    const small = Math.abs(value) < 1e-4;
+    const text = small ? value.toExponential(digits - 1) : value.toPrecision(digits);
     return text.replace("-", "−");
 }
 

@@ -4,7 +4,7 @@
  * All that is drawn comes from the state of a Heatmap (heatmap.js); nothing is kept here but the
  * pattern of cells that cannot be attended.
  */
-import { fitted, labelPlaces, profileOf } from "./axes.js";
+import { apart, fitted, labelPlaces, profileOf } from "./axes.js";
 import { hexOf, inkOn, rgbOf } from "./colors.js";
 import { numberText } from "./dom.js";
 
@@ -23,7 +23,8 @@ function inksOf({ canvas, styled }) {
         text: ink("--text", "#1a1a1a"),
         muted: ink("--muted", "#5a5a5a"),
         line: ink("--line", "#c8c8c8"),
-        accent: ink("--accent", "#c2410c"),
+        accent: ink("--accent", "#1d5fa8"),
+        cross: ink("--focus", "#b45309"),
     };
 }
 
@@ -108,8 +109,8 @@ function drawCells(map, context, inks) {
     }
     drawNumbers(map, context);
     if (picture.columns > picture.keys) {
-        context.fillStyle = inks.text;
-        context.fillRect(map.xOf(picture.keys) - 0.75, plot.y, 1.5, plot.height);
+        context.fillStyle = inks.panel;
+        context.fillRect(map.xOf(picture.keys) - 1.5, plot.y, 3, plot.height);
     }
     context.restore();
     context.strokeStyle = inks.line;
@@ -134,58 +135,81 @@ function drawNumbers(map, context) {
 
 // ---- Labels -----------------------------------------------------------------------------------
 
+/** The labels of one side, the one that is pointed at first, then appended columns. */
+function labelsOf({ area, picture }, side, pointed) {
+    const { begin, end, size, place, text, count, spacing } = side;
+    const label = (index, weight) => ({ at: place(index + 0.5), text: text(index), weight });
+    const regular = labelPlaces(begin, end, size, spacing, count).map((i) => label(i, "muted"));
+    const extra = [];
+    const appended = picture.columns - picture.keys;
+    if (side.across && appended > 0 && picture.keys + 0.5 < area.column1) {
+        if (size >= spacing || appended === 1)
+            for (let i = picture.keys; i < picture.columns; i++) extra.push(label(i, "text"));
+        else extra.push({ ...label(picture.keys, "text"), text: "appended" });
+    }
+    const there = pointed !== undefined && pointed + 1 > begin && pointed < end;
+    const first = there ? [label(pointed, "bold")] : [];
+    return apart([...first, ...extra, ...regular], spacing);
+}
+
 function rowLabels(map, context, inks) {
     const { area, cell, plot, picture, selected, hovered } = map;
-    const width = plot.x - GAP;
-    const measure = (text) => context.measureText(text).width;
+    const side = {
+        begin: area.row0,
+        end: area.row1,
+        size: cell.height,
+        place: (row) => Math.min(plot.y + plot.height, Math.max(plot.y, map.yOf(row))),
+        text: (row) => picture.rowLabel(row),
+        count: picture.rows,
+        spacing: SPACING,
+    };
     context.textAlign = "right";
     context.textBaseline = "middle";
-    const write = (row, ink) => {
-        const y = Math.min(plot.y + plot.height, Math.max(plot.y, map.yOf(row + 0.5)));
-        context.fillStyle = ink;
-        context.fillText(fitted(picture.rowLabel(row), width, measure), plot.x - GAP / 2, y);
-    };
-    const bold = hovered?.row ?? selected?.row;
-    const apart = (row) => bold === undefined || Math.abs(row - bold) * cell.height >= SPACING;
-    for (const row of labelPlaces(area.row0, area.row1, cell.height, SPACING, picture.rows))
-        if (apart(row)) write(row, inks.muted);
-    context.font = `bold ${FONT}`;
-    if (bold !== undefined && bold + 1 > area.row0 && bold < area.row1) write(bold, inks.text);
+    for (const label of labelsOf(map, side, hovered?.row ?? selected?.row)) {
+        inkOf(context, inks, label.weight);
+        const measure = (text) => context.measureText(text).width;
+        context.fillText(fitted(label.text, plot.x - GAP, measure), plot.x - GAP / 2, label.at);
+    }
     context.font = FONT;
+}
+
+function inkOf(context, inks, weight) {
+    context.font = weight === "bold" ? `bold ${FONT}` : FONT;
+    context.fillStyle = weight === "muted" ? inks.muted : inks.text;
 }
 
 function columnLabels(map, context, inks) {
     const { area, cell, plot, picture, selected, hovered } = map;
-    const measure = (text) => context.measureText(text).width;
     const flat = cell.width >= 46; // wide enough for text that is not turned
     const room = flat ? cell.width - 4 : plot.y - GAP;
-    const write = (column, ink) => {
-        const x = Math.min(plot.x + plot.width, Math.max(plot.x, map.xOf(column + 0.5)));
+    const side = {
+        begin: area.column0,
+        end: area.column1,
+        size: cell.width,
+        place: (column) => Math.min(plot.x + plot.width, Math.max(plot.x, map.xOf(column))),
+        text: (column) => picture.columnLabel(column),
+        count: picture.columns,
+        spacing: flat ? cell.width - 1 : SPACING,
+        across: true,
+    };
+    for (const label of labelsOf(map, side, hovered?.column ?? selected?.column)) {
+        inkOf(context, inks, label.weight);
+        const measure = (text) => context.measureText(text).width;
         context.save();
-        context.translate(x, plot.y - GAP / 2);
+        context.translate(label.at, plot.y - GAP / 2);
         if (!flat) context.rotate(-Math.PI / 2);
         context.textAlign = flat ? "center" : "left";
         context.textBaseline = flat ? "bottom" : "middle";
-        context.fillStyle = ink;
-        context.fillText(fitted(picture.columnLabel(column), room, measure), 0, 0);
+        context.fillText(fitted(label.text, room, measure), 0, 0);
         context.restore();
-    };
-    const bold = hovered?.column ?? selected?.column;
-    const apart = (column) => bold === undefined || Math.abs(column - bold) * cell.width >= SPACING;
-    const shown = labelPlaces(area.column0, area.column1, cell.width, SPACING, picture.columns);
-    const appended = (column) => column >= picture.keys;
-    for (const column of shown) if (apart(column) && !appended(column)) write(column, inks.muted);
-    for (let column = picture.keys; column < picture.columns; column++)
-        if (column + 0.5 < area.column1 && apart(column)) write(column, inks.text);
-    context.font = `bold ${FONT}`;
-    if (bold !== undefined && bold + 1 > area.column0 && bold < area.column1)
-        write(bold, inks.text);
+    }
     context.font = FONT;
 }
 
 // ---- Beside the map ---------------------------------------------------------------------------
 
-/** Bars of `values` along the map's columns or rows; the largest has the whole strip. */
+/** Bars of `values` along the map's columns or rows; the largest has the whole strip, negative ones
+ * are fainter. */
 function bars(context, values, place, ink) {
     const most = values.reduce((a, b) => (Math.abs(b) > a ? Math.abs(b) : a), 0) || 1;
     const { x, y, width, height, upright } = place;
@@ -193,12 +217,14 @@ function bars(context, values, place, ink) {
     for (let i = 0; i < values.length; i++) {
         const size = (Math.abs(values[i]) / most) * (upright ? height : width);
         if (!(size > 0)) continue;
+        context.globalAlpha = values[i] < 0 ? 0.45 : 1;
         if (upright) context.fillRect(x + i, y + height - size, 1, size);
         else context.fillRect(x, y + i, size, 1);
     }
+    context.globalAlpha = 1;
 }
 
-function drawStrip(map, context, inks, { values, count, at, ink, title, most }) {
+function drawStrip(map, context, inks, { values, count, at, ink, title }) {
     const { plot, area, size } = map;
     const y = plot.y + plot.height + GAP + at * (STRIP + GAP);
     context.strokeStyle = inks.line;
@@ -212,10 +238,18 @@ function drawStrip(map, context, inks, { values, count, at, ink, title, most }) 
     context.fillText(fitted(title, room, measure), plot.x - GAP / 2, y + STRIP / 2);
     if (values) {
         const shown = profileOf(values, count, area.column0, area.column1, plot.width);
-        bars(context, shown, { x: plot.x, y, width: plot.width, height: STRIP, upright: true }, ink);
+        bars(
+            context,
+            shown,
+            { x: plot.x, y, width: plot.width, height: STRIP, upright: true },
+            ink,
+        );
         context.textAlign = "left";
         context.fillStyle = inks.muted;
-        const end = numberText(most(shown), 2);
+        const end = numberText(
+            shown.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0),
+            2,
+        );
         if (plot.x + plot.width + 4 + measure(end) <= size.width)
             context.fillText(end, plot.x + plot.width + 4, y + 6);
     }
@@ -225,7 +259,6 @@ function drawStrip(map, context, inks, { values, count, at, ink, title, most }) 
 function drawProfiles(map, context, inks) {
     const { picture, plot, area } = map;
     const cell = map.hovered ?? map.selected;
-    const most = (values) => values.reduce((a, b) => (Math.abs(b) > Math.abs(a) ? b : a), 0);
     const row = cell && picture.rowValues(cell.row);
     drawStrip(map, context, inks, {
         values: row,
@@ -233,23 +266,23 @@ function drawProfiles(map, context, inks) {
         at: 0,
         ink: inks.accent,
         title: "row",
-        most,
     });
-    drawStrip(map, context, inks, {
-        values: picture.means,
-        count: picture.columns,
-        at: 1,
-        ink: inks.muted,
-        title: "mean",
-        most,
-    });
+    if (picture.kind === "weights")
+        drawStrip(map, context, inks, {
+            values: picture.means,
+            count: picture.columns,
+            at: 1,
+            ink: inks.muted,
+            title: "mean",
+        });
     const side = { x: map.sideAt, y: plot.y, width: map.size.side, height: plot.height };
     context.strokeStyle = inks.line;
     context.strokeRect(side.x - 0.5, side.y - 0.5, side.width + 1, side.height + 1);
-    const column = cell && picture.columnValues(cell.column);
+    const column = cell && picture.columnValues(cell.column, area);
     if (column) {
         const pixels = Math.round(plot.height);
-        const shown = profileOf(column, picture.rows, area.row0, area.row1, pixels);
+        const [begin, end] = [area.row0 - column.first, area.row1 - column.first];
+        const shown = profileOf(column.values, column.rows, begin, end, pixels);
         bars(context, shown, { ...side, upright: false }, inks.accent);
     }
     turned(context, "column", side.x + side.width / 2, plot.y - GAP / 2, inks.muted);
@@ -284,7 +317,8 @@ function drawSinks(map, context, inks) {
 
 // ---- The selected cell ------------------------------------------------------------------------
 
-function drawCross(map, context, cell, ink, dashed) {
+/** The row and the column of a cell, and the cell itself, on a halo that stands out anywhere. */
+function drawCross(map, context, cell, inks, dashed) {
     const { plot } = map;
     const width = Math.max(2, map.cell.width);
     const height = Math.max(2, map.cell.height);
@@ -294,16 +328,26 @@ function drawCross(map, context, cell, ink, dashed) {
     context.beginPath();
     context.rect(plot.x, plot.y, plot.width, plot.height);
     context.clip();
-    context.strokeStyle = ink;
-    context.lineWidth = 1;
-    context.setLineDash(dashed ? [3, 3] : []);
-    for (const edge of [y, y + height]) line(context, plot.x, edge, plot.x + plot.width, edge);
-    for (const edge of [x, x + width]) line(context, edge, plot.y, edge, plot.y + plot.height);
-    context.setLineDash([]);
-    context.lineWidth = 2;
-    context.strokeRect(x - 1, y - 1, width + 2, height + 2);
+    for (const [ink, wider] of [
+        [inks.panel, 2],
+        [inks.cross, 0],
+    ]) {
+        context.strokeStyle = ink;
+        context.lineWidth = 1 + wider;
+        context.globalAlpha = wider > 0 ? 0.6 : 1;
+        context.setLineDash(dashed && wider === 0 ? [3, 3] : []);
+        for (const at of edges(y, height)) line(context, plot.x, at, plot.x + plot.width, at);
+        for (const at of edges(x, width)) line(context, at, plot.y, at, plot.y + plot.height);
+        context.setLineDash([]);
+        context.lineWidth = 2 + wider;
+        context.globalAlpha = 1;
+        context.strokeRect(x - 1, y - 1, width + 2, height + 2);
+    }
     context.restore();
 }
+
+/** Both edges of a row or column, or its middle where they would touch. */
+const edges = (begin, size) => (size < 5 ? [begin + size / 2] : [begin, begin + size]);
 
 function line(context, x0, y0, x1, y1) {
     context.beginPath();
@@ -326,6 +370,6 @@ export function drawMap(map) {
     rowLabels(map, context, inks);
     columnLabels(map, context, inks);
     drawProfiles(map, context, inks);
-    if (map.selected) drawCross(map, context, map.selected, inks.accent, false);
-    if (map.hovered) drawCross(map, context, map.hovered, inks.accent, true);
+    if (map.selected) drawCross(map, context, map.selected, inks, false);
+    if (map.hovered) drawCross(map, context, map.hovered, inks, true);
 }

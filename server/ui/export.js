@@ -1,13 +1,14 @@
 /**
  * export.js: what is seen, as a file or a text that makes it again.
  *
- * PNG and SVG are the map as it is shown; CSV and .npy its exact numbers, of the area that is shown;
- * curl and Python the request itself; the link has all settings. Formats are in formats.js, svg.js.
+ * PNG and SVG are the map as it is shown; CSV and .npy its exact numbers, of the area that is
+ * shown; curl and Python the request itself; the link has all settings. Formats are in formats.js
+ * and svg.js.
  */
 import { apiKey } from "./client.js";
 import { settings } from "./address.js";
 import { download, el } from "./dom.js";
-import { drawMap } from "./drawing.js";
+import { FONT, drawMap } from "./drawing.js";
 import { numbersOf } from "./files.js";
 import { csvOf, curlOf, jsonOf, npyOf, pythonOf } from "./formats.js";
 import { mapFields, tensorOf } from "./picture.js";
@@ -54,8 +55,10 @@ async function numbersOfArea(panel, most) {
     const portion = Math.max(1, Math.floor(PORTION / picture.columns));
     const done = await run("export", "Exact numbers", async (signal, progress) => {
         for (let begin = 0; begin < rows; begin += portion) {
-            const list = Array.from({ length: Math.min(portion, rows - begin) }, (_, i) =>
-                area.row0 + begin + i);
+            const list = Array.from(
+                { length: Math.min(portion, rows - begin) },
+                (_, i) => area.row0 + begin + i,
+            );
             const missing = list.some((row) => picture.valueAt(row, area.column0) === undefined);
             const { data } = missing ? tensorOf(await ask(list, signal), what.kind) : {};
             list.forEach((row, i) => {
@@ -84,34 +87,84 @@ function titleOf({ what }) {
 
 // ---- Pictures ---------------------------------------------------------------------------------
 
-/** The map as it is seen, twice as fine, with title and legend. */
-function pngOf(panel) {
-    const { map, looks } = panel;
+/** A map as it is seen, `ratio` times as fine, without what is only pointed at. */
+function mapCanvas(map, foot, ratio) {
     const canvas = document.createElement("canvas");
-    const foot = 64;
-    canvas.width = 2 * map.size.width;
-    canvas.height = 2 * (map.size.height + foot);
-    const ground = getComputedStyle(map.canvas);
+    canvas.width = ratio * map.size.width;
+    canvas.height = ratio * (map.size.height + foot);
     const context = canvas.getContext("2d");
+    context.fillStyle = inkOf(map, "--panel", "#ffffff");
+    context.fillRect(0, 0, canvas.width, canvas.height);
     const twin = Object.create(map, {
         canvas: { value: canvas },
-        ratio: { value: 2 },
+        ratio: { value: ratio },
         hovered: { value: null },
         styled: { value: map.canvas },
     });
-    const panelInk = ground.getPropertyValue("--panel").trim() || "#ffffff";
-    const textInk = ground.getPropertyValue("--text").trim() || "#000000";
-    context.fillStyle = panelInk;
-    context.fillRect(0, 0, canvas.width, canvas.height);
     drawMap(twin);
-    context.font = "12px system-ui, sans-serif";
+    return { canvas, context };
+}
+
+const inkOf = (map, name, otherwise) =>
+    getComputedStyle(map.canvas).getPropertyValue(name).trim() || otherwise;
+
+const blobOf = (canvas) => new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+
+/** What is seen, twice as fine: the map with title and legend, three maps, or lines. */
+async function pngOf(panel) {
+    const { map, looks } = panel;
+    const { view } = settings();
+    if (view === "lines") return pngOfSvg(await svgOf(panel));
+    if (view === "compare" && panel.views.compare.pictures.length > 0)
+        return pngOfMaps(panel.views.compare);
+    const { canvas, context } = mapCanvas(map, 64, 2);
+    const ink = inkOf(map, "--text", "#000000");
+    const width = map.size.width - 16;
+    context.font = FONT;
     context.textAlign = "left";
     context.textBaseline = "alphabetic";
-    context.fillStyle = textInk;
-    context.fillText(titleOf(panel), 8, map.size.height + 16, map.size.width - 16);
+    context.fillStyle = ink;
+    context.fillText(titleOf(panel), 8, map.size.height + 16, width);
     context.translate(8, map.size.height + 26);
-    drawTree(context, legend(looks.scale, looks.colors, Math.min(340, map.size.width - 16), textInk));
-    return new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+    drawTree(context, legend(looks.scale, looks.colors, Math.min(340, width), ink));
+    return blobOf(canvas);
+}
+
+async function pngOfSvg(text) {
+    const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
+    const image = new Image();
+    image.src = url;
+    await image.decode();
+    URL.revokeObjectURL(url);
+    const canvas = document.createElement("canvas");
+    canvas.width = 2 * image.width;
+    canvas.height = 2 * image.height;
+    const context = canvas.getContext("2d");
+    context.fillStyle = "#ffffff";
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(image, 0, 0, canvas.width, canvas.height);
+    return blobOf(canvas);
+}
+
+/** The two maps that are compared and their difference, side by side under their titles. */
+function pngOfMaps({ maps, titles }) {
+    const head = 24;
+    const parts = maps.map((map) => mapCanvas(map, 0, 2).canvas);
+    const canvas = document.createElement("canvas");
+    canvas.width = parts.reduce((sum, part) => sum + part.width, 0);
+    canvas.height = 2 * head + Math.max(...parts.map((part) => part.height));
+    const context = canvas.getContext("2d");
+    context.fillStyle = inkOf(maps[0], "--panel", "#ffffff");
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    context.fillStyle = inkOf(maps[0], "--text", "#000000");
+    context.font = `24px ${FONT.split("px ")[1]}`;
+    let x = 0;
+    parts.forEach((part, i) => {
+        context.fillText(titles[i].textContent, x + 16, 32, part.width - 32);
+        context.drawImage(part, x, 2 * head);
+        x += part.width;
+    });
+    return blobOf(canvas);
 }
 
 /** Draws the rectangles and texts of a tree of svg.js. */

@@ -211,7 +211,10 @@ export async function fetchFile(path, signal) {
     const url = new URL(path, location.href);
     if (url.origin !== location.origin || /^[a-z][\w+.-]*:|^[/\\]{2}/i.test(path.trim()))
         fail(path, "a capture in the address is a path of this page's own origin");
-    const reply = await fetch(url, { signal, credentials: "same-origin", redirect: "error" });
+    const reply = await fetch(url, { signal, redirect: "error" }).catch((error) => {
+        signal?.throwIfAborted();
+        return fail(path, `could not be fetched (${error.message})`);
+    });
     if (!reply.ok) fail(path, `the server answered ${reply.status}`);
     return open(await reply.blob(), url.pathname.split("/").pop() || path);
 }

@@ -43,8 +43,7 @@ export function npyOf(values, shape) {
     bytes.set([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0]); // \x93NUMPY 1.0
     view.setUint16(8, length, true);
     bytes.set(new TextEncoder().encode(`${header.padEnd(length - 1)}\n`), 10);
-    for (let i = 0; i < values.length; i++)
-        view.setFloat32(10 + length + 4 * i, values[i], true);
+    for (let i = 0; i < values.length; i++) view.setFloat32(10 + length + 4 * i, values[i], true);
     return bytes;
 }
 
@@ -88,7 +87,8 @@ const KEY_LINE = `-H "Authorization: Bearer $ATTND_KEY"`;
 
 /**
  * A curl command that makes the request.
- * @param {{origin: string, path: string, fields: object, keyed: boolean, file: string|null}} request
+ * @param {{origin: string, path: string, fields: object, keyed: boolean, file: string|null}}
+ *     request
  *     keyed: the daemon wants a key, which the shell has in ATTND_KEY; file: the body is there
  */
 export function curlOf({ origin, path, fields, keyed, file }) {
@@ -115,7 +115,8 @@ const pythonNumber = (value) => (value === -Infinity ? "None" : shortest(Number(
 
 /**
  * A Python program that makes the request with clients/python/attn_client.py.
- * @param {{origin: string, path: string, fields: object, keyed: boolean, file: string|null}} request
+ * @param {{origin: string, path: string, fields: object, keyed: boolean, file: string|null}}
+ *     request
  *     file: JSON whose tensors are read by the program
  */
 export function pythonOf({ origin, path, fields, keyed, file }) {

@@ -6,8 +6,9 @@
  * scale or colours change, and else only moves what is there.
  */
 import { importance, showChange } from "./ablation.js";
+import { fitted } from "./axes.js";
 import { listen, integers, set, settings } from "./address.js";
-import { mapNamed, scaleOf } from "./colors.js";
+import { largestOf, mapNamed, scaleOf } from "./colors.js";
 import { CompareView } from "./compare.js";
 import { layerControls, pictureControls, statisticsTable } from "./controls.js";
 import { afterPause, byId, el, fill, numberText } from "./dom.js";
@@ -23,31 +24,37 @@ import { elementOf, legend, svg } from "./svg.js";
 
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
-/** What is drawn: scale and colours of a picture by the settings. */
-export function looksOf(picture, high) {
+/** Scale and colours of a picture by the settings; what a sink takes is on the scale too. */
+function looksOf(picture) {
     const now = settings();
     const diverging = picture.kind === "scores";
+    const most = picture.sinks && Math.max(largestOf(picture.sinks), largestOf(picture.map.values));
     return {
-        scale: scaleOf(now.scale, picture.map.values, { diverging, high }),
+        scale: scaleOf(now.scale, picture.map.values, { diverging, high: most ?? undefined }),
         colors: mapNamed(now.colors, diverging),
     };
 }
 
 /** Shows the legend of a scale in `host`. */
-export function showLegend(host, scale, colors) {
+function showLegend(host, scale, colors, hides) {
     const width = Math.max(180, Math.min(360, host.clientWidth || 360));
-    const note = scale.note ? `, ${scale.note}` : "";
+    const note = `${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
     const marks = scale.ticks.map((tick) => numberText(tick.value, 3)).join(", ");
-    const name = `Colours: ${scale.kind} scale${note}; marks at ${marks}`;
+    const name = `Colours: ${note}; marks at ${marks}`;
     const size = { width, height: 34, viewBox: `0 0 ${width} 34` };
     const tree = svg("svg", { ...size, role: "img", "aria-label": name }, [
         legend(scale, colors, width, "currentColor"),
     ]);
     const hatched = el("span", { class: "hatched", "aria-hidden": "true" });
-    fill(host, elementOf(tree), el("span", { class: "muted" }, [
-        scale.note ? `${scale.kind}: ${scale.note}` : scale.kind,
-    ]), el("span", { class: "muted" }, hatched, " cannot be attended"));
+    fill(
+        host,
+        elementOf(tree),
+        el("span", { class: "muted" }, note),
+        hides ? el("span", { class: "muted" }, hatched, " cannot be attended") : null,
+    );
 }
+
+const short = (label) => fitted(label, 30, (text) => [...text].length);
 
 class HeadPanel {
     constructor(section) {
@@ -66,7 +73,7 @@ class HeadPanel {
             compare: new CompareView(this.viewHost, this),
         };
         section.addEventListener("keydown", (event) => this.key(event));
-        this.keepArea = afterPause((text) => set({ area: text }), 250);
+        this.keepArea = afterPause((area) => this.note({ area }), 250);
         this.fetchRow = afterPause((row) => this.loadRow(row), 60);
         this.fetchDetail = afterPause(() => this.loadDetail(), 120);
         this.say = afterPause((text) => announce(text), 400);
@@ -84,7 +91,7 @@ class HeadPanel {
         this.layer = layerControls();
         this.importance = importance(() => this.what);
         this.title = el("h2", { data: { testid: "head-title" } });
-        this.mark = el("p", { class: "mark" });
+        this.mark = el("span", { class: "mark" });
         this.mapHost = el("div", { class: "map-host" });
         this.legend = el("div", { class: "legend" });
         this.viewHost = el("div", { class: "view-host" });
@@ -94,12 +101,16 @@ class HeadPanel {
         const step = (by, testid, text, name) =>
             el(
                 "button",
-                { type: "button", "aria-label": name, data: { testid }, onclick: () => this.step(by) },
+                {
+                    type: "button",
+                    "aria-label": name,
+                    data: { testid },
+                    onclick: () => this.step(by),
+                },
                 text,
             );
-        this.body = el("div", {}, [
+        this.body = el("div", { class: "head-body" }, [
             this.controls.element,
-            this.layer.modified,
             this.cell,
             this.mapHost,
             this.viewHost,
@@ -116,8 +127,10 @@ class HeadPanel {
         const next = step(1, "head-next", "›", "Next head");
         fill(
             this.section,
-            el("div", { class: "toolbar head-line" }, this.title, previous, next),
-            this.mark,
+            el("div", { class: "toolbar head-line" }, this.title, previous, next, this.mark, [
+                this.layer.modified,
+                this.controls.views,
+            ]),
             this.empty,
             this.body,
         );
@@ -152,23 +165,28 @@ class HeadPanel {
             return;
         }
         const fresh = before?.source !== what.source || before?.layer !== what.layer;
+        const { source } = what;
+        if (
+            before &&
+            (before.source.queries !== source.queries || before.source.keys !== source.keys)
+        )
+            this.note({ area: "", cell: "" }); // those were of another map
         if (fresh) this.importance.clear();
         const focused = byId("overview").contains(document.activeElement);
         const pixels = [1, 1].map(() =>
             Math.round((this.section.clientWidth - 200) * (devicePixelRatio || 1)),
         );
         const picture = new Picture(what.source, what);
-        this.section.setAttribute("aria-busy", "true");
+        this.map.canvas.setAttribute("aria-busy", "true");
         const done = await run("head", `Layer ${what.layer}, head ${what.head}`, (signal) =>
             picture.fetch(pixels, signal),
         );
         if (this.what !== what) return;
-        this.section.removeAttribute("aria-busy");
         this.picture = done ?? null;
         this.body.hidden = !done;
+        if (done) this.paint();
+        this.map.canvas.setAttribute("aria-busy", "false");
         if (!done) return;
-        this.paint();
-        this.place();
         if (focused) (this.mapShown ? this.map.canvas : this.section).focus();
         this.afterwards(what);
     }
@@ -180,8 +198,7 @@ class HeadPanel {
         if (picture.whole) return;
         await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
         if (this.picture !== picture) return;
-        this.map.resize(); // sinks take a place of their own
-        this.moved(this.map.area);
+        this.paint(); // sinks take a place of their own, and may be the largest
     }
 
     get mapShown() {
@@ -194,7 +211,10 @@ class HeadPanel {
         this.empty.hidden = what !== null;
         this.body.hidden = what === null;
         this.mark.hidden = !what?.source.mark;
-        this.mark.textContent = what?.source.mark ?? "";
+        this.mark.textContent = what?.source.mark?.split(":")[0] ?? "";
+        this.mark.title = what?.source.mark ?? "";
+        this.controls.views.hidden = what === null;
+        if (!what) this.layer.modified.hidden = true;
         this.title.textContent = what ? `Layer ${what.layer}, head ${what.head}` : "One head";
         this.controls.show();
         if (what) this.layer.show(what.source.spec(what.layer), what.source.keys);
@@ -212,12 +232,16 @@ class HeadPanel {
         this.mapHost.hidden = view !== "map";
         this.viewHost.hidden = view === "map";
         this.legend.hidden = view !== "map";
-        fill(this.stats, picture.stats
-            ? statisticsTable(picture.stats, `Layer ${what.layer}, head ${what.head}`) : []);
+        fill(
+            this.stats,
+            picture.stats
+                ? statisticsTable(picture.stats, `Layer ${what.layer}, head ${what.head}`)
+                : [],
+        );
         this.map.show(picture, scale, colors, this.name());
-        showLegend(this.legend, scale, colors);
-        for (const [name, other] of Object.entries(this.views))
-            if (name !== view) other.hide?.();
+        showLegend(this.legend, scale, colors, picture.hides && picture.masked);
+        this.place();
+        for (const [name, other] of Object.entries(this.views)) if (name !== view) other.hide();
         this.views[view]?.show();
     }
 
@@ -240,12 +264,12 @@ class HeadPanel {
         const [row, column] = integers(now.cell);
         const { map, picture } = this;
         if (area.length === 4 && area.every((edge) => edge >= 0))
+            map.setArea({ row0: area[0], row1: area[1], column0: area[2], column1: area[3] }, true);
+        else if (now.area === "" && map.zoomed)
             map.setArea(
-                { row0: area[0], row1: area[1], column0: area[2], column1: area[3] },
+                { row0: 0, row1: picture.rows, column0: 0, column1: picture.columns },
                 true,
             );
-        else if (now.area === "" && map.zoomed)
-            map.setArea({ row0: 0, row1: picture.rows, column0: 0, column1: picture.columns }, true);
         const there = column !== undefined && row < picture.rows && column < picture.columns;
         map.select(there && row >= 0 && column >= 0 ? { row, column } : null, { quiet: true });
         this.describe();
@@ -262,14 +286,21 @@ class HeadPanel {
         this.controls.show();
         if (!this.picture) return;
         if (has("scale", "colors", "view", "with")) this.paint();
-        if (has("area", "cell", "view")) this.place();
+        else if (!this.noting && has("area", "cell")) this.place();
         if (has("cell")) this.views[settings().view]?.moved?.();
+    }
+
+    /** Writes into the address what is shown already. */
+    note(changes) {
+        this.noting = true;
+        set(changes);
+        this.noting = false;
     }
 
     // ---- Cells ----
 
     select(cell) {
-        set({ cell: cell ? `${cell.row},${cell.column}` : "" });
+        this.note({ cell: cell ? `${cell.row},${cell.column}` : "" });
         this.describe();
         if (cell) this.say(this.cell.textContent);
     }
@@ -282,30 +313,31 @@ class HeadPanel {
     describe(cell = this.map.hovered ?? this.map.selected) {
         const { picture } = this;
         if (!picture) return;
+        for (const name of ["row", "column", "value"]) delete this.cell.dataset[name];
+        this.cell.removeAttribute("title");
         if (!cell) {
             this.cell.textContent = "Point at a cell, or move with the arrow keys.";
-            delete this.cell.dataset.value;
-            this.cell.removeAttribute("title");
             return;
         }
         const { row, column } = cell;
+        Object.assign(this.cell.dataset, { row, column });
         const value = picture.valueAt(row, column);
         if (value === undefined) this.fetchRow(row);
-        const query = `query ${row} “${picture.rowLabel(row)}”`;
+        const query = `query ${row} “${short(picture.rowLabel(row))}”`;
         const key =
             column < picture.keys
-                ? `key ${column} “${picture.columnLabel(column)}”`
+                ? `key ${column} “${short(picture.columnLabel(column))}”`
                 : `appended column ${picture.columnLabel(column)}`;
         const hidden = picture.isHidden(row, column) ? " (cannot be attended)" : "";
         const text = value === undefined ? "…" : numberText(value, 6);
-        const sink = picture.sinks?.length === picture.rows
-            ? `; sink of the row ${numberText(picture.sinks[row], 4)}` : "";
+        const sink =
+            picture.sinks?.length === picture.rows
+                ? `; sink of the row ${numberText(picture.sinks[row], 4)}`
+                : "";
         this.cell.textContent = `${query} → ${key}: ${text}${hidden}${sink}`;
-        if (value === undefined) delete this.cell.dataset.value;
-        else {
-            this.cell.dataset.value = shortest(value);
-            this.cell.title = `exactly ${shortest(value)}`;
-        }
+        if (value === undefined) return;
+        this.cell.dataset.value = shortest(value);
+        this.cell.title = `exactly ${shortest(value)}`;
     }
 
     async loadRow(row) {

@@ -27,8 +27,7 @@ function halved({ values, rows, columns }, byRow, byColumn) {
         for (let c = 0; c < columns; c++) {
             const value = values[r * columns + c];
             const at = to + Math.floor(c / byColumn);
-            if (value !== -Infinity && !(Math.abs(value) <= Math.abs(kept[at])))
-                kept[at] = value;
+            if (value !== -Infinity && !(Math.abs(value) <= Math.abs(kept[at]))) kept[at] = value;
             else if (kept[at] === -Infinity) kept[at] = value;
         }
     }
@@ -41,7 +40,7 @@ function canvasOf(width, height) {
     return canvas;
 }
 
-/** Bitmaps of one grid of cells: the grid itself, and coarser ones made when they are first drawn. */
+/** Bitmaps of one grid of cells: the grid's own, and coarser ones made when they are needed. */
 class Bitmaps {
     #levels;
     constructor(grid, scale, colors) {
@@ -124,8 +123,11 @@ export class Heatmap {
             this.area = { row0: 0, row1: picture.rows, column0: 0, column1: picture.columns };
             this.hovered = null;
         }
-        if (this.selected && (this.selected.row >= picture.rows ||
-            this.selected.column >= picture.columns)) this.selected = null;
+        if (
+            this.selected &&
+            (this.selected.row >= picture.rows || this.selected.column >= picture.columns)
+        )
+            this.selected = null;
         this.canvas.setAttribute("aria-label", name);
         this.resize();
     }
@@ -156,19 +158,25 @@ export class Heatmap {
         const width = Math.floor(host.clientWidth);
         if (!picture || width < 60) return;
         const context = canvas.getContext("2d");
-        context.font = FONT;
-        const widest = (label, count, most) => {
-            let widest = 14;
+        context.font = `bold ${FONT}`;
+        const widest = (label, count, most, extra = []) => {
+            let widest = 32; // of the profiles' names
             for (let i = 0; i < count; i += Math.ceil(count / 600))
                 widest = Math.max(widest, context.measureText(label(i)).width);
+            for (const text of extra) widest = Math.max(widest, context.measureText(text).width);
             return Math.min(most, Math.ceil(widest));
         };
+        const appended = ["column"];
+        if (picture.columns - picture.keys > 1) appended.push("appended");
+        for (let i = picture.keys; i < picture.columns; i++) appended.push(picture.columnLabel(i));
         const narrow = width < 480;
         const left = widest((i) => picture.rowLabel(i), picture.rows, narrow ? 72 : 120) + GAP;
-        const top = widest((i) => picture.columnLabel(i), picture.columns, 96) + GAP;
+        const top = widest((i) => picture.columnLabel(i), picture.keys, 96, appended) + GAP;
         const sinks = picture.sinks ? 18 + GAP : 0;
         const right = sinks + (narrow ? 26 : STRIP) + GAP + 2;
-        const most = Math.max(200, Math.min(0.78 * innerHeight, 1100) - top - 2 * (STRIP + GAP));
+        const strips = (picture.kind === "weights" ? 2 : 1) * (STRIP + GAP);
+        const above = Math.min(host.getBoundingClientRect().top + scrollY, 0.35 * innerHeight);
+        const most = Math.max(220, Math.min(innerHeight - above - 60, 1100) - top - strips);
         let across = Math.max(40, width - left - right);
         let down = (across * picture.rows) / picture.columns;
         if (down > most) {
@@ -179,7 +187,7 @@ export class Heatmap {
         this.plot = { x: left, y: top, width: Math.floor(across), height: down };
         this.sinkAt = this.plot.x + this.plot.width + GAP;
         this.sideAt = this.sinkAt + sinks;
-        this.size = { width, height: top + down + 2 * (STRIP + GAP) + 4, side: narrow ? 26 : STRIP };
+        this.size = { width, height: top + down + strips + 4, side: narrow ? 26 : STRIP };
         const ratio = devicePixelRatio || 1;
         this.ratio = ratio;
         canvas.width = Math.round(width * ratio);
@@ -214,8 +222,10 @@ export class Heatmap {
 
     get zoomed() {
         const { area, picture } = this;
-        return Boolean(picture) && (area.row1 - area.row0 < picture.rows ||
-            area.column1 - area.column0 < picture.columns);
+        return (
+            Boolean(picture) &&
+            (area.row1 - area.row0 < picture.rows || area.column1 - area.column0 < picture.columns)
+        );
     }
 
     /** Shows an area; `quiet`: the owner is not told, since the change is its own. */
@@ -229,8 +239,9 @@ export class Heatmap {
     }
 
     /** Zooms by `factor`, below 1 closer, around a point of the canvas, or the selected cell. */
-    zoom(factor, at = this.#centre()) {
+    zoom(factor, point) {
         const { area, plot, cell } = this;
+        const at = point ?? this.#centre();
         const shareX = Math.min(1, Math.max(0, (at.x - plot.x) / plot.width));
         const shareY = Math.min(1, Math.max(0, (at.y - plot.y) / plot.height));
         const column = area.column0 + (shareX * plot.width) / cell.width;
@@ -243,16 +254,31 @@ export class Heatmap {
             column0: column - shareX * across,
             column1: column + (1 - shareX) * across,
         });
+        if (!point) this.#reveal(this.#shown(this.selected) ? this.selected : null);
+    }
+
+    /** Whether some of a cell is in the area. */
+    #shown(cell) {
+        const { row0, row1, column0, column1 } = this.area;
+        const down = cell && cell.row + 1 > row0 && cell.row < row1;
+        return down && cell.column + 1 > column0 && cell.column < column1;
+    }
+
+    /** Moves the area so that all of a cell is in it. */
+    #reveal(cell) {
+        if (!cell) return;
+        const move = (at, begin, end) => Math.min(0, at - begin) || Math.max(0, at + 1 - end);
+        const { row0, row1, column0, column1 } = this.area;
+        const down = move(cell.row, row0, row1);
+        const across = move(cell.column, column0, column1);
+        if (down !== 0 || across !== 0) this.pan(across * this.cell.width, down * this.cell.height);
     }
 
     #centre() {
         const { plot, selected } = this;
-        const middle = { x: plot.x + plot.width / 2, y: plot.y + plot.height / 2 };
-        if (!selected) return middle;
-        const x = this.xOf(selected.column + 0.5);
-        const y = this.yOf(selected.row + 0.5);
-        const shown = x >= plot.x && x <= plot.x + plot.width && y >= plot.y;
-        return shown && y <= plot.y + plot.height ? { x, y } : middle;
+        if (!this.#shown(selected))
+            return { x: plot.x + plot.width / 2, y: plot.y + plot.height / 2 };
+        return { x: this.xOf(selected.column + 0.5), y: this.yOf(selected.row + 0.5) };
     }
 
     /** Moves the area by pixels. */
@@ -279,17 +305,7 @@ export class Heatmap {
             row: Math.min(this.picture.rows - 1, Math.max(0, cell.row)),
             column: Math.min(this.picture.columns - 1, Math.max(0, cell.column)),
         };
-        if (cell && reveal) {
-            const { row, column } = this.selected;
-            const { area } = this;
-            const down = row < area.row0 ? row - area.row0 : Math.max(0, row + 1 - area.row1);
-            const across =
-                column < area.column0
-                    ? column - area.column0
-                    : Math.max(0, column + 1 - area.column1);
-            if (down !== 0 || across !== 0)
-                this.pan(across * this.cell.width, down * this.cell.height);
-        }
+        if (reveal) this.#reveal(this.selected);
         if (!quiet) this.owner.onselect?.(this.selected);
         this.draw();
     }

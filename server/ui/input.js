@@ -1,36 +1,31 @@
 /**
  * input.js: the panel that says what is looked at: a model, its layers, and where rows come from.
  *
- * A way of input is chosen by its radio button, or by using its controls. What can be written into
+ * A button shows the fields of a way of input, and using them chooses it. What can be written into
  * an address (text, seed, a capture by path, a session) is a setting; files are not, and stay in
  * `files`. Whatever changes, `apply` makes a Source of it all, or shows why there is none.
  */
 import { listen, set, settings, integers } from "./address.js";
-import { client } from "./client.js";
+import { apiKey, client, models } from "./client.js";
 import { byId, el, fill, labelled } from "./dom.js";
 import { captureOf, fetchFile, metadataTokens, open, readLabels, rowsShape } from "./files.js";
 import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
-import { clearError, run, showError } from "./status.js";
+import { run } from "./status.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
+const narrow = matchMedia("(width < 900px)"); // there the panel closes for every source
+const stacked = matchMedia("(width < 1600px)"); // there it closes for what is shown at the start
 const SMALL = 256e6; // bytes of weights up to which the example is shown unasked
 const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 
-const kinds = {
-    text: "Random rows of a text",
-    capture: "Capture: every layer's own rows",
-    rows: "Rows from a file",
-    session: "A session",
-};
-
-let models = [];
-let sessions = []; // that the daemon lists
 let kind = null;
+let text = ""; // that is shown; its field may have another by now
+let settled = false; // what the address says, or the example, has been shown
 const files = { capture: null, rows: null, encoder: null, labels: null }; // Opened, or labels
 const controls = {}; // by data-testid without "input-"
-const groups = {}; // fieldsets by kind
+const panes = {}; // {pane, button} by way of input
 
 // ---- Supplies ---------------------------------------------------------------------------------
 
@@ -44,7 +39,7 @@ function textSupply(text) {
 /** Rows of the file that was chosen last, of the kind that is asked for. */
 function fileSupply(which) {
     const opened = files[which];
-    if (!opened) throw new Error(`Choose a file: ${kinds[which].toLowerCase()}.`);
+    if (!opened) throw new Error("Choose a file first");
     const { name } = opened,
         capture = captureOf(opened),
         labels = files.labels?.lines ?? null;
@@ -67,17 +62,20 @@ function encoderSupply() {
 }
 
 function supplyOf(which) {
-    return which === "text" ? textSupply(controls.text.value) : fileSupply(which);
+    return which === "text" ? textSupply(text || controls.text.value) : fileSupply(which);
 }
 
 // ---- Sources ----------------------------------------------------------------------------------
 
 /** The model of the setting, else that of the capture, else the first that takes the rows. */
 function modelFor(supply, encoder) {
-    const named = (name) => models.find((model) => model.name === name);
+    const named = (name) => models().find((model) => model.name === name);
+    const names = models().map(({ name }) => name);
+    if (settings().model !== "" && !named(settings().model))
+        throw new Error(`attnd serves no model ${settings().model}; it serves ${names.join(", ")}`);
     const ofCapture = kind === "capture" && files.capture?.metadata.model;
     const given = named(settings().model) ?? (ofCapture ? named(ofCapture) : undefined);
-    if (given || !supply) return given ?? models[0];
+    if (given || !supply) return given ?? models()[0];
     const fits = (model) => {
         try {
             return sources.rowsSource(model, supply, encoder) !== null;
@@ -85,7 +83,7 @@ function modelFor(supply, encoder) {
             return false;
         }
     };
-    return models.find(fits) ?? models[0];
+    return models().find(fits) ?? models()[0];
 }
 
 /** What a session's step is made of: the rows of another group, or its own keys. */
@@ -93,12 +91,14 @@ async function sessionSource() {
     const id = controls["session-id"].value.trim() || controls.session.value;
     if (!id) throw new Error("Choose a session, or type its id.");
     const session = await client().get(`/sessions/${encodeURIComponent(id)}`);
-    const model = models.find(({ name }) => name === session.model);
+    const model = models().find(({ name }) => name === session.model);
     const step = controls.step.value;
     if (step === "key") return sources.lastKeySource(model, session);
     const supply = supplyOf(files.rows ? "rows" : files.capture ? "capture" : "text");
     const count = Number(controls.count.value) || supply.length;
-    return sources.stepSource(model, session, supply, { count, peek: step === "peek" });
+    const source = sources.stepSource(model, session, supply, { count, peek: step === "peek" });
+    await source.call(source.layers[0], { outputs: ["lse"], plain: true }); // or says what is wrong
+    return source;
 }
 
 function rowsSource() {
@@ -111,8 +111,8 @@ function rowsSource() {
 
 /** Makes the source of all settings and files, and shows it. */
 async function apply() {
-    if (kind === null || models.length === 0) return;
-    showKind();
+    if (kind === null) return;
+    showPane(kind);
     const source = await run("input", "Reading the input", async () =>
         kind === "session" ? sessionSource() : rowsSource(),
     );
@@ -125,8 +125,8 @@ async function apply() {
 function choose(next, changes = {}) {
     kind = next;
     const others = { text: "", capture: "", session: "" };
-    if (kind === "text" && controls.text.value.length <= MAX_ADDRESS)
-        others.text = controls.text.value;
+    if (kind === "text") text = controls.text.value;
+    if (kind === "text" && text.length <= MAX_ADDRESS) others.text = text;
     if (kind === "session") others.session = controls["session-id"].value || controls.session.value;
     quietly({ ...others, ...changes });
     return apply();
@@ -143,7 +143,7 @@ function quietly(changes) {
 
 /** Offers tensors that can be rows, those that fit a layer first. */
 function offerTensors(list, opened) {
-    const widths = new Set(models.flatMap((model) => model.resident_layers.flatMap((layer) => {
+    const widths = new Set(models().flatMap((model) => model.resident_layers.flatMap((layer) => {
         const spec = sources.specOf(model, layer);
         return [spec.hidden_size, spec.key_size];
     })));
@@ -170,6 +170,10 @@ async function take(which, file) {
         if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
         files[which] = opened;
+        if (which !== "encoder") {
+            files.labels = null; // those of the file before
+            controls.labels.value = "";
+        }
         return true;
     });
     if (!done) return;
@@ -179,32 +183,28 @@ async function take(which, file) {
 
 /** Files that were dropped: a text file has labels, a capture or rows are what they are. */
 async function dropped(list) {
-    for (const file of list) {
-        if (/\.(txt|tokens)$/i.test(file.name)) await take("labels", file);
-        else {
-            const opened = await run("input", `Reading ${file.name}`, () => open(file));
-            if (opened) await take(captureOf(opened) ? "capture" : "rows", file);
-        }
+    const isText = (file) => /\.(txt|tokens)$/i.test(file.name);
+    for (const file of list.filter((file) => !isText(file))) {
+        const opened = await run("input", `Reading ${file.name}`, () => open(file));
+        if (opened) await take(captureOf(opened) ? "capture" : "rows", file);
     }
+    for (const file of list.filter(isText)) await take("labels", file);
 }
 
-/** Shows what an address says; also when Back or a link changes it. */
-async function fromSettings() {
-    const { capture, session, text } = settings();
-    controls.text.value = text || controls.text.value;
-    controls.seed.value = settings().seed;
-    controls.layers.value = settings().layers;
-    controls["encoder-text"].value = settings().encoder;
-    if (capture !== "") {
+/** Shows what an address says; also when Back or a link changes the settings `names` of it. */
+async function fromSettings(names = new Set(watched)) {
+    const given = settings();
+    for (const name of ["seed", "layers"]) controls[name].value = given[name];
+    controls["encoder-text"].value = given.encoder;
+    if (names.has("text") && given.text !== "") controls.text.value = text = given.text;
+    if (names.has("session")) controls["session-id"].value = given.session;
+    if (names.has("capture") && given.capture !== "") {
         const opened = await run("input", "Fetching the capture", (signal) =>
-            fetchFile(capture, signal));
+            fetchFile(given.capture, signal));
         if (!opened) return undefined;
         files.capture = opened;
-        kind = "capture";
-    } else if (session !== "") {
-        controls["session-id"].value = session;
-        kind = "session";
-    } else if (text !== "") kind = "text";
+    }
+    kind = ["capture", "session", "text"].find((name) => given[name] !== "") ?? kind;
     return apply();
 }
 
@@ -230,20 +230,23 @@ function showModel(model) {
     controls.layers.placeholder = `all: ${model.resident_layers.join(",")}`;
 }
 
-function showKind() {
-    for (const [name, group] of Object.entries(groups)) {
-        group.querySelector("input[type=radio]").checked = name === kind;
-        group.classList.toggle("chosen", name === kind);
+/** Shows the fields of a way of input. */
+function showPane(name) {
+    for (const [other, { pane, button }] of Object.entries(panes)) {
+        pane.hidden = other !== name;
+        button.setAttribute("aria-pressed", String(other === name));
     }
+    controls.second.hidden = !["text", "capture", "rows"].includes(name);
 }
 
-function fileField(title, testid, which, accept) {
-    return labelled(title, el("input", {
-        type: "file",
-        accept,
-        data: { testid: `input-${testid}` },
-        onchange: (event) => event.target.files[0] && take(which, event.target.files[0]),
-    }));
+/** One line that says what is looked at. */
+function showSummary(source) {
+    if (!source) return;
+    const { title, mark, model, layers, queries, keys } = source;
+    const tokens = queries === keys ? `${keys} tokens` : `${queries} rows over ${keys} keys`;
+    const heads = `${layers.length} × ${source.spec(layers[0]).num_attention_heads} heads`;
+    const facts = [title, `${model.name} (${model.family})`, heads, tokens];
+    fill(controls.looked, facts.join(" · "), mark && el("span", { class: "mark" }, mark));
 }
 
 /** A labelled control that stays in `controls`. */
@@ -252,16 +255,22 @@ function field(title, name, tag, properties = {}, ...children) {
     return labelled(title, controls[name]);
 }
 
-function group(name, ...children) {
-    const radio = el("input", {
-        type: "radio",
-        name: "input",
-        data: { testid: `input-kind-${name}` },
-        onchange: () => choose(name),
-    });
-    groups[name] = el("fieldset", {}, el("legend", {}, el("label", {}, radio, " ", kinds[name])),
-        ...children);
-    return groups[name];
+/** A control for a file; `name` is capture, rows, labels or encoder. */
+function fileField(title, name, accept) {
+    const onchange = ({ target }) => target.files[0] && take(name, target.files[0]);
+    return field(title, name, "input", { type: "file", accept, onchange });
+}
+
+/** A way of input: its button, and the fields that show when it is pressed. */
+function pane(name, title, ...children) {
+    const onclick = () => {
+        showPane(name);
+        if (files[name]) choose(name);
+        if (name === "session") listSessions();
+    };
+    const data = { testid: `input-kind-${name}` };
+    const button = el("button", { type: "button", onclick, data }, title);
+    panes[name] = { button, pane: el("div", { class: "toolbar", hidden: true }, ...children) };
 }
 
 const TENSORS = ".npy,.safetensors,.json";
@@ -269,24 +278,23 @@ const TENSORS = ".npy,.safetensors,.json";
 function modelFields() {
     return [
         field("Model", "model", "select", { onchange: () => set({ model: controls.model.value }) },
-            models.map(({ name }) => el("option", { value: name }, name))),
-        (controls.about = el("p", { class: "muted" })),
-        field("Layers", "layers", "input",
-            { onchange: () => set({ layers: controls.layers.value.trim() }) }),
+            models().map(({ name }) => el("option", { value: name }, name))),
+        field("Layers", "layers", "input", { size: 12,
+            onchange: () => set({ layers: controls.layers.value.trim() }) }),
     ];
 }
 
-function textFields() {
-    return group("text",
-        field("Text, split at blanks", "text", "textarea", { rows: 3, spellcheck: "false" }),
-        el("div", { class: "toolbar" },
-            field("Seed", "seed", "input", {
-                inputmode: "numeric",
-                size: 6,
-                onchange: () => set({ seed: controls.seed.value.trim() || "7" }),
-            }),
-            el("button", { type: "button", data: { testid: "input-apply" },
-                onclick: () => choose("text") }, "Show")));
+function textPane() {
+    pane("text", "Text",
+        field("Text, split at blanks: a random row for each token", "text", "textarea",
+            { rows: 2, spellcheck: "false" }),
+        field("Seed", "seed", "input", {
+            inputmode: "numeric",
+            size: 6,
+            onchange: () => set({ seed: controls.seed.value.trim() || "7" }),
+        }),
+        el("button", { type: "button", class: "primary", data: { testid: "input-apply" },
+            onclick: () => choose("text") }, "Show"));
 }
 
 function tensorField(name, which) {
@@ -296,20 +304,30 @@ function tensorField(name, which) {
     return made;
 }
 
-function sessionFields() {
+function filePanes() {
+    pane("capture", "Capture",
+        fileField("A capture (examples/capture.py makes one)", "capture", ".safetensors"));
+    pane("rows", "Rows",
+        fileField("Rows: .npy, safetensors or JSON", "rows", TENSORS),
+        tensorField("tensor", "rows"),
+        fileField("Token labels, one a line", "labels", ".txt"));
+}
+
+function sessionPane() {
     const again = () => choose("session");
-    return group("session",
-        field("Session", "session", "select", { onchange: () => {
-            controls["session-id"].value = "";
-            again();
-        } }),
-        field("or its id", "session-id", "input", { onchange: again }),
+    const chosen = () => {
+        controls["session-id"].value = "";
+        again();
+    };
+    pane("session", "Session",
+        field("Session", "session", "select", { onchange: chosen }),
+        field("or its id", "session-id", "input", { onchange: again, size: 16 }),
         field("What is asked", "step", "select", { onchange: again },
             el("option", { value: "key" }, "its last key, as a query"),
-            el("option", { value: "last" }, "its last step again, with the rows above"),
-            el("option", { value: "peek" }, "a step that is not kept, with the rows above")),
+            el("option", { value: "last" }, "its last step, with the rows of a file or text"),
+            el("option", { value: "peek" }, "a step not kept, with the rows of a file or text")),
         field("Rows of that step", "count", "input", { inputmode: "numeric", placeholder: "all",
-            onchange: again }));
+            size: 8, onchange: again }));
 }
 
 function encoderFields() {
@@ -319,56 +337,68 @@ function encoderFields() {
         for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
         apply();
     };
-    const file = fileField("Keys and values from a file", "encoder", "encoder", TENSORS);
-    controls.encoder = file.querySelector("input");
-    return el("details", { open: settings().encoder !== "" },
-        el("summary", {}, "Cross-attention: a second input"),
-        file,
-        tensorField("encoder-tensor", "encoder"),
-        field("or random rows of a text", "encoder-text", "textarea", { rows: 2,
-            onchange: () => set({ encoder: controls["encoder-text"].value.trim() }) }),
-        el("button", { type: "button", data: { testid: "input-encoder-clear" }, onclick: clear },
-            "No second input"));
+    controls.second = el("details", { open: settings().encoder !== "" },
+        el("summary", {}, "Cross-attention: keys and values of a second input"),
+        el("div", { class: "toolbar" },
+            fileField("From a file", "encoder", TENSORS),
+            tensorField("encoder-tensor", "encoder"),
+            field("or random rows of a text", "encoder-text", "textarea", { rows: 1,
+                onchange: () => set({ encoder: controls["encoder-text"].value.trim() }) }),
+            el("button", { type: "button", data: { testid: "input-encoder-clear" },
+                onclick: clear }, "No second input")));
+    return controls.second;
 }
 
 function build() {
-    fill(byId("input"),
-        el("h2", {}, "Input"),
-        ...modelFields(),
-        textFields(),
-        group("capture", fileField("File", "capture", "capture", ".safetensors")),
-        group("rows",
-            fileField(".npy, safetensors or JSON", "rows", "rows", TENSORS),
-            tensorField("tensor", "rows"),
-            fileField("Token labels, one a line", "labels", "labels", ".txt")),
-        encoderFields(),
-        sessionFields(),
-        live.panel(() => sources.current()));
+    textPane();
+    filePanes();
+    sessionPane();
+    pane("live", "Live", ...live.panel(() => sources.current()));
+    const ways = Object.values(panes);
+    controls.looked = el("span", { class: "looked" });
+    controls.about = el("p", { class: "muted" });
+    const details = el("details", { open: true, data: { testid: "input-panel" } },
+        el("summary", { data: { testid: "input-summary" } }, el("h2", {}, "Input"), controls.looked,
+            el("span", { class: "change" }, "Change")),
+        el("div", { class: "stack" },
+            el("div", { class: "toolbar" },
+                modelFields(),
+                el("div", { class: "field", role: "group", "aria-label": "What is looked at" },
+                    el("span", {}, "Rows from"),
+                    el("div", { class: "segments" }, ways.map(({ button }) => button)))),
+            controls.about,
+            ways.map((way) => way.pane),
+            encoderFields()));
+    sources.onSource((source) => {
+        showSummary(source);
+        const first = !settled && stacked.matches;
+        if (source?.kind === "rows" && (first || narrow.matches)) details.open = false;
+    });
+    fill(byId("input"), details);
+    showPane("text");
 }
 
-/** Sessions that the daemon lists to this key; none is no error. */
+/** Offers the sessions that the daemon lists; to a key that may not list them: none. */
 async function listSessions() {
-    try {
-        sessions = (await client().get("/sessions?limit=100")).sessions;
-    } catch (error) {
-        if (error.kind !== "unauthorized") throw error;
-        sessions = []; // a key that may not list them: the id can be typed
-    }
-    const option = ({ session_id: id, model }) => el("option", { value: id }, `${id} (${model})`);
+    const { sessions } = await client().get("/sessions?limit=100").catch(() => ({ sessions: [] }));
+    const { value } = controls.session;
+    const option = ({ session_id: id, model }) =>
+        el("option", { value: id, selected: id === value }, `${id} (${model})`);
     fill(controls.session, el("option", { value: "" }, "choose …"), sessions.map(option));
 }
 
 /** What a first visitor sees: an example at once where it costs little, else a button. */
 function offerExample() {
-    const small = models[0].weight_bytes <= SMALL;
+    const model = models().find(({ name }) => name === settings().model) ?? models()[0];
+    const small = model.weight_bytes <= SMALL;
     const show = () => {
         controls.text.value = EXAMPLE;
-        if (models[0].is_cross) quietly({ encoder: EXAMPLE });
-        choose("text");
+        const first = sources.specOf(model, model.resident_layers[0]);
+        return choose("text", sources.attendsItself(first) ? {} : { encoder: EXAMPLE });
     };
     if (small) return show();
     const button = el("button", { type: "button", data: { testid: "example" }, onclick: show },
-        `Show the heads of ${models[0].name} over an example sentence`);
+        `Show the heads of ${model.name} over an example sentence`);
     const offer = el("div", { class: "panel" }, button,
         el("p", { class: "muted" }, "Its rows are random, one for each distinct token."));
     byId("overview").append(offer);
@@ -389,28 +419,22 @@ function takeDrops() {
 
 const watched = ["model", "layers", "text", "seed", "encoder", "capture", "session"];
 
-/** Asks for the models and shows what the address says, or an example. */
-export async function load() {
-    const found = await run("models", "Asking for the models", () => client().models());
-    if (!found) return;
-    models = found;
-    if (models.length === 0) {
-        showError("input", new Error("This attnd serves no model: start it with --model NAME=DIR"));
+/** Makes the panel in #input, and shows what the address says, or an example. */
+export async function start() {
+    if (models().length === 0) {
+        const none = "This attnd serves no model: start it with --model NAME=DIR";
+        fill(byId("input"), el("p", {}, none));
         return;
     }
-    clearError("input");
     build();
-    showModel(modelFor(null));
-    await fromSettings();
-    if (kind === null) offerExample();
-    listSessions().catch(() => {}); // the list is a help; the session's own errors are shown
-}
-
-/** Makes the panel in #input. */
-export function start() {
     takeDrops();
     listen((_, names) => {
-        if (!quiet && models.length > 0 && watched.some((name) => names.has(name))) fromSettings();
+        if (!quiet && watched.some((name) => names.has(name))) fromSettings(names);
     });
-    return load();
+    showModel(models().find(({ name }) => name === settings().model) ?? models()[0]);
+    await fromSettings();
+    const { capture, session } = settings();
+    if (kind === null && capture === "" && session === "") await offerExample();
+    settled = true;
+    if (apiKey() === "") listSessions(); // with a key only when asked for: it may not be allowed
 }

@@ -4,21 +4,14 @@
  * Up to 64 tokens of each side are shown; of more, those around the selected cell, and the view
  * says so. Pointing at a token, or reaching it with the arrow keys, leaves its lines alone.
  */
-import { fitted } from "./axes.js";
+import { around, fitted } from "./axes.js";
 import { hexOf } from "./colors.js";
 import { el, fill, numberText } from "./dom.js";
 import { announce, run } from "./status.js";
 import { elementOf, svg } from "./svg.js";
 
-export const MOST_TOKENS = 64;
 const HEIGHT = 20; // of a token
 const FAINTEST = 0.02; // a line below this opacity is left out
-
-/** @returns {[number, number]} the at most 64 places around `centre` */
-export function around(centre, count, most = MOST_TOKENS) {
-    const begin = Math.max(0, Math.min(count - most, centre - (most >> 1)));
-    return [begin, Math.min(count, begin + most)];
-}
 
 export class LinesView {
     constructor(host, panel) {
@@ -43,7 +36,8 @@ export class LinesView {
             column1: this.columns[1],
         };
         const wanted = picture.wanted(area);
-        if (wanted) await run("detail", "Rows of lines", (signal) => picture.fetchDetail(wanted, signal));
+        if (wanted)
+            await run("detail", "Rows of lines", (signal) => picture.fetchDetail(wanted, signal));
         if (panel.picture !== picture) return;
         if (!this.element.isConnected) host.append(this.element);
         this.draw();
@@ -67,8 +61,8 @@ export class LinesView {
         const y = (place, [begin]) => 4 + (place - begin + 0.5) * HEIGHT;
         const lines = [];
         const { scale } = looks;
-        const ink = (value) => (picture.kind === "weights" ? "currentColor"
-            : hexOf("bluered", value < 0 ? 0.12 : 0.88));
+        const ink = (value) =>
+            picture.kind === "weights" ? "currentColor" : hexOf("bluered", value < 0 ? 0.12 : 0.88);
         for (let r = rows[0]; r < rows[1]; r++)
             for (let c = columns[0]; c < columns[1]; c++) {
                 const value = picture.valueAt(r, c);
@@ -112,7 +106,11 @@ export class LinesView {
                         height: HEIGHT,
                         fill: "transparent",
                     }),
-                    svg("text", { x, y: at + 4, "text-anchor": anchor, fill: "currentColor" }, text),
+                    svg(
+                        "text",
+                        { x, y: at + 4, "text-anchor": anchor, fill: "currentColor" },
+                        text,
+                    ),
                 ]),
             );
         }
@@ -130,8 +128,8 @@ export class LinesView {
             part(this.rows, picture.rows, "queries"),
             part(this.columns, picture.keys, "keys"),
         ].filter(Boolean);
-        const note = parts.length > 0
-            ? `Shown are ${parts.join(" and ")}, around the selected cell. ` : "";
+        const note =
+            parts.length > 0 ? `Shown are ${parts.join(" and ")}, around the selected cell. ` : "";
         const appended = picture.columns > picture.keys ? "Appended columns have no line. " : "";
         const sinks = picture.sinks ? "What the sink takes has no line. " : "";
         fill(this.element, [
@@ -166,7 +164,12 @@ export class LinesView {
             token.addEventListener("keydown", (event) => {
                 const queries = this.rows[1] - this.rows[0];
                 const across = i < queries ? i + queries : i - queries;
-                const to = { ArrowUp: i - 1, ArrowDown: i + 1, ArrowLeft: across, ArrowRight: across };
+                const to = {
+                    ArrowUp: i - 1,
+                    ArrowDown: i + 1,
+                    ArrowLeft: across,
+                    ArrowRight: across,
+                };
                 const next = tokens[to[event.key]];
                 if (!next) return;
                 event.preventDefault();
@@ -186,14 +189,20 @@ export class LinesView {
         for (let other = others[0]; other < others[1]; other++) {
             const [row, column] = isQuery ? [Number(place), other] : [other, Number(place)];
             const value = picture.valueAt(row, column);
-            if (value !== undefined && !picture.isHidden(row, column) &&
-                (!best || value > best.value)) best = { value, other };
+            if (
+                value !== undefined &&
+                !picture.isHidden(row, column) &&
+                (!best || value > best.value)
+            )
+                best = { value, other };
         }
         const own = isQuery ? picture.rowLabel(Number(place)) : picture.columnLabel(Number(place));
         const name = `${isQuery ? "query" : "key"} ${place} ${own}`;
         if (!best) return `${name}: nothing`;
         const far = isQuery ? picture.columnLabel(best.other) : picture.rowLabel(best.other);
-        return `${name}: most with ${isQuery ? "key" : "query"} ${best.other} ${far}, ` +
-            numberText(best.value, 4);
+        return (
+            `${name}: most with ${isQuery ? "key" : "query"} ${best.other} ${far}, ` +
+            numberText(best.value, 4)
+        );
     }
 }

@@ -225,14 +225,15 @@ export function panel(chosen) {
             : "Each row is one step through all layers, and a new line of every map.";
     });
     addEventListener("pagehide", () => end(true));
-    return el("fieldset", {}, el("legend", {}, "Live session"), told,
-        el("div", { class: "toolbar" },
-            button("Add the next row", "live-next", next),
-            labelled("or a token, as a random row", token),
-            button("Add it", "live-add", type)),
+    return [
+        button("Add the next row", "live-next", next),
+        labelled("or a token, as a random row", token),
+        button("Add it", "live-add", type),
         button("End the session", "live-end", guarded(() => {
             const rows = source?.base;
             end();
             if (rows) sources.use(rows);
-        })));
+        })),
+        told,
+    ];
 }

@@ -50,10 +50,12 @@ export function hide(values, rows, columns, spans, whole, padding, firstRow = 0,
     const covered = (lastRow ?? whole.queries) - firstRow;
     const begin = (c) => Math.floor((c * whole.width) / columns);
     const stop = (c) => Math.ceil(((c + 1) * whole.width) / columns);
-    const padded = padding && Array.from({ length: columns }, (_, c) => {
-        if (stop(c) > whole.keys) return false;
-        return padding.subarray(begin(c), stop(c)).every((real) => !real);
-    });
+    const padded =
+        padding &&
+        Array.from({ length: columns }, (_, c) => {
+            if (stop(c) > whole.keys) return false;
+            return padding.subarray(begin(c), stop(c)).every((real) => !real);
+        });
     for (let r = 0; r < rows; r++) {
         let first = whole.keys;
         let end = 0;

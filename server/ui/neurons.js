@@ -4,25 +4,14 @@
  * For the selected query: its vector, the vector of each key and their products as colours; the sum
  * of the products times the layer's scale is the raw score, and is compared with the API's.
  */
+import { around } from "./axes.js";
 import { imageOf, scaleOf } from "./colors.js";
+import { productsOf } from "./difference.js";
 import { el, fill, numberText } from "./dom.js";
-import { around } from "./lines.js";
 import { MOST_BYTES } from "./picture.js";
 import { run } from "./status.js";
 
 const MOST_DIFFERENCE = 1e-5;
-
-/**
- * The products of a query and a key.
- * @param {ArrayLike<number>} query @param {ArrayLike<number>} key
- * @returns {{products: Float32Array, sum: number}} sum: times scale
- */
-export function productsOf(query, key, scale) {
-    const products = Float32Array.from(query, (value, i) => value * key[i]);
-    let sum = 0;
-    for (let i = 0; i < query.length; i++) sum += query[i] * key[i];
-    return { products, sum: sum * scale };
-}
 
 /** Numbers as a bar of colours, one for each component. */
 function colorBar(values, scale, name, describe) {
@@ -114,8 +103,11 @@ export class NeuronView {
             key: scaleOf("linear", all("vector"), { diverging: true }),
             products: scaleOf("linear", all("products"), { diverging: true }),
         };
-        const note = el("p", { class: "cell", data: { testid: "component" } },
-            "Point at a bar for the numbers of a component.");
+        const note = el(
+            "p",
+            { class: "cell", data: { testid: "component" } },
+            "Point at a bar for the numbers of a component.",
+        );
         fill(this.element, [
             el("p", { class: "muted" }, this.caption(row, keys, spec)),
             note,
@@ -126,23 +118,30 @@ export class NeuronView {
     caption(row, keys, spec) {
         const { picture } = this.panel;
         const worst = Math.max(...keys.map(({ sum, score }) => Math.abs(sum - score)));
-        const off = worst > MOST_DIFFERENCE
-            ? ` The sums differ from the API's raw scores by up to ${numberText(worst, 3)}.` : "";
-        const some = keys.length < picture.keys
-            ? ` Shown are keys ${keys[0].key} to ${keys.at(-1).key} of ${picture.keys}.` : "";
+        const off =
+            worst > MOST_DIFFERENCE
+                ? ` The sums differ from the API's raw scores by up to ${numberText(worst, 3)}.`
+                : "";
+        const some =
+            keys.length < picture.keys
+                ? ` Shown are keys ${keys[0].key} to ${keys.at(-1).key} of ${picture.keys}.`
+                : "";
+        const scale = numberText(spec.scale);
         return (
-            `Query ${row} “${picture.rowLabel(row)}”: score = ${numberText(spec.scale)} × the sum ` +
+            `Query ${row} “${picture.rowLabel(row)}”: score = ${scale} × the sum ` +
             `of query × key over ${keys[0].vector.length} components.${some}${off}`
         );
     }
 
     table(row, query, keys, scales, note) {
         const { picture } = this.panel;
-        const show = ({ key, vector, products }) => (i) => {
-            note.textContent =
-                `component ${i}: query ${numberText(query[i])} × key ${key} ` +
-                `${numberText(vector[i])} = ${numberText(products[i])}`;
-        };
+        const show =
+            ({ key, vector, products }) =>
+            (i) => {
+                note.textContent =
+                    `component ${i}: query ${numberText(query[i])} × key ${key} ` +
+                    `${numberText(vector[i])} = ${numberText(products[i])}`;
+            };
         const alone = (i) => {
             note.textContent = `component ${i}: query ${numberText(query[i])}`;
         };
@@ -153,8 +152,11 @@ export class NeuronView {
             return el("tr", { class: hidden ? "muted" : null }, [
                 el("th", { scope: "row" }, picture.columnLabel(key)),
                 el("td", {}, colorBar(vector, scales.key, `vector of ${name}`, show(entry))),
-                el("td", {}, colorBar(products, scales.products, `products with ${name}`,
-                    show(entry))),
+                el(
+                    "td",
+                    {},
+                    colorBar(products, scales.products, `products with ${name}`, show(entry)),
+                ),
                 el("td", { data: { value: sum } }, numberText(sum, 5)),
                 el("td", { data: { value: score } }, numberText(score, 5)),
             ]);

@@ -19,24 +19,28 @@ const AT_ONCE = 2; // calls in flight
 let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, caption}
 let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
 let source = null;
+let loads = 0;
 const parts = {}; // elements of this panel by name
 
 // ---- What is asked for ------------------------------------------------------------------------
 
-/** Targets of the setting for a source: {fields, asked, problem}. */
+/** Targets of the setting for a source: {fields, asked, note}. */
 function targetsOf(name) {
-    if (name === "") return { fields: {}, asked: [] };
-    const known = source.keyLabels.some((label) => label !== "");
+    const none = (note) => ({ fields: {}, asked: [], note });
+    if (name === "") return none("");
     const before = source.keys - source.queries; // keys that stand before the first query
     if (name === "induction") {
-        const targets = successors(source.keyLabels).slice(Math.max(0, before));
-        if (source.encoder || before < 0) return { problem: "There is one sequence too many." };
-        if (!targets.some((target) => target >= 0)) return { problem: "No token comes twice." };
-        return { fields: { targets }, asked: ["target"] };
+        if (source.encoder) return none("Queries and keys are different sequences.");
+        const targets = successors(source.keyLabels).slice(before),
+            rows = targets.filter((target) => target >= 0).length;
+        if (rows === 0) return none("No token is there a second time.");
+        const note = `Target of ${rows} rows: what followed the token's last occurrence.`;
+        return { fields: { targets }, asked: ["target"], note };
     }
     const group = groupOf(name, source.keyLabels);
-    if (group.length > 0) return { fields: { target_groups: [group] }, asked: ["group"] };
-    return { problem: known ? "No such token is there." : "The tokens' texts are not known." };
+    if (group.length === 0) return none("No token is in that group.");
+    const note = `${group.length} of ${source.keys} keys are in the group.`;
+    return { fields: { target_groups: [group] }, asked: ["group"], note };
 }
 
 /** The fields of a call for thumbnails, without the outputs. */
@@ -44,8 +48,8 @@ function statisticFields() {
     const { targets, ablate } = settings();
     const chosen = targetsOf(targets);
     const importance = ablate === "1" && !source.lacks.includes("ablation");
-    parts.problem.textContent = chosen.problem ?? "";
-    asked = [...(chosen.asked ?? []), ...(importance ? ["ablation"] : [])];
+    parts.note.textContent = chosen.note;
+    asked = [...chosen.asked, ...(importance ? ["ablation"] : [])];
     return { ...chosen.fields, ...(importance ? { ablate: true } : {}) };
 }
 
@@ -60,16 +64,16 @@ async function each(items, work) {
 
 /** Asks for the layers' statistics, and for their maps unless they are there. */
 function load({ maps = true } = {}) {
-    if (!source) return;
     const from = source,
+        number = ++loads,
         extra = statisticFields(),
         fields = { outputs: ["head_stats"], plain: true, ...extra };
-    if (maps) {
+    if (maps || heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
-        fields.map_datatype = "UINT8";
         Object.assign(fields, { pool: [SIDE, SIDE], pool_type: settings().pool });
     }
-    run("overview", "Looking at all heads", async (signal, progress) => {
+    parts.grid.setAttribute("aria-busy", "true");
+    const work = run("overview", "Looking at all heads", async (signal, progress) => {
         let done = 0;
         await each(from.layers, async (layer) => {
             const reply = await from.call(layer, fields, signal);
@@ -79,6 +83,7 @@ function load({ maps = true } = {}) {
         });
         if (!signal.aborted) arrange();
     });
+    work.then(() => number === loads && parts.grid.setAttribute("aria-busy", "false"));
 }
 
 /** Keeps and paints the reply of a layer. */
@@ -117,6 +122,7 @@ function describe(entry) {
         name = shownStatistic(),
         value = name ? valueOf(stats, name) : undefined;
     const shown = value === undefined ? null : numberText(value, 3);
+    Object.assign(button.dataset, { statistic: shown ? name : "", value: shown ? value : "" });
     fill(
         entry.caption,
         el("span", { class: "place" }, `${layer}.${head}`),
@@ -293,8 +299,8 @@ function preview(entry) {
     const canvas = el("canvas", { width: 1, height: 1 });
     paint({ ...entry, canvas });
     const names = available(asked).filter((name) => valueOf(entry.stats, name) !== undefined);
-    const row = (title, text) =>
-        el("tr", {}, el("th", { scope: "row" }, title), el("td", {}, text));
+    const row = (title, text, data = {}) =>
+        el("tr", {}, el("th", { scope: "row" }, title), el("td", { data }, text));
     fill(
         parts.preview,
         el("strong", {}, `Layer ${entry.layer}, head ${entry.head}`),
@@ -303,9 +309,11 @@ function preview(entry) {
             "table",
             {},
             row("pattern", entry.stats.pattern),
-            names.map((name) =>
-                row(statistics[name].title, numberText(valueOf(entry.stats, name), 4)),
-            ),
+            names.map((name) => {
+                const value = valueOf(entry.stats, name);
+                const { title } = statistics[name];
+                return row(title, numberText(value, 4), { statistic: name, value });
+            }),
         ),
     );
     parts.preview.hidden = false;
@@ -325,10 +333,10 @@ function hidePreview() {
 
 const targetNames = {
     "": "none",
-    delimiters: "delimiters . , ; : [SEP] </s>",
-    rare: "rare tokens (once here)",
+    delimiters: "delimiters . , ; : …",
+    rare: "rare: once here",
     first: "first token",
-    induction: "what followed this token before",
+    induction: "induction",
     positions: "positions …",
 };
 
@@ -338,7 +346,7 @@ function titles(names) {
 
 /** The controls; those that need a statistic that was not asked for lack it. */
 function controls() {
-    const { sort, color_by, filter, pool, targets, ablate } = settings(),
+    const { sort, color_by, filter, pool, scale, targets, ablate } = settings(),
         names = titles(available(asked)),
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
@@ -352,7 +360,10 @@ function controls() {
         choice("Pattern", "overview-filter",
             [["", "all"], ...patterns.map((name) => [name, name])], filter,
             (value) => set({ filter: value })),
-        choice("Cells", "overview-pool", [["max", "largest weight"], ["mean", "mean weight"]], pool,
+        choice("Scale", "overview-scale",
+            ["linear", "log", "rank"].map((name) => [name, name]), scale,
+            (value) => set({ scale: value })),
+        choice("Cells", "overview-pool", [["max", "maximum"], ["mean", "mean"]], pool,
             (value) => set({ pool: value })),
         choice("Targets", "overview-targets", Object.entries(targetNames),
             own ? "positions" : targets,
@@ -362,13 +373,13 @@ function controls() {
             data: { testid: "overview-positions" },
             onchange: (event) => set({ targets: event.target.value.trim() }),
         })) : null,
-        el("label", { class: "check" }, el("input", {
+        labelled("Importance of heads", el("input", {
             type: "checkbox",
             checked: ablate === "1",
-            disabled: source?.lacks.includes("ablation"),
+            disabled: source.lacks.includes("ablation"),
             data: { testid: "overview-ablate" },
             onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
-        }), " Importance of heads"),
+        })),
     );
 }
 
@@ -386,17 +397,12 @@ function show(next) {
     const grown = next !== null && next === source;
     source = next;
     parts.body.hidden = source === null;
-    if (source === null) {
-        heads = [];
-        return fill(parts.grid);
-    }
-    parts.title.textContent = source.title;
-    fill(parts.marks, [source.mark, source.leftOut].filter(Boolean).map((text) =>
-        el("p", { class: "mark" }, text)));
+    parts.title.textContent = source?.title ?? "All heads";
+    if (source === null) return;
+    fill(parts.left, source.leftOut);
     if (!grown) build();
     load();
     controls();
-    return undefined;
 }
 
 function changed(_, names) {
@@ -408,18 +414,18 @@ function changed(_, names) {
     if (has("sort", "color_by")) heads.forEach(describe);
     if (has("sort", "filter", "color_by", "colors")) arrange();
     if (has("layer", "head")) mark();
-    if (has("pool", "targets", "ablate", "sort", "filter", "color_by")) controls();
+    if (has("pool", "scale", "targets", "ablate", "sort", "filter", "color_by")) controls();
 }
 
 /** Makes the panel in #overview. */
 export function start() {
     parts.controls = el("div", { class: "toolbar" });
-    parts.problem = el("p", { class: "muted", role: "status" });
+    parts.note = el("p", { class: "muted", role: "status", data: { testid: "overview-note" } });
     parts.count = el("span", { class: "muted" });
-    parts.legend = el("span", { class: "legend", hidden: true },
+    parts.legend = el("span", { class: "range", hidden: true },
         el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
     parts.grid = el("div", {
-        class: "heads",
+        class: "all-heads",
         role: "grid",
         "aria-label": "Heads",
         onkeydown: onKey,
@@ -427,8 +433,8 @@ export function start() {
     parts.preview = el("div", { id: "preview", class: "panel", hidden: true,
         data: { testid: "overview-preview" } });
     parts.title = el("h2");
-    parts.marks = el("div");
-    parts.body = el("div", { hidden: true }, parts.marks, parts.controls, parts.problem,
+    parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
+    parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
         el("p", { class: "toolbar" }, parts.count, parts.legend), parts.grid);
     fill(byId("overview"), parts.title, parts.body, parts.preview);
     onSource(show);

@@ -27,6 +27,13 @@ export function mapFields(kind, stage, head) {
 export const tensorOf = (reply, kind) =>
     kind === "weights" ? reply.attention_weights : reply.attention_scores;
 
+/** The cells of a grid under the column that is at `share` of its width. */
+export function columnOf({ values, rows, columns }, share, count) {
+    const at = Math.floor(share * columns + 1e-9);
+    const cells = Float32Array.from({ length: rows }, (_, r) => values[r * columns + at]);
+    return { values: cells, first: 0, rows: count };
+}
+
 /** One map [rows, columns] of one head. */
 export class Picture {
     #kept = new Map(); // row -> its numbers, the one used last at the end
@@ -44,6 +51,8 @@ export class Picture {
         this.columns = source.keys + appendedOf(this.spec, what.kind);
         this.spans = spansOf(this.spec, what.fields, this.rows, this.keys);
         this.padding = source.padding ?? null;
+        const blind = this.spans.end.some((end, t) => end - this.spans.first[t] < this.keys);
+        this.masked = blind || Boolean(this.padding?.includes(0)); // some pairs are not attended
         this.offset = source.kind === "session" ? this.keys - this.rows : 0;
         const bytes = 4 * this.rows * this.columns;
         this.whole = bytes <= MOST_BYTES && Math.max(this.rows, this.columns) <= MOST_SIDE;
@@ -163,11 +172,21 @@ export class Picture {
         return value === -Infinity && this.kind === "weights" ? 0 : value;
     }
 
-    /** @returns {Float32Array|Array<number>} the column's numbers, or those of its pooled cells */
-    columnValues(column) {
-        const { values, rows, columns } = this.map;
-        const at = Math.floor((column * columns) / this.columns);
-        return Float32Array.from({ length: rows }, (_, r) => values[r * columns + at]);
+    /**
+     * A column's numbers in the rows [row0, row1): exact where they are there, else pooled cells.
+     * @returns {{values: Float32Array, first: number, rows: number}} of the rows first, first + 1 ...
+     */
+    columnValues(column, { row0, row1 }) {
+        const { detail, map } = this;
+        const first = Math.floor(row0);
+        const rows = Math.min(this.rows, Math.ceil(row1)) - first;
+        const inDetail =
+            detail && first >= detail.row0 && first + rows <= detail.row0 + detail.rows;
+        if (!this.whole && !inDetail) return columnOf(map, column / this.columns, this.rows);
+        const values = Float32Array.from({ length: rows }, (_, r) => {
+            return this.rowValues(first + r)[column];
+        });
+        return { values, first, rows };
     }
 
     /** Fetches one exact row. */

@@ -208,11 +208,13 @@ export class RowsSource extends Source {
 
 /** Why a layer cannot take rows of these supplies; null where it can. */
 function obstacle(spec, layer, supply, encoder) {
-    if (!supply.has(layer, spec.hidden_size)) return `takes rows of ${spec.hidden_size} numbers`;
-    if (!encoder) return attendsItself(spec) ? null : "needs a second input for its keys";
-    if (spec.rope) return "has RoPE, and attends to its own rows only";
+    if (!supply.has(layer, spec.hidden_size))
+        return `rows of ${spec.hidden_size} numbers are expected`;
+    if (!encoder) return attendsItself(spec) ? null : "keys need a second input (cross-attention)";
+    if (spec.rope) return "with RoPE, keys are the input's own rows: no second input";
     const fits = encoder.has(layer, spec.key_size) && encoder.has(layer, spec.value_size);
-    return fits ? null : `takes keys of ${spec.key_size} and values of ${spec.value_size} numbers`;
+    const { key_size, value_size } = spec;
+    return fits ? null : `keys of ${key_size} and values of ${value_size} numbers are expected`;
 }
 
 /** What stands in `leftOut`, or the error where no layer remains. */
@@ -226,10 +228,11 @@ function chooseLayers(model, supply, encoder, wanted) {
         else reasons.set(reason, [...(reasons.get(reason) ?? []), layer]);
     }
     const parts = [...reasons].map(([reason, out]) =>
-        `${out.length > 1 ? "Layers" : "Layer"} ${out.join(", ")} of ${model.name} ${reason}`);
-    if (layers.length > 0) return { layers, leftOut: parts.join(". ") };
-    const why = parts.join(". ") || `${model.name} has none of the layers that are asked for`;
-    throw new Error(`${supply.title} fits no layer. ${why}`);
+        `${out.length > 1 ? "layers" : "layer"} ${out.join(", ")} of ${model.name}: ${reason}`);
+    const why = parts.join("; ");
+    if (layers.length > 0) return { layers, leftOut: why && `Not shown: ${why}` };
+    const none = `${model.name} has none of the layers that are asked for`;
+    throw new Error(`${supply.title} fits no layer: ${why || none}`);
 }
 
 const marks = (...supplied) => supplied.find((supply) => supply?.mark)?.mark ?? null;

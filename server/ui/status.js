@@ -96,6 +96,7 @@ const remedies = {
     body_too_large: "Use fewer tokens or layers, or start attnd with a larger max_body_bytes.",
     reply_too_large: "Look at fewer heads or rows, or start attnd with a larger max_reply_bytes.",
     too_many_tokens: "Use fewer tokens, or start attnd with a larger max_tokens.",
+    position_conflict: "These are not the rows of the session's last step: choose those.",
     queue_full: "The daemon is busy: try again in a moment.",
     draining: "The daemon is stopping: start it again, then reload.",
 };
@@ -119,13 +120,14 @@ export function showError(slot, error, decide) {
         box.remove();
         decide?.(again);
     };
+    const again = { type: "button", data: { testid: "again" }, onclick: close(true) };
+    const leave = { type: "button", "aria-label": "Close this message", onclick: close(false) };
     const box = el(
         "p",
         { class: "error", data: { slot, testid: "error", code: error.code ?? "" } },
         el("span", {}, errorText(error)),
-        decide &&
-            el("button", { type: "button", data: { testid: "again" }, onclick: close(true) }, "Try again"),
-        el("button", { type: "button", "aria-label": "Close this message", onclick: close(false) }, "×"),
+        decide && el("button", again, "Try again"),
+        el("button", leave, "×"),
     );
     byId("errors").append(box);
 }

@@ -20,7 +20,7 @@ const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 /** @returns {string} text as XML may hold it: escaped, without the characters that XML forbids */
 export function escaped(text) {
     return String(text)
-        .toWellFormed()
+        .replace(/\p{Surrogate}/gu, "\ufffd")
         .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd")
         .replace(/[&<>"]/g, (letter) => ENTITIES[letter]);
 }
@@ -156,6 +156,17 @@ function sideLabels({ picture, area }, size, left, top) {
     return svg("g", { fill: "#000000" }, labels);
 }
 
+/** What the sink takes of each row, right of the map. */
+function sinkColumn({ picture, area, scale, colors }, size, x) {
+    if (picture.sinks?.length !== picture.rows) return [];
+    const cells = [svg("text", { transform: `translate(${x + 11} -6) rotate(-90)` }, "sink")];
+    for (let row = area.row0; row < area.row1; row++) {
+        const fill = hexOf(colors, scale.unit(picture.sinks[row]));
+        cells.push(svg("rect", { x, y: (row - area.row0) * size, width: 14, height: size, fill }));
+    }
+    return cells;
+}
+
 const longest = (label, begin, end) => {
     let longest = 2;
     for (let i = begin; i < end; i++) longest = Math.max(longest, [...label(i)].length);
@@ -178,7 +189,8 @@ export function mapSvg(shown, image) {
     const across = columns * size;
     const down = rows * size;
     const bar = Math.max(180, Math.min(across, 320));
-    const width = left + Math.max(across, bar) + 16;
+    const sinks = sinkColumn(shown, size, across + 8);
+    const width = left + Math.max(across + (sinks.length > 0 ? 26 : 0), bar) + 16;
     const height = top + down + 70;
     const cells = image
         ? svg("image", { width: across, height: down, preserveAspectRatio: "none", href: image })
@@ -203,6 +215,7 @@ export function mapSvg(shown, image) {
                 svg("rect", { width: across, height: down, fill: "#e4e4e4" }),
                 cells,
                 svg("rect", { width: across, height: down, fill: "none", stroke: "#808080" }),
+                svg("g", { "shape-rendering": "crispEdges" }, sinks),
                 sideLabels(shown, size, left, top),
                 svg(
                     "g",

@@ -1,6 +1,7 @@
-/* ui.c: the files of the attention viewer, as they stand in server/ui/ and clients/js/.
+/* ui.c: the files of the attention viewer, those of server/ui/ and the client in clients/js/.
  *
- * The Makefile lists them: it defines SRV_UI_FILES(X), an X(number, name, path) for each. */
+ * The Makefile compresses and lists them: it defines SRV_UI_FILES(X), an X(number, name, path) for
+ * each, `path` being that of its compressed form. */
 #include "ui/ui.h"
 
 #include <string.h>

@@ -1,16 +1,18 @@
-/* ui.h: the files of the attention viewer, a page that is part of the binary. */
+/* ui.h: the files of the attention viewer, a page that is part of the binary, each as a member of
+ * gzip. */
 #ifndef SRV_UI_H
 #define SRV_UI_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SRV_UI_PAGE "index.html" /* GET /; the others are GET /ui/NAME */
+#define SRV_UI_PAGE "index.html"   /* GET /; the others are GET /ui/NAME */
+#define SRV_UI_MAX_BYTES (1 << 20) /* of a file, expanded */
 
 struct srv_ui_file {
     const char *name;  /* without a directory */
     const char *type;  /* media type, as Content-Type has it */
-    const char *bytes; /* [length], constant */
+    const char *bytes; /* [length], constant: the file as gzip -9 has it */
     size_t length;
 };
 

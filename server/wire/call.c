@@ -121,12 +121,12 @@ static bool read_outputs(unsigned *out, const struct body *body, const char *par
     return *out != 0 || fail(body, SRV_E_INVALID_VALUE, "outputs", "is empty");
 }
 
-static bool read_stage(enum attn_stage *out, const struct body *body, const char *param)
+static bool read_choice(unsigned *out, const struct body *body, const struct srv_choice *choice,
+                        const char *param)
 {
-    size_t i =
-        srv_json_choice(body->json, body->arena, srv_score_stages, SRV_SCORE_STAGE_COUNT, param);
-    *out = (enum attn_stage)i;
-    return i < SRV_SCORE_STAGE_COUNT;
+    size_t i = srv_json_choice(body->json, body->arena, choice->names, choice->count, param);
+    *out = (unsigned)i;
+    return i < choice->count;
 }
 
 /* Appends the next value to the lists, which have room for it. */
@@ -199,10 +199,10 @@ static bool read_value(struct body *body, const struct srv_field *field, const c
                                field->scalar, param);
     case SRV_FIELD_OUTPUTS:
         return read_outputs(to, body, param);
-    case SRV_FIELD_STAGE:
-        return read_stage(to, body, param);
     case SRV_FIELD_GROUPS:
         return read_groups(to, body, param);
+    case SRV_FIELD_CHOICE:
+        return read_choice(to, body, field->choice, param);
     case SRV_FIELD_SEQUENCES:
         return read_sequences(body);
     }
@@ -344,14 +344,20 @@ static bool check_refinements(const struct body *body)
     return true;
 }
 
+/* Fields about outputs need their outputs, and the largest weights of a row are no map. */
+static bool check_outputs(const struct body *body)
+{
+    return check_refinements(body) && exclude(body, "pool", "top_k") &&
+           exclude(body, "map_datatype", "top_k") && needs_other(body, "pool_type", "pool");
+}
+
 static bool check(const struct body *body)
 {
     if (body->kind == ATTEND)
-        return check_source(body) && check_session(body) && check_refinements(body);
+        return check_source(body) && check_session(body) && check_outputs(body);
     if (is_given(body, "sequences"))
         return check_list(body);
-    return must_have(body, "session_id") && must_have(body, "hidden_states") &&
-           check_refinements(body);
+    return must_have(body, "session_id") && must_have(body, "hidden_states") && check_outputs(body);
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #include "base/errors.h"
 #include "config/bounds.h"
 #include "wire/tensor_binary.h"
+#include "wire/tensor_narrow.h"
 
 enum srv_output {
     SRV_OUT_OUTPUT = 1 << 0,
@@ -48,13 +49,16 @@ struct srv_rows {
     struct srv_tensor query, key, value;
     struct srv_tensor query_offset, padding_mask, attention_mask, attention_bias;
     struct srv_tensor head_mask, position_ids;
-    struct srv_tensor sliding_window;     /* W, or [left, right] */
-    unsigned outputs;                     /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
-    struct srv_tensor heads;              /* selected for the outputs that REFINES names */
-    struct srv_tensor query_rows;         /* likewise; `rows` in the body */
-    int64_t top_k;                        /* largest attention_weights of a row to show; 0: all */
-    bool average_heads;                   /* attention_weights are the mean over heads */
-    enum attn_stage stage;                /* of attention_scores */
+    struct srv_tensor sliding_window; /* W, or [left, right] */
+    unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
+    struct srv_tensor heads;          /* selected for the outputs that REFINES names */
+    struct srv_tensor query_rows;     /* likewise; `rows` in the body */
+    int64_t top_k;                    /* largest attention_weights of a row to show; 0: all */
+    bool average_heads;               /* attention_weights are the mean over heads */
+    enum attn_stage stage;            /* of attention_scores */
+    struct srv_tensor pool;           /* [R, C] of attention_weights and attention_scores */
+    enum attn_pool_type pool_type;
+    enum srv_map_datatype map_datatype;   /* of both in a reply in binary form */
     int64_t local_radius;                 /* of head_stats; SRV_LOCAL_RADIUS where not given */
     struct srv_tensor targets;            /* of head_stats: the key that each row is asked about */
     struct srv_index_lists target_groups; /* of head_stats: groups of keys */

@@ -9,8 +9,26 @@ enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM 
 
 #define IN_CALL(member) .in_call = true, .offset = offsetof(struct srv_call, member)
 #define IN_ROWS(member) .offset = offsetof(struct srv_rows, member)
+#define COUNT(list) (sizeof(list) / sizeof(list)[0])
 #define HAS(member) .has_offset = offsetof(struct srv_rows, has_##member)
 #define REFINES(outputs, names) .refines = (outputs), .refined_names = (names)
+
+/* ---- Choices --------------------------------------------------------------------------------- */
+
+static const char *const stage_names[] = {
+    [ATTN_STAGE_RAW] = "raw",
+    [ATTN_STAGE_SOFTCAP] = "softcap",
+    [ATTN_STAGE_MASKED] = "masked",
+};
+static const struct srv_choice score_stages = {"ScoreStage", stage_names, COUNT(stage_names)};
+
+static const char *const pool_names[] = {[ATTN_POOL_MAX] = "max", [ATTN_POOL_MEAN] = "mean"};
+static const struct srv_choice pool_types = {"PoolType", pool_names, COUNT(pool_names)};
+
+static const struct srv_choice map_datatypes = {"MapDatatype", srv_map_datatypes,
+                                                SRV_MAP_DATATYPES};
+
+/* ---- Fields ---------------------------------------------------------------------------------- */
 
 const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"model", SRV_FIELD_NAME, ATTEND | DECODE, IN_CALL(model),
@@ -95,8 +113,18 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"average_heads", SRV_FIELD_FLAG, ALL, IN_ROWS(average_heads),
      REFINES(SRV_OUT_WEIGHTS, "attention_weights"),
      .meaning = "attention_weights are the mean over the heads shown"},
-    {"stage", SRV_FIELD_STAGE, ALL, IN_ROWS(stage), REFINES(SRV_OUT_SCORES, "attention_scores"),
-     .meaning = "which scores attention_scores are; default raw"},
+    {"stage", SRV_FIELD_CHOICE, ALL, IN_ROWS(stage), REFINES(SRV_OUT_SCORES, "attention_scores"),
+     .choice = &score_stages, .meaning = "which scores attention_scores are; default raw"},
+    {"pool", SRV_FIELD_TENSOR, ALL, IN_ROWS(pool), .tensor = SRV_INTEGERS,
+     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores"),
+     .shapes = "[2]", .meaning = "[R, C]: maps are reduced to R rows and C columns of blocks"},
+    {"pool_type", SRV_FIELD_CHOICE, ALL, IN_ROWS(pool_type),
+     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores"),
+     .choice = &pool_types, .meaning = "what a block becomes; default max"},
+    {"map_datatype", SRV_FIELD_CHOICE, ALL, IN_ROWS(map_datatype),
+     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores"),
+     .choice = &map_datatypes,
+     .meaning = "datatype of maps in binary form; UINT8 for attention_weights; default FP32"},
     {"local_radius", SRV_FIELD_RADIUS, ALL, IN_ROWS(local_radius),
      REFINES(SRV_OUT_STATS, "head_stats"),
      .meaning = "how far near by is in head_stats; default 4"},
@@ -140,10 +168,4 @@ const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT] = {
      .meaning = "weights times values of each head, after head_mask, before the output projection"},
     {"concat", SRV_OUT_CONCAT, .type = "FloatOutput", .shapes = "[T,H*Dv] [B,T,H*Dv]",
      .meaning = "head_output of all heads side by side, as the output projection reads it"},
-};
-
-const char *const srv_score_stages[SRV_SCORE_STAGE_COUNT] = {
-    [ATTN_STAGE_RAW] = "raw",
-    [ATTN_STAGE_SOFTCAP] = "softcap",
-    [ATTN_STAGE_MASKED] = "masked",
 };

@@ -18,9 +18,17 @@ enum srv_field_kind {
     SRV_FIELD_SOFTCAP,
     SRV_FIELD_TENSOR,
     SRV_FIELD_OUTPUTS,
-    SRV_FIELD_STAGE,
     SRV_FIELD_GROUPS,
+    SRV_FIELD_CHOICE,
     SRV_FIELD_SEQUENCES,
+};
+
+/* The names that the value of a field may have, in the order of its enum, whose members have the
+ * values of unsigned int. */
+struct srv_choice {
+    const char *type; /* as api/openapi_types.h names it */
+    const char *const *names;
+    size_t count;
 };
 
 struct srv_field {
@@ -31,14 +39,15 @@ struct srv_field {
     size_t offset;     /* of its place */
     size_t has_offset; /* of the flag beside its place that it was given; 0: no flag */
     enum srv_tensor_kind tensor;
-    bool scalar;      /* a tensor that may be a bare number */
-    unsigned refines; /* outputs of which one at least must be asked for; 0: none */
+    bool scalar;                     /* a tensor that may be a bare number */
+    const struct srv_choice *choice; /* of SRV_FIELD_CHOICE */
+    unsigned refines;                /* outputs of which one at least must be asked for; 0: none */
     const char *refined_names;
     const char *shapes;  /* of a tensor, as in docs/API.md: "[T,E] [B,T,E]"; NULL: any */
     const char *meaning; /* one line without its full stop */
 };
 
-#define SRV_FIELD_COUNT 36
+#define SRV_FIELD_COUNT 39
 extern const struct srv_field srv_fields[SRV_FIELD_COUNT];
 
 /* The field of that name; NULL where there is none that a body of these kinds may hold. */
@@ -55,9 +64,5 @@ struct srv_output_name {
 
 #define SRV_OUTPUT_COUNT 10
 extern const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT];
-
-/* The values of `stage`, by enum attn_stage. */
-#define SRV_SCORE_STAGE_COUNT 3
-extern const char *const srv_score_stages[SRV_SCORE_STAGE_COUNT];
 
 #endif

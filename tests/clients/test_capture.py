@@ -343,51 +343,54 @@ class Proxy(Case):
                           {"Content-Type": "application/json"})
         self.assertEqual(answer[0], 413, answer[2])
 
-    def test_fields_of_the_connection_end_here(self):
+    @contextlib.contextmanager
+    def stand_in(self, request):
+        """(browser's connection, the proxy's to what stands in for attnd, what came there)."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-            proxy = self.proxied(f"http://127.0.0.1:{port}/below")
-            answers = []
-            thread = threading.Thread(target=lambda: answers.append(self.ask(
-                proxy.url, "GET", "/models", headers={
-                    "Connection": "keep-alive, X-Own", "X-Own": "1", "TE": "trailers",
-                    "Authorization": "Bearer k", "Origin": proxy.url})))
-            thread.start()
-            connection, _ = listener.accept()
-            with connection:
-                head = connection.makefile("rb").read1(65536).decode()
-                connection.sendall(b"HTTP/1.1 200 OK\r\nX-Both: 1\r\nKeep-Alive: 1\r\n\r\nthe end")
-            thread.join()
-        self.assertTrue(head.startswith("GET /below/models HTTP/1.1\r\n"), head)
-        fields = dict(line.split(": ") for line in head.split("\r\n")[1:-2])
-        self.assertEqual(fields, {"Host": f"127.0.0.1:{port}", "Authorization": "Bearer k",
-                                  "Origin": f"http://127.0.0.1:{port}",
-                                  "Accept-Encoding": "identity"})
-        status, fields, body = answers[0]
-        self.assertEqual((status, fields["X-Both"], fields["Keep-Alive"], body),
-                         (200, "1", None, b"the end"))
-
-    def test_a_browser_that_leaves_is_seen_by_attnd(self):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            proxy = self.proxied(f"http://127.0.0.1:{listener.getsockname()[1]}")
+            listener.settimeout(60)
+            proxy = self.proxied(f"http://127.0.0.1:{listener.getsockname()[1]}/below")
             with socket.create_connection(proxy.server_address, 60) as browser:
-                browser.sendall(b"GET /models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                browser.sendall(request.replace(b"OWN", proxy.url.encode()))
                 connection, _ = listener.accept()
                 connection.settimeout(60)
-                self.assertIn(b"/models", connection.recv(65536))
-            with connection:
-                self.assertEqual(connection.recv(1), b"")  # it was still waited for
+                with connection:
+                    yield browser, connection, connection.recv(65536)
+
+    def test_fields_of_the_connection_end_here(self):
+        request = (b"GET /models HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, X-Own\r\n"
+                   b"X-Own: 1\r\nTE: trailers\r\nAuthorization: Bearer k\r\nOrigin: null\r\n\r\n")
+        with self.stand_in(request) as (browser, connection, head):
+            port = connection.getsockname()[1]
+            connection.sendall(b"HTTP/1.1 200 OK\r\nX-Both: 1\r\nKeep-Alive: 1\r\n"
+                               b"Transfer-Encoding: chunked\r\n\r\n"
+                               b"3\r\nthe\r\n4\r\n end\r\n0\r\n\r\n")
+            reply = browser.makefile("rb").read()
+        self.assertEqual(head.decode().split("\r\n"), [
+            "GET /below/models HTTP/1.1", f"Host: 127.0.0.1:{port}", "Origin: null",
+            "Authorization: Bearer k", "", ""])
+        self.assertEqual(reply.split(b"\r\n"), [b"HTTP/1.1 200 OK", b"X-Both: 1",
+                                                b"Connection: close", b"", b"the end"])
+
+    def test_a_browser_that_leaves_is_seen_by_attnd(self):
+        request = b"GET /models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with self.stand_in(request) as (browser, connection, _):
+            browser.close()
+            self.assertEqual(connection.recv(1), b"")  # it was still waited for
 
     def test_a_reply_that_ends_early_is_not_whole(self):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            proxy = self.proxied(f"http://127.0.0.1:{listener.getsockname()[1]}")
-            with socket.create_connection(proxy.server_address, 60) as browser:
-                browser.sendall(b"GET /models HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                connection, _ = listener.accept()
-                with connection:
-                    connection.recv(65536)
-                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-                self.assertTrue(browser.makefile("rb").read().endswith(b"\r\n\r\nhalf"))
+        request = b"GET /models HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with self.stand_in(request) as (browser, connection, _):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+            connection.shutdown(socket.SHUT_RDWR)
+            self.assertTrue(browser.makefile("rb").read().endswith(b"\r\n\r\nhalf"))
+
+    def test_a_refusal_ends_a_body_that_is_not_read(self):
+        request = b"POST /attend HTTP/1.1\r\nHost: localhost\r\nContent-Length: 67108864\r\n\r\n"
+        with self.stand_in(request) as (browser, connection, _):
+            connection.sendall(b"HTTP/1.1 413 Much\r\nContent-Length: 0\r\n\r\n")
+            for _ in range(1024):
+                browser.sendall(bytes(65536))
+            self.assertTrue(browser.makefile("rb").read().startswith(b"HTTP/1.1 413 Much\r\n"))
 
     def test_a_daemon_that_is_gone_is_an_error_of_json(self):
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -430,8 +433,15 @@ class Program(unittest.TestCase):
                 daemon, = self.children(process)
                 process.send_signal(number)
                 self.assertEqual(process.wait(60), status)
-                # Where nobody waits for it any more, a process that ended may stay listed.
-                wait_for(lambda daemon=daemon: not os.path.exists(f"/proc/{daemon}/exe"))
+                self.assert_ends(daemon)
+
+    def assert_ends(self, daemon):
+        """The process ends; one that nobody waits for may stay listed."""
+        try:
+            wait_for(lambda: not os.path.exists(f"/proc/{daemon}/exe"), 45)
+        except RuntimeError:
+            os.kill(daemon, signal.SIGKILL)
+            raise
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@
     X(core)        \
     X(attend)      \
     X(select)      \
+    X(pooled)      \
+    X(datatypes)   \
     X(stats)       \
     X(tree)        \
     X(binary)      \

@@ -58,6 +58,9 @@ static const char *const outputs[] = {
     ",\"outputs\":[\"lse\",\"attention_weights\"],\"top_k\":3,\"average_heads\":true,\"heads\":[1]",
     ",\"outputs\":[\"attention_weights\"],\"average_heads\":true,\"rows\":[1]",
     ",\"outputs\":[\"head_stats\"],\"heads\":[1],\"target_groups\":[[0],[2,1]]",
+    ",\"outputs\":[\"head_stats\"],\"heads\":[1]",
+    ",\"outputs\":[\"attention_weights\",\"attention_scores\",\"output\"],\"pool\":[2,3]",
+    ",\"outputs\":[\"attention_weights\"],\"pool\":[2,3],\"average_heads\":true",
 };
 
 START_TEST(test_every_output_of_every_form_is_the_same_in_bytes)

@@ -158,6 +158,31 @@ START_TEST(test_a_list_of_errors_counts_against_max_reply_bytes)
 }
 END_TEST
 
+static void attend_output(const char *output, size_t rows, const char *extra, long status)
+{
+    struct text body = {0};
+    text_add(&body, "{\"model\":\"plain\",\"outputs\":[\"%s\"]%s,", output, extra);
+    add_zeros(&body, "hidden_states", SHAPE(rows, PLAIN));
+    text_add(&body, "}");
+    expect_post("/attend", &body, status, status == 200 ? NULL : "reply_too_large");
+}
+
+/* 2 heads of width 4 have 8 numbers of 25 bytes in a row. */
+START_TEST(test_queries_and_outputs_of_heads_count_against_max_reply_bytes)
+{
+    serve(CONFIG_SMALL("\"max_reply_bytes\":6600,"));
+    attend_output("query", 30, "", 200);
+    attend_output("query", 31, "", 422);
+    attend_output("head_output", 30, "", 200);
+    attend_output("head_output", 31, "", 422);
+    attend_output("head_output", 60, ",\"heads\":[1]", 200);
+    attend_output("head_output", 61, ",\"heads\":[1]", 422);
+    attend_output("concat", 30, "", 200);
+    attend_output("concat", 31, "", 422);
+    serve_end();
+}
+END_TEST
+
 static struct answer attend_weights(size_t rows, const char *const headers[])
 {
     struct text body = {0};
@@ -223,6 +248,7 @@ Suite *suite_bounds(void)
     tcase_add_test(calls, test_bodies_in_chunks_count_as_in_flight);
     suite_add_tcase(suite, calls);
     tcase_add_test(replies, test_a_list_of_errors_counts_against_max_reply_bytes);
+    tcase_add_test(replies, test_queries_and_outputs_of_heads_count_against_max_reply_bytes);
     tcase_add_test(replies, test_the_text_of_outputs_counts_as_in_flight);
     tcase_add_test(replies, test_replies_of_at_most_256_kib_are_never_coded);
     suite_add_tcase(suite, replies);

@@ -17,7 +17,8 @@ VALUES = {
     "ModelName": "tiny", "Id": "pair", "boolean": True, "Count": 0, "LayerIndex": 0,
     "PositionCount": 1, "PositiveCount": 1, "Radius": 1, "Scale": 1.0, "Softcap": 1.0,
     "OutputList": ["output", "attention_weights", "attention_scores", "head_stats"],
-    "ScoreStage": "raw", "FloatTensor": [[1, 0, 0, 0]], "BiasTensor": [[0]], "MaskTensor": [[True]],
+    "ScoreStage": "raw", "PoolType": "max", "MapDatatype": "FP32",
+    "FloatTensor": [[1, 0, 0, 0]], "BiasTensor": [[0]], "MaskTensor": [[True]],
     "IntegerTensor": [0], "integer": 0, "KeyGroupList": [[0]],
     "StepRequestList": [{"session_id": "pair", "hidden_states": [1, 0, 0, 0]}],
 }
@@ -51,7 +52,7 @@ def send(connection, path, body):
 def bodies_of(path, properties):
     """Each base with every two fields, sound; and with one field, of a wrong type and null."""
     values = {name: VALUES[type_of(schema)] for name, schema in properties.items()}
-    values.update(dict.fromkeys(("query", "key", "value"), QUERY))
+    values.update(dict.fromkeys(("query", "key", "value"), QUERY), pool=[1, 1])
     for base in BASES[path]:
         for name in values:
             yield {**base, name: {"wrong": 1}}

@@ -9,6 +9,7 @@ import test from "node:test";
 
 import * as files from "../../server/ui/files.js";
 import * as rows from "../../server/ui/rows.js";
+import * as statistics from "../../server/ui/statistics.js";
 
 const golden = new URL("../golden/", import.meta.url);
 
@@ -233,4 +234,54 @@ test("groups_and_successors_are_those_of_the_tokens", () => {
     assert.deepEqual(rows.groupOf("5, 0,5,99,x,-1", tokens), [0, 5]);
     assert.deepEqual(rows.successors(["a", "b", "a", "b", "b", "", ""]), [-1, -1, 1, 2, 4, -1, -1]);
     assert.throws(() => rows.tokensOf("a ".repeat(131073)), /131072 at most/);
+});
+
+test("heads_are_in_the_order_of_a_statistic_with_the_unknown_last", () => {
+    const head = (layer, number, stats) => ({ layer, head: number, stats });
+    const heads = [
+        head(1, 0, { self: 0.5, groups: [{ share: 0.1, hits: 1 }] }),
+        head(0, 1, undefined),
+        head(0, 0, { self: 0.5, groups: [{ share: 0.3, hits: 0 }] }),
+        head(0, 2, { self: 0.9 }),
+    ];
+    const order = (name) => statistics.sorted(heads, name).map((h) => `${h.layer}.${h.head}`);
+    assert.deepEqual(order("layer"), ["0.0", "0.1", "0.2", "1.0"]);
+    assert.deepEqual(order("self"), ["0.2", "0.0", "1.0", "0.1"]);
+    assert.deepEqual(order("group_share"), ["0.0", "1.0", "0.1", "0.2"]);
+    assert.deepEqual(statistics.rangeOf(heads, "self"), [0.5, 0.9]);
+    assert.deepEqual(statistics.rangeOf(heads, "ablation"), [0, 0]);
+    assert.equal(statistics.valueOf({}, "constructor"), undefined);
+    assert.ok(!statistics.available([]).includes("target_hits"));
+    assert.ok(statistics.available(["target"]).includes("target_hits"));
+});
+
+test("pooled_cells_cover_every_row_and_column_of_their_blocks", () => {
+    for (const [rows, columns, R, C] of [
+        [5, 7, 2, 3],
+        [4, 4, 4, 4],
+        [3, 3, 96, 96],
+        [96, 1, 10, 5],
+        [1, 9, 1, 2],
+    ])
+        for (const type of ["max", "mean"]) {
+            const values = Float32Array.from({ length: rows * columns }, (_, i) => Math.sin(9 * i));
+            const made = statistics.pooled(values, rows, columns, [R, C], type);
+            assert.deepEqual([made.rows, made.columns], [Math.min(R, rows), Math.min(C, columns)]);
+            made.values.forEach((value, i) => {
+                const r = Math.floor(i / made.columns),
+                    c = i % made.columns,
+                    cells = [];
+                for (let y = 0; y < rows; y++)
+                    for (let x = 0; x < columns; x++) {
+                        const row = y >= Math.floor((r * rows) / made.rows) &&
+                            y < Math.ceil(((r + 1) * rows) / made.rows);
+                        const column = x >= Math.floor((c * columns) / made.columns) &&
+                            x < Math.ceil(((c + 1) * columns) / made.columns);
+                        if (row && column) cells.push(values[y * columns + x]);
+                    }
+                const mean = cells.reduce((sum, cell) => sum + cell, 0) / cells.length;
+                const wanted = type === "max" ? Math.max(...cells) : mean;
+                assert.ok(Math.abs(value - wanted) < 1e-6, `${rows} x ${columns} ${type} ${i}`);
+            });
+        }
 });

@@ -14,11 +14,13 @@
     X(state)            \
     X(sharing)          \
     X(attention)        \
+    X(pooling)          \
     X(broadcast)        \
     X(golden)           \
     X(json)             \
     X(tensor_json)      \
     X(tensor_binary)    \
+    X(tensor_narrow)    \
     X(number)           \
     X(nearest)          \
     X(call)             \
