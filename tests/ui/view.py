@@ -42,7 +42,12 @@ class View:
         """Chooses a capture file as a user does."""
         if model:
             self.page.choose("input-model", model)
-        self.page.files("input-capture", path)
+        self.way("capture").page.files("input-capture", path)
+        return self
+
+    def way(self, name):
+        """Chooses a way of input: text, capture, rows, session, live."""
+        self.page.click(f"input-kind-{name}")
         return self
 
     def wait_source(self, title):
@@ -77,7 +82,7 @@ class View:
         self.page.wait_for("head-title", f"""(element) =>
             /\\b[Ll]ayer {layer}\\b.*\\b[Hh]ead {head}\\b/.test(element.textContent)""")
         self.page.wait_for("map", "(canvas) => canvas.ariaBusy !== 'true'")
-        self.page.wait_for("map", PAINTED)
+        self.page.wait_for("map", f"(canvas) => !canvas.checkVisibility() || ({PAINTED})(canvas)")
         return self
 
     # ---- One head ----
