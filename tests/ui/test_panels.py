@@ -119,9 +119,9 @@ class Panels(Case):
         for layer in range(LAYERS):
             session.prefill(rows[:6], layer=layer)
         numpy.save(self.files / "next.npy", rows[6:9])
-        view = self.view(model=MODEL)
+        view = self.view(model=MODEL, layer=0, head=0)
         view.page.files("input-rows", self.files / "next.npy")
-        view.wait_source("next.npy")
+        view.wait_source("next.npy").wait_map(0, 0)
         view.way("session").page.fill("input-session-id", "peeked")
         view.wait_source("its last key").page.choose("input-step", "peek")
         view.wait_source("a step not kept").wait_overview(LAYERS * HEADS)
@@ -137,6 +137,7 @@ class Panels(Case):
         view.page.choose("input-step", "last")
         view.page.wait_for("error", "(e) => e.textContent.includes('position_conflict')")
         self.assertEqual(len(view.page.error_texts()), 1)
+        view.wait_source("a step not kept")  # what was looked at before stays
         lengths = self.client(self.daemon).get("/sessions/peeked")["lengths"]
         self.assertEqual({entry["length"] for entry in lengths}, {6})
 
