@@ -13,6 +13,13 @@ STATISTICS = {"entropy": "entropy", "mean_distance": "mean distance", "self": "w
               "local": "weight near by", "largest": "largest weight"}
 
 
+def as_bytes(values):
+    """Numbers as UINT8 carries them (docs/API.md): 256 steps from minimum to maximum."""
+    low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+    steps = numpy.rint((values.astype(numpy.float64) - low) * (255 / (high - low)))
+    return (low + (high - low) * steps / 255).astype(numpy.float32)
+
+
 class Overview(CaptureCase):
     """All heads of a capture."""
 
@@ -35,11 +42,9 @@ class Overview(CaptureCase):
         view = self.overview()
         for scale in ("linear",) if QUICK else ("linear", "log", "rank"):
             for layer, head in ((0, 1), (1, 3)):
-                reply = self.asked(layer, outputs=["attention_weights"], heads=[head],
-                                   pool=[96, 96], map_datatype="UINT8")
-                view.page.evaluate("""(scale) => { const given = new URLSearchParams(
-                    location.hash.slice(1)); given.set("scale", scale); location.hash = given; }""",
-                                   scale)
+                pooled = self.asked(layer, outputs=["attention_weights"], heads=[head],
+                                    pool=[96, 96])["attention_weights"]
+                view.set(scale=scale)
                 self.settle(view)
                 wrong = view.page.on(f"head-{layer}-{head}", f"""async (button, values, scale) => {{
                     const colors = await import("/ui/colors.js");
@@ -49,7 +54,7 @@ class Overview(CaptureCase):
                         colors.mapNamed("", false));
                     if (width * height !== values.length) return `${{width}} x ${{height}}`;
                     return data.findIndex((part, i) => part !== painted[i]);
-                }}""", reply["attention_weights"].reshape(-1).tolist(), scale)
+                }}""", as_bytes(pooled).reshape(-1).tolist(), scale)
                 self.assertEqual(wrong, -1, (scale, layer, head))
 
     def test_sorting_and_colouring_follow_the_statistic(self):
