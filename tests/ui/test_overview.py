@@ -33,8 +33,7 @@ class Overview(CaptureCase):
         self.assertEqual(view.heads(), [(layer, head) for layer in range(LAYERS)
                                         for head in range(HEADS)])
         for place, stats in self.statistics().items():
-            name = view.page.on("head-%d-%d" % place,
-                                "(element) => element.getAttribute('aria-label')")
+            name = view.name(*place)
             self.assertIn(f"layer {place[0]} head {place[1]}", name)
             self.assertIn(stats["pattern"], name)
 
@@ -65,8 +64,7 @@ class Overview(CaptureCase):
             places = sorted(expected, key=lambda place: -expected[place][name])
             self.assertEqual(view.heads(), places, name)
             view.page.choose("overview-color", name)
-            label = view.page.on("head-1-2", "(element) => element.getAttribute('aria-label')")
-            value = float(re.search(r"(-?[\d.]+(?:e-?\d+)?)$", label)[1])
+            value = float(re.search(r"(-?[\d.]+(?:e-?\d+)?)$", view.name(1, 2))[1])
             self.assertAlmostEqual(value, expected[1, 2][name],
                                    delta=6e-3 * abs(expected[1, 2][name]) + 1e-9)
             colours = view.page.evaluate("""[...document.querySelectorAll(
@@ -113,7 +111,10 @@ class Overview(CaptureCase):
                                             f"option.value === {name!r})")
         view.page.choose("overview-sort", name)
         order = sorted(expected, key=lambda place: -value(expected[place]))
-        view.page.wait_for("head-0-0", r"(element) => /[\d]$/.test(element.ariaLabel)")
+        for _ in range(500):
+            if view.heads() == order:
+                break
+            view.page.browser.receive(0.01)
         self.assertEqual(view.heads(), order)
 
 

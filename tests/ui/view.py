@@ -64,6 +64,10 @@ class View:
             .filter((name) => /^head-\d+-\d+$/.test(name))""")
         return [tuple(map(int, name.split("-")[1:])) for name in names]
 
+    def name(self, layer, head):
+        """What assistive software is told of a thumbnail."""
+        return self.page.ax(f"head-{layer}-{head}")["name"]
+
     def wait_overview(self, count):
         """Waits until that many thumbnails are there, and each is painted."""
         self.page.wait(rf"""(() => {{
