@@ -40,7 +40,7 @@ class Export(CaptureCase):
         self.bits([[float(text) for text in row[1:]] for row in table[1:]], expected)
 
     def test_scores_and_an_area_are_exported_as_they_are_shown(self):
-        view = self.head(kind="scores", stage="masked", area="4,10,2,9")
+        view = self.head(kind="scores", stage="masked").set(area="4,10,2,9")
         expected = self.scores(1, 2, stage="masked")[4:10, 2:9]
         self.bits(numpy.load(io.BytesIO(self.exported(view, "npy"))), expected)
         table = list(csv.reader(io.StringIO(self.exported(view, "csv").decode("utf-8"))))
@@ -106,7 +106,8 @@ class Export(CaptureCase):
         self.fail(f"{path} was not downloaded")
 
     def test_link_has_all_settings(self):
-        view = self.head(scale="log", cell="3,1")
+        view = self.head(scale="log")
+        view.select(3, 1)
         link = view.page.copied(lambda: view.page.click("export-link"))
         given = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(link).fragment))
         self.assertEqual({name: given.get(name) for name in ("layer", "head", "scale", "cell")},

@@ -50,10 +50,8 @@ class Input(Case):
         view = self.view()
         view.capture(GOLDEN / "patterns" / "capture.safetensors")
         view.wait_source("capture.safetensors").wait_overview(16)
-        names = {place: view.page.on("head-%d-%d" % place, "(element) => element.ariaLabel")
-                 for place in view.heads()}
-        self.assertIn("previous", names[2, 3])
-        self.assertIn("sink", names[1, 3])
+        self.assertIn("previous", view.name(2, 3))
+        self.assertIn("sink", view.name(1, 3))
         self.assertEqual(view.page.on("input-model", "(list) => list.value"), "patterns")
 
     def test_rows_come_from_npy_json_and_a_chosen_tensor(self):

@@ -64,6 +64,10 @@ class View:
             .filter((name) => /^head-\d+-\d+$/.test(name))""")
         return [tuple(map(int, name.split("-")[1:])) for name in names]
 
+    def name(self, layer, head):
+        """What assistive software is told of a thumbnail."""
+        return self.page.ax(f"head-{layer}-{head}")["name"]
+
     def wait_overview(self, count):
         """Waits until that many thumbnails are there, and each is painted."""
         self.page.wait(rf"""(() => {{
@@ -99,9 +103,18 @@ class View:
 
     def select(self, row, column):
         """Selects a cell by the address, as a link does; returns what `cell` says."""
-        self.page.evaluate("""(cell) => { const given = new URLSearchParams(location.hash.slice(1));
-            given.set("cell", cell); location.hash = given; }""", f"{row},{column}")
+        self.page.mouse("mouseMoved", 1, 1)  # what is pointed at would be said instead
+        self.set(cell=f"{row},{column}")
         return self.cell_at(row, column)
+
+    def set(self, **settings):
+        """Changes settings in the address, as a link within the page does."""
+        self.page.evaluate("""(settings) => {
+            const given = new URLSearchParams(location.hash.slice(1));
+            for (const [name, value] of Object.entries(settings)) given.set(name, value);
+            location.hash = given;
+        }""", settings)
+        return self
 
     def cell_at(self, row, column):
         """Waits until `cell` has that cell's number."""
