@@ -8,7 +8,7 @@
 import { settings } from "./address.js";
 import { apiKey, client } from "./client.js";
 import { el, labelled } from "./dom.js";
-import { numbersOf } from "./files.js";
+import { InputError, numbersOf } from "./files.js";
 import { remember } from "./sessions.js";
 import * as sources from "./source.js";
 import { pooled } from "./statistics.js";
@@ -173,9 +173,9 @@ async function add(base, typed) {
     const done = await run("live", "A step through all layers", async (signal, progress) => {
         if (fresh) await begin(base);
         if (lineBytes() > MAX_LINE_BYTES)
-            throw new Error("This live session has as many lines as the page keeps (48 MB)");
+            throw new InputError("This live session has as many lines as the page keeps (48 MB)");
         if (!typed && source.supply.taken >= source.supply.base.length)
-            throw new Error("All rows that were loaded have been added; type a token");
+            throw new InputError("All rows that were loaded have been added; type a token");
         source.supply.push(typed);
         await step(progress);
         return true;
@@ -206,7 +206,7 @@ export function panel(chosen) {
     const base = () => {
         const from = source ?? chosen();
         if (!from?.supply || from.encoder || (from.kind === "session" && from !== source))
-            throw new Error("Load rows for self-attention first: a text, a capture or a file");
+            throw new InputError("Load rows for self-attention first: a text, a capture or a file");
         return from;
     };
     const guarded = (work) => () => {
@@ -219,7 +219,7 @@ export function panel(chosen) {
     const next = guarded(() => add(base(), null));
     const type = guarded(() => {
         const text = token.value.trim();
-        if (text === "") throw new Error("Type a token first");
+        if (text === "") throw new InputError("Type a token first");
         token.value = "";
         return add(base(), { token: text, seed: settings().seed });
     });

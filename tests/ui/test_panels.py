@@ -57,11 +57,12 @@ class Panels(Case):
 
     def test_capture_in_the_address_is_of_this_origin_alone(self):
         for path in ("https://attnd.invalid/c", "//attnd.invalid/c", "\\\\attnd.invalid"):
-            page = self.page()
-            page.expect("console.warning: Error: .*own origin")
-            view = View(page, self.daemon.url).open(capture=path)
+            view = self.view(capture=path)
             view.page.wait_for("error", "({ textContent }) => textContent.includes('own origin')")
             self.assertFalse(view.heads())
+        self.addCleanup(self.client(self.daemon).session(session_id="state", model=MODEL).end)
+        view = self.view(capture="sessions/state/state")  # safetensors, and no capture
+        view.page.wait_for("error", "({ textContent }) => textContent.includes('is no capture')")
 
     def test_labels_belong_to_the_file_they_were_given_for(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
@@ -76,7 +77,6 @@ class Panels(Case):
         view.page.files("input-rows", self.files / "two.npy")
         view.wait_source("two.npy")
         self.assertEqual(self.given(view, "keyLabels"), [""] * 5)
-        view.page.expect("console.warning: Error: two.npy: there are")
         view.page.files("input-labels", self.files / "labels.txt")
         view.page.wait_for("error", "(e) => e.textContent.includes('labels for 5 rows')")
 
@@ -103,14 +103,11 @@ class Panels(Case):
 
     def test_file_for_the_encoder_must_fit_and_can_be_taken_back(self):
         numpy.save(self.files / "keys.npy", inputs.rows_of(["x", "y"], 48))
-        page = self.page()
-        page.expect("console.warning: Error: random rows, seed 7 fits no layer")
-        view = View(page, self.daemon.url)
-        view.open(model="torch_mha_cross", text="a b c", encoder="x y z")
+        view = self.view(model="torch_mha_cross", text="a b c", encoder="x y z")
         view.wait_source("over")
         self.assertEqual((self.given(view, "queries"), self.given(view, "keys")), (3, 3))
-        page.files("input-encoder", self.files / "keys.npy")
-        page.wait_for("error", "(e) => e.textContent.includes('keys of 48 and values of 80')")
+        view.page.files("input-encoder", self.files / "keys.npy")
+        view.page.wait_for("error", "(e) => e.textContent.includes('keys of 48 and values of 80')")
 
     def test_step_that_is_not_kept_and_rows_that_are_not_the_last_ones(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
