@@ -20,6 +20,7 @@ let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, c
 let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
 let source = null;
 let loads = 0;
+let fine = false; // maps have been asked for as FP16, not as bytes
 const parts = {}; // elements of this panel by name
 
 // ---- What is asked for ------------------------------------------------------------------------
@@ -75,7 +76,9 @@ function load({ maps = true } = {}) {
     if (maps || heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
         const { pool: pool_type } = settings();
-        Object.assign(fields, { pool: [SIDE, SIDE], pool_type, map_datatype: "UINT8" });
+        fine ||= settings().scale !== "linear"; // bytes would do as steps of one scale alone
+        const map_datatype = fine ? "FP16" : "UINT8";
+        Object.assign(fields, { pool: [SIDE, SIDE], pool_type, map_datatype });
     }
     parts.grid.setAttribute("aria-busy", "true");
     const work = run("overview", "Looking at all heads", async (signal, progress) => {
@@ -392,6 +395,7 @@ function controls() {
 
 function build() {
     hidePreview();
+    fine = false;
     heads = source.layers.flatMap((layer) =>
         Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
             thumbnail(layer, head),
@@ -416,7 +420,7 @@ function show(next) {
 function changed(_, names) {
     if (!source) return;
     const has = (...list) => list.some((name) => names.has(name));
-    if (has("pool")) load();
+    if (has("pool") || (has("scale") && settings().scale !== "linear" && !fine)) load();
     else if (has("targets", "ablate")) load({ maps: false });
     if (has("scale", "colors")) heads.forEach(paint);
     if (has("sort", "color_by")) heads.forEach(describe);
