@@ -4,6 +4,7 @@ import re
 
 import numpy
 
+from case import whole
 from fixture import TOKENS, CaptureCase
 
 
@@ -47,6 +48,7 @@ class Head(CaptureCase):
                     seen.add((cell.row, cell.column))
         self.assertGreater(len(seen), 20)
 
+    @whole
     def test_scores_of_every_stage_are_those_of_the_api(self):
         cells = [(0, 0), (9, 3), (17, 17), (3, 9)]
         view = self.head(kind="scores")
@@ -118,6 +120,7 @@ class Head(CaptureCase):
         self.assertTrue(any(abs(part / scale - change) < 0.006 * change
                             for part in found for scale in (1, 100)), (text, change))
 
+    @whole
     def test_window_softcap_and_causal_differ_from_the_model_and_say_so(self):
         view = self.head()
         self.assertFalse(view.page.has("modified") and view.page.text("modified"))

@@ -54,6 +54,7 @@ class Input(Case):
         self.assertIn("sink", view.name(1, 3))
         self.assertEqual(view.page.on("input-model", "(list) => list.value"), "patterns")
 
+    @whole
     def test_rows_come_from_npy_json_and_a_chosen_tensor(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
         expected = self.weights(rows, 0, 1)
@@ -77,6 +78,7 @@ class Input(Case):
         view.wait_source("half.npy").wait_map(0, 1)
         self.same(view, self.weights(rows.astype(numpy.float16).astype(numpy.float32), 0, 1), 9, 4)
 
+    @whole
     def test_text_makes_random_rows_that_are_marked_as_such(self):
         view = self.view(model=MODEL)
         view.way("text").page.fill("input-text", "a b a c")
@@ -89,6 +91,7 @@ class Input(Case):
         view.open_head(0, 0)
         self.assertIn("“a” → key 2 “a”", view.select(0, 2).text)
 
+    @whole
     def test_model_and_layers_can_be_chosen(self):
         view = self.view(text="a b c", model=MODEL).wait_overview(8)
         view.page.choose("input-model", "tiny")
@@ -107,6 +110,7 @@ class Input(Case):
         view.open_head(layer, head)
         self.assertIn("query 4 “e” → key 2 “z”", view.select(4, 2).text)
 
+    @whole
     def test_session_that_exists_is_looked_at(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
         session = self.client(self.daemon).session(session_id="looked", model=MODEL)

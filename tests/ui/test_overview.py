@@ -4,7 +4,7 @@ import re
 import numpy
 
 import inputs
-from case import Case, QUICK, daemon, golden, start
+from case import Case, QUICK, daemon, golden, start, whole
 from fixture import HEADS, LAYERS, MODEL, CaptureCase, capture
 from view import PIXELS, View
 
@@ -81,6 +81,7 @@ class Overview(CaptureCase):
         view.page.choose("overview-sort", "layer")
         self.assertEqual(view.heads(), sorted(expected))
 
+    @whole
     def test_preview_has_the_statistics_of_head_stats(self):
         view = self.overview()
         view.page.hover("head-1-1")
@@ -96,6 +97,7 @@ class Overview(CaptureCase):
         view.page.mouse("mouseMoved", 2, 2)
         view.page.wait_for("overview-preview", "(element) => element.hidden")
 
+    @whole
     def test_click_opens_the_head(self):
         view = self.overview().open_head(0, 3)
         self.assertEqual((view.settings()["layer"], view.settings()["head"]), ("0", "3"))
@@ -128,12 +130,14 @@ class Overview(CaptureCase):
 class Layers(Case):
     """Models of more than one kind."""
 
+    @whole
     def test_mean_pooling_asks_for_it_and_paints_it(self):
         path, _ = capture()
         view = View(self.page(), daemon().url).open(pool="mean")
         view.capture(path).wait_source("capture.safetensors").wait_overview(LAYERS * HEADS)
         self.assertEqual(view.page.on("overview-pool", "(list) => list.value"), "mean")
 
+    @whole
     def test_chosen_layers_alone_are_shown(self):
         view = View(self.page(), daemon().url).text_rows("a b c", model=MODEL, layers="1")
         view.wait_overview(HEADS)

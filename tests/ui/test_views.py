@@ -4,7 +4,7 @@ import re
 import numpy
 
 import inputs
-from case import directory
+from case import directory, whole
 from fixture import MODEL, TOKENS, WIDTH, CaptureCase
 
 NUMBER = r"−?\d+(?:\.\d+)?(?:e[-+−]?\d+)?"
@@ -33,6 +33,7 @@ class Views(CaptureCase):
         strong = {(row, column) for row, column in numpy.argwhere(expected > 0.03 * expected.max())}
         self.assertLessEqual(strong, set(places))
 
+    @whole
     def test_lines_name_the_strongest_key_of_a_token(self):
         view, expected = self.head(view="lines"), self.weights(1, 2)
         for row in (3, 9, 17):
@@ -73,16 +74,24 @@ class Views(CaptureCase):
         for found, wanted in zip(said, (query[at], 3, key[3, at], query[at] * key[3, at])):
             self.assertAlmostEqual(found, wanted, delta=6e-4 * abs(wanted) + 1e-6)
 
+    def compared(self, view, *expected):
+        """Waits until the note has these numbers of cell 9, 3 and their difference; its text."""
+        expected = [*map(float, expected), float(expected[0]) - float(expected[1])]
+        pattern = f"Query 9, key 3: ({NUMBER}) and ({NUMBER}), difference ({NUMBER})"
+        for _ in range(1000):
+            text = view.page.text("compare-note")
+            found = re.search(pattern, text)
+            said = [number(part) for part in found.groups()] if found else []
+            if found and all(abs(a - b) <= 6e-5 * abs(b) + 1e-9 for a, b in zip(said, expected)):
+                return text
+            view.page.browser.receive(0.01)
+        return self.fail(f"{text}: not {expected}")
+
     def test_comparison_of_two_heads_names_their_difference(self):
         view = self.head(view="compare", **{"with": "0,1"})
         view.select(9, 3)
         one, two = self.weights(1, 2), self.weights(0, 1)
-        text = view.page.wait_for("compare-note", r"""({ textContent }) =>
-            /Query 9, key 3: .*difference [^…]*\.$/.test(textContent) && textContent""")
-        said = [number(part) for part in re.search(
-            f"Query 9, key 3: ({NUMBER}) and ({NUMBER}), difference ({NUMBER})", text).groups()]
-        for found, wanted in zip(said, (one[9, 3], two[9, 3], one[9, 3] - two[9, 3])):
-            self.assertAlmostEqual(found, wanted, delta=6e-5 * abs(wanted) + 1e-9)
+        text = self.compared(view, one[9, 3], two[9, 3])
         most, row, column = re.search(
             f"Largest difference ({NUMBER}) at query (\\d+) .*?, key (\\d+)", text).groups()
         gap = numpy.abs(one.astype(float) - two)
@@ -92,6 +101,7 @@ class Views(CaptureCase):
         view.page.wait_for("compare-note", f"({{ textContent }}) => textContent !== {text!r}")
         self.assertEqual(view.settings()["with"], "1,0")
 
+    @whole
     def test_comparison_of_two_inputs(self):
         path = directory() / "other.safetensors"
         other = inputs.capture(path, MODEL, 2, WIDTH, TOKENS[::-1])
@@ -102,13 +112,4 @@ class Views(CaptureCase):
         one = self.weights(1, 2)[9, 3]
         two = self.client().attend(other[1], model=MODEL, layer=1, heads=[2],
                                    outputs=["attention_weights"])["attention_weights"][0][9, 3]
-        said = None
-        for _ in range(500):
-            found = re.search(f"Query 9, key 3: ({NUMBER}) and ({NUMBER}),",
-                              view.page.text("compare-note"))
-            said = found and [number(part) for part in found.groups()]
-            if said and abs(said[1] - two) <= 6e-5 * abs(two) + 1e-9:
-                break
-            view.page.browser.receive(0.01)
-        self.assertAlmostEqual(said[0], one, delta=6e-5 * abs(one) + 1e-9)
-        self.assertAlmostEqual(said[1], two, delta=6e-5 * abs(two) + 1e-9)
+        self.compared(view, one, two)
