@@ -239,11 +239,16 @@ class Page:
         return self.on(where, "element => element.textContent")
 
     def ax(self, where):
-        """What assistive software is told of an element: role, name."""
+        """What assistive software is told of an element: role, name; scrolled into view for it."""
+        self.place(where)
         found = self.call("Runtime.evaluate", expression=f"({FIND})({json.dumps(where)})")
-        nodes = self.call("Accessibility.getPartialAXTree", fetchRelatives=False,
-                          objectId=found["result"]["objectId"])["nodes"]
-        return {name: nodes[0].get(name, {}).get("value") for name in ("role", "name")}
+        for _ in range(200):
+            node = self.call("Accessibility.getPartialAXTree", fetchRelatives=False,
+                             objectId=found["result"]["objectId"])["nodes"][0]
+            if not node["ignored"]:
+                return {name: node.get(name, {}).get("value") for name in ("role", "name")}
+            self.browser.receive(POLL_S)  # what was out of sight is laid out with the next frame
+        raise AssertionError(f"{where} is not told to assistive software")
 
     def error_texts(self):
         """All errors that the page shows."""

@@ -2,7 +2,7 @@
 import json
 import subprocess
 
-from case import Case, TINY, directory, golden, start
+from case import Case, TINY, directory, golden, start, whole
 from view import View
 
 KEY = "k" * 40
@@ -62,6 +62,7 @@ class Keys(Case):
         other.expect("401|403.*sessions")
         other.wait_for("dialog[open] [data-testid=key-input]")
 
+    @whole
     def test_wrong_key_is_told_and_asked_again(self):
         page = self.page(self.daemon.url + "/")
         page.expect("401|403.*sessions")
@@ -71,6 +72,7 @@ class Keys(Case):
         self.enter(page, KEY)
         page.wait_for("input-model", "(list) => list.options.length > 0")
 
+    @whole
     def test_key_without_a_scope_is_told_so(self):
         page = self.page(self.daemon.url + "/#tab=sessions")
         page.expect("401|403")
@@ -82,6 +84,7 @@ class Keys(Case):
 class Tls(Case):
     """A daemon over TLS."""
 
+    @whole
     def test_page_computes_over_tls(self):
         daemon = start([golden("llama_gqa")], **certificate())
         self.assertTrue(daemon.url.startswith("https://"))
@@ -110,6 +113,7 @@ class Failures(Case):
         text = page.wait_for("error", "(element) => element.textContent")
         self.assertRegex(text, "max_body_bytes")
 
+    @whole
     def test_refusal_422_is_text_with_its_hint(self):
         daemon = start([golden("llama_gqa")], max_tokens=8)
         page = self.page()
@@ -118,6 +122,7 @@ class Failures(Case):
         text = page.wait_for("error", "(element) => element.textContent")
         self.assertRegex(text, "max_tokens")
 
+    @whole
     def test_wrong_model_in_the_address_is_told(self):
         daemon = start([golden("llama_gqa")])
         page = self.page()

@@ -10,7 +10,7 @@ import xml.etree.ElementTree
 
 import numpy
 
-from case import TOP, daemon, directory
+from case import TOP, daemon, directory, whole
 from fixture import TOKENS, CaptureCase
 from view import View
 
@@ -39,8 +39,9 @@ class Export(CaptureCase):
         self.assertEqual([row[0] for row in table[1:]], TOKENS)
         self.bits([[float(text) for text in row[1:]] for row in table[1:]], expected)
 
+    @whole
     def test_scores_and_an_area_are_exported_as_they_are_shown(self):
-        view = self.head(kind="scores", stage="masked", area="4,10,2,9")
+        view = self.head(kind="scores", stage="masked").set(area="4,10,2,9")
         expected = self.scores(1, 2, stage="masked")[4:10, 2:9]
         self.bits(numpy.load(io.BytesIO(self.exported(view, "npy"))), expected)
         table = list(csv.reader(io.StringIO(self.exported(view, "csv").decode("utf-8"))))
@@ -66,6 +67,7 @@ class Export(CaptureCase):
         for (row, column) in ((0, 0), (9, 3), (17, 17), (12, 0)):
             self.assertIn(colours[row * len(TOKENS) + column], fills, (row, column))
 
+    @whole
     def test_png_is_a_picture_twice_as_large(self):
         view = self.head()
         data = self.exported(view, "png")
@@ -80,6 +82,7 @@ class Export(CaptureCase):
                               capture_output=True, timeout=60)
         self.bits(json.loads(done.stdout)["attention_weights"][0], self.weights(1, 2))
 
+    @whole
     def test_python_program_runs_and_gives_the_numbers(self):
         view, into = self.head(), directory()
         (into / "program.py").write_text(self.command(view, "python", into), "utf-8")
@@ -105,8 +108,10 @@ class Export(CaptureCase):
             view.page.browser.receive(0.01)
         self.fail(f"{path} was not downloaded")
 
+    @whole
     def test_link_has_all_settings(self):
-        view = self.head(scale="log", cell="3,1")
+        view = self.head(scale="log")
+        view.select(3, 1)
         link = view.page.copied(lambda: view.page.click("export-link"))
         given = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(link).fragment))
         self.assertEqual({name: given.get(name) for name in ("layer", "head", "scale", "cell")},
@@ -141,6 +146,7 @@ class Address(CaptureCase):
         self.assertEqual(other.cell_at(7, 4), cell)
         self.assertTrue(self.shot(other) == first)
 
+    @whole
     def test_back_undoes_a_step(self):
         view = self.overview().open_head(0, 1)
         view.page.evaluate("history.back()")

@@ -4,6 +4,7 @@ import re
 
 import numpy
 
+from case import whole
 from fixture import TOKENS, CaptureCase
 
 
@@ -47,6 +48,7 @@ class Head(CaptureCase):
                     seen.add((cell.row, cell.column))
         self.assertGreater(len(seen), 20)
 
+    @whole
     def test_scores_of_every_stage_are_those_of_the_api(self):
         cells = [(0, 0), (9, 3), (17, 17), (3, 9)]
         view = self.head(kind="scores")
@@ -60,6 +62,7 @@ class Head(CaptureCase):
         view = self.head()
         expected = self.weights(1, 2)
         cell = view.select(9, 3)
+        self.settle(view)
         pictures = {self.picture(view)}
         for control, value in (("scale", "log"), ("scale", "rank"), ("scale", "linear"),
                                ("colors", "cividis")):
@@ -79,6 +82,7 @@ class Head(CaptureCase):
         view = self.head()
         self.assertNotIn("area", view.settings())
         view.select(9, 3)
+        self.settle(view)
         before = self.picture(view)
         for _ in range(12):
             view.page.click("zoom-in")
@@ -97,7 +101,6 @@ class Head(CaptureCase):
         view.page.click("zoom-out")
         view.page.click("zoom-all")
         view.page.wait("!/area=/.test(location.hash)", "the whole map")
-        view.page.mouse("mouseMoved", 1, 1)
         view.select(9, 3)
         self.settle(view)
         self.assertTrue(self.picture(view) == before)
@@ -117,6 +120,7 @@ class Head(CaptureCase):
         self.assertTrue(any(abs(part / scale - change) < 0.006 * change
                             for part in found for scale in (1, 100)), (text, change))
 
+    @whole
     def test_window_softcap_and_causal_differ_from_the_model_and_say_so(self):
         view = self.head()
         self.assertFalse(view.page.has("modified") and view.page.text("modified"))

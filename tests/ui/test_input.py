@@ -35,6 +35,11 @@ class Input(Case):
             rows, model=MODEL, layer=layer, outputs=["attention_weights"], heads=[head],
             **fields)["attention_weights"][0]
 
+    def mark(self, view):
+        """The warning that stays visible."""
+        return view.page.evaluate("""[...document.querySelectorAll(".mark")].filter((element) =>
+            element.checkVisibility() && element.textContent)[0].textContent""")
+
     def same(self, view, expected, row, column):
         """Asserts that a cell of the open head has the number of the API."""
         cell = view.select(row, column)
@@ -45,12 +50,11 @@ class Input(Case):
         view = self.view()
         view.capture(GOLDEN / "patterns" / "capture.safetensors")
         view.wait_source("capture.safetensors").wait_overview(16)
-        names = {place: view.page.on("head-%d-%d" % place, "(element) => element.ariaLabel")
-                 for place in view.heads()}
-        self.assertIn("previous", names[2, 3])
-        self.assertIn("sink", names[1, 3])
+        self.assertIn("previous", view.name(2, 3))
+        self.assertIn("sink", view.name(1, 3))
         self.assertEqual(view.page.on("input-model", "(list) => list.value"), "patterns")
 
+    @whole
     def test_rows_come_from_npy_json_and_a_chosen_tensor(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
         expected = self.weights(rows, 0, 1)
@@ -64,29 +68,30 @@ class Input(Case):
         labels = self.path("labels.txt", "\n".join(TOKENS).encode())
         for path in (self.files / "rows.npy", many, text):
             view = self.view(model=MODEL, layer=0, head=1)
-            view.page.files("input-rows", path)
+            view.way("rows").page.files("input-rows", path)
             view.wait_source(path.name).wait_map(0, 1)
             self.same(view, expected, 9, 4)
             view.page.files("input-labels", labels)
             view.page.wait_for("cell", f"(element) => element.textContent.includes('{TOKENS[4]}')")
         view = self.view(model=MODEL, layer=0, head=1)
-        view.page.files("input-rows", half)
+        view.way("rows").page.files("input-rows", half)
         view.wait_source("half.npy").wait_map(0, 1)
         self.same(view, self.weights(rows.astype(numpy.float16).astype(numpy.float32), 0, 1), 9, 4)
 
+    @whole
     def test_text_makes_random_rows_that_are_marked_as_such(self):
         view = self.view(model=MODEL)
-        view.page.fill("input-text", "a b a c")
+        view.way("text").page.fill("input-text", "a b a c")
         view.page.fill("input-seed", "12")
         self.assertEqual(view.page.on("input-text", "(element) => element.value"), "a b a c")
         view.page.click("input-apply")
         view.wait_source("random rows, seed 12").wait_overview(LAYERS * HEADS)
         self.assertEqual(view.settings()["text"], "a b a c")
-        mark = view.page.on("#overview .mark", "(element) => element.textContent")
-        self.assertIn("random", mark)
+        self.assertIn("random", self.mark(view))
         view.open_head(0, 0)
         self.assertIn("“a” → key 2 “a”", view.select(0, 2).text)
 
+    @whole
     def test_model_and_layers_can_be_chosen(self):
         view = self.view(text="a b c", model=MODEL).wait_overview(8)
         view.page.choose("input-model", "tiny")
@@ -105,6 +110,7 @@ class Input(Case):
         view.open_head(layer, head)
         self.assertIn("query 4 “e” → key 2 “z”", view.select(4, 2).text)
 
+    @whole
     def test_session_that_exists_is_looked_at(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
         session = self.client(self.daemon).session(session_id="looked", model=MODEL)
@@ -114,12 +120,12 @@ class Input(Case):
             session.decode(rows[-1], layer=layer)
         view = self.view(model=MODEL, session="looked")
         view.wait_source("session looked").wait_overview(LAYERS * HEADS)
-        self.assertIn("last cached key", view.page.text("#overview .mark"))
+        self.assertIn("last cached key", self.mark(view))
         numpy.save(self.files / "step.npy", rows[-1:])
         view = self.view(model=MODEL, layer=0, head=1)
         view.page.files("input-rows", self.files / "step.npy")
         view.wait_source("step.npy")
-        view.page.fill("input-session-id", "looked")
+        view.way("session").page.fill("input-session-id", "looked")
         view.wait_source("session looked")
         view.page.choose("input-step", "last")
         view.wait_source("its last step").wait_map(0, 1)
@@ -133,6 +139,7 @@ class Input(Case):
         rows = inputs.capture(path, MODEL, LAYERS, WIDTH)
         view = self.view(layer=1, head=2)
         view.capture(path).wait_source("live.safetensors").wait_overview(LAYERS * HEADS)
+        view.way("live")
         for count in (1, 2, 3):
             view.page.click("live-next")
             view.page.wait_for("live-state",
@@ -174,14 +181,18 @@ class Input(Case):
             view.capture(path).wait_source("hostile.safetensors").wait_map(0, 0)
             for at, token in enumerate(inputs.HOSTILE):
                 shown = re.sub("[\u202a-\u202e]", "\ufffd", token)  # none turns the line around
-                self.assertIn(f"“{shown}” → key {at}", view.select(at, at).text)
+                text = view.select(at, at).text  # long ones are cut
+                self.assertIn(f"query {at} “{shown[:24]}", text)
+                self.assertIn(f"→ key {at} “{shown[:24]}", text)
             for name in ("lines", "neurons", "compare", "map"):
                 view.page.click(f"view-{name}")
             view.page.click("export-svg")
             self.assertEqual(view.page.evaluate("""[window.hostile ?? null,
                 document.querySelectorAll("img:not(header img), main script, main b").length]"""),
                              [None, 0])
-            hostile = self.view(model="<img src=x onerror=window.hostile=1>",
+            hostile = self.page()
+            hostile.expect("console.warning: Error: attnd serves no model")
+            hostile = View(hostile, self.daemon.url).open(model="<img src=x onerror=window.hostile=1>",
                                 text=" ".join(inputs.HOSTILE[:2]), layer="<b>", head="<b>",
                                 cell="<b>", session="")
             self.assertIsNone(hostile.page.evaluate("window.hostile ?? null"))

@@ -1,4 +1,5 @@
 """test_keyboard.py: everything can be done without a mouse, and is said to screen readers."""
+from case import whole
 from fixture import HEADS, LAYERS, TOKENS, CaptureCase
 
 FOCUS = """(() => { const { dataset, id, tagName } = document.activeElement;
@@ -58,6 +59,7 @@ class Keyboard(CaptureCase):
         view.page.press("Escape")
         self.assertEqual(self.focused(view), "head-1-0")
 
+    @whole
     def test_keys_of_the_map(self):
         view = self.overview().open_head(1, 2)
         view.page.wait(f"{FOCUS} === 'map'", "the focus on the map")
@@ -89,6 +91,7 @@ class Keyboard(CaptureCase):
         view.page.press("[", times=2)
         view.wait_map(1, 1)
 
+    @whole
     def test_help_lists_keys_and_closes_by_escape(self):
         view = self.overview()
         view.page.evaluate("document.activeElement.blur()")
@@ -99,6 +102,7 @@ class Keyboard(CaptureCase):
         view.page.press("Escape")
         self.assertFalse(view.page.has("dialog[open]"))
 
+    @whole
     def test_tabs_take_arrow_keys(self):
         view = self.overview()
         view.page.on("tab-attention", "(element) => element.focus()")
@@ -109,6 +113,7 @@ class Keyboard(CaptureCase):
         view.page.press("ArrowLeft")
         self.assertTrue(view.page.has("#overview"))
 
+    @whole
     def test_screen_readers_are_told_what_map_and_head_are(self):
         view = self.overview().open_head(1, 2)
         stats = self.asked(1, outputs=["head_stats"])["head_stats"][2]

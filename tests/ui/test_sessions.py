@@ -86,6 +86,7 @@ class Sessions(Case):
             self.lengths("branch")
         self.assertEqual(self.lengths("alpha"), {TOKENS})
 
+    @whole
     def test_export_is_the_state_that_the_daemon_gives(self):
         session = self.session("alpha")
         page = self.tab()
@@ -99,6 +100,7 @@ class Sessions(Case):
         second = self.api.open("again").decode(row)["output"]
         self.assertEqual(numpy.asarray(first).tobytes(), numpy.asarray(second).tobytes())
 
+    @whole
     def test_look_opens_the_session_in_the_first_tab(self):
         self.session("alpha")
         page = self.tab()
@@ -107,6 +109,7 @@ class Sessions(Case):
         page.wait("document.querySelectorAll('[data-testid^=head-] canvas').length === 8", "heads")
         self.assertTrue(page.has("#overview"))
 
+    @whole
     def test_pages_turn(self):
         for number in range(27):
             self.api.session(session_id=f"s{number:02}", model="tiny").keep = True
@@ -118,6 +121,7 @@ class Sessions(Case):
         page.click("previous-page")
         page.wait_for("session-row-s00")
 
+    @whole
     def test_load_is_shown_by_stage(self):
         session = self.session("alpha")
         page = self.tab()
@@ -139,6 +143,7 @@ class Sessions(Case):
 class Owners(Case):
     """Sessions of a daemon with API keys."""
 
+    @whole
     def test_admin_sees_owners_and_another_key_is_told_what_it_lacks(self):
         daemon = start([TINY], **keys_file())
         self.client(daemon, api_key=KEY).session(session_id="own", model="tiny").keep = True

@@ -42,7 +42,12 @@ class View:
         """Chooses a capture file as a user does."""
         if model:
             self.page.choose("input-model", model)
-        self.page.files("input-capture", path)
+        self.way("capture").page.files("input-capture", path)
+        return self
+
+    def way(self, name):
+        """Chooses a way of input: text, capture, rows, session, live."""
+        self.page.click(f"input-kind-{name}")
         return self
 
     def wait_source(self, title):
@@ -58,6 +63,10 @@ class View:
             .map((element) => element.dataset.testid)
             .filter((name) => /^head-\d+-\d+$/.test(name))""")
         return [tuple(map(int, name.split("-")[1:])) for name in names]
+
+    def name(self, layer, head):
+        """What assistive software is told of a thumbnail."""
+        return self.page.ax(f"head-{layer}-{head}")["name"]
 
     def wait_overview(self, count):
         """Waits until that many thumbnails are there, and each is painted."""
@@ -77,7 +86,7 @@ class View:
         self.page.wait_for("head-title", f"""(element) =>
             /\\b[Ll]ayer {layer}\\b.*\\b[Hh]ead {head}\\b/.test(element.textContent)""")
         self.page.wait_for("map", "(canvas) => canvas.ariaBusy !== 'true'")
-        self.page.wait_for("map", PAINTED)
+        self.page.wait_for("map", f"(canvas) => !canvas.checkVisibility() || ({PAINTED})(canvas)")
         return self
 
     # ---- One head ----
@@ -94,9 +103,18 @@ class View:
 
     def select(self, row, column):
         """Selects a cell by the address, as a link does; returns what `cell` says."""
-        self.page.evaluate("""(cell) => { const given = new URLSearchParams(location.hash.slice(1));
-            given.set("cell", cell); location.hash = given; }""", f"{row},{column}")
+        self.page.mouse("mouseMoved", 1, 1)  # what is pointed at would be said instead
+        self.set(cell=f"{row},{column}")
         return self.cell_at(row, column)
+
+    def set(self, **settings):
+        """Changes settings in the address, as a link within the page does."""
+        self.page.evaluate("""(settings) => {
+            const given = new URLSearchParams(location.hash.slice(1));
+            for (const [name, value] of Object.entries(settings)) given.set(name, value);
+            location.hash = given;
+        }""", settings)
+        return self
 
     def cell_at(self, row, column):
         """Waits until `cell` has that cell's number."""
