@@ -77,6 +77,20 @@ export class CompareView {
         for (const map of this.maps)
             if (map.picture) map.select(within(cell, map), { quiet: true });
         this.describe(cell);
+        this.fetchRows(cell);
+    }
+
+    /** Fetches the exact rows of the selected cell, where the maps are pooled. */
+    async fetchRows(cell) {
+        const pictures = this.pictures.slice(0, 2).filter((picture) => cell?.row < picture.rows);
+        if (pictures.every((picture) => picture.rowValues(cell.row))) return;
+        const done = await run("cell", `Row ${cell.row}`, async (signal) => {
+            for (const picture of pictures) await picture.fetchRow(cell.row, signal);
+            return true;
+        });
+        if (!done || this.pictures[0] !== pictures[0]) return;
+        this.describe(this.panel.map.selected);
+        for (const map of this.maps) map.draw();
     }
 
     // ---- The second input ----

@@ -36,9 +36,12 @@ function looksOf(picture) {
 }
 
 /** Shows the legend of a scale in `host`. */
-function showLegend(host, scale, colors, hides) {
+function showLegend(host, { scale, colors }, picture) {
     const width = Math.max(180, Math.min(360, host.clientWidth || 360));
     const note = `${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
+    const { map } = picture;
+    const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
+    const pooled = picture.whole ? "" : `largest of ${block.join(" × ")} cells, exact when near`;
     const marks = scale.ticks.map((tick) => numberText(tick.value, 3)).join(", ");
     const name = `Colours: ${note}; marks at ${marks}`;
     const size = { width, height: 34, viewBox: `0 0 ${width} 34` };
@@ -50,7 +53,10 @@ function showLegend(host, scale, colors, hides) {
         host,
         elementOf(tree),
         el("span", { class: "muted" }, note),
-        hides ? el("span", { class: "muted" }, hatched, " cannot be attended") : null,
+        pooled && el("span", { class: "muted" }, pooled),
+        picture.hides && picture.masked
+            ? el("span", { class: "muted" }, hatched, " cannot be attended")
+            : null,
     );
 }
 
@@ -172,6 +178,7 @@ class HeadPanel {
         )
             this.note({ area: "", cell: "" }); // those were of another map
         if (fresh) this.importance.clear();
+        this.importance.button.disabled = source.lacks?.includes("ablation") ?? false;
         const focused = byId("overview").contains(document.activeElement);
         const pixels = [1, 1].map(() =>
             Math.round((this.section.clientWidth - 200) * (devicePixelRatio || 1)),
@@ -239,7 +246,7 @@ class HeadPanel {
                 : [],
         );
         this.map.show(picture, scale, colors, this.name());
-        showLegend(this.legend, scale, colors, picture.hides && picture.masked);
+        showLegend(this.legend, this.looks, picture);
         this.place();
         for (const [name, other] of Object.entries(this.views)) if (name !== view) other.hide();
         this.views[view]?.show();

@@ -174,7 +174,7 @@ export class Picture {
 
     /**
      * A column's numbers in the rows [row0, row1): exact where they are there, else pooled cells.
-     * @returns {{values: Float32Array, first: number, rows: number}} of the rows first, first + 1 ...
+     * @returns {{values: Float32Array, first: number, rows: number}} of the rows from first on
      */
     columnValues(column, { row0, row1 }) {
         const { detail, map } = this;

@@ -429,6 +429,20 @@ test("the difference of two maps names its largest cell, over their common part"
     assert.ok(Math.abs(difference.largest.value + 0.5) < 1e-6);
     assert.ok(Math.abs(difference.valueAt(3, 2) + 0.5) < 1e-6);
     assert.equal(difference.isHidden(0, 3), true);
+    const scores = [
+        [1, -Infinity],
+        [-Infinity, -Infinity],
+    ].map((values) => ({
+        ...first,
+        kind: "scores",
+        whole: true,
+        rows: 1,
+        columns: 2,
+        keys: 2,
+        map: { values: Float32Array.from(values), rows: 1, columns: 2 },
+    }));
+    const blank = new Difference(...scores);
+    assert.deepEqual([...blank.map.values], [-Infinity, -Infinity], "no number, no difference");
 });
 
 test("what differs from the model is said by name", () => {
