@@ -5,6 +5,7 @@
 # output directory and the sanitizer flags: `make asan` calls this file again with VARIANT=asan.
 #
 #   build/attnd         the daemon             lib/ + server/
+#   build/attnd_no_ui   as UI=0 makes it       likewise, for the HTTP suite
 #   build/libattn.a     the library            lib/*.c, lib/*/*.c; libattn.so of the same objects
 #   build/share/...     manual pages and such  made by config/install.mk, which installs all
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
@@ -211,7 +212,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@echo "check-all: all passed"
 
 # One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
-suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue $(OUT)/kernelcheck $(OUT)/attnd
+suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/kernelcheck $(OUT)/attnd
 	$(Q)$(SUITE_ENV) $(OUT)/unit
 	$(Q)rm -f $(OUT)/exchanges
 	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/http_suite
@@ -268,7 +269,7 @@ else
 endif
 
 # A sandbox that takes too much shows in whatever serves: all of it again, with the option set.
-check-sandbox: $(OUT)/http_suite $(OUT)/catalogue $(OUT)/kill $(OUT)/attnd ## HTTP suite, catalogue and kills with `sandbox` on; QUICK=1: sessions on disk alone
+check-sandbox: $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/kill $(OUT)/attnd ## HTTP suite, catalogue and kills with `sandbox` on; QUICK=1: sessions on disk alone
 	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(if $(QUICK),CK_RUN_SUITE=durability) $(OUT)/http_suite
 ifeq ($(QUICK),)
 	$(Q)$(SUITE_ENV) SANDBOX=1 ATTND=$(OUT)/attnd $(OUT)/catalogue
@@ -323,7 +324,7 @@ build/axe/axe.min.js: tests/ui/fetch_axe.sh | build/deps/lint
 	@$< $(@D) && touch $@
 
 # The whole of it needs npm's registry, for @redocly/cli.
-check-openapi: $(OUT)/http_suite $(OUT)/catalogue $(OUT)/attnd | build/deps/$(if $(QUICK),check,lint) ## every exchange of HTTP suite and catalogue is as /openapi.json says; QUICK=1: those that `suites` made
+check-openapi: $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/attnd | build/deps/$(if $(QUICK),check,lint) ## every exchange of HTTP suite and catalogue is as /openapi.json says; QUICK=1: those that `suites` made
 	$(Q)$(SUITE_ENV) OUT=$(OUT) tests/openapi/run.sh $(if $(QUICK),--quick)
 
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
@@ -336,7 +337,7 @@ else
 endif
 
 # Each with a daemon or unit suite of its own, built in a copy of the tree; QUICK=1 builds nothing.
-check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
+check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/attnd_no_ui $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
 	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
 
 # QUICK=1 needs no container engine.
@@ -491,7 +492,7 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 # tests/http/suite_run.c stands before libcheck's own.
 $(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
-$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so $(OUT)/attnd_no_ui
+$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
 $(OUT)/slow_sync.so: tests/preload/slow_sync.c

@@ -100,6 +100,7 @@ static const struct srv_job_type prefill_type = {.encode = write_prefill};
 static enum srv_error_code finish_attend(struct srv_job *job, struct srv_error *error)
 {
     struct srv_request *request = job->request;
+    job->sizes.map_datatype = job->call.rows.map_datatype;
     enum srv_error_code code =
         srv_modifiers_read(&job->modifiers, &job->call.rows, &job->sizes, &request->arena, error);
     if (code == SRV_OK)

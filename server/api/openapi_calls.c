@@ -176,6 +176,7 @@ static const struct {
     {SRV_CALL_ATTEND, "start", "session_id", NULL},
     {SRV_CALL_ATTEND, "commit", "session_id", NULL},
     {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "pool", NULL, "top_k"},
+    {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "map_datatype", NULL, "top_k"},
     {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "pool_type", "pool", NULL},
 };
 

@@ -67,7 +67,7 @@ static const struct {
     {"RopeType", "default linear dynamic yarn llama3 longrope"},
     {"MaskKind", "causal full sliding_window"},
     {"PositionBiasType", "alibi t5"},
-    {"ReplyDatatype", "FP32 UINT32"},
+    {"ReplyDatatype", "FP32 UINT32 FP16 UINT8"},
     {"RequestCoding", "gzip x-gzip deflate identity"},
 };
 
@@ -206,6 +206,8 @@ static const struct member {
     {"BinaryOutput", "shape", "[Count]", "slowest index first"},
     {"BinaryOutput", "datatype", "ReplyDatatype", "of an element, little-endian"},
     {"BinaryOutput", "binary_data_size", "Count", "bytes"},
+    {"BinaryOutput", "minimum?", "number|[number]|[[number]]", "of UINT8: what byte 0 stands for"},
+    {"BinaryOutput", "maximum?", "number|[number]|[[number]]", "what byte 255 stands for"},
     {"HeadStats", "head", "Count", "its index"},
     {"HeadStats", "pattern", "HeadPattern", "what the head looks at"},
     {"HeadStats", "entropy", "number", "of the weights, in nats"},

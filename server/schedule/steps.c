@@ -266,6 +266,7 @@ static bool make_step(struct srv_item *item)
     step->commit = item->rows->commit;
     item->sizes.keys = step->position + step->rows;
     item->sizes.columns = attn_weight_columns(spec, item->sizes.keys);
+    item->sizes.map_datatype = item->rows->map_datatype;
     const struct srv_limits *limits = job->request->limits;
     return srv_sizes_check(&item->sizes, limits, "hidden_states", NULL, &item->error) == SRV_OK &&
            srv_modifiers_read(&step->modifiers, item->rows, &item->sizes, arena, &item->error) ==

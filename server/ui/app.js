@@ -77,6 +77,15 @@ function startTabs() {
     showTab();
 }
 
+/** The link past the controls moves the focus only: what follows # in the address are settings. */
+function startSkip() {
+    document.querySelector(".skip").addEventListener("click", (event) => {
+        event.preventDefault();
+        set({ tab: "attention" });
+        byId("view").focus();
+    });
+}
+
 // ---- Dialogs ----------------------------------------------------------------------------------
 
 function keyDialog() {
@@ -229,5 +238,6 @@ async function start() {
 listen((_, changed) => changed.has("theme") && showTheme());
 showTheme();
 startTabs();
+startSkip();
 fill(byId("header-tools"), themeSwitch(), startKey(), startHelp());
 start();

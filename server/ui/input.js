@@ -6,7 +6,7 @@
  * `files`. Whatever changes, `apply` makes a Source of it all, or shows why there is none.
  */
 import { listen, set, settings, integers } from "./address.js";
-import { client, models } from "./client.js";
+import { apiKey, client, models } from "./client.js";
 import { byId, el, fill, labelled } from "./dom.js";
 import { captureOf, fetchFile, metadataTokens, open, readLabels, rowsShape } from "./files.js";
 import * as live from "./live_session.js";
@@ -436,4 +436,5 @@ export async function start() {
     const { capture, session } = settings();
     if (kind === null && capture === "" && session === "") await offerExample();
     settled = true;
+    if (apiKey() === "") listSessions(); // with a key only when asked for: it may not be allowed
 }

@@ -70,7 +70,6 @@ function load({ maps = true } = {}) {
         fields = { outputs: ["head_stats"], plain: true, ...extra };
     if (maps || heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
-        fields.map_datatype = "UINT8";
         Object.assign(fields, { pool: [SIDE, SIDE], pool_type: settings().pool });
     }
     parts.grid.setAttribute("aria-busy", "true");
@@ -347,7 +346,7 @@ function titles(names) {
 
 /** The controls; those that need a statistic that was not asked for lack it. */
 function controls() {
-    const { sort, color_by, filter, pool, targets, ablate } = settings(),
+    const { sort, color_by, filter, pool, scale, targets, ablate } = settings(),
         names = titles(available(asked)),
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
@@ -361,7 +360,10 @@ function controls() {
         choice("Pattern", "overview-filter",
             [["", "all"], ...patterns.map((name) => [name, name])], filter,
             (value) => set({ filter: value })),
-        choice("Cells", "overview-pool", [["max", "largest weight"], ["mean", "mean weight"]], pool,
+        choice("Scale", "overview-scale",
+            ["linear", "log", "rank"].map((name) => [name, name]), scale,
+            (value) => set({ scale: value })),
+        choice("Cells", "overview-pool", [["max", "maximum"], ["mean", "mean"]], pool,
             (value) => set({ pool: value })),
         choice("Targets", "overview-targets", Object.entries(targetNames),
             own ? "positions" : targets,
@@ -412,7 +414,7 @@ function changed(_, names) {
     if (has("sort", "color_by")) heads.forEach(describe);
     if (has("sort", "filter", "color_by", "colors")) arrange();
     if (has("layer", "head")) mark();
-    if (has("pool", "targets", "ablate", "sort", "filter", "color_by")) controls();
+    if (has("pool", "scale", "targets", "ablate", "sort", "filter", "color_by")) controls();
 }
 
 /** Makes the panel in #overview. */

@@ -14,6 +14,7 @@ import { announce, run } from "./status.js";
 const PAGE = 25; // sessions of a page
 const STORED = "attnd-sessions"; // ids that this tab knows
 const MOST_KNOWN = 100;
+const MOST_EXPORTED = 256e6; // bytes of a session whose file the page holds in memory
 const ID = "[A-Za-z0-9][A-Za-z0-9_.\\-]{0,63}";
 
 const parts = {}; // elements of the panel by name
@@ -145,6 +146,11 @@ async function remove(session) {
 
 async function exportState(session) {
     const state = await run("session", "Exporting", async (signal) => {
+        if (session.bytes > MOST_EXPORTED)
+            throw new Error(
+                `${session.session_id} has ${bytesText(session.bytes)}, too many for a page: ` +
+                    `curl ${new URL(pathOf(session, "/state").slice(1), document.baseURI)} -o FILE`,
+            );
         const headers = { Accept: "application/octet-stream" };
         return client(signal).request("GET", pathOf(session, "/state"), { headers });
     });

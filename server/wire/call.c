@@ -348,7 +348,7 @@ static bool check_refinements(const struct body *body)
 static bool check_outputs(const struct body *body)
 {
     return check_refinements(body) && exclude(body, "pool", "top_k") &&
-           needs_other(body, "pool_type", "pool");
+           exclude(body, "map_datatype", "top_k") && needs_other(body, "pool_type", "pool");
 }
 
 static bool check(const struct body *body)

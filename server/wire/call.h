@@ -13,6 +13,7 @@
 #include "base/errors.h"
 #include "config/bounds.h"
 #include "wire/tensor_binary.h"
+#include "wire/tensor_narrow.h"
 
 enum srv_output {
     SRV_OUT_OUTPUT = 1 << 0,
@@ -57,6 +58,7 @@ struct srv_rows {
     enum attn_stage stage;            /* of attention_scores */
     struct srv_tensor pool;           /* [R, C] of attention_weights and attention_scores */
     enum attn_pool_type pool_type;
+    enum srv_map_datatype map_datatype;   /* of both in a reply in binary form */
     int64_t local_radius;                 /* of head_stats; SRV_LOCAL_RADIUS where not given */
     struct srv_tensor targets;            /* of head_stats: the key that each row is asked about */
     struct srv_index_lists target_groups; /* of head_stats: groups of keys */

@@ -25,6 +25,9 @@ static const struct srv_choice score_stages = {"ScoreStage", stage_names, COUNT(
 static const char *const pool_names[] = {[ATTN_POOL_MAX] = "max", [ATTN_POOL_MEAN] = "mean"};
 static const struct srv_choice pool_types = {"PoolType", pool_names, COUNT(pool_names)};
 
+static const struct srv_choice map_datatypes = {"MapDatatype", srv_map_datatypes,
+                                                SRV_MAP_DATATYPES};
+
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
 const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
@@ -118,6 +121,10 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"pool_type", SRV_FIELD_CHOICE, ALL, IN_ROWS(pool_type),
      REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores"),
      .choice = &pool_types, .meaning = "what a block becomes; default max"},
+    {"map_datatype", SRV_FIELD_CHOICE, ALL, IN_ROWS(map_datatype),
+     REFINES(SRV_OUT_WEIGHTS | SRV_OUT_SCORES, "attention_weights or attention_scores"),
+     .choice = &map_datatypes,
+     .meaning = "datatype of maps in binary form; UINT8 for attention_weights; default FP32"},
     {"local_radius", SRV_FIELD_RADIUS, ALL, IN_ROWS(local_radius),
      REFINES(SRV_OUT_STATS, "head_stats"),
      .meaning = "how far near by is in head_stats; default 4"},

@@ -9,6 +9,7 @@
 
 #include "base/number.h"
 #include "wire/head_stats.h"
+#include "wire/selection.h"
 #include "wire/tensor_binary.h"
 #include "wire/tensor_json.h"
 #include "wire/v2_request.h"
@@ -17,6 +18,8 @@
 
 enum element_kind {
     FLOATS,
+    HALVES,  /* floats that become FP16 in binary form */
+    BYTES,   /* floats that become UINT8 there, with the range of each map */
     INDICES, /* uint32_t */
     STATS,   /* struct attn_head_stats, an object each */
     GROUPS,  /* struct attn_group_stats, which the objects of STATS show */
@@ -25,20 +28,32 @@ enum element_kind {
 };
 
 #define NUMBER_TEXT (SRV_NUMBER_MAX + 1) /* bytes that the writer reserves for a number */
+#define RANGE_TEXT (2 * NUMBER_TEXT + 4) /* of a map, for its minimum, maximum and brackets */
 #define ITEM_TEXT 600 /* bytes charged for an item of a reply without its outputs, or its error */
 
 static const struct {
     size_t element;   /* bytes in memory */
     size_t text;      /* bytes charged for it in a reply's text; STATS: srv_head_stats_text */
     const char *type; /* datatype in binary form; NULL: always text, or nothing */
-    bool unwritten;   /* not as a part of the reply */
+    size_t binary;    /* bytes in binary form; 0: no reply shows it */
+    enum srv_map_datatype narrow;
 } element_kinds[] = {
-    [FLOATS] = {.element = sizeof(float), .text = NUMBER_TEXT, .type = "FP32"},
-    [INDICES] = {.element = sizeof(uint32_t), .text = NUMBER_TEXT, .type = "UINT32"},
-    [STATS] = {.element = sizeof(struct attn_head_stats)},
-    [GROUPS] = {.element = sizeof(struct attn_group_stats), .unwritten = true},
-    [SCRATCH] = {.element = sizeof(float), .unwritten = true},
-    [SUMS] = {.element = sizeof(double), .unwritten = true},
+    [FLOATS] = {.element = sizeof(float), .text = NUMBER_TEXT, .type = "FP32", .binary = 4},
+    [HALVES] = {.element = sizeof(float),
+                .text = NUMBER_TEXT,
+                .type = "FP16",
+                .binary = 2,
+                .narrow = SRV_MAP_FP16},
+    [BYTES] = {.element = sizeof(float),
+               .text = NUMBER_TEXT,
+               .type = "UINT8",
+               .binary = 1,
+               .narrow = SRV_MAP_UINT8},
+    [INDICES] = {.element = sizeof(uint32_t), .text = NUMBER_TEXT, .type = "UINT32", .binary = 4},
+    [STATS] = {.element = sizeof(struct attn_head_stats), .binary = 4},
+    [GROUPS] = {.element = sizeof(struct attn_group_stats)},
+    [SCRATCH] = {.element = sizeof(float)},
+    [SUMS] = {.element = sizeof(double)},
 };
 
 struct part {
@@ -46,7 +61,7 @@ struct part {
     const char *before, *after; /* text around the part in a reply */
     size_t offset;              /* of the part's pointer in struct attn_outputs */
     enum element_kind kind;
-    bool included; /* the part is to be allocated; in a reply: to be written */
+    bool included; /* the part is to be allocated */
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
@@ -68,6 +83,9 @@ struct requested {
     unsigned outputs; /* enum srv_output */
     bool average, top;
 };
+
+static const enum element_kind map_kinds[SRV_MAP_DATATYPES] = {
+    [SRV_MAP_FP32] = FLOATS, [SRV_MAP_FP16] = HALVES, [SRV_MAP_UINT8] = BYTES};
 
 /* R' or C': `size` cells in at most `bins`; 0: as they are. */
 static size_t pooled(size_t size, size_t bins) { return bins > 0 && bins < size ? bins : size; }
@@ -95,21 +113,22 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
     size_t high = pooled(shown_rows, out->pool.rows);
     size_t wide = pooled(s->columns, out->pool.columns), keys = pooled(s->keys, out->pool.columns);
     unsigned outputs = requested->outputs;
+    const enum element_kind map = map_kinds[s->map_datatype];
     bool weightless = s->hidden_size == 0, mean = requested->average;
     bool weights = (outputs & SRV_OUT_WEIGHTS) != 0, top = weights && requested->top;
     return (struct parts){{
         {OUTPUT("output"), BUFFER(output), .kind = FLOATS,
          .included = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless ? 4 : 3,
          .shape = {b, weightless ? h : t, weightless ? t : s->hidden_size, s->value_head_dim}},
-        {OUTPUT("attention_weights"), BUFFER(attention_weights), .kind = FLOATS,
+        {OUTPUT("attention_weights"), BUFFER(attention_weights), .kind = map,
          .included = weights && !mean && !top, .rank = 4, .shape = {b, shown_heads, high, wide}},
-        {OUTPUT("attention_weights"), BUFFER(average_weights), .kind = top ? SCRATCH : FLOATS,
+        {OUTPUT("attention_weights"), BUFFER(average_weights), .kind = top ? SCRATCH : map,
          .included = weights && mean, .rank = 3, .shape = {b, high, wide}},
         {TOP_INDEX, BUFFER(top_index), .kind = INDICES, .included = top, .rank = mean ? 3 : 4,
          .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
         {TOP_WEIGHT, BUFFER(top_weight), .kind = FLOATS, .included = top, .rank = mean ? 3 : 4,
          .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
-        {OUTPUT("attention_scores"), BUFFER(attention_scores), .kind = FLOATS,
+        {OUTPUT("attention_scores"), BUFFER(attention_scores), .kind = map,
          .included = (outputs & SRV_OUT_SCORES) != 0, .rank = 4,
          .shape = {b, shown_heads, high, keys}},
         {OUTPUT("head_stats"), BUFFER(head_stats), .kind = STATS,
@@ -145,69 +164,6 @@ static void *buffer_of(const struct attn_outputs *outputs, const struct part *pa
     return buffer;
 }
 
-/* ---- Selecting ---- */
-
-static enum srv_error_code fail_index(struct srv_error *error, const char *param, size_t i,
-                                      int64_t index, size_t limit)
-{
-    if (index >= 0 && (uint64_t)index < limit)
-        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s[%zu] is %lld a second time",
-                        param, i, (long long)index);
-    return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param,
-                    "%s[%zu] is %lld, there are 0 to %zu in this call", param, i, (long long)index,
-                    limit - 1);
-}
-
-/* A list of distinct indices below `limit`; *out stays NULL where the field was not given. */
-static enum srv_error_code read_selection(const size_t **out, size_t *count,
-                                          const struct srv_tensor *list, const char *param,
-                                          size_t limit, struct srv_arena *arena,
-                                          struct srv_error *error)
-{
-    if (!list->present)
-        return SRV_OK;
-    if (list->rank != 1)
-        return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
-                        "%s has %u dimensions, expected a list of indices", param, list->rank);
-    if (list->count == 0)
-        return srv_fail(error, SRV_E_INVALID_VALUE, param, "%s is empty", param);
-    size_t *indices = srv_arena_alloc(arena, list->count, sizeof *indices);
-    bool *seen = srv_arena_alloc(arena, limit, sizeof *seen);
-    if (indices == NULL || seen == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
-    memset(seen, 0, limit * sizeof *seen);
-    for (size_t i = 0; i < list->count; i++) {
-        int64_t index = list->i64[i];
-        if (index < 0 || (uint64_t)index >= limit || seen[index])
-            return fail_index(error, param, i, index, limit);
-        seen[index] = true;
-        indices[i] = (size_t)index;
-    }
-    *out = indices;
-    *count = list->count;
-    return SRV_OK;
-}
-
-/* [R, C]; *out stays 0 where the field was not given. */
-static enum srv_error_code read_pool(struct attn_map_pooling *out, const struct srv_rows *rows,
-                                     struct srv_error *error)
-{
-    const struct srv_tensor *pool = &rows->pool;
-    const size_t pair = 2;
-    if (!pool->present)
-        return SRV_OK;
-    if (srv_shape_check(pool, "pool", &pair, 1, error) != SRV_OK)
-        return error->code;
-    for (size_t i = 0; i < pair; i++)
-        if (pool->i64[i] < 1 || pool->i64[i] > ATTN_MAX_POOL)
-            return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "pool",
-                            "pool[%zu] is %lld, allowed are 1 to %d", i, (long long)pool->i64[i],
-                            ATTN_MAX_POOL);
-    *out = (struct attn_map_pooling){
-        .rows = (size_t)pool->i64[0], .columns = (size_t)pool->i64[1], .type = rows->pool_type};
-    return SRV_OK;
-}
-
 /* ---- Allocating ---- */
 
 enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
@@ -240,7 +196,9 @@ static size_t bound_reply_bytes(const struct attn_outputs *out, const struct par
                                 size_t count, bool binary)
 {
     if (binary && element_kinds[part->kind].type != NULL)
-        return SRV_TENSOR_DESCRIPTION_MAX + count * SRV_BINARY_ELEMENT_BYTES;
+        return SRV_TENSOR_DESCRIPTION_MAX + SRV_BINARY_ELEMENT_BYTES +
+               count * element_kinds[part->kind].binary +
+               (part->kind == BYTES ? srv_output_maps(part->shape, part->rank) * RANGE_TEXT : 0);
     return count *
            (part->kind == STATS ? srv_head_stats_text(out) : element_kinds[part->kind].text);
 }
@@ -249,6 +207,20 @@ static bool is_binary(const struct part *part, const struct srv_request *request
 {
     return request->v2_outputs != NULL ? srv_v2_output_is_binary(request->v2_outputs, part->name)
                                        : request->binary;
+}
+
+/* Fails where a map cannot have the datatype that the call gives. */
+static enum srv_error_code check_datatype(const struct part *part, bool binary,
+                                          struct srv_error *error)
+{
+    const char *type = element_kinds[part->kind].type;
+    if (part->kind == BYTES && part->offset == offsetof(struct attn_outputs, attention_scores))
+        return srv_fail(error, SRV_E_UNSUPPORTED, "map_datatype",
+                        "attention_scores, which may be minus infinity, cannot be UINT8: use FP16");
+    if (!binary && (part->kind == HALVES || part->kind == BYTES))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "map_datatype",
+                        "map_datatype %s needs a reply in binary form (binary_output)", type);
+    return SRV_OK;
 }
 
 /* Takes memory for one part of `count` elements, and charges the `bytes` that it becomes in the
@@ -283,6 +255,8 @@ static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct re
             part->shape[0] = sums_of(out, sizes);
         size_t count = count_elements(part);
         size_t bytes = bound_reply_bytes(out, part, count, is_binary(part, request));
+        if (check_datatype(part, is_binary(part, request), error) != SRV_OK)
+            return error->code;
         if (bytes > max_bytes - total)
             return srv_fail(error, SRV_E_REPLY_TOO_LARGE, part->name,
                             "a reply with %s could pass max_reply_bytes %zu", part->name,
@@ -308,13 +282,13 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
         .top_k = top_k < sizes->columns ? top_k : sizes->columns,
         .local_radius = (size_t)rows->local_radius,
     };
-    enum srv_error_code code = read_pool(&out->pool, rows, error);
+    enum srv_error_code code = srv_pool_read(&out->pool, rows, error);
     if (code == SRV_OK)
-        code = read_selection(&selection->heads, &selection->num_heads, &rows->heads, "heads",
-                              sizes->num_heads, &request->arena, error);
+        code = srv_selection_read(&selection->heads, &selection->num_heads, &rows->heads, "heads",
+                                  sizes->num_heads, &request->arena, error);
     if (code == SRV_OK)
-        code = read_selection(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
-                              sizes->queries, &request->arena, error);
+        code = srv_selection_read(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
+                                  sizes->queries, &request->arena, error);
     if (code == SRV_OK)
         code = srv_head_stats_read(out, rows, sizes, &request->arena, error);
     return code == SRV_OK ? alloc_parts(out, &requested, sizes, request, error) : code;
@@ -322,18 +296,23 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
 
 /* ---- Writing ---- */
 
-/* The parts of a reply, `included` being those that were allocated. */
-static struct parts list_allocated(const struct attn_outputs *outputs,
-                                   const struct srv_sizes *sizes)
+/* Lists the parts that were allocated and are shown, and returns how many; those of the widest
+ * elements come first, so that each tensor's bytes begin at a multiple of its element's size. */
+static size_t list_shown(struct parts *shown, const struct attn_outputs *outputs,
+                         const struct srv_sizes *sizes)
 {
     const struct requested all = {.outputs = ~0u,
                                   .average = outputs->average_weights != NULL,
                                   .top = outputs->top_index != NULL};
-    struct parts parts = list_parts(outputs, &all, sizes);
-    for (int i = 0; i < PART_COUNT; i++)
-        parts.list[i].included = buffer_of(outputs, &parts.list[i]) != NULL &&
-                                 !element_kinds[parts.list[i].kind].unwritten;
-    return parts;
+    const struct parts parts = list_parts(outputs, &all, sizes);
+    size_t count = 0;
+    for (size_t bytes = SRV_BINARY_ELEMENT_BYTES; bytes > 0; bytes /= 2)
+        for (int i = 0; i < PART_COUNT; i++) {
+            const struct part *part = &parts.list[i];
+            if (buffer_of(outputs, part) != NULL && element_kinds[part->kind].binary == bytes)
+                shown->list[count++] = *part;
+        }
+    return count;
 }
 
 /* The number of leading dimensions, all 1, that the reply leaves out. */
@@ -344,61 +323,71 @@ static unsigned count_skipped(const struct part *part, const struct srv_sizes *s
     return sizes->batched ? 0 : 1;
 }
 
-static void write_part(struct srv_buffer *out, const struct part *part,
-                       const struct attn_outputs *outputs, const struct srv_sizes *sizes,
-                       bool binary)
+static struct srv_output_tensor tensor_of(const struct part *part,
+                                          const struct attn_outputs *outputs,
+                                          const struct srv_sizes *sizes)
 {
-    unsigned skip = count_skipped(part, sizes), rank = part->rank - skip;
-    const size_t *shape = part->shape + skip;
-    srv_buffer_text(out, part->before);
-    if (part->kind == STATS)
-        srv_head_stats_write(out, outputs, sizes);
-    else if (binary)
-        srv_tensor_describe(out, element_kinds[part->kind].type, shape, rank);
-    else if (part->kind == FLOATS)
-        srv_tensor_write_json(out, buffer_of(outputs, part), shape, rank);
-    else
-        srv_indices_write_json(out, buffer_of(outputs, part), shape, rank);
-    srv_buffer_text(out, part->after);
+    unsigned skip = count_skipped(part, sizes);
+    struct srv_output_tensor tensor = {.output = part->name,
+                                       .is_index = part->kind == INDICES,
+                                       .datatype = element_kinds[part->kind].type,
+                                       .element_bytes = element_kinds[part->kind].binary,
+                                       .narrow = element_kinds[part->kind].narrow,
+                                       .data = buffer_of(outputs, part),
+                                       .count = count_elements(part),
+                                       .rank = part->rank - skip};
+    memcpy(tensor.shape, part->shape + skip, tensor.rank * sizeof tensor.shape[0]);
+    return tensor;
+}
+
+static void write_tensor(struct srv_buffer *out, const struct srv_output_tensor *tensor,
+                         bool binary)
+{
+    if (binary) {
+        srv_tensor_describe(out, tensor->datatype, tensor->element_bytes, tensor->shape,
+                            tensor->rank);
+        srv_output_write_ranges(out, tensor, false);
+        srv_buffer_text(out, "}");
+    } else if (tensor->is_index) {
+        srv_indices_write_json(out, tensor->data, tensor->shape, tensor->rank);
+    } else {
+        srv_tensor_write_json(out, tensor->data, tensor->shape, tensor->rank);
+    }
 }
 
 void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes, bool binary)
 {
-    const struct parts parts = list_allocated(outputs, sizes);
-    for (int i = 0; i < PART_COUNT; i++)
-        if (parts.list[i].included)
-            write_part(out, &parts.list[i], outputs, sizes, binary);
-}
-
-void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
-                             const struct srv_sizes *sizes)
-{
-    const struct parts parts = list_allocated(outputs, sizes);
-    for (int i = 0; i < PART_COUNT; i++)
-        if (parts.list[i].included && element_kinds[parts.list[i].kind].type != NULL)
-            srv_tensor_write_binary(out, buffer_of(outputs, &parts.list[i]),
-                                    count_elements(&parts.list[i]));
+    struct parts parts;
+    size_t count = list_shown(&parts, outputs, sizes);
+    for (size_t i = 0; i < count; i++) {
+        const struct part *part = &parts.list[i];
+        const struct srv_output_tensor tensor = tensor_of(part, outputs, sizes);
+        srv_buffer_text(out, part->before);
+        if (part->kind == STATS)
+            srv_head_stats_write(out, outputs, sizes);
+        else
+            write_tensor(out, &tensor, binary);
+        srv_buffer_text(out, part->after);
+    }
 }
 
 size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
                         const struct attn_outputs *outputs, const struct srv_sizes *sizes)
 {
-    const struct parts parts = list_allocated(outputs, sizes);
-    size_t count = 0;
-    for (int i = 0; i < PART_COUNT; i++) {
-        const struct part *part = &parts.list[i];
-        if (!part->included || element_kinds[part->kind].type == NULL)
-            continue;
-        unsigned skip = count_skipped(part, sizes);
-        struct srv_output_tensor *tensor = &list[count++];
-        *tensor = (struct srv_output_tensor){.output = part->name,
-                                             .is_index = part->kind == INDICES,
-                                             .datatype = element_kinds[part->kind].type,
-                                             .data = buffer_of(outputs, part),
-                                             .count = count_elements(part),
-                                             .rank = part->rank - skip};
-        memcpy(tensor->shape, part->shape + skip, tensor->rank * sizeof tensor->shape[0]);
-    }
+    struct parts parts;
+    size_t shown = list_shown(&parts, outputs, sizes), count = 0;
+    for (size_t i = 0; i < shown; i++)
+        if (parts.list[i].kind != STATS)
+            list[count++] = tensor_of(&parts.list[i], outputs, sizes);
     return count;
+}
+
+void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
+                             const struct srv_sizes *sizes)
+{
+    struct srv_output_tensor list[SRV_OUTPUT_TENSORS];
+    size_t count = srv_outputs_list(list, outputs, sizes);
+    for (size_t i = 0; i < count; i++)
+        srv_output_write_bytes(out, &list[i]);
 }

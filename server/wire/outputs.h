@@ -4,6 +4,7 @@
 #define SRV_OUTPUTS_H
 
 #include "base/buffer.h"
+#include "wire/output_tensor.h"
 #include "wire/request.h"
 #include "wire/shapes.h"
 
@@ -32,15 +33,6 @@ void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *output
 void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
                              const struct srv_sizes *sizes);
 
-/* A tensor of a reply. */
-struct srv_output_tensor {
-    const char *output; /* the name of the output that it belongs to */
-    bool is_index;      /* of top_k: the other tensor of its output has the weights */
-    const char *datatype;
-    const void *data; /* [count] */
-    size_t count, shape[4];
-    unsigned rank;
-};
 #define SRV_OUTPUT_TENSORS 16
 
 /* Lists the tensors that srv_outputs_write would write, in the same order; returns how many. */

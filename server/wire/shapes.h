@@ -18,7 +18,8 @@ struct srv_sizes {
     size_t columns;     /* W, of attention weights */
     bool batched;       /* the reply has a batch dimension */
     bool one_row;       /* hidden_states are [E], and so is output */
-    bool over_cache;    /* S counts the cached tokens and then the T new ones */
+    enum srv_map_datatype map_datatype; /* of the reply's maps, in binary form */
+    bool over_cache;                    /* S counts the cached tokens and then the T new ones */
 };
 
 struct srv_sizes srv_sizes_of_layer(const struct attn_layer_spec *spec);

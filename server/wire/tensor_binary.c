@@ -276,8 +276,8 @@ bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_binary_data *b
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
-void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const size_t *shape,
-                         unsigned rank)
+void srv_tensor_describe(struct srv_buffer *out, const char *datatype, size_t bytes,
+                         const size_t *shape, unsigned rank)
 {
     size_t count = 1;
     srv_buffer_text(out, "{\"shape\":[");
@@ -289,8 +289,7 @@ void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const siz
     srv_buffer_text(out, "],\"datatype\":\"");
     srv_buffer_text(out, datatype);
     srv_buffer_text(out, "\",\"binary_data_size\":");
-    srv_buffer_unsigned(out, count * SRV_BINARY_ELEMENT_BYTES, 1);
-    srv_buffer_text(out, "}");
+    srv_buffer_unsigned(out, count * bytes, 1);
 }
 
 _Static_assert(SRV_BINARY_ALIGNMENT % SRV_BINARY_ELEMENT_BYTES == 0,
@@ -301,6 +300,12 @@ void srv_tensor_align(struct srv_buffer *out)
     static const char blanks[] = "                                                               ";
     _Static_assert(sizeof blanks == SRV_BINARY_ALIGNMENT, "one blank less than the alignment");
     srv_buffer_append(out, blanks, -out->length % SRV_BINARY_ALIGNMENT);
+}
+
+void srv_tensor_pad(struct srv_buffer *out, size_t bytes)
+{
+    static const char zeros[SRV_BINARY_ELEMENT_BYTES];
+    srv_buffer_append(out, zeros, -out->length % bytes);
 }
 
 void srv_tensor_write_binary(struct srv_buffer *out, const void *data, size_t count)

@@ -43,20 +43,24 @@ bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_binary_data *b
                             const struct srv_datatype *type, struct srv_arena *arena,
                             const char *param, struct srv_error *error);
 
-/* Bytes of an element in a reply: float ("FP32") or uint32_t ("UINT32"). */
+/* The most bytes of an element in a reply: float ("FP32") or uint32_t ("UINT32"). */
 #define SRV_BINARY_ELEMENT_BYTES 4
 
-/* Appends {"shape":[..],"datatype":"FP32","binary_data_size":n}, at most SRV_TENSOR_DESCRIPTION_MAX
- * bytes. */
-#define SRV_TENSOR_DESCRIPTION_MAX 160
-void srv_tensor_describe(struct srv_buffer *out, const char *datatype, const size_t *shape,
-                         unsigned rank);
+/* Appends {"shape":[..],"datatype":"FP32","binary_data_size":n, the last being `count` elements of
+ * `bytes` each; at most SRV_TENSOR_DESCRIPTION_MAX bytes with the closing brace. */
+#define SRV_TENSOR_DESCRIPTION_MAX 200
+void srv_tensor_describe(struct srv_buffer *out, const char *datatype, size_t bytes,
+                         const size_t *shape, unsigned rank);
 
 /* Appends blanks until the text's length is a multiple of SRV_BINARY_ALIGNMENT, so that the bytes
- * of tensors after it begin there.  As every element has SRV_BINARY_ELEMENT_BYTES, each tensor
- * then begins at a multiple of its element's size. */
+ * of tensors after it begin there. */
 #define SRV_BINARY_ALIGNMENT ((size_t)64)
 void srv_tensor_align(struct srv_buffer *out);
+
+/* Appends zeros until the length is a multiple of `bytes`, 1, 2 or 4, of an element of the tensor
+ * that follows.  Tensors of a call stand widest elements first, so only a tensor after the last of
+ * another step of a list ever needs them. */
+void srv_tensor_pad(struct srv_buffer *out, size_t bytes);
 
 /* Appends the bytes of `count` elements of SRV_BINARY_ELEMENT_BYTES.  Minus infinity, which only
  * lse and attention_scores can hold, is written as it is. */

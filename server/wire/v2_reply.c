@@ -30,7 +30,8 @@ static void write_tensor(struct srv_buffer *out, const struct srv_output_tensor 
     srv_buffer_text(out, "]");
     if (binary) {
         srv_buffer_text(out, ",\"parameters\":{\"binary_data_size\":");
-        srv_buffer_unsigned(out, tensor->count * SRV_BINARY_ELEMENT_BYTES, 1);
+        srv_buffer_unsigned(out, tensor->count * tensor->element_bytes, 1);
+        srv_output_write_ranges(out, tensor, true);
         srv_buffer_text(out, "}");
     } else {
         write_data(out, tensor);
@@ -62,7 +63,7 @@ size_t srv_v2_outputs_write_bytes(struct srv_buffer *out, const struct attn_outp
         if (json_length == 0)
             srv_tensor_align(out);
         json_length = json_length > 0 ? json_length : out->length;
-        srv_tensor_write_binary(out, list[i].data, list[i].count);
+        srv_output_write_bytes(out, &list[i]);
     }
     return json_length;
 }

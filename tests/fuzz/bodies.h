@@ -28,7 +28,8 @@ static inline void body_check_writing(const struct srv_tensor *t)
     FUZZ_EXPECT(srv_json_at_end(&json) && again.rank == t->rank && again.count == t->count);
     FUZZ_EXPECT(t->count == 0 || memcmp(again.f32, t->f32, t->count * sizeof(float)) == 0);
     out.length = 0;
-    srv_tensor_describe(&out, "FP32", t->shape, t->rank);
+    srv_tensor_describe(&out, "FP32", sizeof(float), t->shape, t->rank);
+    srv_buffer_text(&out, "}");
     FUZZ_EXPECT(out.length <= SRV_TENSOR_DESCRIPTION_MAX);
     out.length = 0;
     srv_tensor_write_binary(&out, t->f32, t->count);

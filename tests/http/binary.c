@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "half.h"
+
 #define MAX_RANK 4
 
 static const struct {
@@ -173,42 +175,102 @@ struct answer binary_post(struct client *client, const char *path, const char *j
 /* The bytes of an answer that no tensor has taken yet. */
 struct rest {
     const char *at;
-    size_t left;
+    size_t left, taken;
 };
 
-/* Builds nested arrays from the next bytes. */
-static json_t *take_array(struct rest *rest, const size_t *shape, size_t rank, bool indices)
+static json_t *real_or_null(double x)
+{
+    ck_assert_msg(x < INFINITY, "NaN or infinity in an answer");
+    return isinf(x) ? json_null() : json_real(x);
+}
+
+static json_t *json_of_float(const char *from)
 {
     float x;
+    memcpy(&x, from, sizeof x);
+    return real_or_null((double)x);
+}
+
+static json_t *json_of_half(const char *from)
+{
+    uint16_t bits;
+    memcpy(&bits, from, sizeof bits);
+    return real_or_null(half_value(bits));
+}
+
+static json_t *json_of_index(const char *from)
+{
     uint32_t index;
+    memcpy(&index, from, sizeof index);
+    return json_integer(index);
+}
+
+static json_t *json_of_byte(const char *from) { return json_integer((uint8_t)*from); }
+
+static const struct element {
+    const char *type;
+    size_t size;
+    json_t *(*read)(const char *from);
+} reply_elements[] = {
+    {"FP32", 4, json_of_float},
+    {"UINT32", 4, json_of_index},
+    {"FP16", 2, json_of_half},
+    {"UINT8", 1, json_of_byte},
+};
+
+static const struct element *element_of(const char *type)
+{
+    size_t i = 0;
+    while (i < sizeof reply_elements / sizeof reply_elements[0] &&
+           strcmp(type, reply_elements[i].type) != 0)
+        i++;
+    ck_assert_msg(i < sizeof reply_elements / sizeof reply_elements[0], "datatype %s", type);
+    return &reply_elements[i];
+}
+
+static void skip_bytes(struct rest *rest, size_t count)
+{
+    ck_assert_uint_ge(rest->left, count);
+    rest->at += count;
+    rest->left -= count;
+    rest->taken += count;
+}
+
+/* Builds nested arrays from the next bytes. */
+static json_t *take_array(struct rest *rest, const size_t *shape, size_t rank,
+                          const struct element *element)
+{
     if (rank == 0) {
-        ck_assert_uint_ge(rest->left, sizeof x);
-        memcpy(&x, rest->at, sizeof x);
-        memcpy(&index, rest->at, sizeof index);
-        rest->at += sizeof x;
-        rest->left -= sizeof x;
-        ck_assert_msg(indices || !isnan(x), "NaN in an answer");
-        return indices ? json_integer(index) : isinf(x) ? json_null() : json_real((double)x);
+        const char *from = rest->at;
+        skip_bytes(rest, element->size);
+        return element->read(from);
     }
     json_t *array = json_array();
     for (size_t i = 0; i < shape[0]; i++)
-        json_array_append_new(array, take_array(rest, shape + 1, rank - 1, indices));
+        json_array_append_new(array, take_array(rest, shape + 1, rank - 1, element));
     return array;
 }
 
 static json_t *take_tensor(struct rest *rest, const json_t *object)
 {
-    size_t shape[MAX_RANK], before = rest->left;
+    size_t shape[MAX_RANK];
     const json_t *dimensions = json_object_get(object, "shape");
     const char *type = json_string_value(json_object_get(object, "datatype"));
     size_t rank = json_array_size(dimensions);
     ck_assert_uint_le(rank, MAX_RANK);
-    ck_assert_msg(type && (strcmp(type, "FP32") == 0 || strcmp(type, "UINT32") == 0), "%s", type);
+    ck_assert_ptr_nonnull(type);
+    const struct element *element = element_of(type);
+    skip_bytes(rest, -rest->taken % element->size);
+    size_t before = rest->left;
     for (size_t i = 0; i < rank; i++)
         shape[i] = (size_t)json_integer_value(json_array_get(dimensions, i));
-    json_t *tensor = take_array(rest, shape, rank, type[0] == 'U');
+    json_t *tensor = take_array(rest, shape, rank, element);
     ck_assert_int_eq(json_integer_value(json_object_get(object, "binary_data_size")),
                      (json_int_t)(before - rest->left));
+    if (element->size == 1) /* bytes say little without their range */
+        return json_pack("{s:o, s:O, s:O}", "bytes", tensor, "minimum",
+                         json_object_get(object, "minimum"), "maximum",
+                         json_object_get(object, "maximum"));
     return tensor;
 }
 
@@ -242,7 +304,7 @@ void binary_decode(struct answer *answer, const char *what)
     json_decref(answer->json);
     answer->json = json_loadb(answer->text, json_length, JSON_REJECT_DUPLICATES, NULL);
     ck_assert_msg(json_is_object(answer->json), "%s: %.300s", what, answer->text);
-    struct rest rest = {answer->text + json_length, answer->length - json_length};
+    struct rest rest = {.at = answer->text + json_length, .left = answer->length - json_length};
     take_tensors(&rest, answer->json);
     ck_assert_msg(rest.left == 0, "%s: %zu bytes of no tensor", what, rest.left);
 }

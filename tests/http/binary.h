@@ -33,8 +33,8 @@ struct answer binary_post(struct client *client, const char *path, const char *j
                           enum binary_type type, size_t padding, const char *header);
 
 /* Fails unless the answer is a success in binary form, whose bytes begin at a multiple of 64;
- * answer->json becomes the JSON that says the
- * same. */
+ * answer->json becomes the JSON that says the same.  A UINT8 tensor becomes an object of its bytes
+ * with their minimum and maximum. */
 void binary_decode(struct answer *answer, const char *what);
 
 /* Fails unless both answers hold the same members and numbers, bit for bit as float32. */

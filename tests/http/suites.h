@@ -11,6 +11,7 @@
     X(attend)      \
     X(select)      \
     X(pooled)      \
+    X(datatypes)   \
     X(stats)       \
     X(tree)        \
     X(binary)      \

@@ -17,8 +17,8 @@ VALUES = {
     "ModelName": "tiny", "Id": "pair", "boolean": True, "Count": 0, "LayerIndex": 0,
     "PositionCount": 1, "PositiveCount": 1, "Radius": 1, "Scale": 1.0, "Softcap": 1.0,
     "OutputList": ["output", "attention_weights", "attention_scores", "head_stats"],
-    "ScoreStage": "raw", "PoolType": "max", "FloatTensor": [[1, 0, 0, 0]],
-    "BiasTensor": [[0]], "MaskTensor": [[True]],
+    "ScoreStage": "raw", "PoolType": "max", "MapDatatype": "FP32",
+    "FloatTensor": [[1, 0, 0, 0]], "BiasTensor": [[0]], "MaskTensor": [[True]],
     "IntegerTensor": [0], "integer": 0, "KeyGroupList": [[0]],
     "StepRequestList": [{"session_id": "pair", "hidden_states": [1, 0, 0, 0]}],
 }

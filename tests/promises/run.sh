@@ -105,7 +105,7 @@ failed_tests() { # kind, suite
 # The suites that the entries name pass before anything is planted.
 check_baseline() {
     local kind suite failed
-    build_copy build/attnd build/unit build/http_suite build/catalogue || { cat "$work/build"; exit 1; }
+    build_copy build/attnd build/attnd_no_ui build/unit build/http_suite build/catalogue || { cat "$work/build"; exit 1; }
     while read -r kind suite; do
         failed=$(failed_tests "$kind" "$suite" | tee "$work/known-$kind-$suite")
         [ -z "$failed" ] || complain "$kind $suite" "fails without a defect: $failed"

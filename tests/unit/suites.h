@@ -20,6 +20,7 @@
     X(json)             \
     X(tensor_json)      \
     X(tensor_binary)    \
+    X(tensor_narrow)    \
     X(number)           \
     X(nearest)          \
     X(call)             \

@@ -269,14 +269,13 @@ START_TEST(test_descriptions_say_shape_type_and_size_within_their_bound)
 {
     struct srv_buffer buffer;
     srv_buffer_init(&buffer, 1 << 16);
-    srv_tensor_describe(&buffer, "FP32", (const size_t[]){2, 3}, 2);
+    srv_tensor_describe(&buffer, "FP32", 4, (const size_t[]){2, 3}, 2);
     srv_buffer_append(&buffer, "", 1);
-    ck_assert_str_eq(buffer.data,
-                     "{\"shape\":[2,3],\"datatype\":\"FP32\",\"binary_data_size\":24}");
+    ck_assert_str_eq(buffer.data, "{\"shape\":[2,3],\"datatype\":\"FP32\",\"binary_data_size\":24");
     buffer.length = 0;
-    srv_tensor_describe(&buffer, "UINT32", (const size_t[]){SIZE_MAX, SIZE_MAX, SIZE_MAX, 1 << 20},
-                        4);
-    ck_assert_uint_le(buffer.length, SRV_TENSOR_DESCRIPTION_MAX);
+    srv_tensor_describe(&buffer, "UINT32", 4,
+                        (const size_t[]){SIZE_MAX, SIZE_MAX, SIZE_MAX, 1 << 20}, 4);
+    ck_assert_uint_lt(buffer.length, SRV_TENSOR_DESCRIPTION_MAX);
     buffer.length = 0;
     const float x[2] = {-INFINITY, 1};
     srv_tensor_write_binary(&buffer, x, 2);

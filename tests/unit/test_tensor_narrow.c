@@ -1,0 +1,138 @@
+/* test_tensor_narrow.c: floats as halves and as bytes of a range, against arithmetic in double. */
+#include <check.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "half.h"
+#include "rng.h"
+#include "suites.h"
+#include "wire/tensor_narrow.h"
+
+static struct srv_buffer out;
+
+static void setup(void) { srv_buffer_init(&out, (size_t)1 << 24); }
+static void teardown(void) { srv_buffer_fini(&out); }
+
+static void write_maps(const float *maps, size_t count, size_t size, enum srv_map_datatype type)
+{
+    const struct srv_map_list list = {.maps = maps, .count = count, .size = size};
+    out.length = 0;
+    srv_map_write(&out, &list, type);
+    ck_assert(!out.failed);
+}
+
+/* ---- Halves ---------------------------------------------------------------------------------- */
+
+static uint16_t half_of(float x)
+{
+    uint16_t half;
+    write_maps(&x, 1, 1, SRV_MAP_FP16);
+    ck_assert_uint_eq(out.length, sizeof half);
+    memcpy(&half, out.data, sizeof half);
+    return half;
+}
+
+static void expect_half(float x, uint16_t want)
+{
+    ck_assert_msg(half_of(x) == want, "%.9g is %04x, expected %04x", (double)x, half_of(x), want);
+    ck_assert_msg(half_of(-x) == (want | 0x8000), "-%.9g is %04x", (double)x, half_of(-x));
+}
+
+START_TEST(test_every_half_and_what_lies_between_two_rounds_to_the_nearest_ties_to_even)
+{
+    for (uint16_t half = 0; half < 0x7bff; half++) {
+        double low = half_value(half), high = half_value((uint16_t)(half + 1));
+        float tie = (float)((low + high) / 2); /* exact: a half has 13 bits less than a float */
+        expect_half((float)low, half);
+        expect_half(nextafterf(tie, 0), half);
+        expect_half(tie, (uint16_t)(half + (half & 1)));
+        expect_half(nextafterf(tie, FLT_MAX), (uint16_t)(half + 1));
+    }
+}
+END_TEST
+
+START_TEST(test_halves_end_at_65504_and_keep_minus_infinity)
+{
+    expect_half(65504, 0x7bff);
+    expect_half(65519.996f, 0x7bff);
+    expect_half(65520, 0x7bff); /* would be an infinity */
+    expect_half(FLT_MAX, 0x7bff);
+    expect_half(INFINITY, 0x7c00);
+    expect_half(FLT_TRUE_MIN, 0);
+    ck_assert_uint_eq(half_of(-INFINITY), 0xfc00);
+}
+END_TEST
+
+/* ---- Bytes ----------------------------------------------------------------------------------- */
+
+/* The lists of both ends, as text. */
+static const char *ranges_of(const struct srv_map_list *list)
+{
+    out.length = 0;
+    srv_map_ranges_write(&out, list, false);
+    srv_buffer_text(&out, " ");
+    srv_map_ranges_write(&out, list, true);
+    srv_buffer_append(&out, "", 1);
+    return out.data;
+}
+
+START_TEST(test_bytes_are_the_nearest_of_each_maps_range)
+{
+    struct rng rng = rng_seeded((unsigned)_i + 1);
+    const size_t count = 1 + rng_below(&rng, 5), size = 1 + rng_below(&rng, 20000);
+    float *maps = rng_floats(&rng, count * size, _i % 3 == 0 ? 1e-30f : _i % 3 == 1 ? 1 : 1e38f);
+    for (size_t i = 0; _i % 2 == 0 && i < count * size; i++)
+        maps[i] = fabsf(maps[i]); /* weights, whose range begins at 0 */
+    write_maps(maps, count, size, SRV_MAP_UINT8);
+    ck_assert_uint_eq(out.length, count * size);
+    for (size_t m = 0; m < count; m++) {
+        const float *map = maps + m * size;
+        const struct srv_map_range range = srv_map_range(map, size);
+        double least = 0, most = 0;
+        for (size_t i = 0; i < size; i++) {
+            least = fmin(least, (double)map[i]);
+            most = fmax(most, (double)map[i]);
+        }
+        ck_assert((double)range.minimum == least && (double)range.maximum == most);
+        for (size_t i = 0; i < size; i++) {
+            double step = (most - least) / 255;
+            double value = least + step * (uint8_t)out.data[m * size + i];
+            ck_assert_msg(fabs(value - (double)map[i]) <= step * 0.500001, "%zu: %g for %g", i,
+                          value, (double)map[i]);
+        }
+    }
+    free(maps);
+}
+END_TEST
+
+START_TEST(test_ends_and_empty_ranges_of_bytes)
+{
+    static const float maps[] = {0, 0, 0, 0.25f, -2, 6, -1, -3};
+    static const unsigned char want[] = {0, 0, 0, 255, 0, 255, 170, 0};
+    write_maps(maps, 4, 2, SRV_MAP_UINT8);
+    ck_assert_uint_eq(out.length, sizeof want);
+    ck_assert_mem_eq(out.data, want, sizeof want);
+    struct srv_map_list list = {.maps = maps, .count = 4, .size = 2, .inner = 4};
+    ck_assert_str_eq(ranges_of(&list), "[0,0,-2,-3] [0,0.25,6,0]");
+    list.inner = 2;
+    list.nested = true;
+    ck_assert_str_eq(ranges_of(&list), "[[0,0],[-2,-3]] [[0,0.25],[6,0]]");
+    list = (struct srv_map_list){.maps = maps, .count = 1, .size = 8};
+    ck_assert_str_eq(ranges_of(&list), "-3 6");
+}
+END_TEST
+
+Suite *suite_tensor_narrow(void)
+{
+    Suite *suite = suite_create("tensor_narrow");
+    TCase *tests = tcase_create("narrow");
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests,
+                   test_every_half_and_what_lies_between_two_rounds_to_the_nearest_ties_to_even);
+    tcase_add_test(tests, test_halves_end_at_65504_and_keep_minus_infinity);
+    tcase_add_loop_test(tests, test_bytes_are_the_nearest_of_each_maps_range, 0, 12);
+    tcase_add_test(tests, test_ends_and_empty_ranges_of_bytes);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
