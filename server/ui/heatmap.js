@@ -134,14 +134,18 @@ export class Heatmap {
 
     /** Takes exact rows that the picture has fetched since. */
     refresh() {
-        const { detail } = this.picture;
-        if (detail && detail !== this.detail?.of) {
-            const first = Math.max(0, Math.floor(this.area.column0) - 64);
-            const end = Math.min(this.picture.columns, first + 8192);
+        const { detail, columns } = this.picture;
+        const { column0, column1 } = this.area;
+        const there = this.detail;
+        const inView = there && there.first <= column0 && there.end >= Math.min(columns, column1);
+        if (detail && (there?.of !== detail || !inView)) {
+            const spare = Math.ceil((column1 - column0) / 2);
+            const first = Math.max(0, Math.floor(column0) - spare);
+            const end = Math.min(columns, Math.ceil(column1) + spare, first + 8192);
             const cut = new Float32Array(detail.rows * (end - first));
             for (let r = 0; r < detail.rows; r++) {
-                const at = r * this.picture.columns;
-                cut.set(detail.values.subarray(at + first, at + end), r * (end - first));
+                const row = detail.values.subarray(r * columns + first, r * columns + end);
+                cut.set(row, r * (end - first));
             }
             const grid = { values: cut, rows: detail.rows, columns: end - first };
             const bitmaps = new Bitmaps(grid, this.scale, this.colors);

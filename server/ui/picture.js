@@ -12,6 +12,7 @@ export const MOST_BYTES = 8e6; // of a reply
 const MOST_SIDE = 8192; // of a bitmap
 const MOST_POOLED = 1024;
 const KEPT_BYTES = 16e6; // of rows
+const BLOCK_BYTES = 1e6; // of rows that are fetched at once, since each call computes all of them
 
 /** @returns {number} columns that the weights have beside the keys */
 export function appendedOf(spec, kind) {
@@ -36,7 +37,7 @@ export function columnOf({ values, rows, columns }, share, count) {
 
 /** One map [rows, columns] of one head. */
 export class Picture {
-    #kept = new Map(); // row -> its numbers, the one used last at the end
+    #kept = new Map(); // first row of a block -> its numbers, the block used last at the end
 
     /**
      * @param {import("./source.js").Source} source
@@ -163,7 +164,9 @@ export class Picture {
         if (this.whole) return map ? from(map.values, row) : undefined;
         if (detail && row >= detail.row0 && row < detail.row0 + detail.rows)
             return from(detail.values, row - detail.row0);
-        return this.#kept.get(row);
+        const first = row - (row % this.#block);
+        const block = this.#kept.get(first);
+        return block && from(block, row - first);
     }
 
     /** @returns {number|undefined} as the API gives it: a hidden weight is 0 */
@@ -189,13 +192,28 @@ export class Picture {
         return { values, first, rows };
     }
 
-    /** Fetches one exact row. */
+    /** Rows of a block. */
+    get #block() {
+        return Math.min(64, Math.max(1, Math.floor(BLOCK_BYTES / (4 * this.columns))));
+    }
+
+    /** Fetches one exact row, with its neighbours; the blocks used longest ago are dropped. */
     async fetchRow(row, signal) {
-        if (this.rowValues(row)) return;
-        const { data } = await this.#ask({ rows: [row] }, signal);
-        this.#kept.set(row, this.#hide(data, 1, this.columns, row, row + 1));
-        const most = Math.max(1, Math.floor(KEPT_BYTES / (4 * this.columns)));
+        const first = row - (row % this.#block);
+        const known = this.#kept.get(first);
+        if (!known && this.rowValues(row)) return;
+        const values = known ?? (await this.#fetchRows(first, this.#block, signal));
+        this.#kept.delete(first);
+        this.#kept.set(first, values);
+        const most = Math.max(1, Math.floor(KEPT_BYTES / (4 * this.columns * this.#block)));
         for (const old of this.#kept.keys()) if (this.#kept.size > most) this.#kept.delete(old);
+    }
+
+    async #fetchRows(first, count, signal) {
+        const end = Math.min(this.rows, first + count);
+        const list = Array.from({ length: end - first }, (_, i) => first + i);
+        const { data } = await this.#ask({ rows: list }, signal);
+        return this.#hide(data, list.length, this.columns, first, end);
     }
 
     /** @returns {{row0: number, rows: number}|null} exact rows that an area wants fetched */
@@ -214,9 +232,6 @@ export class Picture {
     }
 
     async fetchDetail({ row0, rows }, signal) {
-        const list = Array.from({ length: rows }, (_, i) => row0 + i);
-        const { data } = await this.#ask({ rows: list }, signal);
-        const values = this.#hide(data, rows, this.columns, row0, row0 + rows);
-        this.detail = { row0, rows, values };
+        this.detail = { row0, rows, values: await this.#fetchRows(row0, rows, signal) };
     }
 }

@@ -370,7 +370,10 @@ test("a large map is pooled, and no reply of it is above 8 MB", async () => {
     assert.equal(source.calls[0].map_datatype, "FP16");
     assert.equal(picture.valueAt(4000, 17), undefined, "a pooled cell is no exact number");
     await picture.fetchRow(4000);
-    assert.deepEqual(source.calls[1].rows, [4000]);
+    const block = source.calls[1].rows;
+    assert.ok(block.includes(4000) && block.length > 1 && 4 * block.length * 4097 <= 1e6);
+    await picture.fetchRow(4001);
+    assert.equal(source.calls.length, 2, "its neighbours came with it");
     assert.equal(picture.valueAt(4000, 17), Math.fround(source.weight(4000, 17)));
     assert.equal(picture.rowValues(4000)[4001], -Infinity);
     assert.equal(picture.valueAt(4000, 4001), 0, "the API's number of a hidden cell");
