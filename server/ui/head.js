@@ -70,7 +70,7 @@ class HeadPanel {
         this.build();
         this.map = new Heatmap(this.mapHost, {
             onselect: (cell) => this.select(cell),
-            onhover: (cell) => this.point(cell),
+            onhover: () => this.describe(),
             onarea: (area) => this.moved(area),
         });
         this.views = {
@@ -172,11 +172,6 @@ class HeadPanel {
         }
         const fresh = before?.source !== what.source || before?.layer !== what.layer;
         const { source } = what;
-        if (
-            before &&
-            (before.source.queries !== source.queries || before.source.keys !== source.keys)
-        )
-            this.note({ area: "", cell: "" }); // those were of another map
         if (fresh) this.importance.clear();
         this.importance.button.disabled = source.lacks?.includes("ablation") ?? false;
         const focused = byId("overview").contains(document.activeElement);
@@ -267,16 +262,14 @@ class HeadPanel {
     /** Takes area and cell from the address. */
     place() {
         const now = settings();
-        const area = now.area.split(",").map(Number);
         const [row, column] = integers(now.cell);
         const { map, picture } = this;
-        if (area.length === 4 && area.every((edge) => edge >= 0))
-            map.setArea({ row0: area[0], row1: area[1], column0: area[2], column1: area[3] }, true);
-        else if (now.area === "" && map.zoomed)
-            map.setArea(
-                { row0: 0, row1: picture.rows, column0: 0, column1: picture.columns },
-                true,
-            );
+        const all = [0, picture.rows, 0, picture.columns];
+        const given = now.area.split(",").map(Number);
+        const fits =
+            given.length === 4 && given.every((edge, i) => edge >= 0 && edge <= all[i | 1]);
+        const [row0, row1, column0, column1] = fits ? given : all; // of a shorter map: all
+        if (fits || map.zoomed) map.setArea({ row0, row1, column0, column1 }, true);
         const there = column !== undefined && row < picture.rows && column < picture.columns;
         map.select(there && row >= 0 && column >= 0 ? { row, column } : null, { quiet: true });
         this.describe();
@@ -312,13 +305,10 @@ class HeadPanel {
         if (cell) this.say(this.cell.textContent);
     }
 
-    point(cell) {
-        this.describe(cell);
-    }
-
     /** Writes the cell that is pointed at, else the selected one, with its exact number. */
-    describe(cell = this.map.hovered ?? this.map.selected) {
+    describe() {
         const { picture } = this;
+        const cell = this.map.hovered ?? this.map.selected;
         if (!picture) return;
         for (const name of ["row", "column", "value"]) delete this.cell.dataset[name];
         this.cell.removeAttribute("title");
