@@ -71,6 +71,7 @@ class HeadPanel {
         this.map = new Heatmap(this.mapHost, {
             onselect: (cell) => this.select(cell),
             onhover: () => this.describe(),
+            onresize: () => this.picture && showLegend(this.legend, this.looks, this.picture),
             onarea: (area) => this.moved(area),
         });
         this.views = {
@@ -241,7 +242,6 @@ class HeadPanel {
                 : [],
         );
         this.map.show(picture, scale, colors, this.name());
-        showLegend(this.legend, this.looks, picture);
         this.place();
         for (const [name, other] of Object.entries(this.views)) if (name !== view) other.hide();
         this.views[view]?.show();

@@ -74,8 +74,9 @@ class Bitmaps {
 export class Heatmap {
     /**
      * @param {HTMLElement} host takes the canvas, and gives it its width
-     * @param {{onselect?: Function, onhover?: Function, onarea?: Function, testid?: string}} owner
-     *     told of {row, column} or null, and of {row0, row1, column0, column1}
+     * @param {{onselect?: Function, onhover?: Function, onarea?: Function, onresize?: Function,
+     *     testid?: string}} owner told of {row, column} or null, of {row0, row1, column0, column1},
+     *     and that the canvas has another size
      */
     constructor(host, owner = {}) {
         this.owner = owner;
@@ -199,6 +200,7 @@ export class Heatmap {
         canvas.style.width = `${width}px`;
         canvas.style.height = `${this.size.height}px`;
         drawMap(this);
+        this.owner.onresize?.();
     }
 
     get cell() {
