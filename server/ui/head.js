@@ -60,7 +60,7 @@ function showLegend(host, { scale, colors }, picture) {
     );
 }
 
-const short = (label) => fitted(label, 30, (text) => [...text].length);
+const short = (label) => fitted(label, 60, (text) => [...text].length);
 
 class HeadPanel {
     constructor(section) {
