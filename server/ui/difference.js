@@ -31,7 +31,9 @@ export class Difference {
                     this.largest = { value: values[i], row: r, column: c };
             }
         this.map = { values, rows, columns };
-        this.exact = exact;
+        this.whole = exact;
+        this.hides = first.hides;
+        this.masked = first.masked || second.masked;
     }
 
     /** A hidden weight is 0, a hidden score is no number. */

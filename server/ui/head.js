@@ -15,13 +15,14 @@ import { afterPause, byId, el, fill, numberText } from "./dom.js";
 import { exportBar } from "./export.js";
 import { shortest } from "./formats.js";
 import { Heatmap } from "./heatmap.js";
+import { showLegend } from "./legend.js";
 import { LinesView } from "./lines.js";
 import { NeuronView } from "./neurons.js";
 import { Picture } from "./picture.js";
 import { current, modifiersOf, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
-import { elementOf, legend, svg } from "./svg.js";
 
+const FOLLOWING = ["sums", "detail", "cell", "neurons", "compare", "change"]; // of the open head
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
 /** Scale and colours of a picture by the settings; what a sink takes is on the scale too. */
@@ -33,31 +34,6 @@ function looksOf(picture) {
         scale: scaleOf(now.scale, picture.map.values, { diverging, high: most ?? undefined }),
         colors: mapNamed(now.colors, diverging),
     };
-}
-
-/** Shows the legend of a scale in `host`. */
-function showLegend(host, { scale, colors }, picture) {
-    const width = Math.max(180, Math.min(360, host.clientWidth || 360));
-    const note = `${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
-    const { map } = picture;
-    const block = [picture.rows / map.rows, picture.columns / map.columns].map(Math.ceil);
-    const pooled = picture.whole ? "" : `largest of ${block.join(" × ")} cells, exact when near`;
-    const marks = scale.ticks.map((tick) => numberText(tick.value, 3)).join(", ");
-    const name = `Colours: ${note}; marks at ${marks}`;
-    const size = { width, height: 34, viewBox: `0 0 ${width} 34` };
-    const tree = svg("svg", { ...size, role: "img", "aria-label": name }, [
-        legend(scale, colors, width, "currentColor"),
-    ]);
-    const hatched = el("span", { class: "hatched", "aria-hidden": "true" });
-    fill(
-        host,
-        elementOf(tree),
-        el("span", { class: "muted" }, note),
-        pooled && el("span", { class: "muted" }, pooled),
-        picture.hides && picture.masked
-            ? el("span", { class: "muted" }, hatched, " cannot be attended")
-            : null,
-    );
 }
 
 const short = (label) => fitted(label, 60, (text) => [...text].length);
@@ -94,9 +70,9 @@ class HeadPanel {
             zoom: (factor) => this.picture && this.map.zoom(factor),
             all: () => this.picture && this.map.all(),
         };
-        this.controls = pictureControls(zoom);
-        this.layer = layerControls();
         this.importance = importance(() => this.what);
+        this.layer = layerControls(this.importance.button);
+        this.controls = pictureControls(zoom, this.layer.modified);
         this.title = el("h2", { data: { testid: "head-title" } });
         this.mark = el("span", { class: "mark" });
         this.mapHost = el("div", { class: "map-host" });
@@ -124,7 +100,6 @@ class HeadPanel {
             this.legend,
             this.export.element,
             el("details", { class: "panel" }, el("summary", {}, "What if"), this.layer.element, [
-                this.importance.button,
                 this.importance.host,
             ]),
             this.stats,
@@ -134,10 +109,15 @@ class HeadPanel {
         const next = step(1, "head-next", "›", "Next head");
         fill(
             this.section,
-            el("div", { class: "toolbar head-line" }, this.title, previous, next, this.mark, [
-                this.layer.modified,
+            el(
+                "div",
+                { class: "toolbar head-line" },
+                this.title,
+                previous,
+                next,
+                this.mark,
                 this.controls.views,
-            ]),
+            ),
             this.empty,
             this.body,
         );
@@ -165,6 +145,7 @@ class HeadPanel {
         const before = this.what;
         const what = this.asked();
         this.what = what;
+        for (const slot of FOLLOWING) cancel(slot);
         this.showFrame();
         if (!what) {
             cancel("head");

@@ -139,7 +139,12 @@ export class Picture {
                 return count > 0 ? sum / count : 0;
             });
         else this.means = columns.map((sum) => sum / this.rows);
-        if (this.spec.sinks) this.sinks = sums.map((sum) => Math.max(0, 1 - sum));
+        if (this.#hasSinks) this.sinks = sums.map((sum) => Math.max(0, 1 - sum));
+    }
+
+    /** Of a head that is off, or weighed by head_mask, the sums say nothing about its sink. */
+    get #hasSinks() {
+        return this.spec.sinks && (this.fields.head_mask?.[this.head] ?? 1) === 1;
     }
 
     /** Fetches the sums of a map that is not whole: two small calls. */
@@ -148,7 +153,7 @@ export class Picture {
         const most = (size) => Math.min(size, 4096);
         const mean = async (pool) => (await this.#ask({ pool, pool_type: "mean" }, signal)).data;
         const columns = await mean([1, most(this.columns)]);
-        const sums = this.spec.sinks ? await mean([most(this.rows), 1]) : [];
+        const sums = this.#hasSinks ? await mean([most(this.rows), 1]) : [];
         this.#takeSums(
             Float64Array.from(sums, (value) => value * this.columns),
             Float64Array.from(columns, (value) => value * this.rows),

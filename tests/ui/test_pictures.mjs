@@ -359,6 +359,9 @@ test("a small map is fetched whole, exact, with means, sinks and hidden cells", 
         }
         assert.ok(Math.abs(picture.sinks[t] - (1 - sum)) < 1e-6);
     }
+    const off = { ...what, fields: { head_mask: [1, 0] } };
+    const dark = await new pictures.Picture(sourceOf(9), off).fetch([500, 500]);
+    assert.equal(dark.sinks, null, "a head that is off tells nothing of its sink");
     const mean = [3, 4, 5, 6, 7, 8].reduce((sum, t) => sum + source.weight(t, 3), 0) / 6;
     assert.ok(Math.abs(picture.means[3] - mean) < 1e-6, "over the queries that see the key");
 });
