@@ -199,6 +199,14 @@ static void solve_interleaved(const struct solver *solver, const struct item *it
     attn_units_solve(units, item->num_kv_heads);
 }
 
+/* Whether anything is asked of these query heads and tokens. */
+static bool has_results(const struct attn_problem *p, size_t head, size_t heads, size_t token,
+                        size_t tokens)
+{
+    return p->out.data != NULL || p->lse != NULL ||
+           attn_maps_any(&p->maps, head, heads, token, tokens);
+}
+
 /* Pools the mean over heads of a unit's tokens, when all heads have added to it. */
 static void pool_average(const struct attn_unit *u)
 {
@@ -206,23 +214,31 @@ static void pool_average(const struct attn_unit *u)
         attn_maps_take_average(&u->p->maps, t, u->average + (t - u->t0) * u->p->maps.columns);
 }
 
-/* Task i of an item: some units, for one head of the item after the other. */
+/* Task i of an item: some units, for one head of the item after the other.  Units and heads that
+ * nothing is asked of are left out. */
 static void solve_units(const struct solver *solver, const struct item *item, size_t i,
                         unsigned thread)
 {
     const struct attn_problem *p = item->problem;
     struct attn_unit units[ATTN_TASK_UNITS];
     const size_t first = i * item->units_per_task;
-    const size_t count = attn_min(item->units - first, item->units_per_task);
-    for (size_t n = 0; n < count; n++)
-        units[n] = unit_of(solver, item, first + n, thread, n);
+    const size_t end = attn_min(item->units, first + item->units_per_task);
+    size_t count = 0;
+    for (size_t n = first; n < end; n++) {
+        units[count] = unit_of(solver, item, n, thread, count);
+        if (has_results(p, 0, p->num_heads, units[count].t0, units[count].tokens))
+            count++;
+    }
+    if (count == 0)
+        return;
     if (units->average != NULL)
         memset(units->average, 0, units->tokens * p->maps.columns * sizeof(float));
     for (size_t g = item->first_kv_head; g < item->first_kv_head + item->num_kv_heads; g++) {
         const struct attn_head_tiles kv = head_tiles(item, g);
         for (size_t h = 0; h < attn_heads_per_group(p); h += unit_heads(p)) {
             set_unit_heads(units, count, kv, g * attn_heads_per_group(p) + h);
-            attn_units_solve(units, count);
+            if (has_results(p, units->h0, units->heads, 0, p->queries))
+                attn_units_solve(units, count);
         }
     }
     if (units->average != NULL)
@@ -266,40 +282,6 @@ static void merge_task(void *argument, size_t i, unsigned thread)
     attn_unit_merge(&u, sums);
 }
 
-/* ---- Maps ---- */
-
-struct maps_context {
-    const struct attn_problem *problem;
-    struct attn_pool *pool;
-};
-
-static void zero_means_task(void *argument, size_t i, unsigned thread)
-{
-    const struct maps_context *context = argument;
-    (void)thread;
-    attn_maps_zero_task(&context->problem->maps, i);
-}
-
-static void reduce_outputs_task(void *argument, size_t i, unsigned thread)
-{
-    const struct maps_context *context = argument;
-    const struct attn_problem *p = context->problem;
-    attn_maps_reduce_task(&p->maps, i, p->mask.offset, context->pool, thread);
-}
-
-static void zero_means(const struct attn_engine *engine, const struct attn_problem *problem)
-{
-    struct maps_context context = {problem, engine->pool};
-    attn_pool_run(engine->pool, zero_means_task, &context, attn_maps_zero_tasks(&problem->maps));
-}
-
-static void reduce_outputs(const struct attn_engine *engine, const struct attn_problem *problem)
-{
-    struct maps_context context = {problem, engine->pool};
-    attn_pool_run(engine->pool, reduce_outputs_task, &context,
-                  attn_maps_reduce_tasks(&problem->maps));
-}
-
 /* ---- Items ---- */
 
 static size_t item_units(const struct attn_problem *p)
@@ -336,12 +318,8 @@ static size_t item_kv_heads(const struct attn_problem *p, const struct solver *s
     return heads;
 }
 
-static bool has_results(const struct attn_problem *p)
-{
-    return p->out.data != NULL || p->lse != NULL || attn_maps_any(&p->maps);
-}
-
-/* Lists the items of problems that ask for something, at most one for each key/value head. */
+/* Lists the items of problems whose heads are asked for something, at most one for each key/value
+ * head. */
 static size_t list_items(struct solver *solver, const struct attn_problem *problems, size_t count)
 {
     size_t n = 0, left = 0;
@@ -350,9 +328,13 @@ static size_t list_items(struct solver *solver, const struct attn_problem *probl
     for (size_t i = 0; i < count; i++) {
         const struct attn_problem *p = &problems[i];
         const size_t cost = cost_of(p), heads = item_kv_heads(p, solver, cost, left);
-        for (size_t g = 0; g < p->num_kv_heads && has_results(p); g += heads)
-            solver->items[n++] = (struct item){
-                .problem = p, .first_kv_head = g, .num_kv_heads = heads, .units = item_units(p)};
+        const size_t per_group = attn_heads_per_group(p);
+        for (size_t g = 0; g < p->num_kv_heads; g += heads)
+            if (has_results(p, g * per_group, heads * per_group, 0, p->queries))
+                solver->items[n++] = (struct item){.problem = p,
+                                                   .first_kv_head = g,
+                                                   .num_kv_heads = heads,
+                                                   .units = item_units(p)};
         left -= cost;
     }
     return n;
@@ -364,7 +346,8 @@ static size_t list_items(struct solver *solver, const struct attn_problem *probl
 static bool should_split_keys(const struct attn_problem *p, size_t units, unsigned threads)
 {
     return threads > 1 && units < UNITS_PER_THREAD * threads && attn_splits(p) > 1 &&
-           !attn_maps_any(&p->maps) && attn_heads_per_group(p) <= ATTN_TILE;
+           !attn_maps_any(&p->maps, 0, p->num_heads, 0, p->queries) &&
+           attn_heads_per_group(p) <= ATTN_TILE;
 }
 
 /* Floats of the sums of all splits of an item. */
@@ -483,12 +466,12 @@ enum attn_status attn_solve(struct attn_engine *engine, const struct attn_proble
     if (!take_memory(&solver, &tiles, &items, problems, count))
         return ATTN_NO_MEMORY;
     for (size_t i = 0; i < count; i++)
-        zero_means(engine, &problems[i]);
+        attn_maps_clear(&problems[i].maps, engine->pool);
     if (!allocate_splits(&solver, items))
         return ATTN_NO_MEMORY;
     while (solver.first < items)
         solve_wave(&solver, items, tiles);
     for (size_t i = 0; i < count && !attn_engine_cancelled(engine, NULL); i++)
-        reduce_outputs(engine, &problems[i]);
+        attn_maps_reduce(&problems[i].maps, problems[i].mask.offset, engine->pool);
     return ATTN_OK;
 }

@@ -59,8 +59,9 @@ struct attn_maps attn_maps_of_sequence(const struct attn_maps *maps, size_t b);
 /* Whether rows of weights are needed that are not kept in the caller's map. */
 bool attn_maps_need_rows(const struct attn_maps *maps);
 
-/* Whether anything is wanted. */
-bool attn_maps_any(const struct attn_maps *maps);
+/* Whether anything is wanted of any of these query heads and tokens; statistics are of all. */
+bool attn_maps_any(const struct attn_maps *maps, size_t head, size_t heads, size_t token,
+                   size_t tokens);
 
 /* Whether scores are wanted; whether the mean over heads is; and whether that is to be pooled. */
 bool attn_maps_need_scores(const struct attn_maps *maps);
@@ -74,10 +75,8 @@ float *attn_maps_weights(const struct attn_maps *maps, size_t h, size_t t);
 void attn_maps_take_scores(const struct attn_maps *maps, size_t h, size_t t, size_t first,
                            const float *scores, size_t n);
 
-/* Before the first row: clears the mean and the sums of pooled maps, in attn_maps_zero_tasks tasks,
- * by any threads in any order. */
-size_t attn_maps_zero_tasks(const struct attn_maps *maps);
-void attn_maps_zero_task(const struct attn_maps *maps, size_t i);
+/* Before the first row: clears the mean and the sums of pooled maps, on all threads. */
+void attn_maps_clear(const struct attn_maps *maps, struct attn_pool *pool);
 
 /* Measures the finished row of head h, query t for its statistics: weights [W] before head_mask, of
  * a query at key position `query`; `reachable` and `first` as for attn_stats_row. */
@@ -94,11 +93,8 @@ void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const 
 /* Adds the mean [W] over the heads of query t to its pooled map. */
 void attn_maps_take_average(const struct attn_maps *maps, size_t t, const float *average);
 
-/* After the last row: picks the largest of the mean, reduces the statistics of heads, query 0 being
- * at key position `query`, and pooled maps; in attn_maps_reduce_tasks tasks, by any threads in any
- * order. */
-size_t attn_maps_reduce_tasks(const struct attn_maps *maps);
-void attn_maps_reduce_task(const struct attn_maps *maps, size_t i, int64_t query,
-                           struct attn_pool *pool, unsigned thread);
+/* After the last row, on all threads: picks the largest of the mean, reduces the statistics of heads,
+ * query 0 being at key position `query`, and pooled maps. */
+void attn_maps_reduce(const struct attn_maps *maps, int64_t query, struct attn_pool *pool);
 
 #endif

@@ -395,6 +395,32 @@ START_TEST(test_copies_cost_neither_attention_nor_projection_that_nobody_asks_fo
 }
 END_TEST
 
+START_TEST(test_copies_and_maps_cost_no_attention_of_rows_and_heads_that_nobody_asks_for)
+{
+    const bool step = _i == 1;
+    const size_t head[] = {1}, row[] = {LONG - 1};
+    struct rng rng = rng_seeded(7);
+    float *x = rng_floats(&rng, LONG * WIDTH, 1);
+    float *map = rng_floats(&rng, HEADS * LONG * LONG, 1);
+    open_engine(1);
+    open_model(config);
+    struct attn_outputs outputs = {.attention_weights = map};
+    const size_t none = pauses(&(struct attn_outputs){0}, x, step);
+    const size_t whole = pauses(&outputs, x, step);
+    outputs.selection = (struct attn_selection){.heads = head, .num_heads = 1};
+    const size_t of_head = pauses(&outputs, x, step);
+    outputs.selection.rows = row;
+    outputs.selection.num_rows = 1;
+    const size_t of_row = pauses(&outputs, x, step);
+    ck_assert_uint_lt(GROUPS * (of_head - none), whole - none + 8);
+    ck_assert_uint_lt(of_row - none, (of_head - none) / 2);
+    free(x);
+    free(map);
+    attn_model_close(model);
+    close_engine();
+}
+END_TEST
+
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 START_TEST(test_copies_of_heads_and_rows_that_are_not_there_are_refused)
@@ -427,6 +453,8 @@ Suite *suite_copies(void)
     TCase *work = tcase_create("work");
     tcase_add_loop_test(
         work, test_copies_cost_neither_attention_nor_projection_that_nobody_asks_for, 0, 2);
+    tcase_add_loop_test(
+        work, test_copies_and_maps_cost_no_attention_of_rows_and_heads_that_nobody_asks_for, 0, 2);
     suite_add_tcase(suite, work);
     return suite;
 }
