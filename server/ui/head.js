@@ -22,7 +22,7 @@ import { Picture } from "./picture.js";
 import { current, modifiersOf, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
 
-const FOLLOWING = ["sums", "detail", "cell", "neurons", "compare", "change"]; // of the open head
+const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change"]; // of the open head
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
 /** Scale and colours of a picture by the settings; what a sink takes is on the scale too. */
@@ -179,10 +179,13 @@ class HeadPanel {
     async afterwards(what) {
         const { picture } = this;
         showChange(this.layer.change, what.source, what.layer, what.fields);
-        if (picture.whole) return;
-        await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
-        if (this.picture !== picture) return;
-        this.paint(); // sinks take a place of their own, and may be the largest
+        if (!picture.whole) {
+            await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
+            if (this.picture !== picture) return;
+            this.paint(); // sinks take a place of their own, and may be the largest
+        }
+        await run("statistics", "Statistics", (signal) => picture.fetchStats(signal));
+        if (this.picture === picture) this.showStats();
     }
 
     get mapShown() {
@@ -210,22 +213,23 @@ class HeadPanel {
         const { scale, colors } = looksOf(picture);
         const { view } = settings();
         this.looks = { scale, colors };
-        const pattern = picture.stats?.pattern;
-        this.title.textContent =
-            `Layer ${what.layer}, head ${what.head}` + (pattern ? `: ${pattern}` : "");
         this.mapHost.hidden = view !== "map";
         this.viewHost.hidden = view === "map";
         this.legend.hidden = view !== "map";
-        fill(
-            this.stats,
-            picture.stats
-                ? statisticsTable(picture.stats, `Layer ${what.layer}, head ${what.head}`)
-                : [],
-        );
+        this.showStats();
         this.map.show(picture, scale, colors, this.name());
         this.place();
         for (const [name, other] of Object.entries(this.views)) if (name !== view) other.hide();
         this.views[view]?.show();
+    }
+
+    /** The statistics, once they are there, and the pattern in the title. */
+    showStats() {
+        const { picture, what } = this;
+        const name = `Layer ${what.layer}, head ${what.head}`;
+        this.title.textContent = picture.stats ? `${name}: ${picture.stats.pattern}` : name;
+        fill(this.stats, picture.stats ? statisticsTable(picture.stats, name) : []);
+        this.map.canvas.setAttribute("aria-label", this.name());
     }
 
     /** What the map is, for screen readers. */

@@ -92,12 +92,16 @@ export class Picture {
 
     async #ask(fields, signal) {
         const { layer, kind, stage, head } = this;
-        const { outputs, ...rest } = mapFields(kind, stage, head);
-        const more = fields.rows || fields.pool_type ? [] : ["head_stats"]; // of the first call
-        const all = { ...this.fields, ...rest, ...fields, outputs: [...outputs, ...more] };
-        const reply = await this.source.call(layer, { ...all, plain: true }, signal);
-        if (reply.head_stats) this.stats = reply.head_stats.flat()[0];
-        return tensorOf(reply, kind);
+        const all = { ...this.fields, ...mapFields(kind, stage, head), ...fields, plain: true };
+        return tensorOf(await this.source.call(layer, all, signal), kind);
+    }
+
+    /** Fetches the head's statistics, for which the daemon computes all heads. */
+    async fetchStats(signal) {
+        const asked = { ...this.fields, outputs: ["head_stats"], heads: [this.head], plain: true };
+        const reply = await this.source.call(this.layer, asked, signal);
+        this.stats = reply.head_stats.flat()[0];
+        return this.stats;
     }
 
     /** Fetches what is painted. @param {[number, number]} pixels rows and columns of the screen */

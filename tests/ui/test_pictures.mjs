@@ -345,7 +345,8 @@ test("a small map is fetched whole, exact, with means, sinks and hidden cells", 
         [outputs[0], heads, softcap, plain, pool],
         ["attention_weights", [1], 3, true, undefined],
     );
-    assert.equal(picture.stats.pattern, "local");
+    assert.deepEqual(outputs, ["attention_weights"], "one head is computed, and no statistics");
+    assert.equal((await picture.fetchStats()).pattern, "local");
     assert.equal(picture.columns, 10);
     assert.equal(picture.columnLabel(9), "bias_kv");
     assert.equal(picture.columnLabel(4), "4");
