@@ -19,6 +19,13 @@ export function appendedOf(spec, kind) {
     return kind === "weights" ? Number(spec.bias_kv) + Number(spec.add_zero_attn) : 0;
 }
 
+/** What is computed of a layer: weightless calls leave out what is not in keys and values. */
+function computedSpec(source, layer) {
+    const spec = source.spec(layer);
+    if (!source.lacks?.includes("query")) return spec;
+    return { ...spec, is_causal: false, sinks: false, bias_kv: false, add_zero_attn: false };
+}
+
 /** @returns {object} the fields that ask for a map of that kind */
 export function mapFields(kind, stage, head) {
     const what = kind === "weights" ? "attention_weights" : "attention_scores";
@@ -46,7 +53,7 @@ export class Picture {
      */
     constructor(source, what) {
         Object.assign(this, { source, ...what });
-        this.spec = source.spec(what.layer);
+        this.spec = computedSpec(source, what.layer);
         this.rows = source.queries;
         this.keys = source.keys;
         this.columns = source.keys + appendedOf(this.spec, what.kind);
@@ -93,7 +100,11 @@ export class Picture {
     async #ask(fields, signal) {
         const { layer, kind, stage, head } = this;
         const all = { ...this.fields, ...mapFields(kind, stage, head), ...fields, plain: true };
-        return tensorOf(await this.source.call(layer, all, signal), kind);
+        const tensor = tensorOf(await this.source.call(layer, all, signal), kind);
+        const [rows, columns] = fields.pool ?? [fields.rows?.length ?? this.rows, this.columns];
+        if (tensor.data.length !== rows * columns)
+            throw new Error(`the map has shape [${tensor.shape}], not [1, ${rows}, ${columns}]`);
+        return tensor;
     }
 
     /** Fetches the head's statistics, for which the daemon computes all heads. */

@@ -420,6 +420,15 @@ test("raw scores exist for each pair; masked ones are hidden", async () => {
     assert.equal(picture.valueAt(0, 4), -Infinity);
 });
 
+test("a reply of another shape is no map; weightless calls append nothing", async () => {
+    const source = sourceOf(5, { ...layer, bias_kv: false });
+    source.spec = () => layer; // which has an appended column
+    await assert.rejects(new pictures.Picture(source, what).fetch([9, 9]), /\[1, 5, 6\]/);
+    source.lacks = ["query"];
+    const picture = await new pictures.Picture(source, what).fetch([9, 9]);
+    assert.deepEqual([picture.columns, picture.sinks, picture.isHidden(0, 4)], [5, null, false]);
+});
+
 test("the difference of two maps names its largest cell, over their common part", async () => {
     const first = await new pictures.Picture(sourceOf(6), what).fetch([9, 9]);
     const other = sourceOf(5);
