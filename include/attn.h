@@ -296,7 +296,8 @@ struct attn_map_pooling {
  * buffers have that size.  Statistics, means and pooled maps do not depend on the number of
  * threads.  Where only query, key and value are asked for no attention is computed, and without
  * `output` no product with Wo.  query, key, value, head_output and concat are copied from where a
- * call has them anyway. */
+ * call has them anyway.  `ablation` costs an output projection for all heads together, and one
+ * more where `output` is NULL. */
 struct attn_outputs {
     float *output; /* [B][T][E]; weightless [B][H][T][Dv] */
     struct attn_selection selection;
@@ -319,15 +320,17 @@ struct attn_outputs {
                                            in group g, in every sequence */
     size_t num_target_groups;             /* 1 to ATTN_MAX_TARGET_GROUPS, with group_stats */
     struct attn_group_stats *group_stats; /* [B][H][num_target_groups]; only with head_stats */
-    float *lse;                           /* [B][H][T]; -inf for a row that sees nothing */
-    float *key;                           /* [B][G][S][D] after bias, norm and RoPE; those of a step
+    double *ablation;   /* [B][H] the Frobenius norm of output minus output with head_mask 0 for the
+                         head, relative to that of output, over all rows; 0 where output is 0 */
+    float *lse;         /* [B][H][T]; -inf for a row that sees nothing */
+    float *key;         /* [B][G][S][D] after bias, norm and RoPE; those of a step
                                            are read back from the cache, in kv_dtype */
-    float *value;                         /* [B][G][S][Dv] */
-    float *query;                         /* [B][H'][T'][D] as scored: after bias, norm and RoPE,
+    float *value;       /* [B][G][S][Dv] */
+    float *query;       /* [B][H'][T'][D] as scored: after bias, norm and RoPE,
                                            before `scale` */
-    float *head_output;                   /* [B][H'][T'][Dv] sum_s w_s v_s of each head, after
+    float *head_output; /* [B][H'][T'][Dv] sum_s w_s v_s of each head, after
                                            head_mask, before Wo */
-    float *concat;                        /* [B][T][H*Dv] the same of all heads side by side, as Wo
+    float *concat;      /* [B][T][H*Dv] the same of all heads side by side, as Wo
                                            reads them */
 };
 
@@ -355,8 +358,8 @@ struct attn_core_args {
     const float *key;                /* [B][G][S][D] */
     const float *value;              /* [B][G][S][Dv] */
     struct attn_modifiers modifiers; /* position_ids has no meaning here */
-    struct attn_outputs outputs;     /* key, value, query, head_output, concat: no meaning here */
-    const struct attn_yield *yield;  /* NULL: gives way to nothing */
+    struct attn_outputs outputs; /* of query, head_output, concat, key, value and ablation none */
+    const struct attn_yield *yield; /* NULL: gives way to nothing */
 };
 
 /* Core attention without weights (PyTorch's scaled_dot_product_attention): the formula at the head

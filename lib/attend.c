@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "ablation.h"
 #include "attention.h"
 #include "copies.h"
 #include "mem.h"
@@ -351,6 +352,21 @@ static enum attn_status project_out(struct attend *call, struct attn_error *erro
     return attn_fail(error, ATTN_OVERFLOW, "hidden_states", "the output does not fit float32");
 }
 
+static enum attn_status ablate(struct attend *call, struct attn_error *error)
+{
+    const struct attn_outputs *outputs = &call->args->outputs;
+    const size_t to = call->first * call->queries * call->layer->o.out;
+    const struct attn_ablated ablated = {.layer = call->layer,
+                                         .concat = call->o,
+                                         .output = outputs->output ? outputs->output + to : NULL,
+                                         .sequences = call->count,
+                                         .queries = call->queries};
+    if (outputs->ablation == NULL || attn_engine_cancelled(call->engine, NULL))
+        return ATTN_OK;
+    return attn_ablate(outputs->ablation + call->first * call->layer->spec.num_heads, call->engine,
+                       &ablated, error);
+}
+
 static void copy_rows(const struct attend *call)
 {
     const struct attn_copies copies = {.spec = &call->layer->spec,
@@ -378,7 +394,8 @@ static enum attn_status run_portion(struct attend *call, struct attn_error *erro
     if (status != ATTN_OK)
         return status;
     copy_rows(call);
-    return project_out(call, error);
+    status = project_out(call, error);
+    return status == ATTN_OK ? ablate(call, error) : status;
 }
 
 /* The length that decides RoPE's frequencies: the longest of all sequences. */

@@ -94,7 +94,8 @@ void attn_copy_rows(struct attn_pool *pool, const struct attn_copies *c)
 
 bool attn_outputs_need_heads(const struct attn_outputs *outputs)
 {
-    return outputs->output != NULL || outputs->head_output != NULL || outputs->concat != NULL;
+    return outputs->output != NULL || outputs->head_output != NULL || outputs->concat != NULL ||
+           outputs->ablation != NULL;
 }
 
 /* ---- From a cache ---- */

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "ablation.h"
 #include "attention.h"
 #include "attn_limits.h"
 #include "attn_state.h"
@@ -23,6 +24,7 @@
 #include "qkv.h"
 #include "rope.h"
 #include "status.h"
+#include "step_check.h"
 
 #define CALLER_ONLY_WORK 500000 /* multiply-adds: fewer are done before another thread wakes */
 
@@ -63,44 +65,12 @@ _Static_assert(sizeof(struct admitted) +
 
 /* ---- Admission ---- */
 
-static enum attn_status check_step(const struct batch *batch, const struct attn_step *step,
-                                   struct attn_error *error)
-{
-    const struct attn_layer_spec *spec = &batch->layer->spec;
-    if (attn_cache_model(step->cache) != batch->model)
-        return attn_fail(error, ATTN_INVALID, "cache", "the cache belongs to another model");
-    size_t length = attn_cache_length(step->cache, batch->layer_index);
-    enum attn_status status = attn_check_count(step->rows, ATTN_MAX_TOKENS, "rows", error);
-    if (status != ATTN_OK)
-        return status;
-    if (step->position > length ||
-        (step->position < length && step->rows > length - step->position))
-        return attn_fail(error, ATTN_INVALID, "position",
-                         "%zu rows at position %zu neither follow nor repeat a cache of %zu tokens",
-                         step->rows, step->position, length);
-    if (spec->is_cross)
-        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
-                         "a layer that attends over another sequence has no cache");
-    if (spec->key_size != spec->hidden_size || spec->value_size != spec->hidden_size)
-        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
-                         "a layer whose keys and values have other widths has no cache");
-    if (step->modifiers.query_offset != NULL)
-        return attn_fail(error, ATTN_INVALID, "query_offset",
-                         "query_offset follows from the cache");
-    status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
-                             step->position + step->rows, error);
-    if (status != ATTN_OK)
-        return status;
-    return attn_input_check(batch->engine, step->hidden_states, step->rows * spec->hidden_size,
-                            "hidden_states", error);
-}
-
 /* Checks a step and reserves room in its cache; on success the step is in the batch. */
 static void admit(struct batch *batch, struct attn_step *step)
 {
     struct attn_error *error = &step->error;
     *error = (struct attn_error){.status = ATTN_OK};
-    if (check_step(batch, step, error) != ATTN_OK)
+    if (attn_step_check(step, batch->engine, batch->model, batch->layer_index, error) != ATTN_OK)
         return;
     if (!attn_cache_claim(step->cache)) {
         attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
@@ -343,19 +313,24 @@ static enum attn_status finish_output(const struct batch *batch, const struct ad
     struct attn_step *step = a->step;
     const bool shared = place_of(step) == SHARED_WITH_OUTPUT;
     size_t width = batch->layer->o.out, n = step->rows * width;
+    const float *output = shared ? batch->y + a->row * width : step->outputs.output;
     if (atomic_load(&a->kv_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "a key or value does not fit the cache's %s",
                          attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&a->failed))
         return attn_qkv_fail(&step->error);
-    if (shared ? !attn_engine_all_within(batch->engine, batch->y + a->row * width, n, FLT_MAX)
+    if (shared ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
                : atomic_load(&a->output_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
     if (shared)
-        memcpy(step->outputs.output, batch->y + a->row * width, n * sizeof(float));
-    return ATTN_OK;
+        memcpy(step->outputs.output, output, n * sizeof(float));
+    const struct attn_ablated ablated = {batch->layer, batch->o + a->row * batch->layer->o.in,
+                                         output, 1, step->rows};
+    return step->outputs.ablation == NULL
+               ? ATTN_OK
+               : attn_ablate(step->outputs.ablation, batch->engine, &ablated, &step->error);
 }
 
 static void copy_outputs(const struct batch *batch, const struct admitted *a)

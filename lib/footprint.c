@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
+#include "ablation.h"
 #include "attention.h"
 #include "attn_limits.h"
 #include "cgroup.h"
@@ -97,6 +98,15 @@ static size_t list_bytes(size_t rows, size_t heads)
     return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_ITEM_BYTES);
 }
 
+/* Bytes of the rows of one head, as integers too, and of what they add to the output (ablation.c),
+ * which is projected once more where it is not there. */
+static size_t ablation_bytes(const struct attn_layer_spec *s)
+{
+    const size_t floats = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;
+    const size_t integers = s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN;
+    return ATTN_ABLATED_ROWS * (floats * sizeof(float) + integers);
+}
+
 static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
                           size_t threads)
 {
@@ -105,6 +115,7 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     size_t bytes = attn_add(attn_mul(size->rows, row_bytes(s)), solve_bytes(tiles, threads));
     bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
     bytes = attn_add(bytes, attn_mul(size->shared_rows, 2 * s->hidden_size * sizeof(float)));
+    bytes = attn_add(bytes, ablation_bytes(s));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
 }
 

@@ -29,13 +29,19 @@ static size_t range_inputs(enum attn_dtype dtype)
     return ATTN_RANGE_WORDS * attn_numbers_per_word(dtype);
 }
 
-/* Where a panel's weights of the range of inputs from i on begin, in words of linear->panels. */
-static size_t range_offset(const struct attn_linear *linear, size_t panel, size_t i)
+/* Words of a column in the range of inputs that i is in. */
+static size_t range_words(const struct attn_linear *linear, size_t i)
 {
-    const size_t words = words_of(linear->in, linear->dtype),
-                 first = i / attn_numbers_per_word(linear->dtype);
-    const size_t count = attn_min(words - first, ATTN_RANGE_WORDS);
-    return (first * panels_of(linear->out) + panel * count) * ATTN_PANEL;
+    const size_t depth = range_inputs(linear->dtype);
+    return words_of(attn_min(linear->in - i / depth * depth, depth), linear->dtype);
+}
+
+/* Where a panel's weights of input i, which begins a word, stand in words of linear->panels. */
+static size_t word_offset(const struct attn_linear *linear, size_t panel, size_t i)
+{
+    const size_t each = attn_numbers_per_word(linear->dtype), depth = range_inputs(linear->dtype);
+    const size_t before = i / depth * ATTN_RANGE_WORDS * panels_of(linear->out);
+    return (before + panel * range_words(linear, i) + i % depth / each) * ATTN_PANEL;
 }
 
 /* ---- Packing ---- */
@@ -43,10 +49,9 @@ static size_t range_offset(const struct attn_linear *linear, size_t panel, size_
 /* The index of the weight of input i in output o, in numbers of the dtype, in linear->panels. */
 static size_t weight_index(const struct attn_linear *linear, size_t o, size_t i)
 {
-    const size_t each = attn_numbers_per_word(linear->dtype),
-                 within = i % range_inputs(linear->dtype);
-    const size_t panel = range_offset(linear, o / ATTN_PANEL, i - within);
-    return (panel + within / each * ATTN_PANEL + o % ATTN_PANEL) * each + within % each;
+    const size_t each = attn_numbers_per_word(linear->dtype);
+    const size_t word = word_offset(linear, o / ATTN_PANEL, i - i % each);
+    return (word + o % ATTN_PANEL) * each + i % each;
 }
 
 float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
@@ -139,11 +144,19 @@ struct quantized_rows {
 _Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES,
                "decode.c counts ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES");
 
+/* The inputs that a projection reads: their number, and the end of them. */
+static size_t inputs_of(const struct attn_projection *p)
+{
+    return p->count > 0 ? p->count : p->linear->in;
+}
+
+static size_t end_of(const struct attn_projection *p) { return p->first + inputs_of(p); }
+
 static void quantize_task(void *argument, size_t i, unsigned thread)
 {
     const struct quantized_rows *quantized = argument;
     const struct attn_projection *p = quantized->projection;
-    const size_t in = p->linear->in, end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
+    const size_t in = inputs_of(p), end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
     (void)thread;
     for (size_t r = i * QUANTIZE_ROWS; r < end; r++) {
         int8_t *row = quantized->x + r * quantized->ldx;
@@ -154,7 +167,8 @@ static void quantize_task(void *argument, size_t i, unsigned thread)
 
 static bool same_rows(const struct attn_projection *a, const struct attn_projection *b)
 {
-    return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->linear->in == b->linear->in;
+    return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->first == b->first &&
+           inputs_of(a) == inputs_of(b);
 }
 
 /* Quantizes the rows of each projection; NULL where memory is short. */
@@ -171,7 +185,7 @@ static struct quantized_rows *quantize_rows(struct attn_engine *engine,
         }
         struct quantized_rows *new = &all[p];
         *new = (struct quantized_rows){.projection = &projections[p], .kernels = &engine->kernels};
-        new->ldx = attn_ceil_div(projections[p].linear->in, ATTN_ALIGN) * ATTN_ALIGN;
+        new->ldx = attn_ceil_div(inputs_of(&projections[p]), ATTN_ALIGN) * ATTN_ALIGN;
         new->x = attn_workspace_take(workspace, attn_mul(rows, new->ldx), 1);
         new->scale = attn_workspace_take(workspace, rows, sizeof(float));
         if (new->x == NULL || new->scale == NULL)
@@ -313,7 +327,7 @@ static const struct attn_projection *projection_of(const struct group *group, si
 static const float *weights_of(const struct piece *piece, size_t panel, size_t i)
 {
     const struct attn_linear *linear = projection_of(&piece->group, &panel)->linear;
-    return (const float *)linear->panels + range_offset(linear, panel, i);
+    return (const float *)linear->panels + word_offset(linear, panel, i);
 }
 
 /* The weights that the piece reads after inputs [i, i + k) of all panels before `panel`; NULL at
@@ -322,8 +336,7 @@ static const float *weights_after(const struct piece *piece, size_t panel, size_
 {
     if (panel < piece->panel + piece->panels)
         return weights_of(piece, panel, i);
-    return i + k < piece->group.projections->linear->in ? weights_of(piece, piece->panel, i + k)
-                                                        : NULL;
+    return i + k < end_of(piece->group.projections) ? weights_of(piece, piece->panel, i + k) : NULL;
 }
 
 /* The part of a projection that adds inputs [i, i + k) to its columns [first, first + n), still
@@ -336,23 +349,23 @@ static struct attn_projection_part part_of(const struct piece *piece,
     const struct attn_linear *linear = p->linear;
     struct attn_projection_part part = {
         .y = p->y + piece->row * p->ldy + first,
-        .addend = linear->bias != NULL ? linear->bias + first : NULL,
-        .x = p->x + piece->row * p->ldx + i,
+        .addend = linear->bias != NULL && p->count == 0 ? linear->bias + first : NULL,
+        .x = p->x + piece->row * p->ldx + (i - p->first),
         .scratch = context->scratch + piece->thread * ATTN_SCRATCH_FLOATS,
         .ldy = p->ldy,
         .ldx = p->ldx,
-        .ldpanel = words_of(k, linear->dtype) * ATTN_PANEL,
+        .ldpanel = range_words(linear, i) * ATTN_PANEL,
         .rows = piece->rows,
         .k = k,
         .n = n,
     };
-    if (i > 0) {
+    if (i > p->first) {
         part.addend = part.y;
         part.ldaddend = part.ldy;
     }
     if (context->quantized != NULL) {
         const struct quantized_rows *quantized = &context->quantized[p - context->projections];
-        part.x = quantized->x + piece->row * quantized->ldx + i;
+        part.x = quantized->x + piece->row * quantized->ldx + (i - p->first);
         part.ldx = quantized->ldx;
         part.row_scale = quantized->scale + piece->row;
         part.scale = linear->scale + first;
@@ -392,7 +405,7 @@ static void run_range(const struct piece *piece, size_t i, size_t k)
                               engine->kernels.bf16_rounds_rows);
         else
             engine->kernels.project[linear->dtype](&part);
-        if (p->beyond != NULL && i + k == linear->in)
+        if (p->beyond != NULL && i + k == end_of(p))
             check_bounds(p, &part, &engine->kernels);
     }
 }
@@ -410,7 +423,6 @@ static void project_task(void *argument, size_t i, unsigned thread)
                          (size_t)(end - group.projections) - group.count);
         part = partition_group(context->engine, &group);
     }
-    const struct attn_linear *linear = group.projections->linear;
     struct piece piece = {.context = context,
                           .group = group,
                           .row = i / part.across * part.rows,
@@ -418,9 +430,11 @@ static void project_task(void *argument, size_t i, unsigned thread)
                           .thread = thread};
     piece.rows = attn_min(part.rows, group.projections->rows - piece.row);
     piece.panels = attn_min(part.panels, group.panels - piece.panel);
-    const size_t depth = range_inputs(linear->dtype);
-    for (size_t k = 0; k < linear->in; k += depth)
-        run_range(&piece, k, attn_min(linear->in - k, depth));
+    const size_t depth = range_inputs(group.projections->linear->dtype);
+    for (size_t at = group.projections->first, k; at < end_of(group.projections); at += k) {
+        k = attn_min(end_of(group.projections) - at, depth - at % depth);
+        run_range(&piece, at, k);
+    }
 }
 
 enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *projections,

@@ -47,7 +47,14 @@ struct attn_projection {
     size_t rows;
     float limit;         /* of |y|, checked while y is still in a cache */
     atomic_bool *beyond; /* becomes true where a |y| is beyond the limit; NULL: no check */
+    size_t first,
+        count; /* a part: x has inputs [first, first + count) alone, [rows][ldx], the others
+                            count as 0 and no bias is added.  Both are multiples of
+                            ATTN_PART_INPUTS, or the part ends where the inputs do.  count 0: the
+                            whole. */
 };
+
+#define ATTN_PART_INPUTS 4 /* whole words of any dtype */
 
 /* A projection whose rows are contiguous, in x and in y, without a check. */
 static inline struct attn_projection attn_projection_of(const struct attn_linear *linear,

@@ -222,6 +222,7 @@ static const struct member {
     {"HeadStats", "target_hits?", "number", "share of rows whose largest weight is their target's"},
     {"HeadStats", "target_rows?", "Count", "rows that see a key and have a target"},
     {"HeadStats", "groups?", "[GroupStats]", "as target_groups"},
+    {"HeadStats", "ablation?", "number", "change of the output without the head; with ablate"},
     {"GroupStats", "share", "number", "weight on the group's keys"},
     {"GroupStats", "hits", "number", "share of rows whose largest weight is in the group"},
 

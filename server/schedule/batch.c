@@ -24,6 +24,12 @@
 /* The same of the exponential and the sums of one weight, most of the time of small heads. */
 #define SOFTMAX_WORK 32
 
+/* The same of one row and one weight of the output projection, for `ablate`: a projection for all
+ * heads together, and one for the output where that is not asked for.  A few rows take as long as
+ * ABLATED_ROWS of them, since weights come from memory. */
+#define ABLATE_WORK 2
+#define ABLATED_ROWS 4
+
 #define MAPS (SRV_OUT_WEIGHTS | SRV_OUT_SCORES | SRV_OUT_STATS)
 
 static const struct attn_layer_spec *spec_of(const struct srv_item *item)
@@ -56,11 +62,18 @@ static size_t weight_work(const struct srv_rows *rows)
            rows->target_groups.count * GROUP_WORK;
 }
 
+static size_t ablation_work(const struct srv_rows *rows, const struct srv_sizes *s)
+{
+    size_t tokens = s->batch * s->queries, width = s->num_heads * s->value_head_dim;
+    tokens = tokens > ABLATED_ROWS ? tokens : ABLATED_ROWS;
+    return rows->ablate ? ABLATE_WORK * tokens * s->hidden_size * width : 0;
+}
+
 size_t srv_item_work(const struct srv_item *item)
 {
     size_t weights = item->sizes.queries * spec_of(item)->num_heads * srv_item_keys(item);
     return attn_step_work(spec_of(item), item->sizes.queries, visible_keys(item)) +
-           weight_work(item->rows) * weights;
+           weight_work(item->rows) * weights + ablation_work(item->rows, &item->sizes);
 }
 
 size_t srv_attend_work(const struct srv_job *job)
@@ -71,7 +84,8 @@ size_t srv_attend_work(const struct srv_job *job)
     size_t projections = s->hidden_size * (s->queries * heads + s->keys * kv_heads);
     size_t weights = s->queries * s->keys * s->num_heads;
     return s->batch * (projections + s->queries * s->keys * heads +
-                       weights * (SOFTMAX_WORK + weight_work(&job->call.rows)));
+                       weights * (SOFTMAX_WORK + weight_work(&job->call.rows))) +
+           ablation_work(&job->call.rows, s);
 }
 
 /* The most work of a batch of the item's layer. */

@@ -62,6 +62,7 @@ struct srv_rows {
     int64_t local_radius;                 /* of head_stats; SRV_LOCAL_RADIUS where not given */
     struct srv_tensor targets;            /* of head_stats: the key that each row is asked about */
     struct srv_index_lists target_groups; /* of head_stats: groups of keys */
+    bool ablate;                          /* head_stats have the change of output without a head */
 };
 
 #define SRV_LOCAL_RADIUS 4

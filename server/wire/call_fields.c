@@ -134,6 +134,8 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"target_groups", SRV_FIELD_GROUPS, ALL, IN_ROWS(target_groups),
      REFINES(SRV_OUT_STATS, "head_stats"),
      .meaning = "groups of key positions whose weight head_stats show"},
+    {"ablate", SRV_FIELD_FLAG, ALL, IN_ROWS(ablate), REFINES(SRV_OUT_STATS, "head_stats"),
+     .meaning = "head_stats show the relative change of the output without each head"},
 };
 _Static_assert(SRV_FIELD_COUNT <= 64, "a body has a bit for each field");
 

@@ -28,6 +28,12 @@ static bool wants_inner_rows(const struct srv_rows *rows, const struct attn_laye
     return (rows->outputs & (SRV_OUT_QUERY | SRV_OUT_HEADS | SRV_OUT_CONCAT)) != 0;
 }
 
+static bool ablates(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    (void)spec;
+    return rows->ablate;
+}
+
 static bool rotates_encoder(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     return rows->encoder_hidden_states.present && spec->rope.type != ATTN_ROPE_NONE;
@@ -73,6 +79,10 @@ static const struct {
      .broken = wants_inner_rows,
      .why = "the outputs query, head_output and concat have no meaning without a layer: query is "
             "the request's own, and output is what each head puts out"},
+    {.form = SRV_FORM_WEIGHTLESS,
+     .param = "ablate",
+     .broken = ablates,
+     .why = "ablate has no meaning without a layer, whose output projection it compares"},
     {.form = SRV_FORM_CROSS,
      .param = "encoder_hidden_states",
      .broken = rotates_encoder,

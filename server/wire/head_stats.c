@@ -65,7 +65,8 @@ enum srv_error_code srv_head_stats_read(struct attn_outputs *out, const struct s
 
 /* ---- Writing ---- */
 
-/* Bytes charged for the text of a head's statistics, at most 310, and for what may follow. */
+/* Bytes charged for the text of a head's statistics, at most 310 and 36 of ablation, and for what
+ * may follow. */
 #define STATS_TEXT 350
 #define TARGET_TEXT 120
 #define GROUPS_TEXT 20
@@ -130,6 +131,8 @@ static void write_head(struct srv_buffer *out, const struct attn_outputs *output
         write_number(out, ",\"target_hits\":", stats->target_hits);
         write_count(out, ",\"target_rows\":", stats->target_rows);
     }
+    if (outputs->ablation != NULL)
+        write_number(out, ",\"ablation\":", outputs->ablation[index]);
     if (groups > 0)
         write_groups(out, outputs->group_stats + index * groups, groups);
     srv_buffer_text(out, "}");

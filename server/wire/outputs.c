@@ -23,6 +23,7 @@ enum element_kind {
     INDICES, /* uint32_t */
     STATS,   /* struct attn_head_stats, an object each */
     GROUPS,  /* struct attn_group_stats, which the objects of STATS show */
+    CHANGES, /* double, likewise */
     SCRATCH, /* floats that the library needs and no reply shows */
     SUMS,    /* doubles likewise */
 };
@@ -52,6 +53,7 @@ static const struct {
     [INDICES] = {.element = sizeof(uint32_t), .text = NUMBER_TEXT, .type = "UINT32", .binary = 4},
     [STATS] = {.element = sizeof(struct attn_head_stats), .binary = 4},
     [GROUPS] = {.element = sizeof(struct attn_group_stats)},
+    [CHANGES] = {.element = sizeof(double)},
     [SCRATCH] = {.element = sizeof(float)},
     [SUMS] = {.element = sizeof(double)},
 };
@@ -65,7 +67,7 @@ struct part {
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
-#define PART_COUNT 15
+#define PART_COUNT 16
 _Static_assert(PART_COUNT <= SRV_OUTPUT_TENSORS, "a list has room for all parts");
 
 struct parts {
@@ -81,7 +83,7 @@ struct parts {
 /* The outputs that a call asks for, and in which form attention_weights are. */
 struct requested {
     unsigned outputs; /* enum srv_output */
-    bool average, top;
+    bool average, top, ablate;
 };
 
 static const enum element_kind map_kinds[SRV_MAP_DATATYPES] = {
@@ -136,6 +138,9 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
         {OUTPUT("head_stats"), BUFFER(group_stats), .kind = GROUPS,
          .included = (outputs & SRV_OUT_STATS) != 0 && out->num_target_groups > 0, .rank = 3,
          .shape = {b, h, out->num_target_groups}},
+        {OUTPUT("head_stats"), BUFFER(ablation), .kind = CHANGES,
+         .included = (outputs & SRV_OUT_STATS) != 0 && requested->ablate, .rank = 2,
+         .shape = {b, h}},
         {OUTPUT("lse"), BUFFER(lse), .kind = FLOATS, .included = (outputs & SRV_OUT_LSE) != 0,
          .rank = 3, .shape = {b, h, t}},
         {OUTPUT("key"), BUFFER(key), .kind = FLOATS, .included = (outputs & SRV_OUT_KEY) != 0,
@@ -273,8 +278,10 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error)
 {
-    const struct requested requested = {
-        .outputs = rows->outputs, .average = rows->average_heads, .top = rows->top_k > 0};
+    const struct requested requested = {.outputs = rows->outputs,
+                                        .average = rows->average_heads,
+                                        .top = rows->top_k > 0,
+                                        .ablate = rows->ablate};
     struct attn_selection *selection = &out->selection;
     size_t top_k = (size_t)rows->top_k;
     *out = (struct attn_outputs){

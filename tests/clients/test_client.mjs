@@ -149,6 +149,22 @@ const tests = {
         same(reply, await ask("/attend", fields));
     },
 
+    async "statistics of targets, groups and ablation"() {
+        const fields = {
+            hidden_states: [rows.slice(0, 3), rows.slice(3, 6)],
+            outputs: ["head_stats"],
+            targets: [
+                [-1, 0, 1],
+                [2, 2, 2],
+            ],
+            target_groups: [[0], [1, 2]],
+            ablate: true,
+        };
+        const reply = await new Client(url).attend(fields.hidden_states, fields);
+        assert.equal(reply.head_stats[1][3].groups.length, 2);
+        same(reply, await ask("/attend", fields));
+    },
+
     async "batches, masks, biases and positions"() {
         const fields = {
             hidden_states: [rows.slice(0, 3), rows.slice(3, 6)],

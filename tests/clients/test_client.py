@@ -105,6 +105,12 @@ class Calls(Case):
                      attention_mask=[[[True] * 3] * 3] * 2, position_ids=[[0, 1, 5], [2, 3, 4]],
                      attention_bias=[[[0, None, 0.5]] * 3] * 2, head_mask=[1, 0, 0.5, 1])
 
+    def test_statistics_of_targets_groups_and_ablation(self):
+        reply = self.compare(hidden_states=[ROWS[:3], ROWS[3:6]], outputs=["head_stats"],
+                             targets=[[-1, 0, 1], [2, 2, 2]], target_groups=[[0], [1, 2]],
+                             ablate=True)
+        self.assertEqual(len(reply["head_stats"][1][3]["groups"]), 2)
+
     def test_weightless(self):
         head = [ROWS[:3], ROWS[3:6]]
         self.compare(query=head, key=head, value=head, outputs=["output", "lse"], is_causal=True)

@@ -13,6 +13,8 @@
 
 #define BASE_ROWS 70 /* two blocks */
 #define WEIGHTS ",\"outputs\":[\"output\",\"attention_weights\",\"lse\"]"
+#define GROUPS ",\"outputs\":[\"head_stats\"],\"target_groups\":[[0],[1,2]]"
+#define ABLATE ",\"outputs\":[\"head_stats\"],\"ablate\":true"
 #define STATS ",\"outputs\":[\"head_stats\",\"attention_weights\"],\"top_k\":2"
 
 /* ---- Answers --------------------------------------------------------------------------------- */
@@ -197,9 +199,10 @@ static struct step *add_post(struct steps *steps, const char *name, const char *
 
 static void add_forms(struct steps *steps)
 {
-    static const char *const extras[] = {"", WEIGHTS, STATS};
+    static const char *const extras[] = {"", WEIGHTS, STATS, GROUPS, ABLATE};
+    const size_t count = sizeof extras / sizeof extras[0];
     for (int i = 0; i < FORM_COUNT; i++)
-        for (size_t k = 0; k < sizeof extras / sizeof extras[0]; k++) {
+        for (size_t k = 0; k < (i == FORM_WEIGHTLESS ? count - 1 : count); k++) {
             struct step *step = add(steps, forms[i].name, "POST", form_path(i));
             snprintf(step->name, sizeof step->name, "%s %zu", forms[i].name, k);
             form_body(&step->body, i, extras[k]);

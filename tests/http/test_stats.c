@@ -428,6 +428,61 @@ START_TEST(test_targets_and_groups_that_name_no_key_are_refused)
 }
 END_TEST
 
+/* ---- Ablation -------------------------------------------------------------------------------- */
+
+static double norm_of_difference(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += pow((double)a[i] - (b != NULL ? (double)b[i] : 0), 2);
+    return sqrt(sum);
+}
+
+/* The output of the form, [B][T][E], where head h has head_mask 0. */
+static float *output_without(int i, size_t h, size_t batch, size_t width)
+{
+    const struct form *f = &forms[i];
+    const size_t shape[] = {batch, f->rows, width}, skip = f->batch > 0 ? 0 : 1;
+    struct text extra = {0};
+    text_add(&extra, ",\"head_mask\":[");
+    for (size_t k = 0; k < f->heads; k++)
+        text_add(&extra, "%s%s", k > 0 ? "," : "", k == h ? "0" : "1");
+    text_add(&extra, "]");
+    struct answer answer = form_expect(&client, i, extra.data);
+    float *output = tensor_of(form_reply(&answer, i), "output", 3 - skip, shape + skip);
+    answer_free(&answer);
+    text_free(&extra);
+    return output;
+}
+
+START_TEST(test_ablation_is_the_change_of_the_output_without_a_head_in_every_form)
+{
+    const struct form *f = &forms[_i];
+    size_t batch = f->batch > 0 ? f->batch : 1, width = _i == FORM_CROSS ? PLAIN : TINY;
+    if (_i == FORM_WEIGHTLESS)
+        return; /* unsupported: test_fields.c */
+    struct answer answer =
+        form_expect(&client, _i, ",\"outputs\":[\"head_stats\"],\"ablate\":true");
+    const json_t *list = json_object_get(form_reply(&answer, _i), "head_stats");
+    float *whole = output_without(_i, f->heads, batch, width);
+    for (size_t h = 0; h < f->heads; h++) {
+        float *without = output_without(_i, h, batch, width);
+        for (size_t b = 0; b < batch; b++) {
+            size_t n = f->rows * width;
+            const json_t *got = stats_of(list, f, b, h);
+            double change = norm_of_difference(whole + b * n, without + b * n, n) /
+                            norm_of_difference(whole + b * n, NULL, n);
+            ck_assert_double_eq_tol(member(got, "ablation"), change, 1e-5 + 1e-4 * change);
+            ck_assert_double_gt(change, 1e-3); /* there is something to compare */
+            ck_assert_uint_eq(json_object_size(got), 11);
+        }
+        free(without);
+    }
+    free(whole);
+    answer_free(&answer);
+}
+END_TEST
+
 /* ---- Rows and heads -------------------------------------------------------------------------- */
 
 START_TEST(test_rows_that_see_nothing_are_not_counted)
@@ -482,6 +537,9 @@ Suite *suite_stats(void)
                         FORM_COUNT);
     tcase_add_test(stats, test_targets_broadcast_and_selected_heads_keep_their_answers);
     tcase_add_loop_test(stats, test_targets_and_groups_that_name_no_key_are_refused, 0, FORM_COUNT);
+    tcase_add_loop_test(stats,
+                        test_ablation_is_the_change_of_the_output_without_a_head_in_every_form, 0,
+                        FORM_COUNT);
     tcase_add_test(stats, test_rows_that_see_nothing_are_not_counted);
     tcase_add_test(stats, test_heads_select_statistics_in_their_order);
     suite_add_tcase(suite, stats);

@@ -5,9 +5,8 @@
  * windows, sinks) or a wide one, whose work is divided among threads.  Every session's next step is
  * computed alone on one thread; then alone on two; then with random neighbours, on one thread and
  * on two.  Rounds take turns at the CPU levels, with packed products and with those of OpenBLAS.
- * Outputs, log-sum-exps, queries, what heads put out and, after the last time, the caches must have
- * no other bit.  The last line
- * has the figures. */
+ * Outputs, log-sum-exps, queries, what heads put out, ablations and, after the last time, the caches
+ * must have no other bit.  The last line has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +71,13 @@ static float *some_floats(size_t count)
     return data;
 }
 
+static double *some_doubles(size_t count)
+{
+    double *data = calloc(count, sizeof *data);
+    need(data != NULL, "out of memory");
+    return data;
+}
+
 /* ---- A round's sessions ---------------------------------------------------------------------- */
 
 /* Opens a layer; false where a drawn one cannot have a cache. */
@@ -112,7 +118,8 @@ static struct attn_outputs take_outputs(const struct round *round, size_t rows)
     return (struct attn_outputs){.output = some_floats(rows * of.output),
                                  .lse = some_floats(rows * of.lse),
                                  .query = some_floats(rows * of.query),
-                                 .concat = some_floats(rows * of.concat)};
+                                 .concat = some_floats(rows * of.concat),
+                                 .ablation = some_doubles(of.lse)};
 }
 
 static void free_outputs(const struct attn_outputs *outputs)
@@ -121,6 +128,7 @@ static void free_outputs(const struct attn_outputs *outputs)
     free(outputs->lse);
     free(outputs->query);
     free(outputs->concat);
+    free(outputs->ablation);
 }
 
 static struct attn_step step_of(const struct subject *subject, struct attn_cache *cache,
@@ -231,7 +239,8 @@ static bool same_outputs(const struct round *round, const struct attn_outputs *a
     return same_floats(a->output, b->output, rows * of.output) &&
            same_floats(a->lse, b->lse, rows * of.lse) &&
            same_floats(a->query, b->query, rows * of.query) &&
-           same_floats(a->concat, b->concat, rows * of.concat);
+           same_floats(a->concat, b->concat, rows * of.concat) &&
+           memcmp(a->ablation, b->ablation, of.lse * sizeof *a->ablation) == 0;
 }
 
 /* Computes steps order[0, count) as one batch and compares each with its result alone. */

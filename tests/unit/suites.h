@@ -56,6 +56,7 @@
     X(position_bias)    \
     X(stats)            \
     X(head_stats)       \
+    X(ablation)         \
     X(largest)          \
     X(dtype)            \
     X(yield)            \

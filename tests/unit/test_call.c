@@ -218,6 +218,8 @@ static const struct refusal attend_refusals[] = {
     {"{" H STATS ",\"local_radius\":-1}", SRV_E_INVALID_VALUE, "local_radius"},
     {"{" H STATS ",\"local_radius\":1048577}", SRV_E_INVALID_VALUE, "local_radius"},
     {"{" H STATS ",\"local_radius\":\"4\"}", SRV_E_INVALID_TYPE, "local_radius"},
+    {"{" H ",\"ablate\":true}", SRV_E_INVALID_VALUE, "ablate"},
+    {"{" H STATS ",\"ablate\":1}", SRV_E_INVALID_TYPE, "ablate"},
     {"{" H ",\"targets\":[0]}", SRV_E_INVALID_VALUE, "targets"},
     {"{" H STATS ",\"targets\":[null]}", SRV_E_INVALID_TYPE, "targets"},
     {"{" H ",\"target_groups\":[[0]]}", SRV_E_INVALID_VALUE, "target_groups"},

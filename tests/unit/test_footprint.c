@@ -14,6 +14,7 @@
 #include "mem.h"
 #include "rng.h"
 #include "scratch.h"
+#include "stats.h"
 #include "suites.h"
 
 #ifndef INSTRUMENTED
@@ -110,7 +111,8 @@ static struct attn_model *open_model(int i)
 }
 
 /* Runs an attend of `batch` sequences of `tokens` each, with statistics of as many groups of keys
- * as there may be and the mean of weights, on an engine that grants a call so many bytes. */
+ * as there may be, the mean of weights and the change without each head, on an engine that grants a
+ * call so many bytes. */
 static enum attn_status attend(const struct attn_model *model, size_t batch, size_t tokens,
                                size_t call_bytes)
 {
@@ -124,6 +126,7 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
     const size_t heads = batch * spec->num_heads, groups = ATTN_MAX_TARGET_GROUPS;
     struct attn_head_stats *stats = malloc(heads * sizeof *stats);
     struct attn_group_stats *group_stats = malloc(heads * groups * sizeof *group_stats);
+    double *ablation = malloc(heads * sizeof *ablation);
     uint16_t *target_groups = calloc(tokens, sizeof *target_groups);
     ck_assert(attn_engine_open(&engine, &options, NULL) == ATTN_OK);
     for (size_t i = 0; i < numbers; i++)
@@ -137,7 +140,8 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
                     .head_stats = stats,
                     .target_groups = target_groups,
                     .num_target_groups = groups,
-                    .group_stats = group_stats},
+                    .group_stats = group_stats,
+                    .ablation = ablation},
     };
     enum attn_status status = attn_attend(engine, model, 0, &args, NULL);
     attn_engine_close(engine);
@@ -146,6 +150,7 @@ static enum attn_status attend(const struct attn_model *model, size_t batch, siz
     free(stats);
     free(group_stats);
     free(target_groups);
+    free(ablation);
     return status;
 }
 
@@ -158,6 +163,22 @@ START_TEST(test_footprint_a_call_gets_by_with_what_it_is_said_to_take)
         size_t bytes = attn_call_bytes(model, &size, THREADS);
         ck_assert_int_eq(attend(model, shapes[i][0], shapes[i][1], bytes), ATTN_OK);
     }
+    attn_model_close(model);
+}
+END_TEST
+
+/* What the fixed parts of a bound would hide: each row adds what its heads keep of it. */
+START_TEST(test_footprint_a_row_counts_statistics_of_all_heads_and_groups)
+{
+    static const char config[] = "{\"hidden_size\":16,\"num_attention_heads\":16}";
+    const struct attn_call_size few = {.rows = 1000, .tokens = 10},
+                                more = {.rows = 2000, .tokens = 10};
+    const size_t group = sizeof(float) * ATTN_MAX_TARGET_GROUPS;
+    struct attn_model *model;
+    ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
+    size_t bytes = attn_call_bytes(model, &more, THREADS) - attn_call_bytes(model, &few, THREADS);
+    ck_assert_uint_ge(bytes,
+                      1000 * 16 * (4 * sizeof(float) + sizeof(struct attn_row_stats) + group));
     attn_model_close(model);
 }
 END_TEST
@@ -316,6 +337,7 @@ Suite *suite_footprint(void)
     tcase_add_test(groups, test_footprint_without_groups_or_with_rubbish_there_is_no_limit);
     tcase_add_loop_test(calls, test_footprint_a_call_gets_by_with_what_it_is_said_to_take, 0,
                         CASES);
+    tcase_add_test(calls, test_footprint_a_row_counts_statistics_of_all_heads_and_groups);
     tcase_add_test(calls,
                    test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not);
     tcase_add_test(calls, test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone);

@@ -12,6 +12,8 @@
 #include "attn.h"
 #include "mem.h"
 #include "property_draw.h"
+#include "schedule/batch.h"
+#include "schedule/job.h"
 #include "suites.h"
 #include "wire/head_stats.h"
 
@@ -212,6 +214,37 @@ START_TEST(test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the
 }
 END_TEST
 
+/* Engines stand in pairs of one level, with one thread and with two. */
+START_TEST(test_head_stats_of_targets_and_groups_have_the_same_bits_on_one_thread_and_on_two)
+{
+    for (unsigned seed = 1; seed <= CASES / 5; seed++) {
+        struct subject s;
+        open_case(&s, seed);
+        struct attn_attend_args args = s.draw.call;
+        s.batch = args.batch;
+        s.queries = args.queries;
+        s.keys = args.keys;
+        ask(&s);
+        const size_t heads = s.batch * s.spec->num_heads, n = heads * s.outputs.num_target_groups;
+        struct attn_group_stats *other = draw_keep(&s.draw, n, sizeof *other);
+        struct attn_head_stats *others = draw_keep(&s.draw, heads, sizeof *others);
+        args.outputs = s.outputs;
+        attend(&s, &args);
+        s.engine = engines[(seed % num_engines) ^ 1];
+        args.outputs.group_stats = other;
+        args.outputs.head_stats = others;
+        attend(&s, &args);
+        expect(&s, memcmp(s.outputs.group_stats, other, n * sizeof *other) == 0,
+               "other bits of groups");
+        for (size_t i = 0; i < heads; i++)
+            expect(&s,
+                   memcmp(&s.outputs.head_stats[i].target, &others[i].target, sizeof(double)) == 0,
+                   "other bits of targets");
+        close_case(&s);
+    }
+}
+END_TEST
+
 /* Whether the layer may have a cache. */
 static bool is_cached(const struct attn_layer_spec *spec)
 {
@@ -308,6 +341,33 @@ START_TEST(test_head_stats_refuse_targets_without_a_key_and_too_many_groups)
 }
 END_TEST
 
+/* What is computed beside the attention counts in its work, by which callers take turns. */
+START_TEST(test_head_stats_that_cost_more_are_counted_as_more_work)
+{
+    struct srv_job job = {.sizes = {.batch = 2,
+                                    .queries = 100,
+                                    .keys = 300,
+                                    .num_heads = 4,
+                                    .num_kv_heads = 2,
+                                    .head_dim = 8,
+                                    .value_head_dim = 16,
+                                    .hidden_size = 32}};
+    job.call.rows.outputs = SRV_OUT_STATS;
+    const size_t weights = 2 * 4 * 100 * 300, projection = 2 * 100 * 32 * 4 * 16;
+    const size_t plain = srv_attend_work(&job);
+    job.call.rows.target_groups.count = 16;
+    ck_assert_uint_ge(srv_attend_work(&job), plain + 16 * weights);
+    job.call.rows.target_groups.count = 0;
+    job.call.rows.ablate = true;
+    ck_assert_uint_ge(srv_attend_work(&job), plain + 2 * projection);
+    job.sizes.batch = job.sizes.queries = 1;
+    job.call.rows.ablate = false;
+    const size_t one = srv_attend_work(&job);
+    job.call.rows.ablate = true;
+    ck_assert_uint_ge(srv_attend_work(&job), one + 4 * 2 * 32 * 4 * 16);
+}
+END_TEST
+
 /* The most text that a head's object can take is charged for, and not much more than that. */
 START_TEST(test_head_stats_have_no_more_text_than_is_charged)
 {
@@ -320,7 +380,9 @@ START_TEST(test_head_stats_have_no_more_text_than_is_charged)
                                     longest, longest, longest,
                                     longest, longest, ATTN_PATTERN_POSITIONAL,
                                     count,   longest, longest};
-    struct attn_outputs outputs = {.head_stats = &stats, .group_stats = groups};
+    double ablation = longest;
+    struct attn_outputs outputs = {
+        .head_stats = &stats, .group_stats = groups, .ablation = &ablation};
     for (size_t g = 0; g < ATTN_MAX_TARGET_GROUPS; g++)
         groups[g] = (struct attn_group_stats){longest, longest};
     for (size_t n = 0; n <= ATTN_MAX_TARGET_GROUPS; n++) {
@@ -344,7 +406,10 @@ Suite *suite_head_stats(void)
     tcase_add_checked_fixture(calls, setup, teardown);
     tcase_add_test(calls,
                    test_head_stats_of_targets_and_groups_are_those_of_the_weights_of_the_call);
+    tcase_add_test(
+        calls, test_head_stats_of_targets_and_groups_have_the_same_bits_on_one_thread_and_on_two);
     tcase_add_test(calls, test_head_stats_of_a_step_ask_about_cached_keys_too);
+    tcase_add_test(calls, test_head_stats_that_cost_more_are_counted_as_more_work);
     tcase_add_test(calls, test_head_stats_have_no_more_text_than_is_charged);
     tcase_add_test(calls, test_head_stats_refuse_targets_without_a_key_and_too_many_groups);
     suite_add_tcase(suite, calls);

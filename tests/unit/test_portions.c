@@ -53,18 +53,22 @@ static const size_t floats[RESULTS] = {
 
 struct results {
     float *of[RESULTS];
+    double *ablation; /* [batch][HEADS] */
 };
 
 static void make_results(struct results *results, size_t batch)
 {
     for (size_t i = 0; i < RESULTS; i++)
         ck_assert_ptr_nonnull(results->of[i] = attn_calloc(batch * floats[i], sizeof(float)));
+    results->ablation = attn_calloc(batch * HEADS, sizeof(double));
+    ck_assert_ptr_nonnull(results->ablation);
 }
 
 static void free_results(struct results *results)
 {
     for (size_t i = 0; i < RESULTS; i++)
         attn_free(results->of[i]);
+    attn_free(results->ablation);
 }
 
 /* Computes sequences [first, first + batch). */
@@ -84,7 +88,8 @@ static void attend(const struct results *results, const float *x, const int64_t 
                     .average_weights = results->of[MEAN],
                     .query = results->of[QUERY],
                     .head_output = results->of[HEAD_OUTPUT],
-                    .concat = results->of[CONCAT]},
+                    .concat = results->of[CONCAT],
+                    .ablation = results->ablation},
     };
     ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
 }
@@ -121,6 +126,8 @@ START_TEST(test_portions_give_what_each_sequence_gives_alone)
         attend(&one, x, positions, padding, b, 1);
         for (size_t i = 0; i < RESULTS; i++)
             expect_same(all.of[i] + b * floats[i], one.of[i], floats[i]);
+        for (size_t h = 0; h < HEADS; h++)
+            ck_assert_double_eq_tol(all.ablation[b * HEADS + h], one.ablation[h], 1e-6);
     }
     free_results(&all);
     free_results(&one);

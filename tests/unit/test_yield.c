@@ -98,6 +98,7 @@ struct whole {
     float output[TOKENS * WIDTH], average[TOKENS * TOKENS], top[8 * TOKENS * 3];
     uint32_t index[8 * TOKENS * 3];
     struct attn_head_stats stats[8];
+    double ablation[8];
 };
 
 static enum attn_status try_attend(struct whole *out, const struct attn_yield *yield)
@@ -111,7 +112,8 @@ static enum attn_status try_attend(struct whole *out, const struct attn_yield *y
                     .top_k = 3,
                     .top_index = out->index,
                     .top_weight = out->top,
-                    .head_stats = out->stats},
+                    .head_stats = out->stats,
+                    .ablation = out->ablation},
         .yield = yield,
     };
     return attn_attend(engine, model, 0, &args, &error);

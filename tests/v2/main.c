@@ -346,6 +346,7 @@ END_TEST
 #define INPUT(rest) "{\"inputs\":[{\"name\":\"hidden_states\"," rest "}]}"
 #define ROW "[1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7]"
 #define GOOD "\"shape\":[1,1,16],\"datatype\":\"FP32\",\"data\":" ROW
+#define HIDDEN "\"inputs\":[{\"name\":\"hidden_states\"," GOOD "}]"
 
 static const struct {
     const char *method, *path, *body;
@@ -435,6 +436,9 @@ static const struct {
     {"POST", INFER, "{\"parameters\":{\"hidden_states\":[[1]]}}", 400, "invalid_value"},
     {"POST", INFER, "{\"parameters\":{\"heads\":{\"input\":0}}}", 400, "invalid_type"},
     {"POST", INFER, "{\"parameters\":{\"heads\":[{\"input\":0}]}}", 400, "invalid_type"},
+    {"POST", INFER, "{\"parameters\":{\"ablate\":true}," HIDDEN "}", 400, "invalid_value"},
+    {"POST", INFER, "{\"parameters\":{\"target_groups\":[[0]]}," HIDDEN "}", 400, "invalid_value"},
+    {"POST", INFER, "{\"parameters\":{\"targets\":[0]}," HIDDEN "}", 400, "invalid_value"},
     {"POST", INFER,
      "{\"parameters\":{\"sequence_id\":5},\"inputs\":[{\"name\":\"hidden_states\"," GOOD "}]}", 404,
      "session_not_found"},

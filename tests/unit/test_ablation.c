@@ -1,0 +1,419 @@
+/* test_ablation.c: how much the output changes without a head: against a sum in double over the
+ * packed weights, against pairs of calls with and without head_mask, and for the bits that threads
+ * and batches must not change. */
+#include <check.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ablation.h"
+#include "attn.h"
+#include "golden.h"
+#include "half_float.h"
+#include "mem.h"
+#include "model.h"
+#include "property_draw.h"
+#include "suites.h"
+
+#define CLOSE 1e-4
+
+static struct attn_engine *engine;
+static struct attn_model *model;
+static const struct attn_layer *layer;
+
+/* Opens an engine; false where this CPU lacks the level. */
+static bool open_engine(enum attn_cpu_level level, unsigned threads)
+{
+    const struct attn_engine_options options = {.threads = threads, .level = level};
+    struct attn_error error;
+    enum attn_status status = attn_engine_open(&engine, &options, &error);
+    ck_assert_msg(status == ATTN_OK || status == ATTN_UNSUPPORTED, "%s", error.message);
+    return status == ATTN_OK;
+}
+
+static void open_random(const char *config, enum attn_dtype dtype, size_t index)
+{
+    const struct attn_model_options options = {.dtype = dtype};
+    struct attn_error error = {0};
+    ck_assert_msg(attn_model_open_random(&model, config, strlen(config), &options, &error) ==
+                          ATTN_OK &&
+                      attn_model_load(model, &error) == ATTN_OK,
+                  "%s: %s", config, error.message);
+    layer = attn_model_loaded_layer(model, index);
+}
+
+/* ---- Against the weights --------------------------------------------------------------------- */
+
+static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+
+/* Heads that begin and end within words of weights, cross ranges of inputs, or are few. */
+static const char *const configs[] = {
+    "{\"hidden_size\":40,\"num_attention_heads\":24,\"head_dim\":80,\"attention_bias\":true}",
+    "{\"hidden_size\":33,\"num_attention_heads\":5,\"head_dim\":7,\"attention_bias\":true,"
+    "\"alibi\":true}",
+    "{\"hidden_size\":260,\"num_attention_heads\":9,\"head_dim\":45,\"alibi\":true}",
+    "{\"hidden_size\":64,\"num_attention_heads\":1,\"num_key_value_heads\":1,\"head_dim\":64}",
+};
+#define CONFIGS (sizeof configs / sizeof configs[0])
+
+/* Rows [n] as the level multiplies them with weights of the dtype. */
+static void round_row(double *out, const float *x, size_t n, bool rounds_bf16)
+{
+    float largest = 0;
+    for (size_t i = 0; i < n; i++)
+        largest = fmaxf(largest, fabsf(x[i]));
+    for (size_t i = 0; i < n; i++) {
+        out[i] = (double)x[i];
+        if (layer->o.dtype == ATTN_BF16 && rounds_bf16)
+            out[i] = (double)attn_bf16_to_float(attn_float_to_bf16(x[i]));
+        if (layer->o.dtype == ATTN_INT8)
+            out[i] = largest > 0
+                         ? (double)largest / 127 * nearbyint((double)x[i] * 127 / (double)largest)
+                         : 0;
+    }
+}
+
+/* The sum of squares of what inputs [first, first + n) of the rows add to the output, or, where
+ * `biased`, of the output. */
+static double sum_squares(const float *x, size_t rows, size_t first, size_t n, bool biased,
+                          bool rounds_bf16)
+{
+    const struct attn_linear *o = &layer->o;
+    double sum = 0, *row = malloc(n * sizeof *row), *weights = malloc(n * o->out * sizeof *weights);
+    for (size_t i = 0; i < n * o->out; i++)
+        weights[i] = (double)attn_linear_weight(o, i / n, first + i % n);
+    for (size_t r = 0; r < rows; r++) {
+        round_row(row, x + r * o->in + first, n, rounds_bf16);
+        for (size_t e = 0; e < o->out; e++) {
+            double y = biased && o->bias != NULL ? (double)o->bias[e] : 0;
+            for (size_t i = 0; i < n; i++)
+                y += row[i] * weights[e * n + i];
+            sum += y * y;
+        }
+    }
+    free(row);
+    free(weights);
+    return sum;
+}
+
+static void check_share(const float *x, size_t sequences, size_t queries, bool rounds_bf16)
+{
+    const size_t heads = layer->spec.num_heads, dv = layer->spec.value_head_dim, in = layer->o.in;
+    const struct attn_ablated ablated = {
+        .layer = layer, .concat = x, .sequences = sequences, .queries = queries};
+    double *got = malloc(sequences * heads * sizeof *got);
+    struct attn_error error;
+    attn_engine_lock(engine, NULL);
+    (void)attn_workspace_take(&engine->workspace, 1, 1); /* as a call has, before a mark */
+    ck_assert_int_eq(attn_ablate(got, engine, &ablated, &error), ATTN_OK);
+    attn_engine_unlock(engine);
+    for (size_t i = 0; i < sequences * heads; i++) {
+        const float *rows = x + i / heads * queries * in;
+        double of = sum_squares(rows, queries, 0, in, true, rounds_bf16);
+        double share = sum_squares(rows, queries, i % heads * dv, dv, false, rounds_bf16);
+        double want = sqrt(share / of);
+        ck_assert_msg(fabs(got[i] - want) <= CLOSE * want, "%s, head %zu: %.9g, expected %.9g",
+                      attn_dtype_name(layer->o.dtype), i, got[i], want);
+    }
+    free(got);
+}
+
+START_TEST(test_ablation_is_the_norm_of_each_heads_share_of_the_output)
+{
+    static const size_t shapes[][2] = {{1, 1}, {3, 2}, {1, 7}, {2, 130}};
+    struct rng rng = rng_seeded(5);
+    for (size_t c = 0; c < CONFIGS * 3; c++) {
+        if (!open_engine((enum attn_cpu_level)_i, 2))
+            return;
+        open_random(configs[c / 3], dtypes[c % 3], 0);
+        bool rounds = engine->kernels.bf16_rounds_rows;
+        for (size_t s = 0; s < sizeof shapes / sizeof shapes[0] - (c / 3 == 0); s++) {
+            size_t rows = shapes[s][0] * shapes[s][1];
+            float *x = rng_floats(&rng, rows * layer->o.in, 2);
+            check_share(x, shapes[s][0], shapes[s][1], rounds);
+            free(x);
+        }
+        attn_model_close(model);
+        attn_engine_close(engine);
+    }
+}
+END_TEST
+
+/* ---- Against two calls ----------------------------------------------------------------------- */
+
+static double norm_of_difference(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (b != NULL ? (double)b[i] : 0);
+        sum += d * d;
+    }
+    return sqrt(sum);
+}
+
+/* Relative to what it is or, of a head that adds little, to what rounding outputs to float32
+ * leaves of the difference of two of them. */
+static void expect_change(const char *what, size_t head, double got, double want, double close)
+{
+    ck_assert_msg(fabs(got - want) <= close * want + 2e-6, "%s, head %zu: %.9g, expected %.9g",
+                  what, head, got, want);
+}
+
+/* Compares an attend's ablation with calls of the same with the head's head_mask at 0. */
+static void compare_attends(const char *what, struct attn_attend_args args, size_t index,
+                            double close)
+{
+    const size_t heads = layer->spec.num_heads, width = layer->spec.hidden_size;
+    const size_t n = args.queries * width;
+    float *output = malloc(2 * args.batch * n * sizeof *output), *other = output + args.batch * n;
+    float *mask = malloc(heads * sizeof *mask);
+    struct attn_head_stats *stats = malloc(args.batch * heads * sizeof *stats);
+    double *got = malloc(args.batch * heads * sizeof *got);
+    struct attn_error error = {0};
+    const float *own = args.modifiers.head_mask;
+    args.outputs = (struct attn_outputs){.output = output, .head_stats = stats, .ablation = got};
+    ck_assert_msg(attn_attend(engine, model, index, &args, &error) == ATTN_OK, "%s: %s", what,
+                  error.message);
+    args.outputs = (struct attn_outputs){.output = other};
+    args.modifiers.head_mask = mask;
+    for (size_t h = 0; h < heads; h++) {
+        for (size_t i = 0; i < heads; i++)
+            mask[i] = i == h ? 0 : own != NULL ? own[i] : 1;
+        ck_assert_int_eq(attn_attend(engine, model, index, &args, &error), ATTN_OK);
+        for (size_t b = 0; b < args.batch; b++) {
+            double of = norm_of_difference(output + b * n, NULL, n);
+            double change = norm_of_difference(output + b * n, other + b * n, n);
+            expect_change(what, b * heads + h, got[b * heads + h], of > 0 ? change / of : 0, close);
+        }
+    }
+    free(output);
+    free(mask);
+    free(stats);
+    free(got);
+}
+
+START_TEST(test_ablation_of_golden_checkpoints_is_that_of_two_calls)
+{
+    struct golden_set set;
+    size_t checked = 0;
+    const enum attn_dtype dtype = dtypes[_i];
+    golden_load(&set);
+    ck_assert(open_engine(ATTN_CPU_AUTO, 2));
+    for (size_t i = 0; i < set.count; i++) {
+        const struct golden_case *c = &set.cases[i];
+        struct attn_error error = {0};
+        const struct attn_model_options options = {.stack = c->stack[0] ? c->stack : NULL,
+                                                   .dtype = dtype};
+        if (c->model[0] == '\0' || c->hidden_states == NULL)
+            continue;
+        ck_assert_msg(attn_model_open(&model, c->path, &options, &error) == ATTN_OK &&
+                          attn_model_load(model, &error) == ATTN_OK,
+                      "%s: %s", c->name, error.message);
+        layer = attn_model_loaded_layer(model, c->layer);
+        const struct attn_attend_args args = {
+            .batch = c->batch,
+            .queries = c->queries,
+            .keys = c->keys,
+            .hidden_states = c->hidden_states,
+            .key_hidden_states = c->key_states,
+            .value_hidden_states = c->value_states,
+            .modifiers = {.padding_mask = c->padding, .position_ids = c->positions}};
+        compare_attends(c->name, args, c->layer, dtype == ATTN_INT8 ? 0.05 : CLOSE);
+        attn_model_close(model);
+        checked++;
+    }
+    attn_engine_close(engine);
+    golden_free(&set);
+    ck_assert_uint_gt(checked, 100);
+}
+END_TEST
+
+START_TEST(test_ablation_of_random_calls_is_that_of_two_calls)
+{
+    for (unsigned seed = 1; seed <= 300; seed++) {
+        struct draw draw;
+        if (!open_engine(1 + seed % (ATTN_NUM_CPU_LEVELS - 1), 1 + seed % 2))
+            continue;
+        draw_layer(&draw, seed);
+        open_random(draw.json, seed % 3 == 0 ? ATTN_BF16 : ATTN_F32, draw.layer);
+        draw_call(&draw, &layer->spec);
+        if (draw.call.queries > 40)
+            draw.call.batch = 1;
+        compare_attends(draw.json, draw.call, draw.layer, CLOSE);
+        attn_model_close(model);
+        attn_engine_close(engine);
+        draw_free(&draw);
+    }
+}
+END_TEST
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+#define STEPS 4
+#define WIDTH 48
+#define HEADS 6
+
+static const char steps_config[] = "{\"hidden_size\":48,\"num_attention_heads\":6,\"head_dim\":20,"
+                                   "\"num_key_value_heads\":2,\"rope_theta\":10000}";
+
+/* Steps of 1, 5, 70 and 300 rows, over caches of 3 tokens. */
+static const size_t step_rows[STEPS] = {1, 5, 70, 300};
+
+struct step_run {
+    struct attn_cache *caches[STEPS];
+    struct attn_step steps[STEPS];
+    float *output; /* [sum of rows][WIDTH] */
+    double ablation[STEPS][HEADS];
+    struct attn_head_stats stats[HEADS];
+};
+
+static void prepare_steps(struct step_run *run, struct attn_cache_pool *pool, const float *x,
+                          const float *mask)
+{
+    run->output = calloc(400 * WIDTH, sizeof *run->output);
+    size_t at = 0;
+    for (size_t i = 0; i < STEPS; i++) {
+        ck_assert_int_eq(attn_cache_new(&run->caches[i], pool, model, 400, NULL), ATTN_OK);
+        struct attn_step prefill = {
+            .cache = run->caches[i], .rows = 3, .hidden_states = x, .commit = true};
+        struct attn_step *list[] = {&prefill};
+        ck_assert_int_eq(attn_decode(engine, model, 0, list, 1), ATTN_OK);
+        run->steps[i] = (struct attn_step){
+            .cache = run->caches[i],
+            .position = 3,
+            .rows = step_rows[i],
+            .hidden_states = x + (3 + i) * WIDTH,
+            .modifiers = {.head_mask = mask},
+            .outputs = {.output = run->output + at, .ablation = run->ablation[i]}};
+        at += step_rows[i] * WIDTH;
+    }
+}
+
+static void run_steps(struct step_run *run, size_t from, size_t count)
+{
+    struct attn_step *list[STEPS];
+    for (size_t i = 0; i < count; i++)
+        list[i] = &run->steps[from + i];
+    ck_assert_int_eq(attn_decode(engine, model, 0, list, count), ATTN_OK);
+    for (size_t i = 0; i < count; i++)
+        ck_assert_msg(list[i]->error.status == ATTN_OK, "%s", list[i]->error.message);
+}
+
+static void free_steps(struct step_run *run)
+{
+    for (size_t i = 0; i < STEPS; i++)
+        attn_cache_free(run->caches[i]);
+    free(run->output);
+}
+
+START_TEST(test_ablation_of_steps_is_that_of_two_calls_and_has_the_same_bits_in_any_batch)
+{
+    struct rng rng = rng_seeded(8);
+    float *x = rng_floats(&rng, 400 * WIDTH, 2);
+    float mask[HEADS] = {1, 1, 1, 0, 0.5f, 1};
+    struct step_run alone, batch;
+    double first[STEPS][HEADS];
+    struct attn_cache_pool *pool;
+    ck_assert(open_engine(ATTN_CPU_AUTO, 1));
+    open_random(steps_config, dtypes[_i], 0);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
+    prepare_steps(&alone, pool, x, mask);
+    for (size_t i = 0; i < STEPS; i++)
+        run_steps(&alone, i, 1);
+    memcpy(first, alone.ablation, sizeof first);
+    attn_engine_close(engine);
+    ck_assert(open_engine(ATTN_CPU_AUTO, 2));
+    prepare_steps(&batch, pool, x, mask);
+    run_steps(&batch, 0, STEPS);
+    ck_assert_mem_eq(first, batch.ablation, sizeof first);
+    batch.steps[2].outputs.output = batch.steps[3].outputs.output = NULL;
+    run_steps(&batch, 0, STEPS); /* the same, whether or not the output is asked for */
+    ck_assert_mem_eq(first, batch.ablation, sizeof first);
+    for (size_t h = 0; h < HEADS; h++) {
+        float without[HEADS], own = mask[h];
+        memcpy(without, mask, sizeof without);
+        without[h] = 0;
+        for (size_t i = 0; i < STEPS; i++) {
+            struct attn_step *step = &batch.steps[i];
+            step->modifiers.head_mask = without;
+            step->outputs = (struct attn_outputs){
+                .output = batch.output + (alone.steps[i].outputs.output - alone.output)};
+        }
+        run_steps(&batch, 0, STEPS);
+        for (size_t i = 0; i < STEPS; i++) {
+            const float *output = alone.steps[i].outputs.output;
+            size_t n = step_rows[i] * WIDTH;
+            double change = norm_of_difference(output, batch.steps[i].outputs.output, n);
+            expect_change("step", i * HEADS + h, first[i][h],
+                          change / norm_of_difference(output, NULL, n),
+                          dtypes[_i] == ATTN_INT8 ? 0.05 : CLOSE);
+            ck_assert(own != 0 || first[i][h] == 0);
+        }
+    }
+    free_steps(&alone);
+    free_steps(&batch);
+    attn_cache_pool_free(pool);
+    attn_model_close(model);
+    attn_engine_close(engine);
+    free(x);
+}
+END_TEST
+
+/* ---- Ends of numbers ------------------------------------------------------------------------- */
+
+START_TEST(test_ablation_of_an_output_of_zeros_is_zero)
+{
+    const float x[2 * WIDTH] = {0};
+    double got[HEADS];
+    struct attn_error error;
+    ck_assert(open_engine(ATTN_CPU_AUTO, 2));
+    open_random(steps_config, ATTN_F32, 0);
+    const struct attn_attend_args args = {
+        .batch = 1, .queries = 2, .hidden_states = x, .outputs = {.ablation = got}};
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_OK);
+    for (size_t h = 0; h < HEADS; h++)
+        ck_assert_double_eq(got[h], 0);
+    attn_model_close(model);
+    attn_engine_close(engine);
+}
+END_TEST
+
+START_TEST(test_ablation_beyond_float32_is_an_error)
+{
+    double got[HEADS];
+    struct attn_error error;
+    ck_assert(open_engine(ATTN_CPU_AUTO, 2));
+    open_random(steps_config, ATTN_F32, 0);
+    float *concat = malloc(layer->o.in * sizeof *concat);
+    for (size_t i = 0; i < layer->o.in; i++)
+        concat[i] = attn_linear_weight(&layer->o, 0, i) > 0 ? FLT_MAX : -FLT_MAX;
+    const struct attn_ablated ablated = {layer, concat, NULL, 1, 1};
+    attn_engine_lock(engine, NULL);
+    (void)attn_workspace_take(&engine->workspace, 1, 1);
+    ck_assert_int_eq(attn_ablate(got, engine, &ablated, &error), ATTN_OVERFLOW);
+    attn_engine_unlock(engine);
+    attn_model_close(model);
+    attn_engine_close(engine);
+    free(concat);
+}
+END_TEST
+
+Suite *suite_ablation(void)
+{
+    Suite *suite = suite_create("ablation");
+    TCase *calls = tcase_create("calls");
+    tcase_set_timeout(calls, 600); /* a sanitizer may take so long */
+    tcase_add_loop_test(calls, test_ablation_is_the_norm_of_each_heads_share_of_the_output, 1,
+                        ATTN_NUM_CPU_LEVELS);
+    tcase_add_loop_test(calls, test_ablation_of_golden_checkpoints_is_that_of_two_calls, 0, 3);
+    tcase_add_test(calls, test_ablation_of_random_calls_is_that_of_two_calls);
+    tcase_add_loop_test(
+        calls, test_ablation_of_steps_is_that_of_two_calls_and_has_the_same_bits_in_any_batch, 0,
+        3);
+    tcase_add_test(calls, test_ablation_of_an_output_of_zeros_is_zero);
+    tcase_add_test(calls, test_ablation_beyond_float32_is_an_error);
+    suite_add_tcase(suite, calls);
+    return suite;
+}
