@@ -152,7 +152,8 @@ class HeadPanel {
             this.picture = null;
             return;
         }
-        const fresh = before?.source !== what.source || before?.layer !== what.layer;
+        const changed = JSON.stringify(before?.fields) !== JSON.stringify(what.fields);
+        const fresh = before?.source !== what.source || before?.layer !== what.layer || changed;
         const { source } = what;
         if (fresh) this.importance.clear();
         this.importance.button.disabled = source.lacks?.includes("ablation") ?? false;
