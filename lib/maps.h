@@ -93,8 +93,8 @@ void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const 
 /* Adds the mean [W] over the heads of query t to its pooled map. */
 void attn_maps_take_average(const struct attn_maps *maps, size_t t, const float *average);
 
-/* After the last row, on all threads: picks the largest of the mean, reduces the statistics of heads,
- * query 0 being at key position `query`, and pooled maps. */
+/* After the last row, on all threads: picks the largest of the mean, reduces the statistics of
+ * heads, query 0 being at key position `query`, and pooled maps. */
 void attn_maps_reduce(const struct attn_maps *maps, int64_t query, struct attn_pool *pool);
 
 #endif

@@ -5,9 +5,9 @@
 #include "engine.h"
 #include "model.h"
 
-/* Checks a step over a resident layer of the model: its cache, rows, position, what the layer allows,
- * modifiers and numbers; outputs are attn_maps_init's.  Reads all rows, on all threads of the engine,
- * whose lock the caller holds.  Errors: those of a step of attn_decode. */
+/* Checks a step over a resident layer of the model: its cache, rows, position, what the layer
+ * allows, modifiers and numbers; outputs are attn_maps_init's.  Reads all rows, on all threads of
+ * the engine, whose lock the caller holds.  Errors: those of a step of attn_decode. */
 enum attn_status attn_step_check(const struct attn_step *step, struct attn_engine *engine,
                                  const struct attn_model *model, size_t layer,
                                  struct attn_error *error);

@@ -16,6 +16,8 @@
  * A tensor is `{ data, shape }`, `data` being a typed array; nested arrays are taken too, in which
  * null stands for minus infinity. Tensors travel as bytes (docs/API.md, "Binary form"). The bits of
  * 16-bit numbers are sent as they are: `{ data: Uint16Array, shape, datatype: "BF16" }`, or "FP16".
+ * Maps asked for with `map_datatype` "FP16" or "UINT8" come as the float32 numbers that these stand
+ * for.
  *
  * A request that got no answer, or an error that is retryable, is sent again for `retryMs`, unless
  * that could apply it twice. Steps of a Session carry `position` and `epoch`: a step whose answer
@@ -160,12 +162,44 @@ function pack(value, datatype) {
     return { datatype: data instanceof Int32Array ? "INT32" : datatype, shape, bytes };
 }
 
-/** A view of the bytes where their place allows one, else a copy. */
-function unpack({ datatype, shape }, buffer, begin, size) {
+/** The number that the 16 bits of a half stand for. */
+function numberOfHalf(bits) {
+    const exponent = (bits >> 10) & 31;
+    const fraction = bits & 1023;
+    const sign = bits & 0x8000 ? -1 : 1;
+    if (exponent === 31) return sign * (fraction === 0 ? Infinity : NaN);
+    if (exponent === 0) return sign * fraction * 2 ** -24;
+    return sign * (1024 + fraction) * 2 ** (exponent - 25);
+}
+
+let halves = null; // the numbers of all halves, made when the first is met
+
+/** The float32 numbers of maps that travel in fewer bits; a map of bytes has a range. */
+function widen({ datatype, shape, minimum, maximum }, bytes) {
+    if (datatype === "FP16") {
+        halves ??= new Float32Array(65536).map((_, bits) => numberOfHalf(bits));
+        return new Float32Array(new Uint16Array(bytes)).map((bits) => halves[bits]);
+    }
+    const size = shape.slice(-2).reduce((product, n) => product * n, 1);
+    const [least, most] = [minimum, maximum].map((ends) => [ends].flat(2));
+    return new Float32Array(new Uint8Array(bytes)).map((byte, i) => {
+        const map = Math.floor(i / size);
+        return least[map] + ((most[map] - least[map]) * byte) / 255;
+    });
+}
+
+/** Bytes of an element of a reply, at a multiple of which its tensor begins. */
+const WIDTHS = { FP32: 4, UINT32: 4, FP16: 2, UINT8: 1 };
+
+/** A view of the bytes where their place allows one, else a copy; FP16 and UINT8 as float32. */
+function unpack(entry, buffer, begin, size) {
+    const { datatype, shape } = entry;
     const type = { FP32: Float32Array, UINT32: Uint32Array }[datatype];
-    const width = type.BYTES_PER_ELEMENT;
+    const bytes = () => buffer.slice(begin, begin + size);
+    if (type === undefined) return { data: widen(entry, bytes()), shape };
+    const width = WIDTHS[datatype];
     if (begin % width === 0) return { data: new type(buffer, begin, size / width), shape };
-    return { data: new type(buffer.slice(begin, begin + size)), shape };
+    return { data: new type(bytes()), shape };
 }
 
 /** The body of a call. Masks come last, so that all float32 stays aligned. */
@@ -225,8 +259,9 @@ function replyOf(headers, buffer) {
         if (Array.isArray(value)) return value.map(reviver);
         if (typeof value !== "object" || value === null) return value;
         if (value.binary_data_size !== undefined) {
-            const begin = offset;
-            offset += value.binary_data_size;
+            const width = WIDTHS[value.datatype];
+            const begin = length + Math.ceil((offset - length) / width) * width;
+            offset = begin + value.binary_data_size;
             if (offset > buffer.byteLength)
                 throw new AttnError("bad_reply", "the reply is shorter than its tensors");
             return unpack(value, buffer, begin, value.binary_data_size);

@@ -14,7 +14,9 @@
 Tensors go in as numpy arrays, as objects with the buffer protocol, or as nested lists (None stands
 for minus infinity).  Tensors come back as float32 arrays of numpy where numpy can be imported,
 otherwise as memoryviews of format 'f', which have `shape` and `tolist()`.  Tensors travel as bytes
-(docs/API.md, "Binary form"); with `Client(binary=False)` as JSON.
+(docs/API.md, "Binary form"); with `Client(binary=False)` as JSON.  Maps that were asked for with
+map_datatype="FP16" come as float16 of numpy, otherwise widened; those of "UINT8" as the float32
+numbers that their bytes stand for.
 
 A request that got no answer, or an error that is `retryable`, is sent again for `retry_s` seconds,
 unless that could apply it twice.  Steps of a Session carry `position` and `epoch`: a step whose
@@ -26,6 +28,7 @@ or opens one.  A Session lets one call through at a time.
 from __future__ import annotations
 
 import argparse
+import array
 import asyncio
 import concurrent.futures
 import contextlib
@@ -139,7 +142,8 @@ _TENSORS = {
 _OUTPUTS = {"output": "FP32", "attention_weights": "FP32", "attention_scores": "FP32",
             "lse": "FP32", "key": "FP32", "value": "FP32", "query": "FP32", "head_output": "FP32",
             "concat": "FP32", "index": "UINT32", "weight": "FP32"}
-_FORMATS = {"FP32": "f", "FP16": "e", "INT64": "q", "INT32": "i", "UINT32": "I", "BOOL": "?"}
+_FORMATS = {"FP32": "f", "FP16": "e", "INT64": "q", "INT32": "i", "UINT32": "I", "BOOL": "?",
+            "UINT8": "B"}
 _SAME = {"FP32": ("FP32", "FP16"), "INT64": ("INT64", "INT32"), "BOOL": ("BOOL",),
          "UINT32": ("UINT32",)}
 _KINDS = {"FP32": "fiub", "INT64": "iu", "UINT32": "iu", "BOOL": "biu"}
@@ -193,7 +197,11 @@ def _pack(value, datatype):
 
 
 def _unpack(datatype, shape, data):
-    """A tensor of the bytes `data`: an array of numpy, or a memoryview."""
+    """A tensor of the bytes `data`: an array of numpy, or a memoryview.  Without numpy halves are
+    widened to float32, as a memoryview has none."""
+    if numpy is None and datatype == "FP16":
+        data = array.array("f", struct.unpack(_layout(datatype, data), data)).tobytes()
+        return memoryview(data).cast("f", shape)
     if numpy is not None:
         order = numpy.dtype(_FORMATS[datatype]).newbyteorder("<")
         tensor = numpy.frombuffer(data, order).reshape(shape)
@@ -202,6 +210,21 @@ def _unpack(datatype, shape, data):
         layout = _layout(datatype, data)
         data = struct.pack("=" + layout[1:], *struct.unpack(layout, data))
     return memoryview(data).cast(_FORMATS[datatype], shape)
+
+
+def _widen(entry, data):
+    """The float32 numbers that the bytes of maps stand for, of which each map has a range."""
+    shape = entry["shape"]
+    size, ranges = math.prod(shape[-2:]), [entry["minimum"], entry["maximum"]]
+    least, most = (_flat(ends, _shape_of(ends)) for ends in ranges)
+    if numpy is not None:
+        maps = numpy.frombuffer(data, numpy.uint8).reshape(len(least), size)
+        least, most = (numpy.array(ends)[:, None] for ends in (least, most))
+        return (least + (most - least) * maps / 255).astype(numpy.float32).reshape(shape)
+    numbers = array.array("f", (low + (high - low) * byte / 255
+                                for low, high, first in zip(least, most, range(0, len(data), size))
+                                for byte in data[first:first + size]))
+    return memoryview(numbers.tobytes()).cast("f", shape)
 
 
 def _numbers(datatype, data):
@@ -256,9 +279,13 @@ def _reply_of(headers, data):
     def member(name, value):
         nonlocal offset
         if isinstance(value, dict) and "binary_data_size" in value:
-            begin, offset = offset, offset + value["binary_data_size"]
+            width = struct.calcsize("=" + _FORMATS[value["datatype"]])
+            begin = offset + (length - offset) % width
+            offset = begin + value["binary_data_size"]
             if offset > len(view):
                 raise ConnectionLost("the reply is shorter than its tensors", True)
+            if "minimum" in value:
+                return _widen(value, view[begin:offset])
             return _unpack(value["datatype"], value["shape"], view[begin:offset])
         if isinstance(value, dict):
             return {key: member(key, inner) for key, inner in value.items()}

@@ -10,6 +10,7 @@ import { Difference } from "./difference.js";
 import { el, fill, labelled, numberText } from "./dom.js";
 import { captureOf, open, rowsShape } from "./files.js";
 import { Heatmap } from "./heatmap.js";
+import { showLegend } from "./legend.js";
 import { Picture } from "./picture.js";
 import { tokensOf } from "./rows.js";
 import { captureSupply, modifiersOf, rowsSource, tensorSupply, tokenSupply } from "./source.js";
@@ -48,6 +49,7 @@ export class CompareView {
         });
         this.hosts = [0, 1, 2].map(() => el("div", { class: "compare-map" }));
         this.titles = [0, 1, 2].map(() => el("h3", {}));
+        this.legends = [0, 1, 2].map(() => el("div", { class: "legend" }));
         this.note = el("p", { class: "cell", data: { testid: "compare-note" } });
         this.element = el("div", { class: "compare", data: { testid: "compare" } }, [
             el("div", { class: "toolbar" }, [
@@ -59,7 +61,7 @@ export class CompareView {
             el(
                 "div",
                 { class: "compare-maps" },
-                this.hosts.map((map, i) => el("div", {}, this.titles[i], map)),
+                this.hosts.map((map, i) => el("div", {}, this.titles[i], map, this.legends[i])),
             ),
         ]);
     }
@@ -77,6 +79,20 @@ export class CompareView {
         for (const map of this.maps)
             if (map.picture) map.select(within(cell, map), { quiet: true });
         this.describe(cell);
+        this.fetchRows(cell);
+    }
+
+    /** Fetches the exact rows of the selected cell, where the maps are pooled. */
+    async fetchRows(cell) {
+        const pictures = this.pictures.slice(0, 2).filter((picture) => cell?.row < picture.rows);
+        if (pictures.every((picture) => picture.rowValues(cell.row))) return;
+        const done = await run("cell", `Row ${cell.row}`, async (signal) => {
+            for (const picture of pictures) await picture.fetchRow(cell.row, signal);
+            return true;
+        });
+        if (!done || this.pictures[0] !== pictures[0]) return;
+        this.describe(this.panel.map.selected);
+        for (const map of this.maps) map.draw();
     }
 
     // ---- The second input ----
@@ -180,18 +196,13 @@ export class CompareView {
         const [first, second, difference] = this.pictures;
         const diverging = first.kind === "scores";
         const colors = mapNamed(now.colors, diverging);
-        const both = [first, second].map((picture) =>
-            scaleOf(now.scale, picture.map.values, { diverging }),
-        );
-        const high = Math.max(...both.map((scale) => scale.high));
-        const scales = [first, second].map((picture) =>
-            scaleOf(now.scale, picture.map.values, { diverging, high }),
-        );
-        scales.push(
-            scaleOf(now.scale === "rank" ? "linear" : now.scale, difference.map.values, {
-                diverging: true,
-            }),
-        );
+        const values = new Float32Array(first.map.values.length + second.map.values.length);
+        values.set(first.map.values);
+        values.set(second.map.values, first.map.values.length);
+        const shared = { scale: scaleOf(now.scale, values, { diverging }), colors };
+        const kind = now.scale === "rank" ? "linear" : now.scale;
+        const scale = scaleOf(kind, difference.map.values, { diverging: true });
+        const looks = [shared, shared, { scale, colors: mapNamed("", true) }];
         this.pictures.forEach((picture, i) => {
             this.maps[i] ??= new Heatmap(this.hosts[i], {
                 testid: `map-${["first", "second", "difference"][i]}`,
@@ -199,7 +210,8 @@ export class CompareView {
                 onhover: (cell) => this.point(cell, i),
                 onarea: (area) => this.link(area, i),
             });
-            this.maps[i].show(picture, scales[i], i < 2 ? colors : mapNamed("", true), titles[i]);
+            this.maps[i].show(picture, looks[i].scale, looks[i].colors, titles[i]);
+            showLegend(this.legends[i], looks[i], picture);
             this.maps[i].select(within(this.panel.map.selected, this.maps[i]), { quiet: true });
         });
         this.link(this.panel.map.area, -1);
@@ -229,8 +241,8 @@ export class CompareView {
     describe(cell) {
         const [first, second, difference] = this.pictures;
         if (!difference) return;
-        const { largest, exact } = difference;
-        const at = exact
+        const { largest, whole } = difference;
+        const at = whole
             ? `query ${largest.row} “${first.rowLabel(largest.row)}”, ` +
               `key ${largest.column} “${first.columnLabel(largest.column)}”`
             : "a pooled cell";

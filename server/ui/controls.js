@@ -38,9 +38,10 @@ function viewButtons() {
 /**
  * The toolbar of one head.
  * @param {{zoom: (factor: number) => void, all: () => void}} map what the zoom buttons act on
+ * @param {HTMLElement} note stands at its end
  * @returns {{element: HTMLElement, views: HTMLElement, show: () => void}} views: their buttons
  */
-export function pictureControls(map) {
+export function pictureControls(map, note) {
     const views = viewButtons();
     const list = (options, name, testid = name) =>
         select(options, settings()[name], (value) => set({ [name]: value }), { data: { testid } });
@@ -89,6 +90,7 @@ export function pictureControls(map) {
         labelled("Scale", scale),
         labelled("Colours", colors),
         zoom,
+        note,
     );
     const show = () => {
         const now = settings();
@@ -242,10 +244,11 @@ function headBoxes(shown) {
 
 /**
  * The controls that change the layer.
+ * @param {HTMLElement} more a button that stands beside them
  * @returns {{element: HTMLElement, modified: HTMLElement, change: HTMLElement,
  *     show: (spec: object, keys: number) => void}}
  */
-export function layerControls() {
+export function layerControls(more) {
     const shown = { spec: { sliding_window: null }, keys: 1, heads: 0 };
     const boxes = headBoxes(shown);
     const window = windowControls(shown);
@@ -279,8 +282,8 @@ export function layerControls() {
         el("div", { class: "field" }, el("span", {}, "Heads off"), boxes.host),
         el("div", { class: "toolbar" }, window.elements, softcap.element, [
             el("label", { class: "field" }, el("span", {}, "Causal"), causal),
-            el("div", { class: "field" }, el("span", { "aria-hidden": true }, "\u00a0"), reset),
         ]),
+        el("div", { class: "toolbar" }, reset, more),
         change,
     ]);
     const show = (spec, keys) => {

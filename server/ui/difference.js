@@ -24,19 +24,29 @@ export class Difference {
         for (let r = 0, i = 0; r < rows; r++)
             for (let c = 0; c < columns; c++, i++) {
                 const [a, b] = sizes.map((map) => map.values[r * map.columns + c]);
-                values[i] = a === -Infinity && b === -Infinity ? -Infinity : less(a, b);
+                values[i] = this.#isBlank(a === -Infinity, b === -Infinity)
+                    ? -Infinity
+                    : less(a, b);
                 if (Math.abs(values[i]) > Math.abs(this.largest.value) && values[i] !== -Infinity)
                     this.largest = { value: values[i], row: r, column: c };
             }
         this.map = { values, rows, columns };
-        this.exact = exact;
+        this.whole = exact;
+        this.hides = first.hides;
+        this.masked = first.masked || second.masked;
+    }
+
+    /** A hidden weight is 0, a hidden score is no number. */
+    #isBlank(first, second) {
+        return this.first.kind === "scores" ? first || second : first && second;
     }
 
     rowLabel = (row) => this.first.rowLabel(row);
     columnLabel = (column) => this.first.columnLabel(column);
 
     isHidden(row, column) {
-        return this.first.isHidden(row, column) && this.second.isHidden(row, column);
+        const { first, second } = this;
+        return this.#isBlank(first.isHidden(row, column), second.isHidden(row, column));
     }
 
     valueAt(row, column) {

@@ -117,6 +117,7 @@ async function pngOf(panel) {
     if (view === "lines") return pngOfSvg(await svgOf(panel));
     if (view === "compare" && panel.views.compare.pictures.length > 0)
         return pngOfMaps(panel.views.compare);
+    if (view === "neurons") throw new Error("A picture is made of the map, lines or a comparison");
     const { canvas, context } = mapCanvas(map, 64, 2);
     const ink = inkOf(map, "--text", "#000000");
     const width = map.size.width - 16;

@@ -20,8 +20,13 @@ export const MAX_TOKENS = 131072;
 
 const widths = { FP64: 8, FP32: 4, FP16: 2, BF16: 2 };
 
+/** What the user can put right: its text says how. */
+export class InputError extends Error {
+    code = "input";
+}
+
 function fail(name, text) {
-    throw new Error(`${name}: ${text}`);
+    throw new InputError(`${name}: ${text}`);
 }
 
 const shown = (shape) => `[${shape.join(", ")}]`;

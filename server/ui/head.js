@@ -15,13 +15,14 @@ import { afterPause, byId, el, fill, numberText } from "./dom.js";
 import { exportBar } from "./export.js";
 import { shortest } from "./formats.js";
 import { Heatmap } from "./heatmap.js";
+import { showLegend } from "./legend.js";
 import { LinesView } from "./lines.js";
 import { NeuronView } from "./neurons.js";
 import { Picture } from "./picture.js";
 import { current, modifiersOf, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
-import { elementOf, legend, svg } from "./svg.js";
 
+const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change"]; // of the open head
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
 /** Scale and colours of a picture by the settings; what a sink takes is on the scale too. */
@@ -35,26 +36,7 @@ function looksOf(picture) {
     };
 }
 
-/** Shows the legend of a scale in `host`. */
-function showLegend(host, scale, colors, hides) {
-    const width = Math.max(180, Math.min(360, host.clientWidth || 360));
-    const note = `${scale.kind} to ${numberText(scale.high, 3)}${scale.note && `; ${scale.note}`}`;
-    const marks = scale.ticks.map((tick) => numberText(tick.value, 3)).join(", ");
-    const name = `Colours: ${note}; marks at ${marks}`;
-    const size = { width, height: 34, viewBox: `0 0 ${width} 34` };
-    const tree = svg("svg", { ...size, role: "img", "aria-label": name }, [
-        legend(scale, colors, width, "currentColor"),
-    ]);
-    const hatched = el("span", { class: "hatched", "aria-hidden": "true" });
-    fill(
-        host,
-        elementOf(tree),
-        el("span", { class: "muted" }, note),
-        hides ? el("span", { class: "muted" }, hatched, " cannot be attended") : null,
-    );
-}
-
-const short = (label) => fitted(label, 30, (text) => [...text].length);
+const short = (label) => fitted(label, 60, (text) => [...text].length);
 
 class HeadPanel {
     constructor(section) {
@@ -64,7 +46,8 @@ class HeadPanel {
         this.build();
         this.map = new Heatmap(this.mapHost, {
             onselect: (cell) => this.select(cell),
-            onhover: (cell) => this.point(cell),
+            onhover: () => this.describe(),
+            onresize: () => this.picture && showLegend(this.legend, this.looks, this.picture),
             onarea: (area) => this.moved(area),
         });
         this.views = {
@@ -87,9 +70,9 @@ class HeadPanel {
             zoom: (factor) => this.picture && this.map.zoom(factor),
             all: () => this.picture && this.map.all(),
         };
-        this.controls = pictureControls(zoom);
-        this.layer = layerControls();
         this.importance = importance(() => this.what);
+        this.layer = layerControls(this.importance.button);
+        this.controls = pictureControls(zoom, this.layer.modified);
         this.title = el("h2", { data: { testid: "head-title" } });
         this.mark = el("span", { class: "mark" });
         this.mapHost = el("div", { class: "map-host" });
@@ -117,7 +100,6 @@ class HeadPanel {
             this.legend,
             this.export.element,
             el("details", { class: "panel" }, el("summary", {}, "What if"), this.layer.element, [
-                this.importance.button,
                 this.importance.host,
             ]),
             this.stats,
@@ -127,10 +109,15 @@ class HeadPanel {
         const next = step(1, "head-next", "›", "Next head");
         fill(
             this.section,
-            el("div", { class: "toolbar head-line" }, this.title, previous, next, this.mark, [
-                this.layer.modified,
+            el(
+                "div",
+                { class: "toolbar head-line" },
+                this.title,
+                previous,
+                next,
+                this.mark,
                 this.controls.views,
-            ]),
+            ),
             this.empty,
             this.body,
         );
@@ -158,20 +145,18 @@ class HeadPanel {
         const before = this.what;
         const what = this.asked();
         this.what = what;
+        for (const slot of FOLLOWING) cancel(slot);
         this.showFrame();
         if (!what) {
             cancel("head");
             this.picture = null;
             return;
         }
-        const fresh = before?.source !== what.source || before?.layer !== what.layer;
+        const changed = JSON.stringify(before?.fields) !== JSON.stringify(what.fields);
+        const fresh = before?.source !== what.source || before?.layer !== what.layer || changed;
         const { source } = what;
-        if (
-            before &&
-            (before.source.queries !== source.queries || before.source.keys !== source.keys)
-        )
-            this.note({ area: "", cell: "" }); // those were of another map
         if (fresh) this.importance.clear();
+        this.importance.button.disabled = source.lacks?.includes("ablation") ?? false;
         const focused = byId("overview").contains(document.activeElement);
         const pixels = [1, 1].map(() =>
             Math.round((this.section.clientWidth - 200) * (devicePixelRatio || 1)),
@@ -195,10 +180,13 @@ class HeadPanel {
     async afterwards(what) {
         const { picture } = this;
         showChange(this.layer.change, what.source, what.layer, what.fields);
-        if (picture.whole) return;
-        await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
-        if (this.picture !== picture) return;
-        this.paint(); // sinks take a place of their own, and may be the largest
+        if (!picture.whole) {
+            await run("sums", "What each key receives", (signal) => picture.fetchSums(signal));
+            if (this.picture !== picture) return;
+            this.paint(); // sinks take a place of their own, and may be the largest
+        }
+        await run("statistics", "Statistics", (signal) => picture.fetchStats(signal));
+        if (this.picture === picture) this.showStats();
     }
 
     get mapShown() {
@@ -226,23 +214,23 @@ class HeadPanel {
         const { scale, colors } = looksOf(picture);
         const { view } = settings();
         this.looks = { scale, colors };
-        const pattern = picture.stats?.pattern;
-        this.title.textContent =
-            `Layer ${what.layer}, head ${what.head}` + (pattern ? `: ${pattern}` : "");
         this.mapHost.hidden = view !== "map";
         this.viewHost.hidden = view === "map";
         this.legend.hidden = view !== "map";
-        fill(
-            this.stats,
-            picture.stats
-                ? statisticsTable(picture.stats, `Layer ${what.layer}, head ${what.head}`)
-                : [],
-        );
+        this.showStats();
         this.map.show(picture, scale, colors, this.name());
-        showLegend(this.legend, scale, colors, picture.hides && picture.masked);
         this.place();
         for (const [name, other] of Object.entries(this.views)) if (name !== view) other.hide();
         this.views[view]?.show();
+    }
+
+    /** The statistics, once they are there, and the pattern in the title. */
+    showStats() {
+        const { picture, what } = this;
+        const name = `Layer ${what.layer}, head ${what.head}`;
+        this.title.textContent = picture.stats ? `${name}: ${picture.stats.pattern}` : name;
+        fill(this.stats, picture.stats ? statisticsTable(picture.stats, name) : []);
+        this.map.canvas.setAttribute("aria-label", this.name());
     }
 
     /** What the map is, for screen readers. */
@@ -260,16 +248,14 @@ class HeadPanel {
     /** Takes area and cell from the address. */
     place() {
         const now = settings();
-        const area = now.area.split(",").map(Number);
         const [row, column] = integers(now.cell);
         const { map, picture } = this;
-        if (area.length === 4 && area.every((edge) => edge >= 0))
-            map.setArea({ row0: area[0], row1: area[1], column0: area[2], column1: area[3] }, true);
-        else if (now.area === "" && map.zoomed)
-            map.setArea(
-                { row0: 0, row1: picture.rows, column0: 0, column1: picture.columns },
-                true,
-            );
+        const all = [0, picture.rows, 0, picture.columns];
+        const given = now.area.split(",").map(Number);
+        const fits =
+            given.length === 4 && given.every((edge, i) => edge >= 0 && edge <= all[i | 1]);
+        const [row0, row1, column0, column1] = fits ? given : all; // of a shorter map: all
+        if (fits || map.zoomed) map.setArea({ row0, row1, column0, column1 }, true);
         const there = column !== undefined && row < picture.rows && column < picture.columns;
         map.select(there && row >= 0 && column >= 0 ? { row, column } : null, { quiet: true });
         this.describe();
@@ -305,13 +291,10 @@ class HeadPanel {
         if (cell) this.say(this.cell.textContent);
     }
 
-    point(cell) {
-        this.describe(cell);
-    }
-
     /** Writes the cell that is pointed at, else the selected one, with its exact number. */
-    describe(cell = this.map.hovered ?? this.map.selected) {
+    describe() {
         const { picture } = this;
+        const cell = this.map.hovered ?? this.map.selected;
         if (!picture) return;
         for (const name of ["row", "column", "value"]) delete this.cell.dataset[name];
         this.cell.removeAttribute("title");

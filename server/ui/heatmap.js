@@ -74,8 +74,9 @@ class Bitmaps {
 export class Heatmap {
     /**
      * @param {HTMLElement} host takes the canvas, and gives it its width
-     * @param {{onselect?: Function, onhover?: Function, onarea?: Function, testid?: string}} owner
-     *     told of {row, column} or null, and of {row0, row1, column0, column1}
+     * @param {{onselect?: Function, onhover?: Function, onarea?: Function, onresize?: Function,
+     *     testid?: string}} owner told of {row, column} or null, of {row0, row1, column0, column1},
+     *     and that the canvas has another size
      */
     constructor(host, owner = {}) {
         this.owner = owner;
@@ -134,14 +135,18 @@ export class Heatmap {
 
     /** Takes exact rows that the picture has fetched since. */
     refresh() {
-        const { detail } = this.picture;
-        if (detail && detail !== this.detail?.of) {
-            const first = Math.max(0, Math.floor(this.area.column0) - 64);
-            const end = Math.min(this.picture.columns, first + 8192);
+        const { detail, columns } = this.picture;
+        const { column0, column1 } = this.area;
+        const there = this.detail;
+        const inView = there && there.first <= column0 && there.end >= Math.min(columns, column1);
+        if (detail && (there?.of !== detail || !inView)) {
+            const spare = Math.ceil((column1 - column0) / 2);
+            const first = Math.max(0, Math.floor(column0) - spare);
+            const end = Math.min(columns, Math.ceil(column1) + spare, first + 8192);
             const cut = new Float32Array(detail.rows * (end - first));
             for (let r = 0; r < detail.rows; r++) {
-                const at = r * this.picture.columns;
-                cut.set(detail.values.subarray(at + first, at + end), r * (end - first));
+                const row = detail.values.subarray(r * columns + first, r * columns + end);
+                cut.set(row, r * (end - first));
             }
             const grid = { values: cut, rows: detail.rows, columns: end - first };
             const bitmaps = new Bitmaps(grid, this.scale, this.colors);
@@ -195,6 +200,7 @@ export class Heatmap {
         canvas.style.width = `${width}px`;
         canvas.style.height = `${this.size.height}px`;
         drawMap(this);
+        this.owner.onresize?.();
     }
 
     get cell() {

@@ -8,7 +8,15 @@
 import { listen, set, settings, integers } from "./address.js";
 import { apiKey, client, models } from "./client.js";
 import { byId, el, fill, labelled } from "./dom.js";
-import { captureOf, fetchFile, metadataTokens, open, readLabels, rowsShape } from "./files.js";
+import {
+    captureOf,
+    fetchFile,
+    InputError,
+    metadataTokens,
+    open,
+    readLabels,
+    rowsShape,
+} from "./files.js";
 import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
@@ -32,6 +40,9 @@ const panes = {}; // {pane, button} by way of input
 const chosenEntry = (file, list) =>
     file.entries.find((entry) => entry.name === list.value) ?? file.entries[0];
 
+const notCapture = ({ name }) =>
+    new InputError(`${name}: is no capture; its tensors are not named layer.N`);
+
 function textSupply(text) {
     return sources.tokenSupply(tokensOf(text), settings().seed);
 }
@@ -39,7 +50,7 @@ function textSupply(text) {
 /** Rows of the file that was chosen last, of the kind that is asked for. */
 function fileSupply(which) {
     const opened = files[which];
-    if (!opened) throw new Error("Choose a file first");
+    if (!opened) throw new InputError("Choose a file first");
     const { name } = opened,
         capture = captureOf(opened),
         labels = files.labels?.lines ?? null;
@@ -72,7 +83,9 @@ function modelFor(supply, encoder) {
     const named = (name) => models().find((model) => model.name === name);
     const names = models().map(({ name }) => name);
     if (settings().model !== "" && !named(settings().model))
-        throw new Error(`attnd serves no model ${settings().model}; it serves ${names.join(", ")}`);
+        throw new InputError(
+            `attnd serves no model ${settings().model}; it serves ${names.join(", ")}`,
+        );
     const ofCapture = kind === "capture" && files.capture?.metadata.model;
     const given = named(settings().model) ?? (ofCapture ? named(ofCapture) : undefined);
     if (given || !supply) return given ?? models()[0];
@@ -89,9 +102,10 @@ function modelFor(supply, encoder) {
 /** What a session's step is made of: the rows of another group, or its own keys. */
 async function sessionSource() {
     const id = controls["session-id"].value.trim() || controls.session.value;
-    if (!id) throw new Error("Choose a session, or type its id.");
+    if (!id) throw new InputError("Choose a session, or type its id.");
     const session = await client().get(`/sessions/${encodeURIComponent(id)}`);
     const model = models().find(({ name }) => name === session.model);
+    showModel(model);
     const step = controls.step.value;
     if (step === "key") return sources.lastKeySource(model, session);
     const supply = supplyOf(files.rows ? "rows" : files.capture ? "capture" : "text");
@@ -106,7 +120,11 @@ function rowsSource() {
         encoder = encoderSupply(),
         model = modelFor(supply, encoder);
     showModel(model);
-    return sources.rowsSource(model, supply, encoder, integers(settings().layers));
+    const source = sources.rowsSource(model, supply, encoder, integers(settings().layers));
+    const of = kind === "capture" ? files.capture.metadata.model : undefined;
+    if (of !== undefined && of !== model.name)
+        source.mark = `rows of another model: captured from ${of}, weights of ${model.name}`;
+    return source;
 }
 
 /** Makes the source of all settings and files, and shows it. */
@@ -150,7 +168,7 @@ function offerTensors(list, opened) {
     const fits = (entry) => (widths.has(rowsShape(entry)[1]) ? 0 : 1);
     const entries = opened.entries.filter(rowsShape).sort((a, b) => fits(a) - fits(b));
     if (entries.length === 0)
-        throw new Error(`${opened.name}: has no tensor of numbers [tokens, width]`);
+        throw new InputError(`${opened.name}: has no tensor of numbers [tokens, width]`);
     const text = ({ name, shape }) => `${name} [${shape.join(", ")}]`;
     fill(list, entries.map((entry) => el("option", { value: entry.name }, text(entry))));
     list.closest("label").hidden = entries.length < 2;
@@ -166,7 +184,7 @@ async function take(which, file) {
         const opened = await open(file);
         const capture = captureOf(opened);
         if (which === "capture" && !capture)
-            throw new Error(`${opened.name}: is no capture; its tensors are not named layer.N`);
+            throw notCapture(opened);
         if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
         files[which] = opened;
@@ -199,8 +217,11 @@ async function fromSettings(names = new Set(watched)) {
     if (names.has("text") && given.text !== "") controls.text.value = text = given.text;
     if (names.has("session")) controls["session-id"].value = given.session;
     if (names.has("capture") && given.capture !== "") {
-        const opened = await run("input", "Fetching the capture", (signal) =>
-            fetchFile(given.capture, signal));
+        const opened = await run("input", "Fetching the capture", async (signal) => {
+            const fetched = await fetchFile(given.capture, signal);
+            if (!captureOf(fetched)) throw notCapture(fetched);
+            return fetched;
+        });
         if (!opened) return undefined;
         files.capture = opened;
     }
@@ -287,7 +308,8 @@ function modelFields() {
 function textPane() {
     pane("text", "Text",
         field("Text, split at blanks: a random row for each token", "text", "textarea",
-            { rows: 2, spellcheck: "false" }),
+            { rows: 2, spellcheck: "false", onkeydown: ({ key, ctrlKey }) =>
+                key === "Enter" && ctrlKey && choose("text") }),
         field("Seed", "seed", "input", {
             inputmode: "numeric",
             size: 6,
@@ -410,8 +432,10 @@ function offerExample() {
 }
 
 function takeDrops() {
-    addEventListener("dragover", (event) => event.preventDefault());
+    const files = (event) => event.dataTransfer.types.includes("Files"); // text goes where it may
+    addEventListener("dragover", (event) => files(event) && event.preventDefault());
     addEventListener("drop", (event) => {
+        if (!files(event)) return;
         event.preventDefault();
         dropped([...event.dataTransfer.files]);
     });

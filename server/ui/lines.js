@@ -26,7 +26,10 @@ export class LinesView {
     async show() {
         const { panel, host } = this;
         const { picture } = panel;
-        const cell = panel.map.selected ?? { row: picture.rows - 1, column: 0 };
+        const cell = panel.map.selected ?? {
+            row: picture.rows - 1,
+            column: picture.keys - 1,
+        };
         this.rows = around(cell.row, picture.rows);
         this.columns = around(cell.column, picture.keys);
         const area = {

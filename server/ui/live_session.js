@@ -6,9 +6,10 @@
  * rows, without the session. The session ends when another source is looked at, or with the page.
  */
 import { settings } from "./address.js";
-import { client } from "./client.js";
+import { apiKey, client } from "./client.js";
 import { el, labelled } from "./dom.js";
-import { numbersOf } from "./files.js";
+import { InputError, numbersOf } from "./files.js";
+import { remember } from "./sessions.js";
 import * as sources from "./source.js";
 import { pooled } from "./statistics.js";
 import { announce, run, showError } from "./status.js";
@@ -66,6 +67,11 @@ const refined = ["attention_scores", "head_stats", "query", "head_output"];
 class LiveSource extends sources.RowsSource {
     kind = "session";
     lines = new Map(); // layer -> [{data [H][W], width}] of each step
+
+    /** A step sees what is cached: rows that are computed anew do not see later ones either. */
+    async inputs(layer) {
+        return { ...(await super.inputs(layer)), is_causal: true };
+    }
 
     /** The map [H',T',W] of the lines, pooled as the fields say. */
     map(layer, { heads, rows, pool, pool_type }) {
@@ -144,6 +150,7 @@ async function begin(base) {
     const { model, layers } = base,
         supply = new AddedSupply(base.supply);
     const session = await client().session({ model: model.name, ttl_s: TTL_S });
+    remember(session.sessionId);
     source = new LiveSource({
         title: `live session ${session.sessionId}`,
         mark: base.mark,
@@ -166,9 +173,9 @@ async function add(base, typed) {
     const done = await run("live", "A step through all layers", async (signal, progress) => {
         if (fresh) await begin(base);
         if (lineBytes() > MAX_LINE_BYTES)
-            throw new Error("This live session has as many lines as the page keeps (48 MB)");
+            throw new InputError("This live session has as many lines as the page keeps (48 MB)");
         if (!typed && source.supply.taken >= source.supply.base.length)
-            throw new Error("All rows that were loaded have been added; type a token");
+            throw new InputError("All rows that were loaded have been added; type a token");
         source.supply.push(typed);
         await step(progress);
         return true;
@@ -184,8 +191,9 @@ function end(last = false) {
     if (source === null) return;
     const { session } = source;
     source = null;
-    const path = `${client().url}/sessions/${session.sessionId}`;
-    if (last) fetch(path, { method: "DELETE", keepalive: true, headers: client().headers });
+    const path = `${client().url}/sessions/${session.sessionId}`,
+        headers = apiKey() ? { Authorization: `Bearer ${apiKey()}` } : {};
+    if (last) fetch(path, { method: "DELETE", keepalive: true, headers });
     else session.end().catch((error) => showError("live", error));
 }
 
@@ -198,7 +206,7 @@ export function panel(chosen) {
     const base = () => {
         const from = source ?? chosen();
         if (!from?.supply || from.encoder || (from.kind === "session" && from !== source))
-            throw new Error("Load rows for self-attention first: a text, a capture or a file");
+            throw new InputError("Load rows for self-attention first: a text, a capture or a file");
         return from;
     };
     const guarded = (work) => () => {
@@ -211,7 +219,7 @@ export function panel(chosen) {
     const next = guarded(() => add(base(), null));
     const type = guarded(() => {
         const text = token.value.trim();
-        if (text === "") throw new Error("Type a token first");
+        if (text === "") throw new InputError("Type a token first");
         token.value = "";
         return add(base(), { token: text, seed: settings().seed });
     });

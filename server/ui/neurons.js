@@ -89,7 +89,7 @@ export class NeuronView {
         const width = query.length;
         const group = Math.floor((what.head * spec.num_key_value_heads) / spec.num_attention_heads);
         const at = (key) => (group * picture.keys + key) * width;
-        const column = this.panel.map.selected?.column ?? 0;
+        const column = this.panel.map.selected?.column ?? picture.keys - 1;
         const [begin, end] = around(Math.min(column, picture.keys - 1), picture.keys);
         const keys = [];
         for (let key = begin; key < end; key++) {

@@ -20,6 +20,7 @@ let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, c
 let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
 let source = null;
 let loads = 0;
+let fine = false; // maps have been asked for as FP16, not as bytes
 const parts = {}; // elements of this panel by name
 
 // ---- What is asked for ------------------------------------------------------------------------
@@ -53,13 +54,17 @@ function statisticFields() {
     return { ...chosen.fields, ...(importance ? { ablate: true } : {}) };
 }
 
-/** Calls `work(item)` for all items, a few at once; the first error ends it. */
+/** Calls `work(item)` for all items, a few at once; after the first error no more are begun. */
 async function each(items, work) {
     const waiting = [...items];
     const worker = async () => {
         while (waiting.length > 0) await work(waiting.shift());
     };
-    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    try {
+        await Promise.all(Array.from({ length: AT_ONCE }, worker));
+    } finally {
+        waiting.length = 0;
+    }
 }
 
 /** Asks for the layers' statistics, and for their maps unless they are there. */
@@ -70,7 +75,10 @@ function load({ maps = true } = {}) {
         fields = { outputs: ["head_stats"], plain: true, ...extra };
     if (maps || heads.some(({ values }) => !values)) {
         fields.outputs.push("attention_weights");
-        Object.assign(fields, { pool: [SIDE, SIDE], pool_type: settings().pool });
+        const { pool: pool_type } = settings();
+        fine ||= settings().scale !== "linear"; // bytes would do as steps of one scale alone
+        const map_datatype = fine ? "FP16" : "UINT8";
+        Object.assign(fields, { pool: [SIDE, SIDE], pool_type, map_datatype });
     }
     parts.grid.setAttribute("aria-busy", "true");
     const work = run("overview", "Looking at all heads", async (signal, progress) => {
@@ -348,6 +356,7 @@ function titles(names) {
 function controls() {
     const { sort, color_by, filter, pool, scale, targets, ablate } = settings(),
         names = titles(available(asked)),
+        focus = document.activeElement?.dataset.testid,
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
         labelled(title, select(options, value, change, { data: { testid } }));
@@ -381,9 +390,12 @@ function controls() {
             onchange: (event) => set({ ablate: event.target.checked ? "1" : "" }),
         })),
     );
+    if (focus) parts.controls.querySelector(`[data-testid="${focus}"]`)?.focus();
 }
 
 function build() {
+    hidePreview();
+    fine = false;
     heads = source.layers.flatMap((layer) =>
         Array.from({ length: source.spec(layer).num_attention_heads }, (_, head) =>
             thumbnail(layer, head),
@@ -408,7 +420,7 @@ function show(next) {
 function changed(_, names) {
     if (!source) return;
     const has = (...list) => list.some((name) => names.has(name));
-    if (has("pool")) load();
+    if (has("pool") || (has("scale") && settings().scale !== "linear" && !fine)) load();
     else if (has("targets", "ablate")) load({ maps: false });
     if (has("scale", "colors")) heads.forEach(paint);
     if (has("sort", "color_by")) heads.forEach(describe);
@@ -421,7 +433,7 @@ function changed(_, names) {
 export function start() {
     parts.controls = el("div", { class: "toolbar" });
     parts.note = el("p", { class: "muted", role: "status", data: { testid: "overview-note" } });
-    parts.count = el("span", { class: "muted" });
+    parts.count = el("span", { class: "muted", role: "status" });
     parts.legend = el("span", { class: "range", hidden: true },
         el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
     parts.grid = el("div", {

@@ -12,10 +12,18 @@ export const MOST_BYTES = 8e6; // of a reply
 const MOST_SIDE = 8192; // of a bitmap
 const MOST_POOLED = 1024;
 const KEPT_BYTES = 16e6; // of rows
+const BLOCK_BYTES = 1e6; // of rows that are fetched at once, since each call computes all of them
 
 /** @returns {number} columns that the weights have beside the keys */
 export function appendedOf(spec, kind) {
     return kind === "weights" ? Number(spec.bias_kv) + Number(spec.add_zero_attn) : 0;
+}
+
+/** What is computed of a layer: weightless calls leave out what is not in keys and values. */
+function computedSpec(source, layer) {
+    const spec = source.spec(layer);
+    if (!source.lacks?.includes("query")) return spec;
+    return { ...spec, is_causal: false, sinks: false, bias_kv: false, add_zero_attn: false };
 }
 
 /** @returns {object} the fields that ask for a map of that kind */
@@ -36,7 +44,7 @@ export function columnOf({ values, rows, columns }, share, count) {
 
 /** One map [rows, columns] of one head. */
 export class Picture {
-    #kept = new Map(); // row -> its numbers, the one used last at the end
+    #kept = new Map(); // first row of a block -> its numbers, the block used last at the end
 
     /**
      * @param {import("./source.js").Source} source
@@ -45,7 +53,7 @@ export class Picture {
      */
     constructor(source, what) {
         Object.assign(this, { source, ...what });
-        this.spec = source.spec(what.layer);
+        this.spec = computedSpec(source, what.layer);
         this.rows = source.queries;
         this.keys = source.keys;
         this.columns = source.keys + appendedOf(this.spec, what.kind);
@@ -91,12 +99,20 @@ export class Picture {
 
     async #ask(fields, signal) {
         const { layer, kind, stage, head } = this;
-        const { outputs, ...rest } = mapFields(kind, stage, head);
-        const more = fields.rows || fields.pool_type ? [] : ["head_stats"]; // of the first call
-        const all = { ...this.fields, ...rest, ...fields, outputs: [...outputs, ...more] };
-        const reply = await this.source.call(layer, { ...all, plain: true }, signal);
-        if (reply.head_stats) this.stats = reply.head_stats.flat()[0];
-        return tensorOf(reply, kind);
+        const all = { ...this.fields, ...mapFields(kind, stage, head), ...fields, plain: true };
+        const tensor = tensorOf(await this.source.call(layer, all, signal), kind);
+        const [rows, columns] = fields.pool ?? [fields.rows?.length ?? this.rows, this.columns];
+        if (tensor.data.length !== rows * columns)
+            throw new Error(`the map has shape [${tensor.shape}], not [1, ${rows}, ${columns}]`);
+        return tensor;
+    }
+
+    /** Fetches the head's statistics, for which the daemon computes all heads. */
+    async fetchStats(signal) {
+        const asked = { ...this.fields, outputs: ["head_stats"], heads: [this.head], plain: true };
+        const reply = await this.source.call(this.layer, asked, signal);
+        this.stats = reply.head_stats.flat()[0];
+        return this.stats;
     }
 
     /** Fetches what is painted. @param {[number, number]} pixels rows and columns of the screen */
@@ -138,7 +154,12 @@ export class Picture {
                 return count > 0 ? sum / count : 0;
             });
         else this.means = columns.map((sum) => sum / this.rows);
-        if (this.spec.sinks) this.sinks = sums.map((sum) => Math.max(0, 1 - sum));
+        if (this.#hasSinks) this.sinks = sums.map((sum) => Math.max(0, 1 - sum));
+    }
+
+    /** Of a head that is off, or weighed by head_mask, the sums say nothing about its sink. */
+    get #hasSinks() {
+        return this.spec.sinks && (this.fields.head_mask?.[this.head] ?? 1) === 1;
     }
 
     /** Fetches the sums of a map that is not whole: two small calls. */
@@ -147,7 +168,7 @@ export class Picture {
         const most = (size) => Math.min(size, 4096);
         const mean = async (pool) => (await this.#ask({ pool, pool_type: "mean" }, signal)).data;
         const columns = await mean([1, most(this.columns)]);
-        const sums = this.spec.sinks ? await mean([most(this.rows), 1]) : [];
+        const sums = this.#hasSinks ? await mean([most(this.rows), 1]) : [];
         this.#takeSums(
             Float64Array.from(sums, (value) => value * this.columns),
             Float64Array.from(columns, (value) => value * this.rows),
@@ -163,7 +184,9 @@ export class Picture {
         if (this.whole) return map ? from(map.values, row) : undefined;
         if (detail && row >= detail.row0 && row < detail.row0 + detail.rows)
             return from(detail.values, row - detail.row0);
-        return this.#kept.get(row);
+        const first = row - (row % this.#block);
+        const block = this.#kept.get(first);
+        return block && from(block, row - first);
     }
 
     /** @returns {number|undefined} as the API gives it: a hidden weight is 0 */
@@ -174,7 +197,7 @@ export class Picture {
 
     /**
      * A column's numbers in the rows [row0, row1): exact where they are there, else pooled cells.
-     * @returns {{values: Float32Array, first: number, rows: number}} of the rows first, first + 1 ...
+     * @returns {{values: Float32Array, first: number, rows: number}} of the rows from first on
      */
     columnValues(column, { row0, row1 }) {
         const { detail, map } = this;
@@ -189,13 +212,28 @@ export class Picture {
         return { values, first, rows };
     }
 
-    /** Fetches one exact row. */
+    /** Rows of a block. */
+    get #block() {
+        return Math.min(64, Math.max(1, Math.floor(BLOCK_BYTES / (4 * this.columns))));
+    }
+
+    /** Fetches one exact row, with its neighbours; the blocks used longest ago are dropped. */
     async fetchRow(row, signal) {
-        if (this.rowValues(row)) return;
-        const { data } = await this.#ask({ rows: [row] }, signal);
-        this.#kept.set(row, this.#hide(data, 1, this.columns, row, row + 1));
-        const most = Math.max(1, Math.floor(KEPT_BYTES / (4 * this.columns)));
+        const first = row - (row % this.#block);
+        const known = this.#kept.get(first);
+        if (!known && this.rowValues(row)) return;
+        const values = known ?? (await this.#fetchRows(first, this.#block, signal));
+        this.#kept.delete(first);
+        this.#kept.set(first, values);
+        const most = Math.max(1, Math.floor(KEPT_BYTES / (4 * this.columns * this.#block)));
         for (const old of this.#kept.keys()) if (this.#kept.size > most) this.#kept.delete(old);
+    }
+
+    async #fetchRows(first, count, signal) {
+        const end = Math.min(this.rows, first + count);
+        const list = Array.from({ length: end - first }, (_, i) => first + i);
+        const { data } = await this.#ask({ rows: list }, signal);
+        return this.#hide(data, list.length, this.columns, first, end);
     }
 
     /** @returns {{row0: number, rows: number}|null} exact rows that an area wants fetched */
@@ -214,9 +252,6 @@ export class Picture {
     }
 
     async fetchDetail({ row0, rows }, signal) {
-        const list = Array.from({ length: rows }, (_, i) => row0 + i);
-        const { data } = await this.#ask({ rows: list }, signal);
-        const values = this.#hide(data, rows, this.columns, row0, row0 + rows);
-        this.detail = { row0, rows, values };
+        this.detail = { row0, rows, values: await this.#fetchRows(row0, rows, signal) };
     }
 }

@@ -5,7 +5,7 @@
  * distinct token, so that equal tokens have equal rows.  A row depends on token, seed and width, on
  * nothing else.  Patterns over such rows are not those of real text, and the page says so.
  */
-import { MAX_TOKENS } from "./files.js";
+import { InputError, MAX_TOKENS } from "./files.js";
 
 const MAX_FP32_BYTES = 4e6; // rows above that are kept as BF16: half the bytes of every request
 
@@ -13,7 +13,7 @@ const MAX_FP32_BYTES = 4e6; // rows above that are kept as BF16: half the bytes 
 export function tokensOf(text) {
     const tokens = text.split(/\s+/).filter((token) => token !== "");
     if (tokens.length > MAX_TOKENS)
-        throw new Error(`the text has ${tokens.length} tokens; ${MAX_TOKENS} at most`);
+        throw new InputError(`the text has ${tokens.length} tokens; ${MAX_TOKENS} at most`);
     return tokens;
 }
 

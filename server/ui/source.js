@@ -7,7 +7,7 @@
  */
 import { call, client } from "./client.js";
 import { integers, settings } from "./address.js";
-import { numbersOf, open, readRows, rowsShape } from "./files.js";
+import { InputError, numbersOf, open, readRows, rowsShape } from "./files.js";
 import { randomRow, randomRows } from "./rows.js";
 
 const CACHE_BYTES = 24e6; // rows that stay in memory, of all supplies
@@ -111,7 +111,7 @@ class FileSupply extends Supply {
 
 /** @returns {Supply} seeded random rows, one for each distinct token */
 export function tokenSupply(tokens, seed) {
-    if (tokens.length === 0) throw new Error("the text has no tokens");
+    if (tokens.length === 0) throw new InputError("the text has no tokens");
     return new TokenSupply({
         title: `random rows, seed ${seed}`,
         mark: "random rows: the pattern is not the model's on real text",
@@ -123,14 +123,14 @@ export function tokenSupply(tokens, seed) {
 
 function checkLabels(labels, length, file) {
     if (labels && labels.length !== length)
-        throw new Error(`${file}: there are ${labels.length} labels for ${length} rows`);
+        throw new InputError(`${file}: there are ${labels.length} labels for ${length} rows`);
     return labels ?? new Array(length).fill("");
 }
 
 /** @returns {Supply} one tensor of a file, as rows of every layer of its width */
 export function tensorSupply(file, entry, labels = null) {
     const shape = rowsShape(entry);
-    if (!shape) throw new Error(`${file}: ${entry.name} is no tensor [tokens, width]`);
+    if (!shape) throw new InputError(`${file}: ${entry.name} is no tensor [tokens, width]`);
     const title = entry.name === file ? file : `${file}: ${entry.name}`;
     const known = checkLabels(labels, shape[0], file);
     return new FileSupply({ title, file, labels: known, length: shape[0], entryOf: () => entry });
@@ -232,7 +232,7 @@ function chooseLayers(model, supply, encoder, wanted) {
     const why = parts.join("; ");
     if (layers.length > 0) return { layers, leftOut: why && `Not shown: ${why}` };
     const none = `${model.name} has none of the layers that are asked for`;
-    throw new Error(`${supply.title} fits no layer: ${why || none}`);
+    throw new InputError(`${supply.title} fits no layer: ${why || none}`);
 }
 
 const marks = (...supplied) => supplied.find((supply) => supply?.mark)?.mark ?? null;
@@ -305,9 +305,9 @@ function longest(session) {
 export function stepSource(model, session, supply, { count = supply.length, peek = false } = {}) {
     const { length, layers } = longest(session);
     if (count < 1 || count > supply.length)
-        throw new Error(`a step has 1 to ${supply.length} of the rows of ${supply.title}`);
+        throw new InputError(`a step has 1 to ${supply.length} of the rows of ${supply.title}`);
     if (!peek && count > length)
-        throw new Error(`session ${session.session_id} holds ${length} tokens, not ${count}`);
+        throw new InputError(`session ${session.session_id} holds ${length} tokens, not ${count}`);
     const labels = supply.labels.slice(supply.length - count);
     return new StepSource({
         title: `session ${session.session_id}, ${peek ? "a step not kept" : "its last step"}`,
@@ -353,10 +353,10 @@ class LastKeySource extends Source {
 /** @returns {Promise<Source>} each head's last cached key, asked as its query */
 export async function lastKeySource(model, session) {
     const { length, layers } = longest(session);
-    if (length === 0) throw new Error(`session ${session.session_id} holds no tokens`);
+    if (length === 0) throw new InputError(`session ${session.session_id} holds no tokens`);
     if (session.bytes > MAX_STATE_BYTES)
-        throw new Error(`session ${session.session_id} holds ${session.bytes} bytes, too many to ` +
-            "fetch: give the rows of its last step, or rows for a step that is not kept");
+        throw new InputError(`session ${session.session_id} is too large to fetch: give the rows ` +
+            "of its last step, or rows for a step that is not kept");
     const state = await (await client().open(session.session_id)).export();
     const opened = await open(new Blob([state]), session.session_id);
     return new LastKeySource({

@@ -114,7 +114,7 @@ export function errorText(error) {
  * @param {(again: boolean) => void} [decide] called when the user closes it or wants to try again
  */
 export function showError(slot, error, decide) {
-    if (!error.code) console.warn(error); // a defect of the page, or a file that is not as it says
+    if (!error.code && error.constructor !== Error) console.warn(error); // a defect of the page
     clearError(slot);
     const close = (again) => () => {
         box.remove();

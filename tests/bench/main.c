@@ -14,6 +14,7 @@
 #include "accuracy.h"
 #include "cpu.h"
 #include "machine.h"
+#include "maps.h"
 #include "mem.h"
 #include "report.h"
 #include "runs.h"
@@ -33,6 +34,7 @@ static const char usage[] =
     "  --json                one JSON line for each result instead of a table\n"
     "  --markdown FILE       also put the table into FILE, between its marker lines\n"
     "  --slope               decode time against context, 1,024 to 131,072 tokens\n"
+    "  --maps                12 heads of 4,096 tokens: maps whole, pooled, ranked, measured\n"
     "  --accuracy DIR        what weights of --dtype and caches of --kv-dtype do to the outputs "
     "of\n"
     "                        the checkpoint in DIR\n"
@@ -50,7 +52,7 @@ struct options {
     enum attn_dtype kv_dtype;        /* of the caches of --accuracy */
     struct attn_engine_options sides[BENCH_MAX_SIDES]; /* the second one is for --interleave */
     size_t num_sides;
-    bool json, slope;
+    bool json, slope, maps;
 };
 
 static void __attribute__((noreturn)) refuse(const char *option, const char *value)
@@ -130,13 +132,21 @@ static void __attribute__((noreturn)) list_shapes(void)
 static void parse(struct options *out, int argc, char **argv)
 {
     static const struct option table[] = {
-        {"shape", required_argument, NULL, 's'},    {"dtype", required_argument, NULL, 'd'},
-        {"threads", required_argument, NULL, 't'},  {"cpu-level", required_argument, NULL, 'c'},
-        {"gemm", required_argument, NULL, 'g'},     {"interleave", required_argument, NULL, 'i'},
-        {"json", no_argument, NULL, 'j'},           {"markdown", required_argument, NULL, 'm'},
-        {"slope", no_argument, NULL, 'l'},          {"accuracy", required_argument, NULL, 'a'},
-        {"kv-dtype", required_argument, NULL, 'k'}, {"list", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
+        {"shape", required_argument, NULL, 's'},
+        {"dtype", required_argument, NULL, 'd'},
+        {"threads", required_argument, NULL, 't'},
+        {"cpu-level", required_argument, NULL, 'c'},
+        {"gemm", required_argument, NULL, 'g'},
+        {"interleave", required_argument, NULL, 'i'},
+        {"json", no_argument, NULL, 'j'},
+        {"markdown", required_argument, NULL, 'm'},
+        {"slope", no_argument, NULL, 'l'},
+        {"accuracy", required_argument, NULL, 'a'},
+        {"kv-dtype", required_argument, NULL, 'k'},
+        {"list", no_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},
+        {"maps", no_argument, NULL, 'p'},
+        {NULL, 0, NULL, 0},
     };
     struct attn_engine_options *engine = &out->sides[0];
     const char *other = NULL;
@@ -171,6 +181,9 @@ static void parse(struct options *out, int argc, char **argv)
             break;
         case 'l':
             out->slope = true;
+            break;
+        case 'p':
+            out->maps = true;
             break;
         case 'a':
             out->accuracy = optarg;
@@ -307,6 +320,8 @@ static bool run(const struct options *o, struct attn_engine *engine)
         bench_accuracy(o->accuracy, dtype->dtype, o->kv_dtype, engine);
         return true;
     }
+    if (o->maps)
+        return bench_maps(engine);
     struct bench_meter *meter = bench_need(bench_meter_new());
     attn_engine_describe(&info, engine);
     bool right = o->slope ? bench_slope(dtype, engine, meter) : run_shapes(o, &info, meter);

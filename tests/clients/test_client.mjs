@@ -137,6 +137,52 @@ const tests = {
         same(reply, await ask("/attend", fields));
     },
 
+    async "maps as halves and bytes are the numbers that they stand for"() {
+        const client = new Client(url);
+        const calls = [
+            { hidden_states: rows.slice(0, 5), outputs: ["attention_weights", "lse"] },
+            { hidden_states: [rows.slice(0, 3), rows.slice(3, 6)], average_heads: true },
+            { hidden_states: rows.slice(0, 3), average_heads: true },
+            { hidden_states: rows.slice(0, 3), head_mask: [1, -3, 0, 0.5] },
+            { hidden_states: rows.slice(0, 7), pool: [2, 3], pool_type: "mean" },
+        ];
+        for (const call of calls) {
+            const fields = { outputs: ["attention_weights"], ...call };
+            const full = await client.attend(call.hidden_states, fields);
+            for (const [map_datatype, step] of Object.entries({ FP16: 2 ** -25, UINT8: 4 / 509 })) {
+                const reply = await client.attend(call.hidden_states, { ...fields, map_datatype });
+                const { data, shape } = reply.attention_weights;
+                assert.deepEqual(shape, full.attention_weights.shape);
+                assert.ok(data instanceof Float32Array);
+                full.attention_weights.data.forEach((x, i) =>
+                    assert.ok(Math.abs(data[i] - x) <= step + Math.abs(x) * 2 ** -11),
+                );
+                assert.deepEqual(reply.lse, full.lse);
+            }
+        }
+        const fields = { outputs: ["attention_scores"], stage: "masked", map_datatype: "FP16" };
+        const { data } = (await client.attend(rows.slice(0, 3), fields)).attention_scores;
+        assert.equal(data[1], -Infinity);
+    },
+
+    async "maps of several steps stand where their elements fit"() {
+        const client = new Client(url);
+        const fields = { outputs: ["output", "attention_weights"], heads: [2], commit: false };
+        await client.withSession({}, async (first) => {
+            await client.withSession({}, async (second) => {
+                const steps = [
+                    [first, rows.slice(0, 3)],
+                    [second, rows.slice(3, 6)],
+                ];
+                const full = await client.stepMany(steps, fields);
+                for (const map_datatype of ["FP16", "UINT8"]) {
+                    const replies = await client.stepMany(steps, { ...fields, map_datatype });
+                    replies.forEach((reply, i) => assert.deepEqual(reply.output, full[i].output));
+                }
+            });
+        });
+    },
+
     async "selected maps and top_k"() {
         const fields = {
             hidden_states: rows.slice(0, 6),

@@ -100,6 +100,58 @@ class Calls(Case):
                              rows=[5, 0], top_k=2)
         self.assertEqual(list(reply["attention_weights"]["index"].shape), [2, 2, 2])
 
+    def test_pooled_maps(self):
+        for pool_type in ("max", "mean"):
+            reply = self.compare(hidden_states=ROWS[:7], outputs=["attention_weights"],
+                                 pool=[2, 3], pool_type=pool_type)
+            self.assertEqual(list(reply["attention_weights"].shape), [4, 2, 3])
+
+    def assert_near(self, first, second, step):
+        """Nested lists whose numbers differ by `step`, or 2^-11 of the number, at most."""
+        if isinstance(second, list):
+            self.assertEqual(len(first), len(second))
+            for one, other in zip(first, second):
+                self.assert_near(one, other, step)
+        elif first != second:
+            self.assertLessEqual(abs(first - second), step + abs(second) * 2 ** -11)
+
+    def test_maps_as_halves_and_bytes(self):
+        client = self.client()
+        calls = ({"hidden_states": ROWS[:5], "outputs": ["attention_weights", "lse"]},
+                 {"hidden_states": [ROWS[:3], ROWS[3:6]], "outputs": ["attention_weights"]},
+                 {"hidden_states": [ROWS[:3], ROWS[3:6]], "outputs": ["attention_weights"],
+                  "average_heads": True},
+                 {"hidden_states": ROWS[:3], "outputs": ["attention_weights"],
+                  "average_heads": True},
+                 {"hidden_states": ROWS[:3], "outputs": ["attention_weights"],
+                  "head_mask": [1, -3, 0, 0.5]})
+        for fields in calls:
+            full = client.attend(**fields)
+            for datatype, step in (("FP16", 2 ** -25), ("UINT8", 4 / 509)):
+                reply = client.attend(**fields, map_datatype=datatype)
+                self.assertEqual(list(reply["attention_weights"].shape),
+                                 list(full["attention_weights"].shape))
+                self.assert_near(reply["attention_weights"].tolist(),
+                                 full["attention_weights"].tolist(), step)
+                if "lse" in full:
+                    self.assert_same(reply["lse"], full["lse"])
+        scores = {"hidden_states": ROWS[:5], "outputs": ["attention_scores"], "stage": "masked"}
+        self.assert_near(client.attend(**scores, map_datatype="FP16")["attention_scores"].tolist(),
+                         client.attend(**scores)["attention_scores"].tolist(), 2 ** -25)
+
+    def test_maps_of_several_steps_stand_where_their_elements_fit(self):
+        client = self.client()
+        fields = {"outputs": ["output", "attention_weights"], "heads": [2], "commit": False}
+        with client.session() as first, client.session() as second:
+            steps = [(first, ROWS[:3]), (second, ROWS[3:6])]
+            full = client.step_many(steps, **fields)
+            for datatype, step in (("FP16", 2 ** -25), ("UINT8", 1 / 509)):
+                replies = client.step_many(steps, **fields, map_datatype=datatype)
+                for reply, want in zip(replies, full):
+                    self.assert_same(reply["output"], want["output"])
+                    self.assert_near(reply["attention_weights"].tolist(),
+                                     want["attention_weights"].tolist(), step)
+
     def test_batches_masks_biases_and_positions(self):
         self.compare(hidden_states=[ROWS[:3], ROWS[3:6]], padding_mask=[[1, 1, 1], [0, 1, 1]],
                      attention_mask=[[[True] * 3] * 3] * 2, position_ids=[[0, 1, 5], [2, 3, 4]],

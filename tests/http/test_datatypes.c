@@ -191,8 +191,7 @@ static struct answer post_list(const char *extra)
     text_add(&body, "{\"model\":\"tiny\",\"sequences\":[");
     for (unsigned i = 0; i < 2; i++) {
         text_add(&body, i > 0 ? ",{" : "{");
-        text_steps(&body, i > 0 ? "second" : "formed", 7 + i, 3,
-                   ",\"commit\":false,\"heads\":[0],");
+        text_steps(&body, i > 0 ? "formed" : "empty", 7 + i, 3, ",\"commit\":false,\"heads\":[0],");
         text_add(&body, "\"rows\":[1,0,2],\"outputs\":[\"attention_weights\",\"output\"]%s}",
                  extra);
     }
@@ -204,7 +203,7 @@ static struct answer post_list(const char *extra)
 
 START_TEST(test_steps_of_a_list_begin_at_a_multiple_of_their_elements)
 {
-    call_create(&client, "second", "");
+    call_create(&client, "empty", ""); /* its map has 9 numbers */
     struct answer full = post_list("");
     binary_decode(&full, "FP32");
     static const char *const types[] = {"FP16", "UINT8"};
@@ -227,13 +226,13 @@ END_TEST
 START_TEST(test_an_infer_reply_has_ranges_in_its_parameters)
 {
     struct text body = {0};
-    float rows[3 * TINY];
-    make_numbers(rows, 3 * TINY, 5);
+    float rows[2 * 3 * TINY];
+    make_numbers(rows, 2 * 3 * TINY, 5);
     text_add(&body, "{\"parameters\":{\"map_datatype\":\"UINT8\",\"heads\":[2,0],"
                     "\"binary_data_output\":true},\"outputs\":[{\"name\":\"attention_weights\"},"
-                    "{\"name\":\"output\"}],\"inputs\":[{\"name\":\"hidden_states\","
-                    "\"shape\":[1,3,16],\"datatype\":\"FP32\",\"data\":");
-    text_floats(&body, rows, 9, SHAPE(3 * TINY));
+                    "{\"name\":\"lse\"}],\"inputs\":[{\"name\":\"hidden_states\","
+                    "\"shape\":[2,3,16],\"datatype\":\"FP32\",\"data\":");
+    text_floats(&body, rows, 9, SHAPE(2 * 3 * TINY));
     text_add(&body, "}]}");
     struct answer answer = post("/v2/models/tiny/infer", body.data, true);
     ck_assert_int_eq(answer.status, 200);
@@ -242,17 +241,18 @@ START_TEST(test_an_infer_reply_has_ranges_in_its_parameters)
     json_t *json = json_loadb(answer.text, strtoul(length, NULL, 10), 0, NULL);
     const json_t *outputs = json_object_get(json, "outputs");
     const json_t *first = json_array_get(outputs, 0), *last = json_array_get(outputs, 1);
-    ck_assert_str_eq(json_string_value(json_object_get(first, "name")), "output");
+    ck_assert_str_eq(json_string_value(json_object_get(first, "name")), "lse");
     ck_assert_str_eq(json_string_value(json_object_get(last, "datatype")), "UINT8");
     const json_t *parameters = json_object_get(last, "parameters");
-    ck_assert_int_eq(json_integer_value(json_object_get(parameters, "binary_data_size")), 18);
-    json_t *least = json_object_get(parameters, "minimum"), *zeros = json_pack("[i,i]", 0, 0);
+    ck_assert_int_eq(json_integer_value(json_object_get(parameters, "binary_data_size")), 36);
+    json_t *least = json_object_get(parameters, "minimum"),
+           *zeros = json_pack("[i,i,i,i]", 0, 0, 0, 0);
     ck_assert(json_equal(least, zeros));
     json_decref(zeros);
-    ck_assert_uint_eq(json_array_size(json_object_get(parameters, "maximum")), 2);
-    ck_assert_uint_eq(answer.length - strtoul(length, NULL, 10), 3 * TINY * sizeof(float) + 18);
+    ck_assert_uint_eq(json_array_size(json_object_get(parameters, "maximum")), 4);
+    ck_assert_uint_eq(answer.length - strtoul(length, NULL, 10), 2 * 4 * 3 * sizeof(float) + 36);
     /* The first row of a causal map is 1 0 0, and 1 is the largest weight there is. */
-    ck_assert_mem_eq(answer.text + answer.length - 18, "\377\0\0", 3);
+    ck_assert_mem_eq(answer.text + answer.length - 36, "\377\0\0", 3);
     json_decref(json);
     answer_free(&answer);
     text_free(&body);

@@ -191,6 +191,37 @@ START_TEST(test_a_pooled_map_is_charged_for_its_own_size)
 }
 END_TEST
 
+static size_t peak_bytes(void)
+{
+    return daemon_status_number(&served, served.process.pid, "VmHWM", 10) * 1024;
+}
+
+START_TEST(test_a_pooled_map_of_4096_tokens_takes_little_memory)
+{
+    static const char *const names[] = {"query", "key", "value"};
+    static float numbers[12 * 4096 * 2];
+    struct text body = {0};
+    text_add(&body, "{\"outputs\":[\"attention_weights\"],\"pool\":[96,96],"
+                    "\"pool_type\":\"mean\",\"map_datatype\":\"UINT8\",\"binary_output\":true");
+    for (unsigned i = 0; i < 3; i++) {
+        make_numbers(numbers, 12 * 4096 * 2, i + 1);
+        text_add(&body, ",\"%s\":", names[i]);
+        text_floats(&body, numbers, 2, SHAPE(12, 4096, 2));
+    }
+    text_add(&body, "}");
+    size_t before = peak_bytes();
+    struct answer answer = client_post(&client, "/attend", body.data);
+    ck_assert_int_eq(answer.status, 200);
+    ck_assert_uint_lt(answer.length, (size_t)12 * 96 * 96 + 2048);
+    size_t grown = peak_bytes() - before; /* 805 MB would be the whole map */
+    printf("pooled: 12 x 4,096 x 4,096 as %zu bytes, the peak of memory grew by %.0f MB\n",
+           answer.length, (double)grown / 1e6);
+    ck_assert_uint_lt(grown, (size_t)100 << (INSTRUMENTED ? 22 : 20));
+    answer_free(&answer);
+    text_free(&body);
+}
+END_TEST
+
 Suite *suite_pooled(void)
 {
     Suite *suite = suite_create("pooled");
@@ -198,6 +229,7 @@ Suite *suite_pooled(void)
     tcase_add_checked_fixture(tests, set_up, serve_end);
     tcase_add_loop_test(tests, test_pooled_maps_of_every_form_equal_the_definition, 0, FORM_COUNT);
     tcase_add_loop_test(tests, test_what_has_no_meaning_beside_pool_is_refused, 0, FORM_COUNT);
+    tcase_add_test(tests, test_a_pooled_map_of_4096_tokens_takes_little_memory);
     tcase_add_test(tests, test_a_pooled_map_is_charged_for_its_own_size);
     suite_add_tcase(suite, tests);
     return suite;

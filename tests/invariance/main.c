@@ -5,8 +5,8 @@
  * windows, sinks) or a wide one, whose work is divided among threads.  Every session's next step is
  * computed alone on one thread; then alone on two; then with random neighbours, on one thread and
  * on two.  Rounds take turns at the CPU levels, with packed products and with those of OpenBLAS.
- * Outputs, log-sum-exps, queries, what heads put out, ablations and, after the last time, the caches
- * must have no other bit.  The last line has the figures. */
+ * Outputs, log-sum-exps, queries, what heads put out, ablations, the pooled maps of some and, after
+ * the last time, the caches must have no other bit.  The last line has the figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,11 +38,12 @@ struct subject {
     size_t length, rows;
     float *x;                 /* [rows][E] */
     struct attn_outputs want; /* computed alone on one thread */
+    size_t pool[2];           /* of its map of weights; 0: no map */
     struct attn_cache *after; /* a fork with the step committed */
 };
 
 static struct {
-    size_t decodes, compared, batches, largest, differing, levels, kinds[3];
+    size_t decodes, compared, maps, batches, largest, differing, levels, kinds[3];
 } result;
 
 struct round {
@@ -112,14 +113,46 @@ static struct widths widths_of(const struct attn_layer_spec *spec)
                            spec->num_heads * spec->value_head_dim};
 }
 
-static struct attn_outputs take_outputs(const struct round *round, size_t rows)
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Numbers of the subject's pooled map; 0: it has none. */
+static size_t map_size(const struct round *round, const struct subject *subject)
+{
+    const size_t columns = attn_weight_columns(round->spec, subject->length + subject->rows);
+    return round->spec->num_heads * smaller(subject->pool[0], subject->rows) *
+           smaller(subject->pool[1], columns);
+}
+
+/* Asks for the subject's pooled map. */
+static void ask_for_map(struct attn_outputs *out, const struct round *round,
+                        const struct subject *subject)
+{
+    const size_t keys = subject->length + subject->rows;
+    const struct attn_map_sizes sizes = {.batch = 1,
+                                         .num_heads = round->spec->num_heads,
+                                         .num_kv_heads = round->spec->num_kv_heads,
+                                         .queries = subject->rows,
+                                         .keys = keys,
+                                         .columns = attn_weight_columns(round->spec, keys)};
+    out->pool = (struct attn_map_pooling){
+        .rows = subject->pool[0], .columns = subject->pool[1], .type = ATTN_POOL_MEAN};
+    out->attention_weights = some_floats(map_size(round, subject));
+    out->pool.sums = calloc(attn_pool_sums(out, &sizes), sizeof *out->pool.sums);
+    need(out->pool.sums != NULL, "out of memory");
+}
+
+static struct attn_outputs take_outputs(const struct round *round, const struct subject *subject)
 {
     const struct widths of = widths_of(round->spec);
-    return (struct attn_outputs){.output = some_floats(rows * of.output),
-                                 .lse = some_floats(rows * of.lse),
-                                 .query = some_floats(rows * of.query),
-                                 .concat = some_floats(rows * of.concat),
-                                 .ablation = some_doubles(of.lse)};
+    const size_t rows = subject->rows;
+    struct attn_outputs outputs = {.output = some_floats(rows * of.output),
+                                   .lse = some_floats(rows * of.lse),
+                                   .query = some_floats(rows * of.query),
+                                   .concat = some_floats(rows * of.concat),
+                                   .ablation = some_doubles(of.lse)};
+    if (subject->pool[0] > 0)
+        ask_for_map(&outputs, round, subject);
+    return outputs;
 }
 
 static void free_outputs(const struct attn_outputs *outputs)
@@ -129,6 +162,8 @@ static void free_outputs(const struct attn_outputs *outputs)
     free(outputs->query);
     free(outputs->concat);
     free(outputs->ablation);
+    free(outputs->attention_weights);
+    free(outputs->pool.sums);
 }
 
 static struct attn_step step_of(const struct subject *subject, struct attn_cache *cache,
@@ -170,7 +205,7 @@ static void fill(struct round *round, struct subject *subject)
 static void compute_alone(struct round *round, struct subject *subject)
 {
     struct attn_error error = {0};
-    subject->want = take_outputs(round, subject->rows);
+    subject->want = take_outputs(round, subject);
     need(attn_cache_fork(&subject->after, subject->cache, subject->length, &error) == ATTN_OK,
          error.message);
     struct attn_step step = step_of(subject, subject->after, &subject->want);
@@ -189,6 +224,11 @@ static void make_subjects(struct round *round)
         subject->length = i == far ? SPLIT_TOKENS + rng_below(rng, 200) : rng_below(rng, LENGTHS);
         subject->rows = kind == 0 ? PREFILL : kind < 4 ? 2 + rng_below(rng, 5) : 1;
         subject->x = rng_floats(rng, subject->rows * round->spec->hidden_size, 1);
+        subject->pool[0] = subject->pool[1] = 0;
+        if (rng_below(rng, 4) == 0) {
+            subject->pool[0] = 1 + rng_below(rng, 9);
+            subject->pool[1] = 1 + rng_below(rng, 40);
+        }
         fill(round, subject);
         compute_alone(round, subject);
     }
@@ -232,15 +272,19 @@ static bool same_caches(const struct round *round, const struct subject *subject
 }
 
 /* Whether both outputs of a step have the same bits. */
-static bool same_outputs(const struct round *round, const struct attn_outputs *a,
-                         const struct attn_outputs *b, size_t rows)
+static bool same_outputs(const struct round *round, const struct attn_outputs *got,
+                         const struct subject *subject)
 {
     const struct widths of = widths_of(round->spec);
-    return same_floats(a->output, b->output, rows * of.output) &&
-           same_floats(a->lse, b->lse, rows * of.lse) &&
-           same_floats(a->query, b->query, rows * of.query) &&
-           same_floats(a->concat, b->concat, rows * of.concat) &&
-           memcmp(a->ablation, b->ablation, of.lse * sizeof *a->ablation) == 0;
+    const struct attn_outputs *want = &subject->want;
+    const size_t rows = subject->rows;
+    return same_floats(got->output, want->output, rows * of.output) &&
+           same_floats(got->lse, want->lse, rows * of.lse) &&
+           same_floats(got->query, want->query, rows * of.query) &&
+           same_floats(got->concat, want->concat, rows * of.concat) &&
+           memcmp(got->ablation, want->ablation, of.lse * sizeof *got->ablation) == 0 &&
+           (subject->pool[0] == 0 ||
+            same_floats(got->attention_weights, want->attention_weights, map_size(round, subject)));
 }
 
 /* Computes steps order[0, count) as one batch and compares each with its result alone. */
@@ -250,7 +294,7 @@ static void compare_batch(struct round *round, struct attn_engine *engine, const
     struct attn_step steps[MOST], *list[MOST] = {NULL};
     for (size_t i = 0; i < count; i++) {
         const struct subject *subject = &round->subjects[order[i]];
-        const struct attn_outputs outputs = take_outputs(round, subject->rows);
+        const struct attn_outputs outputs = take_outputs(round, subject);
         steps[i] = step_of(subject, subject->cache, &outputs);
         steps[i].commit = commit;
         list[i] = &steps[i];
@@ -258,10 +302,11 @@ static void compare_batch(struct round *round, struct attn_engine *engine, const
     decode(round, engine, list, count);
     for (size_t i = 0; i < count; i++) {
         const struct subject *subject = &round->subjects[order[i]];
-        bool same = same_outputs(round, &steps[i].outputs, &subject->want, subject->rows) &&
+        bool same = same_outputs(round, &steps[i].outputs, subject) &&
                     (!commit || same_caches(round, subject));
         result.differing += !same;
         result.compared++;
+        result.maps += subject->pool[0] > 0;
         free_outputs(&steps[i].outputs);
     }
 }
@@ -350,14 +395,14 @@ int main(int argc, char *argv[])
     for (size_t i = 0; i < 2 * pairs; i++)
         attn_engine_close(engines[i / 2][i % 2]);
     bool varied = result.kinds[0] > 0 && result.kinds[1] > 0 && result.kinds[2] > 0;
-    bool right = result.differing == 0 && varied && result.largest > MOST / 2;
+    bool right = result.differing == 0 && varied && result.maps > 0 && result.largest > MOST / 2;
     printf(
         "check-invariance: %zu decodes of %zu MHA, %zu GQA and %zu MQA layers at %zu CPU levels, "
         "with packed products and with OpenBLAS', each alone and in batches of up to %zu (%zu of "
         "them), on 1 and 2 threads: %zu "
-        "comparisons, %zu differ%s\n",
+        "comparisons, %zu with a pooled map, %zu differ%s\n",
         result.decodes, result.kinds[0], result.kinds[1], result.kinds[2], result.levels,
-        result.largest, result.batches, result.compared, result.differing,
+        result.largest, result.batches, result.compared, result.maps, result.differing,
         right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -250,7 +250,8 @@ test("heads_are_in_the_order_of_a_statistic_with_the_unknown_last", () => {
     assert.deepEqual(order("group_share"), ["0.0", "1.0", "0.1", "0.2"]);
     assert.deepEqual(statistics.rangeOf(heads, "self"), [0.5, 0.9]);
     assert.deepEqual(statistics.rangeOf(heads, "ablation"), [0, 0]);
-    assert.equal(statistics.valueOf({}, "constructor"), undefined);
+    for (const name of ["constructor", "weights"])
+        assert.equal(statistics.valueOf({}, name), undefined);
     assert.ok(!statistics.available([]).includes("target_hits"));
     assert.ok(statistics.available(["target"]).includes("target_hits"));
 });

@@ -345,7 +345,8 @@ test("a small map is fetched whole, exact, with means, sinks and hidden cells", 
         [outputs[0], heads, softcap, plain, pool],
         ["attention_weights", [1], 3, true, undefined],
     );
-    assert.equal(picture.stats.pattern, "local");
+    assert.deepEqual(outputs, ["attention_weights"], "one head is computed, and no statistics");
+    assert.equal((await picture.fetchStats()).pattern, "local");
     assert.equal(picture.columns, 10);
     assert.equal(picture.columnLabel(9), "bias_kv");
     assert.equal(picture.columnLabel(4), "4");
@@ -359,6 +360,9 @@ test("a small map is fetched whole, exact, with means, sinks and hidden cells", 
         }
         assert.ok(Math.abs(picture.sinks[t] - (1 - sum)) < 1e-6);
     }
+    const off = { ...what, fields: { head_mask: [1, 0] } };
+    const dark = await new pictures.Picture(sourceOf(9), off).fetch([500, 500]);
+    assert.equal(dark.sinks, null, "a head that is off tells nothing of its sink");
     const mean = [3, 4, 5, 6, 7, 8].reduce((sum, t) => sum + source.weight(t, 3), 0) / 6;
     assert.ok(Math.abs(picture.means[3] - mean) < 1e-6, "over the queries that see the key");
 });
@@ -370,7 +374,10 @@ test("a large map is pooled, and no reply of it is above 8 MB", async () => {
     assert.equal(source.calls[0].map_datatype, "FP16");
     assert.equal(picture.valueAt(4000, 17), undefined, "a pooled cell is no exact number");
     await picture.fetchRow(4000);
-    assert.deepEqual(source.calls[1].rows, [4000]);
+    const block = source.calls[1].rows;
+    assert.ok(block.includes(4000) && block.length > 1 && 4 * block.length * 4097 <= 1e6);
+    await picture.fetchRow(4001);
+    assert.equal(source.calls.length, 2, "its neighbours came with it");
     assert.equal(picture.valueAt(4000, 17), Math.fround(source.weight(4000, 17)));
     assert.equal(picture.rowValues(4000)[4001], -Infinity);
     assert.equal(picture.valueAt(4000, 4001), 0, "the API's number of a hidden cell");
@@ -413,6 +420,15 @@ test("raw scores exist for each pair; masked ones are hidden", async () => {
     assert.equal(picture.valueAt(0, 4), -Infinity);
 });
 
+test("a reply of another shape is no map; weightless calls append nothing", async () => {
+    const source = sourceOf(5, { ...layer, bias_kv: false });
+    source.spec = () => layer; // which has an appended column
+    await assert.rejects(new pictures.Picture(source, what).fetch([9, 9]), /\[1, 5, 6\]/);
+    source.lacks = ["query"];
+    const picture = await new pictures.Picture(source, what).fetch([9, 9]);
+    assert.deepEqual([picture.columns, picture.sinks, picture.isHidden(0, 4)], [5, null, false]);
+});
+
 test("the difference of two maps names its largest cell, over their common part", async () => {
     const first = await new pictures.Picture(sourceOf(6), what).fetch([9, 9]);
     const other = sourceOf(5);
@@ -429,6 +445,20 @@ test("the difference of two maps names its largest cell, over their common part"
     assert.ok(Math.abs(difference.largest.value + 0.5) < 1e-6);
     assert.ok(Math.abs(difference.valueAt(3, 2) + 0.5) < 1e-6);
     assert.equal(difference.isHidden(0, 3), true);
+    const scores = [
+        [1, -Infinity],
+        [-Infinity, -Infinity],
+    ].map((values) => ({
+        ...first,
+        kind: "scores",
+        whole: true,
+        rows: 1,
+        columns: 2,
+        keys: 2,
+        map: { values: Float32Array.from(values), rows: 1, columns: 2 },
+    }));
+    const blank = new Difference(...scores);
+    assert.deepEqual([...blank.map.values], [-Infinity, -Infinity], "no number, no difference");
 });
 
 test("what differs from the model is said by name", () => {

@@ -352,6 +352,46 @@ START_TEST(test_pooling_of_many_units_equals_the_definition_on_any_number_of_thr
 }
 END_TEST
 
+/* A call that gives way at every pause, until it is stopped. */
+struct visits {
+    size_t count, stop_at;
+};
+
+static bool wanted(void *context)
+{
+    (void)context;
+    return true;
+}
+
+static bool visit(void *context)
+{
+    struct visits *visits = context;
+    return ++visits->count != visits->stop_at;
+}
+
+START_TEST(test_pooling_gives_way_with_the_same_bits_and_can_be_stopped)
+{
+    struct draw d = {.rng = rng_seeded(9)};
+    struct long_call call = long_call(&d);
+    struct attn_outputs *out = &call.args.outputs;
+    out->pool = (struct attn_map_pooling){.rows = 96, .columns = 50, .type = ATTN_POOL_MEAN};
+    struct maps alone = maps_of(out, &call.sizes), other = alone;
+    struct visits visits = {0};
+    const struct attn_yield yield = {.wanted = wanted, .run = visit, .context = &visits};
+    take_buffers(&alone, out, &d, &call.sizes);
+    ck_assert_int_eq(attn_core(engines[1], &call.args, &error), ATTN_OK);
+    call.args.yield = &yield;
+    take_buffers(&other, out, &d, &call.sizes);
+    ck_assert_int_eq(attn_core(engines[1], &call.args, &error), ATTN_OK);
+    expect_same(&other, &alone, 96, 50);
+    for (visits.stop_at = 1; visits.stop_at < 1000; visits.stop_at *= 4) {
+        visits.count = 0;
+        ck_assert_int_eq(attn_core(engines[1], &call.args, &error), ATTN_CANCELLED);
+    }
+    draw_free(&d);
+}
+END_TEST
+
 START_TEST(test_pooling_takes_memory_of_the_pooled_map_and_its_units)
 {
     struct attn_outputs out = {.attention_weights = &(float){0}, .pool = {96, 96, 0, NULL}};
@@ -415,6 +455,7 @@ Suite *suite_pooling(void)
         tests, test_pooling_random_calls_and_steps_equal_the_definition_on_any_number_of_threads);
     tcase_add_loop_test(
         tests, test_pooling_of_many_units_equals_the_definition_on_any_number_of_threads, 0, 12);
+    tcase_add_test(tests, test_pooling_gives_way_with_the_same_bits_and_can_be_stopped);
     tcase_add_test(tests, test_pooling_takes_memory_of_the_pooled_map_and_its_units);
     tcase_add_test(tests, test_pooling_refuses_what_has_no_meaning);
     suite_add_tcase(suite, tests);
