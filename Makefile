@@ -189,7 +189,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
          check-metrics check-image check-install check-ui
-.PHONY: $(CHECKS)
+.PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
 
@@ -320,6 +320,12 @@ AXE = $(if $(QUICK),$(if $(shell command -v npm),build/axe/axe.min.js),build/axe
 check-ui: $(OUT)/attnd | build/deps/ui $(AXE) ## the page in Debian's Chromium: every control, values, keyboard, errors, accessibility; QUICK=1: one width
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) AXE=$(AXE) /usr/bin/python3 tests/ui/run.py
 
+bench-ui: $(OUT)/attnd | build/deps/ui ## the page in Chromium: first paint, hover, frames, transfers, memory, from 12 heads x 1,024 tokens to 32 x 8,192
+	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/ui/bench.py $(BENCH_UI_FLAGS)
+
+screenshots: $(OUT)/attnd | build/deps/screenshots ## docs/images/viewer-*.png, of the page over tests/golden/patterns in both themes
+	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/ui/screenshots.py docs/images
+
 build/axe/axe.min.js: tests/ui/fetch_axe.sh | build/deps/lint
 	@$< $(@D) && touch $@
 
@@ -401,13 +407,14 @@ build/deps/fuzz: build/deps/check
 build/deps/lint: build/deps/check
 build/deps/image: build/deps/check
 build/deps/ui: build/deps/check
+build/deps/screenshots: build/deps/ui
 build/deps/deb: build/deps/build
 build/deps/package: build/deps/check
 build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/ui build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/screenshots build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
 
 include config/install.mk
 

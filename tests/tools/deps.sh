@@ -52,6 +52,7 @@ package systemd-container   command systemd-nspawn
 ui     chromium-headless-shell command chromium-headless-shell
 ui     python3-numpy        file /usr/lib/python3/dist-packages/numpy
 ui     nodejs               command node
+screenshots pngquant         command pngquant
 image  podman               command podman
 image  runc                 file /usr/sbin/runc
 image  netavark             file /usr/lib/podman/netavark
@@ -75,6 +76,7 @@ package check
 lint    check
 image   check
 ui      check
+screenshots ui
 TABLE
 }
 
