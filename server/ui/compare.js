@@ -246,9 +246,12 @@ export class CompareView {
             ? `query ${largest.row} “${first.rowLabel(largest.row)}”, ` +
               `key ${largest.column} “${first.columnLabel(largest.column)}”`
             : "a pooled cell";
-        const most = `Largest difference ${numberText(largest.value, 4)} at ${at}.`;
+        const most = difference.comparable
+            ? `Largest difference ${numberText(largest.value, 4)} at ${at}.`
+            : "Pooled maps of inputs that differ in length have no difference.";
         const unequal =
-            first.rows !== second.rows || first.columns !== second.columns
+            difference.comparable &&
+            (first.rows !== second.rows || first.columns !== second.columns)
                 ? " The inputs differ in length: the common part is compared."
                 : "";
         const value = (picture) => {

@@ -11,22 +11,24 @@ export class Difference {
     constructor(first, second) {
         Object.assign(this, { first, second, kind: "scores", stage: "difference" });
         this.rows = Math.min(first.rows, second.rows);
-        this.columns = Math.min(first.columns, second.columns);
-        this.keys = Math.min(first.keys, second.keys, this.columns);
+        this.keys = Math.min(first.keys, second.keys);
+        const [most, keys] = [Math.min(first.columns, second.columns), this.keys];
+        this.columns = first.keys === second.keys ? most : keys; // else appended ones are apart
         this.means = this.sinks = this.detail = null;
         const sizes = [first.map, second.map];
         const exact = first.whole && second.whole;
-        const [rows, columns] = exact
-            ? [this.rows, this.columns]
-            : [Math.min(...sizes.map((map) => map.rows)), Math.min(...sizes.map((m) => m.columns))];
+        const same = (name) => sizes[0][name] === sizes[1][name] && first[name] === second[name];
+        /** Whether cells stand for the same pairs; pooled ones of unequal lengths do not. */
+        this.comparable = exact || (same("rows") && same("columns"));
+        const grid = exact ? this : this.comparable ? sizes[0] : { rows: 1, columns: 1 };
+        const { rows, columns } = grid;
         const values = new Float32Array(rows * columns);
         this.largest = { value: 0, row: 0, column: 0 };
         for (let r = 0, i = 0; r < rows; r++)
             for (let c = 0; c < columns; c++, i++) {
                 const [a, b] = sizes.map((map) => map.values[r * map.columns + c]);
-                values[i] = this.#isBlank(a === -Infinity, b === -Infinity)
-                    ? -Infinity
-                    : less(a, b);
+                const blank = this.#isBlank(a === -Infinity, b === -Infinity);
+                values[i] = blank || !this.comparable ? -Infinity : less(a, b);
                 if (Math.abs(values[i]) > Math.abs(this.largest.value) && values[i] !== -Infinity)
                     this.largest = { value: values[i], row: r, column: c };
             }

@@ -440,7 +440,7 @@ test("the difference of two maps names its largest cell, over their common part"
     };
     const second = await new pictures.Picture(other, what).fetch([9, 9]);
     const difference = new Difference(first, second);
-    assert.deepEqual([difference.rows, difference.columns], [5, 6]);
+    assert.deepEqual([difference.rows, difference.columns], [5, 5], "without appended columns");
     assert.deepEqual([difference.largest.row, difference.largest.column], [3, 2]);
     assert.ok(Math.abs(difference.largest.value + 0.5) < 1e-6);
     assert.ok(Math.abs(difference.valueAt(3, 2) + 0.5) < 1e-6);
@@ -457,6 +457,9 @@ test("the difference of two maps names its largest cell, over their common part"
         keys: 2,
         map: { values: Float32Array.from(values), rows: 1, columns: 2 },
     }));
+    const pooled = [8, 6].map((rows, i) => ({ ...scores[i], whole: false, rows }));
+    assert.equal(new Difference(...pooled).comparable, false, "cells of unequal spans");
+    assert.deepEqual([...new Difference(...pooled).map.values], [-Infinity]);
     const blank = new Difference(...scores);
     assert.deepEqual([...blank.map.values], [-Infinity, -Infinity], "no number, no difference");
 });
