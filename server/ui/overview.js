@@ -131,21 +131,20 @@ function describe(entry) {
         value = name ? valueOf(stats, name) : undefined;
     const shown = value === undefined ? null : numberText(value, 3);
     Object.assign(button.dataset, { statistic: shown ? name : "", value: shown ? value : "" });
+    const heard = (text) => el("span", { class: "visually-hidden" }, text);
     fill(
         entry.caption,
-        el("span", { class: "place" }, `${layer}.${head}`),
+        heard(`layer ${layer} head ${head}, `),
+        el("span", { class: "place", "aria-hidden": "true" }, `${layer}.${head}`),
         el("span", { class: "pattern" }, stats?.pattern ?? "…"),
-        shown && el("span", { class: "value" }, shown),
+        shown && [heard(`, ${statistics[name].title} `), el("span", { class: "value" }, shown)],
     );
-    const texts = [`layer ${layer} head ${head}`, stats?.pattern];
-    if (shown) texts.push(`${statistics[name].title} ${shown}`);
-    button.setAttribute("aria-label", texts.filter(Boolean).join(", "));
 }
 
 function thumbnail(layer, head) {
     const entry = { layer, head };
     entry.canvas = el("canvas", { width: 1, height: 1, "aria-hidden": "true" });
-    entry.caption = el("span", { class: "caption", "aria-hidden": "true" });
+    entry.caption = el("span", { class: "caption" });
     entry.button = el(
         "button",
         {

@@ -127,6 +127,7 @@ class Bench:
         self.page.evaluate(f"void ({WATCH})")
         self.page.evaluate(OVERVIEW)
         self.page.replies.clear()
+        self.page.lengths.clear()
         self.page.files("input-rows", self.rows)
         self.page.wait("(document.querySelector('#overview h2')?.textContent ?? '')"
                        ".includes('rows.npy')", "the rows", 60)
@@ -177,17 +178,17 @@ class Bench:
         """Prints the memory of the tab."""
         self.page.call("HeapProfiler.collectGarbage")
         heap = self.page.evaluate("performance.memory.usedJSHeapSize")
-        sizes = self.page.browser.processes()
-        renderer = max(sizes.get("renderer", [0]))
-        self.say(f"memory {when}", f"renderer {renderer / 1e6:.0f} MB resident, "
-                                   f"{heap / 1e6:.1f} MB of it JavaScript's heap")
+        resident, own = max(self.page.browser.processes().get("renderer", [(0, 0)]))
+        self.say(f"memory {when}", f"tab {own / 1e6:.0f} MB of its own, {resident / 1e6:.0f} MB "
+                                   f"resident, {heap / 1e6:.1f} MB JavaScript's heap")
 
     def transfers(self):
         """Prints the largest request and reply."""
         calls = [call for call in self.page.replies.values() if call["method"] == "POST"]
+        sent = max(self.page.lengths.values(), default=0)
         self.say("transfers", f"{len(calls)} calls, largest reply "
                               f"{max(call['bytes'] for call in calls) / 1e6:.2f} MB, "
-                              f"largest request {max(call['sent'] for call in calls) / 1e6:.2f} MB")
+                              f"largest request {sent / 1e6:.2f} MB")
 
     def run(self):
         """All figures of the size."""

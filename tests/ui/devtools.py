@@ -125,15 +125,16 @@ class Browser:
                     handler(message["method"], message["params"])
 
     def processes(self):
-        """Resident memory in bytes of every process of this browser, by its type."""
+        """(resident, own) memory in bytes of every process of this browser, by its type."""
         sizes = {}
         for entry in self.call("SystemInfo.getProcessInfo")["processInfo"]:
             try:
-                with open(f"/proc/{entry['id']}/statm", encoding="ascii") as file:
-                    size = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+                with open(f"/proc/{entry['id']}/status", encoding="ascii") as file:
+                    lines = dict(line.split(":", 1) for line in file)
             except OSError:
                 continue
-            sizes.setdefault(entry["type"], []).append(size)
+            resident, own = (1024 * int(lines[name].split()[0]) for name in ("VmRSS", "RssAnon"))
+            sizes.setdefault(entry["type"], []).append((resident, own))
         return sizes
 
 

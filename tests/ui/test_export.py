@@ -128,6 +128,29 @@ class Address(CaptureCase):
             self.picture(view, f"[data-testid=head-{layer}-{head}] canvas")
             for layer, head in view.heads()]
 
+    def test_what_controls_change_is_in_the_address(self):
+        settings = {"model": "llama_gqa", "text": "the cat sat on the mat . the cat sat",
+                    "seed": "11"}
+        chosen = {"scale": "rank", "colors": "cividis", "kind": "scores", "stage": "masked"}
+        view = View(self.page(), daemon().url).open(**settings).wait_overview(8)
+        view.open_head(1, 0).page.click("off-1")
+        for name, value in chosen.items():
+            view.page.choose(name, value)
+        for name, value in (("overview-sort", "entropy"), ("overview-color", "self"),
+                            ("overview-pool", "mean"), ("theme", "dark")):
+            view.page.choose(name, value)
+        view.wait_map(1, 0)
+        view.page.click("map")
+        view.page.press("+", times=2)
+        view.page.wait("/area=/.test(location.hash)", "the area in the address")
+        self.settle(view)
+        given = view.settings()
+        self.assertRegex(given.pop("cell"), r"^\d,\d$")
+        self.assertEqual(len(given.pop("area").split(",")), 4)
+        self.assertEqual(given, {**settings, **chosen, "layer": "1", "head": "0", "off": "1",
+                                 "sort": "entropy", "color_by": "self", "pool": "mean",
+                                 "theme": "dark"})
+
     def test_reload_and_another_tab_show_the_same_picture(self):
         settings = {"model": "llama_gqa", "text": "the cat sat on the mat . the cat sat",
                     "seed": "11", "layer": "1", "head": "0", "scale": "rank", "colors": "cividis",

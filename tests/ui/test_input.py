@@ -152,6 +152,15 @@ class Input(Case):
         self.assertEqual(len(list(self.client(self.daemon).sessions())), 1)
         view.page.click("live-end")
         view.wait_source("live.safetensors")
+        self.none_is_left(view)
+        view.page.click("live-next")
+        view.page.wait_for("live-state", "(element) => /^1 token/.test(element.textContent)")
+        view.way("text").page.click("input-apply")
+        view.wait_source("random")
+        self.none_is_left(view)
+
+    def none_is_left(self, view):
+        """Waits until the daemon has no session."""
         view.page.wait("fetch('/sessions').then((reply) => reply.json())"
                        ".then(({ sessions }) => sessions.length === 0)", "the session's end")
 
