@@ -40,7 +40,84 @@ class Panels(Case):
     def test_example_is_shown_unasked_and_marked_as_random(self):
         view = self.view().wait_overview(LAYERS * HEADS)
         self.assertIn("random rows", view.page.text("input-summary"))
+        self.assertIn("2 layers × 4 heads", view.page.text("input-summary"))
         self.assertIn("cat", view.settings()["text"])
+        view.wait_map(0, 0)  # so that a first visitor sees what a head is
+
+    def again(self, view, name):
+        """Reloads; the page must ask for the file, and show nothing in its place."""
+        view.page.reload()
+        view.page.wait_for("input-missing", f"(e) => e.textContent === "
+                                            f"'{name} was on your disk: choose it again'")
+        view.page.wait("!document.querySelector('.spinner')?.checkVisibility()", "no call")
+        self.assertEqual(view.heads(), [])
+        self.assertIsNone(view.page.evaluate(
+            "import('/ui/source.js').then(({ current }) => current())"))
+
+    def test_files_are_asked_for_again_after_a_reload(self):
+        path = GOLDEN / "patterns" / "capture.safetensors"
+        view = self.view().capture(path).wait_source(path.name).wait_overview(16).open_head(3, 2)
+        self.again(view, path.name)
+        self.assertTrue(view.page.has("input-capture"))
+        view.page.files("input-capture", path)
+        view.wait_source(path.name).wait_map(3, 2)
+        self.assertFalse(view.page.has("input-missing"))
+
+    def test_rows_and_keys_from_files_are_asked_for_again(self):
+        for name in ("queries", "keys"):
+            numpy.save(self.files / f"{name}.npy", inputs.rows_of(["x", "y"], 64))
+        view = self.view(model="bert")
+        view.page.files("input-rows", self.files / "queries.npy")
+        view.wait_source("queries.npy")
+        self.again(view, "queries.npy")
+        self.assertTrue(view.page.has("input-rows"))
+        view.page.click("input-kind-text")
+        view.page.fill("input-text", "a b")
+        view.page.click("input-apply")
+        view.wait_source("random rows").wait_overview(8)
+        self.assertNotIn("rows_file", view.settings())
+        view.page.files("input-encoder", self.files / "keys.npy")
+        view.wait_source("over keys.npy")
+        self.again(view, "keys.npy")
+        view.page.click("input-encoder-clear")
+        view.wait_source("random rows").wait_overview(8)
+
+    def test_back_to_a_file_that_another_took_the_place_of(self):
+        view = self.view(model=MODEL)
+        one, two = self.capture("elsewhere"), self.capture()
+        view.capture(one).wait_source(one.name).wait_overview(LAYERS * HEADS).open_head(1, 2)
+        view.capture(two).wait_source(two.name).wait_overview(LAYERS * HEADS)
+        view.page.evaluate("history.back()")
+        view.page.wait_for("input-missing", f"(e) => e.textContent.startsWith({one.name!r})")
+        self.assertFalse(view.page.has("overview-sort"))
+
+    def test_panel_closes_over_a_file_where_it_stands_above(self):
+        for width, closed in ((1000, True), (1440, True), (1600, False)):
+            view = self.view(model=MODEL)
+            view.page.size(width)
+            view.capture(self.capture()).wait_source(MODEL).wait_overview(LAYERS * HEADS)
+            view.page.wait_for("input-panel", f"(e) => e.open === {json.dumps(not closed)}")
+
+    def test_twelve_heads_and_all_controls_fit_at_1440(self):
+        view = self.view(model="torch_mha_cross", text="a b c", encoder="x y z")
+        view.page.size(1440)
+        view.wait_overview(8)
+        for heads in (8, 12):
+            beyond = view.page.on(".all-heads", """(grid, heads) => {
+                grid.style.setProperty("--heads", heads);
+                return grid.scrollWidth - grid.clientWidth;
+            }""", heads)
+            self.assertLessEqual(beyond, 0, heads)
+        cut = view.page.evaluate("""[...document.querySelectorAll("#overview select")].filter(
+            (list) => {
+                const context = new OffscreenCanvas(1, 1).getContext("2d");
+                const style = getComputedStyle(list);
+                context.font = style.font;
+                const text = context.measureText(list.selectedOptions[0].text).width;
+                return text + 20 + parseFloat(style.paddingLeft) + parseFloat(style.paddingRight)
+                    > list.clientWidth;
+            }).map((list) => list.dataset.testid)""")
+        self.assertEqual(cut, [])
 
     @whole
     def test_capture_of_a_model_that_is_not_served_says_so(self):
