@@ -9,6 +9,9 @@ const defaults = {
     tab: "attention", // attention, sessions
     theme: "system", // system, light, dark
     capture: "", // path of a capture on this page's own origin
+    capture_file: "", // name of a capture of this computer, which an address cannot hold
+    rows_file: "", // likewise of rows
+    encoder_file: "", // likewise of rows that keys and values come from
     model: "",
     session: "", // id of a session that is looked at
     layers: "", // shown in the overview, "0,1,5"; empty: all

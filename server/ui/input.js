@@ -32,6 +32,7 @@ let kind = null;
 let text = ""; // that is shown; its field may have another by now
 let settled = false; // what the address says, or the example, has been shown
 const files = { capture: null, rows: null, encoder: null, labels: null }; // Opened, or labels
+const FILE_SETTINGS = { capture: "capture_file", rows: "rows_file", encoder: "encoder_file" };
 const controls = {}; // by data-testid without "input-"
 const panes = {}; // {pane, button} by way of input
 
@@ -127,27 +128,61 @@ function rowsSource() {
     return source;
 }
 
-/** Makes the source of all settings and files, and shows it. */
+/** The group whose file the address names and this page does not have, as after a reload. */
+function missing() {
+    const lacks = (which) => {
+        const name = settings()[FILE_SETTINGS[which]];
+        return name !== "" && name !== files[which]?.name;
+    };
+    return Object.keys(FILE_SETTINGS).find(lacks);
+}
+
+/** Asks for a file again; nothing else is shown in its place. */
+function askAgain(which) {
+    const name = settings()[FILE_SETTINGS[which]];
+    showPane(which === "encoder" ? kind ?? "text" : which);
+    if (which === "encoder") controls.second.open = true;
+    controls.details.open = true;
+    const note = { class: "mark", role: "status", data: { testid: "input-missing" } };
+    fill(controls.looked, el("span", note, `${name} was on your disk: choose it again`));
+    if (sources.current()) sources.use(null);
+}
+
+/** Makes the source of all settings and files, shows it, and returns it. */
 async function apply() {
-    if (kind === null) return;
+    const lost = missing();
+    if (lost) return askAgain(lost);
+    if (kind === null) return undefined;
     showPane(kind);
     const source = await run("input", "Reading the input", async () =>
         kind === "session" ? sessionSource() : rowsSource(),
     );
     if (source) sources.use(source);
+    return source;
+}
+
+/** Closes the panel over rows that are shown, where it stands above them. */
+function close(source) {
+    if (source?.kind !== "rows" || !controls.details.open) return;
+    const { details } = controls,
+        focused = details.contains(document.activeElement);
+    details.open = false;
+    if (focused) details.querySelector("summary").focus();
 }
 
 // ---- What the user does -----------------------------------------------------------------------
 
 /** Chooses a way of input; settings of the others leave the address. */
-function choose(next, changes = {}) {
+async function choose(next, changes = {}) {
     kind = next;
-    const others = { text: "", capture: "", session: "" };
+    const others = { text: "", capture: "", session: "", capture_file: "", rows_file: "" };
+    if (FILE_SETTINGS[next]) others[FILE_SETTINGS[next]] = files[next].name;
     if (kind === "text") text = controls.text.value;
     if (kind === "text" && text.length <= MAX_ADDRESS) others.text = text;
     if (kind === "session") others.session = controls["session-id"].value || controls.session.value;
     quietly({ ...others, ...changes });
-    return apply();
+    const source = await apply();
+    if (stacked.matches) close(source);
 }
 
 let quiet = false;
@@ -195,6 +230,7 @@ async function take(which, file) {
         return true;
     });
     if (!done) return;
+    if (which === "encoder") quietly({ encoder_file: file.name });
     if (which === "labels" || which === "encoder") await apply();
     else await choose(which);
 }
@@ -225,7 +261,10 @@ async function fromSettings(names = new Set(watched)) {
         if (!opened) return undefined;
         files.capture = opened;
     }
-    kind = ["capture", "session", "text"].find((name) => given[name] !== "") ?? kind;
+    kind =
+        ["capture", "session", "text"].find((name) => given[name] !== "") ??
+        ["capture", "rows"].find((name) => given[FILE_SETTINGS[name]] !== "") ??
+        kind;
     return apply();
 }
 
@@ -238,23 +277,14 @@ export function lookAt(id) {
 
 // ---- What is shown ----------------------------------------------------------------------------
 
-function masks(model) {
-    const layers = model.resident_layers.map((layer) => sources.specOf(model, layer));
-    const count = new Map();
-    for (const { mask, sliding_window } of layers) {
-        const name = mask === "sliding_window" ? `window ${sliding_window}` : mask;
-        count.set(name, (count.get(name) ?? 0) + 1);
-    }
-    return [...count].map(([name, n]) => (count.size > 1 ? `${n} × ${name}` : name)).join(", ");
-}
-
 function showModel(model) {
     controls.model.value = model.name;
     const cross = model.is_cross ? ", keys from a second input" : "";
     const note = model.random ? "Random weights: patterns mean nothing. " : "";
     controls.about.textContent =
         `${note}${model.family}, ${model.resident_layers.length} layers, ` +
-        `${model.num_attention_heads} heads, rows of ${model.hidden_size}, ${masks(model)}${cross}`;
+        `${model.num_attention_heads} heads, rows of ${model.hidden_size}, ` +
+        `${sources.masksOf(model)}${cross}`;
     controls.layers.placeholder = `all: ${model.resident_layers.join(",")}`;
 }
 
@@ -270,11 +300,8 @@ function showPane(name) {
 /** One line that says what is looked at. */
 function showSummary(source) {
     if (!source) return;
-    const { title, mark, model, layers, queries, keys } = source;
-    const tokens = queries === keys ? `${keys} tokens` : `${queries} rows over ${keys} keys`;
-    const heads = `${layers.length} × ${source.spec(layers[0]).num_attention_heads} heads`;
-    const facts = [title, `${model.name} (${model.family})`, heads, tokens];
-    fill(controls.looked, facts.join(" · "), mark && el("span", { class: "mark" }, mark));
+    const { mark } = source;
+    fill(controls.looked, sources.factsOf(source), mark && el("span", { class: "mark" }, mark));
 }
 
 /** A labelled control that stays in `controls`. */
@@ -362,7 +389,7 @@ function sessionPane() {
 function encoderFields() {
     const clear = () => {
         files.encoder = null;
-        quietly({ encoder: "" });
+        quietly({ encoder: "", encoder_file: "" });
         for (const name of ["encoder", "encoder-text"]) controls[name].value = "";
         apply();
     };
@@ -398,10 +425,11 @@ function build() {
             controls.about,
             ways.map((way) => way.pane),
             encoderFields()));
+    controls.details = details;
     sources.onSource((source) => {
         showSummary(source);
         const first = !settled && stacked.matches;
-        if (source?.kind === "rows" && (first || narrow.matches)) details.open = false;
+        if (first || narrow.matches) close(source);
     });
     fill(byId("input"), details);
     showPane("text");
@@ -423,7 +451,8 @@ function offerExample() {
     const show = () => {
         controls.text.value = EXAMPLE;
         const first = sources.specOf(model, model.resident_layers[0]);
-        return choose("text", sources.attendsItself(first) ? {} : { encoder: EXAMPLE });
+        const open = settings().head === "" ? { layer: model.resident_layers[0], head: 0 } : {};
+        return choose("text", sources.attendsItself(first) ? open : { encoder: EXAMPLE, ...open });
     };
     if (small) return show();
     const button = el("button", { type: "button", data: { testid: "example" }, onclick: show },
@@ -448,7 +477,8 @@ function takeDrops() {
     });
 }
 
-const watched = ["model", "layers", "text", "seed", "encoder", "capture", "session"];
+const watched = ["model", "layers", "text", "seed", "encoder", "capture", "session",
+    ...Object.values(FILE_SETTINGS)];
 
 /** Makes the panel in #input, and shows what the address says, or an example. */
 export async function start() {
@@ -465,7 +495,7 @@ export async function start() {
     showModel(models().find(({ name }) => name === settings().model) ?? models()[0]);
     await fromSettings();
     const { capture, session } = settings();
-    if (kind === null && capture === "" && session === "") await offerExample();
+    if (kind === null && capture === "" && session === "" && !missing()) await offerExample();
     settled = true;
     if (apiKey() === "") listSessions(); // with a key only when asked for: it may not be allowed
 }

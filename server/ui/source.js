@@ -26,6 +26,17 @@ export function attendsItself(spec) {
     return !spec.is_cross && key_size === width && value_size === width;
 }
 
+/** @returns {string} the masks of a model's layers, in words */
+export function masksOf(model) {
+    const count = new Map();
+    for (const layer of model.resident_layers) {
+        const { mask, sliding_window } = specOf(model, layer);
+        const name = mask === "sliding_window" ? `window ${sliding_window}` : mask;
+        count.set(name, (count.get(name) ?? 0) + 1);
+    }
+    return [...count].map(([name, n]) => (count.size > 1 ? `${n} × ${name}` : name)).join(", ");
+}
+
 /** Fields that the settings in the address change in the layer that is open; {} in all others. */
 export function modifiersOf(layer, spec) {
     const given = settings(),
@@ -370,6 +381,16 @@ export async function lastKeySource(model, session) {
         queryLabels: [""],
         keyLabels: new Array(length).fill(""),
     });
+}
+
+/** @returns {string} one line that says what a source is */
+export function factsOf({ title, model, layers, queries, keys }) {
+    const count = (n, noun) => `${n} ${noun}${n === 1 ? "" : "s"}`;
+    const over = `${count(queries, "row")} over ${count(keys, "key")}`;
+    const tokens = queries === keys ? count(keys, "token") : over;
+    const heads = count(specOf(model, layers[0]).num_attention_heads, "head");
+    const all = `${count(layers.length, "layer")} × ${heads}`;
+    return [title, `${model.name} (${model.family})`, all, tokens].join(" · ");
 }
 
 // ---- The one that is looked at ------------------------------------------------------------------

@@ -128,6 +128,7 @@ class Address(CaptureCase):
             self.picture(view, f"[data-testid=head-{layer}-{head}] canvas")
             for layer, head in view.heads()]
 
+    @whole
     def test_what_controls_change_is_in_the_address(self):
         settings = {"model": "llama_gqa", "text": "the cat sat on the mat . the cat sat",
                     "seed": "11"}

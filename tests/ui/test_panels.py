@@ -4,7 +4,7 @@ import json
 import numpy
 
 import inputs
-from case import GOLDEN, Case, directory, golden, start
+from case import GOLDEN, Case, directory, golden, start, whole
 from attn_client import NotFound
 from daemon import wait_for
 from fixture import HEADS, LAYERS, MODEL, TOKENS, WIDTH
@@ -40,8 +40,86 @@ class Panels(Case):
     def test_example_is_shown_unasked_and_marked_as_random(self):
         view = self.view().wait_overview(LAYERS * HEADS)
         self.assertIn("random rows", view.page.text("input-summary"))
+        self.assertIn("2 layers × 4 heads", view.page.text("input-summary"))
         self.assertIn("cat", view.settings()["text"])
+        view.wait_map(0, 0)  # so that a first visitor sees what a head is
 
+    def again(self, view, name):
+        """Reloads; the page must ask for the file, and show nothing in its place."""
+        view.page.reload()
+        view.page.wait_for("input-missing", f"(e) => e.textContent === "
+                                            f"'{name} was on your disk: choose it again'")
+        view.page.wait("!document.querySelector('.spinner')?.checkVisibility()", "no call")
+        self.assertEqual(view.heads(), [])
+        self.assertIsNone(view.page.evaluate(
+            "import('/ui/source.js').then(({ current }) => current())"))
+
+    def test_files_are_asked_for_again_after_a_reload(self):
+        path = GOLDEN / "patterns" / "capture.safetensors"
+        view = self.view().capture(path).wait_source(path.name).wait_overview(16).open_head(3, 2)
+        self.again(view, path.name)
+        self.assertTrue(view.page.has("input-capture"))
+        view.page.files("input-capture", path)
+        view.wait_source(path.name).wait_map(3, 2)
+        self.assertFalse(view.page.has("input-missing"))
+
+    def test_rows_and_keys_from_files_are_asked_for_again(self):
+        for name in ("queries", "keys"):
+            numpy.save(self.files / f"{name}.npy", inputs.rows_of(["x", "y"], 64))
+        view = self.view(model="bert")
+        view.page.files("input-rows", self.files / "queries.npy")
+        view.wait_source("queries.npy")
+        self.again(view, "queries.npy")
+        self.assertTrue(view.page.has("input-rows"))
+        view.page.click("input-kind-text")
+        view.page.fill("input-text", "a b")
+        view.page.click("input-apply")
+        view.wait_source("random rows").wait_overview(8)
+        self.assertNotIn("rows_file", view.settings())
+        view.page.files("input-encoder", self.files / "keys.npy")
+        view.wait_source("over keys.npy")
+        self.again(view, "keys.npy")
+        view.page.click("input-encoder-clear")
+        view.wait_source("random rows").wait_overview(8)
+
+    def test_back_to_a_file_that_another_took_the_place_of(self):
+        view = self.view(model=MODEL)
+        one, two = self.capture("elsewhere"), self.capture()
+        view.capture(one).wait_source(one.name).wait_overview(LAYERS * HEADS).open_head(1, 2)
+        view.capture(two).wait_source(two.name).wait_overview(LAYERS * HEADS)
+        view.page.evaluate("history.back()")
+        view.page.wait_for("input-missing", f"(e) => e.textContent.startsWith({one.name!r})")
+        self.assertFalse(view.page.has("overview-sort"))
+
+    def test_panel_closes_over_a_file_where_it_stands_above(self):
+        for width, closed in ((1000, True), (1440, True), (1600, False)):
+            view = self.view(model=MODEL)
+            view.page.size(width)
+            view.capture(self.capture()).wait_source(MODEL).wait_overview(LAYERS * HEADS)
+            view.page.wait_for("input-panel", f"(e) => e.open === {json.dumps(not closed)}")
+
+    def test_twelve_heads_and_all_controls_fit_at_1440(self):
+        view = self.view(model="torch_mha_cross", text="a b c", encoder="x y z")
+        view.page.size(1440)
+        view.wait_overview(8)
+        for heads in (8, 12):
+            beyond = view.page.on(".all-heads", """(grid, heads) => {
+                grid.style.setProperty("--heads", heads);
+                return grid.scrollWidth - grid.clientWidth;
+            }""", heads)
+            self.assertLessEqual(beyond, 0, heads)
+        cut = view.page.evaluate("""[...document.querySelectorAll("#overview select")].filter(
+            (list) => {
+                const context = new OffscreenCanvas(1, 1).getContext("2d");
+                const style = getComputedStyle(list);
+                context.font = style.font;
+                const text = context.measureText(list.selectedOptions[0].text).width;
+                return text + 20 + parseFloat(style.paddingLeft) + parseFloat(style.paddingRight)
+                    > list.clientWidth;
+            }).map((list) => list.dataset.testid)""")
+        self.assertEqual(cut, [])
+
+    @whole
     def test_capture_of_a_model_that_is_not_served_says_so(self):
         view = self.view(model=MODEL)
         view.capture(self.capture("elsewhere")).wait_source("elsewhere").wait_overview(8)
@@ -50,6 +128,7 @@ class Panels(Case):
         view.capture(self.capture()).wait_source(MODEL).wait_overview(LAYERS * HEADS)
         self.assertIsNone(self.given(view, "mark"))
 
+    @whole
     def test_layers_that_lack_rows_are_left_out_with_the_reason(self):
         view = self.view(model=MODEL)
         view.capture(self.capture(layers=1)).wait_source("-1").wait_overview(HEADS)
@@ -64,6 +143,7 @@ class Panels(Case):
         view = self.view(capture="sessions/state/state")  # safetensors, and no capture
         view.page.wait_for("error", "({ textContent }) => textContent.includes('is no capture')")
 
+    @whole
     def test_labels_belong_to_the_file_they_were_given_for(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
         numpy.save(self.files / "one.npy", rows)
@@ -80,6 +160,7 @@ class Panels(Case):
         view.page.files("input-labels", self.files / "labels.txt")
         view.page.wait_for("error", "(e) => e.textContent.includes('labels for 5 rows')")
 
+    @whole
     def test_induction_targets_are_those_of_the_tokens(self):
         view = self.view(targets="induction", sort="target_hits")
         view.capture(GOLDEN / "patterns" / "capture.safetensors").wait_source("capture.safetensors")
@@ -89,6 +170,7 @@ class Panels(Case):
         self.assertGreater(float(view.page.on("head-3-2", "(e) => e.dataset.value")), 0.8)
         self.assertIn("last occurrence", view.page.text("overview-note"))
 
+    @whole
     def test_pattern_filter_shows_its_heads_alone_and_the_focus_stays(self):
         view = self.view()
         view.capture(GOLDEN / "patterns" / "capture.safetensors").wait_source("capture.safetensors")
@@ -101,6 +183,7 @@ class Panels(Case):
         view.page.choose("overview-filter", "")
         self.assertEqual(len(view.heads()), 16)
 
+    @whole
     def test_file_for_the_encoder_must_fit_and_can_be_taken_back(self):
         numpy.save(self.files / "keys.npy", inputs.rows_of(["x", "y"], 48))
         view = self.view(model="torch_mha_cross", text="a b c", encoder="x y z")
@@ -109,6 +192,7 @@ class Panels(Case):
         view.page.files("input-encoder", self.files / "keys.npy")
         view.page.wait_for("error", "(e) => e.textContent.includes('keys of 48 and values of 80')")
 
+    @whole
     def test_step_that_is_not_kept_and_rows_that_are_not_the_last_ones(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
         session = self.client(self.daemon).session(session_id="peeked", model=MODEL)
@@ -138,6 +222,7 @@ class Panels(Case):
         lengths = self.client(self.daemon).get("/sessions/peeked")["lengths"]
         self.assertEqual({entry["length"] for entry in lengths}, {6})
 
+    @whole
     def test_live_lines_are_replies_of_steps_and_a_typed_token_is_random(self):
         for model in (MODEL, "bert"):  # causal, and of full attention
             view = self.view(model=model)
@@ -164,6 +249,7 @@ class Panels(Case):
 class Keys(Case):
     """With API keys, of which this page's may not list sessions."""
 
+    @whole
     def test_live_session_ends_with_its_page(self):
         keys = directory() / "keys.json"
         keys.write_text(json.dumps({"keys": [{"name": "u", "key": KEY, "scopes": ["infer"]}]}))
