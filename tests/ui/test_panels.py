@@ -177,6 +177,21 @@ class Panels(Case):
         view.page.choose("overview-filter", "")
         self.assertEqual(len(view.heads()), 16)
 
+    def test_thumbnails_of_before_are_said_to_be_when_work_is_cancelled(self):
+        view = self.view(model=MODEL, text="a b c d").wait_overview(LAYERS * HEADS)
+        self.assertFalse(view.page.has("overview-again"))
+        view.page.evaluate("""(window.whole = window.fetch, window.fetch = (_, { signal }) =>
+            new Promise((_, refuse) =>
+                signal.addEventListener("abort", () => refuse(signal.reason))), 0)""")
+        view.page.choose("overview-pool", "mean")
+        view.page.wait_for("cancel", "(button) => button.checkVisibility()")
+        view.page.click("cancel")
+        view.page.wait_for("overview-again", "(button) => button.checkVisibility()")
+        view.page.evaluate("(window.fetch = window.whole, 0)")
+        view.page.click("overview-again")
+        view.page.wait_for("overview-again", "(button) => !button.checkVisibility()")
+        view.page.wait("document.querySelector('.all-heads').ariaBusy === 'false'", "the maps")
+
     def test_file_for_the_encoder_must_fit_and_can_be_taken_back(self):
         numpy.save(self.files / "keys.npy", inputs.rows_of(["x", "y"], 48))
         view = self.view(model="torch_mha_cross", text="a b c", encoder="x y z")
