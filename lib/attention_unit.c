@@ -261,9 +261,11 @@ static void finish_weight_row(struct attn_unit *u, size_t r, float gate)
         mark_reachable(u, r, row);
     u->kernels->finish_weights(row, u->sums.sum[r] > 0 ? u->sums.max[r] : 0.0f, share,
                                maps->columns);
-    if (maps->head_stats != NULL)
+    if (maps->head_stats != NULL) {
         attn_maps_measure_row(maps, h, t, row, u->reachable, p->mask.offset + (int64_t)t,
                               p->first_key);
+        attn_maps_measure_groups(maps, h, t, row, u->pool, u->thread);
+    }
     if (p->head_mask != NULL)
         u->kernels->scale_rows(row, maps->columns, &gate, 1, maps->columns);
     attn_maps_take_row(maps, h, t, row,

@@ -9,8 +9,13 @@
 
 /* Weights, or sums, of one task.  Ranking takes some 0.1 us for each. */
 #define ZERO_WEIGHTS ((size_t)1 << 18)
+#define ZERO_SUMS ((size_t)1 << 15) /* in memory that the task may be the first to touch */
 #define POOL_WEIGHTS ((size_t)1 << 12)
 #define RANK_WEIGHTS ((size_t)1 << 12)
+
+/* Keys of a row, and rows of a head, that are added to groups between two pauses. */
+#define GROUP_KEYS ((size_t)1 << 14)
+#define GROUP_ROWS ((size_t)1 << 12)
 
 /* ---- What is wanted ---- */
 
@@ -138,7 +143,7 @@ static size_t clear_mean_tasks(const struct attn_maps *maps)
 static size_t clear_pooled_tasks(const struct attn_maps *maps, enum attn_pooled kind)
 {
     const struct attn_pooling *p = pooling(maps, kind);
-    return p != NULL ? attn_ceil_div(attn_pooling_doubles(p), ZERO_WEIGHTS) : 0;
+    return p != NULL ? attn_ceil_div(attn_pooling_doubles(p), ZERO_SUMS) : 0;
 }
 
 static size_t clear_tasks(const struct attn_maps *maps)
@@ -154,9 +159,9 @@ static void clear_pooled(const struct attn_maps *maps, size_t i)
     enum attn_pooled kind = 0;
     for (; i >= clear_pooled_tasks(maps, kind); kind++)
         i -= clear_pooled_tasks(maps, kind);
-    const size_t doubles = attn_pooling_doubles(&maps->pooled[kind]), first = i * ZERO_WEIGHTS;
+    const size_t doubles = attn_pooling_doubles(&maps->pooled[kind]), first = i * ZERO_SUMS;
     attn_pooling_clear(&maps->pooled[kind], maps->sequence * doubles + first,
-                       attn_min(doubles - first, ZERO_WEIGHTS));
+                       attn_min(doubles - first, ZERO_SUMS));
 }
 
 static void clear_task(void *argument, size_t i, unsigned thread)
@@ -181,14 +186,25 @@ void attn_maps_clear(const struct attn_maps *maps, struct attn_pool *pool)
 void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
                            const uint8_t *reachable, int64_t query, size_t first)
 {
-    const size_t at = h * maps->queries + t, n = maps->num_target_groups;
+    const size_t at = h * maps->queries + t;
     attn_stats_row(&maps->row_stats[at], weights, reachable, maps->keys, query, first,
                    maps->local_radius);
     if (maps->targets != NULL)
         attn_stats_target_row(&maps->row_stats[at], weights, maps->targets[t]);
-    if (n > 0)
-        attn_stats_group_row(maps->group_shares + at * n, weights, maps->target_groups, maps->keys,
-                             n);
+}
+
+void attn_maps_measure_groups(const struct attn_maps *maps, size_t h, size_t t,
+                              const float *weights, struct attn_pool *pool, unsigned thread)
+{
+    const size_t n = maps->num_target_groups;
+    double sums[ATTN_MAX_TARGET_GROUPS] = {0};
+    for (size_t first = 0; n > 0 && first < maps->keys; first += GROUP_KEYS) {
+        attn_pool_pause(pool, thread);
+        attn_stats_add_keys(sums, weights + first, maps->target_groups + first,
+                            attn_min(maps->keys - first, GROUP_KEYS));
+    }
+    for (size_t g = 0; g < n; g++)
+        maps->group_shares[(h * maps->queries + t) * n + g] = (float)sums[g];
 }
 
 static void pick_largest(const struct attn_maps *maps, size_t at, const float *weights,
@@ -271,16 +287,36 @@ static void reduce_pooled(const struct attn_maps *maps, size_t i, struct attn_po
         attn_pooling_reduce(p, first + r / p->row_bins, r % p->row_bins, pool, thread);
 }
 
-static void reduce_head(const struct attn_maps *maps, size_t h, int64_t query)
+/* Reduces the groups of a head, whose statistics are reduced already. */
+static void reduce_groups(const struct attn_maps *maps, size_t h, struct attn_pool *pool,
+                          unsigned thread)
 {
-    const size_t first = h * maps->queries, n = maps->num_target_groups;
-    const struct attn_row_stats *rows = maps->row_stats + first;
+    const size_t n = maps->num_target_groups, seeing = maps->head_stats[h].rows;
+    struct attn_group_stats *out = maps->group_stats + h * n;
+    memset(out, 0, n * sizeof *out);
+    for (size_t t = 0; t < maps->queries; t += GROUP_ROWS) {
+        const size_t at = h * maps->queries + t;
+        attn_pool_pause(pool, thread);
+        attn_stats_add_rows(out, maps->row_stats + at, maps->group_shares + at * n,
+                            attn_min(maps->queries - t, GROUP_ROWS), maps->target_groups, n);
+    }
+    for (size_t g = 0; g < n && seeing > 0; g++) {
+        out[g].share /= (double)seeing;
+        out[g].hits /= (double)seeing;
+    }
+}
+
+static void reduce_head(const struct attn_maps *maps, size_t h, int64_t query,
+                        struct attn_pool *pool, unsigned thread)
+{
+    const struct attn_row_stats *rows = maps->row_stats + h * maps->queries;
     attn_stats_reduce(&maps->head_stats[h], rows, maps->queries, query);
-    if (maps->targets != NULL)
+    if (maps->targets != NULL) {
+        attn_pool_pause(pool, thread);
         attn_stats_reduce_targets(&maps->head_stats[h], rows, maps->queries, maps->targets);
-    if (n > 0)
-        attn_stats_reduce_groups(maps->group_stats + h * n, rows, maps->group_shares + first * n,
-                                 maps->queries, maps->target_groups, n);
+    }
+    if (maps->num_target_groups > 0)
+        reduce_groups(maps, h, pool, thread);
 }
 
 struct reduction {
@@ -299,7 +335,7 @@ static void reduce_task(void *argument, size_t i, unsigned thread)
         return;
     }
     if (i >= rank_tasks(maps)) {
-        reduce_head(maps, h, reduction->query);
+        reduce_head(maps, h, reduction->query, reduction->pool, thread);
         return;
     }
     for (size_t r = i * rows; r < attn_min((i + 1) * rows, maps->rows); r++)

@@ -83,6 +83,10 @@ void attn_maps_clear(const struct attn_maps *maps, struct attn_pool *pool);
 void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
                            const uint8_t *reachable, int64_t query, size_t first);
 
+/* The same for groups of keys, where there are any.  Pauses as `thread` of the pool. */
+void attn_maps_measure_groups(const struct attn_maps *maps, size_t h, size_t t,
+                              const float *weights, struct attn_pool *pool, unsigned thread);
+
 /* Adds the finished row of head h, query t, weights [W] after head_mask, to the mean and to its
  * pooled map, or picks its largest.  Where the mean is wanted one thread calls it for all heads of
  * a query, in their order; `average` [W] is the mean of this query where that is to be pooled, else

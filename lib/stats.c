@@ -64,15 +64,12 @@ void attn_stats_row(struct attn_row_stats *out, const float *weights, const uint
     take_share(&out->first, &out->chance_first, weights, reachable, n, (int64_t)first, reached);
 }
 
-void attn_stats_group_row(float *shares, const float *weights, const uint16_t *groups, size_t n,
-                          size_t num_groups)
+void attn_stats_add_keys(double sums[ATTN_MAX_TARGET_GROUPS], const float *weights,
+                         const uint16_t *groups, size_t n)
 {
-    double sums[ATTN_MAX_TARGET_GROUPS] = {0};
     for (size_t j = 0; j < n; j++)
         for (unsigned left = groups[j]; left != 0; left &= left - 1)
             sums[__builtin_ctz(left)] += (double)weights[j];
-    for (size_t g = 0; g < num_groups; g++)
-        shares[g] = (float)sums[g];
 }
 
 /* ---- The pattern ---- */
@@ -200,24 +197,16 @@ void attn_stats_reduce(struct attn_head_stats *out, const struct attn_row_stats 
     out->pattern = find_pattern(rows, count, query);
 }
 
-void attn_stats_reduce_groups(struct attn_group_stats *out, const struct attn_row_stats *rows,
-                              const float *shares, size_t count, const uint16_t *groups,
-                              size_t num_groups)
+void attn_stats_add_rows(struct attn_group_stats *sums, const struct attn_row_stats *rows,
+                         const float *shares, size_t count, const uint16_t *groups,
+                         size_t num_groups)
 {
-    size_t seeing = 0;
-    for (size_t g = 0; g < num_groups; g++)
-        out[g] = (struct attn_group_stats){0};
     for (size_t t = 0; t < count; t++) {
         if (rows[t].reachable == 0)
             continue;
-        seeing++;
         for (size_t g = 0; g < num_groups; g++) {
-            out[g].share += (double)shares[t * num_groups + g];
-            out[g].hits += groups[rows[t].strongest] >> g & 1;
+            sums[g].share += (double)shares[t * num_groups + g];
+            sums[g].hits += groups[rows[t].strongest] >> g & 1;
         }
-    }
-    for (size_t g = 0; g < num_groups && seeing > 0; g++) {
-        out[g].share /= (double)seeing;
-        out[g].hits /= (double)seeing;
     }
 }

@@ -34,10 +34,10 @@ static inline void attn_stats_target_row(struct attn_row_stats *row, const float
     row->target = target >= 0 ? weights[target] : 0;
 }
 
-/* The sums of a row's weights [n] over `num_groups` groups of keys; bit g of groups[j] is set where
+/* Adds some of a row's weights [n] to its sums over groups of keys; bit g of groups[j] is set where
  * key j is in group g. */
-void attn_stats_group_row(float *shares, const float *weights, const uint16_t *groups, size_t n,
-                          size_t num_groups);
+void attn_stats_add_keys(double sums[ATTN_MAX_TARGET_GROUPS], const float *weights,
+                         const uint16_t *groups, size_t n);
 
 /* Reduces `count` rows of one head, whose row t is that of the query at key position query + t. */
 void attn_stats_reduce(struct attn_head_stats *out, const struct attn_row_stats *rows, size_t count,
@@ -48,10 +48,10 @@ void attn_stats_reduce(struct attn_head_stats *out, const struct attn_row_stats 
 void attn_stats_reduce_targets(struct attn_head_stats *out, const struct attn_row_stats *rows,
                                size_t count, const int64_t *targets);
 
-/* Reduces the same rows, whose sums over groups are shares [count][num_groups], to
- * out [num_groups]. */
-void attn_stats_reduce_groups(struct attn_group_stats *out, const struct attn_row_stats *rows,
-                              const float *shares, size_t count, const uint16_t *groups,
-                              size_t num_groups);
+/* Adds some of the same rows, whose sums over groups are shares [count][num_groups], to
+ * sums [num_groups], of those that see a key. */
+void attn_stats_add_rows(struct attn_group_stats *sums, const struct attn_row_stats *rows,
+                         const float *shares, size_t count, const uint16_t *groups,
+                         size_t num_groups);
 
 #endif

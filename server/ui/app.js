@@ -232,6 +232,7 @@ async function start() {
         return;
     }
     say();
+    sessions.onLook(input.lookAt);
     for (const panel of panels) panel.start();
 }
 

@@ -38,6 +38,21 @@ function looksOf(picture) {
 
 const short = (label) => fitted(label, 60, (text) => [...text].length);
 
+/** Runs `work` for one call at a time; of the calls meanwhile the last one follows. */
+function oneByOne(work) {
+    let busy = false;
+    let next = null;
+    return async function call(...given) {
+        next = given;
+        while (next && !busy) {
+            const latest = next;
+            next = null;
+            busy = true;
+            await work(...latest).finally(() => (busy = false));
+        }
+    };
+}
+
 class HeadPanel {
     constructor(section) {
         this.section = section;
@@ -57,8 +72,14 @@ class HeadPanel {
         };
         section.addEventListener("keydown", (event) => this.key(event));
         this.keepArea = afterPause((area) => this.note({ area }), 250);
-        this.fetchRow = afterPause((row) => this.loadRow(row), 60);
-        this.fetchDetail = afterPause(() => this.loadDetail(), 120);
+        this.fetchRow = afterPause(
+            oneByOne((row) => this.loadRow(row)),
+            60,
+        );
+        this.fetchDetail = afterPause(
+            oneByOne(() => this.loadDetail()),
+            200,
+        );
         this.say = afterPause((text) => announce(text), 400);
         onSource(() => this.load());
         listen((now, changed) => this.changed(changed));
@@ -325,7 +346,7 @@ class HeadPanel {
 
     async loadRow(row) {
         const { picture } = this;
-        if (!picture) return;
+        if (!picture || row >= picture.rows) return;
         const done = await run("cell", `Row ${row}`, async (signal) => {
             await picture.fetchRow(row, signal);
             return true;

@@ -268,6 +268,13 @@ async function fromSettings(names = new Set(watched)) {
     return apply();
 }
 
+/** Shows the last key of a session, which the address then names. */
+export function lookAt(id) {
+    controls["session-id"].value = id;
+    controls.step.value = "key";
+    return choose("session");
+}
+
 // ---- What is shown ----------------------------------------------------------------------------
 
 function showModel(model) {

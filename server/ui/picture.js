@@ -11,7 +11,7 @@ import { hide, spansOf, viewersOf } from "./mask.js";
 export const MOST_BYTES = 8e6; // of a reply
 const MOST_SIDE = 8192; // of a bitmap
 const MOST_POOLED = 1024;
-const KEPT_BYTES = 16e6; // of rows
+const KEPT_BYTES = 8e6; // of rows
 const BLOCK_BYTES = 1e6; // of rows that are fetched at once, since each call computes all of them
 
 /** @returns {number} columns that the weights have beside the keys */
@@ -246,7 +246,8 @@ export class Picture {
         const { detail } = this;
         const there = detail && detail.row0 <= first && detail.row0 + detail.rows >= end;
         if (there) return null;
-        const spare = Math.min(end - first, most - (end - first)) >> 1;
+        const free = Math.max(0, (most >> 1) - (end - first)); // so that what is kept stays small
+        const spare = Math.min(end - first, free) >> 1;
         const begin = Math.max(0, first - spare);
         return { row0: begin, rows: Math.min(this.rows, end + spare) - begin };
     }

@@ -5,10 +5,9 @@
  * made.  Ids and names come from other callers: they are text, and nothing else.
  */
 import { listen, set, settings } from "./address.js";
-import { client, models } from "./client.js";
+import { client } from "./client.js";
 import { ask } from "./dialog.js";
 import { byId, bytesText, download, el, fill, labelled } from "./dom.js";
-import { lastKeySource, use } from "./source.js";
 import { announce, run } from "./status.js";
 
 const PAGE = 25; // sessions of a page
@@ -158,15 +157,17 @@ async function exportState(session) {
     if (state) download(name, state.buffer, "application/octet-stream");
 }
 
+let lookAt = async () => {};
+
+/** @param {(id: string) => Promise<void>} shower shows the last key of a session in the first tab */
+export function onLook(shower) {
+    lookAt = shower;
+}
+
 /** Opens the session in the first tab. */
-async function look(session) {
-    const model = models().find(({ name }) => name === session.model);
-    const source = await run("session", "Reading the session's keys", () =>
-        lastKeySource(model, session),
-    );
-    if (!source) return;
-    use(source);
+function look({ session_id }) {
     set({ tab: "attention" }, { step: true });
+    return lookAt(session_id);
 }
 
 const deeds = [

@@ -90,7 +90,7 @@ export function cancel(slot) {
 // ---- Errors -----------------------------------------------------------------------------------
 
 const remedies = {
-    connection_lost: "Is attnd still running? Look at its log, then try again.",
+    connection_lost: "Look whether attnd is still running and at its log, then try again.",
     unauthorized: "Enter an API key with the button Key.",
     forbidden: "This key lacks the scope: use one that has it.",
     body_too_large: "Use fewer tokens or layers, or start attnd with a larger max_body_bytes.",
@@ -104,7 +104,8 @@ const remedies = {
 /** @returns {string} an error as the page shows it: what happened, then what to do */
 export function errorText(error) {
     const hint = remedies[error.code];
-    return hint ? `${error.message}. ${hint}` : error.message;
+    const said = error.code === "connection_lost" ? "attnd was not reached" : error.message;
+    return hint ? `${said}. ${hint}` : said;
 }
 
 /**

@@ -39,7 +39,6 @@ class Page:
         self.sessions = {self.session}
         self.requests, self.console, self.violations = [], [], []
         self.replies = {}  # request -> {url, method, status, bytes}
-        self.lengths = {}  # request -> bytes of its body
         self.origin, self.expected = None, []
         self._watch()
         self.size(width, height)
@@ -73,7 +72,7 @@ class Page:
         self.sessions.add(session)
         self.browser.handlers[session] = self._event
         for method, params in (
-                ("Runtime.enable", {}), ("Network.enable", {"maxPostDataSize": 0}),
+                ("Runtime.enable", {}), ("Network.enable", {}),
                 ("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": True,
                                           "flatten": True}),
                 ("Runtime.runIfWaitingForDebugger", {})):
@@ -84,7 +83,6 @@ class Page:
             "Target.attachedToTarget": lambda: self._adopt(params["sessionId"]),
             "Network.requestWillBeSent": self._request,
             "Network.webSocketCreated": lambda p: self.requests.append(p["url"]),
-            "Network.requestWillBeSentExtraInfo": self._sent,
             "Network.responseReceived": self._response,
             "Network.loadingFinished": self._finished,
             "Runtime.consoleAPICalled": self._console,
@@ -101,10 +99,6 @@ class Page:
         self.requests.append(request["url"])
         self.replies[params["requestId"]] = {
             "url": request["url"], "method": request["method"], "status": 0, "bytes": 0}
-
-    def _sent(self, params):
-        headers = {name.lower(): text for name, text in params["headers"].items()}
-        self.lengths[params["requestId"]] = int(headers.get("content-length", 0))
 
     def _response(self, params):
         if params["requestId"] in self.replies:

@@ -26,10 +26,10 @@ MODEL = {"name": "patterns", "path": str(case.GOLDEN / "patterns")}
 CAPTURE = case.GOLDEN / "patterns" / "capture.safetensors"
 MOST_BYTES = 150000
 SETTLE = """new Promise((done) => setTimeout(() => requestAnimationFrame(() =>
-    requestAnimationFrame(done)), 500))"""
+    requestAnimationFrame(done)), 1200))"""
 # Scene: the head, settings, what is brought to the top of the window, and the window's height.
 SCENES = {
-    "overview": ((2, 3), {"color_by": "previous"}, "#overview", 890),
+    "overview": ((2, 3), {"color_by": "previous"}, "#overview", 860),
     "previous": ((2, 3), {"cell": "21,20"}, "#view", 800),
     "sink": ((3, 3), {"cell": "20,0"}, "#view", 800),
     "window": ((2, 0), {"cell": "30,24", "scale": "log"}, "#view", 800),

@@ -1,6 +1,6 @@
 """test_maps.py: maps of a head: numbers in cells, linked maps, pooled maps with exact rows."""
 import inputs
-from case import daemon, directory
+from case import daemon, directory, whole
 from fixture import HEADS, MODEL, WIDTH, CaptureCase
 from view import View
 
@@ -30,6 +30,7 @@ def number(text):
 class Maps(CaptureCase):
     """The maps of one head."""
 
+    @whole
     def test_cells_show_their_numbers_once_there_is_room(self):
         view = self.head(area="9,13,0,4", colors="paper")
         self.settle(view)
@@ -42,6 +43,7 @@ class Maps(CaptureCase):
         self.assertGreater(near.get("0,0,0", 0), 20)
         self.assertEqual(far.get("0,0,0", 0), 0)
 
+    @whole
     def test_compared_maps_show_one_area_and_one_cell(self):
         view = self.head(**{"with": "0,1"})
         view.page.click("view-compare")
@@ -65,6 +67,7 @@ class Maps(CaptureCase):
         for name, one in zip(names, zoomed):
             self.assertNotEqual(one, self.picture(view, name))
 
+    @whole
     def test_statistics_and_importance_are_of_the_layer_as_it_is_changed(self):
         view = self.head(window="2,0")
         stats = self.asked(1, outputs=["head_stats"], sliding_window=[2, 0], ablate=True)

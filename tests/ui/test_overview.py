@@ -103,6 +103,7 @@ class Overview(CaptureCase):
         self.assertEqual((view.settings()["layer"], view.settings()["head"]), ("0", "3"))
         self.assertEqual(view.page.on("head-0-3", "(element) => element.ariaCurrent"), "true")
 
+    @whole
     def test_targets_and_importance_are_those_of_the_api(self):
         view = self.overview()
         view.page.choose("overview-targets", "delimiters")

@@ -4,7 +4,7 @@ import json
 import numpy
 
 import inputs
-from case import GOLDEN, Case, directory, golden, start
+from case import GOLDEN, Case, directory, golden, start, whole
 from attn_client import NotFound
 from daemon import wait_for
 from fixture import HEADS, LAYERS, MODEL, TOKENS, WIDTH
@@ -118,6 +118,7 @@ class Panels(Case):
             }).map((list) => list.dataset.testid)""")
         self.assertEqual(cut, [])
 
+    @whole
     def test_capture_of_a_model_that_is_not_served_says_so(self):
         view = self.view(model=MODEL)
         view.capture(self.capture("elsewhere")).wait_source("elsewhere").wait_overview(8)
@@ -126,6 +127,7 @@ class Panels(Case):
         view.capture(self.capture()).wait_source(MODEL).wait_overview(LAYERS * HEADS)
         self.assertIsNone(self.given(view, "mark"))
 
+    @whole
     def test_layers_that_lack_rows_are_left_out_with_the_reason(self):
         view = self.view(model=MODEL)
         view.capture(self.capture(layers=1)).wait_source("-1").wait_overview(HEADS)
@@ -140,6 +142,7 @@ class Panels(Case):
         view = self.view(capture="sessions/state/state")  # safetensors, and no capture
         view.page.wait_for("error", "({ textContent }) => textContent.includes('is no capture')")
 
+    @whole
     def test_labels_belong_to_the_file_they_were_given_for(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
         numpy.save(self.files / "one.npy", rows)
@@ -156,6 +159,7 @@ class Panels(Case):
         view.page.files("input-labels", self.files / "labels.txt")
         view.page.wait_for("error", "(e) => e.textContent.includes('labels for 5 rows')")
 
+    @whole
     def test_induction_targets_are_those_of_the_tokens(self):
         view = self.view(targets="induction", sort="target_hits")
         view.capture(GOLDEN / "patterns" / "capture.safetensors").wait_source("capture.safetensors")
@@ -165,6 +169,7 @@ class Panels(Case):
         self.assertGreater(float(view.page.on("head-3-2", "(e) => e.dataset.value")), 0.8)
         self.assertIn("last occurrence", view.page.text("overview-note"))
 
+    @whole
     def test_pattern_filter_shows_its_heads_alone_and_the_focus_stays(self):
         view = self.view()
         view.capture(GOLDEN / "patterns" / "capture.safetensors").wait_source("capture.safetensors")
@@ -192,6 +197,7 @@ class Panels(Case):
         view.page.wait_for("overview-again", "(button) => !button.checkVisibility()")
         view.page.wait("document.querySelector('.all-heads').ariaBusy === 'false'", "the maps")
 
+    @whole
     def test_file_for_the_encoder_must_fit_and_can_be_taken_back(self):
         numpy.save(self.files / "keys.npy", inputs.rows_of(["x", "y"], 48))
         view = self.view(model="torch_mha_cross", text="a b c", encoder="x y z")
@@ -200,6 +206,7 @@ class Panels(Case):
         view.page.files("input-encoder", self.files / "keys.npy")
         view.page.wait_for("error", "(e) => e.textContent.includes('keys of 48 and values of 80')")
 
+    @whole
     def test_step_that_is_not_kept_and_rows_that_are_not_the_last_ones(self):
         rows = inputs.rows_of(TOKENS, WIDTH)
         session = self.client(self.daemon).session(session_id="peeked", model=MODEL)
@@ -229,6 +236,7 @@ class Panels(Case):
         lengths = self.client(self.daemon).get("/sessions/peeked")["lengths"]
         self.assertEqual({entry["length"] for entry in lengths}, {6})
 
+    @whole
     def test_live_lines_are_replies_of_steps_and_a_typed_token_is_random(self):
         for model in (MODEL, "bert"):  # causal, and of full attention
             view = self.view(model=model)
@@ -255,6 +263,7 @@ class Panels(Case):
 class Keys(Case):
     """With API keys, of which this page's may not list sessions."""
 
+    @whole
     def test_live_session_ends_with_its_page(self):
         keys = directory() / "keys.json"
         keys.write_text(json.dumps({"keys": [{"name": "u", "key": KEY, "scopes": ["infer"]}]}))

@@ -108,6 +108,9 @@ class Sessions(Case):
         page.wait_for("#overview h2", "(element) => element.textContent.includes('session alpha')")
         page.wait("document.querySelectorAll('[data-testid^=head-] canvas').length === 8", "heads")
         self.assertTrue(page.has("#overview"))
+        self.assertIn("session=alpha", page.evaluate("location.hash"))
+        page.reload()
+        page.wait_for("#overview h2", "(element) => element.textContent.includes('session alpha')")
 
     @whole
     def test_pages_turn(self):

@@ -18,6 +18,7 @@ def number(text):
 class Views(CaptureCase):
     """The other views of one head."""
 
+    @whole
     def test_lines_are_as_opaque_as_the_weights(self):
         view, expected = self.head(view="lines"), self.weights(1, 2)
         lines = view.page.wait_for("lines", """(element) => {

@@ -368,6 +368,59 @@ START_TEST(test_head_stats_that_cost_more_are_counted_as_more_work)
 }
 END_TEST
 
+static bool count_ask(void *context)
+{
+    ++*(size_t *)context;
+    return false;
+}
+
+/* How often a call of one head asks whether to give way, with or without 16 groups of all keys. */
+static size_t count_asks(size_t queries, size_t keys, bool groups)
+{
+    const size_t most = queries > keys ? queries : keys;
+    size_t asks = 0;
+    float *zeros = attn_calloc(most, sizeof *zeros);
+    uint16_t *all = attn_calloc(keys, sizeof *all);
+    struct attn_head_stats stats;
+    struct attn_group_stats shares[ATTN_MAX_TARGET_GROUPS];
+    struct attn_error error;
+    const struct attn_yield yield = {.wanted = count_ask, .run = count_ask, .context = &asks};
+    memset(all, 0xff, keys * sizeof *all);
+    const struct attn_core_args args = {
+        .batch = 1,
+        .queries = queries,
+        .keys = keys,
+        .num_heads = 1,
+        .num_kv_heads = 1,
+        .head_dim = 1,
+        .value_head_dim = 1,
+        .query = zeros,
+        .key = zeros,
+        .value = zeros,
+        .outputs = {.head_stats = &stats,
+                    .target_groups = groups ? all : NULL,
+                    .num_target_groups = groups ? ATTN_MAX_TARGET_GROUPS : 0,
+                    .group_stats = groups ? shares : NULL},
+        .yield = &yield};
+    ck_assert_int_eq(attn_core(engines[0], &args, &error), ATTN_OK);
+    for (size_t g = 0; groups && g < ATTN_MAX_TARGET_GROUPS; g++) {
+        ck_assert_double_eq_tol(shares[g].share, 1, 1e-3);
+        ck_assert_double_eq(shares[g].hits, 1);
+    }
+    free(zeros);
+    free(all);
+    return asks;
+}
+
+/* A tile of keys is a pause anyway, in which 64 numbers are added to 16 groups; 64 Ki take 1 ms. */
+START_TEST(test_head_stats_of_groups_give_way_within_a_row_and_within_a_head)
+{
+    const size_t many = (size_t)1 << 16, pieces = 4;
+    ck_assert_uint_ge(count_asks(1, many, true), count_asks(1, many, false) + pieces);
+    ck_assert_uint_ge(count_asks(many, 1, true), count_asks(many, 1, false) + many + pieces);
+}
+END_TEST
+
 /* The most text that a head's object can take is charged for, and not much more than that. */
 START_TEST(test_head_stats_have_no_more_text_than_is_charged)
 {
@@ -410,6 +463,7 @@ Suite *suite_head_stats(void)
         calls, test_head_stats_of_targets_and_groups_have_the_same_bits_on_one_thread_and_on_two);
     tcase_add_test(calls, test_head_stats_of_a_step_ask_about_cached_keys_too);
     tcase_add_test(calls, test_head_stats_that_cost_more_are_counted_as_more_work);
+    tcase_add_test(calls, test_head_stats_of_groups_give_way_within_a_row_and_within_a_head);
     tcase_add_test(calls, test_head_stats_have_no_more_text_than_is_charged);
     tcase_add_test(calls, test_head_stats_refuse_targets_without_a_key_and_too_many_groups);
     suite_add_tcase(suite, calls);

@@ -392,6 +392,49 @@ START_TEST(test_pooling_gives_way_with_the_same_bits_and_can_be_stopped)
 }
 END_TEST
 
+/* Sums that are being cleared, from the first to the last: of 7 before the call. */
+struct clearing {
+    const double *sums;
+    size_t count, cleared, most; /* most: cleared between two pauses */
+};
+
+static bool look(void *context)
+{
+    struct clearing *c = context;
+    const size_t before = c->cleared;
+    while (c->cleared < c->count && c->sums[c->cleared] != 7)
+        c->cleared++;
+    c->most = c->cleared - before > c->most ? c->cleared - before : c->most;
+    return false;
+}
+
+/* The memory may be new, and then takes 0.5 ns a byte to touch: 2^16 doubles are 0.25 ms. */
+START_TEST(test_pooling_gives_way_while_it_clears_its_sums)
+{
+    const struct attn_engine_options options = {.threads = 1};
+    struct attn_engine *engine;
+    struct draw d = {.rng = rng_seeded(10)};
+    struct long_call call = long_call(&d);
+    struct attn_outputs *out = &call.args.outputs;
+    out->pool = (struct attn_map_pooling){.rows = 4096, .columns = 4096};
+    struct maps maps = maps_of(out, &call.sizes);
+    take_buffers(&maps, out, &d, &call.sizes);
+    struct clearing clearing = {out->pool.sums, attn_pool_sums(out, &call.sizes), 0, 0};
+    const struct attn_yield yield = {.wanted = look, .run = look, .context = &clearing};
+    for (size_t i = 0; i < clearing.count; i++)
+        out->pool.sums[i] = 7;
+    ck_assert_uint_ge(clearing.count, 1 << 17);
+    ck_assert_int_eq(attn_engine_open(&engine, &options, &error), ATTN_OK);
+    call.args.yield = &yield;
+    ck_assert_int_eq(attn_core(engine, &call.args, &error), ATTN_OK);
+    ck_assert_uint_eq(clearing.cleared, clearing.count);
+    ck_assert_uint_gt(clearing.most, 0);
+    ck_assert_uint_le(clearing.most, 1 << 16);
+    attn_engine_close(engine);
+    draw_free(&d);
+}
+END_TEST
+
 START_TEST(test_pooling_takes_memory_of_the_pooled_map_and_its_units)
 {
     struct attn_outputs out = {.attention_weights = &(float){0}, .pool = {96, 96, 0, NULL}};
@@ -456,6 +499,7 @@ Suite *suite_pooling(void)
     tcase_add_loop_test(
         tests, test_pooling_of_many_units_equals_the_definition_on_any_number_of_threads, 0, 12);
     tcase_add_test(tests, test_pooling_gives_way_with_the_same_bits_and_can_be_stopped);
+    tcase_add_test(tests, test_pooling_gives_way_while_it_clears_its_sums);
     tcase_add_test(tests, test_pooling_takes_memory_of_the_pooled_map_and_its_units);
     tcase_add_test(tests, test_pooling_refuses_what_has_no_meaning);
     suite_add_tcase(suite, tests);
