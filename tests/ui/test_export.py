@@ -172,8 +172,8 @@ class Address(CaptureCase):
 
     @whole
     def test_back_undoes_a_step(self):
-        view = self.overview().open_head(0, 1)
+        view = self.overview().open_head(1, 2).open_head(0, 1)
         view.page.evaluate("history.back()")
-        view.page.wait("!/head=/.test(location.hash)", "no head in the address")
+        view.wait_map(1, 2)
         view.page.evaluate("history.forward()")
         view.wait_map(0, 1)
