@@ -8,7 +8,7 @@ import { listen, set, settings } from "./address.js";
 import { client } from "./client.js";
 import { ask } from "./dialog.js";
 import { byId, bytesText, download, el, fill, labelled } from "./dom.js";
-import { announce, run } from "./status.js";
+import { announce, run, showError } from "./status.js";
 
 const PAGE = 25; // sessions of a page
 const STORED = "attnd-sessions"; // ids that this tab knows
@@ -274,11 +274,14 @@ function openById() {
         "form",
         {
             class: "toolbar",
-            onsubmit: (event) => {
+            onsubmit: async (event) => {
                 event.preventDefault();
-                remember(field.value.trim());
+                const id = field.value.trim();
+                remember(id);
                 field.value = "";
-                refresh();
+                await refresh();
+                if (!known().includes(id))
+                    showError("session", new Error(`This key sees no session ${id}.`));
             },
         },
         el("p", { class: "muted" }, "This key may not list sessions: that takes the scope admin."),

@@ -157,3 +157,19 @@ class Owners(Case):
         page.click("key-save")
         row = page.wait_for("session-row-own", "(row) => row.textContent")
         self.assertIn("user", row)
+
+    @whole
+    def test_a_key_that_may_not_list_is_told_of_an_id_that_is_none(self):
+        daemon = start([TINY], **keys_file())
+        self.client(daemon, api_key=KEY).session(session_id="own", model="tiny").keep = True
+        page = self.page(daemon.url + "/#tab=sessions")
+        page.expect("401|403|404")
+        page.fill("key-input", KEY)
+        page.click("key-save")
+        page.fill("session-id", "nosuch")
+        page.click("session-open")
+        page.wait_for("error", "(box) => box.textContent.includes('sees no session nosuch')")
+        page.fill("session-id", "own")
+        page.click("session-open")
+        page.wait_for("session-row-own")
+        self.assertEqual(page.error_texts(), [])
