@@ -26,6 +26,13 @@ FIND = """(where) => {
 }"""
 
 
+HIT = """(element, x, y) => {
+    const hit = document.elementFromPoint(x, y);
+    return Boolean(hit) && (element.contains(hit) || hit.contains(element)
+        || Boolean(hit.closest("label")?.contains(element)));
+}"""
+
+
 class Page:
     """One tab in a browser context of its own, so that no storage is shared with another."""
 
@@ -281,11 +288,12 @@ class Page:
 
     def click(self, where):
         """Clicks in the middle of an element, which must be what is hit there."""
-        x, y = self.place(where)
-        hit = self.on(where, """(element, x, y) => { const hit = document.elementFromPoint(x, y);
-            return Boolean(hit) && (element.contains(hit) || hit.contains(element)
-                || Boolean(hit.closest("label")?.contains(element))); }""", x, y)
-        if not hit:
+        for _ in range(50):  # what was computed meanwhile may have moved it
+            x, y = self.place(where)
+            if self.on(where, HIT, x, y):
+                break
+            self.browser.receive(0.02)
+        else:
             raise AssertionError(f"{where} is covered at {x:.0f}, {y:.0f}")
         self.mouse("mouseMoved", x, y)
         self.mouse("mousePressed", x, y, button="left", clickCount=1, buttons=1)

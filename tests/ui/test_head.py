@@ -139,6 +139,8 @@ class Head(CaptureCase):
         view.page.wait("/window=3/.test(location.hash)", "the window in the address")
         view.page.choose("softcap", "5")
         view.page.wait("/softcap=5/.test(location.hash)", "the softcap in the address")
+        view.wait_map(1, 2)
+        self.settle(view)
         view.page.click("causal")
         view.page.wait("/causal=0/.test(location.hash)", "causal in the address")
         view.wait_map(1, 2)
