@@ -210,8 +210,10 @@ static bool has_results(const struct attn_problem *p, size_t head, size_t heads,
 /* Pools the mean over heads of a unit's tokens, when all heads have added to it. */
 static void pool_average(const struct attn_unit *u)
 {
-    for (size_t t = u->t0; t < u->t0 + u->tokens; t++)
+    for (size_t t = u->t0; t < u->t0 + u->tokens; t++) {
+        attn_pool_pause(u->pool, u->thread);
         attn_maps_take_average(&u->p->maps, t, u->average + (t - u->t0) * u->p->maps.columns);
+    }
 }
 
 /* Task i of an item: some units, for one head of the item after the other.  Units and heads that

@@ -187,6 +187,15 @@ function rankIn(sample, size) {
     return sample.length > 0 ? (begin + end) / 2 / sample.length : 0;
 }
 
+const OUTLIER = 4; // times the usual end of a linear scale: such cells do not decide it
+
+/** What 999 of 1000 cells of a large map do not exceed; of a small one, or one of zeros, all. */
+function usualEnd(values) {
+    const sample = sampleOf(values);
+    const usual = sample[Math.round(0.999 * (sample.length - 1))];
+    return sample.length === QUANTILES && usual > 0 ? usual : largestOf(values);
+}
+
 const DECADES = { false: 5, true: 3 }; // shown by a logarithmic scale, by diverging
 
 /** Each kind: of magnitudes, to [0, 1], with the magnitudes at which a legend has marks. */
@@ -225,12 +234,16 @@ const KINDS = {
  * @param {"linear"|"log"|"rank"} kind
  * @param {ArrayLike<number>} values minus infinity where a cell cannot be attended
  * @param {{diverging?: boolean, high?: number}} [how] high: the end of the scale, instead of the
- *     largest magnitude of values
+ *     largest magnitude of values; without it a few cells that are far larger than all others do
+ *     not decide the end of a linear sequential scale (`clipped`)
  * @returns {{kind: string, diverging: boolean, high: number, floor?: number, note: string,
  *     unit: (value: number) => number, ticks: Array<{unit: number, value: number}>}}
  */
 export function scaleOf(kind, values, { diverging = false, high } = {}) {
-    const end = high ?? largestOf(values);
+    const largest = high ?? largestOf(values);
+    const usual = kind === "linear" && !diverging && !high ? usualEnd(values) : largest;
+    const clipped = largest > OUTLIER * usual;
+    const end = clipped ? usual : largest;
     const { unit, marks, floor, note } = (KINDS[kind] ?? KINDS.linear)({
         values,
         diverging,
@@ -250,7 +263,8 @@ export function scaleOf(kind, values, { diverging = false, high } = {}) {
         diverging,
         high: end > 0 ? end : 1,
         floor,
-        note,
+        note: clipped ? "larger ones in its last colour" : note,
+        clipped,
         unit: of,
         ticks: ticks.filter((tick, i) => i === 0 || tick.value !== ticks[i - 1].value),
     };

@@ -22,21 +22,27 @@ import { Picture } from "./picture.js";
 import { current, modifiersOf, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
 
-const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change"]; // of the open head
+// Work that goes with the head that is open.
+const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change"];
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
 /** Scale and colours of a picture by the settings; what a sink takes is on the scale too. */
 function looksOf(picture) {
     const now = settings();
     const diverging = picture.kind === "scores";
-    const most = picture.sinks && Math.max(largestOf(picture.sinks), largestOf(picture.map.values));
-    return {
-        scale: scaleOf(now.scale, picture.map.values, { diverging, high: most ?? undefined }),
-        colors: mapNamed(now.colors, diverging),
-    };
+    const { values } = picture.map;
+    let scale = scaleOf(now.scale, values, { diverging });
+    const high = largestOf(picture.sinks ?? []);
+    if (high > scale.high && !scale.clipped)
+        scale = scaleOf(now.scale, values, { diverging, high });
+    return { scale, colors: mapNamed(now.colors, diverging) };
 }
 
-const short = (label) => fitted(label, 60, (text) => [...text].length);
+/** A place with its label, where that says more. */
+function named(place, label) {
+    if (label === String(place)) return label;
+    return `${place} “${fitted(label, 60, (text) => [...text].length)}”`;
+}
 
 /** Runs `work` for one call at a time; of the calls meanwhile the last one follows. */
 function oneByOne(work) {
@@ -327,10 +333,10 @@ class HeadPanel {
         Object.assign(this.cell.dataset, { row, column });
         const value = picture.valueAt(row, column);
         if (value === undefined) this.fetchRow(row);
-        const query = `query ${row} “${short(picture.rowLabel(row))}”`;
+        const query = `query ${named(row, picture.rowLabel(row))}`;
         const key =
             column < picture.keys
-                ? `key ${column} “${short(picture.columnLabel(column))}”`
+                ? `key ${named(column, picture.columnLabel(column))}`
                 : `appended column ${picture.columnLabel(column)}`;
         const hidden = picture.isHidden(row, column) ? " (cannot be attended)" : "";
         const text = value === undefined ? "…" : numberText(value, 6);

@@ -152,7 +152,7 @@ async function begin(base) {
     const session = await client().session({ model: model.name, ttl_s: TTL_S });
     remember(session.sessionId);
     source = new LiveSource({
-        title: `live session ${session.sessionId}`,
+        title: `live session, ${base.title}`,
         mark: base.mark,
         leftOut: base.leftOut,
         base,

@@ -81,6 +81,7 @@ function load({ maps = true } = {}) {
         Object.assign(fields, { pool: [SIDE, SIDE], pool_type, map_datatype });
     }
     parts.grid.setAttribute("aria-busy", "true");
+    parts.unfinished.hidden = true;
     const work = run("overview", "Looking at all heads", async (signal, progress) => {
         let done = 0;
         await each(from.layers, async (layer) => {
@@ -90,8 +91,13 @@ function load({ maps = true } = {}) {
             progress(++done, from.layers.length);
         });
         if (!signal.aborted) arrange();
+        return true;
     });
-    work.then(() => number === loads && parts.grid.setAttribute("aria-busy", "false"));
+    work.then((whole) => {
+        if (number !== loads) return;
+        parts.grid.setAttribute("aria-busy", "false");
+        parts.unfinished.hidden = whole === true;
+    });
 }
 
 /** Keeps and paints the reply of a layer. */
@@ -432,6 +438,10 @@ function changed(_, names) {
 export function start() {
     parts.controls = el("div", { class: "toolbar" });
     parts.note = el("p", { class: "muted", role: "status", data: { testid: "overview-note" } });
+    parts.unfinished = el("p", { class: "toolbar", role: "status", hidden: true },
+        el("span", { class: "mark" }, "Not finished: heads may be missing or show what was before"),
+        el("button", { type: "button", onclick: () => load(), data: { testid: "overview-again" } },
+            "Go on"));
     parts.count = el("span", { class: "muted", role: "status" });
     parts.legend = el("span", { class: "range", hidden: true },
         el("span"), el("canvas", { width: 64, height: 1, "aria-hidden": "true" }), el("span"));
@@ -446,6 +456,7 @@ export function start() {
     parts.title = el("h2");
     parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
     parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
+        parts.unfinished,
         el("p", { class: "toolbar" }, parts.count, parts.legend), parts.grid);
     fill(byId("overview"), parts.title, parts.body, parts.preview);
     onSource(show);

@@ -353,7 +353,8 @@ class Page:
         until = time.monotonic() + WAIT_S
         while time.monotonic() < until:
             new = [path for path in set(directory.iterdir()) - before
-                   if path.suffix != ".crdownload" and not path.name.startswith(".")]
+                   if path.suffix != ".crdownload" and not path.name.startswith(".")
+                   and path.stat().st_size > 0]  # the name is there before the content
             if new:
                 return new[0]
             self.browser.receive(0.02)

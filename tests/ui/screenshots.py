@@ -4,8 +4,8 @@
     ATTND=build/attnd tests/ui/screenshots.py [DIRECTORY]
 
 The page shows the golden checkpoint `patterns` over its capture, whose heads have patterns learnt
-from text.  Each scene is taken in both themes, 1280 wide, as viewer-SCENE-THEME.png, with a palette
-where pngquant is installed.
+from text.  Each scene is taken in both themes, 1280 wide, as viewer-SCENE-THEME.png (the first one, without
+a name, is README's), with a palette of pngquant's.
 """
 import os
 import pathlib
@@ -29,6 +29,7 @@ SETTLE = """new Promise((done) => setTimeout(() => requestAnimationFrame(() =>
     requestAnimationFrame(done)), 1200))"""
 # Scene: the head, settings, what is brought to the top of the window, and the window's height.
 SCENES = {
+    "": ((3, 2), {"cell": "30,13"}, "#overview", 800),
     "overview": ((2, 3), {"color_by": "previous"}, "#overview", 860),
     "previous": ((2, 3), {"cell": "21,20"}, "#view", 800),
     "sink": ((3, 3), {"cell": "20,0"}, "#view", 800),
@@ -46,7 +47,7 @@ def shoot(page, scene, into):
     for theme in ("light", "dark"):
         page.theme(theme)
         page.evaluate(SETTLE)
-        path = into / f"viewer-{scene}-{theme}.png"
+        path = into / f"{'-'.join(filter(None, ('viewer', scene, theme)))}.png"
         page.screenshot(path)
         subprocess.run(["pngquant", "--force", "--skip-if-larger", "--strip", "--nofs", "--ext",
                         ".png", "32" if scene == "lines" else "128", str(path)], check=False)

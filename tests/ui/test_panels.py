@@ -11,6 +11,8 @@ from fixture import HEADS, LAYERS, MODEL, TOKENS, WIDTH
 from view import View
 
 KEY = "k" * 40
+TWELVE = {"name": "twelve", "random": {"hidden_size": 96, "num_attention_heads": 12,
+                                       "num_hidden_layers": 2, "seed": 7}}
 
 
 class Panels(Case):
@@ -19,7 +21,7 @@ class Panels(Case):
     @classmethod
     def setUpClass(cls):
         cls.daemon = start([golden(MODEL), golden("torch_mha_cross"), golden("bert"),
-                            {"name": "patterns", "path": str(GOLDEN / "patterns")}])
+                            {"name": "patterns", "path": str(GOLDEN / "patterns")}, TWELVE])
         cls.files = directory()
 
     def view(self, **settings):
@@ -99,23 +101,20 @@ class Panels(Case):
             view.page.wait_for("input-panel", f"(e) => e.open === {json.dumps(not closed)}")
 
     def test_twelve_heads_and_all_controls_fit_at_1440(self):
-        view = self.view(model="torch_mha_cross", text="a b c", encoder="x y z")
+        view = self.view(model="twelve", text="a b c d e f")
         view.page.size(1440)
-        view.wait_overview(8)
-        for heads in (8, 12):
-            beyond = view.page.on(".all-heads", """(grid, heads) => {
-                grid.style.setProperty("--heads", heads);
-                return grid.scrollWidth - grid.clientWidth;
-            }""", heads)
-            self.assertLessEqual(beyond, 0, heads)
+        view.wait_overview(24)
+        beyond = view.page.on(".all-heads", "(grid) => grid.scrollWidth - grid.clientWidth")
+        self.assertLessEqual(beyond, 0)
         cut = view.page.evaluate("""[...document.querySelectorAll("#overview select")].filter(
             (list) => {
-                const context = new OffscreenCanvas(1, 1).getContext("2d");
-                const style = getComputedStyle(list);
-                context.font = style.font;
-                const text = context.measureText(list.selectedOptions[0].text).width;
-                return text + 20 + parseFloat(style.paddingLeft) + parseFloat(style.paddingRight)
-                    > list.clientWidth;
+                const alone = list.cloneNode();
+                alone.append(list.selectedOptions[0].cloneNode(true));
+                alone.style.cssText = "position: absolute; width: max-content; max-width: none";
+                document.body.append(alone);
+                const wanted = alone.offsetWidth;
+                alone.remove();
+                return wanted > list.offsetWidth;
             }).map((list) => list.dataset.testid)""")
         self.assertEqual(cut, [])
 
@@ -182,6 +181,21 @@ class Panels(Case):
                          "overview-filter")
         view.page.choose("overview-filter", "")
         self.assertEqual(len(view.heads()), 16)
+
+    def test_thumbnails_of_before_are_said_to_be_when_work_is_cancelled(self):
+        view = self.view(model=MODEL, text="a b c d").wait_overview(LAYERS * HEADS)
+        self.assertFalse(view.page.has("overview-again"))
+        view.page.evaluate("""(window.whole = window.fetch, window.fetch = (_, { signal }) =>
+            new Promise((_, refuse) =>
+                signal.addEventListener("abort", () => refuse(signal.reason))), 0)""")
+        view.page.choose("overview-pool", "mean")
+        view.page.wait_for("cancel", "(button) => button.checkVisibility()")
+        view.page.click("cancel")
+        view.page.wait_for("overview-again", "(button) => button.checkVisibility()")
+        view.page.evaluate("(window.fetch = window.whole, 0)")
+        view.page.click("overview-again")
+        view.page.wait_for("overview-again", "(button) => !button.checkVisibility()")
+        view.page.wait("document.querySelector('.all-heads').ariaBusy === 'false'", "the maps")
 
     @whole
     def test_file_for_the_encoder_must_fit_and_can_be_taken_back(self):

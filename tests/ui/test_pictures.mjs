@@ -106,6 +106,18 @@ test("a linear scale divides by the largest finite magnitude, hidden cells left 
     assert.equal(nothing.unit(0), 0);
 });
 
+test("a few cells do not decide the linear scale of a large map, and the legend says so", () => {
+    const values = Float32Array.from({ length: 10000 }, (_, i) => (i === 0 ? 1 : (i % 100) / 5000));
+    const scale = colors.scaleOf("linear", values);
+    assert.ok(scale.clipped && Math.abs(scale.high - 99 / 5000) < 1e-6);
+    assert.equal(scale.unit(1), 1);
+    assert.match(scale.note, /larger/);
+    assert.ok(scale.ticks.every((tick) => tick.value <= scale.high * 1.001));
+    assert.equal(colors.scaleOf("linear", values, { high: 1 }).high, 1);
+    assert.equal(colors.scaleOf("linear", values, { diverging: true }).high, 1);
+    assert.equal(colors.scaleOf("linear", values.slice(0, 300)).high, 1, "a small map");
+});
+
 test("a logarithmic scale has its floor at a power of ten and says so", () => {
     const scale = colors.scaleOf("log", [1, 1e-9, 0, -Infinity]);
     assert.equal(scale.floor, 1e-5);

@@ -95,7 +95,7 @@ class View:
         """What `cell` says: row, column, value (float32) and text; None where it has no number."""
         text, value = self.page.on("cell", """({ textContent, dataset }) =>
             [textContent, dataset.value ?? null]""")
-        found = re.search(r"^query (\d+) .*?→ (?:key|appended column) (\S+)", text, re.S)
+        found = re.search(r"^query (\d+) .*?→ (?:key|appended column) ([^\s:]+)", text, re.S)
         if not found or value is None:
             return None
         column = int(found[2]) if found[2].isdecimal() else None
@@ -120,7 +120,7 @@ class View:
         """Waits until `cell` has that cell's number."""
         begin = f"query {row} "
         self.page.wait_for("cell", f"""({{ textContent, dataset }}) => dataset.value !== undefined
-            && textContent.startsWith({begin!r}) && textContent.includes("→ key {column} ")""")
+            && textContent.startsWith({begin!r}) && /→ key {column}[ :]/.test(textContent)""")
         return self.cell()
 
     def point(self, x, y):

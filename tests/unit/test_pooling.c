@@ -435,6 +435,38 @@ START_TEST(test_pooling_gives_way_while_it_clears_its_sums)
 }
 END_TEST
 
+static bool count_ask(void *context)
+{
+    ++*(size_t *)context;
+    return false;
+}
+
+/* The means of a unit, 2^20 cells of them, wait for the last head. */
+START_TEST(test_pooling_gives_way_at_every_row_of_a_mean)
+{
+    struct draw d = {.rng = rng_seeded(11)};
+    struct long_call call = long_call(&d);
+    size_t asks[2] = {0};
+    for (int mean = 0; mean < 2; mean++) {
+        struct attn_outputs *out = &call.args.outputs;
+        const struct attn_yield yield = {.wanted = count_ask, .context = &asks[mean]};
+        struct maps maps = maps_of(out, &call.sizes);
+        out->pool = (struct attn_map_pooling){.rows = 2, .columns = 2};
+        take_buffers(&maps, out, &d, &call.sizes);
+        out->attention_scores = NULL;
+        out->average_weights = mean ? out->average_weights : NULL;
+        call.args.yield = &yield;
+        const struct attn_engine_options options = {.threads = 1};
+        struct attn_engine *engine;
+        ck_assert_int_eq(attn_engine_open(&engine, &options, &error), ATTN_OK);
+        ck_assert_int_eq(attn_core(engine, &call.args, &error), ATTN_OK);
+        attn_engine_close(engine);
+    }
+    ck_assert_uint_ge(asks[1], asks[0] + call.sizes.queries);
+    draw_free(&d);
+}
+END_TEST
+
 START_TEST(test_pooling_takes_memory_of_the_pooled_map_and_its_units)
 {
     struct attn_outputs out = {.attention_weights = &(float){0}, .pool = {96, 96, 0, NULL}};
@@ -500,6 +532,7 @@ Suite *suite_pooling(void)
         tests, test_pooling_of_many_units_equals_the_definition_on_any_number_of_threads, 0, 12);
     tcase_add_test(tests, test_pooling_gives_way_with_the_same_bits_and_can_be_stopped);
     tcase_add_test(tests, test_pooling_gives_way_while_it_clears_its_sums);
+    tcase_add_test(tests, test_pooling_gives_way_at_every_row_of_a_mean);
     tcase_add_test(tests, test_pooling_takes_memory_of_the_pooled_map_and_its_units);
     tcase_add_test(tests, test_pooling_refuses_what_has_no_meaning);
     suite_add_tcase(suite, tests);
