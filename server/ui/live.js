@@ -230,6 +230,9 @@ export function start() {
     note = el("p", { class: "muted", hidden: true, data: { testid: "live-note" } });
     grid = el("div", { class: "cards" }, cards.map(({ card }) => card));
     fill(byId("live"), el("div", { class: "stack" }, el("h2", {}, "Load"), note, grid));
+    const draw = () => cards.forEach(({ chart }) => chart.draw()); // in the colours of the theme
+    listen((_, changed) => changed.has("theme") && draw());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
     listen((_, changed) => changed.has("tab") && follow());
     document.addEventListener("visibilitychange", follow);
     follow();

@@ -142,6 +142,23 @@ class Sessions(Case):
         later = len([url for url in page.requests if url.endswith("/metrics")])
         self.assertLessEqual(later - asked, 1, "reads metrics though the tab is hidden")
 
+    @whole
+    def test_charts_take_the_colours_of_the_theme_at_once(self):
+        page = self.tab()
+        page.wait_for("live-queue", r"(card) => /\d/.test(card.querySelector('tbody').textContent)")
+        pixel = """(card) => { const canvas = card.querySelector("canvas");
+            const { height, width } = canvas;
+            const copy = new OffscreenCanvas(width, height).getContext("2d");
+            copy.drawImage(canvas, 0, 0);
+            return [...copy.getImageData(width >> 1, 8, 1, 1).data]; }"""
+        page.evaluate("Object.defineProperty(document, 'visibilityState', { value: 'hidden' });"
+                      "document.dispatchEvent(new Event('visibilitychange'))")  # no reading comes
+        light = ",".join(map(str, page.on("live-queue", pixel)))
+        page.theme("dark")
+        page.wait_for("live-queue", f"(card) => String(({pixel})(card)) !== '{light}'")
+        page.choose("theme", "light")
+        page.wait_for("live-queue", f"(card) => String(({pixel})(card)) === '{light}'")
+
 
 class Owners(Case):
     """Sessions of a daemon with API keys."""
