@@ -218,6 +218,14 @@ async function requestOf({ what, picture }) {
     return { origin: location.origin, path: asked.path, fields: Object.fromEntries(sent) };
 }
 
+/** What a copied address is, and what it does not carry. */
+function linkText() {
+    const now = settings();
+    const files = ["capture_file", "rows_file", "encoder_file"].map((name) => now[name]);
+    const missing = files.filter((name) => name !== "").join(" and ");
+    return missing ? `the address; whoever opens it chooses ${missing} there` : "the address";
+}
+
 /** Shows a text, and puts it on the clipboard where the page may. */
 async function offer(bar, text, what) {
     bar.text.value = text;
@@ -284,7 +292,7 @@ const ACTIONS = {
         "Copy as Python",
         (panel, bar) => offerRequest(bar, panel, pythonOf, "a Python program"),
     ],
-    link: ["Copy link", (panel, bar) => offer(bar, location.href, "the address")],
+    link: ["Copy link", (panel, bar) => offer(bar, location.href, linkText())],
 };
 
 /** The buttons of all exports of a HeadPanel. */

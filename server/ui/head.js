@@ -24,6 +24,7 @@ import { announce, cancel, run } from "./status.js";
 
 // Work that goes with the head that is open.
 const FOLLOWING = ["statistics", "sums", "detail", "cell", "neurons", "compare", "change"];
+const STALE_MS = 300; // after which the map of the head before is hidden while the next one comes
 const NUMBERS = ["layer", "head", "kind", "stage", "off", "window", "softcap", "causal"];
 
 /** Scale and colours of a picture by the settings; what a sink takes is on the scale too. */
@@ -189,11 +190,15 @@ class HeadPanel {
             Math.round((this.section.clientWidth - 200) * (devicePixelRatio || 1)),
         );
         const picture = new Picture(what.source, what);
+        this.picture = null; // nothing is exported or described of the head before
         this.map.canvas.setAttribute("aria-busy", "true");
+        const late = setTimeout(() => this.body.classList.add("stale"), STALE_MS);
         const done = await run("head", `Layer ${what.layer}, head ${what.head}`, (signal) =>
             picture.fetch(pixels, signal),
         );
+        clearTimeout(late);
         if (this.what !== what) return;
+        this.body.classList.remove("stale");
         this.picture = done ?? null;
         this.body.hidden = !done;
         if (done) this.paint();

@@ -43,6 +43,18 @@ class Maps(CaptureCase):
         self.assertGreater(near.get("0,0,0", 0), 20)
         self.assertEqual(far.get("0,0,0", 0), 0)
 
+    def test_a_map_is_never_shown_under_the_name_of_another_head(self):
+        view = self.head()
+        self.settle(view)
+        view.page.evaluate("""(window.fetch = (_, { signal }) => new Promise((_, refuse) =>
+            signal.addEventListener("abort", () => refuse(signal.reason))), 0)""")
+        view.page.click("head-next")
+        host = "document.querySelector('.map-host')"
+        view.page.wait(f"getComputedStyle({host}).opacity === '0'", "no map of the head before")
+        view.page.wait_for("cancel", "(button) => button.checkVisibility()")
+        view.page.click("cancel")
+        view.page.wait(f"!{host}.checkVisibility()", "no map after cancelling")
+
     @whole
     def test_compared_maps_show_one_area_and_one_cell(self):
         view = self.head(**{"with": "0,1"})
