@@ -1,5 +1,6 @@
 """test_access.py: the page behind API keys and TLS, and beside daemons that stop or refuse."""
 import json
+import signal
 import subprocess
 
 from case import Case, TINY, directory, golden, start, whole
@@ -104,6 +105,22 @@ class Failures(Case):
         view.page.click("head-0-1")
         text = view.page.wait_for("error", "(element) => element.textContent")
         self.assertRegex(text, "running")
+
+    def test_work_is_named_and_can_be_cancelled(self):
+        daemon = start([golden("llama_gqa")])
+        view = View(self.page(), daemon.url).text_rows("a b c d", model="llama_gqa")
+        view.wait_overview(8).open_head(0, 0)
+        daemon.process.send_signal(signal.SIGSTOP)  # computes for as long as this test wants
+        try:
+            view.page.click("head-1-3")
+            text = view.page.wait_for("#progress", "(line) => !line.hidden && line.textContent")
+            self.assertIn("Layer 1, head 3", text)
+            view.page.click("cancel")
+            view.page.wait_for("#progress", "(line) => line.hidden")
+        finally:
+            daemon.process.send_signal(signal.SIGCONT)
+        view.open_head(1, 2)
+        self.assertEqual(view.page.error_texts(), [])
 
     def test_refusal_413_is_text_with_its_hint(self):
         daemon = start([golden("llama_gqa")], max_body_bytes=2048)
