@@ -10,6 +10,7 @@ import { integers, settings } from "./address.js";
 import { InputError, numbersOf, open, readRows, rowsShape } from "./files.js";
 import { randomRow, randomRows } from "./rows.js";
 
+const PADDING = ["[PAD]", "<pad>", "<|pad|>"]; // tokens that are never attended
 const CACHE_BYTES = 24e6; // rows that stay in memory, of all supplies
 const MAX_STATE_BYTES = 64e6; // a session whose keys are fetched
 
@@ -207,6 +208,8 @@ export class RowsSource extends Source {
             spec = this.spec(layer),
             fields = { model: model.name, layer };
         fields.hidden_states = await supply.at(layer, spec.hidden_size);
+        if (this.padding)
+            fields.padding_mask = { data: this.padding, shape: [this.keys] };
         if (encoder && spec.key_size === spec.value_size)
             fields.encoder_hidden_states = await encoder.at(layer, spec.key_size);
         else if (encoder) {
@@ -248,6 +251,12 @@ function chooseLayers(model, supply, encoder, wanted) {
 
 const marks = (...supplied) => supplied.find((supply) => supply?.mark)?.mark ?? null;
 
+/** @returns {Uint8Array|null} 0 where a key is padding; null where none is */
+function paddingOf(labels) {
+    const real = Uint8Array.from(labels, (label) => (PADDING.includes(label.trim()) ? 0 : 1));
+    return real.includes(0) ? real : null;
+}
+
 /**
  * Attention of a model's layers over given rows, stateless.
  * @param {object} model entry of GET /models
@@ -265,6 +274,7 @@ export function rowsSource(model, supply, encoder = null, wanted = []) {
         encoder,
         queryLabels: supply.labels,
         keyLabels: (encoder ?? supply).labels,
+        padding: paddingOf((encoder ?? supply).labels),
         ...chooseLayers(model, supply, encoder, wanted),
     });
 }

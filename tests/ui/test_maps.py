@@ -43,6 +43,19 @@ class Maps(CaptureCase):
         self.assertGreater(near.get("0,0,0", 0), 20)
         self.assertEqual(far.get("0,0,0", 0), 0)
 
+    def test_padding_is_not_attended_and_said_to_be(self):
+        view = View(self.page(), daemon().url).open(
+            model=MODEL, text="a b [PAD] c", layer=0, head=1, cell="3,2")
+        view.wait_map(0, 1)
+        padded = view.cell_at(3, 2)
+        self.assertEqual(padded.value, 0)
+        self.assertIn("cannot be attended", padded.text)
+        view.page.evaluate("document.querySelector('[data-testid=map]').focus()")
+        view.page.press("ArrowLeft")
+        real = view.cell_at(3, 1)
+        self.assertGreater(real.value, 0)
+        self.assertNotIn("cannot", real.text)
+
     def test_a_map_is_never_shown_under_the_name_of_another_head(self):
         view = self.head()
         self.settle(view)
