@@ -268,8 +268,8 @@ void srv_openapi_add_calls(json_t **schemas, size_t max_sequences)
                      json_pack("{s:s, s:i, s:b, s:o}", "type", "array", "minItems", 1,
                                "uniqueItems", 1, "items", srv_openapi_type("OutputName")));
     srv_document_set(schemas, "KeyGroup",
-                     json_pack("{s:s, s:i, s:b, s:o}", "type", "array", "minItems", 1,
-                               "uniqueItems", 1, "items", srv_openapi_type("Count")));
+                     json_pack("{s:s, s:i, s:o}", "type", "array", "minItems", 1, "items",
+                               srv_openapi_type("integer")));
     srv_document_set(schemas, "KeyGroupList",
                      json_pack("{s:s, s:i, s:i, s:o}", "type", "array", "minItems", 1, "maxItems",
                                ATTN_MAX_TARGET_GROUPS, "items", srv_openapi_type("KeyGroup")));

@@ -105,7 +105,7 @@ class Description:
 
     def find(self, method, path):
         """The template of a path and the operation; (None, None), (template, None)."""
-        path = re.sub("^https?://[^/]*", "", path.split("?")[0])
+        path = re.sub("^https?://[^/]*", "", path.split("?")[0]) or "/"
         for pattern, template, item in self.paths:
             if pattern.match(path):
                 return template, item.get({"HEAD": "get"}.get(method, method.lower()))
