@@ -438,7 +438,7 @@ $(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.
 # and then nothing asks for ui.o.
 UI = 1
 UI_MAX_BYTES = 200000
-UI_FILES  = $(sort $(foreach suffix,html css svg js,$(wildcard server/ui/*.$(suffix)))) clients/js/attn-client.mjs
+UI_FILES  = $(sort $(foreach suffix,html css svg js mjs,$(wildcard server/ui/*.$(suffix))))
 UI_CODED  = $(patsubst %,$(OBJ)/server/ui/%.gz,$(notdir $(UI_FILES)))
 UI_HEADER = $(OBJ)/server/ui/files.h
 UI_ROUTES_0 = $(OBJ)/server/api/routes_no_ui.o
@@ -446,9 +446,6 @@ UI_LINKED = $(OBJ)/server/ui/linked
 $(if $(filter 0 1,$(UI)),,$(error UI is 0 or 1, not $(UI)))
 
 $(OBJ)/server/ui/%.gz: server/ui/%
-	@mkdir -p $(@D)
-	$(Q)gzip -9nc $< > $@
-$(OBJ)/server/ui/%.gz: clients/js/%
 	@mkdir -p $(@D)
 	$(Q)gzip -9nc $< > $@
 

@@ -312,26 +312,24 @@ struct attn_outputs {
                             lower column first among equals; with average_weights the largest of
                             the mean, [B][T'][top_k] */
     float *top_weight;   /* the weights of top_index, same shape */
-    struct attn_head_stats *head_stats;   /* [B][H], over all rows */
-    size_t local_radius;                  /* of head_stats */
-    const int64_t *targets;               /* [B][T] input of head_stats: the key that a row is asked
+    struct attn_head_stats *head_stats; /* [B][H], over all rows */
+    size_t local_radius;                /* of head_stats */
+    const int64_t *targets;             /* [B][T] input of head_stats: the key that a row is asked
                                            about, 0 to S-1, or -1: none; NULL: no row is */
-    const uint16_t *target_groups;        /* [S] input of group_stats: bit g is set where the key is
+    const uint16_t *target_groups;      /* [S] input of group_stats: bit g is set where the key is
                                            in group g, in every sequence */
-    size_t num_target_groups;             /* 1 to ATTN_MAX_TARGET_GROUPS, with group_stats */
-    struct attn_group_stats *group_stats; /* [B][H][num_target_groups]; only with head_stats */
+    size_t num_target_groups;           /* 1 to ATTN_MAX_TARGET_GROUPS, with group_stats */
+    /* [B][H][num_target_groups]; only with head_stats */
+    struct attn_group_stats *group_stats;
     double *ablation;   /* [B][H] the Frobenius norm of output minus output with head_mask 0 for the
-                         head, relative to that of output, over all rows; 0 where output is 0 */
+                           head, relative to that of output, over all rows; 0 where output is 0 */
     float *lse;         /* [B][H][T]; -inf for a row that sees nothing */
-    float *key;         /* [B][G][S][D] after bias, norm and RoPE; those of a step
-                                           are read back from the cache, in kv_dtype */
+    float *key;         /* [B][G][S][D] after bias, norm and RoPE; those of a step are read back
+                           from the cache, in kv_dtype */
     float *value;       /* [B][G][S][Dv] */
-    float *query;       /* [B][H'][T'][D] as scored: after bias, norm and RoPE,
-                                           before `scale` */
-    float *head_output; /* [B][H'][T'][Dv] sum_s w_s v_s of each head, after
-                                           head_mask, before Wo */
-    float *concat;      /* [B][T][H*Dv] the same of all heads side by side, as Wo
-                                           reads them */
+    float *query;       /* [B][H'][T'][D] as scored: after bias, norm and RoPE, before `scale` */
+    float *head_output; /* [B][H'][T'][Dv] sum_s w_s v_s of each head, after head_mask, before Wo */
+    float *concat;      /* [B][T][H*Dv] the same of all heads side by side, as Wo reads them */
 };
 
 /* W, the columns of the attention weights over `keys` keys: S, plus one for bias_kv and one for

@@ -81,8 +81,8 @@ static void square_task(void *argument, size_t i, unsigned thread)
 
 #define WHOLE SIZE_MAX /* instead of a head: the output */
 
-/* Makes a->shown `count` rows from `first` on of what head h adds to the output, or of the whole.
- * */
+/* Makes a->shown `count` rows from `first` on of what head h adds to the output, or of the
+ * whole. */
 static enum attn_status show(struct ablation *a, size_t h, size_t first, size_t count)
 {
     const struct attn_linear *o = a->o;

@@ -47,11 +47,10 @@ struct attn_projection {
     size_t rows;
     float limit;         /* of |y|, checked while y is still in a cache */
     atomic_bool *beyond; /* becomes true where a |y| is beyond the limit; NULL: no check */
-    size_t first,
-        count; /* a part: x has inputs [first, first + count) alone, [rows][ldx], the others
-                            count as 0 and no bias is added.  Both are multiples of
-                            ATTN_PART_INPUTS, or the part ends where the inputs do.  count 0: the
-                            whole. */
+    /* A part: x has inputs [first, first + count) alone, [rows][ldx], the others count as 0 and no
+     * bias is added.  Both are multiples of ATTN_PART_INPUTS, or the part ends where the inputs do.
+     * count 0: the whole. */
+    size_t first, count;
 };
 
 #define ATTN_PART_INPUTS 4 /* whole words of any dtype */

@@ -164,9 +164,17 @@ static void clear_pooled(const struct attn_maps *maps, size_t i)
                        attn_min(doubles - first, ZERO_SUMS));
 }
 
+/* The context of all tasks of a run. */
+struct maps_run {
+    const struct attn_maps *maps;
+    struct attn_pool *pool;
+    int64_t query; /* key position of query 0 */
+};
+
 static void clear_task(void *argument, size_t i, unsigned thread)
 {
-    const struct attn_maps *maps = argument;
+    const struct maps_run *run = argument;
+    const struct attn_maps *maps = run->maps;
     (void)thread;
     size_t rows = task_rows(maps, ZERO_WEIGHTS), first = i * rows;
     if (i >= clear_mean_tasks(maps)) {
@@ -179,8 +187,8 @@ static void clear_task(void *argument, size_t i, unsigned thread)
 
 void attn_maps_clear(const struct attn_maps *maps, struct attn_pool *pool)
 {
-    struct attn_maps cleared = *maps;
-    attn_pool_run(pool, clear_task, &cleared, clear_tasks(maps));
+    struct maps_run run = {.maps = maps};
+    attn_pool_run(pool, clear_task, &run, clear_tasks(maps));
 }
 
 void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
@@ -319,31 +327,25 @@ static void reduce_head(const struct attn_maps *maps, size_t h, int64_t query,
         reduce_groups(maps, h, pool, thread);
 }
 
-struct reduction {
-    const struct attn_maps *maps;
-    int64_t query;
-    struct attn_pool *pool;
-};
-
 static void reduce_task(void *argument, size_t i, unsigned thread)
 {
-    const struct reduction *reduction = argument;
-    const struct attn_maps *maps = reduction->maps;
+    const struct maps_run *run = argument;
+    const struct attn_maps *maps = run->maps;
     size_t rows = task_rows(maps, RANK_WEIGHTS), h = i - rank_tasks(maps);
     if (i >= rank_tasks(maps) + stats_tasks(maps)) {
-        reduce_pooled(maps, h - stats_tasks(maps), reduction->pool, thread);
+        reduce_pooled(maps, h - stats_tasks(maps), run->pool, thread);
         return;
     }
     if (i >= rank_tasks(maps)) {
-        reduce_head(maps, h, reduction->query, reduction->pool, thread);
+        reduce_head(maps, h, run->query, run->pool, thread);
         return;
     }
     for (size_t r = i * rows; r < attn_min((i + 1) * rows, maps->rows); r++)
-        pick_largest(maps, r, maps->average + r * maps->columns, reduction->pool, thread);
+        pick_largest(maps, r, maps->average + r * maps->columns, run->pool, thread);
 }
 
 void attn_maps_reduce(const struct attn_maps *maps, int64_t query, struct attn_pool *pool)
 {
-    struct reduction reduction = {maps, query, pool};
-    attn_pool_run(pool, reduce_task, &reduction, reduce_tasks(maps));
+    struct maps_run run = {maps, pool, query};
+    attn_pool_run(pool, reduce_task, &run, reduce_tasks(maps));
 }

@@ -7,8 +7,7 @@
 
 #define REDUCED_COLUMNS ((size_t)64) /* of sum rows, reduced at a time */
 
-#define LANES \
-    ((size_t)8) /* of a reduction in several chains, so that a vector holds some of them */
+#define LANES ((size_t)8) /* chains of a reduction, so that a vector holds some of them */
 
 struct span {
     size_t first, end;

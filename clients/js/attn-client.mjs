@@ -174,12 +174,15 @@ function numberOfHalf(bits) {
 
 let halves = null; // the numbers of all halves, made when the first is met
 
+/** @param {Uint16Array} bits @returns {Float32Array} the numbers that halves stand for */
+export function numbersOfHalves(bits) {
+    halves ??= new Float32Array(65536).map((_, half) => numberOfHalf(half));
+    return new Float32Array(bits).map((half) => halves[half]);
+}
+
 /** The float32 numbers of maps that travel in fewer bits; a map of bytes has a range. */
 function widen({ datatype, shape, minimum, maximum }, bytes) {
-    if (datatype === "FP16") {
-        halves ??= new Float32Array(65536).map((_, bits) => numberOfHalf(bits));
-        return new Float32Array(new Uint16Array(bytes)).map((bits) => halves[bits]);
-    }
+    if (datatype === "FP16") return numbersOfHalves(new Uint16Array(bytes));
     const size = shape.slice(-2).reduce((product, n) => product * n, 1);
     const [least, most] = [minimum, maximum].map((ends) => [ends].flat(2));
     return new Float32Array(new Uint8Array(bytes)).map((byte, i) => {

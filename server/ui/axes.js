@@ -63,7 +63,7 @@ export function labelPlaces(begin, end, placeSize, spacing, count) {
 }
 
 /**
- * Those of `labels` that do not touch: the first ones come first.
+ * Leaves out labels that touch one before them in the list.
  * @param {Array<{at: number}>} labels at: the middle of each, in pixels
  * @param {number} spacing pixels between two middles
  */

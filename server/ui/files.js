@@ -7,6 +7,7 @@
  * keep their bits (Uint16Array), so that they are sent as they are.  Every length is checked
  * against the bytes that are there before it is used.  An error names the file and what it needs.
  */
+import { numbersOfHalves } from "./attn-client.mjs";
 
 /** @typedef {{data: Float32Array|Uint16Array, shape: number[], datatype: string}} Tensor */
 /**
@@ -35,18 +36,9 @@ const wrongBytes = (shape, bytes, there) =>
 
 // ---- Numbers ----------------------------------------------------------------------------------
 
-function halfToNumber(bits) {
-    const sign = bits & 0x8000 ? -1 : 1,
-        exponent = (bits >> 10) & 31,
-        fraction = bits & 1023;
-    if (exponent === 0) return sign * fraction * 2 ** -24;
-    if (exponent === 31) return fraction ? NaN : sign * Infinity;
-    return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
-}
-
 /** @returns {Float32Array} the numbers of a tensor; FP16 and BF16 widen exactly */
 export function numbersOf({ data, datatype }) {
-    if (datatype === "FP16") return Float32Array.from(data, halfToNumber);
+    if (datatype === "FP16") return numbersOfHalves(data);
     if (datatype !== "BF16") return data;
     const bits = Uint32Array.from(data, (half) => half << 16);
     return new Float32Array(bits.buffer);
@@ -264,7 +256,7 @@ export function metadataTokens({ name, metadata }, key = "tokens") {
 }
 
 /**
- * What is a capture: `layer.N` are the rows of layer N, `layer.N.encoder` those of its keys.
+ * The tensors of a capture: `layer.N` are the rows of layer N, `layer.N.encoder` those of its keys.
  * @param {Opened} opened
  * @returns {{model: string|null, rows: Map<number, Entry>, encoder: Map<number, Entry>,
  *     tokens: string[]|null, encoderTokens: string[]|null, length: number,

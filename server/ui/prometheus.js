@@ -32,7 +32,7 @@ export function total(metrics, name, chosen = () => true) {
 }
 
 /**
- * What a histogram has got between two readings.
+ * The difference of a histogram between two readings.
  * @returns {{count: number, sum: number, buckets: Array<[number, number]>}} buckets: upper bound
  *     and how many were at most that
  */
