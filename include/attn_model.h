@@ -100,7 +100,7 @@ struct attn_layer_spec {
     double softcap;        /* 0: none */
     size_t sliding_window; /* W: a query at i sees keys j, i-W < j <= i; 0: none */
     bool is_causal;
-    bool is_cross; /* keys and values come from another sequence: no self-attention, no cache */
+    bool is_cross; /* keys and values come from another sequence: no self-attention */
     bool q_bias, k_bias, v_bias, o_bias;
     bool bias_kv;       /* PyTorch `add_bias_kv`: one learned key/value after the real ones */
     bool add_zero_attn; /* PyTorch: one key/value of zeros after those */

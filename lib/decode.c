@@ -3,6 +3,9 @@
  *   admit (check, reserve blocks) -> project -> postprocess (norm, RoPE, bounds; put k and v in the
  *   cache, after its visible length) -> solve -> project -> check -> record -> publish the length
  *
+ * A step of cross-attention projects queries alone, and appends and publishes nothing: its keys are
+ * the encoder rows of its cache (encode.c).
+ *
  * Only admission can find a cache full.  An admitted step still fails where memory is short, a
  * number or the selection of its maps is wrong, the call is cancelled or the recorder refuses.  A
  * failed step leaves its cache as it was: its rows were never published, its reservation ends.
@@ -76,13 +79,19 @@ static void admit(struct batch *batch, struct attn_step *step)
         attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
         return;
     }
-    bool append = step->position == attn_cache_length(step->cache, batch->layer_index);
+    bool append = !batch->layer->spec.is_cross &&
+                  step->position == attn_cache_length(step->cache, batch->layer_index);
     if (append && attn_cache_reserve(step->cache, batch->layer_index, step->position, step->rows,
                                      error) != ATTN_OK) {
         attn_cache_unclaim(step->cache);
         return;
     }
     batch->admitted[batch->count++] = (struct admitted){.step = step, .append = append};
+}
+
+static size_t keys_of(const struct batch *batch, const struct attn_step *step)
+{
+    return attn_step_keys(step, batch->model, batch->layer_index);
 }
 
 static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
@@ -131,7 +140,7 @@ static void prepare(const struct batch *batch, struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     struct attn_step *step = a->step;
-    size_t keys = step->position + step->rows, half = layer->spec.rope.dim / 2;
+    size_t keys = keys_of(batch, step), half = layer->spec.rope.dim / 2;
     int64_t length =
         attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
     float *rescaled = NULL;
@@ -159,12 +168,13 @@ static bool take_buffers(struct batch *batch)
 {
     struct attn_workspace *workspace = &batch->engine->workspace;
     const struct attn_layer *layer = batch->layer;
+    const size_t new_keys = layer->spec.is_cross ? 0 : batch->rows;
     const struct {
         float **buffer;
         size_t rows, width;
     } buffers[] = {
         {&batch->x, batch->shared_rows, layer->q.in}, {&batch->q, batch->rows, layer->q.out},
-        {&batch->k, batch->rows, layer->k.out},       {&batch->v, batch->rows, layer->v.out},
+        {&batch->k, new_keys, layer->k.out},          {&batch->v, new_keys, layer->v.out},
         {&batch->o, batch->rows, layer->o.in},        {&batch->y, batch->output_rows, layer->o.out},
     };
     bool taken = true;
@@ -188,6 +198,8 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
     const struct attn_layer *l = batch->layer;
     struct attn_projection *p = &batch->products[n];
     p[0] = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
+    if (l->spec.is_cross)
+        return n + 1;
     p[1] = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
     p[2] = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
     return n + 3;
@@ -203,8 +215,8 @@ static enum attn_status project_in(const struct batch *batch)
                    a->step->rows * width * sizeof(float));
     }
     if (batch->shared_rows > 0) {
-        add_products(batch, 0, batch->x, 0, batch->shared_rows);
-        if (attn_project(batch->engine, batch->products, 3, true) != ATTN_OK)
+        const size_t shared = add_products(batch, 0, batch->x, 0, batch->shared_rows);
+        if (attn_project(batch->engine, batch->products, shared, true) != ATTN_OK)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
@@ -228,8 +240,11 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    struct attn_qkv row = {batch->q + r * layer->q.out, batch->k + r * layer->k.out,
-                           batch->v + r * layer->v.out};
+    struct attn_qkv row = {.q = batch->q + r * layer->q.out};
+    if (!layer->spec.is_cross) {
+        row.k = batch->k + r * layer->k.out;
+        row.v = batch->v + r * layer->v.out;
+    }
     size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
     bool within = attn_qkv_postprocess(row, layer, &batch->engine->kernels, a->inv_freq,
@@ -260,10 +275,11 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    const struct attn_mask_defaults defaults = attn_layer_mask_defaults(layer, true);
+    const struct attn_mask_defaults defaults =
+        attn_layer_mask_defaults(layer, !layer->spec.is_cross);
     struct attn_problem p = attn_layer_problem(layer, &step->modifiers);
     p.queries = step->rows;
-    p.keys = step->position + step->rows;
+    p.keys = keys_of(batch, step);
     p.q = (struct attn_rows){batch->q + a->row * layer->q.out, layer->q.out, p.head_dim};
     if (attn_outputs_need_heads(&step->outputs))
         p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
@@ -345,8 +361,7 @@ static void copy_outputs(const struct batch *batch, const struct admitted *a)
                                        .q = batch->q + a->row * layer->q.out,
                                        .o = batch->o + a->row * layer->o.in};
     attn_copy_rows(pool, &copies);
-    attn_copy_cached(pool, &step->outputs, step->cache, batch->layer_index,
-                     step->position + step->rows);
+    attn_copy_cached(pool, &step->outputs, step->cache, batch->layer_index, keys_of(batch, step));
 }
 
 /* Checks all outputs and copies those that are copies. */
@@ -432,7 +447,7 @@ static size_t work_of(const struct batch *batch)
     size_t work = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct attn_step *step = batch->admitted[i].step;
-        work += attn_step_work(&batch->layer->spec, step->rows, step->position + step->rows);
+        work += attn_step_work(&batch->layer->spec, step->rows, keys_of(batch, step));
     }
     return work;
 }

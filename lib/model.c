@@ -311,7 +311,7 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
         out->weight_bytes += attn_layer_weight_bytes(spec);
-        out->cache_bytes_per_token += spec->is_cross ? 0 : attn_layer_token_bytes(spec);
+        out->cache_bytes_per_token += attn_layer_token_bytes(spec);
     }
     memcpy(out->fingerprint, model->fingerprint, sizeof out->fingerprint);
 }

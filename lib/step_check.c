@@ -7,14 +7,38 @@
 #include "qkv.h"
 #include "status.h"
 
-static enum attn_status check_layer(const struct attn_layer_spec *spec, struct attn_error *error)
+size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer)
 {
-    if (spec->is_cross)
-        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
-                         "a layer that attends over another sequence has no cache");
+    return attn_model_layer(model, layer)->is_cross ? attn_cache_length(step->cache, layer)
+                                                    : step->position + step->rows;
+}
+
+/* A step of cross-attention reads what is cached, wherever its rows stand in their own sequence. */
+static enum attn_status check_cross(const struct attn_step *step, size_t length,
+                                    struct attn_error *error)
+{
+    if (length == 0)
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache holds no encoder rows");
+    if (step->modifiers.tree)
+        return attn_fail(error, ATTN_UNSUPPORTED, "attention_mask",
+                         "a mask of new rows among themselves needs rows that are appended");
+    return ATTN_OK;
+}
+
+static enum attn_status check_self(const struct attn_step *step, const struct attn_layer_spec *spec,
+                                   size_t length, struct attn_error *error)
+{
+    if (step->position > length ||
+        (step->position < length && step->rows > length - step->position))
+        return attn_fail(error, ATTN_INVALID, "position",
+                         "%zu rows at position %zu neither follow nor repeat a cache of %zu tokens",
+                         step->rows, step->position, length);
     if (spec->key_size != spec->hidden_size || spec->value_size != spec->hidden_size)
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "a layer whose keys and values have other widths has no cache");
+    if (step->modifiers.query_offset != NULL)
+        return attn_fail(error, ATTN_INVALID, "query_offset",
+                         "query_offset follows from the cache");
     return ATTN_OK;
 }
 
@@ -29,18 +53,11 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
     enum attn_status status = attn_check_count(step->rows, ATTN_MAX_TOKENS, "rows", error);
     if (status != ATTN_OK)
         return status;
-    if (step->position > length ||
-        (step->position < length && step->rows > length - step->position))
-        return attn_fail(error, ATTN_INVALID, "position",
-                         "%zu rows at position %zu neither follow nor repeat a cache of %zu tokens",
-                         step->rows, step->position, length);
-    if (check_layer(spec, error) != ATTN_OK)
-        return error->status;
-    if (step->modifiers.query_offset != NULL)
-        return attn_fail(error, ATTN_INVALID, "query_offset",
-                         "query_offset follows from the cache");
-    status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
-                             step->position + step->rows, error);
+    status =
+        spec->is_cross ? check_cross(step, length, error) : check_self(step, spec, length, error);
+    if (status == ATTN_OK)
+        status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
+                                 attn_step_keys(step, model, layer), error);
     if (status != ATTN_OK)
         return status;
     return attn_input_check(engine, step->hidden_states, step->rows * spec->hidden_size,

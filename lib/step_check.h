@@ -12,4 +12,8 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
                                  const struct attn_model *model, size_t layer,
                                  struct attn_error *error);
 
+/* S, the keys that a step attends over: the cached tokens and its own rows, or, where the layer is
+ * of cross-attention, the encoder rows of its cache. */
+size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer);
+
 #endif
