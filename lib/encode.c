@@ -164,7 +164,7 @@ static enum attn_status encode_layer(struct encode *e, struct attn_error *error)
     struct attn_workspace *workspace = &e->engine->workspace;
     const struct attn_layer *layer = e->layer;
     const size_t most = attn_min(e->kept, PIECE);
-    enum attn_status status = attn_cache_reserve(e->cache, e->layer_index, 0, e->kept, error);
+    enum attn_status status = ATTN_OK;
     e->x = attn_workspace_take(workspace, most * layer->k.in, sizeof(float));
     e->k = attn_workspace_take(workspace, most * layer->k.out, sizeof(float));
     e->v = attn_workspace_take(workspace, most * layer->v.out, sizeof(float));
@@ -182,6 +182,9 @@ static enum attn_status encode_layer(struct encode *e, struct attn_error *error)
 static enum attn_status run(struct encode *e, struct attn_error *error)
 {
     enum attn_status status = check(e, error);
+    for (bool found = find_layer(e, 0); status == ATTN_OK && found;
+         found = find_layer(e, e->layer_index + 1))
+        status = attn_cache_reserve(e->cache, e->layer_index, 0, e->kept, error);
     for (bool found = find_layer(e, 0); status == ATTN_OK && found;
          found = find_layer(e, e->layer_index + 1)) {
         status = encode_layer(e, error);

@@ -92,10 +92,16 @@ static enum srv_error_code check_call(const struct change_call *call,
     if (call->epoch != NOT_GIVEN && call->epoch != session->epoch)
         return srv_fail(error, SRV_E_EPOCH_MISMATCH, "epoch", "epoch is %zu, the session's is %llu",
                         call->epoch, (unsigned long long)session->epoch);
-    if (call->length == NOT_GIVEN || call->length <= longest)
+    const bool keeps_all = session->model->is_cross && call->length != longest;
+    if (call->length == NOT_GIVEN || (call->length <= longest && !keeps_all))
         return SRV_OK;
-    srv_fail(error, SRV_E_POSITION_GAP, "length", "length is %zu, the longest layer has %zu",
-             call->length, longest);
+    if (call->length > longest)
+        srv_fail(error, SRV_E_POSITION_GAP, "length", "length is %zu, the longest layer has %zu",
+                 call->length, longest);
+    else
+        srv_fail(error, SRV_E_POSITION_CONFLICT, "length",
+                 "length is %zu, a session of cross-attention keeps its %zu encoder rows",
+                 call->length, longest);
     error->has_length = true;
     error->length = longest;
     return error->code;

@@ -164,10 +164,12 @@ static const struct {
 } rules[] = {
     {SRV_CALL_ATTEND, "query", "key value",
      "hidden_states encoder_hidden_states key_hidden_states value_hidden_states session_id model "
-     "layer"},
+     "layer encoder_padding_mask"},
     {SRV_CALL_ATTEND, "key", "query value", NULL},
     {SRV_CALL_ATTEND, "value", "query key", NULL},
-    {SRV_CALL_ATTEND, "session_id", NULL, "encoder_hidden_states key_hidden_states"},
+    {SRV_CALL_ATTEND, "session_id", NULL, "key_hidden_states"},
+    {SRV_CALL_ATTEND | SRV_CALL_DECODE, "encoder_padding_mask", "encoder_hidden_states session_id",
+     NULL},
     {SRV_CALL_ATTEND, "encoder_hidden_states", NULL, "key_hidden_states value_hidden_states"},
     {SRV_CALL_ATTEND, "key_hidden_states", "value_hidden_states", NULL},
     {SRV_CALL_ATTEND, "value_hidden_states", "key_hidden_states", NULL},
@@ -211,6 +213,14 @@ static json_t *refinement(const struct srv_field *field)
                                         "properties", "outputs", "contains", "enum", names));
 }
 
+/* A session has the encoder rows that it starts with. */
+static json_t *encoder_starts(void)
+{
+    return if_then(
+        given("encoder_hidden_states session_id"),
+        json_pack("{s:[s], s:{s:{s:b}}}", "required", "start", "properties", "start", "const", 1));
+}
+
 /* Beside `sequences` no field of rows may stand. */
 static json_t *list_or_step(void)
 {
@@ -233,6 +243,8 @@ static json_t *call_schema(enum srv_call_kind body, const char *meaning)
         srv_document_append(&list, body == SRV_CALL_DECODE ? list_or_step()
                                                            : given("session_id hidden_states"));
     add_rules(&list, body);
+    if (body != SRV_CALL_ITEM)
+        srv_document_append(&list, encoder_starts());
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if (srv_fields[i].refines != 0 && (srv_fields[i].bodies & body) != 0)
             srv_document_append(&list, refinement(&srv_fields[i]));

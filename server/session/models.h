@@ -16,7 +16,7 @@ struct srv_model {
     struct attn_model_info info;
     struct attn_cache_pool *pool;  /* shared by all models */
     size_t max_length;             /* of its sessions: the reach of its positions, or the limit */
-    bool is_cross;                 /* its layers attend over other sequences: it has no sessions */
+    bool is_cross;                 /* its layers attend over other sequences: sessions hold those */
     struct srv_model_stats *stats; /* [info.num_layers] */
     struct srv_buffer text;        /* the reply to GET /models/{name}, once all are loaded */
 };

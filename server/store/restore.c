@@ -133,7 +133,7 @@ const struct srv_model *srv_restore_model(const struct srv_restore *restore, con
     const struct srv_model *model = NULL;
     struct srv_error error;
     if (name == NULL || fingerprint == NULL ||
-        srv_models_find(&model, restore->models, name, &error) != SRV_OK || model->is_cross ||
+        srv_models_find(&model, restore->models, name, &error) != SRV_OK ||
         strcmp(model->info.fingerprint, fingerprint) != 0)
         return NULL;
     return model;

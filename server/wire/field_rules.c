@@ -10,12 +10,6 @@ static bool gives_positions(const struct srv_rows *rows, const struct attn_layer
     return rows->position_ids.present;
 }
 
-static bool gives_offset(const struct srv_rows *rows, const struct attn_layer_spec *spec)
-{
-    (void)spec;
-    return rows->query_offset.present;
-}
-
 static bool wants_key_or_value(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     (void)spec;
@@ -44,6 +38,16 @@ static bool rotates_keys(const struct srv_rows *rows, const struct attn_layer_sp
     return rows->key_hidden_states.present && spec->rope.type != ATTN_ROPE_NONE;
 }
 
+static bool offsets_self(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    return rows->query_offset.present && !spec->is_cross;
+}
+
+static bool positions_cross(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    return rows->position_ids.present && spec->is_cross;
+}
+
 static bool is_cross_layer(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     (void)rows;
@@ -67,7 +71,7 @@ static const struct {
      .why = "position_ids have no meaning where keys are of another sequence"},
     {.form = SRV_FORM_STEP,
      .param = "query_offset",
-     .broken = gives_offset,
+     .broken = offsets_self,
      .why = "query_offset has no meaning over a session, whose cached length says it"},
     {.form = SRV_FORM_WEIGHTLESS,
      .param = "outputs",
@@ -97,9 +101,9 @@ static const struct {
      .why = "hidden_states alone have no meaning for a layer of cross-attention: it needs "
             "encoder_hidden_states"},
     {.form = SRV_FORM_STEP,
-     .param = "session_id",
-     .broken = is_cross_layer,
-     .why = "session_id has no meaning for a layer of cross-attention, which has no cache"},
+     .param = "position_ids",
+     .broken = positions_cross,
+     .why = "position_ids have no meaning where keys are of another sequence"},
 };
 
 enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,
