@@ -324,16 +324,24 @@ static void remember(const struct srv_item *item)
     memcpy(last->digest, item->digest, sizeof last->digest);
 }
 
+/* Removes the session that the item has made.  One of encoder rows is on record already. */
+static void undo_creation(const struct srv_item *item)
+{
+    const struct srv_scheduler_context *context = item->job->context;
+    struct srv_error error;
+    if (item->job->encoding != NULL &&
+        srv_store_delete(context->store, item->session, &error) != SRV_OK)
+        srv_store_expire(context->store, item->session);
+    srv_session_remove(context->sessions, item->session);
+}
+
 struct srv_item *srv_item_end(struct srv_item *item)
 {
     const struct srv_scheduler_context *context = item->job->context;
     struct srv_session *session = item->session;
     bool failed = item->error.code != SRV_OK;
-    if (failed && item->creates_session) {
-        srv_session_remove(context->sessions, session);
-        if (item->job->encoding != NULL) /* it is on record already */
-            srv_store_expire(context->store, session);
-    }
+    if (failed && item->creates_session)
+        undo_creation(item);
     if (!failed && item->creates_session) {
         session->pending_creation = false;
         srv_metrics_session(context->metrics, SRV_SESSION_CREATED, 1);
