@@ -2,7 +2,10 @@
  * table. */
 #include "schedule/encoding.h"
 
+#include <string.h>
+
 #include "attn_limits.h"
+#include "base/digest.h"
 #include "ops/metrics.h"
 
 #define PIECE_ROWS 512 /* that the library projects at a time */
@@ -28,8 +31,12 @@ static enum srv_error_code read_rows(struct srv_encoding *encoding, const struct
                         "%zu encoder rows, max_tokens is %zu", tokens, most);
     encoding->args =
         (struct attn_encode_args){.rows = tokens, .encoder_hidden_states = tensor->f32};
+    srv_digest_init(encoding->digest);
+    srv_digest_add(encoding->digest, tensor->data, tensor->count * sizeof(float));
     if (!rows->encoder_padding_mask.present)
         return SRV_OK;
+    srv_digest_add(encoding->digest, rows->encoder_padding_mask.data,
+                   rows->encoder_padding_mask.count);
     const size_t shape[] = {1, tokens};
     const unsigned rank = rows->encoder_padding_mask.rank == 2 ? 2 : 1;
     encoding->args.padding_mask = rows->encoder_padding_mask.u8;
@@ -78,12 +85,39 @@ static enum srv_error_code charge(struct srv_encoding *encoding, struct srv_erro
     return srv_session_charge(encoding->session, bytes, error);
 }
 
+static bool holds_rows(const struct srv_session *session, const struct srv_encoding *encoding)
+{
+    bool same = session->model == encoding->model;
+    for (size_t i = 0; same && i < session->model->info.num_layers; i++)
+        same =
+            attn_model_layer(session->model->attn, i) == NULL ||
+            (session->last_steps[i].rows > 0 &&
+             memcmp(session->last_steps[i].digest, encoding->digest, sizeof encoding->digest) == 0);
+    return same;
+}
+
+/* The session of that id that was made of the same rows; NULL where there is none. */
+static struct srv_session *find_same(const struct srv_job *job)
+{
+    const struct srv_encoding *encoding = job->encoding;
+    struct srv_session *session = NULL;
+    if (encoding->options.id != NULL)
+        session =
+            srv_session_get(encoding->context->sessions, &job->request->key, encoding->options.id);
+    if (session == NULL || holds_rows(session, encoding))
+        return session;
+    srv_session_put(session);
+    return NULL;
+}
+
 void srv_encoding_begin(struct srv_job *job)
 {
     struct srv_encoding *encoding = job->encoding;
     struct srv_sessions *sessions = encoding->context->sessions;
     enum srv_error_code code = srv_session_find_by_idempotency_key(&encoding->session, sessions,
                                                                    &encoding->options, &job->error);
+    if (code == SRV_OK && encoding->session == NULL)
+        encoding->session = find_same(job);
     encoding->made = encoding->replayed = encoding->session != NULL;
     if (code == SRV_OK && !encoding->made)
         code = srv_session_prepare(&encoding->session, sessions, encoding->model,
@@ -92,13 +126,26 @@ void srv_encoding_begin(struct srv_job *job)
         charge(encoding, &job->error);
 }
 
+/* The last step of each layer is the encoder's rows, by which a repeated start is recognised. */
+static void remember(const struct srv_encoding *encoding)
+{
+    struct srv_session *session = encoding->session;
+    for (size_t i = 0; i < session->model->info.num_layers; i++) {
+        struct srv_last_step *last = &session->last_steps[i];
+        last->rows = attn_cache_length(session->cache, i);
+        memcpy(last->digest, encoding->digest, sizeof last->digest);
+    }
+}
+
 void srv_encoding_compute(struct srv_job *job)
 {
     struct srv_encoding *encoding = job->encoding;
     struct attn_error cause;
     encoding->args.yield = job->yield;
     if (attn_cache_encode(encoding->session->cache, encoding->context->engine, &encoding->args,
-                          &cause) != ATTN_OK)
+                          &cause) == ATTN_OK)
+        remember(encoding);
+    else
         srv_fail_attn(&job->error, &cause);
 }
 

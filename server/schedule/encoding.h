@@ -15,6 +15,7 @@ struct srv_encoding {
     const struct srv_model *model;
     struct srv_session_options options;
     struct attn_encode_args args;
+    uint64_t digest[2]; /* of the rows and their mask, which the session's last steps have too */
     struct srv_session *session; /* with a reference; not in the table until `made` */
     struct srv_store_import recorded;
     bool made;
@@ -34,7 +35,7 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job,
 bool srv_encoding_is_due(const struct srv_job *job);
 
 /* Each of the engine owner, with errors in job->error.  `begin` makes the session, or finds the one
- * that the request has made before.  `compute` projects the rows, giving way through job->yield.
+ * that the same request has made before: by its key, or by its id with the same rows.  `compute` projects the rows, giving way through job->yield.
  * `advance` records a piece; true while there is more, and after the last one the session is in
  * the table. */
 void srv_encoding_begin(struct srv_job *job);

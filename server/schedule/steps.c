@@ -168,7 +168,9 @@ static bool take_encoded(struct srv_item *item)
     struct srv_encoding *encoding = item->job->encoding;
     item->session = encoding->session;
     encoding->session = NULL;
-    item->creates_session = item->session->pending_creation = !encoding->replayed;
+    item->is_replay = encoding->replayed;
+    if (!encoding->replayed)
+        item->creates_session = item->session->pending_creation = true;
     return check_session(item);
 }
 

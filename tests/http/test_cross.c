@@ -232,6 +232,34 @@ START_TEST(test_rows_of_encoder_padding_are_left_out)
 }
 END_TEST
 
+/* A start that is sent again, also after a restart, goes to the session that it has made. */
+static void expect_start_replayed(void)
+{
+    struct answer answer = start_session("a", 7, 90, "");
+    expect_answer(&answer, 200, NULL, "a start again");
+    ck_assert(json_is_true(json_object_get(answer.json, "replayed")));
+    answer_free(&answer);
+    answer = start_session("a", 8, 90, "");
+    expect_answer(&answer, 409, "session_exists", "a start with other rows");
+    answer_free(&answer);
+}
+
+START_TEST(test_a_start_that_is_repeated_is_answered_again)
+{
+    make_session("a", 7, 90);
+    size_t used = (size_t)call_metric(&client, "attnd_cache_used_bytes");
+    expect_start_replayed();
+    ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), used);
+    struct answer answer = start_session("a", 7, 90, ",\"position_ids\":[0,1]");
+    expect_answer(&answer, 422, "unsupported", "a start again that fails");
+    answer_free(&answer);
+    answer = start_session("a", 7, 90, ",\"attention_mask\":[[1]]");
+    expect_answer(&answer, 422, "shape_mismatch", "a start again that fails as a step");
+    answer_free(&answer);
+    ck_assert_uint_eq(call_length(&client, "a", 0), 90);
+}
+END_TEST
+
 /* ---- Refusals -------------------------------------------------------------------------------- */
 
 static void expect_no_session(struct answer *answer, long status, const char *code)
@@ -338,7 +366,7 @@ END_TEST
 START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
 {
     start(CONFIG(""), "journal", NULL);
-    make_session("a", 7, 200);
+    make_session("a", 7, 90);
     make_session("gone", 8, 10);
     call_fork(&client, "a", "f", "");
     call_delete(&client, "gone");
@@ -352,6 +380,7 @@ START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
         start(CONFIG(""), "journal", NULL);
         expect_bits("a", want);
         expect_bits("f", want);
+        expect_start_replayed();
         ck_assert_int_eq(call_status(&client, "gone"), 404);
         ck_assert_int_eq(call_status(&client, "x"), 404);
         answer = start_session("x", 1, 20, ",\"attention_mask\":[[1]]");
@@ -365,11 +394,12 @@ END_TEST
 START_TEST(test_a_stopped_daemon_has_the_encoder_rows_again)
 {
     start(CONFIG(""), "snapshot", NULL);
-    make_session("a", 7, 200);
+    make_session("a", 7, 90);
     char *want = bits_of("a");
     serve_end();
     start(CONFIG(""), "snapshot", NULL);
     expect_bits("a", want);
+    expect_start_replayed();
     serve_end();
     free(want);
 }
@@ -448,6 +478,7 @@ Suite *suite_cross(void)
     tcase_add_test(steps, test_a_step_may_be_repeated_at_any_position);
     tcase_add_test(steps, test_sessions_of_different_encoder_lengths_share_a_request);
     tcase_add_test(steps, test_rows_of_encoder_padding_are_left_out);
+    tcase_add_test(steps, test_a_start_that_is_repeated_is_answered_again);
     tcase_add_test(steps, test_a_start_that_fails_leaves_no_session);
     tcase_add_test(steps, test_forks_and_states_keep_the_encoder_rows);
     tcase_add_checked_fixture(kept, set_up, tear_down);
