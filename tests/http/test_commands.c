@@ -145,7 +145,7 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
         {{REFERENCE "t5/model", "--stack=cross", "--layers=1"},
          "t5 cross: 2 layers, weights stored "
          "as F32, 1 to be loaded\n  layer 1: "},
-        {{REFERENCE "t5/model", "--stack", "cross"}, "there are no sessions"},
+        {{REFERENCE "t5/model", "--stack", "cross"}, "a cached encoder row"},
         {{GOLDEN "llama_gqa/model", "--kv-dtype=int8"}, "a cached token 160, "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
