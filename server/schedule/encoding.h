@@ -35,9 +35,9 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job,
 bool srv_encoding_is_due(const struct srv_job *job);
 
 /* Each of the engine owner, with errors in job->error.  `begin` makes the session, or finds the one
- * that the same request has made before: by its key, or by its id with the same rows.  `compute` projects the rows, giving way through job->yield.
- * `advance` records a piece; true while there is more, and after the last one the session is in
- * the table. */
+ * that the same request has made before: by its key, or by its id with the same rows.  `compute`
+ * projects the rows, giving way through job->yield.  `advance` records a piece; true while there is
+ * more, and after the last one the session is in the table. */
 void srv_encoding_begin(struct srv_job *job);
 void srv_encoding_compute(struct srv_job *job);
 bool srv_encoding_advance(struct srv_job *job);
