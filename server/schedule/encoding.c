@@ -149,14 +149,28 @@ void srv_encoding_compute(struct srv_job *job)
         srv_fail_attn(&job->error, &cause);
 }
 
+/* Where the same request, sent twice, has made the session meanwhile, that one is taken. */
+static void take_same(struct srv_job *job)
+{
+    struct srv_encoding *encoding = job->encoding;
+    struct srv_session *same = find_same(job);
+    if (same == NULL)
+        return;
+    srv_store_import_abandon(encoding->context->store, &encoding->recorded, encoding->session);
+    srv_session_put(encoding->session);
+    encoding->session = same;
+    encoding->made = encoding->replayed = true;
+    job->error = (struct srv_error){.code = SRV_OK};
+}
+
 /* Lists the session and ends its record in the journal, without which it is removed again. */
 static void publish(struct srv_job *job)
 {
     struct srv_encoding *encoding = job->encoding;
     struct srv_sessions *sessions = encoding->context->sessions;
     if (srv_session_insert(sessions, encoding->session, &job->error) != SRV_OK)
-        return;
-    if (srv_store_import_end(encoding->context->store, &encoding->recorded, encoding->session,
+        take_same(job);
+    else if (srv_store_import_end(encoding->context->store, &encoding->recorded, encoding->session,
                              &job->error) == SRV_OK)
         encoding->made = true;
     else

@@ -43,11 +43,15 @@ void scene_open(void)
     char message[256] = "";
     struct srv_config *config = &scene.app.config;
     struct attn_error error;
-    config->models = calloc(1, sizeof *config->models);
+    static const char crossed[] = "{\"hidden_size\":4,\"num_attention_heads\":1,"
+                                  "\"num_hidden_layers\":2,\"is_cross\":true,\"seed\":2}";
+    config->models = calloc(2, sizeof *config->models);
     need(config->models != NULL, "memory");
-    config->num_models = 1;
+    config->num_models = 2;
     snprintf(config->models[0].name, sizeof config->models[0].name, "tiny");
     config->models[0].random = strdup(random);
+    snprintf(config->models[1].name, sizeof config->models[1].name, "crossed");
+    config->models[1].random = strdup(crossed);
     config->limits = (struct srv_limits){
         .max_sessions = MAX_SESSIONS, .max_session_length = 4096, .session_ttl_s = 3600};
     srv_log_open(&scene.app.log, SRV_LOG_OFF, STDERR_FILENO);
@@ -140,14 +144,34 @@ static void step(struct srv_session *session, size_t layer, size_t n)
     session->last_steps[layer] = (struct srv_last_step){one.position, n, {17, 23}};
 }
 
-static struct srv_session *create(const char *id, struct attn_cache *cache, const char *key)
+static struct srv_session *create_of(size_t model, const char *id, struct attn_cache *cache,
+                                     const char *key)
 {
     struct srv_session *session;
     struct srv_error error = {0};
     const struct srv_session_options options = {.id = id, .cache = cache, .idempotency_key = key};
-    need(srv_session_create(&session, scene.app.sessions, &scene.app.models.items[0], &options,
+    need(srv_session_create(&session, scene.app.sessions, &scene.app.models.items[model], &options,
                             &error) == SRV_OK,
          error.message);
+    return session;
+}
+
+static struct srv_session *create(const char *id, struct attn_cache *cache, const char *key)
+{
+    return create_of(0, id, cache, key);
+}
+
+/* A session over encoder rows, as its start leaves it. */
+static struct srv_session *create_encoded(const char *id)
+{
+    static const float rows[3 * WIDTH] = {1, 2, 3, 4, 4, 3, 2, 1, -1, 1, -1, 1};
+    const struct attn_encode_args args = {.rows = 3, .encoder_hidden_states = rows};
+    struct srv_session *session = create_of(1, id, NULL, NULL);
+    struct attn_error error;
+    need(attn_cache_encode(session->cache, scene.app.engine, &args, &error) == ATTN_OK,
+         "encoder rows");
+    for (size_t i = 0; i < 2; i++)
+        session->last_steps[i] = (struct srv_last_step){0, 3, {17, 23}};
     return session;
 }
 
@@ -191,7 +215,10 @@ static void record_all_kinds(void)
     step(fork, 0, 1);
     struct srv_session *import = create("i", fork_of(a, SIZE_MAX), NULL);
     record_import(import, a);
+    struct srv_session *encoded = create_encoded("e");
+    record_import(encoded, fork);
     scene.epoch = a->epoch;
+    srv_session_put(encoded);
     srv_session_put(a);
     srv_session_put(b);
     srv_session_put(fork);
