@@ -171,7 +171,7 @@ static void publish(struct srv_job *job)
     if (srv_session_insert(sessions, encoding->session, &job->error) != SRV_OK)
         take_same(job);
     else if (srv_store_import_end(encoding->context->store, &encoding->recorded, encoding->session,
-                             &job->error) == SRV_OK)
+                                  &job->error) == SRV_OK)
         encoding->made = true;
     else
         srv_session_remove(sessions, encoding->session);

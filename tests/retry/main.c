@@ -6,8 +6,9 @@
  * docs/API.md says.  Each answer must have the bits of the mirror (mirror.h), and the daemon must
  * say `replayed` exactly for the requests that it had before.
  *
- * One action in sixteen is a session over encoder rows, whose start is sent again as it is and whose
- * steps append nothing; its answers must be those of a request that brings the encoder's rows.
+ * One action in sixteen is a session over encoder rows, whose start is sent again as it is and
+ * whose steps append nothing; its answers must be those of a request that brings the encoder's
+ * rows.
  *
  * A session that has become long is compared and deleted.  Its exported state must be, byte for
  * byte but for the epoch and the checksum, that of its twin, a session that got the same rows
