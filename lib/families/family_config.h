@@ -19,6 +19,7 @@ struct attn_config {
     struct attn_rope_spec rope_full, rope_sliding; /* of layers without and with the window */
     size_t sliding_window;                         /* of sliding layers; 0: none */
     bool scale_by_layer;                           /* layer l's scale is divided by l + 1 */
+    bool norm_rope_layers;                         /* layers without RoPE have no qk_norm */
     bool sliding[ATTN_MAX_LAYERS];
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;

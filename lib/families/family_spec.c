@@ -94,9 +94,28 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->is_causal = hf->is_causal;
     spec->is_cross = hf->is_cross;
     spec->sinks = hf->sinks;
-    spec->qk_norm = hf->qk_norm;
-    spec->norm_eps = hf->qk_norm ? hf->norm_eps : 0;
     spec->softcap = hf->softcap;
+    spec->output_gate = hf->output_gate;
+    spec->attention_chunk_size = hf->attention_chunk_size;
+    spec->query_scaling = hf->query_scaling;
+    spec->shares_layer = SIZE_MAX;
+}
+
+static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_config *hf)
+{
+    if (hf->qk_norm)
+        spec->qk_norm = (struct attn_norm_spec){
+            .type = hf->norm_type != ATTN_NORM_NONE ? (enum attn_norm_type)hf->norm_type
+                                                    : ATTN_NORM_RMS,
+            .extent = (enum attn_norm_extent)hf->norm_extent,
+            .weightless = hf->norm_weightless,
+            .bias = hf->norm_bias,
+            .after_rope = hf->norm_after_rope,
+            .eps = hf->norm_eps,
+        };
+    if (hf->v_norm)
+        spec->v_norm =
+            (struct attn_norm_spec){.type = ATTN_NORM_RMS, .weightless = true, .eps = hf->norm_eps};
 }
 
 /* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
@@ -172,7 +191,9 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
     config->max_position = hf.max_position;
     config->seed = hf.seed;
     config->scale_by_layer = hf.scale_by_layer;
+    config->norm_rope_layers = hf.norm_rope_layers;
     resolve_flags(&config->spec, family, &hf);
+    resolve_norms(&config->spec, &hf);
     status = resolve_heads(&config->spec, family, &hf, error);
     if (status == ATTN_OK)
         status = resolve_position_bias(&config->spec, family, &hf, error);
@@ -190,4 +211,6 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
     out->sliding_window = sliding ? config->sliding_window : 0;
     if (config->scale_by_layer)
         out->scale /= (double)(layer + 1);
+    if (config->norm_rope_layers && out->rope.type == ATTN_ROPE_NONE)
+        out->qk_norm = (struct attn_norm_spec){.type = ATTN_NORM_NONE};
 }
