@@ -23,6 +23,12 @@ static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
     return attn_mul(panels_of(out), attn_mul(words_of(in, dtype), ATTN_PANEL));
 }
 
+/* The format of weights of a dtype. */
+static enum attn_dtype stored_as(enum attn_dtype dtype)
+{
+    return dtype == ATTN_W8A16 ? ATTN_INT8 : dtype;
+}
+
 /* Inputs of a range: what ATTN_RANGE_WORDS words of a column hold. */
 static size_t range_inputs(enum attn_dtype dtype)
 {
@@ -69,6 +75,7 @@ float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
 
 size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
 {
+    dtype = stored_as(dtype);
     return total_words(in, out, dtype) * sizeof(float) +
            (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
 }
@@ -92,13 +99,15 @@ static void pack_range(struct attn_linear *linear, size_t o, const int8_t *integ
     }
 }
 
-bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
+bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype weights_dtype)
 {
+    const enum attn_dtype dtype = stored_as(weights_dtype);
     const size_t words = total_words(linear->in, linear->out, dtype), range = range_inputs(dtype);
     struct attn_kernels kernels;
     int8_t *integers = attn_alloc(linear->in, 1);
     attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
     linear->dtype = dtype;
+    linear->wide_rows = weights_dtype == ATTN_W8A16;
     linear->panels = attn_alloc_huge(words, sizeof(float));
     linear->scale = dtype == ATTN_INT8 ? attn_alloc(linear->out, sizeof(float)) : NULL;
     bool made =
@@ -132,17 +141,44 @@ void attn_linear_fini(struct attn_linear *linear)
 
 #define QUANTIZE_ROWS 8 /* of one task */
 
-/* The rows of a projection, quantized for int8 weights. */
+/* The rows of a projection, quantized for int8 weights.  An integer of 16 bits is two of 8, a high
+ * one and a low one: each is a plane, a matrix of rows with scales of its own, and the product with
+ * the weights is the sum of both planes' products. */
 struct quantized_rows {
     const struct attn_projection *projection;
     const struct attn_kernels *kernels;
-    int8_t *x;    /* [rows][ldx], zero beyond the row */
-    float *scale; /* [rows] */
+    int8_t *x;    /* [planes][rows][ldx], zero beyond the row */
+    float *scale; /* [planes][rows] */
     size_t ldx;
 };
 
 _Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES,
                "decode.c counts ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES");
+
+static size_t planes_of(const struct attn_linear *linear) { return linear->wide_rows ? 2 : 1; }
+
+#define PLANE_STEP 256    /* the high plane's 1 in integers of 16 bits */
+#define LEAST_STEP 1e-30f /* high_scale, below which the low plane is 0 */
+#define ROUNDER 0x1.8p23f /* x + ROUNDER - ROUNDER is the integer nearest to x, ties to even */
+
+/* x [n] as integers of 16 bits in two planes. */
+static void quantize_wide(int8_t *high, int8_t *low, float *high_scale, float *low_scale,
+                          const struct attn_kernels *kernels, const float *x, size_t n)
+{
+    kernels->quantize(high, high_scale, x, n);
+    *low_scale = *high_scale / PLANE_STEP;
+    if (*high_scale < LEAST_STEP) {
+        memset(low, 0, n);
+        return;
+    }
+    const float factor = PLANE_STEP / *high_scale;
+    for (size_t i = 0; i < n; i++) {
+        const int integer = (int)(x[i] * factor + ROUNDER - ROUNDER);
+        const int above = (integer + PLANE_STEP / 2) >> 8;
+        high[i] = (int8_t)above;
+        low[i] = (int8_t)(integer - above * PLANE_STEP);
+    }
+}
 
 /* The inputs that a projection reads: their number, and the end of them. */
 static size_t inputs_of(const struct attn_projection *p)
@@ -159,8 +195,16 @@ static void quantize_task(void *argument, size_t i, unsigned thread)
     const size_t in = inputs_of(p), end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
     (void)thread;
     for (size_t r = i * QUANTIZE_ROWS; r < end; r++) {
+        const float *x = p->x + r * p->ldx;
         int8_t *row = quantized->x + r * quantized->ldx;
-        quantized->kernels->quantize(row, &quantized->scale[r], p->x + r * p->ldx, in);
+        float *scale = quantized->scale + r;
+        if (p->linear->wide_rows) {
+            int8_t *low = row + p->rows * quantized->ldx;
+            quantize_wide(row, low, scale, scale + p->rows, quantized->kernels, x, in);
+            memset(low + in, 0, quantized->ldx - in);
+        } else {
+            quantized->kernels->quantize(row, scale, x, in);
+        }
         memset(row + in, 0, quantized->ldx - in);
     }
 }
@@ -179,6 +223,7 @@ static struct quantized_rows *quantize_rows(struct attn_engine *engine,
     struct quantized_rows *all = attn_workspace_take(workspace, count, sizeof *all);
     for (size_t p = 0; all != NULL && p < count; p++) {
         const size_t rows = projections[p].rows;
+        const size_t all_rows = attn_mul(rows, planes_of(projections[p].linear));
         if (p > 0 && same_rows(&projections[p], &projections[p - 1])) {
             all[p] = all[p - 1];
             continue;
@@ -186,8 +231,8 @@ static struct quantized_rows *quantize_rows(struct attn_engine *engine,
         struct quantized_rows *new = &all[p];
         *new = (struct quantized_rows){.projection = &projections[p], .kernels = &engine->kernels};
         new->ldx = attn_ceil_div(inputs_of(&projections[p]), ATTN_ALIGN) * ATTN_ALIGN;
-        new->x = attn_workspace_take(workspace, attn_mul(rows, new->ldx), 1);
-        new->scale = attn_workspace_take(workspace, rows, sizeof(float));
+        new->x = attn_workspace_take(workspace, attn_mul(all_rows, new->ldx), 1);
+        new->scale = attn_workspace_take(workspace, all_rows, sizeof(float));
         if (new->x == NULL || new->scale == NULL)
             return NULL;
         attn_pool_run(engine->pool, quantize_task, new, attn_ceil_div(rows, QUANTIZE_ROWS));
@@ -340,7 +385,7 @@ static const float *weights_after(const struct piece *piece, size_t panel, size_
 }
 
 /* The part of a projection that adds inputs [i, i + k) to its columns [first, first + n), still
- * without weights. */
+ * without weights; of wide rows the high plane. */
 static struct attn_projection_part part_of(const struct piece *piece,
                                            const struct attn_projection *p, size_t first, size_t n,
                                            size_t i, size_t k)
@@ -373,6 +418,21 @@ static struct attn_projection_part part_of(const struct piece *piece,
     return part;
 }
 
+/* The part that adds the low plane after the part `high`. */
+static struct attn_projection_part low_part(const struct project_context *context,
+                                            const struct attn_projection *p,
+                                            const struct attn_projection_part *high)
+{
+    const struct quantized_rows *quantized = &context->quantized[p - context->projections];
+    struct attn_projection_part low = *high;
+    low.x = (const int8_t *)high->x + p->rows * quantized->ldx;
+    low.row_scale = high->row_scale + p->rows;
+    low.addend = high->y;
+    low.ldaddend = high->ldy;
+    low.rows_copied = false;
+    return low;
+}
+
 /* Checks the bounds of the part's y, which is complete and still in a cache. */
 static void check_bounds(const struct attn_projection *p, const struct attn_projection_part *part,
                          const struct attn_kernels *kernels)
@@ -398,13 +458,17 @@ static void run_range(const struct piece *piece, size_t i, size_t k)
         struct attn_projection_part part = part_of(piece, p, own * ATTN_PANEL, n, i, k);
         part.w = weights_of(piece, panel, i);
         part.next_w = weights_after(piece, panel + panels, i, k);
-        part.rows_copied = panel > piece->panel;
+        part.rows_copied = panel > piece->panel && !linear->wide_rows;
         attn_pool_pause(engine->pool, piece->thread);
         if (piece->group.gemm)
             attn_gemm_project(&engine->gemm, &part, linear->dtype,
                               engine->kernels.bf16_rounds_rows);
         else
             engine->kernels.project[linear->dtype](&part);
+        if (linear->wide_rows) {
+            const struct attn_projection_part low = low_part(piece->context, p, &part);
+            engine->kernels.project[linear->dtype](&low);
+        }
         if (p->beyond != NULL && i + k == end_of(p))
             check_bounds(p, &part, &engine->kernels);
     }

@@ -80,7 +80,8 @@ static bool parse(struct arguments *arguments, int argc, char *const argv[])
             if (!parse_layers(arguments, value))
                 return false;
         } else if ((value = flag_value("--dtype", &i, argc, argv)) != NULL) {
-            if (!parse_dtype(&arguments->dtype, "--dtype must be f32, bf16 or int8, not ", value))
+            if (!parse_dtype(&arguments->dtype, "--dtype must be f32, bf16, int8 or w8a16, not ",
+                             value))
                 return false;
         } else if ((value = flag_value("--kv-dtype", &i, argc, argv)) != NULL) {
             if (!parse_dtype(&arguments->kv_dtype,
