@@ -20,7 +20,7 @@ enum attn_dtype {
     ATTN_F32 = 0,
     ATTN_BF16,
     ATTN_F16,
-    ATTN_INT8, /* symmetric: a number is scale * integer.  Weights have one float32 scale for each
+    ATTN_INT8,  /* symmetric: a number is scale * integer.  Weights have one float32 scale for each
                   output, keys and values one for each token and head. */
     ATTN_W8A16, /* of weight matrices only: int8, and rows that they multiply are rounded to
                    integers of 16 bits, where int8 rounds them to 8 */

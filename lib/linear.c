@@ -9,6 +9,7 @@
 #include "gemm.h"
 #include "half_float.h"
 #include "mem.h"
+#include "quantized_rows.h"
 
 static size_t panels_of(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
 
@@ -137,116 +138,13 @@ void attn_linear_fini(struct attn_linear *linear)
     attn_free(linear->bias);
 }
 
-/* ---- Quantized rows ---- */
-
-#define QUANTIZE_ROWS 8 /* of one task */
-
-/* The rows of a projection, quantized for int8 weights.  An integer of 16 bits is two of 8, a high
- * one and a low one: each is a plane, a matrix of rows with scales of its own, and the product with
- * the weights is the sum of both planes' products. */
-struct quantized_rows {
-    const struct attn_projection *projection;
-    const struct attn_kernels *kernels;
-    int8_t *x;    /* [planes][rows][ldx], zero beyond the row */
-    float *scale; /* [planes][rows] */
-    size_t ldx;
-};
-
-_Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES,
-               "decode.c counts ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES");
-
-static size_t planes_of(const struct attn_linear *linear) { return linear->wide_rows ? 2 : 1; }
-
-#define PLANE_STEP 256    /* the high plane's 1 in integers of 16 bits */
-#define LEAST_STEP 1e-30f /* high_scale, below which the low plane is 0 */
-#define ROUNDER 0x1.8p23f /* x + ROUNDER - ROUNDER is the integer nearest to x, ties to even */
-
-/* x [n] as integers of 16 bits in two planes. */
-static void quantize_wide(int8_t *high, int8_t *low, float *high_scale, float *low_scale,
-                          const struct attn_kernels *kernels, const float *x, size_t n)
-{
-    kernels->quantize(high, high_scale, x, n);
-    *low_scale = *high_scale / PLANE_STEP;
-    if (*high_scale < LEAST_STEP) {
-        memset(low, 0, n);
-        return;
-    }
-    const float factor = PLANE_STEP / *high_scale;
-    for (size_t i = 0; i < n; i++) {
-        const int integer = (int)(x[i] * factor + ROUNDER - ROUNDER);
-        const int above = (integer + PLANE_STEP / 2) >> 8;
-        high[i] = (int8_t)above;
-        low[i] = (int8_t)(integer - above * PLANE_STEP);
-    }
-}
-
-/* The inputs that a projection reads: their number, and the end of them. */
-static size_t inputs_of(const struct attn_projection *p)
-{
-    return p->count > 0 ? p->count : p->linear->in;
-}
-
-static size_t end_of(const struct attn_projection *p) { return p->first + inputs_of(p); }
-
-static void quantize_task(void *argument, size_t i, unsigned thread)
-{
-    const struct quantized_rows *quantized = argument;
-    const struct attn_projection *p = quantized->projection;
-    const size_t in = inputs_of(p), end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
-    (void)thread;
-    for (size_t r = i * QUANTIZE_ROWS; r < end; r++) {
-        const float *x = p->x + r * p->ldx;
-        int8_t *row = quantized->x + r * quantized->ldx;
-        float *scale = quantized->scale + r;
-        if (p->linear->wide_rows) {
-            int8_t *low = row + p->rows * quantized->ldx;
-            quantize_wide(row, low, scale, scale + p->rows, quantized->kernels, x, in);
-            memset(low + in, 0, quantized->ldx - in);
-        } else {
-            quantized->kernels->quantize(row, scale, x, in);
-        }
-        memset(row + in, 0, quantized->ldx - in);
-    }
-}
-
-static bool same_rows(const struct attn_projection *a, const struct attn_projection *b)
-{
-    return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->first == b->first &&
-           inputs_of(a) == inputs_of(b);
-}
-
-/* Quantizes the rows of each projection; NULL where memory is short. */
-static struct quantized_rows *quantize_rows(struct attn_engine *engine,
-                                            const struct attn_projection *projections, size_t count)
-{
-    struct attn_workspace *workspace = &engine->workspace;
-    struct quantized_rows *all = attn_workspace_take(workspace, count, sizeof *all);
-    for (size_t p = 0; all != NULL && p < count; p++) {
-        const size_t rows = projections[p].rows;
-        const size_t all_rows = attn_mul(rows, planes_of(projections[p].linear));
-        if (p > 0 && same_rows(&projections[p], &projections[p - 1])) {
-            all[p] = all[p - 1];
-            continue;
-        }
-        struct quantized_rows *new = &all[p];
-        *new = (struct quantized_rows){.projection = &projections[p], .kernels = &engine->kernels};
-        new->ldx = attn_ceil_div(inputs_of(&projections[p]), ATTN_ALIGN) * ATTN_ALIGN;
-        new->x = attn_workspace_take(workspace, attn_mul(all_rows, new->ldx), 1);
-        new->scale = attn_workspace_take(workspace, all_rows, sizeof(float));
-        if (new->x == NULL || new->scale == NULL)
-            return NULL;
-        attn_pool_run(engine->pool, quantize_task, new, attn_ceil_div(rows, QUANTIZE_ROWS));
-    }
-    return all;
-}
-
 /* ---- Projections ---- */
 
 struct project_context {
     struct attn_engine *engine;
     const struct attn_projection *projections;
     size_t count;
-    const struct quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
+    const struct attn_quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
     bool invariant;
     float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
 };
@@ -267,7 +165,7 @@ static struct group group_of(const struct project_context *context,
     group.gemm = !context->invariant && projections->linear->dtype != ATTN_INT8 &&
                  projections->rows >= context->engine->gemm_project_rows;
     const size_t most = group.gemm ? 1 : count;
-    while (group.count < most && same_rows(projections, &projections[group.count]))
+    while (group.count < most && attn_same_rows(projections, &projections[group.count]))
         group.panels += panels_of(projections[group.count++].linear->out);
     return group;
 }
@@ -381,7 +279,9 @@ static const float *weights_after(const struct piece *piece, size_t panel, size_
 {
     if (panel < piece->panel + piece->panels)
         return weights_of(piece, panel, i);
-    return i + k < end_of(piece->group.projections) ? weights_of(piece, piece->panel, i + k) : NULL;
+    return i + k < attn_projection_end(piece->group.projections)
+               ? weights_of(piece, piece->panel, i + k)
+               : NULL;
 }
 
 /* The part of a projection that adds inputs [i, i + k) to its columns [first, first + n), still
@@ -409,7 +309,7 @@ static struct attn_projection_part part_of(const struct piece *piece,
         part.ldaddend = part.ldy;
     }
     if (context->quantized != NULL) {
-        const struct quantized_rows *quantized = &context->quantized[p - context->projections];
+        const struct attn_quantized_rows *quantized = &context->quantized[p - context->projections];
         part.x = quantized->x + piece->row * quantized->ldx + (i - p->first);
         part.ldx = quantized->ldx;
         part.row_scale = quantized->scale + piece->row;
@@ -423,7 +323,7 @@ static struct attn_projection_part low_part(const struct project_context *contex
                                             const struct attn_projection *p,
                                             const struct attn_projection_part *high)
 {
-    const struct quantized_rows *quantized = &context->quantized[p - context->projections];
+    const struct attn_quantized_rows *quantized = &context->quantized[p - context->projections];
     struct attn_projection_part low = *high;
     low.x = (const int8_t *)high->x + p->rows * quantized->ldx;
     low.row_scale = high->row_scale + p->rows;
@@ -469,7 +369,7 @@ static void run_range(const struct piece *piece, size_t i, size_t k)
             const struct attn_projection_part low = low_part(piece->context, p, &part);
             engine->kernels.project[linear->dtype](&low);
         }
-        if (p->beyond != NULL && i + k == end_of(p))
+        if (p->beyond != NULL && i + k == attn_projection_end(p))
             check_bounds(p, &part, &engine->kernels);
     }
 }
@@ -495,8 +395,9 @@ static void project_task(void *argument, size_t i, unsigned thread)
     piece.rows = attn_min(part.rows, group.projections->rows - piece.row);
     piece.panels = attn_min(part.panels, group.panels - piece.panel);
     const size_t depth = range_inputs(group.projections->linear->dtype);
-    for (size_t at = group.projections->first, k; at < end_of(group.projections); at += k) {
-        k = attn_min(end_of(group.projections) - at, depth - at % depth);
+    for (size_t at = group.projections->first, k; at < attn_projection_end(group.projections);
+         at += k) {
+        k = attn_min(attn_projection_end(group.projections) - at, depth - at % depth);
         run_range(&piece, at, k);
     }
 }
@@ -511,7 +412,7 @@ enum attn_status attn_project(struct attn_engine *engine, const struct attn_proj
                                       .scratch = engine->scratch};
     size_t pieces = 0;
     if (count > 0 && projections[0].linear->dtype == ATTN_INT8) {
-        context.quantized = quantize_rows(engine, projections, count);
+        context.quantized = attn_quantize_rows(engine, projections, count);
         if (context.quantized == NULL)
             return ATTN_NO_MEMORY;
     }

@@ -56,6 +56,24 @@ struct attn_projection {
 
 #define ATTN_PART_INPUTS 4 /* whole words of any dtype */
 
+/* The inputs that a projection reads: their number, and the end of them. */
+static inline size_t attn_projection_inputs(const struct attn_projection *p)
+{
+    return p->count > 0 ? p->count : p->linear->in;
+}
+
+static inline size_t attn_projection_end(const struct attn_projection *p)
+{
+    return p->first + attn_projection_inputs(p);
+}
+
+/* Whether two projections read the same rows. */
+static inline bool attn_same_rows(const struct attn_projection *a, const struct attn_projection *b)
+{
+    return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->first == b->first &&
+           attn_projection_inputs(a) == attn_projection_inputs(b);
+}
+
 /* A projection whose rows are contiguous, in x and in y, without a check. */
 static inline struct attn_projection attn_projection_of(const struct attn_linear *linear,
                                                         const float *x, float *y, size_t rows)
