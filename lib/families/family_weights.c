@@ -413,6 +413,15 @@ static enum attn_status read_columns(struct attn_layer *out, const struct bindin
     return status;
 }
 
+/* Adds 1 to the weights of a norm that are stored as their distance from 1. */
+static void shift_norm(struct attn_layer *out, const struct binding *binding)
+{
+    const struct attn_linear *linear = linear_of(out, binding->pattern->projections);
+    float *weight = destination_of(out, ATTN_ROLE_NORM, binding->pattern->projections);
+    for (size_t i = 0; i < elements_of(binding, linear); i++)
+        weight[i] += 1;
+}
+
 enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoint *checkpoint,
                                    const struct attn_config *config, size_t layer,
                                    struct attn_error *error)
@@ -423,10 +432,13 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
     enum attn_status status = bind_layer(&bindings, checkpoint, &source, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct binding *binding = &bindings.items[i];
-        if (transposed && binding->pattern->role == ATTN_ROLE_WEIGHT)
+        enum attn_tensor_role role = binding->pattern->role;
+        if (transposed && role == ATTN_ROLE_WEIGHT)
             status = read_columns(out, binding, error);
         else
             status = read_rows(out, binding, groups_of(&source, binding->pattern), error);
+        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
+            shift_norm(out, binding);
     }
     return status;
 }

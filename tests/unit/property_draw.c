@@ -265,6 +265,54 @@ void draw_layer(struct draw *out, unsigned seed)
     say(out, "}");
 }
 
+const char *draw_differs(double *got_value, double *want_value, const struct attn_layer_spec *got,
+                         const struct attn_layer_spec *want)
+{
+    const struct {
+        double got, want;
+        const char *name;
+    } fields[] = {
+        {(double)got->num_heads, (double)want->num_heads, "heads"},
+        {(double)got->num_kv_heads, (double)want->num_kv_heads, "kv heads"},
+        {(double)got->head_dim, (double)want->head_dim, "head_dim"},
+        {(double)got->value_head_dim, (double)want->value_head_dim, "value_head_dim"},
+        {(double)got->hidden_size, (double)want->hidden_size, "hidden_size"},
+        {(double)got->key_size, (double)want->key_size, "key_size"},
+        {(double)got->value_size, (double)want->value_size, "value_size"},
+        {got->scale, want->scale, "scale"},
+        {got->softcap, want->softcap, "softcap"},
+        {(double)got->sliding_window, (double)want->sliding_window, "sliding_window"},
+        {got->is_causal, want->is_causal, "is_causal"},
+        {got->is_cross, want->is_cross, "is_cross"},
+        {got->q_bias, want->q_bias, "bias"},
+        {got->qk_norm.type, want->qk_norm.type, "qk_norm"},
+        {got->qk_norm.extent, want->qk_norm.extent, "extent of qk_norm"},
+        {got->qk_norm.weightless, want->qk_norm.weightless, "weightless"},
+        {got->qk_norm.bias, want->qk_norm.bias, "bias of qk_norm"},
+        {got->qk_norm.after_rope, want->qk_norm.after_rope, "after_rope"},
+        {got->qk_norm.eps, want->qk_norm.eps, "eps of qk_norm"},
+        {got->v_norm.type, want->v_norm.type, "v_norm"},
+        {got->v_norm.eps, want->v_norm.eps, "eps of v_norm"},
+        {got->output_gate, want->output_gate, "output_gate"},
+        {got->sinks, want->sinks, "sinks"},
+        {got->bias_kv, want->bias_kv, "bias_kv"},
+        {got->add_zero_attn, want->add_zero_attn, "add_zero_attn"},
+        {got->rope.type, want->rope.type, "rope type"},
+        {(double)got->rope.dim, (double)want->rope.dim, "rope dim"},
+        {got->rope.interleaved, want->rope.interleaved, "interleaved"},
+        {got->position_bias.type, want->position_bias.type, "position bias"},
+        {got->position_bias.bfloat16, want->position_bias.bfloat16, "bfloat16"},
+        {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        *got_value = fields[i].got;
+        *want_value = fields[i].want;
+        if (!(fabs(fields[i].got - fields[i].want) < 1e-9))
+            return fields[i].name;
+    }
+    return NULL;
+}
+
 /* ---- A call ---- */
 
 static size_t tokens(struct draw *d)
