@@ -230,8 +230,10 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
     struct attn_layer_spec *sliding = &config->specs[ATTN_LAYER_SLIDING];
     for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
         config->specs[type] = *common;
-    if (hf->other_type == ATTN_LAYER_CHUNKED)
+    if (hf->other_type == ATTN_LAYER_CHUNKED || hf->num_layer_types != 0) {
         config->specs[ATTN_LAYER_FULL].attention_chunk_size = 0;
+        sliding->attention_chunk_size = 0;
+    }
     if (hf->use_sliding_window && hf->sliding_window != 0)
         sliding->sliding_window =
             hf->bidirectional || hf->half_window ? hf->sliding_window / 2 + 1 : hf->sliding_window;
