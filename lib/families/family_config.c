@@ -227,7 +227,7 @@ static void clear_rope(struct reader *reader)
     *rope = (struct attn_hf_rope){
         .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
         .dim = rope->dim,
-        .partial_rotary_factor = rope->partial_rotary_factor,
+        .partial_rotary_factor = reader->hf.rope_by_type ? 0 : rope->partial_rotary_factor,
         .interleaved = rope->interleaved,
         .truncate = true,
         .theta = rope->theta,

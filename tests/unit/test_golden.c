@@ -12,7 +12,7 @@
 #include "model.h"
 #include "suites.h"
 
-#define CASES 221 /* 88 of tests/golden, 133 of tests/reference */
+#define LEAST_CASES 221 /* of tests/golden and tests/reference together */
 #define POOL_BYTES ((size_t)64 << 20)
 
 static struct golden_set set;
@@ -301,7 +301,8 @@ START_TEST(test_golden_outputs_weights_and_keys_hold)
         compared++;
     }
     printf("golden: %zu cases hold through the library, %s\n", compared, engine_name());
-    ck_assert_uint_eq(compared, CASES);
+    ck_assert_uint_eq(compared, set.count);
+    ck_assert_uint_ge(compared, LEAST_CASES);
     ck_assert_uint_ge(products, 170);
     ck_assert_uint_ge(sums, 160);
     ck_assert_uint_ge(softmaxes, 130);
