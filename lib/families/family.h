@@ -121,6 +121,8 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_FLAG,        /* boolean -> bool */
     ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
     ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
+    ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
+                                1 on, as size_t */
     ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
     ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
     ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
@@ -239,6 +241,10 @@ const struct attn_hf_key *attn_family_key(const struct attn_family *family, cons
 
 /* The key of that name in a list, NULL if the list does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
+
+/* The number that a name stands for in a key of kind ROPE_TYPE or NAME; 0 where it is none of the
+ * key's names. */
+size_t attn_hf_name_number(const struct attn_hf_key *key, const char *name);
 
 /* The first key of a list that fills the field at `offset`, NULL if none does. */
 const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, size_t offset);

@@ -196,6 +196,24 @@ const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const
     return NULL;
 }
 
+size_t attn_hf_name_number(const struct attn_hf_key *key, const char *name)
+{
+    const struct attn_rope_name *known = attn_rope_names;
+    if (key->kind == ATTN_CONFIG_ROPE_TYPE) {
+        while (known->name != NULL && strcmp(known->name, name) != 0)
+            known++;
+        return known->type;
+    }
+    const char *at = key->only;
+    for (size_t place = 1; *at != '\0'; place++) {
+        size_t length = strcspn(at, " ");
+        if (strlen(name) == length && memcmp(at, name, length) == 0)
+            return place;
+        at += length + (at[length] == ' ');
+    }
+    return 0;
+}
+
 const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, size_t offset)
 {
     for (; keys->name != NULL; keys++)

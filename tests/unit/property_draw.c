@@ -189,22 +189,51 @@ static void draw_window(struct draw *d, size_t layers)
     d->spec.sliding_window = slides ? window : 0;
 }
 
+/* Norms of queries, keys and values, half of them RMSNorm of each head, and the gate. */
+static void draw_norms(struct draw *d)
+{
+    static const char *const extents[] = {NULL, "each_head", "all_heads"};
+    struct attn_norm_spec *norm = &d->spec.qk_norm;
+    if (chance(d, 40)) {
+        *norm = (struct attn_norm_spec){.type = ATTN_NORM_RMS, .eps = chance(d, 50) ? 0.01 : 1e-6};
+        norm->extent = chance(d, 50) ? ATTN_NORM_HEAD : (enum attn_norm_extent)between(d, 1, 2);
+        if (chance(d, 40))
+            norm->type = ATTN_NORM_LAYER;
+        norm->weightless = chance(d, 20);
+        norm->bias = !norm->weightless && chance(d, 30);
+        norm->after_rope = chance(d, 30);
+        say(d, ",\"qk_norm\":true,\"qk_norm_bias\":%s,\"qk_norm_weightless\":%s", truth(norm->bias),
+            truth(norm->weightless));
+        say(d, ",\"qk_norm_after_rope\":%s", truth(norm->after_rope));
+    }
+    if (norm->extent != ATTN_NORM_HEAD)
+        say(d, ",\"qk_norm_extent\":\"%s\"", extents[norm->extent]);
+    if (norm->type == ATTN_NORM_LAYER)
+        say(d, ",\"qk_norm_type\":\"layer_norm\"");
+    if (chance(d, 15))
+        d->spec.v_norm = (struct attn_norm_spec){
+            .type = ATTN_NORM_RMS, .weightless = true, .eps = norm->eps > 0 ? norm->eps : 1e-6};
+    d->spec.output_gate = chance(d, 20);
+    say(d, ",\"v_norm\":%s,\"attn_output_gate\":%s", truth(d->spec.v_norm.type != ATTN_NORM_NONE),
+        truth(d->spec.output_gate));
+    if (norm->eps > 1e-6)
+        say(d, ",\"rms_norm_eps\":%g", norm->eps);
+}
+
 static void draw_details(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
     s->q_bias = chance(d, 50);
-    s->qk_norm.type = chance(d, 25) ? ATTN_NORM_RMS : ATTN_NORM_NONE;
     s->sinks = chance(d, 20);
     s->bias_kv = chance(d, 10);
     s->add_zero_attn = chance(d, 10);
     s->scale = 1 / sqrt((double)s->head_dim);
     say(d,
-        ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,\"qk_norm\":%s,"
+        ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,"
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
-        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->qk_norm.type != ATTN_NORM_NONE),
-        truth(s->sinks), truth(s->bias_kv), truth(s->add_zero_attn));
-    if (s->qk_norm.type != ATTN_NORM_NONE && chance(d, 50))
-        say(d, ",\"rms_norm_eps\":0.01");
+        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->sinks), truth(s->bias_kv),
+        truth(s->add_zero_attn));
+    draw_norms(d);
     if (chance(d, 25)) {
         s->softcap = real(d, 0.5, 20);
         say(d, ",\"attn_logit_softcapping\":%.17g", s->softcap);
@@ -234,6 +263,54 @@ void draw_layer(struct draw *out, unsigned seed)
         draw_window(out, layers);
     draw_details(out);
     say(out, "}");
+}
+
+const char *draw_differs(double *got_value, double *want_value, const struct attn_layer_spec *got,
+                         const struct attn_layer_spec *want)
+{
+    const struct {
+        double got, want;
+        const char *name;
+    } fields[] = {
+        {(double)got->num_heads, (double)want->num_heads, "heads"},
+        {(double)got->num_kv_heads, (double)want->num_kv_heads, "kv heads"},
+        {(double)got->head_dim, (double)want->head_dim, "head_dim"},
+        {(double)got->value_head_dim, (double)want->value_head_dim, "value_head_dim"},
+        {(double)got->hidden_size, (double)want->hidden_size, "hidden_size"},
+        {(double)got->key_size, (double)want->key_size, "key_size"},
+        {(double)got->value_size, (double)want->value_size, "value_size"},
+        {got->scale, want->scale, "scale"},
+        {got->softcap, want->softcap, "softcap"},
+        {(double)got->sliding_window, (double)want->sliding_window, "sliding_window"},
+        {got->is_causal, want->is_causal, "is_causal"},
+        {got->is_cross, want->is_cross, "is_cross"},
+        {got->q_bias, want->q_bias, "bias"},
+        {got->qk_norm.type, want->qk_norm.type, "qk_norm"},
+        {got->qk_norm.extent, want->qk_norm.extent, "extent of qk_norm"},
+        {got->qk_norm.weightless, want->qk_norm.weightless, "weightless"},
+        {got->qk_norm.bias, want->qk_norm.bias, "bias of qk_norm"},
+        {got->qk_norm.after_rope, want->qk_norm.after_rope, "after_rope"},
+        {got->qk_norm.eps, want->qk_norm.eps, "eps of qk_norm"},
+        {got->v_norm.type, want->v_norm.type, "v_norm"},
+        {got->v_norm.eps, want->v_norm.eps, "eps of v_norm"},
+        {got->output_gate, want->output_gate, "output_gate"},
+        {got->sinks, want->sinks, "sinks"},
+        {got->bias_kv, want->bias_kv, "bias_kv"},
+        {got->add_zero_attn, want->add_zero_attn, "add_zero_attn"},
+        {got->rope.type, want->rope.type, "rope type"},
+        {(double)got->rope.dim, (double)want->rope.dim, "rope dim"},
+        {got->rope.interleaved, want->rope.interleaved, "interleaved"},
+        {got->position_bias.type, want->position_bias.type, "position bias"},
+        {got->position_bias.bfloat16, want->position_bias.bfloat16, "bfloat16"},
+        {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        *got_value = fields[i].got;
+        *want_value = fields[i].want;
+        if (!(fabs(fields[i].got - fields[i].want) < 1e-9))
+            return fields[i].name;
+    }
+    return NULL;
 }
 
 /* ---- A call ---- */
