@@ -104,6 +104,9 @@ static enum attn_status read_name(struct reader *reader, const struct attn_hf_ke
     if (!json_is_string(value))
         return fail_type(key->name, "a string", error);
     size_t number = attn_hf_name_number(key, json_string_value(value));
+    bool mrope = key->kind == ATTN_CONFIG_ROPE_TYPE && reader->family->mrope;
+    if (mrope && strcmp(json_string_value(value), "mrope") == 0)
+        number = ATTN_ROPE_DEFAULT;
     return number != 0 ? set_field(reader, key, offset, &number, sizeof number, error)
                        : fail_value(key->name, value, error);
 }
