@@ -104,6 +104,9 @@ static enum attn_status read_name(struct reader *reader, const struct attn_hf_ke
     if (!json_is_string(value))
         return fail_type(key->name, "a string", error);
     size_t number = attn_hf_name_number(key, json_string_value(value));
+    bool mrope = key->kind == ATTN_CONFIG_ROPE_TYPE && reader->family->mrope;
+    if (mrope && strcmp(json_string_value(value), "mrope") == 0)
+        number = ATTN_ROPE_DEFAULT;
     return number != 0 ? set_field(reader, key, offset, &number, sizeof number, error)
                        : fail_value(key->name, value, error);
 }
@@ -219,7 +222,7 @@ static void clear_rope(struct reader *reader)
     *rope = (struct attn_hf_rope){
         .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
         .dim = rope->dim,
-        .partial_rotary_factor = rope->partial_rotary_factor,
+        .partial_rotary_factor = reader->hf.rope_by_type ? 0 : rope->partial_rotary_factor,
         .interleaved = rope->interleaved,
         .truncate = true,
         .theta = rope->theta,
