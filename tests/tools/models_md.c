@@ -187,6 +187,9 @@ static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_con
     case ATTN_CONFIG_ROPE_LAYERS:
         printf("list of 1 (rotates) and 0");
         break;
+    case ATTN_CONFIG_NAME:
+        printf("one of the names `%s`", key->only);
+        break;
     case ATTN_CONFIG_FIXED:
         printf("only `%s`", key->only);
         break;
