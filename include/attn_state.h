@@ -58,15 +58,16 @@ struct attn_encode_args {
 /* Projects an encoder's rows to keys and values of every resident layer, which must be of
  * cross-attention, and stores them in an empty cache: steps then attend to them and append nothing.
  * Rows of padding are left out, so a layer's length is the number of real rows and keys are counted
- * among these; a layer with a position bias or window takes no padding.
+ * among these; a layer with a position bias, window or chunks takes no padding.
  *
  * Blocks until all layers are stored; runs on all threads of the engine, in pieces of 512 rows,
  * whose memory does not grow with S.  After an error, or cancelled, the cache is empty.
  * Cost: 2 S key_size G (D + Dv) operations a layer.
  * Errors: ATTN_INVALID (a cache that is not empty, no real row), ATTN_UNSUPPORTED (a layer of
- * self-attention, one whose keys and values come from rows of different widths, padding),
- * ATTN_OUT_OF_RANGE (rows), ATTN_NON_FINITE, ATTN_OVERFLOW, ATTN_NOT_FOUND (a model that is not
- * loaded), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_CANCELLED, ATTN_NO_MEMORY. */
+ * self-attention, one whose keys and values come from rows of different widths or whose queries are
+ * scaled by position, padding), ATTN_OUT_OF_RANGE (rows), ATTN_NON_FINITE, ATTN_OVERFLOW,
+ * ATTN_NOT_FOUND (a model that is not loaded), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_CANCELLED,
+ * ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_encode(struct attn_cache *cache,
                                                    struct attn_engine *engine,
                                                    const struct attn_encode_args *args,

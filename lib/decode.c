@@ -1,7 +1,8 @@
 /* decode.c: steps over caches: many sequences of one layer as one batch.
  *
  *   admit (check, reserve blocks) -> project -> postprocess (norm, RoPE, bounds; put k and v in the
- *   cache, after its visible length) -> solve -> project -> check -> record -> publish the length
+ *   cache, after its visible length) -> solve -> gate -> project -> check -> record -> publish the
+ *   length
  *
  * A step of cross-attention projects queries alone, and appends and publishes nothing: its keys are
  * the encoder rows of its cache (encode.c).
@@ -31,6 +32,8 @@
 
 #define CALLER_ONLY_WORK 500000 /* multiply-adds: fewer are done before another thread wakes */
 
+#define PRODUCTS 4 /* of a step at most: queries, keys, values, gates */
+
 struct admitted {
     struct attn_step *step;
     size_t row;                  /* index of its first row in the batch's buffers */
@@ -54,13 +57,15 @@ struct batch {
     size_t rows;               /* of all steps */
     float *x, *y;              /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
     float *q, *k, *v, *o;      /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
+    float *gate;               /* [rows][H*Dv] of layers with a gate */
     struct attn_projection *products;
     struct attn_problem *problems;
     struct attn_appended *appended; /* [count] */
 };
 
 _Static_assert(sizeof(struct admitted) +
-                       3 * (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
+                       PRODUCTS *
+                           (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
                        sizeof(struct attn_problem) + sizeof(struct attn_appended) +
                        ATTN_POOLED_MAPS * sizeof(struct attn_pooling) + ATTN_ALIGN <=
                    ATTN_SEQUENCE_BYTES,
@@ -87,11 +92,6 @@ static void admit(struct batch *batch, struct attn_step *step)
         return;
     }
     batch->admitted[batch->count++] = (struct admitted){.step = step, .append = append};
-}
-
-static size_t keys_of(const struct batch *batch, const struct attn_step *step)
-{
-    return attn_step_keys(step, batch->model, batch->layer_index);
 }
 
 static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
@@ -140,9 +140,10 @@ static void prepare(const struct batch *batch, struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     struct attn_step *step = a->step;
-    size_t keys = keys_of(batch, step), half = layer->spec.rope.dim / 2;
-    int64_t length =
-        attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
+    size_t keys = attn_step_keys(step, batch->model, batch->layer_index),
+           half = layer->spec.rope.dim / 2;
+    int64_t length = attn_qkv_length(step->modifiers.position_ids, step->rows,
+                                     (int64_t)attn_step_slot(step, &layer->spec));
     float *rescaled = NULL;
     if (attn_rope_is_rescaled(&layer->spec.rope, length) &&
         (rescaled = take_for_step(batch, a, half, sizeof *rescaled)) == NULL)
@@ -176,6 +177,7 @@ static bool take_buffers(struct batch *batch)
         {&batch->x, batch->shared_rows, layer->q.in}, {&batch->q, batch->rows, layer->q.out},
         {&batch->k, new_keys, layer->k.out},          {&batch->v, new_keys, layer->v.out},
         {&batch->o, batch->rows, layer->o.in},        {&batch->y, batch->output_rows, layer->o.out},
+        {&batch->gate, batch->rows, layer->gate.out},
     };
     bool taken = true;
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
@@ -184,7 +186,7 @@ static bool take_buffers(struct batch *batch)
         taken = taken && *buffers[i].buffer != NULL;
     }
     batch->products =
-        attn_workspace_take(workspace, 3 * (batch->count + 1), sizeof *batch->products);
+        attn_workspace_take(workspace, PRODUCTS * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
     batch->appended = attn_workspace_take(workspace, batch->count, sizeof *batch->appended);
     return taken && batch->products != NULL && batch->problems != NULL && batch->appended != NULL;
@@ -197,12 +199,14 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
 {
     const struct attn_layer *l = batch->layer;
     struct attn_projection *p = &batch->products[n];
-    p[0] = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
-    if (l->spec.is_cross)
-        return n + 1;
-    p[1] = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
-    p[2] = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
-    return n + 3;
+    *p++ = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
+    if (!l->spec.is_cross) {
+        *p++ = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
+        *p++ = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
+    }
+    if (l->gate.out > 0)
+        *p++ = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
+    return (size_t)(p - batch->products);
 }
 
 static enum attn_status project_in(const struct batch *batch)
@@ -215,8 +219,8 @@ static enum attn_status project_in(const struct batch *batch)
                    a->step->rows * width * sizeof(float));
     }
     if (batch->shared_rows > 0) {
-        const size_t shared = add_products(batch, 0, batch->x, 0, batch->shared_rows);
-        if (attn_project(batch->engine, batch->products, shared, true) != ATTN_OK)
+        size_t products = add_products(batch, 0, batch->x, 0, batch->shared_rows);
+        if (attn_project(batch->engine, batch->products, products, true) != ATTN_OK)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
@@ -245,10 +249,13 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
         row.k = batch->k + r * layer->k.out;
         row.v = batch->v + r * layer->v.out;
     }
-    size_t i = r - a->row, slot = step->position + i;
+    size_t i = r - a->row, slot = attn_step_slot(step, &layer->spec) + i;
     const int64_t *positions = step->modifiers.position_ids;
-    bool within = attn_qkv_postprocess(row, layer, &batch->engine->kernels, a->inv_freq,
-                                       positions ? positions[i] : (int64_t)slot);
+    const struct attn_kernels *kernels = &batch->engine->kernels;
+    bool within =
+        attn_qkv_postprocess(row, layer, kernels, a->inv_freq,
+                             positions ? positions[i] : (int64_t)slot, slot) &&
+        kernels->all_within(batch->gate + r * layer->gate.out, layer->gate.out, ATTN_MAX_MAGNITUDE);
     bool fits = !a->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
     if (!within || !fits)
         atomic_store(&a->failed, true);
@@ -279,7 +286,7 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
         attn_layer_mask_defaults(layer, !layer->spec.is_cross);
     struct attn_problem p = attn_layer_problem(layer, &step->modifiers);
     p.queries = step->rows;
-    p.keys = keys_of(batch, step);
+    p.keys = attn_step_keys(step, batch->model, batch->layer_index);
     p.q = (struct attn_rows){batch->q + a->row * layer->q.out, layer->q.out, p.head_dim};
     if (attn_outputs_need_heads(&step->outputs))
         p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
@@ -361,7 +368,8 @@ static void copy_outputs(const struct batch *batch, const struct admitted *a)
                                        .q = batch->q + a->row * layer->q.out,
                                        .o = batch->o + a->row * layer->o.in};
     attn_copy_rows(pool, &copies);
-    attn_copy_cached(pool, &step->outputs, step->cache, batch->layer_index, keys_of(batch, step));
+    attn_copy_cached(pool, &step->outputs, step->cache, batch->layer_index,
+                     attn_step_keys(step, batch->model, batch->layer_index));
 }
 
 /* Checks all outputs and copies those that are copies. */
@@ -419,6 +427,7 @@ static enum attn_status run(struct batch *batch)
     attn_pool_run(batch->engine->pool, postprocess_task, batch,
                   attn_ceil_div(batch->rows, POSTPROCESS_ROWS));
     status = solve(batch);
+    attn_gate_rows(batch->engine->pool, batch->o, batch->gate, batch->rows, batch->layer->gate.out);
     if (status == ATTN_OK)
         status = project_out(batch);
     if (status == ATTN_OK && !attn_engine_cancelled(batch->engine, NULL))
@@ -435,19 +444,13 @@ static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
     return status;
 }
 
-size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
-{
-    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
-    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    return rows * (spec->hidden_size * (heads + kv_heads) + keys * heads);
-}
-
 static size_t work_of(const struct batch *batch)
 {
     size_t work = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct attn_step *step = batch->admitted[i].step;
-        work += attn_step_work(&batch->layer->spec, step->rows, keys_of(batch, step));
+        work += attn_step_work(&batch->layer->spec, step->rows,
+                               attn_step_keys(step, batch->model, batch->layer_index));
     }
     return work;
 }

@@ -46,7 +46,8 @@ static size_t count_kept(const struct attn_encode_args *args)
 /* Whether scores of the layer depend on where a key stands. */
 static bool sees_positions(const struct attn_layer_spec *spec)
 {
-    return spec->position_bias.type != ATTN_BIAS_NONE || spec->sliding_window > 0;
+    return spec->position_bias.type != ATTN_BIAS_NONE || spec->sliding_window > 0 ||
+           spec->attention_chunk_size > 0;
 }
 
 static enum attn_status check_layer(const struct encode *e, struct attn_error *error)
@@ -55,6 +56,11 @@ static enum attn_status check_layer(const struct encode *e, struct attn_error *e
     if (!spec->is_cross)
         return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
                          "layer %zu attends over its own tokens, not over an encoder's",
+                         e->layer_index);
+    if (spec->query_scaling.period > 0)
+        return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
+                         "queries of layer %zu are scaled by their positions, which steps over "
+                         "encoder rows do not have",
                          e->layer_index);
     if (spec->key_size != spec->value_size)
         return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
@@ -128,7 +134,7 @@ static void put_task(void *argument, size_t i, unsigned thread)
     (void)thread;
     for (size_t r = i * ROWS_OF_TASK; r < end; r++) {
         struct attn_qkv row = {.k = e->k + r * e->layer->k.out, .v = e->v + r * e->layer->v.out};
-        if (!attn_qkv_postprocess(row, e->layer, &e->engine->kernels, NULL, 0))
+        if (!attn_qkv_postprocess(row, e->layer, &e->engine->kernels, NULL, 0, 0))
             atomic_store(&e->beyond, true);
         else if (!attn_cache_put(e->cache, e->layer_index, e->first + r, row.k, row.v))
             atomic_store(&e->overflow, true);

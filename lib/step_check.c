@@ -1,7 +1,8 @@
-/* step_check.c: whether a step over a cache can be computed. */
+/* step_check.c: whether a step over a cache can be computed, over which keys, and its work. */
 #include "step_check.h"
 
 #include "attention.h"
+#include "attn_limits.h"
 #include "kvcache.h"
 #include "mask.h"
 #include "qkv.h"
@@ -11,6 +12,11 @@ size_t attn_step_keys(const struct attn_step *step, const struct attn_model *mod
 {
     return attn_model_layer(model, layer)->is_cross ? attn_cache_length(step->cache, layer)
                                                     : step->position + step->rows;
+}
+
+size_t attn_step_slot(const struct attn_step *step, const struct attn_layer_spec *spec)
+{
+    return spec->is_cross ? 0 : step->position;
 }
 
 /* A step of cross-attention reads what is cached, wherever its rows stand in their own sequence. */
@@ -62,4 +68,12 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
         return status;
     return attn_input_check(engine, step->hidden_states, step->rows * spec->hidden_size,
                             "hidden_states", error);
+}
+
+size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+{
+    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
+    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
+    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
 }

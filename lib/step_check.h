@@ -16,4 +16,7 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
  * of cross-attention, the encoder rows of its cache. */
 size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer);
 
+/* The slot of the step's first row; 0 in a layer of cross-attention, whose rows have none. */
+size_t attn_step_slot(const struct attn_step *step, const struct attn_layer_spec *spec);
+
 #endif
