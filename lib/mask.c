@@ -75,16 +75,20 @@ static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, in
     return slot > last ? keys[last] + slot - last : keys[slot];
 }
 
-/* The first key that may be in a window.  No cached key's position is beyond its slot, so a key
- * whose slot is left of all windows is left of them itself. */
-static size_t tree_first(const struct attn_mask *mask, const int64_t *queries)
+/* The first key that is in a window, or the first row of the tree.  No cached key's position is
+ * beyond its slot, so a key whose slot is left of all windows is left of them itself. */
+static size_t tree_first(const struct attn_mask *mask, const int64_t *keys, const int64_t *queries)
 {
     int64_t lowest = queries[0];
     for (size_t t = 1; t < mask->queries; t++)
         lowest = queries[t] < lowest ? queries[t] : lowest;
     if (mask->left < 0 || lowest <= mask->left)
         return 0;
-    return attn_min((size_t)(lowest - mask->left), mask->allowed_from);
+    size_t s = attn_min((size_t)(lowest - mask->left), mask->allowed_from);
+    while (s < mask->allowed_from &&
+           (keys[s] < lowest - mask->left || (mask->padding != NULL && !mask->padding[s])))
+        s++;
+    return s;
 }
 
 void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
@@ -102,7 +106,7 @@ void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
         for (size_t t = 0; t < mask->queries; t++)
             queries[t] = keys[mask->allowed_from + t] = m->position_ids[b * mask->queries + t];
     if (mask->tree)
-        mask->tree_first = tree_first(mask, queries);
+        mask->tree_first = tree_first(mask, keys, queries);
     mask->key_positions = keys;
     mask->query_positions = queries;
 }

@@ -1,0 +1,14 @@
+/* cache_window.h: which tokens of a sequence the later queries of a layer can still see. */
+#ifndef ATTN_LIB_CACHE_WINDOW_H
+#define ATTN_LIB_CACHE_WINDOW_H
+
+#include "attn.h"
+
+/* The first key that a query at `position` sees by the layer's window; grows with the position, and
+ * is 0 where the layer has none. */
+size_t attn_window_first(const struct attn_layer_spec *spec, size_t position);
+
+/* The least position from which on no query sees a key before `first`; 0 for 0. */
+size_t attn_window_least(const struct attn_layer_spec *spec, size_t first);
+
+#endif
