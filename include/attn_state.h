@@ -36,8 +36,8 @@ size_t attn_cache_frozen_bytes(const struct attn_cache *cache);
 
 /* The list [*count] of the blocks of 64 tokens that hold a layer's tokens from attn_cache_first on,
  * in order.  Callers only compare the addresses: at one moment, two caches of a pool share a block
- * where their lists have the same address at the place of the same token.  The list belongs to the cache and is good until that
- * changes.  Used by the thread that uses the cache. */
+ * where their lists have the same address at the place of the same token.  The list belongs to the
+ * cache and is good until that changes.  Used by the thread that uses the cache. */
 struct attn_block;
 struct attn_block *const *attn_cache_blocks(size_t *count, const struct attn_cache *cache,
                                             size_t layer);
@@ -49,7 +49,8 @@ bool attn_cache_truncate(struct attn_cache *cache, size_t length);
 
 /* ---- Windows forget -------------------------------------------------------------------------
  *
- * In a layer with sliding_window W, a query at position i sees keys from i - W + 1 on.  When a step
+ * In a layer with sliding_window W, a query at position i sees keys from i - W + 1 on; with chunks
+ * of C, those of its own chunk.  When a step
  * has been published, the layer's blocks before the first key that the step itself, or a later one,
  * can see return to the pool.  So the last step can be repeated.  A step at position 0 brings all
  * of its keys, and is repeated without cached ones.  No bit of a result depends on what is
@@ -64,7 +65,7 @@ size_t attn_cache_first(const struct attn_cache *cache, size_t layer);
 size_t attn_cache_lowest_length(const struct attn_cache *cache);
 
 /* Returns the blocks of a layer to the pool that neither a step at `position` nor a later one sees,
- * as attn_decode does after it has published a step.  For those who append with attn_cache_write. */
+ * as attn_decode does after it has published a step.  For callers of attn_cache_write. */
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position);
 
 /* ---- Tokens --------------------------------------------------------------------------------- */

@@ -67,8 +67,8 @@ _Static_assert(sizeof(struct admitted) +
 
 /* ---- Admission ---- */
 
-/* Reserves room for the keys that the step puts into a cache.  A repeated step that begins at 0 sees
- * no keys but its own: where a window has forgotten them, it is computed as it was the first time. */
+/* Reserves room for the keys that the step puts into a cache.  A repeated step that begins at 0
+ * sees no keys but its own: where a window has forgotten them, it is computed as at first. */
 static enum attn_status reserve(struct admitted *a, size_t layer, struct attn_error *error)
 {
     const struct attn_step *step = a->step;

@@ -293,13 +293,24 @@ void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
 }
 
+/* Whether another layer reads this one's keys, which does so after this layer's step. */
+static bool is_shared(const struct attn_cache *cache, size_t layer)
+{
+    size_t i = 0;
+    while (i < cache->num_slots && cache->slots[i].spec->shares_layer != layer)
+        i++;
+    return i < cache->num_slots;
+}
+
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 {
     if (layer_of(cache, layer) == NULL)
         return;
     struct cache_layer *l = writable_layer(cache, layer);
-    const size_t length = atomic_load(&l->length), kept = position > 0 ? position : length;
-    const size_t from = attn_min(attn_window_first(l->spec, kept), length) / ATTN_TILE;
+    const size_t length = atomic_load(&l->length);
+    const bool again = position > 0 || is_shared(cache, layer);
+    const size_t seen = attn_window_first(l->spec, again ? position : length);
+    const size_t from = attn_min(seen, length) / ATTN_TILE;
     const size_t first = atomic_load(&l->first);
     if (from > first)
         drop_first(cache->pool, l, from - first);

@@ -1,4 +1,4 @@
-/* forgotten.h: what a cache whose window has forgotten keys gives for a step, from the definition. */
+/* forgotten.h: what a step gives whose cache has forgotten keys, from the definition. */
 #ifndef TESTS_FORGOTTEN_H
 #define TESTS_FORGOTTEN_H
 
