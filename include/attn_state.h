@@ -50,7 +50,7 @@ bool attn_cache_truncate(struct attn_cache *cache, size_t length);
 /* ---- Windows forget -------------------------------------------------------------------------
  *
  * In a layer with sliding_window W, a query at position i sees keys from i - W + 1 on; with chunks
- * of C, those of its own chunk.  When a step
+ * of C, of its own chunk, which begins no earlier than i - C + 1.  When a step
  * has been published, the layer's blocks before the first key that the step itself, or a later one,
  * can see return to the pool.  So the last step can be repeated.  A step at position 0 brings all
  * of its keys, and is repeated without cached ones.  No bit of a result depends on what is
@@ -67,6 +67,12 @@ size_t attn_cache_lowest_length(const struct attn_cache *cache);
 /* Returns the blocks of a layer to the pool that neither a step at `position` nor a later one sees,
  * as attn_decode does after it has published a step.  For callers of attn_cache_write. */
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position);
+
+/* Has an empty layer begin at token `first`, a multiple of 64, as if all before it had been
+ * forgotten: the next token to be written is that one.
+ * Error: ATTN_INVALID, where no layer with such a window can begin there. */
+ATTN_MUST_CHECK enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer,
+                                                     size_t first, struct attn_error *error);
 
 /* ---- Tokens --------------------------------------------------------------------------------- */
 

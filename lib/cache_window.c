@@ -1,22 +1,25 @@
-/* cache_window.c: a layer's window, as caches need it. */
+/* cache_window.c: a layer's window, as caches need it.
+ *
+ * The first real token of a padding_mask begins the first chunk, so that a chunk may begin at any
+ * slot: a layer with chunks of C keeps what a window of C would see. */
 #include "cache_window.h"
 
 #include "mem.h"
 
-size_t attn_window_first(const struct attn_layer_spec *spec, size_t position)
+/* The keys that a query sees at most, itself included; 0: all. */
+static size_t width_of(const struct attn_layer_spec *spec)
 {
     const size_t window = spec->sliding_window, chunk = spec->attention_chunk_size;
-    const size_t seen = window > 0 && position >= window ? position - window + 1 : 0;
-    return attn_max(seen, chunk > 0 ? position / chunk * chunk : 0);
+    return window > 0 && chunk > 0 ? attn_min(window, chunk) : attn_max(window, chunk);
+}
+
+size_t attn_window_first(const struct attn_layer_spec *spec, size_t position)
+{
+    const size_t width = width_of(spec);
+    return width > 0 && position >= width ? position - width + 1 : 0;
 }
 
 size_t attn_window_least(const struct attn_layer_spec *spec, size_t first)
 {
-    const size_t window = spec->sliding_window, chunk = spec->attention_chunk_size;
-    size_t least = first;
-    if (window > 0)
-        least = first + window - 1;
-    if (chunk > 0 && (window == 0 || attn_ceil_div(first, chunk) * chunk < least))
-        least = attn_ceil_div(first, chunk) * chunk;
-    return first > 0 ? least : 0;
+    return first > 0 ? first + width_of(spec) - 1 : 0;
 }

@@ -5,7 +5,7 @@
 #include "attn.h"
 
 /* The first key that a query at `position` sees by the layer's window or chunk; grows with the
- * position, and is 0 where the layer has none. */
+ * position, and is 0 where the layer has neither. */
 size_t attn_window_first(const struct attn_layer_spec *spec, size_t position);
 
 /* The least position from which on no query sees a key before `first`; 0 for 0. */

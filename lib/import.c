@@ -146,7 +146,8 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
                          limit);
     if (attn_cache_length(import->cache, layer->layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
-    if (layer->first > attn_window_first(layer->spec, layer->length))
+    if (layer->first > 0 &&
+        (lengths[0] == 0 || layer->first > attn_window_first(layer->spec, layer->length)))
         return attn_fail(error, ATTN_MALFORMED, "first",
                          "layer %zu begins at token %zu, after what its window sees at %zu",
                          layer->layer, layer->first, layer->length);
@@ -220,7 +221,8 @@ enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache
     if (status == ATTN_OK)
         status = check_lengths(import, error);
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
-        attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first);
+        status =
+            attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);
     return status;
 }
 

@@ -310,17 +310,26 @@ void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
     const size_t length = atomic_load(&l->length);
     const bool again = position > 0 || is_shared(cache, layer);
     const size_t seen = attn_window_first(l->spec, again ? position : length);
-    const size_t from = attn_min(seen, length) / ATTN_TILE;
+    const size_t from = attn_min(seen, length - (length > 0)) / ATTN_TILE;
     const size_t first = atomic_load(&l->first);
     if (from > first)
         drop_first(cache->pool, l, from - first);
 }
 
-void attn_cache_begin_at(struct attn_cache *cache, size_t layer, size_t first)
+enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer, size_t first,
+                                     struct attn_error *error)
 {
+    const struct cache_layer *found = layer_of(cache, layer);
+    if (first == 0)
+        return ATTN_OK;
+    if (found == NULL || attn_cache_length(cache, layer) > 0 || first % ATTN_TILE != 0 ||
+        first >= cache->max_length || attn_window_first(found->spec, cache->max_length) < first)
+        return attn_fail(error, ATTN_INVALID, "first", "layer %zu cannot begin at token %zu", layer,
+                         first);
     struct cache_layer *l = writable_layer(cache, layer);
     atomic_store(&l->first, first / ATTN_TILE);
     atomic_store(&l->length, first);
+    return ATTN_OK;
 }
 
 size_t attn_cache_first(const struct attn_cache *cache, size_t layer)

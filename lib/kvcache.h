@@ -95,10 +95,6 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);
 /* Gives back reserved blocks beyond the length. */
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer);
 
-/* Has an empty layer begin at token `first`, a multiple of ATTN_TILE, as if all before it had been
- * forgotten. */
-void attn_cache_begin_at(struct attn_cache *cache, size_t layer, size_t first);
-
 /* attn_cache_read_from with a distance of `apart` tokens between heads: key [G][apart][D], value
  * [G][apart][Dv].  The tokens may be put but not yet visible. */
 void attn_cache_read_strided(float *key, float *value, const struct attn_cache *cache, size_t layer,

@@ -189,6 +189,7 @@ static const struct member {
     {"ErrorDetail", "param?", "string", "the field at fault"},
     {"ErrorDetail", "retryable", "boolean", "whether the same request may succeed later"},
     {"ErrorDetail", "length?", "Count", "of the layer, with position_conflict and position_gap"},
+    {"ErrorDetail", "lowest_length?", "Count", "to which windows let the session be cut, beside 0"},
     {"ErrorDetail", "request_id?", "string", "as in the log; not of an item of a list"},
 
     {"Attention", "model", "string?", "null: without weights"},
@@ -235,6 +236,7 @@ static const struct member {
     {"Session", "ttl_s", "Count", "seconds without a step after which it expires"},
     {"Session", "idle_s", "number", "seconds since the last step"},
     {"Session", "bytes", "Count", "of its cache"},
+    {"Session", "lowest_length?", "Count", "to which it can be cut, beside 0; absent: any"},
     {"Session", "lengths", "[LayerLength]", "of the resident layers"},
     {"Session", "replayed?", "boolean", "an earlier request of this Idempotency-Key made it"},
     {"LayerLength", "layer", "LayerIndex", "the layer"},
@@ -326,6 +328,7 @@ static const struct member {
     {"V2Error", "param?", "string", "the field at fault"},
     {"V2Error", "retryable", "boolean", "whether the same request may succeed later"},
     {"V2Error", "length?", "Count", "of the layer, with position_conflict and position_gap"},
+    {"V2Error", "lowest_length?", "Count", "to which windows let the session be cut, beside 0"},
     {"V2Error", "request_id?", "string", "as in the log"},
     {V2_NAMED " V2Server V2Config V2Input", "name", "string", "its name"},
     {"V2Server", "version", "string", "of attnd"},

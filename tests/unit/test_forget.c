@@ -219,7 +219,8 @@ static void step_both(struct pair *pair, struct rng *r, bool repeat)
 static size_t expected_bytes(const struct pair *pair, size_t length)
 {
     const size_t from = pair->last > 0 ? pair->last : length;
-    const size_t first = from >= pair->window ? (from - pair->window + 1) / 64 : 0;
+    const size_t seen = from >= pair->window ? from - pair->window + 1 : 0;
+    const size_t first = (seen < length || length == 0 ? seen : length - 1) / 64;
     const struct attn_layer_spec *spec = attn_model_layer(pair->model[0], 0);
     struct attn_cache *fresh = new_cache(pair->model[0]);
     const size_t block = attn_cache_layer_bytes(fresh, 0, 1);
