@@ -5,6 +5,7 @@
 #include "cache_window.h"
 
 #include "mem.h"
+#include "tile.h"
 
 /* The keys that a query sees at most, itself included; 0: all. */
 static size_t width_of(const struct attn_layer_spec *spec)
@@ -22,4 +23,10 @@ size_t attn_window_first(const struct attn_layer_spec *spec, size_t position)
 size_t attn_window_least(const struct attn_layer_spec *spec, size_t first)
 {
     return first > 0 ? first + width_of(spec) - 1 : 0;
+}
+
+size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens)
+{
+    const size_t width = width_of(spec), all = attn_ceil_div(tokens, ATTN_TILE);
+    return width > 0 ? attn_min(attn_ceil_div(width - 1, ATTN_TILE) + 1, all) : all;
 }

@@ -11,4 +11,8 @@ size_t attn_window_first(const struct attn_layer_spec *spec, size_t position);
 /* The least position from which on no query sees a key before `first`; 0 for 0. */
 size_t attn_window_least(const struct attn_layer_spec *spec, size_t first);
 
+/* Blocks that a layer holds of a session of up to `tokens` tokens, at most, after steps of one
+ * row. */
+size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens);
+
 #endif

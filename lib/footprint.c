@@ -10,6 +10,7 @@
 #include "attention.h"
 #include "attn_limits.h"
 #include "attn_state.h"
+#include "cache_window.h"
 #include "cgroup.h"
 #include "cpu.h"
 #include "engine.h"
@@ -58,6 +59,18 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
         out->loading_bytes = attn_max(out->loading_bytes, attn_layer_weight_bytes(&spec));
     }
     out->loading_bytes += attn_model_headers_memory(model);
+}
+
+size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < attn_model_num_resident(model); i++) {
+        const struct attn_layer_spec *spec = attn_model_slot_spec(model, i);
+        if (!spec->is_cross && spec->shares_layer == SIZE_MAX)
+            bytes =
+                attn_add(bytes, attn_mul(attn_window_blocks(spec, tokens), attn_block_bytes(spec)));
+    }
+    return bytes;
 }
 
 /* ---- Calls ---- */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "attn_limits.h"
 #include "attn_state.h"
 #include "rng.h"
 #include "suites.h"
@@ -309,6 +310,27 @@ START_TEST(test_forget_512_tokens_of_window_8_take_one_block)
 }
 END_TEST
 
+/* The figure is the most that a session takes at any of its lengths, decoded row by row. */
+START_TEST(test_forget_the_figure_before_is_the_most_that_a_session_takes)
+{
+    static const float row[GROUPS * D];
+    static const size_t windows[] = {1, 2, 64, 65, 66, 100, 0};
+    for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+        struct attn_model *model = open_model(windows[w], ",\"num_hidden_layers\":1", ATTN_F32);
+        struct attn_cache *cache = new_cache(model);
+        size_t most = 0;
+        for (size_t at = 0; at < LONGEST; at++) {
+            ck_assert_int_eq(attn_cache_write(cache, 0, 1, row, row, &error), ATTN_OK);
+            attn_cache_forget(cache, 0, at);
+            most = attn_cache_bytes(cache) > most ? attn_cache_bytes(cache) : most;
+        }
+        ck_assert_uint_eq(attn_model_cache_bytes(model, LONGEST), most);
+        attn_cache_free(cache);
+        attn_model_close(model);
+    }
+}
+END_TEST
+
 /* Lists are not to grow with what is forgotten. */
 START_TEST(test_forget_a_long_session_takes_no_memory_for_what_it_forgot)
 {
@@ -497,6 +519,7 @@ Suite *suite_forget(void)
     tcase_add_loop_test(tests, test_forget_bits_are_those_of_a_cache_that_keeps_everything,
                         ATTN_CPU_PORTABLE, ATTN_NUM_CPU_LEVELS);
     tcase_add_test(tests, test_forget_512_tokens_of_window_8_take_one_block);
+    tcase_add_test(tests, test_forget_the_figure_before_is_the_most_that_a_session_takes);
     tcase_add_test(tests, test_forget_a_long_session_takes_no_memory_for_what_it_forgot);
     tcase_add_test(tests, test_forget_truncation_and_fork_reach_the_lowest_length_and_no_further);
     tcase_add_test(tests, test_forget_a_wider_window_of_a_call_is_refused_and_changes_nothing);
