@@ -144,6 +144,21 @@ static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *l
     sides[5] = (struct side_array){&layer->bias_table, buckets * s->num_heads};
 }
 
+size_t attn_layer_parameters(const struct attn_layer_spec *spec)
+{
+    struct attn_layer layer;
+    struct linear_shape shapes[4];
+    struct side_array sides[NUM_SIDES];
+    size_t parameters = 0;
+    linear_shapes(shapes, &layer, spec);
+    side_arrays(sides, &layer, spec);
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        parameters += (shapes[i].in + shapes[i].bias) * shapes[i].out;
+    for (size_t i = 0; i < NUM_SIDES; i++)
+        parameters += sides[i].floats;
+    return parameters;
+}
+
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
 {
     struct attn_layer layer;

@@ -50,7 +50,9 @@ void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built 
  * Errors: ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
 enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error);
 
-/* Resident bytes of the packed weights of such a layer; cache bytes of one token. */
+/* The numbers that such a layer has learned; resident bytes of its packed weights; cache bytes of
+ * one token. */
+size_t attn_layer_parameters(const struct attn_layer_spec *spec);
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
 

@@ -18,6 +18,7 @@ static const struct attn_family *const families[] = {
     &attn_family_bloom,      &attn_family_opt,        &attn_family_bert,
     &attn_family_roberta,    &attn_family_distilbert, &attn_family_t5_decoder,
     &attn_family_t5_encoder, &attn_family_t5_cross,   &attn_family_torch,
+    &attn_family_attention,
 };
 
 const struct attn_family *attn_family_at(size_t i)

@@ -65,6 +65,7 @@ struct attn_hf_config {
 
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
     size_t buckets, max_distance; /* of T5's position bias */
+    bool transposed;              /* weights are stored [in][out], whatever the row says */
     bool rope_by_type;            /* sliding layers have sliding_rope; else they have rope */
     struct attn_hf_rope rope, sliding_rope;
 };
@@ -134,6 +135,8 @@ struct attn_family {
     const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
     const struct attn_family_tensor *tensors;
     enum attn_layout layout;
+    const char *either_way; /* names of weights that begin so do not say how they are stored: the
+                               configuration must; NULL: all say it */
     unsigned unbiased; /* projections without a bias whatever the configuration says */
     bool kv_by_flags;  /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */

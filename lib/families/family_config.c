@@ -398,6 +398,8 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
         struct reader reader = {family, out, family->defaults, {false}};
         *out = (struct attn_config){.family = family};
         status = read_object(&reader, object, error);
+        out->says_layout = reader.is_set[offsetof(struct attn_hf_config, transposed)];
+        out->layout = reader.hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (status == ATTN_OK)
             status = attn_config_from_hf(out, &reader.hf, error);
     }

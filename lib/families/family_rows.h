@@ -13,4 +13,6 @@ extern const struct attn_family attn_family_gpt2, attn_family_gpt_neox, attn_fam
 extern const struct attn_family attn_family_bert, attn_family_roberta, attn_family_distilbert,
     attn_family_t5_decoder, attn_family_t5_encoder, attn_family_t5_cross, attn_family_torch;
 
+extern const struct attn_family attn_family_attention;
+
 #endif
