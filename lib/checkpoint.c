@@ -239,16 +239,35 @@ static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool 
     return status == ATTN_OK ? open_tensors(checkpoint, error) : status;
 }
 
+/* Opens the directory that the file `path` is in; *name becomes its name there. */
+static enum attn_status open_parent(const char **name, struct attn_checkpoint *checkpoint,
+                                    const char *path, struct attn_error *error)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    char *parent = attn_alloc(length + 2, 1);
+    if (parent == NULL)
+        return attn_fail_memory(error, length + 2);
+    memcpy(parent, length > 0 ? path : ".", attn_max(length, 1));
+    parent[attn_max(length, 1)] = '\0';
+    checkpoint->directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    attn_free(parent);
+    *name = path + length;
+    return checkpoint->directory >= 0
+               ? ATTN_OK
+               : attn_fail(error, ATTN_NOT_FOUND, "path", "the file's directory cannot be opened");
+}
+
 /* Whether the file begins as a ZIP archive does. */
-static enum attn_status is_archive(bool *out, const char *path, const char *name,
+static enum attn_status is_archive(bool *out, int directory, const char *name,
                                    struct attn_error *error)
 {
     int file;
     size_t size;
-    char start[4] = "";
-    enum attn_status status = attn_file_open(&file, &size, AT_FDCWD, path, error);
+    char start[2] = "";
+    enum attn_status status = attn_file_open(&file, &size, directory, name, error);
     if (status != ATTN_OK)
-        return attn_fail(error, status, "path", "the file cannot be opened");
+        return status;
     status = attn_file_read(start, file, name, 0, attn_min(size, sizeof start), error);
     close(file);
     *out = memcmp(start, "PK", 2) == 0;
@@ -259,18 +278,21 @@ static enum attn_status is_archive(bool *out, const char *path, const char *name
 static enum attn_status open_file(struct attn_checkpoint *checkpoint, const char *path,
                                   bool configured, struct attn_error *error)
 {
-    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    const char *name = "";
     bool archive = false;
     if (!configured)
         return attn_fail(error, ATTN_MALFORMED, "config",
                          "a single file of tensors needs a configuration beside it");
-    enum attn_status status = is_archive(&archive, path, name, error);
+    enum attn_status status = open_parent(&name, checkpoint, path, error);
+    if (status == ATTN_OK)
+        status = is_archive(&archive, checkpoint->directory, name, error);
     if (status == ATTN_OK && archive)
-        return attn_npz_open(&checkpoint->npz, AT_FDCWD, path, error);
+        return attn_npz_open(&checkpoint->npz, checkpoint->directory, name, error);
     if (status == ATTN_OK)
         status = make_shards(checkpoint, 1, error);
-    if (status == ATTN_OK)
-        status = attn_safetensors_open(&checkpoint->shards[0].file, AT_FDCWD, path, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, name, error);
     checkpoint->num_shards = status == ATTN_OK;
     return status;
 }

@@ -44,8 +44,8 @@ const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, siz
 enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                       const char *name, struct attn_error *error);
 
-/* out[i] = element first + i of the flattened tensor, i < count, as float32: attn_safetensors_read_f32
- * or attn_npz_read_f32. */
+/* out[i] = element first + i of the flattened tensor, i < count, as float32: by
+ * attn_safetensors_read_f32 or attn_npz_read_f32. */
 enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
                                       size_t count, struct attn_error *error);
 

@@ -137,8 +137,8 @@ struct attn_family {
     enum attn_layout layout;
     const char *either_way; /* names of weights that begin so do not say how they are stored: the
                                configuration must; NULL: all say it */
-    unsigned unbiased; /* projections without a bias whatever the configuration says */
-    bool kv_by_flags;  /* num_kv_heads counts only where `grouped`; else there is one kv head
+    unsigned unbiased;      /* projections without a bias whatever the configuration says */
+    bool kv_by_flags;       /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */
 };

@@ -206,6 +206,15 @@ static enum attn_status fail_shape(const struct checkpoint_layer *source,
                                   : ", as [out, in]: is transposed true?");
 }
 
+/* Whether neither the tensor's name nor the configuration says how the weight is stored. */
+static bool lies_either_way(const struct attn_config *config,
+                            const struct attn_family_tensor *pattern)
+{
+    const char *prefix = config->family->either_way;
+    return prefix != NULL && !config->says_layout && pattern->role == ATTN_ROLE_WEIGHT &&
+           strncmp(pattern->name, prefix, strlen(prefix)) == 0;
+}
+
 static enum attn_status check_tensor(const struct checkpoint_layer *source,
                                      const struct attn_family_tensor *pattern,
                                      const struct attn_tensor_entry *entry,
@@ -216,17 +225,15 @@ static enum attn_status check_tensor(const struct checkpoint_layer *source,
         return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
                          "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
                          entry->dtype->name);
-    if (entry->ndim != shape.ndim ||
-        memcmp(entry->shape, shape.size, shape.ndim * sizeof *shape.size) != 0)
-        return fail_shape(source, &shape, entry, error);
-    const char *either_way = source->config->family->either_way;
-    if (!source->config->says_layout && pattern->role == ATTN_ROLE_WEIGHT && either_way != NULL &&
-        strncmp(pattern->name, either_way, strlen(either_way)) == 0)
+    if (lies_either_way(source->config, pattern))
         return attn_fail(error, ATTN_MALFORMED, "transposed",
                          "transposed must say how '%.80s' is stored: true for [in, out], as in x @ "
                          "W; false for [out, in], as in x @ W.T",
                          entry->name);
-    return ATTN_OK;
+    if (entry->ndim == shape.ndim &&
+        memcmp(entry->shape, shape.size, shape.ndim * sizeof *shape.size) == 0)
+        return ATTN_OK;
+    return fail_shape(source, &shape, entry, error);
 }
 
 /* The names of a single file's tensors follow: its writer may have others in mind. */

@@ -2,8 +2,8 @@
  * NAME=DIR of ATTN_MODELS and --model.
  *
  * An entry is {"name", "path", "config"?: {..}, "layers"?, "stack"?} for a checkpoint or {"name",
- * "random": {..}}, either with "dtype"? and "kv_dtype"?.  A table has the keys and the function that
- * reads each.  The library checks the contents of `config` and `random`, so these are kept as
+ * "random": {..}}, either with "dtype"? and "kv_dtype"?.  A table has the keys and the function
+ * that reads each.  The library checks the contents of `config` and `random`, so these are kept as
  * text. */
 #include "config/config_models.h"
 
