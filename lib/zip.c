@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "attn_limits.h"
 #include "file.h"
 #include "mem.h"
 #include "status.h"
@@ -235,7 +236,7 @@ static enum attn_status read_directory(struct attn_zip *zip, struct attn_error *
     attn_free(text);
     if (status != ATTN_OK)
         return status;
-    if (directory.size > ATTN_ZIP_MAX_DIRECTORY || directory.count > ATTN_ZIP_MAX_MEMBERS ||
+    if (directory.size > ATTN_NPZ_MAX_DIRECTORY || directory.count > ATTN_NPZ_MAX_MEMBERS ||
         directory.count > directory.size / ENTRY_SIZE)
         return fail(zip, "the central directory has too many entries", error);
     zip->count = directory.count;

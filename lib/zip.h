@@ -11,9 +11,6 @@
 
 #include "attn.h"
 
-#define ATTN_ZIP_MAX_MEMBERS 65536
-#define ATTN_ZIP_MAX_DIRECTORY 16777216 /* bytes of the central directory */
-
 struct attn_zip; /* an open archive; one thread at a time */
 
 struct attn_zip_member {
