@@ -33,6 +33,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(seed), "seed of the weights", "0"},
     {HF_FIELD(is_causal), "a token sees no later token", NULL},
     {HF_FIELD(is_cross), "keys come from another sequence", NULL},
+    {HF_FIELD(transposed), "weights are stored as [in, out]; false: as [out, in]", NULL},
     {HF_FIELD(bias), "biases", NULL},
     {HF_FIELD(bias_kv), "one learned key and value is appended", NULL},
     {HF_FIELD(add_zero_attn), "one key and value of zeros is appended", NULL},
@@ -430,6 +431,11 @@ static void print_traits(const struct attn_family *family)
         printf("- Each head has a sink.\n");
     if (defaults->qk_norm)
         printf("- RMSNorm of each query and key head before RoPE.\n");
+    if (family->either_way != NULL)
+        printf(
+            "- A weight's name that begins with `%s` does not say how it is stored: `transposed` "
+            "must.\n",
+            family->either_way);
     if (family->kv_by_flags)
         print_kv_heads(family);
     print_sliding(family);
@@ -498,6 +504,73 @@ static void print_common(void)
     print_paragraph(&p);
 }
 
+/* A layer that no framework has saved. */
+static void print_own(void)
+{
+    fputs(
+        "\n## Your own weights\n\n"
+        "A layer of your own needs no checkpoint: one file of NumPy, and its sizes in the "
+        "configuration.\n\n"
+        "```python\n"
+        "import numpy\n"
+        "weights = {name: numpy.random.randn(8, 8) / 3 for name in (\"W_q\", \"W_k\", \"W_v\", "
+        "\"W_o\")}\n"
+        "numpy.savez(\"own.npz\", **weights)  # x @ W_q: stored as [in, out]\n"
+        "```\n\n"
+        "This is the whole of a configuration that serves such a file, here one of the tests, "
+        "whose values are narrower than\nits keys, and a call:\n\n"
+        "```sh\n"
+        "cat >own.json <<'END'\n"
+        "{\"models\": [{\"name\": \"own\", \"path\": \"tests/own/small.npz\", \"config\": {\n"
+        "  \"model_type\": \"attention\", \"d_model\": 8, \"num_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"head_dim\": 4,\n"
+        "  \"value_head_dim\": 3, \"is_causal\": true, \"transposed\": true}}]}\n"
+        "END\n"
+        "```\n"
+        "```sh\n"
+        "build/attnd --config own.json &\n"
+        "```\n"
+        "```sh\n"
+        "curl localhost:8080/attend --json '{\"hidden_states\": [[-0.5, -1.125, -1, -1.125, 0.25, "
+        "0.875, 0.25, -0.25]]}'\n"
+        "```\n"
+        "```\n"
+        "{\"model\":\"own\",\"layer\":0,\n"
+        " \"output\":[[0.967285156,-1.27929688,-1.06835938,-0.519042969,0.104980469,-1.16259766,"
+        "-0.388671875,0.0009765625]]}\n"
+        "```\n\n"
+        "`attnd inspect` shows what would be loaded:\n\n"
+        "```sh\n"
+        "build/attnd inspect tests/own/small.npz --config '{\"model_type\": \"attention\", "
+        "\"d_model\": 8, \"num_heads\": 4,\n"
+        "  \"num_key_value_heads\": 2, \"head_dim\": 4, \"value_head_dim\": 3, "
+        "\"transposed\": true}'\n"
+        "```\n"
+        "```\n"
+        "attention: 1 layers, weights stored as F32\n"
+        "  layer 0: hidden_size 8, key_size 8, value_size 8, num_attention_heads 4, "
+        "num_key_value_heads 2, head_dim 4,\n"
+        "    value_head_dim 3, scale 0.5, mask full\n"
+        "  336 parameters, loading takes ... bytes, a cached token 56\n"
+        "```\n\n"
+        "- The file is `.npz`, as `numpy.savez` and `numpy.savez_compressed` write it, or "
+        "`.safetensors`. A directory with\n  `config.json` and `model.safetensors` serves too.\n"
+        "- Arrays of an `.npz` file are of type float32, float64 (rounded to the nearest float32) "
+        "or float16, little-endian and\n  in C order: `numpy.ascontiguousarray(w.T)`, since "
+        "`w.T` alone is saved in Fortran's order.\n"
+        "- Names of tensors and keys are those of [attention](#attention). With several layers "
+        "(`num_hidden_layers`) each name\n  has its layer before it: `layers.0.W_q`.\n"
+        "- `transposed` is true for weights as [in, out], which `x @ W` multiplies; false, as "
+        "PyTorch's `nn.Linear` has them,\n  for [out, in]. The names `W_q` to `W_o` say neither, "
+        "so it must be said. Of a square matrix nobody can tell: a wrong\n  `transposed` gives "
+        "wrong numbers there; of any other it is an error that names the remedy.\n"
+        "- `config` may be of any family: a single file of Llama's tensors needs only "
+        "`\"model_type\": \"llama\"` and its sizes.\n"
+        "- PyTorch's layer is [torch_mha](#torch_mha), with `is_causal`, `rope_theta` and "
+        "`num_key_value_heads` beside its own\n  keys.\n",
+        stdout);
+}
+
 int main(void)
 {
     printf(
@@ -515,6 +588,7 @@ int main(void)
         "of layers that are not\n  asked for are not looked at.\n"
         "- Tensors of F32, F16 and BF16 are read.\n\n"
         "Letters: E width, H query heads, G key/value heads, D head width, W window.\n");
+    print_own();
     const struct attn_family *family;
     for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++)
         print_family(family);
