@@ -1,7 +1,7 @@
-/* npz.c: files of NumPy, from memory.  By the first byte the input is a whole archive (even), or the
- * members of an archive that is made around them, with the right sizes and checksums: a fuzzer would
- * be stuck at these.  A member is a NUL for stored or another byte for deflated, two bytes of length,
- * and as many bytes. */
+/* npz.c: files of NumPy, from memory.  By the first byte the input is a whole archive (even), or
+ * the members of an archive that is made around them, with the right sizes and checksums, at which
+ * a fuzzer would be stuck.  A member is a NUL for stored or another byte for deflated, two bytes of
+ * length, and as many bytes. */
 #include "npz.h"
 
 #include <fcntl.h>
