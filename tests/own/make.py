@@ -3,6 +3,7 @@
 
 qwen3_*, phi_*: the weights of tests/reference/qwen3 and phi, stored anew.  Loaded with the right
 configuration they are the same layers, so their fingerprints are those of the folders' models.
+torch.npz: nn.MultiheadAttention's names, with fewer heads of keys and values than of queries.
 small*.npz: a layer whose values are narrower than its keys, of small numbers.  What it makes of
 five rows is computed here, by the definition in float64, and stands in common/own_expected.h.
 
@@ -65,6 +66,14 @@ def phi():
                         **{name: array.astype("<f2") for name, array in store.items()})
 
 
+def torch():
+    rng = np.random.default_rng(22)
+    shapes = {"in_proj_weight": (16, 8), "in_proj_bias": (16,), "out_proj.weight": (8, 8),
+              "out_proj.bias": (8,)}
+    np.savez_compressed(HERE / "torch.npz", **{name: rng.standard_normal(shape, np.float32)
+                                               for name, shape in shapes.items()})
+
+
 def attention(x, weights):
     """Causal attention of T rows by its definition, in float64."""
     q = (x @ weights["W_q"]).reshape(T, H, D)
@@ -99,4 +108,5 @@ def small():
 
 qwen3()
 phi()
+torch()
 small()

@@ -87,6 +87,60 @@ START_TEST(test_own_weights_under_any_name_are_the_same_layers)
 }
 END_TEST
 
+/* A directory with config.json; and with another configuration in its place. */
+START_TEST(test_own_weights_in_a_directory_are_the_same_layers)
+{
+    static const char config[] = "{" QWEN3 ",\"num_hidden_layers\":2,\"transposed\":true}";
+    struct attn_model *file, *directory;
+    char path[SCRATCH_PATH], want[17], got[17];
+    size_t length;
+    char *bytes = scratch_read(&length, "tests/own", "qwen3_fused.safetensors");
+    scratch_make(path);
+    scratch_write(path, "model.safetensors", bytes, length);
+    ck_assert_int_eq(open_own(&file, OWN "qwen3_fused.safetensors", config), ATTN_OK);
+    fingerprint_of(want, file);
+    ck_assert_int_eq(open_own(&directory, path, config), ATTN_OK);
+    fingerprint_of(got, directory);
+    ck_assert_str_eq(got, want);
+    ck_assert_int_eq(open_own(&directory, path, NULL), ATTN_NOT_FOUND);
+    scratch_write(path, "config.json", config, sizeof config - 1);
+    ck_assert_int_eq(open_own(&directory, path, NULL), ATTN_OK);
+    fingerprint_of(got, directory);
+    ck_assert_str_eq(got, want);
+    scratch_remove(path);
+    free(bytes);
+}
+END_TEST
+
+#define TORCH "{\"model_type\":\"torch_multihead_attention\",\"embed_dim\":8,\"num_heads\":4"
+#define TORCH_OWN                                                                                 \
+    "{\"model_type\":\"attention\",\"d_model\":8,\"n_heads\":4,\"bias\":true,\"is_causal\":true," \
+    "\"num_key_value_heads\":2"
+
+START_TEST(test_torch_layer_takes_causality_rope_and_fewer_key_heads)
+{
+    struct attn_model *torch, *own;
+    char got[17], want[17];
+    ck_assert_int_eq(open_own(&own, OWN "torch.npz", TORCH_OWN ",\"rope_theta\":500}"), ATTN_OK);
+    fingerprint_of(want, own);
+    ck_assert_msg(open_own(&torch, OWN "torch.npz",
+                           TORCH ",\"is_causal\":true,\"rope_theta\":500,"
+                                 "\"num_key_value_heads\":2}") == ATTN_OK,
+                  "%s", error.message);
+    const struct attn_layer_spec *spec = attn_model_layer(torch, 0);
+    ck_assert(spec->is_causal && spec->num_kv_heads == 2 && spec->rope.theta == 500);
+    fingerprint_of(got, torch);
+    ck_assert_str_eq(got, want);
+    ck_assert_int_eq(open_own(&torch, OWN "torch.npz", TORCH ",\"num_key_value_heads\":2}"),
+                     ATTN_OK);
+    spec = attn_model_layer(torch, 0);
+    ck_assert(!spec->is_causal && spec->rope.type == ATTN_ROPE_NONE);
+    attn_model_close(torch);
+    ck_assert_int_eq(open_own(&torch, OWN "torch.npz", TORCH "}"), ATTN_SHAPE_MISMATCH);
+    ck_assert_str_eq(error.param, "in_proj_weight");
+}
+END_TEST
+
 START_TEST(test_own_layer_of_values_narrower_than_keys_computes_and_keeps_sessions)
 {
     static const char *const files[] = {OWN "small.npz", OWN "small_deflated.npz"};
@@ -293,6 +347,8 @@ Suite *suite_own(void)
     TCase *own = tcase_create("own");
     tcase_set_timeout(own, 60);
     tcase_add_test(own, test_own_weights_under_any_name_are_the_same_layers);
+    tcase_add_test(own, test_own_weights_in_a_directory_are_the_same_layers);
+    tcase_add_test(own, test_torch_layer_takes_causality_rope_and_fewer_key_heads);
     tcase_add_test(own, test_own_layer_of_values_narrower_than_keys_computes_and_keeps_sessions);
     tcase_add_test(own, test_parameters_of_a_model_are_all_that_it_has_learned);
     tcase_add_test(own, test_own_weights_that_do_not_fit_are_refused_with_a_remedy);
