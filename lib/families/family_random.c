@@ -1,4 +1,4 @@
-/* family_random.c: the weights of a random layer, from a seed. */
+/* family_random.c: random numbers in place of a checkpoint's tensors. */
 #include <math.h>
 
 #include "families/family_weights.h"
@@ -21,9 +21,9 @@ static void fill_random(float *out, size_t count, uint64_t stream, float bound)
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
 {
     const struct attn_layer_spec *spec = &out->spec;
-    const struct attn_linear *const linears[] = {&out->q, &out->k, &out->v, &out->o, &out->gate};
     size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
     size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
+    const struct attn_linear *linears[] = {&out->q, &out->k, &out->v, &out->o, &out->gate};
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
         const struct attn_linear *linear = linears[i];
         size_t stream = i < NUM_FIRST ? i : GATE_STREAM;
