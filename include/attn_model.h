@@ -184,8 +184,9 @@ struct attn_model_info {
     size_t num_resident;             /* layers kept resident: all others, unless chosen */
     size_t max_position;             /* `max_position_embeddings`, 0 where the family has none */
     enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */
-    size_t weight_bytes;             /* of resident weights, all layers */
-    size_t cache_bytes_per_token;    /* of key and value of one token in all resident layers */
+    size_t num_parameters; /* of all resident layers: weights, biases, norms, sinks, tables */
+    size_t weight_bytes;   /* of resident weights, all layers */
+    size_t cache_bytes_per_token; /* of key and value of one token in all resident layers */
     char fingerprint[17]; /* 64-bit hash, in hex, of specifications and weights as stored; caches
                              of one fingerprint may be exchanged; "" until loaded */
 };
@@ -195,15 +196,17 @@ struct attn_model_info {
 struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;
-    const char *stack; /* of an architecture with several: "encoder", "decoder" (the default) or
+    const char *stack;  /* of an architecture with several: "encoder", "decoder" (the default) or
                           "cross", the decoder's attention over the encoder; else NULL */
+    const char *config; /* the configuration, a JSON object as text, in place of config.json */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
 };
 
 /* Opens a checkpoint: reads its configuration and the headers of its files, not its weights.
  *
  * `path` is a directory with config.json and model.safetensors, or shards with
- * model.safetensors.index.json.  The configuration's model_type selects the family
+ * model.safetensors.index.json; or a single file of tensors, .safetensors or .npz (NumPy's), whose
+ * configuration is options->config.  The configuration's model_type selects the family
  * (docs/MODELS.md). A key that would change the mathematics and is not understood is refused by
  * name.  options NULL: all zeroes.  Only files that hold tensors of the layers asked for are
  * opened; they stay open until the weights are loaded.  Cost: milliseconds; memory is in proportion

@@ -268,6 +268,7 @@ static const struct member {
     {"Model", "weights_dtype", "string", "the checkpoint's"},
     {"Model", "dtype", "string", "of the resident weights"},
     {"Model", "kv_dtype", "string", "of caches"},
+    {"Model", "parameters", "Count", "numbers that the resident layers have learned"},
     {"Model", "weight_bytes", "Count", "of the resident weights"},
     {"Model", "cache_bytes_per_token", "Count", "of all layers that hold the token"},
     {"Model", "cache_bytes_per_session", "Count", "of max_length tokens, windows counted"},

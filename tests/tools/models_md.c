@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "families/family.h"
+#include "models_own.h"
 
 #define HF_FIELD(field) offsetof(struct attn_hf_config, field)
 #define ROPE_FIELD(field) offsetof(struct attn_hf_rope, field)
@@ -33,6 +34,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(seed), "seed of the weights", "0"},
     {HF_FIELD(is_causal), "a token sees no later token", NULL},
     {HF_FIELD(is_cross), "keys come from another sequence", NULL},
+    {HF_FIELD(transposed), "weights are stored as [in, out]; false: as [out, in]", NULL},
     {HF_FIELD(bias), "biases", NULL},
     {HF_FIELD(bias_kv), "one learned key and value is appended", NULL},
     {HF_FIELD(add_zero_attn), "one key and value of zeros is appended", NULL},
@@ -512,6 +514,11 @@ static void print_traits(const struct attn_family *family)
     print_norms(family);
     if (defaults->output_gate)
         printf("- Rows of heads are multiplied by sigmoid(gate) before the output projection.\n");
+    if (family->either_way != NULL)
+        printf(
+            "- A weight's name that begins with `%s` does not say how it is stored: `transposed` "
+            "must.\n",
+            family->either_way);
     if (family->kv_by_flags)
         print_kv_heads(family);
     print_sliding(family);
@@ -629,6 +636,7 @@ int main(void)
         "of layers that are not\n  asked for are not looked at.\n"
         "- Tensors of F32, F16 and BF16 are read.\n\n"
         "Letters: E width, H query heads, G key/value heads, D head width, W window.\n");
+    fputs(models_own, stdout);
     const struct attn_family *family;
     for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++)
         print_family(family);
