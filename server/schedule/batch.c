@@ -43,8 +43,8 @@ size_t srv_item_keys(const struct srv_item *item)
            item->sizes.queries;
 }
 
-/* Keys that the item attends to.  The layer's window or chunk spares the others, unless the call sets a
- * window or mask of its own or asks for maps, which show all keys. */
+/* Keys that the item attends to.  The layer's window or chunk spares the others, unless the call
+ * sets a window or mask of its own or asks for maps, which show all keys. */
 static size_t visible_keys(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
