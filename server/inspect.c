@@ -197,6 +197,9 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
         srv_buffer_printf(out, ", cached as %s", attn_dtype_name(info.kv_dtype));
     if (info.num_resident < info.num_layers)
         srv_buffer_printf(out, ", %zu to be loaded", info.num_resident);
+    if (info.num_linear_layers > 0)
+        srv_buffer_printf(out, ", %zu are linear_attention, which is not computed",
+                          info.num_linear_layers);
     srv_buffer_text(out, "\n");
     print_runs(out, model, info.num_layers);
     print_costs(out, &info, srv_model_first_layer(model)->is_cross);
