@@ -1,8 +1,7 @@
-/* step_check.c: whether a step over a cache can be computed, over which keys, and its work. */
+/* step_check.c: whether a step over a cache can be computed, and over which keys. */
 #include "step_check.h"
 
 #include "attention.h"
-#include "attn_limits.h"
 #include "kvcache.h"
 #include "mask.h"
 #include "qkv.h"
@@ -70,10 +69,14 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
                             "hidden_states", error);
 }
 
-size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+enum attn_status attn_step_check_kept(const struct attn_problem *problem, struct attn_error *error)
 {
-    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
-    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
-    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
+    const size_t first = problem->cache.first * ATTN_TILE;
+    const size_t seen = attn_mask_visible(&problem->mask, 0).first;
+    if (seen >= first)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_FORGOTTEN, "position",
+                     "the step sees keys from %zu on, of which the layer's window has forgotten "
+                     "those before %zu",
+                     seen, first);
 }

@@ -2,7 +2,7 @@
 #ifndef ATTN_LIB_STEP_CHECK_H
 #define ATTN_LIB_STEP_CHECK_H
 
-#include "engine.h"
+#include "attention.h"
 #include "model.h"
 
 /* Checks a step over a resident layer of the model: its cache, rows, position, what the layer
@@ -18,5 +18,9 @@ size_t attn_step_keys(const struct attn_step *step, const struct attn_model *mod
 
 /* The slot of the step's first row; 0 in a layer of cross-attention, whose rows have none. */
 size_t attn_step_slot(const struct attn_step *step, const struct attn_layer_spec *spec);
+
+/* Checks that the cache still holds all keys that a step sees, by its mask.
+ * Error: ATTN_FORGOTTEN. */
+enum attn_status attn_step_check_kept(const struct attn_problem *problem, struct attn_error *error);
 
 #endif

@@ -19,6 +19,7 @@
     X(coding)      \
     X(fields)      \
     X(families)    \
+    X(own)         \
     X(decode)      \
     X(cross)       \
     X(sessions)    \
@@ -45,6 +46,7 @@
     X(stalls)      \
     X(replies)     \
     X(shares)      \
+    X(forget)      \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \
