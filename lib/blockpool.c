@@ -20,6 +20,10 @@
 #define MIN_SLAB_BLOCK (ATTN_HUGE_PAGE / 32) /* bytes; smaller blocks have a slab each */
 #define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
 
+/* Bytes: the shapes of weightless sessions are the callers' choice, so that without a least size
+ * the heads of blocks could take more memory than the blocks, which alone count. */
+#define MIN_WEIGHTLESS_BLOCK ((size_t)16 << 10)
+
 struct attn_slab {
     void *memory; /* of the blocks: mapped where there are several, else allocated */
     size_t bytes, count;
@@ -44,7 +48,8 @@ struct attn_cache_pool {
 
 size_t attn_block_bytes(const struct attn_layer_spec *spec)
 {
-    return attn_layer_token_bytes(spec) * ATTN_TILE;
+    size_t least = spec->is_weightless ? MIN_WEIGHTLESS_BLOCK : 0;
+    return attn_max(attn_layer_token_bytes(spec) * ATTN_TILE, least);
 }
 
 /* ---- Slabs ---- */

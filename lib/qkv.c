@@ -67,9 +67,9 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
-enum attn_status attn_qkv_fail(struct attn_error *error)
+enum attn_status attn_qkv_fail(const struct attn_layer_spec *spec, struct attn_error *error)
 {
-    return attn_fail(error, ATTN_OVERFLOW, "hidden_states",
+    return attn_fail(error, ATTN_OVERFLOW, spec->is_weightless ? "query" : "hidden_states",
                      "a query, key or value passes the magnitude %g", (double)ATTN_MAX_MAGNITUDE);
 }
 

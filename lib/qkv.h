@@ -27,7 +27,7 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           int64_t position);
 
 /* The error to report where attn_qkv_postprocess returned false. */
-enum attn_status attn_qkv_fail(struct attn_error *error);
+enum attn_status attn_qkv_fail(const struct attn_layer_spec *spec, struct attn_error *error);
 
 /* Checks an input of n floats on all threads.  The caller holds the engine's lock.  Errors:
  * ATTN_NON_FINITE, which names the first element at fault. */

@@ -62,6 +62,7 @@
     X(yield)            \
     X(portions)         \
     X(copies)           \
+    X(weightless)       \
     X(footprint)        \
     X(sandbox)          \
     X(property)         \
