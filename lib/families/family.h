@@ -8,9 +8,9 @@
  *   family_spec.c, family_rope.c   struct attn_hf_config -> struct attn_config, attn_layer_spec
  *   family_weights.c               tensors -> weights of a layer
  *
- * The attention algorithm knows no families at all.  Adding a family is adding a row
- * (family_llama.c, family_gpt.c, family_encoders.c), declaring it in family_rows.h and listing it
- * in families[] (family.c). */
+ * The attention algorithm knows no families at all.  Adding a family is adding a row (in the
+ * family_*.c of its kin), declaring it in family_rows.h and listing it in families[]
+ * (family.c). */
 #ifndef ATTN_LIB_FAMILY_H
 #define ATTN_LIB_FAMILY_H
 
@@ -30,6 +30,7 @@ struct attn_hf_rope {
     double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all */
     bool interleaved, truncate;   /* from here on as attn_rope_spec */
     double theta, factor, attention_factor, original_max_position;
+    double alpha; /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     double mscale, mscale_all_dim; /* yarn: give the attention factor where both are there */
     struct attn_factors short_factor, long_factor;
@@ -47,8 +48,17 @@ struct attn_hf_config {
     size_t max_position;                      /* max_position_embeddings */
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
-    bool is_causal, is_cross, bias, bias_kv, add_zero_attn, sinks, qk_norm;
-    double norm_eps; /* of qk_norm */
+    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate;
+
+    /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
+     * v_norm is.  norm_type NONE means RMSNorm. */
+    bool qk_norm, v_norm, norm_weightless, norm_bias, norm_after_rope;
+    bool norm_rope_layers;         /* layers without RoPE have no qk_norm */
+    size_t norm_type, norm_extent; /* enum attn_norm_type, attn_norm_extent */
+    double norm_eps;
+    struct attn_query_scaling query_scaling;
+    bool scaling_without_rope; /* layers with RoPE have no query_scaling */
+    size_t attention_chunk_size;
 
     /* Scores are multiplied by the first of these that is there: `scale`; 1 without
      * scale_attn_weights; 1/sqrt(query_pre_attn_scalar); 1/sqrt(head_dim). */
@@ -57,16 +67,43 @@ struct attn_hf_config {
     bool scale_by_layer; /* and by 1/(layer + 1) */
     double softcap;      /* 0: none */
 
-    /* Which layers have the window.  None unless use_sliding_window and sliding_window are set.
-     * With a list of layer types: those that it calls sliding.  Without: every sliding_period-th
-     * layer from first_sliding on, a period of 0 being 1. */
-    bool use_sliding_window;
-    size_t sliding_window, first_sliding, sliding_period, num_layer_types;
+    /* The type of each layer.  With a list of layer types: as it says.  With a full_period: full
+     * attention in the last layer of each period (the first where full_first), other_type in the
+     * others.  Else every sliding_period-th layer from first_sliding on is sliding, a period of 0
+     * being 1.  Layers slide only where use_sliding_window and sliding_window are set. */
+    size_t other_type; /* enum attn_layer_type; ATTN_LAYER_FULL means ATTN_LAYER_SLIDING */
+    size_t full_period, num_layer_types;
+    bool full_first;
+    bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
+    bool half_window;                       /* W = sliding_window/2+1 */
+    size_t sliding_window, first_sliding, sliding_period;
 
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
     size_t buckets, max_distance; /* of T5's position bias */
-    bool rope_by_type;            /* sliding layers have sliding_rope; else they have rope */
+
+    /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
+     * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
+     * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
+    bool rope_by_type;
+    size_t rope_layers; /* enum attn_rope_layers */
+    size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
+};
+
+/* The types of layers.  A linear layer is no attention: a model lists it and never loads it. */
+enum attn_layer_type {
+    ATTN_LAYER_FULL = 0,
+    ATTN_LAYER_SLIDING,
+    ATTN_LAYER_CHUNKED,
+    ATTN_LAYER_LINEAR,
+};
+#define ATTN_NUM_LAYER_TYPES 4
+
+/* Which layers rotate queries and keys. */
+enum attn_rope_layers {
+    ATTN_ROPE_EVERY = 0,
+    ATTN_ROPE_SLIDING_ONLY, /* sliding layers */
+    ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
 };
 
 /* Which JSON value a key has, and the field's type that it becomes. */
@@ -77,7 +114,9 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
     ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
     ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES, /* list of "full_attention" and "sliding_attention" -> its length */
+    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
+    ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
+    ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_FIXED,   /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_IGNORED, /* does not touch attention; any value is accepted */
 };
@@ -93,7 +132,13 @@ struct attn_hf_key {
 
 /* The projections that a tensor holds, as bits.  The projections of a fused tensor follow each
  * other in this order. */
-enum attn_proj { ATTN_PROJ_Q = 1, ATTN_PROJ_K = 2, ATTN_PROJ_V = 4, ATTN_PROJ_O = 8 };
+enum attn_proj {
+    ATTN_PROJ_Q = 1,
+    ATTN_PROJ_K = 2,
+    ATTN_PROJ_V = 4,
+    ATTN_PROJ_O = 8,
+    ATTN_PROJ_GATE = 16, /* fused with Q alone: by head, its query and then its gate */
+};
 
 #define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_K | ATTN_PROJ_V)
 #define ATTN_PROJ_ALL (ATTN_PROJ_QKV | ATTN_PROJ_O)
@@ -103,11 +148,12 @@ enum attn_tensor_role {
     ATTN_ROLE_WEIGHT,        /* [out][in]; [in][out] with ATTN_LAYOUT_TRANSPOSED */
     ATTN_ROLE_BIAS,          /* [out] */
     ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
-    ATTN_ROLE_NORM,          /* [D], weights of qk_norm; projection Q or K */
+    ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K */
+    ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
     ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; entered as projection Q */
 };
-#define ATTN_NUM_ROLES 6
+#define ATTN_NUM_ROLES 7
 
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */
@@ -121,7 +167,8 @@ struct attn_family_tensor {
 enum attn_layout {
     ATTN_LAYOUT_PLAIN,      /* [out][in]; fused: one projection after the other, as rows */
     ATTN_LAYOUT_TRANSPOSED, /* [in][out]; fused: one projection after the other, as columns */
-    ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value */
+    ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value;
+                               without keys by query head: query, gate */
 };
 
 /* One row of the table: a model_type of config.json, or one stack of it. */
@@ -130,12 +177,21 @@ struct attn_family {
     const char *stack;      /* of an architecture with several, else NULL */
     const char *name;       /* as attn_model_info says it */
     const struct attn_hf_key *keys;
-    bool common_keys;            /* keys that all Hugging Face configurations share are known too */
+    const struct attn_hf_key *rope_keys; /* inside RoPE objects, beside attn_rope_keys; or NULL */
+    bool common_keys; /* keys that all Hugging Face configurations share are known too */
+    bool mrope;       /* "mrope" is a RoPE type, with one row of positions for all its sections */
+
+    /* The key of the nested object that holds the settings, NULL: none.  Where a configuration has
+     * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED; where it
+     * has none, the settings are beside it.  submodel_type: the only model_type that the object may
+     * have, NULL: any. */
+    const char *subconfig, *submodel_type;
     const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
     const struct attn_family_tensor *tensors;
     enum attn_layout layout;
-    unsigned unbiased; /* projections without a bias whatever the configuration says */
-    bool kv_by_flags;  /* num_kv_heads counts only where `grouped`; else there is one kv head
+    bool norm_plus_one; /* weights of norms are stored as w - 1 */
+    unsigned unbiased;  /* projections without a bias whatever the configuration says */
+    bool kv_by_flags;   /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */
 };
@@ -143,14 +199,19 @@ struct attn_family {
 /* Row i of the table, NULL after the last. */
 const struct attn_family *attn_family_at(size_t i);
 
-/* The family of that model_type and stack, NULL if there is none.  stack NULL: the default one. */
-const struct attn_family *attn_family_find(const char *model_type, const char *stack);
+/* The family of that model_type and stack, NULL if there is none.  stack NULL: the default one.
+ * submodel_type is that of the nested object (see subconfig), NULL where it has none. */
+const struct attn_family *attn_family_find(const char *model_type, const char *submodel_type,
+                                           const char *stack);
 
 /* The family of attn_model_open_random, which has no tensors. */
 extern const struct attn_family attn_family_random;
 
 /* The keys inside rope_scaling and rope_parameters; they fill struct attn_hf_rope. */
 extern const struct attn_hf_key attn_rope_keys[];
+
+/* The names of layer types in configurations, by enum attn_layer_type. */
+extern const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES];
 
 /* The names of RoPE types in configurations; name NULL ends. */
 struct attn_rope_name {

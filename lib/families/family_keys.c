@@ -8,9 +8,6 @@
 
 #include <string.h>
 
-#define ROPE_NUMBER(key, field, least, most) \
-    MEMBER(key, ATTN_CONFIG_NUMBER, attn_hf_rope, field, least, most)
-
 const struct attn_hf_key attn_rope_keys[] = {
     MEMBER("rope_type", ATTN_CONFIG_ROPE_TYPE, attn_hf_rope, type, 0, 0),
     MEMBER("type", ATTN_CONFIG_ROPE_TYPE, attn_hf_rope, type, 0, 0),
@@ -31,6 +28,13 @@ const struct attn_hf_key attn_rope_keys[] = {
     END,
 };
 
+const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES] = {
+    [ATTN_LAYER_FULL] = "full_attention",
+    [ATTN_LAYER_SLIDING] = "sliding_attention",
+    [ATTN_LAYER_CHUNKED] = "chunked_attention",
+    [ATTN_LAYER_LINEAR] = "linear_attention",
+};
+
 const struct attn_rope_name attn_rope_names[] = {
     {"default", ATTN_ROPE_DEFAULT},
     {"linear", ATTN_ROPE_LINEAR},
@@ -39,6 +43,7 @@ const struct attn_rope_name attn_rope_names[] = {
     {"llama3", ATTN_ROPE_LLAMA3},
     {"longrope", ATTN_ROPE_LONGROPE},
     {"su", ATTN_ROPE_LONGROPE}, /* what Phi-3 first called it */
+    {"proportional", ATTN_ROPE_PROPORTIONAL},
     {.name = NULL},
 };
 

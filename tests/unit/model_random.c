@@ -85,8 +85,9 @@ START_TEST(test_random_model_has_any_field_of_a_specification)
     ck_assert_uint_eq(attn_model_layer(model, 0)->sliding_window, 0);
     ck_assert_double_eq(spec->softcap, 30);
     ck_assert_double_eq(spec->scale, 0.5);
-    ck_assert(spec->sinks && spec->qk_norm && spec->bias_kv && spec->add_zero_attn);
-    ck_assert_double_eq(spec->norm_eps, 1e-5);
+    ck_assert(spec->sinks && spec->qk_norm.type == ATTN_NORM_RMS && spec->bias_kv &&
+              spec->add_zero_attn);
+    ck_assert_double_eq(spec->qk_norm.eps, 1e-5);
     ck_assert_int_eq(spec->position_bias.type, ATTN_BIAS_ALIBI);
     ck_assert_double_eq_tol(spec->position_bias.scale, 1 / sqrt(10), 1e-15);
     ck_assert(spec->position_bias.bfloat16 && spec->rope.interleaved);
@@ -153,7 +154,7 @@ START_TEST(test_random_model_refuses_unknown_and_missing_keys)
         {"{\"hidden_size\":96,\"num_attention_heads\":8,\"seed\":-1}", ATTN_OUT_OF_RANGE, "seed"},
         {"{\"hidden_size\":96,\"num_attention_heads\":8,\"rope_scaling\":" LLAMA3_ROPE "}",
          ATTN_MALFORMED, "rope_theta"},
-        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"head_dim\":513}", ATTN_OUT_OF_RANGE,
+        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"head_dim\":1025}", ATTN_OUT_OF_RANGE,
          "head_dim"},
         {"{\"hidden_size\":65537,\"num_attention_heads\":1}", ATTN_OUT_OF_RANGE, "hidden_size"},
         {"{\"hidden_size\":65536,\"num_attention_heads\":1}", ATTN_OUT_OF_RANGE, "head_dim"},
@@ -168,7 +169,7 @@ START_TEST(test_random_model_refuses_unknown_and_missing_keys)
         {RANDOM ",\"relative_attention_num_buckets\":1}", ATTN_OUT_OF_RANGE,
          "relative_attention_num_buckets"},
         {RANDOM ",\"is_cross\":true,\"rope_theta\":10000}", ATTN_UNSUPPORTED, "is_cross"},
-        {RANDOM ",\"value_head_dim\":513}", ATTN_OUT_OF_RANGE, "value_head_dim"},
+        {RANDOM ",\"value_head_dim\":1025}", ATTN_OUT_OF_RANGE, "value_head_dim"},
         {RANDOM ",\"scale\":1e6}", ATTN_OUT_OF_RANGE, "scale"},
         {RANDOM ",\"rms_norm_eps\":2}", ATTN_OUT_OF_RANGE, "rms_norm_eps"},
     };

@@ -64,6 +64,18 @@ __attribute__((format(printf, 2, 3))) static void say(struct draw *d, const char
 
 static const char *truth(bool value) { return value ? "true" : "false"; }
 
+/* One or two heads of the widest: of 576, 768 or 1,024 numbers, keys, values or both. */
+static void draw_wide(struct attn_layer_spec *s, struct draw *d)
+{
+    static const size_t widths[] = {576, 768, ATTN_MAX_HEAD_DIM};
+    s->num_heads = between(d, 1, 2);
+    s->num_kv_heads = between(d, 1, s->num_heads);
+    if (chance(d, 80))
+        s->head_dim = widths[between(d, 0, 2)];
+    if (chance(d, 60))
+        s->value_head_dim = widths[between(d, 0, 2)];
+}
+
 static void draw_shape(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
@@ -74,6 +86,8 @@ static void draw_shape(struct draw *d)
     s->head_dim = between(d, 2, chance(d, 75) ? 24 : 80);
     s->hidden_size = between(d, 4, chance(d, 75) ? 40 : 96);
     s->value_head_dim = chance(d, 25) ? between(d, 1, 40) : s->head_dim;
+    if (chance(d, 2))
+        draw_wide(s, d);
     s->key_size = s->value_size = s->hidden_size;
     say(d, "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,\"num_key_value_heads\":%zu",
         s->hidden_size, s->num_heads, s->num_kv_heads);
@@ -193,7 +207,7 @@ static void draw_details(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
     s->q_bias = chance(d, 50);
-    s->qk_norm = chance(d, 25);
+    s->qk_norm.type = chance(d, 25) ? ATTN_NORM_RMS : ATTN_NORM_NONE;
     s->sinks = chance(d, 20);
     s->bias_kv = chance(d, 10);
     s->add_zero_attn = chance(d, 10);
@@ -201,9 +215,9 @@ static void draw_details(struct draw *d)
     say(d,
         ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,\"qk_norm\":%s,"
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
-        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->qk_norm), truth(s->sinks),
-        truth(s->bias_kv), truth(s->add_zero_attn));
-    if (s->qk_norm && chance(d, 50))
+        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->qk_norm.type != ATTN_NORM_NONE),
+        truth(s->sinks), truth(s->bias_kv), truth(s->add_zero_attn));
+    if (s->qk_norm.type != ATTN_NORM_NONE && chance(d, 50))
         say(d, ",\"rms_norm_eps\":0.01");
     if (chance(d, 25)) {
         s->softcap = real(d, 0.5, 20);
