@@ -20,6 +20,7 @@
     X(fields)      \
     X(families)    \
     X(decode)      \
+    X(weightless)  \
     X(sessions)    \
     X(algebra)     \
     X(state)       \
