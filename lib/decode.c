@@ -226,21 +226,6 @@ static struct admitted *step_of_row(const struct batch *batch, size_t r)
     return a;
 }
 
-/* Row i of a weightless step, from [heads][n][width] to [heads][width]. */
-static void take_row(float *to, const float *from, size_t heads, size_t n, size_t width, size_t i)
-{
-    for (size_t h = 0; h < heads; h++)
-        memcpy(to + h * width, from + (h * n + i) * width, width * sizeof *to);
-}
-
-static void take_given_row(struct attn_qkv to, const struct attn_layer_spec *spec,
-                           const struct attn_step *step, size_t i)
-{
-    take_row(to.q, step->query, spec->num_heads, step->rows, spec->head_dim, i);
-    take_row(to.k, step->key, spec->num_kv_heads, step->rows, spec->head_dim, i);
-    take_row(to.v, step->value, spec->num_kv_heads, step->rows, spec->value_head_dim, i);
-}
-
 static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted *a, size_t r)
 {
     const struct attn_layer *layer = batch->layer;
@@ -250,7 +235,7 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
     size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
     if (layer->spec.is_weightless)
-        take_given_row(row, &layer->spec, step, i);
+        attn_qkv_take_given(row, &layer->spec, step, i);
     bool within = attn_qkv_postprocess(row, layer, &batch->engine->kernels, a->inv_freq,
                                        positions ? positions[i] : (int64_t)slot);
     bool fits = !a->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);

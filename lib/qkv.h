@@ -26,6 +26,10 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           const struct attn_kernels *kernels, const float *inv_freq,
                           int64_t position);
 
+/* Copies row i of a weightless step: its query, key and value, from [heads][n][width]. */
+void attn_qkv_take_given(struct attn_qkv to, const struct attn_layer_spec *spec,
+                         const struct attn_step *step, size_t i);
+
 /* The error to report where attn_qkv_postprocess returned false. */
 enum attn_status attn_qkv_fail(const struct attn_layer_spec *spec, struct attn_error *error);
 

@@ -1,8 +1,10 @@
 /* endpoint_attend.c: POST /attend: attention over given rows, or, with session_id, a prefill.
  *
  * A body has one of three forms: rows for a layer (self- or cross-attention), query, key and value
- * without weights, or either of them for a session.  The first two are computed here, as a whole.  The third
- * becomes one item of a job, as in /decode (steps.c). */
+ * without weights, or either of them for a session.  The first two are computed here, as a whole.
+ * The third becomes one item of a job, as in /decode (steps.c). */
+#include <string.h>
+
 #include "api/endpoints.h"
 #include "app.h"
 #include "schedule/job.h"
@@ -82,8 +84,13 @@ static void compute_weightless(struct srv_job *job)
         .outputs = job->outputs,
         .yield = job->yield,
     };
+    args.outputs.key = args.outputs.value = NULL;
     if (attn_core(app->engine, &args, &cause) != ATTN_OK)
         srv_fail_attn(&job->error, &cause);
+    if (job->outputs.key != NULL) /* beside past_key: all keys, as ONNX's present_key */
+        memcpy(job->outputs.key, rows->key.data, rows->key.count * sizeof(float));
+    if (job->outputs.value != NULL)
+        memcpy(job->outputs.value, rows->value.data, rows->value.count * sizeof(float));
 }
 
 static const struct srv_job_type layer_type = {.compute = compute_layer, .encode = write_attend};
@@ -174,11 +181,13 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
 
 static enum srv_error_code read_weightless(struct srv_job *job, struct srv_error *error)
 {
-    const struct srv_rows *rows = &job->call.rows;
+    struct srv_rows *rows = &job->call.rows;
     job->type = &weightless_type;
     enum srv_error_code code = srv_field_rules_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
     if (code == SRV_OK)
         code = srv_shape_given_rows(&job->sizes, rows, error);
+    if (code == SRV_OK)
+        code = srv_shape_join_past(&job->sizes, rows, &job->request->arena, error);
     if (code == SRV_OK)
         code = srv_sizes_check(&job->sizes, job->request->limits, "query", "key", error);
     return code == SRV_OK ? finish_attend(job, error) : code;

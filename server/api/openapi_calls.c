@@ -168,6 +168,8 @@ static const struct {
     {SRV_CALL_ATTEND | SRV_CALL_DECODE, "query", NULL, "model"},
     {SRV_CALL_ATTEND, "query", NULL, "encoder_hidden_states key_hidden_states value_hidden_states"},
     {SRV_CALL_ATTEND, "query layer", "session_id", NULL},
+    {SRV_CALL_ATTEND, "past_key", "query past_value", "session_id"},
+    {SRV_CALL_ATTEND, "past_value", "query past_key", NULL},
     {EVERY_BODY, "key", "query value", NULL},
     {EVERY_BODY, "value", "query key", NULL},
     {SRV_CALL_ATTEND, "session_id", NULL, "encoder_hidden_states key_hidden_states"},

@@ -19,14 +19,14 @@
 #define SRV_WEIGHTLESS_LAYERS 256
 #define SRV_WEIGHTLESS_WIDTH 65536 /* num_attention_heads times head_dim, or value_head_dim */
 
-/* Layers of all weightless sessions together, in proportion to max_sessions: each takes memory of its
- * session, used or not. */
+/* Layers of all weightless sessions together, in proportion to max_sessions: each takes memory of
+ * its session, used or not. */
 #define SRV_WEIGHTLESS_MEAN_LAYERS 8
 
 #define SRV_WEIGHTLESS_INDEX SIZE_MAX /* srv_model.index of all of them */
 
-/* The table; max_weightless_shapes 0: there are no weightless sessions.  The limits must outlive it.
- * False where memory is short. */
+/* The table; max_weightless_shapes 0: there are no weightless sessions.  The limits must outlive
+ * the table.  False where memory is short. */
 struct srv_weightless;
 bool srv_weightless_open(struct srv_weightless **out, const struct srv_limits *limits,
                          unsigned threads);
@@ -62,8 +62,8 @@ void srv_model_remove_session(const struct srv_model *model);
 size_t srv_weightless_count(struct srv_weightless *weightless);
 
 /* The memory of weightless sessions, at most, of whatever shapes: of an empty cache of so many
- * layers, the mean of max_sessions; of the smallest block, of 64 tokens of a layer, and of a batch of
- * steps. */
+ * layers, the mean of max_sessions; of the smallest block, of 64 tokens of a layer, and of a batch
+ * of steps. */
 struct srv_weightless_memory {
     size_t cache_bytes, layers, block_bytes, tile_bytes, batch_bytes;
 };

@@ -290,13 +290,16 @@ static bool check_weightless(const struct body *body)
             return fail(body, SRV_E_INVALID_VALUE, of_layers[i],
                         "cannot stand beside query: rows for a model's layer are hidden_states, "
                         "query, key and value are used without one");
-    return must_have(body, "query") && must_have(body, "key") && must_have(body, "value");
+    return must_have(body, "query") && must_have(body, "key") && must_have(body, "value") &&
+           needs_other(body, "past_key", "past_value") &&
+           needs_other(body, "past_value", "past_key") && exclude(body, "past_key", "session_id");
 }
 
 /* Rows are given as hidden_states, or as query, key and value, which are projected already. */
 static bool check_source(const struct body *body)
 {
-    if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value"))
+    if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value") ||
+        is_given(body, "past_key") || is_given(body, "past_value"))
         return check_weightless(body);
     return must_have(body, "hidden_states") &&
            exclude(body, "encoder_hidden_states", "session_id") &&

@@ -18,8 +18,7 @@ struct srv_document_field {
     const char *name;
     bool is_text, is_flag, is_number;
     bool required;
-    size_t
-        offset; /* in the struct to fill: of a const char *, of a bool, of a double, or of a size_t */
+    size_t offset; /* in the struct to fill: of a const char *, bool, double or size_t */
     size_t least;
     const char *meaning; /* one line without its full stop, for /openapi.json */
 };

@@ -103,6 +103,47 @@ enum srv_error_code srv_shape_given_rows(struct srv_sizes *sizes, const struct s
     return srv_shape_check(v, "value", sizes->one_row ? one : value + skip, rank, error);
 }
 
+/* Puts the rows of `past`, [B][G][P][width], before those of `tensor`, [B][G][N][width]. */
+static enum srv_error_code join(struct srv_tensor *tensor, const struct srv_tensor *past,
+                                const char *param, struct srv_arena *arena, struct srv_error *error)
+{
+    const unsigned rank = tensor->rank, at = rank - 2; /* the dimension of tokens */
+    size_t shape[SRV_TENSOR_RANK];
+    memcpy(shape, tensor->shape, sizeof shape);
+    shape[at] = past->rank == rank ? past->shape[at] : shape[at];
+    if (srv_shape_check(past, param, shape, rank, error) != SRV_OK)
+        return error->code;
+    const size_t old = past->shape[at] * shape[rank - 1], new = tensor->shape[at] * shape[rank - 1];
+    const size_t pairs = tensor->count / new, count = past->count + tensor->count;
+    float *joined = srv_arena_alloc(arena, count, sizeof *joined);
+    if (joined == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+    for (size_t i = 0; i < pairs; i++) {
+        memcpy(joined + i * (old + new), past->f32 + i * old, old * sizeof *joined);
+        memcpy(joined + i * (old + new) + old, tensor->f32 + i * new, new * sizeof *joined);
+    }
+    tensor->shape[at] += past->shape[at];
+    tensor->count = count;
+    tensor->f32 = joined;
+    return SRV_OK;
+}
+
+enum srv_error_code srv_shape_join_past(struct srv_sizes *sizes, struct srv_rows *rows,
+                                        struct srv_arena *arena, struct srv_error *error)
+{
+    const struct srv_tensor *key = &rows->past_key, *value = &rows->past_value;
+    if (!key->present)
+        return SRV_OK;
+    if (join(&rows->key, key, "past_key", arena, error) != SRV_OK ||
+        join(&rows->value, value, "past_value", arena, error) != SRV_OK)
+        return error->code;
+    sizes->keys = sizes->columns = rows->key.shape[rows->key.rank - 2];
+    if (rows->value.shape[rows->value.rank - 2] == sizes->keys)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_SHAPE_MISMATCH, "past_value",
+                    "past_key and past_value hold different numbers of tokens");
+}
+
 static bool passes_scores(const struct srv_sizes *s, size_t max_scores)
 {
     size_t scores;

@@ -39,6 +39,12 @@ enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
 enum srv_error_code srv_shape_given_rows(struct srv_sizes *sizes, const struct srv_rows *rows,
                                          struct srv_error *error);
 
+/* Puts past_key and past_value, where given, before the key and value of rows whose sizes are
+ * known: both become tensors in the arena, and sizes->keys counts all of them.  Errors:
+ * shape_mismatch, out_of_memory. */
+enum srv_error_code srv_shape_join_past(struct srv_sizes *sizes, struct srv_rows *rows,
+                                        struct srv_arena *arena, struct srv_error *error);
+
 /* Checks B, T, S and the number of scores B H T S against their limits.  `queries` and `keys` are
  * the fields that errors name; where `keys` is NULL, the keys are cached and S is not bounded by
  * max_tokens.  Error: too_many_tokens. */

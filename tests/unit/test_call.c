@@ -146,7 +146,8 @@ START_TEST(test_call_weightless_call_needs_no_hidden_states)
     ck_assert(call.rows.query.rank == 3 && !call.rows.hidden_states.present);
     ck_assert_int_eq(read_attend("{\"session_id\":\"s\",\"layer\":1,\"query\":[[1]],\"key\":[[1]],"
                                  "\"value\":[[1]]}"),
-                     SRV_OK);}
+                     SRV_OK);
+}
 END_TEST
 
 START_TEST(test_call_many_sequences_keep_their_tensors)

@@ -1,6 +1,6 @@
 /* test_weightless.c: models without weights, whose steps bring query, key and value.
- *   - steps of random shapes over caches of every dtype equal the oracle over the keys and values as
- *     they are cached, in batches and at every CPU level;
+ *   - steps of random shapes over caches of every dtype equal the oracle over the keys and values
+ *     as they are cached, in batches and at every CPU level;
  *   - a step has the same bits alone and in a batch, and computed again;
  *   - forks, truncation, exports and recorders see the keys and values as given;
  *   - a step that is wrong fails alone, and shapes beyond bounds are refused by name. */
