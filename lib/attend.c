@@ -164,16 +164,33 @@ struct attend {
     struct attn_engine *engine;
     const struct attn_layer *layer;
     const struct attn_attend_args *args;
-    bool cross;
+    bool cross;                    /* keys are of another sequence */
+    bool shared;                   /* keys are of the rows that an earlier layer attends over */
     size_t queries, keys;          /* of one sequence */
     size_t first, count;           /* this portion: C = count sequences from `first` on */
     float *q, *k, *v, *o;          /* [C][T][H*D], [C][S][G*D], [C][S][G*Dv], [C][T][H*Dv] */
+    float *gate;                   /* [C][T][H*Dv] of layers with a gate */
     const float *inv_freq;         /* [rope.dim/2] of this call, NULL without RoPE */
     int64_t *positions;            /* [B][S + T] where masks need positions, else NULL */
     struct attn_problem *problems; /* [C] */
     struct attn_maps maps;
     atomic_bool overflow; /* a projection or an output is beyond its bound */
 };
+
+/* Checks a call of a layer that reads the keys and values of an earlier layer. */
+static enum attn_status check_shared(const struct attend *call, struct attn_error *error)
+{
+    if (call->args->key_hidden_states == NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "key_hidden_states",
+                         "this layer reads keys and values of layer %zu, whose rows must be given",
+                         call->layer->spec.shares_layer);
+    if (call->keys != call->queries)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, "key_hidden_states",
+                         "key_hidden_states has %zu rows for %zu tokens of hidden_states: a layer "
+                         "that reads an earlier one attends over the same tokens",
+                         call->keys, call->queries);
+    return ATTN_OK;
+}
 
 static enum attn_status check_attend(struct attend *call, struct attn_error *error)
 {
@@ -184,6 +201,8 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
     if (status == ATTN_OK)
         status = attn_mask_check(&a->modifiers, a->batch, spec->num_heads, call->queries,
                                  call->keys, error);
+    if (status == ATTN_OK && call->shared)
+        status = check_shared(call, error);
     if (status != ATTN_OK)
         return status;
     if (spec->is_weightless)
@@ -211,7 +230,7 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
                          spec->key_size, spec->value_size);
     status = attn_input_check(engine, a->hidden_states,
                               a->batch * call->queries * spec->hidden_size, "hidden_states", error);
-    if (status == ATTN_OK && call->cross)
+    if (status == ATTN_OK && a->key_hidden_states != NULL)
         status =
             attn_input_check(engine, a->key_hidden_states, a->batch * call->keys * spec->key_size,
                              "key_hidden_states", error);
@@ -237,21 +256,13 @@ static bool take_buffers(struct attend *call)
     call->k = attn_workspace_take(workspace, attn_mul(k_rows, layer->k.out), sizeof(float));
     call->v = attn_workspace_take(workspace, attn_mul(k_rows, layer->v.out), sizeof(float));
     call->o = attn_workspace_take(workspace, attn_mul(q_rows, layer->o.in), sizeof(float));
+    call->gate = attn_workspace_take(workspace, attn_mul(q_rows, layer->gate.out), sizeof(float));
     call->problems = attn_workspace_take(workspace, call->count, sizeof *call->problems);
     if (attn_mask_needs_positions(&call->args->modifiers, &layer->position_bias) &&
         (call->positions = attn_workspace_take(workspace, tokens, sizeof *call->positions)) == NULL)
         return false;
     return call->q != NULL && call->k != NULL && call->v != NULL && call->o != NULL &&
-           call->problems != NULL;
-}
-
-/* Whether projections are still to be normalised or rotated.  If not, attn_project checks their
- * bounds as it makes them. */
-static bool has_postprocessing(const struct attn_layer *layer)
-{
-    const struct attn_layer_spec *spec = &layer->spec;
-    return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
-           layer->inv_freq != NULL;
+           call->gate != NULL && call->problems != NULL;
 }
 
 static enum attn_status project_in(struct attend *call)
@@ -259,19 +270,22 @@ static enum attn_status project_in(struct attend *call)
     const struct attn_attend_args *a = call->args;
     const struct attn_layer *layer = call->layer;
     const size_t q_first = call->first * call->queries, k_first = call->first * call->keys;
-    const float *keys = call->cross ? a->key_hidden_states : a->hidden_states;
+    const float *keys = a->key_hidden_states ? a->key_hidden_states : a->hidden_states;
     const float *values = a->value_hidden_states ? a->value_hidden_states : keys;
     struct attn_projection products[] = {
         attn_projection_of(&layer->q, a->hidden_states + q_first * layer->q.in, call->q,
                            query_rows(call)),
         attn_projection_of(&layer->k, keys + k_first * layer->k.in, call->k, key_rows(call)),
         attn_projection_of(&layer->v, values + k_first * layer->v.in, call->v, key_rows(call)),
+        attn_projection_of(&layer->gate, a->hidden_states + q_first * layer->q.in, call->gate,
+                           query_rows(call)),
     };
-    for (size_t i = 0; i < 3 && !has_postprocessing(layer); i++) {
+    bool bounded = !attn_layer_has_postprocessing(layer); /* attn_project then checks the bounds */
+    for (size_t i = 0; i < 4; i++) {
         products[i].limit = ATTN_MAX_MAGNITUDE;
-        products[i].beyond = &call->overflow;
+        products[i].beyond = bounded || i == 3 ? &call->overflow : NULL;
     }
-    return attn_project(call->engine, products, 3, false);
+    return attn_project(call->engine, products, layer->gate.out != 0 ? 4 : 3, false);
 }
 
 #define POSTPROCESS_ROWS 16 /* of one task */
@@ -291,8 +305,10 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
             row.k = call->k + r * layer->k.out;
             row.v = call->v + r * layer->v.out;
         }
-        int64_t position = positions && r < q_rows ? positions[r] : (int64_t)(r % call->queries);
-        if (!attn_qkv_postprocess(row, layer, &call->engine->kernels, call->inv_freq, position))
+        const size_t slot = r % call->queries;
+        int64_t position = positions && r < q_rows ? positions[r] : (int64_t)slot;
+        if (!attn_qkv_postprocess(row, layer, &call->engine->kernels, call->inv_freq, position,
+                                  slot))
             atomic_store(&call->overflow, true);
     }
 }
@@ -301,7 +317,7 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
  * ATTN_MAX_MAGNITUDE. */
 static bool postprocess(struct attend *call)
 {
-    if (has_postprocessing(call->layer))
+    if (attn_layer_has_postprocessing(call->layer))
         attn_pool_run(call->engine->pool, postprocess_task, call,
                       attn_ceil_div(attn_max(query_rows(call), key_rows(call)), POSTPROCESS_ROWS));
     return !atomic_load(&call->overflow);
@@ -398,6 +414,8 @@ static enum attn_status run_portion(struct attend *call, struct attn_error *erro
         attn_solve(call->engine, call->problems, call->count), call->engine, error);
     if (status != ATTN_OK)
         return status;
+    attn_gate_rows(call->engine->pool, call->o, call->gate, query_rows(call),
+                   call->layer->gate.out);
     copy_rows(call);
     status = project_out(call, error);
     return status == ATTN_OK ? ablate(call, error) : status;
@@ -438,11 +456,14 @@ enum attn_status attn_attend(struct attn_engine *engine, const struct attn_model
                              size_t layer, const struct attn_attend_args *args,
                              struct attn_error *error)
 {
+    const struct attn_layer *found = attn_model_loaded_layer(model, layer);
+    const bool shared = found != NULL && found->spec.shares_layer != SIZE_MAX;
     struct attend call = {
         .engine = engine,
-        .layer = attn_model_loaded_layer(model, layer),
+        .layer = found,
         .args = args,
-        .cross = args->key_hidden_states != NULL,
+        .cross = args->key_hidden_states != NULL && !shared,
+        .shared = shared,
         .queries = args->queries,
         .keys = args->key_hidden_states ? args->keys : args->queries,
     };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "attention.h"
+#include "mem.h"
 #include "rope.h"
 #include "status.h"
 
@@ -72,9 +73,18 @@ static void rotate(float *x, const struct attn_layer_spec *spec, const float *co
         attn_rope_rotate(x + h * spec->head_dim, &spec->rope, cos_sin);
 }
 
+static void scale_query(float *q, const struct attn_query_scaling *scaling, size_t n,
+                        int64_t position, size_t slot)
+{
+    double at = (scaling->by_slot ? (double)slot : (double)position) + (scaling->next ? 1 : 0);
+    float factor = (float)(1 + scaling->beta * log(1 + floor(at / scaling->period)));
+    for (size_t i = 0; i < n; i++)
+        q[i] *= factor;
+}
+
 bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           const struct attn_kernels *kernels, const float *inv_freq,
-                          int64_t position)
+                          int64_t position, size_t slot)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
@@ -90,6 +100,8 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
     }
     if (spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
+    if (spec->query_scaling.period != 0)
+        scale_query(row.q, &spec->query_scaling, q_heads * spec->head_dim, position, slot);
     return kernels->all_within(row.q, q_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.k, k_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
@@ -109,10 +121,44 @@ void attn_qkv_take_given(struct attn_qkv to, const struct attn_layer_spec *spec,
     take_row(to.v, step->value, spec->num_kv_heads, step->rows, spec->value_head_dim, i);
 }
 
+bool attn_layer_has_postprocessing(const struct attn_layer *layer)
+{
+    const struct attn_layer_spec *spec = &layer->spec;
+    return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
+           layer->inv_freq != NULL || spec->query_scaling.period != 0;
+}
+
+#define GATE_ROWS 16 /* of one task */
+
+struct gating {
+    float *heads;
+    const float *gate;
+    size_t rows, width;
+};
+
+static void gate_task(void *argument, size_t i, unsigned thread)
+{
+    const struct gating *g = argument;
+    size_t first = i * GATE_ROWS * g->width;
+    size_t end = attn_min((i + 1) * GATE_ROWS, g->rows) * g->width;
+    (void)thread;
+    for (size_t j = first; j < end; j++)
+        g->heads[j] /= 1 + expf(-g->gate[j]);
+}
+
+void attn_gate_rows(struct attn_pool *pool, float *heads, const float *gate, size_t rows,
+                    size_t width)
+{
+    struct gating gating = {heads, gate, rows, width};
+    if (width != 0)
+        attn_pool_run(pool, gate_task, &gating, attn_ceil_div(rows, GATE_ROWS));
+}
+
 enum attn_status attn_qkv_fail(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     return attn_fail(error, ATTN_OVERFLOW, spec->is_weightless ? "query" : "hidden_states",
-                     "a query, key or value passes the magnitude %g", (double)ATTN_MAX_MAGNITUDE);
+                     "a query, key, value or gate passes the magnitude %g",
+                     (double)ATTN_MAX_MAGNITUDE);
 }
 
 enum attn_status attn_input_check(struct attn_engine *engine, const float *x, size_t n,
@@ -163,6 +209,8 @@ struct attn_mask_defaults attn_layer_mask_defaults(const struct attn_layer *laye
     return (struct attn_mask_defaults){
         .causal = causal,
         .sliding_window = layer->spec.sliding_window,
+        .two_sided = !layer->spec.is_causal,
+        .chunk = layer->spec.attention_chunk_size,
         .position_bias = layer->position_bias.type != ATTN_BIAS_NONE ? &layer->position_bias : NULL,
     };
 }

@@ -19,18 +19,27 @@ const float *attn_qkv_frequencies(float *rescaled, const struct attn_layer *laye
  * ... */
 int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first);
 
-/* Normalises q and k where the layer does, rotates them to `position` by the frequencies inv_freq
- * (NULL: no rotation), and checks q, k and v.  False where a number is beyond
+/* Normalises q, k and v where the layer does, rotates q and k to `position` by the frequencies
+ * inv_freq (NULL: no rotation), scales q where the layer does by `position` or by `slot`, the row's
+ * index in its sequence, and checks q, k and v.  False where a number is beyond
  * ATTN_MAX_MAGNITUDE. */
 bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           const struct attn_kernels *kernels, const float *inv_freq,
-                          int64_t position);
+                          int64_t position, size_t slot);
 
 /* Copies row i of a weightless step: its query, key and value, from [heads][n][width]. */
 void attn_qkv_take_given(struct attn_qkv to, const struct attn_layer_spec *spec,
                          const struct attn_step *step, size_t i);
 
-/* The error to report where attn_qkv_postprocess returned false. */
+/* Whether attn_qkv_postprocess changes rows of this layer. */
+bool attn_layer_has_postprocessing(const struct attn_layer *layer);
+
+/* heads[i] *= 1 / (1 + exp(-gate[i])), both [rows][width], on all threads; width 0: the layer has
+ * no gate. */
+void attn_gate_rows(struct attn_pool *pool, float *heads, const float *gate, size_t rows,
+                    size_t width);
+
+/* The error to report where attn_qkv_postprocess returned false, or a gate is out of bounds. */
 enum attn_status attn_qkv_fail(const struct attn_layer_spec *spec, struct attn_error *error);
 
 /* Checks an input of n floats on all threads.  The caller holds the engine's lock.  Errors:

@@ -14,6 +14,8 @@ struct call {
     const float *x, *y, *z;                   /* rows of queries, keys, values */
     const float *cached_k, *cached_v;         /* [G][S][D], [G][S][Dv] to attend over, or NULL */
     int64_t *query_positions, *key_positions; /* [B][T], [B][S] for RoPE */
+    size_t chunk;      /* of the layer, 0 where the call has a window of its own */
+    size_t first_slot; /* of the queries in their sequence */
     float frequencies[MAX_PAIRS];
     struct attn_modifiers modifiers;
 };
@@ -79,6 +81,8 @@ static double frequency(const struct attn_rope_spec *r, size_t i, double length)
         return llama3(r, normal);
     case ATTN_ROPE_LONGROPE:
         return normal / (length > trained ? r->long_factor[i] : r->short_factor[i]);
+    case ATTN_ROPE_PROPORTIONAL:
+        return i < r->proportional_dim / 2 ? normal : 0;
     default:
         return normal;
     }
@@ -125,30 +129,82 @@ static double *project(const struct attn_linear *linear, const float *x, size_t 
     return out;
 }
 
-/* RMSNorm: x / sqrt(mean(x^2) + eps) * weight. */
-static void normalize(double *x, const float *weight, size_t n, double eps)
+/* Normalises each head of x [B][heads][tokens][D], or all heads of a token together. */
+static void normalize(double *x, const struct call *call, const struct attn_norm_spec *norm,
+                      const float *weight, const float *bias, size_t heads, size_t tokens, size_t d)
 {
-    double squares = 0;
-    for (size_t i = 0; i < n; i++)
-        squares += x[i] * x[i];
-    double root = sqrt(squares / (double)n + eps);
-    for (size_t i = 0; i < n; i++)
-        x[i] = x[i] / root * (double)weight[i];
+    bool all = norm->extent == ATTN_NORM_ALL_HEADS;
+    double n = (double)(all ? heads * d : d);
+    for (size_t i = 0; norm->type != ATTN_NORM_NONE && i < call->batch * tokens; i++) {
+        double *token = x + (i / tokens * heads * tokens + i % tokens) * d;
+        for (size_t vector = 0; vector < (all ? 1 : heads); vector++) {
+            size_t first = all ? 0 : vector, end = all ? heads : vector + 1;
+            double mean = 0, squares = 0;
+            for (size_t h = first; h < end; h++)
+                for (size_t c = 0; norm->type == ATTN_NORM_LAYER && c < d; c++)
+                    mean += token[h * tokens * d + c] / n;
+            for (size_t h = first; h < end; h++)
+                for (size_t c = 0; c < d; c++)
+                    squares += pow(token[h * tokens * d + c] - mean, 2);
+            for (size_t h = first; h < end; h++)
+                for (size_t c = 0; c < d; c++) {
+                    double *number = &token[h * tokens * d + c];
+                    size_t at = norm->extent == ATTN_NORM_HEAD ? c : h * d + c;
+                    *number = (*number - mean) / sqrt(squares / n + norm->eps);
+                    *number *= weight ? (double)weight[at] : 1;
+                    *number += bias ? (double)bias[at] : 0;
+                }
+        }
+    }
 }
 
-/* Normalises and rotates x [B][heads][tokens][D]. */
-static void postprocess(double *x, const struct call *call, const float *norm,
-                        const int64_t *positions, size_t heads, size_t tokens)
+/* Rotates x [B][heads][tokens][D]. */
+static void rotate_all(double *x, const struct call *call, const int64_t *positions, size_t heads,
+                       size_t tokens)
 {
     const struct attn_layer_spec *spec = &call->layer->spec;
-    for (size_t i = 0; i < call->batch * heads * tokens; i++) {
-        size_t b = i / (heads * tokens), t = i % tokens;
-        double *row = x + i * spec->head_dim;
-        if (norm)
-            normalize(row, norm, spec->head_dim, spec->qk_norm.eps);
-        if (spec->rope.type != ATTN_ROPE_NONE)
-            rotate(row, call, positions[b * tokens + t]);
+    for (size_t i = 0; spec->rope.type != ATTN_ROPE_NONE && i < call->batch * heads * tokens; i++)
+        rotate(x + i * spec->head_dim, call, positions[i / (heads * tokens) * tokens + i % tokens]);
+}
+
+/* Normalises and rotates queries or keys x [B][heads][tokens][D]. */
+static void postprocess(double *x, const struct call *call, const float *weight, const float *bias,
+                        const int64_t *positions, size_t heads, size_t tokens)
+{
+    const struct attn_norm_spec *norm = &call->layer->spec.qk_norm;
+    size_t d = call->layer->spec.head_dim;
+    if (norm->after_rope)
+        rotate_all(x, call, positions, heads, tokens);
+    normalize(x, call, norm, weight, bias, heads, tokens, d);
+    if (!norm->after_rope)
+        rotate_all(x, call, positions, heads, tokens);
+}
+
+/* The factor of queries [B][H][T][D] that grows with their position. */
+static void scale_queries(double *q, const struct call *call)
+{
+    const struct attn_query_scaling *s = &call->layer->spec.query_scaling;
+    size_t d = call->layer->spec.head_dim, tokens = call->queries;
+    size_t row = call->layer->q.out * tokens;
+    for (size_t i = 0; s->period > 0 && i < call->batch * row; i++) {
+        size_t t = i / d % tokens;
+        double at = s->by_slot ? (double)(call->first_slot + t)
+                               : (double)call->query_positions[i / row * tokens + t];
+        q[i] *= 1 + s->beta * log(1 + floor((at + (s->next ? 1 : 0)) / s->period));
     }
+}
+
+/* Multiplies heads [B][H][T][Dv] by the sigmoid of the gate's projection. */
+static void apply_gate(double *heads, const struct call *call)
+{
+    const struct attn_layer_spec *spec = &call->layer->spec;
+    if (!spec->output_gate)
+        return;
+    double *gate =
+        project(&call->layer->gate, call->x, call->batch, call->queries, spec->num_heads);
+    for (size_t i = 0; i < call->batch * call->queries * call->layer->o.in; i++)
+        heads[i] *= 1 / (1 + exp(-gate[i]));
+    free(gate);
 }
 
 /* Projects heads [B][H][T][Dv] through Wo to out [B][T][E]. */
@@ -207,8 +263,12 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     double *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
     double *k = project(&layer->k, call->y, call->batch, call->keys, groups);
     double *v = project(&layer->v, call->z, call->batch, call->keys, groups);
-    postprocess(q, call, layer->q_norm, call->query_positions, spec->num_heads, call->queries);
-    postprocess(k, call, layer->k_norm, call->key_positions, groups, call->keys);
+    postprocess(q, call, layer->q_norm, layer->q_norm_bias, call->query_positions, spec->num_heads,
+                call->queries);
+    scale_queries(q, call);
+    postprocess(k, call, layer->k_norm, layer->k_norm_bias, call->key_positions, groups,
+                call->keys);
+    normalize(v, call, &spec->v_norm, NULL, NULL, groups, call->keys, spec->value_head_dim);
     copy(out->key, k, call->batch * call->keys * layer->k.out);
     copy(out->value, v, call->batch * call->keys * layer->v.out);
     copy(out->query, q, call->batch * call->queries * layer->q.out);
@@ -232,6 +292,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
         .extra_value = extra_v,
         .extra = (size_t)spec->bias_kv + spec->add_zero_attn,
         .modifiers = call->modifiers,
+        .chunk = call->chunk,
         .sinks = layer->sinks,
         .position_bias = spec->position_bias,
         .bias_table = layer->bias_table,
@@ -239,6 +300,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     struct oracle_outputs inner = *out;
     inner.output = heads;
     oracle_solve(&inner, &p);
+    apply_gate(heads, call);
     copy(out->head_output, heads, call->batch * call->queries * layer->o.in);
     if (out->concat)
         join_heads(out->concat, call, heads);
@@ -263,7 +325,7 @@ static struct attn_modifiers resolve(const struct attn_modifiers *modifiers,
     if (!m.has_window && spec->sliding_window > 0) {
         m.has_window = true;
         m.window_left = (int64_t)spec->sliding_window - 1;
-        m.window_right = 0;
+        m.window_right = spec->is_causal ? 0 : m.window_left;
     }
     return m;
 }
@@ -295,6 +357,7 @@ void oracle_layer(struct oracle_outputs *out, const struct attn_layer *layer,
         .y = cross ? a->key_hidden_states : a->hidden_states,
         .query_positions = positions,
         .key_positions = positions, /* layers with RoPE have self-attention */
+        .chunk = a->modifiers.has_window ? 0 : layer->spec.attention_chunk_size,
         .modifiers = resolve(&a->modifiers, &layer->spec, layer->spec.is_causal && !cross),
     };
     call.z = a->value_hidden_states ? a->value_hidden_states : call.y;
@@ -330,6 +393,8 @@ void oracle_rounded_step(struct oracle_outputs *out, const struct attn_layer *la
         .cached_v = value,
         .query_positions = positions + cached,
         .key_positions = positions,
+        .chunk = step->modifiers.has_window ? 0 : layer->spec.attention_chunk_size,
+        .first_slot = cached,
         .modifiers = resolve(&step->modifiers, &layer->spec, true),
     };
     for (size_t s = 0; s < keys; s++)
