@@ -16,24 +16,40 @@ static int64_t lowest_position(const struct attn_step *step)
     return lowest;
 }
 
+/* The first position that a row at `at` sees by window and chunk; 0: all before it.  Chunks begin at
+ * the first real token, those of a tree at position 0. */
+static int64_t first_seen(const struct attn_step *step, const struct attn_layer_spec *spec,
+                          int64_t at)
+{
+    const struct attn_modifiers *m = &step->modifiers;
+    const int64_t left = m->has_window ? m->window_left : (int64_t)spec->sliding_window - 1;
+    const int64_t chunk = m->has_window ? 0 : (int64_t)spec->attention_chunk_size;
+    int64_t begin = 0, from = left >= 0 ? at - left : 0;
+    while (m->padding_mask != NULL && !(m->tree && m->position_ids != NULL) &&
+           begin < (int64_t)(step->position + step->rows) && !m->padding_mask[begin])
+        begin++;
+    if (chunk > 0)
+        begin += (int64_t)floor((double)(at - begin) / (double)chunk) * chunk;
+    return chunk > 0 && begin > from ? begin : from;
+}
+
 bool forgotten_is_seen(const struct attn_step *step, const struct attn_layer_spec *spec,
                        size_t layer)
 {
     const size_t first = attn_cache_first(step->cache, layer);
     const struct attn_modifiers *m = &step->modifiers;
     const bool counts = m->tree && m->position_ids != NULL && m->padding_mask != NULL;
-    const int64_t left = m->has_window ? m->window_left : (int64_t)spec->sliding_window - 1;
-    const int64_t lowest = lowest_position(step);
+    const int64_t from = first_seen(step, spec, lowest_position(step));
     int64_t real = 0;
     if (step->position == 0)
         return false;
-    if (left < 0)
+    if (from <= 0)
         return first > 0;
     for (size_t s = 0; s < first; s++) {
         real += counts && m->padding_mask[s];
         if (counts && !m->padding_mask[s])
             continue;
-        if ((counts ? real - 1 : (int64_t)s) >= lowest - left)
+        if ((counts ? real - 1 : (int64_t)s) >= from)
             return true;
     }
     return false;
