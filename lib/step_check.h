@@ -1,4 +1,4 @@
-/* step_check.h: whether a step over a cache can be computed. */
+/* step_check.h: whether a step over a cache can be computed, and room for its keys. */
 #ifndef ATTN_LIB_STEP_CHECK_H
 #define ATTN_LIB_STEP_CHECK_H
 
@@ -18,6 +18,16 @@ size_t attn_step_keys(const struct attn_step *step, const struct attn_model *mod
 
 /* The slot of the step's first row; 0 in a layer of cross-attention, whose rows have none. */
 size_t attn_step_slot(const struct attn_step *step, const struct attn_layer_spec *spec);
+
+/* Whether steps of the layer bring queries alone: its keys are an encoder's, or another layer's. */
+bool attn_queries_only(const struct attn_layer_spec *spec);
+
+/* Reserves room for the keys of a step that appends.  A step that is computed again from 0 on sees
+ * no keys but its own: where a window has forgotten them, *again becomes a cache with room for
+ * them, the caller's to free, in which the step is computed as at first; else NULL.
+ * Errors: as attn_cache_reserve. */
+enum attn_status attn_step_reserve(struct attn_cache **again, const struct attn_step *step,
+                                   size_t layer, bool append, struct attn_error *error);
 
 /* Checks that the cache still holds all keys that a step sees, by its mask.
  * Error: ATTN_FORGOTTEN. */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "session/weightless.h"
 #include "store/store_files.h"
 
 #define WIDTH 4
@@ -39,7 +40,9 @@ void scene_close_table(void)
 void scene_open(void)
 {
     static const char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,"
-                                 "\"num_hidden_layers\":2,\"is_causal\":true,\"seed\":1}";
+                                 "\"num_hidden_layers\":2,\"is_causal\":true,\"seed\":1,"
+                                 "\"sliding_window\":2,\"layer_types\":[\"full_attention\","
+                                 "\"sliding_attention\"]}";
     char message[256] = "";
     struct srv_config *config = &scene.app.config;
     struct attn_error error;
@@ -52,8 +55,10 @@ void scene_open(void)
     config->models[0].random = strdup(random);
     snprintf(config->models[1].name, sizeof config->models[1].name, "crossed");
     config->models[1].random = strdup(crossed);
-    config->limits = (struct srv_limits){
-        .max_sessions = MAX_SESSIONS, .max_session_length = 4096, .session_ttl_s = 3600};
+    config->limits = (struct srv_limits){.max_sessions = MAX_SESSIONS,
+                                         .max_weightless_shapes = 1,
+                                         .max_session_length = 4096,
+                                         .session_ttl_s = 3600};
     srv_log_open(&scene.app.log, SRV_LOG_OFF, STDERR_FILENO);
     need(srv_metrics_open(&scene.app.metrics, &srv_routes), "metrics");
     need(attn_engine_open(&scene.app.engine, &(struct attn_engine_options){.threads = 1}, &error) ==
@@ -88,7 +93,7 @@ void scene_close(void)
 uint64_t scene_state_of(const struct srv_session *session)
 {
     struct srv_checksum sum;
-    float key[64 * WIDTH], value[64 * WIDTH];
+    float key[80 * WIDTH], value[80 * WIDTH];
     srv_checksum_init(&sum);
     srv_checksum_add(&sum, session->id, sizeof session->id / 4 * 4);
     srv_checksum_add(&sum, &session->epoch, sizeof session->epoch);
@@ -133,6 +138,9 @@ static void step(struct srv_session *session, size_t layer, size_t n)
                             .position = attn_cache_length(session->cache, layer),
                             .rows = n,
                             .hidden_states = rows,
+                            .query = rows, /* one head: [1][n][4] */
+                            .key = rows,
+                            .value = rows,
                             .commit = true};
     struct attn_step *steps[] = {&one};
     struct stepping stepping = {session, layer};
@@ -144,21 +152,20 @@ static void step(struct srv_session *session, size_t layer, size_t n)
     session->last_steps[layer] = (struct srv_last_step){one.position, n, {17, 23}};
 }
 
-static struct srv_session *create_of(size_t model, const char *id, struct attn_cache *cache,
-                                     const char *key)
+static struct srv_session *create_of(const struct srv_model *model,
+                                     const struct srv_session_options *options)
 {
     struct srv_session *session;
     struct srv_error error = {0};
-    const struct srv_session_options options = {.id = id, .cache = cache, .idempotency_key = key};
-    need(srv_session_create(&session, scene.app.sessions, &scene.app.models.items[model], &options,
-                            &error) == SRV_OK,
+    need(srv_session_create(&session, scene.app.sessions, model, options, &error) == SRV_OK,
          error.message);
     return session;
 }
 
 static struct srv_session *create(const char *id, struct attn_cache *cache, const char *key)
 {
-    return create_of(0, id, cache, key);
+    const struct srv_session_options options = {.id = id, .cache = cache, .idempotency_key = key};
+    return create_of(&scene.app.models.items[0], &options);
 }
 
 /* A session over encoder rows, as its start leaves it. */
@@ -166,12 +173,28 @@ static struct srv_session *create_encoded(const char *id)
 {
     static const float rows[3 * WIDTH] = {1, 2, 3, 4, 4, 3, 2, 1, -1, 1, -1, 1};
     const struct attn_encode_args args = {.rows = 3, .encoder_hidden_states = rows};
-    struct srv_session *session = create_of(1, id, NULL, NULL);
+    const struct srv_session_options options = {.id = id};
+    struct srv_session *session = create_of(&scene.app.models.items[1], &options);
     struct attn_error error;
     need(attn_cache_encode(session->cache, scene.app.engine, &args, &error) == ATTN_OK,
          "encoder rows");
     for (size_t i = 0; i < 2; i++)
         session->last_steps[i] = (struct srv_last_step){0, 3, {17, 23}};
+    return session;
+}
+
+/* A session without weights, of the same widths. */
+static struct srv_session *create_weightless(const char *id)
+{
+    static const struct attn_weightless_options shape = {
+        .num_heads = 1, .head_dim = WIDTH, .num_layers = 2};
+    const struct srv_session_options options = {.id = id};
+    const struct srv_model *model;
+    struct srv_error error = {0};
+    need(srv_weightless_take(&model, scene.app.models.weightless, &shape, &error) == SRV_OK,
+         error.message);
+    struct srv_session *session = create_of(model, &options);
+    srv_model_put(model);
     return session;
 }
 
@@ -196,16 +219,31 @@ static struct attn_cache *fork_of(const struct srv_session *session, size_t leng
     return cache;
 }
 
+/* A cache like that of the session, whose second layer has forgotten 64 tokens. */
+static struct attn_cache *forgetful_like(const struct srv_session *session)
+{
+    static const float row[WIDTH] = {0.25f, 0.5f, 0.75f, 1};
+    struct attn_cache *cache = fork_of(session, 0);
+    struct attn_error error;
+    need(attn_cache_write(cache, 0, 1, row, row, &error) == ATTN_OK &&
+             attn_cache_begin_at(cache, 1, 64, &error) == ATTN_OK &&
+             attn_cache_write(cache, 1, 1, row, row, &error) == ATTN_OK,
+         "a cache that begins at token 64");
+    return cache;
+}
+
 /* Records something of every kind, in several writes, of which the last has several records. */
 static void record_all_kinds(void)
 {
     struct srv_store *store = scene.app.store;
     struct srv_error error = {0};
     struct srv_session *a = create("a", NULL, "key"), *b = create("b", NULL, NULL);
+    struct srv_session *w = create_weightless("w");
     need(srv_store_create(store, a, &error) == SRV_OK, error.message);
     step(a, 0, 2);
     step(b, 1, 1); /* creates the session too */
     step(a, 1, 3);
+    step(w, 0, 1); /* likewise */
     struct srv_session *fork = create("f", fork_of(a, 1), NULL);
     need(srv_store_fork(store, fork, a, 1, &error) == SRV_OK, error.message);
     step(a, 0, 1);
@@ -213,7 +251,7 @@ static void record_all_kinds(void)
     need(srv_store_truncate(store, a, 2, &error) == SRV_OK, error.message);
     srv_session_truncate(a, 2);
     step(fork, 0, 1);
-    struct srv_session *import = create("i", fork_of(a, SIZE_MAX), NULL);
+    struct srv_session *import = create("i", forgetful_like(a), NULL);
     record_import(import, a);
     struct srv_session *encoded = create_encoded("e");
     record_import(encoded, fork);
@@ -221,6 +259,7 @@ static void record_all_kinds(void)
     srv_session_put(encoded);
     srv_session_put(a);
     srv_session_put(b);
+    srv_session_put(w);
     srv_session_put(fork);
     srv_session_put(import);
 }

@@ -59,19 +59,12 @@ void config_remove(const char *directory);
  * models, `tiny` (grouped heads, RoPE, causal, two layers of width 16) and `plain` (biases, no
  * RoPE, not causal, width 8).  Limits are the defaults, whose sum may exceed the memory of this
  * machine: no suite uses it up. */
-#define CONFIG_SMALL(members) CONFIG_MODELS(members, "")
-#define CONFIG_MODELS(members, more)                                                               \
+#define CONFIG_SMALL(members)                                                                      \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"instance\":\"test\",\"memory_limit\":\"64GiB\"," members \
     "\"models\":[{\"name\":\"tiny\",\"random\":{\"hidden_size\":16,\"num_attention_heads\":4,"     \
     "\"num_key_value_heads\":2,\"num_hidden_layers\":2,\"rope_theta\":10000,\"is_causal\":true,"   \
     "\"seed\":7}},{\"name\":\"plain\",\"random\":{\"hidden_size\":8,\"num_attention_heads\":2,"    \
-    "\"is_causal\":false,\"attention_bias\":true,\"seed\":3}}" more "]}"
-
-/* The same with a model `crossed` of cross-attention, as wide as `tiny`. */
-#define CONFIG_CROSSED                                                         \
-    CONFIG_MODELS("", ",{\"name\":\"crossed\",\"random\":{\"hidden_size\":16," \
-                      "\"num_attention_heads\":4,\"num_key_value_heads\":2,"   \
-                      "\"num_hidden_layers\":2,\"is_cross\":true,\"seed\":5}}")
+    "\"is_causal\":false,\"attention_bias\":true,\"seed\":3}}]}"
 #define TINY 16 /* widths */
 #define PLAIN 8
 

@@ -22,6 +22,7 @@
     X(own)         \
     X(decode)      \
     X(cross)       \
+    X(weightless)  \
     X(sessions)    \
     X(algebra)     \
     X(state)       \

@@ -65,6 +65,7 @@
     X(portions)         \
     X(copies)           \
     X(cross)            \
+    X(weightless)       \
     X(footprint)        \
     X(sandbox)          \
     X(property)         \
