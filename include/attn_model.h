@@ -224,7 +224,7 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   scale, query_pre_attn_scalar, attn_logit_softcapping, sliding_window, layer_types;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
- *   and the flags attention_bias, is_causal, is_cross, add_bias_kv, add_zero_attn,
+ *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, alibi, alibi_scaled, alibi_bfloat16.
  * docs/MODELS.md says what each key means and which value an absent key has.
  *
