@@ -220,12 +220,15 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
 /* Opens a model of random weights: `config` is a JSON object of `length` bytes with hidden_size,
  * num_attention_heads and optionally
  *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
- *   max_position_embeddings, original_max_position_embeddings, rms_norm_eps (with qk_norm);
- *   scale, query_pre_attn_scalar, attn_logit_softcapping, sliding_window, layer_types;
+ *   max_position_embeddings, original_max_position_embeddings;
+ *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, attn_scale, floor_scale;
+ *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
- *   attention_sinks, qk_norm, alibi, alibi_scaled, alibi_bfloat16.
+ *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
+ *   attn_output_gate, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16.
  * docs/MODELS.md says what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

@@ -11,12 +11,12 @@
 #include <string.h>
 
 #include "api/layer_json.h"
+#include "attn_limits.h"
 #include "base/buffer.h"
 #include "config/config.h"
 #include "session/models.h"
 
 #define TEXT_MAX ((size_t)4 << 20) /* of what is printed */
-#define BLOCK_TOKENS 64            /* a session's cache grows by blocks of this size */
 
 struct arguments {
     const char *directory; /* or a single file */
@@ -171,20 +171,19 @@ static void print_runs(struct srv_buffer *out, const struct attn_model *model, s
     }
 }
 
-static void print_costs(struct srv_buffer *out, const struct attn_model_info *info, bool is_cross)
+static void print_costs(struct srv_buffer *out, const struct attn_model *model,
+                        const struct attn_model_info *info)
 {
     srv_buffer_printf(out, "  %zu parameters, loading takes %zu bytes", info->num_parameters,
                       info->weight_bytes);
-    if (is_cross) {
+    if (srv_model_first_layer(model)->is_cross) {
         srv_buffer_text(out, "; there are no sessions: keys come from another sequence\n");
         return;
     }
     srv_buffer_printf(out, ", a cached token %zu", info->cache_bytes_per_token);
-    if (info->max_position > 0) {
-        size_t tokens = (info->max_position + BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
+    if (info->max_position > 0)
         srv_buffer_printf(out, ", a session of %zu tokens %zu", info->max_position,
-                          tokens * info->cache_bytes_per_token);
-    }
+                          attn_model_cache_bytes(model, info->max_position));
     srv_buffer_text(out, "\n");
 }
 
@@ -207,7 +206,7 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
                           info.num_linear_layers);
     srv_buffer_text(out, "\n");
     print_runs(out, model, info.num_layers);
-    print_costs(out, &info, srv_model_first_layer(model)->is_cross);
+    print_costs(out, model, &info);
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */

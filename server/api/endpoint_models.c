@@ -9,6 +9,7 @@
 #include "api/endpoints.h"
 #include "api/layer_json.h"
 #include "app.h"
+#include "attn_limits.h"
 #include "wire/document.h"
 
 /* The indices of the resident layers. */
@@ -76,7 +77,8 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
         "max_length", (json_int_t)model->max_length, "weights_dtype", info->weights_dtype, "dtype",
         attn_dtype_name(info->dtype), "kv_dtype", attn_dtype_name(info->kv_dtype), "parameters",
         (json_int_t)info->num_parameters, "weight_bytes", (json_int_t)info->weight_bytes,
-        "cache_bytes_per_token", (json_int_t)info->cache_bytes_per_token, "fingerprint",
+        "cache_bytes_per_token", (json_int_t)info->cache_bytes_per_token, "cache_bytes_per_session",
+        (json_int_t)attn_model_cache_bytes(model->attn, model->max_length), "fingerprint",
         info->fingerprint, "kernels", kernels_json(app));
     if (strcmp(info->family, "random") == 0)
         srv_document_set(&json, "note",

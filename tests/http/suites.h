@@ -45,6 +45,7 @@
     X(stalls)      \
     X(replies)     \
     X(shares)      \
+    X(forget)      \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \

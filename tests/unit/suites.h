@@ -45,6 +45,7 @@
     X(log)              \
     X(metrics)          \
     X(steps)            \
+    X(forget)           \
     X(self_check)       \
     X(record)           \
     X(store)            \
