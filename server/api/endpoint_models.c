@@ -69,8 +69,8 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
     const struct attn_model_info *info = &model->info;
     json_t *first = srv_layer_json(srv_model_first_layer(model->attn));
     json_t *json = json_pack(
-        "{s:s, s:s, s:o, s:b, s:I, s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:s, s:o}", "name",
-        model->name, "family", info->family, "stack",
+        "{s:s, s:s, s:o, s:b, s:I, s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:o}",
+        "name", model->name, "family", info->family, "stack",
         info->stack[0] != '\0' ? json_string(info->stack) : json_null(), "random",
         strcmp(info->family, "random") == 0, "num_layers", (json_int_t)info->num_layers,
         "resident_layers", resident_json(model), "max_position", (json_int_t)info->max_position,
