@@ -37,7 +37,8 @@ struct srv_sharing {
 };
 
 /* Adds a session, in the order of the base; all caches are of one moment.  O(log blocks) in each
- * layer, O(blocks) once a window has forgotten some, and what the blocks take that no earlier session has.  False where memory is short. */
+ * layer, O(blocks) once a window has forgotten some, and what the blocks take that no earlier
+ * session has.  False where memory is short. */
 bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, const struct attn_cache *cache,
                      size_t num_layers);
 
