@@ -136,6 +136,8 @@ struct attn_layer_spec {
     size_t attention_chunk_size; /* C: a query at i sees keys j, j/C = i/C; 0: none (llama4) */
     bool is_causal;
     bool is_cross; /* keys and values come from another sequence: no self-attention, no cache */
+    bool is_weightless; /* no linear maps, E is 0: steps bring query, key and value
+                           (attn_model_open_weightless) */
     bool q_bias, k_bias, v_bias, o_bias;
     bool bias_kv;       /* PyTorch `add_bias_kv`: one learned key/value after the real ones */
     bool add_zero_attn; /* PyTorch: one key/value of zeros after those */
@@ -176,7 +178,8 @@ struct attn_model; /* the attention layers of one checkpoint */
 
 /* The properties of a model.  Strings are borrowed from the model. */
 struct attn_model_info {
-    const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random" */
+    const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random";
+                                        "weightless" */
     const char *stack;               /* "encoder", "decoder", "cross"; "" where there is only one */
     const char *weights_dtype;       /* as stored: "F32", "F16", "BF16" */
     size_t num_layers;               /* layers of the checkpoint */
@@ -239,6 +242,26 @@ ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out,
                                                         size_t length,
                                                         const struct attn_model_options *options,
                                                         struct attn_error *error);
+
+/* The layers of a weightless model, which are all alike. */
+struct attn_weightless_options {
+    size_t num_heads, num_kv_heads, head_dim; /* H; G, 0: H; D */
+    size_t value_head_dim;                    /* Dv; 0: D */
+    size_t num_layers;                        /* 0: 1 */
+    double scale;                             /* multiplies q.k; 0: 1/sqrt(D) */
+    double softcap;                           /* 0: none */
+    size_t sliding_window;                    /* W; 0: none */
+    enum attn_dtype kv_dtype;                 /* of cached keys and values */
+};
+
+/* Opens a model without weights, for caches of keys and values that the caller projects: steps over
+ * them bring query, key and value, which are used as they are, and their output is [H][n][Dv].  The
+ * model is loaded from the start; its fingerprint is a hash of its specifications.  A block of its
+ * caches takes 16 KiB at least.  attn_attend refuses its layers.
+ * Errors: ATTN_OUT_OF_RANGE (a size, by its name in configurations), ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_model_open_weightless(
+    struct attn_model **out, const struct attn_weightless_options *options,
+    struct attn_error *error);
 
 /* Makes the weights resident in options->dtype, and takes the fingerprint.  Needed once before
  * computing; a second call does nothing.  A NaN or infinity is refused with tensor and index.

@@ -182,6 +182,10 @@ static bool take_buffers(struct batch *batch)
             workspace, attn_mul(buffers[i].rows, buffers[i].width), sizeof(float));
         taken = taken && *buffers[i].buffer != NULL;
     }
+    if (taken && layer->spec.shares_layer != SIZE_MAX) { /* what the recorder is shown */
+        memset(batch->k, 0, batch->rows * layer->k.out * sizeof *batch->k);
+        memset(batch->v, 0, batch->rows * layer->v.out * sizeof *batch->v);
+    }
     batch->products =
         attn_workspace_take(workspace, PRODUCTS * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
@@ -196,18 +200,22 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
 {
     const struct attn_layer *l = batch->layer;
     struct attn_projection *p = &batch->products[n];
-    p[0] = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
-    p[1] = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
-    p[2] = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
-    if (l->gate.out == 0)
-        return n + 3;
-    p[3] = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
-    return n + 4;
+    const bool shares = l->spec.shares_layer != SIZE_MAX;
+    *p++ = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
+    if (!shares)
+        *p++ = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
+    if (!shares)
+        *p++ = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
+    if (l->gate.out != 0)
+        *p++ = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
+    return (size_t)(p - batch->products);
 }
 
 static enum attn_status project_in(const struct batch *batch)
 {
     size_t width = batch->layer->q.in, n = 0;
+    if (batch->layer->spec.is_weightless)
+        return ATTN_OK;
     for (size_t i = 0; i < batch->count; i++) {
         const struct admitted *a = &batch->admitted[i];
         if (shares_products(a->step))
@@ -240,10 +248,13 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    struct attn_qkv row = {batch->q + r * layer->q.out, batch->k + r * layer->k.out,
-                           batch->v + r * layer->v.out};
+    const bool shares = layer->spec.shares_layer != SIZE_MAX;
+    struct attn_qkv row = {batch->q + r * layer->q.out, shares ? NULL : batch->k + r * layer->k.out,
+                           shares ? NULL : batch->v + r * layer->v.out};
     size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
+    if (layer->spec.is_weightless)
+        attn_qkv_take_given(row, &layer->spec, step, i);
     const struct attn_kernels *kernels = &batch->engine->kernels;
     bool within =
         attn_qkv_postprocess(row, layer, kernels, a->inv_freq,
@@ -308,6 +319,8 @@ static enum attn_status project_out(const struct batch *batch)
 {
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
+    if (batch->layer->spec.is_weightless)
+        return ATTN_OK;
     if (batch->output_rows > 0) {
         batch->products[0] = attn_projection_of(o, batch->o, batch->y, batch->output_rows);
         if (attn_project(batch->engine, batch->products, 1, true) != ATTN_OK)
@@ -335,12 +348,15 @@ static enum attn_status finish_output(const struct batch *batch, const struct ad
     const bool shared = place_of(step) == SHARED_WITH_OUTPUT;
     size_t width = batch->layer->o.out, n = step->rows * width;
     const float *output = shared ? batch->y + a->row * width : step->outputs.output;
+    const bool weightless = batch->layer->spec.is_weightless;
     if (atomic_load(&a->kv_overflow))
-        return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
+        return attn_fail(&step->error, ATTN_OVERFLOW, weightless ? "key" : "hidden_states",
                          "a key or value does not fit the cache's %s",
                          attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&a->failed))
-        return attn_qkv_fail(&step->error);
+        return attn_qkv_fail(&batch->layer->spec, &step->error);
+    if (weightless) /* the output is a copy of what heads put out */
+        return ATTN_OK;
     if (shared ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
                : atomic_load(&a->output_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
@@ -359,8 +375,10 @@ static void copy_outputs(const struct batch *batch, const struct admitted *a)
     const struct attn_step *step = a->step;
     const struct attn_layer *layer = batch->layer;
     struct attn_pool *pool = batch->engine->pool;
+    const struct attn_outputs weightless = {.head_output = step->outputs.output};
     const struct attn_copies copies = {.spec = &layer->spec,
-                                       .outputs = &step->outputs,
+                                       .outputs =
+                                           layer->spec.is_weightless ? &weightless : &step->outputs,
                                        .count = 1,
                                        .queries = step->rows,
                                        .q = batch->q + a->row * layer->q.out,

@@ -69,6 +69,8 @@ const struct srv_bound srv_bounds[] = {
      .subject = "sessions of one page of GET /sessions"},
     /* Sessions. */
     {LIMIT(max_sessions), .code = SRV_E_SESSION_LIMIT, .subject = "live sessions"},
+    {LIMIT(max_weightless_shapes), .code = SRV_E_SESSION_LIMIT,
+     .subject = "different shapes of live weightless sessions"},
     {LIMIT(max_session_length), .unit = "tokens", .code = SRV_E_SESSION_FULL,
      .subject = "cache of one session"},
     {LIMIT(cache_bytes), .unit = "bytes", .code = SRV_E_POOL_FULL,

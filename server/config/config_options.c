@@ -146,6 +146,8 @@ const struct srv_option srv_options[] = {
     {SHARE(max_connections), .initial = "16384", RANGE(1, MIB), .help = "open connections"},
     {LIMIT(max_queue), .initial = "4096", RANGE(1, MIB), .help = "requests waiting or running"},
     {SHARE(max_sessions), .initial = "16384", RANGE(1, MIB), .help = "live sessions"},
+    {LIMIT(max_weightless_shapes), .initial = "4", RANGE(0, 64),
+     .help = "different shapes of live weightless sessions; 0: none are made"},
     {LIMIT(max_session_length), .initial = "131072", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
      .help = "cache of one session, unless it asks for less"},
     {LIMIT(max_tokens), .initial = "32768", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",

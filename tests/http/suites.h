@@ -21,6 +21,7 @@
     X(families)    \
     X(own)         \
     X(decode)      \
+    X(weightless)  \
     X(sessions)    \
     X(algebra)     \
     X(state)       \
