@@ -25,7 +25,7 @@ struct attn_model {
     size_t *indices;               /* [num_resident] slot -> layer */
     size_t *slots;                 /* [config.num_layers] layer -> slot or NO_SLOT */
     struct attn_layer_spec *specs; /* [num_resident], borrowing from config */
-    struct attn_layer *layers;     /* [num_resident], zeroed until loaded */
+    struct attn_layer *layers;     /* [num_resident], zeroed until loaded; see weights_slot */
     bool loaded;
     char fingerprint[17];
 };
@@ -147,6 +147,17 @@ enum attn_status attn_model_open_random(struct attn_model **out, const char *con
     return ATTN_OK;
 }
 
+/* The slot that holds the weights of `slot`: the first one of its group where layers share their
+ * tensors, else the slot itself. */
+static size_t weights_slot(const struct attn_model *model, size_t slot)
+{
+    const struct attn_config *config = &model->config;
+    const size_t index = attn_config_tensor_index(config, model->indices[slot]);
+    while (slot > 0 && attn_config_tensor_index(config, model->indices[slot - 1]) == index)
+        slot--;
+    return slot;
+}
+
 /* ---- Loading ------------------------------------------------------------------------------- */
 
 static uint64_t hash_real(uint64_t hash, double value)
@@ -261,9 +272,11 @@ enum attn_status attn_model_load(struct attn_model *model, struct attn_error *er
         return ATTN_OK;
     uint64_t hash = 0;
     for (size_t i = 0; i < model->num_resident; i++) {
+        hash = attn_hash_word(hash, model->indices[i]);
+        if (weights_slot(model, i) != i)
+            continue;
         enum attn_status status = load_layer(model, i, error);
         if (status == ATTN_OK) {
-            hash = attn_hash_word(hash, model->indices[i]);
             hash = hash_layer(hash, &model->layers[i]);
             status = attn_layer_pack(&model->layers[i], error);
         }
@@ -310,7 +323,7 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
     };
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
-        out->weight_bytes += attn_layer_weight_bytes(spec);
+        out->weight_bytes += weights_slot(model, i) == i ? attn_layer_weight_bytes(spec) : 0;
         out->cache_bytes_per_token += spec->is_cross ? 0 : attn_layer_token_bytes(spec);
     }
     memcpy(out->fingerprint, model->fingerprint, sizeof out->fingerprint);
@@ -336,7 +349,7 @@ const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, s
 const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model, size_t layer)
 {
     size_t slot = attn_model_slot(model, layer);
-    return model->loaded && slot != NO_SLOT ? &model->layers[slot] : NULL;
+    return model->loaded && slot != NO_SLOT ? &model->layers[weights_slot(model, slot)] : NULL;
 }
 
 size_t attn_model_headers_memory(const struct attn_model *model)

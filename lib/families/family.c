@@ -1,8 +1,9 @@
 /* family.c: the table of families, and finding a row.
  *
- * The rows are in family_llama.c (Llama and the decoders after it), family_gpt.c (GPT-2 to OPT) and
- * family_encoders.c (BERT, T5, PyTorch).  The row of random models stands there too, but not in the
- * table: model.c names it, since no configuration does. */
+ * The rows are in family_llama.c (Llama and the decoders after it), family_gpt.c (GPT-2 to OPT),
+ * family_bert.c, family_vision.c, family_speech.c and family_encoders.c (T5, PyTorch).  The row of
+ * random models stands there too, but not in the table: model.c names it, since no configuration
+ * does. */
 #include "families/family.h"
 
 #include <string.h>
@@ -11,13 +12,51 @@
 
 /* Of an architecture with several stacks the first row is the default. */
 static const struct attn_family *const families[] = {
-    &attn_family_llama,      &attn_family_mistral,    &attn_family_qwen2,
-    &attn_family_qwen3,      &attn_family_gemma2,     &attn_family_gpt_oss,
-    &attn_family_phi,        &attn_family_phi3,       &attn_family_gpt2,
-    &attn_family_gpt_neox,   &attn_family_gptj,       &attn_family_falcon,
-    &attn_family_bloom,      &attn_family_opt,        &attn_family_bert,
-    &attn_family_roberta,    &attn_family_distilbert, &attn_family_t5_decoder,
-    &attn_family_t5_encoder, &attn_family_t5_cross,   &attn_family_torch,
+    &attn_family_llama,
+    &attn_family_mistral,
+    &attn_family_qwen2,
+    &attn_family_qwen3,
+    &attn_family_gemma2,
+    &attn_family_gpt_oss,
+    &attn_family_phi,
+    &attn_family_phi3,
+    &attn_family_gpt2,
+    &attn_family_gpt_neox,
+    &attn_family_gptj,
+    &attn_family_falcon,
+    &attn_family_bloom,
+    &attn_family_opt,
+    &attn_family_bert,
+    &attn_family_roberta,
+    &attn_family_distilbert,
+    &attn_family_t5_decoder,
+    &attn_family_t5_encoder,
+    &attn_family_t5_cross,
+    &attn_family_torch,
+
+    /* Encoders, and stacks of encoder and decoder. */
+    &attn_family_xlm_roberta,
+    &attn_family_camembert,
+    &attn_family_electra,
+    &attn_family_ernie,
+    &attn_family_albert,
+    &attn_family_mpnet,
+    &attn_family_xlm,
+    &attn_family_vit,
+    &attn_family_mt5_decoder,
+    &attn_family_mt5_encoder,
+    &attn_family_mt5_cross,
+    &attn_family_bart_decoder,
+    &attn_family_bart_encoder,
+    &attn_family_bart_cross,
+    &attn_family_mbart_decoder,
+    &attn_family_mbart_encoder,
+    &attn_family_mbart_cross,
+    &attn_family_whisper_decoder,
+    &attn_family_whisper_encoder,
+    &attn_family_whisper_cross,
+    &attn_family_wav2vec2,
+    &attn_family_hubert,
 };
 
 const struct attn_family *attn_family_at(size_t i)

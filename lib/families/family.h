@@ -9,7 +9,7 @@
  *   family_weights.c               tensors -> weights of a layer
  *
  * The attention algorithm knows no families at all.  Adding a family is adding a row
- * (family_llama.c, family_gpt.c, family_encoders.c), declaring it in family_rows.h and listing it
+ * (family_llama.c and the files beside it), declaring it in family_rows.h and listing it
  * in families[] (family.c). */
 #ifndef ATTN_LIB_FAMILY_H
 #define ATTN_LIB_FAMILY_H
@@ -44,9 +44,10 @@ struct attn_hf_config {
     size_t head_dim, value_head_dim;          /* 0: hidden_size / num_heads; head_dim */
     bool grouped, multi_query;                /* see kv_by_flags of struct attn_family */
     size_t num_layers, num_layers_fallback;   /* the fallback counts where num_layers is 0 */
-    size_t max_position;                      /* max_position_embeddings */
-    size_t original_max_position;             /* the trained length beside rope_scaling */
-    size_t seed;                              /* of random weights */
+    size_t num_groups;            /* layers of a group share one set of tensors; 0: none share */
+    size_t max_position;          /* max_position_embeddings */
+    size_t original_max_position; /* the trained length beside rope_scaling */
+    size_t seed;                  /* of random weights */
     bool is_causal, is_cross, bias, bias_kv, add_zero_attn, sinks, qk_norm;
     double norm_eps; /* of qk_norm */
 
@@ -112,7 +113,7 @@ enum attn_tensor_role {
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */
 struct attn_family_tensor {
-    const char *name; /* after the prefix; '*' stands for the layer's index; NULL ends */
+    const char *name; /* after the prefix; '*' is the index of the layer or group; NULL ends */
     unsigned projections;
     enum attn_tensor_role role;
 };
@@ -135,6 +136,7 @@ struct attn_family {
     const struct attn_family_tensor *tensors;
     enum attn_layout layout;
     unsigned unbiased; /* projections without a bias whatever the configuration says */
+    unsigned biased;   /* projections with a bias whatever the configuration says */
     bool kv_by_flags;  /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */

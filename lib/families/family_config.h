@@ -12,6 +12,7 @@
 struct attn_config {
     const struct attn_family *family;
     size_t num_layers;
+    size_t num_groups;   /* of layers that share one set of tensors; 0: each layer has its own */
     size_t max_position; /* 0: the configuration sets none */
     uint64_t seed;       /* random weights only */
     struct attn_layer_spec
@@ -32,6 +33,9 @@ struct attn_config {
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
                                   const char *stack, const char *text, size_t length,
                                   struct attn_error *error);
+
+/* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
+size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
 /* The specification of layer `layer`, which must exist.  *out borrows from the configuration. */
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,

@@ -10,7 +10,19 @@ extern const struct attn_family attn_family_llama, attn_family_mistral, attn_fam
 extern const struct attn_family attn_family_gpt2, attn_family_gpt_neox, attn_family_gptj,
     attn_family_falcon, attn_family_bloom, attn_family_opt;
 
-extern const struct attn_family attn_family_bert, attn_family_roberta, attn_family_distilbert,
-    attn_family_t5_decoder, attn_family_t5_encoder, attn_family_t5_cross, attn_family_torch;
+extern const struct attn_family attn_family_t5_decoder, attn_family_t5_encoder,
+    attn_family_t5_cross, attn_family_mt5_decoder, attn_family_mt5_encoder, attn_family_mt5_cross,
+    attn_family_torch;
+
+extern const struct attn_family attn_family_bert, attn_family_roberta, attn_family_xlm_roberta,
+    attn_family_camembert, attn_family_electra, attn_family_ernie, attn_family_albert,
+    attn_family_mpnet, attn_family_distilbert, attn_family_xlm;
+
+extern const struct attn_family attn_family_vit;
+
+extern const struct attn_family attn_family_bart_decoder, attn_family_bart_encoder,
+    attn_family_bart_cross, attn_family_mbart_decoder, attn_family_mbart_encoder,
+    attn_family_mbart_cross, attn_family_whisper_decoder, attn_family_whisper_encoder,
+    attn_family_whisper_cross, attn_family_wav2vec2, attn_family_hubert;
 
 #endif

@@ -34,6 +34,16 @@ static enum attn_status check_present(const struct attn_family *family,
     return ATTN_OK;
 }
 
+static enum attn_status check_groups(const struct attn_family *family,
+                                     const struct attn_hf_config *hf, struct attn_error *error)
+{
+    const char *config_key = attn_family_key_name(family, HF_FIELD(num_groups));
+    if (hf->num_groups <= hf->num_layers)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_MALFORMED, config_key, "%s is %zu for %zu layers", config_key,
+                     hf->num_groups, hf->num_layers);
+}
+
 /* ---- Heads --------------------------------------------------------------------------------- */
 
 static size_t kv_heads(const struct attn_family *family, const struct attn_hf_config *hf)
@@ -84,7 +94,7 @@ static enum attn_status resolve_heads(struct attn_layer_spec *spec,
 static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family *family,
                           const struct attn_hf_config *hf)
 {
-    unsigned biased = hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
+    unsigned biased = (hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u) | family->biased;
     spec->q_bias = (biased & ATTN_PROJ_Q) != 0;
     spec->k_bias = (biased & ATTN_PROJ_K) != 0;
     spec->v_bias = (biased & ATTN_PROJ_V) != 0;
@@ -169,16 +179,27 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
         return status;
 
     config->num_layers = hf.num_layers;
+    config->num_groups = hf.num_groups;
     config->max_position = hf.max_position;
     config->seed = hf.seed;
     config->scale_by_layer = hf.scale_by_layer;
     resolve_flags(&config->spec, family, &hf);
-    status = resolve_heads(&config->spec, family, &hf, error);
+    status = check_groups(family, &hf, error);
+    if (status == ATTN_OK)
+        status = resolve_heads(&config->spec, family, &hf, error);
     if (status == ATTN_OK)
         status = resolve_position_bias(&config->spec, family, &hf, error);
     if (status == ATTN_OK)
         status = resolve_sliding(config, &hf, error);
     return status == ATTN_OK ? resolve_rope(config, &hf, error) : status;
+}
+
+/* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */
+size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
+{
+    if (config->num_groups == 0)
+        return layer;
+    return (size_t)((double)layer / ((double)config->num_layers / (double)config->num_groups));
 }
 
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,

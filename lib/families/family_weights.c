@@ -34,12 +34,13 @@ struct bindings {
 struct checkpoint_layer {
     const struct attn_config *config;
     struct attn_layer_spec spec;
-    size_t layer;
+    size_t index; /* in the names of its tensors */
 };
 
 static struct checkpoint_layer layer_of(const struct attn_config *config, size_t layer)
 {
-    struct checkpoint_layer source = {.config = config, .layer = layer};
+    struct checkpoint_layer source = {.config = config,
+                                      .index = attn_config_tensor_index(config, layer)};
     attn_config_layer_spec(&source.spec, config, layer);
     return source;
 }
@@ -168,7 +169,7 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
         bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
-        expand(name, *prefix, pattern->name, source->layer);
+        expand(name, *prefix, pattern->name, source->index);
         enum attn_status status = attn_checkpoint_find(out, checkpoint, name, error);
         if (status != ATTN_OK || out->entry != NULL)
             return status;
@@ -218,7 +219,7 @@ static enum attn_status fail_missing(const struct checkpoint_layer *source,
            (pattern->role != role || (pattern->projections & missing) == 0 ||
             !fused_shape(&shape, &source->spec, pattern)))
         pattern++;
-    expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "", source->layer);
+    expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "", source->index);
     return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing", name);
 }
 

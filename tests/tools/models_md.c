@@ -28,6 +28,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(value_size), "width of value inputs", "E"},
     {HF_FIELD(num_layers), "layers", "required"},
     {HF_FIELD(num_layers_fallback), "layers, if the key above is absent", "required"},
+    {HF_FIELD(num_groups), "groups of layers that share their tensors", "none"},
     {HF_FIELD(max_position), "longest position", "not given"},
     {HF_FIELD(original_max_position), "trained length, for longrope", "by rope_scaling"},
     {HF_FIELD(seed), "seed of the weights", "0"},
@@ -342,7 +343,7 @@ static void print_rope(const struct attn_family *family)
 
 static void print_biases(const struct attn_family *family)
 {
-    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased;
+    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased & ~family->biased;
     const char *flag = key_name(family, HF_FIELD(bias));
     printf("- Biases: ");
     if (biased == 0)
@@ -351,6 +352,10 @@ static void print_biases(const struct attn_family *family)
         print_projections(biased);
     if (biased != 0 && flag != NULL)
         printf(", if `%s` is true", flag);
+    if (family->biased != 0) {
+        printf("; always ");
+        print_projections(family->biased);
+    }
     printf(".\n");
 }
 
@@ -375,6 +380,9 @@ static void print_traits(const struct attn_family *family)
            defaults->scale_attn_weights ? "divided by sqrt(D)" : "not scaled",
            rescaled ? " unless a key says otherwise" : "");
     print_biases(family);
+    if (defaults->num_groups != 0)
+        printf("- The layers of a group share one set of tensors, which is resident once; `*` in "
+               "a name is the group's index.\n");
     if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
         printf("- ALiBi%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
                defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
@@ -466,7 +474,9 @@ int main(void)
         "- Two keys of the same meaning must agree.\n"
         "- Tensors are found by name, layer by layer; `*` in a name is the layer's index. Tensors "
         "of layers that are not\n  asked for are not looked at.\n"
-        "- Tensors of F32, F16 and BF16 are read.\n\n"
+        "- Tensors of F32, F16 and BF16 are read.\n"
+        "- Of a family with several stacks the one that stands first is the default; `stack` of a "
+        "model names another.\n\n"
         "Letters: E width, H query heads, G key/value heads, D head width, W window.\n");
     const struct attn_family *family;
     for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++)
