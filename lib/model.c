@@ -50,6 +50,28 @@ static enum attn_status check_chosen(const struct attn_model_options *options, s
     return ATTN_OK;
 }
 
+/* Writes the layers to be resident to model->indices, which has room for all layers: those that
+ * options choose, or every layer that is attention.
+ * Errors: ATTN_UNSUPPORTED (a layer chosen is no attention, or none is). */
+static enum attn_status list_layers(struct attn_model *model, const size_t *chosen, size_t count,
+                                    struct attn_error *error)
+{
+    const struct attn_config *config = &model->config;
+    for (size_t i = 0; i < (chosen != NULL ? count : config->num_layers); i++) {
+        size_t layer = chosen != NULL ? chosen[i] : i;
+        if (attn_config_attends(config, layer))
+            model->indices[model->num_resident++] = layer;
+        else if (chosen != NULL)
+            return attn_fail(error, ATTN_UNSUPPORTED, "layers",
+                             "layers has %zu, which is linear_attention and is not computed",
+                             layer);
+    }
+    if (model->num_resident == 0)
+        return attn_fail(error, ATTN_UNSUPPORTED, "layers",
+                         "layers: every layer is linear_attention, which is not computed");
+    return ATTN_OK;
+}
+
 static enum attn_status choose_layers(struct attn_model *model,
                                       const struct attn_model_options *options,
                                       struct attn_error *error)
@@ -61,19 +83,22 @@ static enum attn_status choose_layers(struct attn_model *model,
         if (status != ATTN_OK)
             return status;
     }
-    model->num_resident = all ? num_layers : options->num_layers;
-    model->indices = attn_alloc(model->num_resident, sizeof *model->indices);
+    size_t most = all ? num_layers : options->num_layers;
+    model->indices = attn_alloc(most, sizeof *model->indices);
     model->slots = attn_alloc(num_layers, sizeof *model->slots);
-    model->specs = attn_alloc(model->num_resident, sizeof *model->specs);
-    model->layers = attn_calloc(model->num_resident, sizeof *model->layers);
+    model->specs = attn_alloc(most, sizeof *model->specs);
+    model->layers = attn_calloc(most, sizeof *model->layers);
     if (model->indices == NULL || model->slots == NULL || model->specs == NULL ||
         model->layers == NULL)
         return attn_fail_memory(error, num_layers * sizeof *model->layers);
 
+    enum attn_status status =
+        list_layers(model, all ? NULL : options->layers, all ? 0 : options->num_layers, error);
+    if (status != ATTN_OK)
+        return status;
     for (size_t i = 0; i < num_layers; i++)
         model->slots[i] = NO_SLOT;
     for (size_t i = 0; i < model->num_resident; i++) {
-        model->indices[i] = all ? i : options->layers[i];
         model->slots[model->indices[i]] = i;
         attn_config_layer_spec(&model->specs[i], &model->config, model->indices[i]);
         if (options != NULL) {

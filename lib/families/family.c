@@ -64,12 +64,19 @@ const struct attn_family *attn_family_at(size_t i)
     return i < sizeof families / sizeof families[0] ? families[i] : NULL;
 }
 
-const struct attn_family *attn_family_find(const char *model_type, const char *stack)
+static bool equal_or_any(const char *wanted, const char *name)
+{
+    return wanted == NULL || name == NULL || strcmp(wanted, name) == 0;
+}
+
+const struct attn_family *attn_family_find(const char *model_type, const char *submodel_type,
+                                           const char *stack)
 {
     const struct attn_family *family;
     for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++) {
         bool fits = stack == NULL || (family->stack != NULL && strcmp(family->stack, stack) == 0);
-        if (fits && strcmp(family->model_type, model_type) == 0)
+        if (fits && strcmp(family->model_type, model_type) == 0 &&
+            equal_or_any(family->submodel_type, submodel_type))
             return family;
     }
     return NULL;

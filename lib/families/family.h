@@ -8,9 +8,9 @@
  *   family_spec.c, family_rope.c   struct attn_hf_config -> struct attn_config, attn_layer_spec
  *   family_weights.c               tensors -> weights of a layer
  *
- * The attention algorithm knows no families at all.  Adding a family is adding a row
- * (family_llama.c and the files beside it), declaring it in family_rows.h and listing it
- * in families[] (family.c). */
+ * The attention algorithm knows no families at all.  Adding a family is adding a row (in the
+ * family_*.c of its kin), declaring it in family_rows.h and listing it in families[]
+ * (family.c). */
 #ifndef ATTN_LIB_FAMILY_H
 #define ATTN_LIB_FAMILY_H
 
@@ -30,6 +30,7 @@ struct attn_hf_rope {
     double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all */
     bool interleaved, truncate;   /* from here on as attn_rope_spec */
     double theta, factor, attention_factor, original_max_position;
+    double alpha; /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     double mscale, mscale_all_dim; /* yarn: give the attention factor where both are there */
     struct attn_factors short_factor, long_factor;
@@ -44,11 +45,11 @@ struct attn_hf_config {
     size_t head_dim, value_head_dim;          /* 0: hidden_size / num_heads; head_dim */
     bool grouped, multi_query;                /* see kv_by_flags of struct attn_family */
     size_t num_layers, num_layers_fallback;   /* the fallback counts where num_layers is 0 */
-    size_t num_groups;            /* layers of a group share one set of tensors; 0: none share */
+    size_t num_groups;            /* layers of a group share their tensors; 0: none do */
     size_t max_position;          /* max_position_embeddings */
     size_t original_max_position; /* the trained length beside rope_scaling */
     size_t seed;                  /* of random weights */
-    bool is_causal, is_cross, bias, bias_kv, add_zero_attn, sinks, qk_norm;
+    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, qk_norm;
     double norm_eps; /* of qk_norm */
 
     /* Scores are multiplied by the first of these that is there: `scale`; 1 without
@@ -58,16 +59,43 @@ struct attn_hf_config {
     bool scale_by_layer; /* and by 1/(layer + 1) */
     double softcap;      /* 0: none */
 
-    /* Which layers have the window.  None unless use_sliding_window and sliding_window are set.
-     * With a list of layer types: those that it calls sliding.  Without: every sliding_period-th
-     * layer from first_sliding on, a period of 0 being 1. */
-    bool use_sliding_window;
-    size_t sliding_window, first_sliding, sliding_period, num_layer_types;
+    /* The type of each layer.  With a list of layer types: as it says.  With a full_period: full
+     * attention in the last layer of each period (the first where full_first), other_type in the
+     * others.  Else every sliding_period-th layer from first_sliding on is sliding, a period of 0
+     * being 1.  Layers slide only where use_sliding_window and sliding_window are set. */
+    size_t other_type; /* enum attn_layer_type; ATTN_LAYER_FULL means ATTN_LAYER_SLIDING */
+    size_t full_period, num_layer_types;
+    bool full_first;
+    bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
+    bool half_window;                       /* W = sliding_window/2+1 */
+    size_t sliding_window, first_sliding, sliding_period;
 
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
     size_t buckets, max_distance; /* of T5's position bias */
-    bool rope_by_type;            /* sliding layers have sliding_rope; else they have rope */
+
+    /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
+     * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
+     * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
+    bool rope_by_type;
+    size_t rope_layers; /* enum attn_rope_layers */
+    size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
+};
+
+/* The types of layers.  A linear layer is no attention: a model lists it and never loads it. */
+enum attn_layer_type {
+    ATTN_LAYER_FULL = 0,
+    ATTN_LAYER_SLIDING,
+    ATTN_LAYER_CHUNKED,
+    ATTN_LAYER_LINEAR,
+};
+#define ATTN_NUM_LAYER_TYPES 4
+
+/* Which layers rotate queries and keys. */
+enum attn_rope_layers {
+    ATTN_ROPE_EVERY = 0,
+    ATTN_ROPE_SLIDING_ONLY, /* sliding layers */
+    ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
 };
 
 /* Which JSON value a key has, and the field's type that it becomes. */
@@ -78,7 +106,9 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
     ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
     ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES, /* list of "full_attention" and "sliding_attention" -> its length */
+    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
+    ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
+    ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_FIXED,   /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_IGNORED, /* does not touch attention; any value is accepted */
 };
@@ -122,7 +152,8 @@ struct attn_family_tensor {
 enum attn_layout {
     ATTN_LAYOUT_PLAIN,      /* [out][in]; fused: one projection after the other, as rows */
     ATTN_LAYOUT_TRANSPOSED, /* [in][out]; fused: one projection after the other, as columns */
-    ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value */
+    ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value;
+                               without keys by query head: query, gate */
 };
 
 /* One row of the table: a model_type of config.json, or one stack of it. */
@@ -131,13 +162,21 @@ struct attn_family {
     const char *stack;      /* of an architecture with several, else NULL */
     const char *name;       /* as attn_model_info says it */
     const struct attn_hf_key *keys;
-    bool common_keys;            /* keys that all Hugging Face configurations share are known too */
+    const struct attn_hf_key *rope_keys; /* inside RoPE objects, beside attn_rope_keys; or NULL */
+    bool common_keys; /* keys that all Hugging Face configurations share are known too */
+    bool mrope;       /* "mrope" is a RoPE type, with one row of positions for all its sections */
+
+    /* The key of the nested object that holds the settings, NULL: none.  Where a configuration has
+     * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED; where it
+     * has none, the settings are beside it.  submodel_type: the only model_type that the object may
+     * have, NULL: any. */
+    const char *subconfig, *submodel_type;
     const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
     const struct attn_family_tensor *tensors;
     enum attn_layout layout;
-    unsigned unbiased; /* projections without a bias whatever the configuration says */
-    unsigned biased;   /* projections with a bias whatever the configuration says */
-    bool kv_by_flags;  /* num_kv_heads counts only where `grouped`; else there is one kv head
+    bool norm_plus_one; /* weights of norms are stored as w - 1 */
+    unsigned unbiased;  /* projections without a bias whatever the configuration says */
+    bool kv_by_flags;   /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */
 };
@@ -145,14 +184,19 @@ struct attn_family {
 /* Row i of the table, NULL after the last. */
 const struct attn_family *attn_family_at(size_t i);
 
-/* The family of that model_type and stack, NULL if there is none.  stack NULL: the default one. */
-const struct attn_family *attn_family_find(const char *model_type, const char *stack);
+/* The family of that model_type and stack, NULL if there is none.  stack NULL: the default one.
+ * submodel_type is that of the nested object (see subconfig), NULL where it has none. */
+const struct attn_family *attn_family_find(const char *model_type, const char *submodel_type,
+                                           const char *stack);
 
 /* The family of attn_model_open_random, which has no tensors. */
 extern const struct attn_family attn_family_random;
 
 /* The keys inside rope_scaling and rope_parameters; they fill struct attn_hf_rope. */
 extern const struct attn_hf_key attn_rope_keys[];
+
+/* The names of layer types in configurations, by enum attn_layer_type. */
+extern const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES];
 
 /* The names of RoPE types in configurations; name NULL ends. */
 struct attn_rope_name {

@@ -20,6 +20,7 @@ struct reader {
     struct attn_config *config; /* receives lists */
     struct attn_hf_config hf;
     bool is_set[sizeof(struct attn_hf_config)];
+    bool typed_rope; /* an object of RoPE for each type of layers has been read */
 };
 
 /* ---- Complaints ---------------------------------------------------------------------------- */
@@ -102,6 +103,9 @@ static enum attn_status read_rope_type(struct reader *reader, const struct attn_
 {
     if (!json_is_string(value))
         return fail_type(key->name, "a string", error);
+    size_t plain = ATTN_ROPE_DEFAULT;
+    if (reader->family->mrope && strcmp(json_string_value(value), "mrope") == 0)
+        return set_field(reader, key, offset, &plain, sizeof plain, error);
     for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++) {
         size_t type = known->type;
         if (strcmp(known->name, json_string_value(value)) == 0)
@@ -153,9 +157,6 @@ static enum attn_status read_factors(struct reader *reader, const struct attn_hf
     return set_field(reader, key, offset, &list, sizeof list, error);
 }
 
-/* The names of the two types of layers in layer_types and rope_parameters: full, sliding. */
-static const char *const layer_types[] = {"full_attention", "sliding_attention"};
-
 static enum attn_status read_layer_types(struct reader *reader, const struct attn_hf_key *key,
                                          size_t offset, const json_t *value,
                                          struct attn_error *error)
@@ -168,13 +169,50 @@ static enum attn_status read_layer_types(struct reader *reader, const struct att
                          key->name, count, ATTN_MAX_LAYERS);
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(value, i);
+        size_t other = reader->hf.other_type != ATTN_LAYER_FULL ? reader->hf.other_type
+                                                                : (size_t)ATTN_LAYER_SLIDING;
         if (!json_is_string(item))
             return fail_type(key->name, "a list of strings", error);
-        bool sliding = strcmp(json_string_value(item), layer_types[1]) == 0;
-        if (!sliding && strcmp(json_string_value(item), layer_types[0]) != 0)
+        bool full = strcmp(json_string_value(item), attn_layer_types[ATTN_LAYER_FULL]) == 0;
+        if (!full && strcmp(json_string_value(item), attn_layer_types[other]) != 0)
             return fail_value(key->name, item, error);
-        reader->config->sliding[i] = sliding;
+        reader->config->types[i] = (uint8_t)(full ? (size_t)ATTN_LAYER_FULL : other);
     }
+    return set_field(reader, key, offset, &count, sizeof count, error);
+}
+
+/* Reads the list of layers that rotate; as in Hugging Face's classes, an empty one is none. */
+static enum attn_status read_rope_layers(struct reader *reader, const struct attn_hf_key *key,
+                                         size_t offset, const json_t *value,
+                                         struct attn_error *error)
+{
+    size_t count = json_array_size(value);
+    if (!json_is_array(value))
+        return fail_type(key->name, "a list of 0 and 1", error);
+    if (count > ATTN_MAX_LAYERS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s has %zu entries, at most %d",
+                         key->name, count, ATTN_MAX_LAYERS);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!json_is_integer(item) || json_integer_value(item) < 0 || json_integer_value(item) > 1)
+            return fail_type(key->name, "a list of 0 and 1", error);
+        reader->config->rotates[i] = json_integer_value(item) == 1;
+    }
+    return set_field(reader, key, offset, &count, sizeof count, error);
+}
+
+/* Reads the period of full attention: a number, or its letters, of which the last is G (global) and
+ * all others L (local). */
+static enum attn_status read_period(struct reader *reader, const struct attn_hf_key *key,
+                                    size_t offset, const json_t *value, struct attn_error *error)
+{
+    if (!json_is_string(value))
+        return read_size(reader, key, offset, value, error);
+    const char *letters = json_string_value(value);
+    size_t count = strlen(letters);
+    if (count == 0 || count > ATTN_MAX_LAYERS || strspn(letters, "L") != count - 1 ||
+        letters[count - 1] != 'G')
+        return fail_value(key->name, value, error);
     return set_field(reader, key, offset, &count, sizeof count, error);
 }
 
@@ -204,6 +242,8 @@ static void clear_field(struct reader *reader, const struct attn_hf_key *key, si
         [ATTN_CONFIG_FLAG] = sizeof(bool),
         [ATTN_CONFIG_FACTORS] = sizeof(struct attn_factors),
         [ATTN_CONFIG_LAYER_TYPES] = sizeof(size_t),
+        [ATTN_CONFIG_PERIOD] = sizeof(size_t),
+        [ATTN_CONFIG_ROPE_LAYERS] = sizeof(size_t),
         [ATTN_CONFIG_IGNORED] = 0,
     };
     if (key->kind == ATTN_CONFIG_ROPE)
@@ -233,6 +273,10 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
         return read_factors(reader, key, offset, value, error);
     case ATTN_CONFIG_LAYER_TYPES:
         return read_layer_types(reader, key, offset, value, error);
+    case ATTN_CONFIG_PERIOD:
+        return read_period(reader, key, offset, value, error);
+    case ATTN_CONFIG_ROPE_LAYERS:
+        return read_rope_layers(reader, key, offset, value, error);
     case ATTN_CONFIG_FIXED:
         return read_fixed(key, value, error);
     case ATTN_CONFIG_ROPE:
@@ -272,6 +316,8 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
     json_t *item;
     json_object_foreach(object, key, item) {
         const struct attn_hf_key *known = attn_hf_key_find(attn_rope_keys, key);
+        if (known == NULL && reader->family->rope_keys != NULL)
+            known = attn_hf_key_find(reader->family->rope_keys, key);
         if (known == NULL)
             return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
                              name, key);
@@ -290,11 +336,12 @@ static enum attn_status read_rope_by_type(struct reader *reader, const char *nam
                                    offsetof(struct attn_hf_config, sliding_rope)};
     const char *key;
     json_t *item;
-    reader->hf.sliding_rope = reader->hf.rope;
-    reader->hf.rope_by_type = true;
+    if (!reader->hf.rope_by_type)
+        reader->hf.sliding_rope = reader->hf.rope;
+    reader->hf.rope_by_type = reader->typed_rope = true;
     json_object_foreach(object, key, item) {
-        size_t type = 0;
-        while (type < 2 && strcmp(layer_types[type], key) != 0)
+        size_t type = ATTN_LAYER_FULL;
+        while (type < 2 && strcmp(attn_layer_types[type], key) != 0)
             type++;
         if (type == 2)
             return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
@@ -310,13 +357,13 @@ static enum attn_status read_rope_by_type(struct reader *reader, const char *nam
 static enum attn_status read_rope(struct reader *reader, const struct attn_hf_key *key,
                                   json_t *value, struct attn_error *error)
 {
-    bool by_type = json_object_get(value, layer_types[0]) != NULL ||
-                   json_object_get(value, layer_types[1]) != NULL;
+    bool by_type = json_object_get(value, attn_layer_types[ATTN_LAYER_FULL]) != NULL ||
+                   json_object_get(value, attn_layer_types[ATTN_LAYER_SLIDING]) != NULL;
     clear_rope(reader);
     if (json_is_null(value))
         return ATTN_OK;
     /* An object by type beside a plain one would contradict it, or be mixed with it. */
-    if (reader->hf.rope_by_type ||
+    if (reader->typed_rope ||
         (by_type && reader->is_set[offsetof(struct attn_hf_config, rope.type)]))
         return fail_contradiction(key->name, error);
     if (by_type)
@@ -369,19 +416,58 @@ static enum attn_status parse(json_t **out, const char *text, size_t length,
     return ATTN_OK;
 }
 
+/* The nested object that holds the settings; NULL where the configuration has none. */
+static json_t *nested(const struct attn_family *family, const json_t *object)
+{
+    json_t *inner = family->subconfig != NULL ? json_object_get(object, family->subconfig) : NULL;
+    return json_is_object(inner) ? inner : NULL;
+}
+
+/* The nested model_type, whichever nested object has one that a family of `type` reads. */
+static enum attn_status find_nested(const struct attn_family **out, const json_t *object,
+                                    const char *type, const char *stack, struct attn_error *error)
+{
+    const struct attn_family *first = attn_family_find(type, NULL, stack);
+    const json_t *inner = first != NULL ? nested(first, object) : NULL;
+    const json_t *subtype = json_object_get(inner, "model_type");
+    *out = attn_family_find(type, json_string_value(subtype), stack);
+    if (*out == NULL && first != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, first->subconfig,
+                         "%s: model_type '%.64s' is not supported", first->subconfig,
+                         json_string_value(subtype));
+    return ATTN_OK;
+}
+
 static enum attn_status find_family(const struct attn_family **out, const json_t *object,
                                     const char *stack, struct attn_error *error)
 {
     const json_t *type = json_object_get(object, "model_type");
     if (!json_is_string(type))
         return fail_type("model_type", "a string", error);
-    if (attn_family_find(json_string_value(type), NULL) == NULL)
+    if (attn_family_find(json_string_value(type), NULL, NULL) == NULL)
         return fail_value("model_type", type, error);
-    *out = attn_family_find(json_string_value(type), stack);
-    if (*out != NULL)
-        return ATTN_OK;
+    enum attn_status status = find_nested(out, object, json_string_value(type), stack, error);
+    if (status != ATTN_OK || *out != NULL)
+        return status;
     return attn_fail(error, ATTN_UNSUPPORTED, "stack", "stack: a %.32s model has no stack '%.64s'",
                      json_string_value(type), stack);
+}
+
+/* Keys beside the nested object: only those that are known to change the mathematics count. */
+static enum attn_status check_outer(const struct attn_family *family, json_t *object,
+                                    struct attn_error *error)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value) {
+        const struct attn_hf_key *known = attn_family_key(family, key);
+        enum attn_status status = ATTN_OK;
+        if (known != NULL && known->kind == ATTN_CONFIG_FIXED && !json_is_null(value))
+            status = read_fixed(known, value, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
 }
 
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
@@ -395,9 +481,13 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
     if (family == NULL)
         status = find_family(&family, object, stack, error);
     if (status == ATTN_OK) {
-        struct reader reader = {family, out, family->defaults, {false}};
+        struct reader reader = {.family = family, .config = out, .hf = family->defaults};
+        json_t *inner = nested(family, object);
         *out = (struct attn_config){.family = family};
-        status = read_object(&reader, object, error);
+        if (inner != NULL)
+            status = check_outer(family, object, error);
+        if (status == ATTN_OK)
+            status = read_object(&reader, inner != NULL ? inner : object, error);
         if (status == ATTN_OK)
             status = attn_config_from_hf(out, &reader.hf, error);
     }

@@ -15,12 +15,12 @@ struct attn_config {
     size_t num_groups;   /* of layers that share one set of tensors; 0: each layer has its own */
     size_t max_position; /* 0: the configuration sets none */
     uint64_t seed;       /* random weights only */
-    struct attn_layer_spec
-        spec; /* what all layers have in common; attn_config_layer_spec adds the rest */
-    struct attn_rope_spec rope_full, rope_sliding; /* of layers without and with the window */
-    size_t sliding_window;                         /* of sliding layers; 0: none */
-    bool scale_by_layer;                           /* layer l's scale is divided by l + 1 */
-    bool sliding[ATTN_MAX_LAYERS];
+    /* By enum attn_layer_type: the specification that layers of one type have in common;
+     * attn_config_layer_spec adds the rest. */
+    struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
+    bool scale_by_layer;            /* layer l's scale is divided by l + 1 */
+    uint8_t types[ATTN_MAX_LAYERS]; /* enum attn_layer_type */
+    bool rotates[ATTN_MAX_LAYERS];  /* false: a layer without RoPE */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
@@ -37,7 +37,11 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
 /* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
-/* The specification of layer `layer`, which must exist.  *out borrows from the configuration. */
+/* Whether layer `layer`, which must exist, is attention; a linear layer is none. */
+bool attn_config_attends(const struct attn_config *config, size_t layer);
+
+/* The specification of layer `layer`, which must exist and be attention.  *out borrows
+ * from the configuration. */
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,
                             size_t layer);
 

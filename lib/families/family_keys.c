@@ -8,9 +8,6 @@
 
 #include <string.h>
 
-#define ROPE_NUMBER(key, field, least, most) \
-    MEMBER(key, ATTN_CONFIG_NUMBER, attn_hf_rope, field, least, most)
-
 const struct attn_hf_key attn_rope_keys[] = {
     MEMBER("rope_type", ATTN_CONFIG_ROPE_TYPE, attn_hf_rope, type, 0, 0),
     MEMBER("type", ATTN_CONFIG_ROPE_TYPE, attn_hf_rope, type, 0, 0),
@@ -29,6 +26,13 @@ const struct attn_hf_key attn_rope_keys[] = {
     MEMBER("short_factor", ATTN_CONFIG_FACTORS, attn_hf_rope, short_factor, 1e-6, 1e6),
     MEMBER("long_factor", ATTN_CONFIG_FACTORS, attn_hf_rope, long_factor, 1e-6, 1e6),
     END,
+};
+
+const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES] = {
+    [ATTN_LAYER_FULL] = "full_attention",
+    [ATTN_LAYER_SLIDING] = "sliding_attention",
+    [ATTN_LAYER_CHUNKED] = "chunked_attention",
+    [ATTN_LAYER_LINEAR] = "linear_attention",
 };
 
 const struct attn_rope_name attn_rope_names[] = {

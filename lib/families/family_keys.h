@@ -5,6 +5,8 @@
  *     FLAG("bias", bias)                        true or false
  *     ROPE("rope_scaling")                      object of the keys in attn_rope_keys
  *     LAYER_TYPES("layer_types")                list of names, one a layer
+ *     FULL_PERIOD("sliding_window_pattern")     every n-th layer has full attention
+ *     ROPE_LAYERS("no_rope_layers")             list of 1 and 0, one a layer
  *     FIXED("sliding_window", "null")           only this JSON value is computed
  *     IGNORED("n_ctx")                          does not touch attention
  *     END                                       ends every list */
@@ -23,6 +25,10 @@
 #define FLAG(key, field) FIELD(key, ATTN_CONFIG_FLAG, field, 0, 1)
 #define ROPE(key) FIELD(key, ATTN_CONFIG_ROPE, rope, 0, 0)
 #define LAYER_TYPES(key) FIELD(key, ATTN_CONFIG_LAYER_TYPES, num_layer_types, 0, 0)
+#define FULL_PERIOD(key) FIELD(key, ATTN_CONFIG_PERIOD, full_period, 1, ATTN_MAX_LAYERS)
+#define ROPE_LAYERS(key) FIELD(key, ATTN_CONFIG_ROPE_LAYERS, num_rope_layers, 0, 0)
+#define ROPE_NUMBER(key, field, least, most) \
+    MEMBER(key, ATTN_CONFIG_NUMBER, attn_hf_rope, field, least, most)
 #define FIXED(key, value)                                     \
     {                                                         \
         .name = key, .kind = ATTN_CONFIG_FIXED, .only = value \

@@ -198,6 +198,17 @@ static enum attn_status resolve_type(struct attn_rope_spec *out, const struct at
     return ATTN_OK;
 }
 
+/* dynamic with alpha: one base for every length. */
+static enum attn_status resolve_alpha(struct attn_rope_spec *out, const struct attn_hf_rope *rope,
+                                      size_t head_dim, struct attn_error *error)
+{
+    out->type = ATTN_ROPE_DEFAULT;
+    out->attention_factor = 1;
+    if (head_dim > 2)
+        out->theta *= pow(rope->alpha, (double)head_dim / (double)(head_dim - 2));
+    return attn_rope_check(out, head_dim, error);
+}
+
 enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn_family *family,
                                    const struct attn_hf_config *hf, const struct attn_hf_rope *rope,
                                    size_t head_dim, struct attn_error *error)
@@ -217,6 +228,8 @@ enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn
     out->type = rope->type != ATTN_ROPE_NONE ? (enum attn_rope_type)rope->type : ATTN_ROPE_DEFAULT;
     out->interleaved = rope->interleaved;
     out->theta = rope->theta;
+    if (rope->alpha != 0 && rope->type == ATTN_ROPE_DYNAMIC)
+        return resolve_alpha(out, rope, head_dim, error);
     out->attention_factor = 1;
     status = resolve_type(out, family, hf, rope, error);
     return status == ATTN_OK ? attn_rope_check(out, head_dim, error) : status;

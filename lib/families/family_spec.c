@@ -1,7 +1,8 @@
 /* family_spec.c: a parsed configuration -> the specification of each layer.
  *
  * Absent values are computed from the rest, and values that must fit together are checked.  The
- * layers of one model differ only in the window, with that in RoPE, and in the scale. */
+ * layers of one model differ by their type (full, sliding, chunked), in whether they rotate, and in
+ * the scale. */
 #include "families/family_spec.h"
 
 #include <math.h>
@@ -94,14 +95,14 @@ static enum attn_status resolve_heads(struct attn_layer_spec *spec,
 static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family *family,
                           const struct attn_hf_config *hf)
 {
-    unsigned biased = (hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u) | family->biased;
+    unsigned biased = hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
     spec->q_bias = (biased & ATTN_PROJ_Q) != 0;
     spec->k_bias = (biased & ATTN_PROJ_K) != 0;
     spec->v_bias = (biased & ATTN_PROJ_V) != 0;
-    spec->o_bias = (biased & ATTN_PROJ_O) != 0;
+    spec->o_bias = (biased & ATTN_PROJ_O) != 0 || hf->o_bias;
     spec->bias_kv = hf->bias_kv;
     spec->add_zero_attn = hf->add_zero_attn;
-    spec->is_causal = hf->is_causal;
+    spec->is_causal = hf->is_causal && !hf->bidirectional;
     spec->is_cross = hf->is_cross;
     spec->sinks = hf->sinks;
     spec->qk_norm = hf->qk_norm;
@@ -137,34 +138,92 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
 
 /* ---- What layers differ in ----------------------------------------------------------------- */
 
-static enum attn_status resolve_sliding(struct attn_config *config, const struct attn_hf_config *hf,
-                                        struct attn_error *error)
+static enum attn_status check_length(const struct attn_config *config, size_t offset, size_t count,
+                                     struct attn_error *error)
 {
-    const char *config_key = attn_family_key_name(config->family, HF_FIELD(num_layer_types));
-    size_t types = hf->num_layer_types;
-    config->sliding_window = hf->use_sliding_window ? hf->sliding_window : 0;
-    if (types != 0 && types != config->num_layers)
-        return attn_fail(error, ATTN_MALFORMED, config_key, "%s has %zu entries for %zu layers",
-                         config_key, types, config->num_layers);
+    const char *config_key = attn_family_key_name(config->family, offset);
+    if (count == 0 || count == config->num_layers)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_MALFORMED, config_key, "%s has %zu entries for %zu layers",
+                     config_key, count, config->num_layers);
+}
+
+/* The type of layer i where no list of types is given. */
+static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
+{
+    enum attn_layer_type other = hf->other_type != ATTN_LAYER_FULL
+                                     ? (enum attn_layer_type)hf->other_type
+                                     : ATTN_LAYER_SLIDING;
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
-    for (size_t i = 0; types == 0 && i < config->num_layers; i++)
-        config->sliding[i] = config->sliding_window != 0 && i >= hf->first_sliding &&
-                             (i - hf->first_sliding) % period == 0;
-    return ATTN_OK;
+    if (hf->full_period != 0)
+        return (hf->full_first ? i : i + 1) % hf->full_period == 0 ? ATTN_LAYER_FULL : other;
+    if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
+        return ATTN_LAYER_FULL;
+    return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
+}
+
+static enum attn_status resolve_types(struct attn_config *config, const struct attn_hf_config *hf,
+                                      struct attn_error *error)
+{
+    bool windowed = config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
+    bool told = hf->num_layer_types != 0 || hf->full_period != 0;
+    for (size_t i = 0; i < config->num_layers; i++) {
+        if (hf->num_layer_types == 0)
+            config->types[i] = (uint8_t)type_of(hf, i);
+        /* Without a window a sliding layer differs from a full one by its RoPE alone. */
+        if (config->types[i] == ATTN_LAYER_SLIDING && !windowed && !(told && hf->rope_by_type))
+            config->types[i] = ATTN_LAYER_FULL;
+    }
+    return check_length(config, HF_FIELD(num_layer_types), hf->num_layer_types, error);
+}
+
+static bool rotates(const struct attn_config *config, const struct attn_hf_config *hf, size_t i)
+{
+    bool sliding = config->types[i] == ATTN_LAYER_SLIDING;
+    if (hf->no_rope_period != 0)
+        return (i + 1) % hf->no_rope_period != 0;
+    return sliding || hf->rope_layers == ATTN_ROPE_EVERY ||
+           (hf->rope_layers == ATTN_ROPE_IF_WINDOW &&
+            config->specs[ATTN_LAYER_SLIDING].sliding_window == 0);
+}
+
+static enum attn_status resolve_rotating(struct attn_config *config,
+                                         const struct attn_hf_config *hf, struct attn_error *error)
+{
+    for (size_t i = 0; hf->num_rope_layers == 0 && i < config->num_layers; i++)
+        config->rotates[i] = rotates(config, hf, i);
+    return check_length(config, HF_FIELD(num_rope_layers), hf->num_rope_layers, error);
 }
 
 static enum attn_status resolve_rope(struct attn_config *config, const struct attn_hf_config *hf,
                                      struct attn_error *error)
 {
-    const struct attn_hf_rope *sliding = hf->rope_by_type ? &hf->sliding_rope : &hf->rope;
-    size_t head_dim = config->spec.head_dim;
+    struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
     if (hf->alibi && hf->alibi_replaces_rope)
         return ATTN_OK;
-    enum attn_status status =
-        attn_rope_from_hf(&config->rope_full, config->family, hf, &hf->rope, head_dim, error);
-    if (status != ATTN_OK)
-        return status;
-    return attn_rope_from_hf(&config->rope_sliding, config->family, hf, sliding, head_dim, error);
+    if (sliding.theta == 0)
+        sliding.theta = hf->rope.theta;
+    for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++) {
+        struct attn_layer_spec *spec = &config->specs[type];
+        enum attn_status status = attn_rope_from_hf(
+            &spec->rope, config->family, hf, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
+            spec->head_dim, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+/* Copies the common specification to every type of layers and adds what only that type has. */
+static void resolve_specs(struct attn_config *config, const struct attn_layer_spec *common,
+                          const struct attn_hf_config *hf)
+{
+    struct attn_layer_spec *sliding = &config->specs[ATTN_LAYER_SLIDING];
+    for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
+        config->specs[type] = *common;
+    if (hf->use_sliding_window && hf->sliding_window != 0)
+        sliding->sliding_window =
+            hf->bidirectional || hf->half_window ? hf->sliding_window / 2 + 1 : hf->sliding_window;
 }
 
 enum attn_status attn_config_from_hf(struct attn_config *config,
@@ -183,14 +242,19 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
     config->max_position = hf.max_position;
     config->seed = hf.seed;
     config->scale_by_layer = hf.scale_by_layer;
-    resolve_flags(&config->spec, family, &hf);
+    struct attn_layer_spec common = {.dtype = ATTN_F32};
+    resolve_flags(&common, family, &hf);
     status = check_groups(family, &hf, error);
     if (status == ATTN_OK)
-        status = resolve_heads(&config->spec, family, &hf, error);
+        status = resolve_heads(&common, family, &hf, error);
     if (status == ATTN_OK)
-        status = resolve_position_bias(&config->spec, family, &hf, error);
+        status = resolve_position_bias(&common, family, &hf, error);
+    if (status != ATTN_OK)
+        return status;
+    resolve_specs(config, &common, &hf);
+    status = resolve_types(config, &hf, error);
     if (status == ATTN_OK)
-        status = resolve_sliding(config, &hf, error);
+        status = resolve_rotating(config, &hf, error);
     return status == ATTN_OK ? resolve_rope(config, &hf, error) : status;
 }
 
@@ -202,13 +266,17 @@ size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
     return (size_t)((double)layer / ((double)config->num_layers / (double)config->num_groups));
 }
 
+bool attn_config_attends(const struct attn_config *config, size_t layer)
+{
+    return config->types[layer] != ATTN_LAYER_LINEAR;
+}
+
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,
                             size_t layer)
 {
-    bool sliding = config->sliding[layer];
-    *out = config->spec;
-    out->rope = sliding ? config->rope_sliding : config->rope_full;
-    out->sliding_window = sliding ? config->sliding_window : 0;
+    *out = config->specs[config->types[layer]];
+    if (!config->rotates[layer])
+        out->rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
     if (config->scale_by_layer)
         out->scale /= (double)(layer + 1);
 }

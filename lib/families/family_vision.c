@@ -41,6 +41,5 @@ const struct attn_family attn_family_vit = {
     .common_keys = true,
     .prefixes = vit_prefixes,
     .tensors = vit_tensors,
-    .biased = ATTN_PROJ_O,
-    .defaults = {.bias = true, .scale_attn_weights = true},
+    .defaults = {.bias = true, .o_bias = true, .scale_attn_weights = true},
 };

@@ -322,8 +322,8 @@ static size_t elements_of(const struct binding *binding, const struct attn_linea
     return elements;
 }
 
-/* Reads a tensor whose projections follow each other as rows, once, or once for each of `groups`
- * key/value heads: one range of elements per projection and group. */
+/* Reads a tensor whose projections follow each other as rows, once, or in turn for each of `groups`
+ * heads: one range of elements per projection and group. */
 static enum attn_status read_rows(struct attn_layer *out, const struct binding *binding,
                                   size_t groups, struct attn_error *error)
 {
@@ -384,6 +384,25 @@ static enum attn_status read_columns(struct attn_layer *out, const struct bindin
     return status;
 }
 
+/* How often the projections of a fused tensor take turns: once, or for each key/value head; for
+ * each query head where the tensor has no keys. */
+static size_t groups_of(const struct checkpoint_layer *source, unsigned fused)
+{
+    bool single = (fused & (fused - 1)) == 0;
+    if (source->config->family->layout != ATTN_LAYOUT_GROUPED || single)
+        return 1;
+    return (fused & ATTN_PROJ_K) != 0 ? source->spec.num_kv_heads : source->spec.num_heads;
+}
+
+/* Adds 1 to the weights of a norm that are stored as their distance from 1. */
+static void shift_norm(struct attn_layer *out, const struct binding *binding)
+{
+    const struct attn_linear *linear = linear_of(out, binding->pattern->projections);
+    float *weight = destination_of(out, ATTN_ROLE_NORM, binding->pattern->projections);
+    for (size_t i = 0; i < elements_of(binding, linear); i++)
+        weight[i] += 1;
+}
+
 enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoint *checkpoint,
                                    const struct attn_config *config, size_t layer,
                                    struct attn_error *error)
@@ -394,12 +413,14 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
     enum attn_status status = bind_layer(&bindings, checkpoint, &source, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct binding *binding = &bindings.items[i];
-        bool grouped =
-            layout == ATTN_LAYOUT_GROUPED && binding->pattern->projections == ATTN_PROJ_QKV;
-        if (layout == ATTN_LAYOUT_TRANSPOSED && binding->pattern->role == ATTN_ROLE_WEIGHT)
+        enum attn_tensor_role role = binding->pattern->role;
+        if (layout == ATTN_LAYOUT_TRANSPOSED && role == ATTN_ROLE_WEIGHT)
             status = read_columns(out, binding, error);
         else
-            status = read_rows(out, binding, grouped ? source.spec.num_kv_heads : 1, error);
+            status =
+                read_rows(out, binding, groups_of(&source, binding->pattern->projections), error);
+        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
+            shift_norm(out, binding);
     }
     return status;
 }

@@ -12,7 +12,7 @@
 
 #include "half.h"
 
-#define MAX_CASES 512
+#define MAX_CASES 1024
 
 static void die(const char *what, const char *name)
 {
@@ -194,13 +194,41 @@ static void set_mask(struct golden_case *c, const struct view *view, bool allow)
 
 /* ---- Hugging Face and PyTorch ---- */
 
+/* Returns the type of the entry's layer as the configuration gives it, "" where it gives none.  The
+ * string is borrowed from *config. */
+static const char *layer_type(json_t **config, const struct folder *folder, json_t *entry)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s/model/config.json", folder->directory, folder->name);
+    *config = json_load_file(path, 0, NULL);
+    json_t *text = json_object_get(*config, "text_config") ?: *config;
+    json_t *types = json_object_get(text, "layer_types");
+    return json_string_value(json_array_get(types, number(entry, "layer"))) ?: "";
+}
+
+/* Returns the shape of the entry's stack or layer type; NULL where the folder has one for all. */
+static json_t *own_shape(const struct folder *folder, json_t *entry)
+{
+    json_t *config = NULL, *shapes = json_object_get(folder->cases, "shapes");
+    const char *stack = json_string_value(json_object_get(entry, "stack"));
+    if (shapes == NULL)
+        return NULL;
+    const char *key = stack != NULL ? stack : layer_type(&config, folder, entry);
+    json_t *shape = json_object_get(shapes, key);
+    json_decref(config);
+    return shape;
+}
+
 static void set_shape(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
-    json_t *shape = json_object_get(folder->cases, "shape");
+    json_t *whole = json_object_get(folder->cases, "shape"), *shape = own_shape(folder, entry);
+    if (shape == NULL)
+        shape = whole;
     c->heads = number(shape, "num_heads");
     c->kv_heads = number(shape, "num_kv_heads");
-    c->head_dim = c->value_dim = number(shape, "head_dim");
-    c->hidden = number(shape, "d_model");
+    c->head_dim = number(shape, "head_dim");
+    c->value_dim = number(shape, "v_head_dim") ?: c->head_dim;
+    c->hidden = number(shape, "d_model") ?: number(whole, "d_model");
     c->key_size = number(shape, "kdim") ?: c->hidden;
     c->value_size = number(shape, "vdim") ?: c->hidden;
     c->batch = number(entry, "batch");
@@ -243,7 +271,8 @@ static void load_hf(struct golden_case *c, const struct folder *folder, json_t *
     set_shape(c, folder, entry);
     c->causal = -1;
     c->hidden_states = floats(folder, inputs, "hidden_states");
-    c->key_states = floats(folder, inputs, "encoder_hidden_states");
+    c->key_states = floats(folder, inputs, "encoder_hidden_states")
+                        ?: floats(folder, inputs, "shared_kv_hidden_states");
     if (find(&view, folder, inputs, c->cross ? "encoder_padding_mask" : "padding_mask"))
         c->padding = copy(&view, 1);
     if (find(&view, folder, inputs, "position_ids"))

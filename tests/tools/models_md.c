@@ -51,6 +51,12 @@ static const struct field_words config_words[] = {
     {HF_FIELD(use_sliding_window), "any layer has the window", NULL},
     {HF_FIELD(first_sliding), "first layer with the window", "0"},
     {HF_FIELD(num_layer_types), "the type of each layer", "by the rule above"},
+    {HF_FIELD(full_period), "every n-th layer has full attention", "none"},
+    {HF_FIELD(num_rope_layers), "the layers that rotate", "by the rule above"},
+    {HF_FIELD(no_rope_period), "every n-th layer does not rotate", "none"},
+    {HF_FIELD(bidirectional), "not causal, with W / 2 tokens on both sides", NULL},
+    {HF_FIELD(o_bias), "bias of o", NULL},
+    {HF_FIELD(sliding_rope.theta), "RoPE base of sliding layers", "that of the others"},
     {HF_FIELD(alibi), "ALiBi", NULL},
     {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
     {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
@@ -137,7 +143,14 @@ static const struct field_words *words_for(const struct field_words *words, size
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
-static void print_bounds(const struct attn_hf_key *key)
+/* The type of the layers that are not full attention. */
+static size_t other_type(const struct attn_hf_config *defaults)
+{
+    return defaults->other_type != ATTN_LAYER_FULL ? defaults->other_type
+                                                   : (size_t)ATTN_LAYER_SLIDING;
+}
+
+static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_config *defaults)
 {
     switch (key->kind) {
     case ATTN_CONFIG_INTEGER:
@@ -159,7 +172,13 @@ static void print_bounds(const struct attn_hf_key *key)
         printf("list of numbers, %g to %g, one a pair", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
-        printf("list of `full_attention`, `sliding_attention`");
+        printf("list of `full_attention`, `%s`", attn_layer_types[other_type(defaults)]);
+        break;
+    case ATTN_CONFIG_PERIOD:
+        printf("integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
+        break;
+    case ATTN_CONFIG_ROPE_LAYERS:
+        printf("list of 1 (rotates) and 0");
         break;
     case ATTN_CONFIG_FIXED:
         printf("only `%s`", key->only);
@@ -174,7 +193,8 @@ static void print_default(const struct attn_hf_key *key, const void *defaults, c
 {
     const void *field = (const char *)defaults + key->offset;
     bool value = false;
-    if (key->kind == ATTN_CONFIG_INTEGER && *(const size_t *)field != 0)
+    bool counts = key->kind == ATTN_CONFIG_INTEGER || key->kind == ATTN_CONFIG_PERIOD;
+    if (counts && *(const size_t *)field != 0)
         printf("%zu", *(const size_t *)field);
     else if (key->kind == ATTN_CONFIG_NUMBER && *(const double *)field != 0)
         printf("%g", *(const double *)field);
@@ -197,7 +217,7 @@ static void print_keys(const struct attn_family *family)
                key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
                : plain                       ? ""
                                              : words->meaning);
-        print_bounds(key);
+        print_bounds(key, &family->defaults);
         printf(" | ");
         if (!plain)
             print_default(key, &family->defaults, words->zero);
@@ -305,7 +325,10 @@ static void print_sliding(const struct attn_family *family)
         add(&p, "only if `%s` is true, ", flag);
     if (types != NULL)
         add(&p, "in the layers that `%s` calls `sliding_attention`; without that key, ", types);
-    if (defaults->sliding_period > 1)
+    if (key_name(family, HF_FIELD(full_period)) != NULL)
+        add(&p, "in all but each n-th layer, n being `%s`, the last of n",
+            key_name(family, HF_FIELD(full_period)));
+    else if (defaults->sliding_period > 1)
         add(&p, "in one layer of %zu, layer 0 first", defaults->sliding_period);
     else if (first != NULL)
         add(&p, "in the layers from `%s` on", first);
@@ -323,6 +346,26 @@ static const char *rope_name(size_t type)
     return "none";
 }
 
+/* Which layers rotate, and what sliding layers have of their own. */
+static void print_rotating(struct paragraph *p, const struct attn_family *family)
+{
+    const struct attn_hf_config *defaults = &family->defaults;
+    const char *list = key_name(family, HF_FIELD(num_rope_layers));
+    if (defaults->rope_layers == ATTN_ROPE_SLIDING_ONLY)
+        add(p, " Only sliding layers rotate.");
+    if (defaults->rope_layers == ATTN_ROPE_IF_WINDOW)
+        add(p, " With a window only sliding layers rotate.");
+    if (list != NULL)
+        add(p, " `%s` has 1 for a layer that rotates; without it, all rotate but each %zu-th.",
+            list, defaults->no_rope_period);
+    if (defaults->rope_by_type && defaults->sliding_rope.theta != 0)
+        add(p, " Sliding layers have base %g and no scaling.", defaults->sliding_rope.theta);
+    else if (defaults->rope_by_type)
+        add(p, " Scaling holds for full layers only.");
+    if (family->mrope)
+        add(p, " `mrope` is plain RoPE: the positions of its sections are one row.");
+}
+
 static void print_rope(const struct attn_family *family)
 {
     const struct attn_hf_rope *rope = &family->defaults.rope;
@@ -338,12 +381,14 @@ static void print_rope(const struct attn_family *family)
             rope->beta_fast, rope->beta_slow, rope->truncate ? "true" : "false");
     if (rope->type != ATTN_ROPE_NONE)
         add(&p, "%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "");
+    print_rotating(&p, family);
     print_paragraph(&p);
 }
 
 static void print_biases(const struct attn_family *family)
 {
-    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased & ~family->biased;
+    const unsigned always = family->defaults.o_bias ? ATTN_PROJ_O : 0u;
+    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased & ~always;
     const char *flag = key_name(family, HF_FIELD(bias));
     printf("- Biases: ");
     if (biased == 0)
@@ -352,10 +397,8 @@ static void print_biases(const struct attn_family *family)
         print_projections(biased);
     if (biased != 0 && flag != NULL)
         printf(", if `%s` is true", flag);
-    if (family->biased != 0) {
-        printf("; always ");
-        print_projections(family->biased);
-    }
+    if (always != 0)
+        printf("; always o");
     printf(".\n");
 }
 
@@ -405,7 +448,10 @@ static void print_family(const struct attn_family *family)
     printf("\n## %s%s%s\n\n", family->name, family->stack != NULL ? ", stack " : "",
            family->stack != NULL ? family->stack : "");
     if (family->model_type != NULL)
-        printf("`\"model_type\": \"%s\"`\n\n", family->model_type);
+        printf("`\"model_type\": \"%s\"`%s%s%s\n\n", family->model_type,
+               family->subconfig != NULL ? "; settings may stand under `" : "",
+               family->subconfig != NULL ? family->subconfig : "",
+               family->subconfig != NULL ? "`" : "");
     else
         printf("The configuration of a model of random weights, which has no tensors to read. Keys "
                "that are not in this table are\nrefused.\n\n");
@@ -436,7 +482,7 @@ static void print_rope_keys(void)
     for (const struct attn_hf_key *key = attn_rope_keys; key->name != NULL; key++) {
         const struct field_words *words = words_for(rope_words, COUNT(rope_words), key->offset);
         printf("| `%s` | %s | ", key->name, words->meaning);
-        print_bounds(key);
+        print_bounds(key, NULL);
         printf(" | ");
         print_default(key, &defaults, words->zero);
         printf(" |\n");

@@ -315,12 +315,12 @@ START_TEST(test_config_of_vit_and_whisper_denies_single_biases)
     struct attn_error error;
     struct attn_config config;
     ck_assert_int_eq(attn_config_read(&config, NULL, NULL, vit, strlen(vit), &error), ATTN_OK);
-    ck_assert(!config.spec.q_bias && !config.spec.k_bias && !config.spec.v_bias);
-    ck_assert(config.spec.o_bias);
+    ck_assert(!config.specs[0].q_bias && !config.specs[0].k_bias && !config.specs[0].v_bias);
+    ck_assert(config.specs[0].o_bias);
     ck_assert_int_eq(attn_config_read(&config, NULL, NULL, whisper, strlen(whisper), &error),
                      ATTN_OK);
-    ck_assert(config.spec.q_bias && !config.spec.k_bias && config.spec.v_bias);
-    ck_assert(config.spec.o_bias);
+    ck_assert(config.specs[0].q_bias && !config.specs[0].k_bias && config.specs[0].v_bias);
+    ck_assert(config.specs[0].o_bias);
 }
 END_TEST
 
