@@ -41,9 +41,10 @@ enum attn_rope_type {
     ATTN_ROPE_DYNAMIC, /* theta grows with the length once it passes the trained one (NTK) */
     ATTN_ROPE_YARN,    /* low frequencies divided by factor, a ramp in between (Peng et al. 2023) */
     ATTN_ROPE_LLAMA3,  /* long wavelengths divided by factor, a smooth blend in between */
-    ATTN_ROPE_LONGROPE, /* each divided by its own factor (Ding et al. 2024) */
+    ATTN_ROPE_LONGROPE,     /* each divided by its own factor (Ding et al. 2024) */
+    ATTN_ROPE_PROPORTIONAL, /* as default; all pairs but the first stand still (Gemma 4) */
 };
-#define ATTN_NUM_ROPE_TYPES 7
+#define ATTN_NUM_ROPE_TYPES 8
 
 /* Rotary position embedding of queries and keys.  Pair i of a head at position p turns by the angle
  * p * f_i, f_i being its inverse frequency:
@@ -67,6 +68,36 @@ struct attn_rope_spec {
     bool truncate;                            /* yarn: the ramp's ends are whole numbers */
     const double *short_factor, *long_factor; /* longrope: [dim/2] up to the trained length, and
                                                  beyond; borrowed from the model */
+    size_t proportional_dim; /* proportional: components that turn, in pairs of halves of dim */
+};
+
+/* Normalisation of projected rows: RMSNorm x / sqrt(mean(x^2) + eps), LayerNorm
+ * (x - mean(x)) / sqrt(variance(x) + eps), both in double. */
+enum attn_norm_type { ATTN_NORM_NONE = 0, ATTN_NORM_RMS, ATTN_NORM_LAYER };
+
+/* Over which components the mean is taken, and the shape of the weights; H stands for G in keys. */
+enum attn_norm_extent {
+    ATTN_NORM_HEAD = 0,  /* each head alone, weights [D] for all heads (qwen3, gemma3) */
+    ATTN_NORM_EACH_HEAD, /* each head alone, weights [H][D] (cohere, stablelm) */
+    ATTN_NORM_ALL_HEADS, /* all heads of a row as one vector, weights [H*D] (olmo2) */
+};
+
+struct attn_norm_spec {
+    enum attn_norm_type type;
+    enum attn_norm_extent extent;
+    bool weightless; /* nothing multiplies the normalised numbers */
+    bool bias;       /* added after the weights, of their shape */
+    bool after_rope; /* queries and keys: normalised after RoPE instead of before */
+    double eps;
+};
+
+/* A factor of queries that grows with their position p, applied after RoPE:
+ * 1 + beta ln(1 + floor((p + next) / period)). */
+struct attn_query_scaling {
+    double beta;
+    double period; /* positions; 0: no scaling */
+    bool next;     /* p + 1 counts instead of p (llama4) */
+    bool by_slot;  /* p is the row's index in the sequence, not its position_ids (llama4) */
 };
 
 /* The position bias: a number that a layer adds to a score for the distance of query and key. */
@@ -98,15 +129,23 @@ struct attn_layer_spec {
     size_t value_head_dim; /* Dv */
     double scale;          /* multiplies q.k */
     double softcap;        /* 0: none */
-    size_t sliding_window; /* W: a query at i sees keys j, i-W < j <= i; 0: none */
+    size_t sliding_window; /* W: a query at i sees keys j, i-W < j <= i, or, where the layer is not
+                              causal, |i-j| < W; 0: none */
+    size_t attention_chunk_size; /* C: a query at i sees keys j, j/C = i/C; 0: none (llama4) */
     bool is_causal;
     bool is_cross; /* keys and values come from another sequence: no self-attention, no cache */
     bool q_bias, k_bias, v_bias, o_bias;
     bool bias_kv;       /* PyTorch `add_bias_kv`: one learned key/value after the real ones */
     bool add_zero_attn; /* PyTorch: one key/value of zeros after those */
     bool sinks;         /* a learned score per head that takes its share of the softmax (gpt-oss) */
-    bool qk_norm;       /* RMSNorm of each query and key head, with weights [D], before RoPE */
-    double norm_eps;
+    bool output_gate;   /* rows of heads are multiplied by sigmoid(gate) before the output
+                           projection, gate [H*Dv] being projected from hidden_states (qwen3_next);
+                           it has a bias where queries have one */
+    struct attn_norm_spec qk_norm; /* of queries and keys */
+    struct attn_norm_spec v_norm;  /* of values; weightless (gemma4) */
+    struct attn_query_scaling query_scaling;
+    size_t shares_layer; /* the layer whose cached keys and values this layer reads (gemma4);
+                            SIZE_MAX: its own */
     struct attn_rope_spec rope;
     struct attn_position_bias_spec position_bias;
     enum attn_dtype dtype;    /* of resident weight matrices: ATTN_F32, ATTN_BF16 or ATTN_INT8;

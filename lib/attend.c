@@ -246,7 +246,9 @@ static bool take_buffers(struct attend *call)
  * bounds as it makes them. */
 static bool has_postprocessing(const struct attn_layer *layer)
 {
-    return layer->spec.qk_norm || layer->inv_freq != NULL;
+    const struct attn_layer_spec *spec = &layer->spec;
+    return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
+           layer->inv_freq != NULL;
 }
 
 static enum attn_status project_in(struct attend *call)

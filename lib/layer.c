@@ -49,13 +49,30 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
     } numbers[] = {
         {spec->scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "scale"},
         {spec->softcap, 0, ATTN_MAX_SOFTCAP, "softcap"},
-        {spec->norm_eps, 0, 1, "norm_eps"},
+        {spec->qk_norm.eps, 0, 1, "norm_eps"},
+        {spec->v_norm.eps, 0, 1, "norm_eps"},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
             return attn_fail(error, ATTN_OUT_OF_RANGE, numbers[i].name,
                              "%s is %g, must be %g to %g", numbers[i].name, numbers[i].value,
                              numbers[i].least, numbers[i].most);
+    return ATTN_OK;
+}
+
+/* Norms, gate, chunks and the scaling of queries. */
+static enum attn_status check_variants(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_norm_spec *qk = &spec->qk_norm, *v = &spec->v_norm;
+    if ((unsigned)qk->type > ATTN_NORM_LAYER || (unsigned)qk->extent > ATTN_NORM_ALL_HEADS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_norm", "qk_norm: type %d of extent %d",
+                         (int)qk->type, (int)qk->extent);
+    if (qk->bias && (qk->type == ATTN_NORM_NONE || qk->weightless))
+        return attn_fail(error, ATTN_UNSUPPORTED, "qk_norm", "qk_norm: biases need weights");
+    if ((unsigned)v->type > ATTN_NORM_LAYER ||
+        (v->type != ATTN_NORM_NONE && (!v->weightless || v->extent != ATTN_NORM_HEAD)))
+        return attn_fail(error, ATTN_UNSUPPORTED, "v_norm",
+                         "v_norm: heads of values are normalised one by one and without weights");
     return ATTN_OK;
 }
 
@@ -87,6 +104,8 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
     if (status == ATTN_OK)
         status = check_dtype(spec, error);
     if (status == ATTN_OK)
+        status = check_variants(spec, error);
+    if (status == ATTN_OK)
         status = attn_position_bias_check(&spec->position_bias, error);
     return status == ATTN_OK ? check_rope(spec, error) : status;
 }
@@ -103,16 +122,25 @@ size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
     return spec->num_kv_heads * (bytes + attn_tile_scale_bytes(spec->kv_dtype));
 }
 
+size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width)
+{
+    if (norm->type == ATTN_NORM_NONE || norm->weightless)
+        return 0;
+    return norm->extent == ATTN_NORM_HEAD ? width : heads * width;
+}
+
 /* ---- Memory ---- */
 
-/* The four matrices of a layer: where each stands, and its shape by the specification. */
+/* The matrices of a layer: where each stands, and its shape by the specification; out 0 where the
+ * layer has no such matrix. */
 struct linear_shape {
     struct attn_linear *linear;
     size_t in, out;
     bool bias;
 };
+#define NUM_LINEARS 5
 
-static void linear_shapes(struct linear_shape shapes[4], struct attn_layer *layer,
+static void linear_shapes(struct linear_shape shapes[NUM_LINEARS], struct attn_layer *layer,
                           const struct attn_layer_spec *s)
 {
     size_t q_out = s->num_heads * s->head_dim, o_in = s->num_heads * s->value_head_dim;
@@ -121,6 +149,8 @@ static void linear_shapes(struct linear_shape shapes[4], struct attn_layer *laye
     shapes[1] = (struct linear_shape){&layer->k, s->key_size, k_out, s->k_bias};
     shapes[2] = (struct linear_shape){&layer->v, s->value_size, v_out, s->v_bias};
     shapes[3] = (struct linear_shape){&layer->o, o_in, s->hidden_size, s->o_bias};
+    shapes[4] = (struct linear_shape){&layer->gate, s->hidden_size, s->output_gate ? o_in : 0,
+                                      s->output_gate && s->q_bias};
 }
 
 /* The small arrays of a layer: where each pointer stands, and how many floats it needs; 0 where the
@@ -129,30 +159,34 @@ struct side_array {
     float **array;
     size_t floats;
 };
-#define NUM_SIDES 6
+#define NUM_SIDES 8
 
 static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *layer,
                         const struct attn_layer_spec *s)
 {
-    size_t groups = s->bias_kv ? s->num_kv_heads : 0, width = s->qk_norm ? s->head_dim : 0;
+    size_t groups = s->bias_kv ? s->num_kv_heads : 0;
+    size_t q_norm = attn_norm_floats(&s->qk_norm, s->num_heads, s->head_dim);
+    size_t k_norm = attn_norm_floats(&s->qk_norm, s->num_kv_heads, s->head_dim);
     size_t buckets = s->position_bias.type == ATTN_BIAS_T5 ? s->position_bias.buckets : 0;
     sides[0] = (struct side_array){&layer->bias_k, groups * s->head_dim};
     sides[1] = (struct side_array){&layer->bias_v, groups * s->value_head_dim};
-    sides[2] = (struct side_array){&layer->q_norm, width};
-    sides[3] = (struct side_array){&layer->k_norm, width};
+    sides[2] = (struct side_array){&layer->q_norm, q_norm};
+    sides[3] = (struct side_array){&layer->k_norm, k_norm};
     sides[4] = (struct side_array){&layer->sinks, s->sinks ? s->num_heads : 0};
     sides[5] = (struct side_array){&layer->bias_table, buckets * s->num_heads};
+    sides[6] = (struct side_array){&layer->q_norm_bias, s->qk_norm.bias ? q_norm : 0};
+    sides[7] = (struct side_array){&layer->k_norm_bias, s->qk_norm.bias ? k_norm : 0};
 }
 
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
 {
     struct attn_layer layer;
-    struct linear_shape shapes[4];
+    struct linear_shape shapes[NUM_LINEARS];
     struct side_array sides[NUM_SIDES];
     linear_shapes(shapes, &layer, spec);
     side_arrays(sides, &layer, spec);
     size_t bytes = 0;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < NUM_LINEARS && shapes[i].out != 0; i++)
         bytes += attn_linear_bytes(shapes[i].in, shapes[i].out, spec->dtype) +
                  (shapes[i].bias ? shapes[i].out : 0) * sizeof(float);
     for (int i = 0; i < NUM_SIDES; i++)
@@ -185,12 +219,12 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
     enum attn_status status = attn_layer_check(spec, error);
     if (status != ATTN_OK)
         return status;
-    struct linear_shape shapes[4];
+    struct linear_shape shapes[NUM_LINEARS];
     struct side_array sides[NUM_SIDES];
     linear_shapes(shapes, layer, spec);
     side_arrays(sides, layer, spec);
     bool made = true;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < NUM_LINEARS && shapes[i].out != 0; i++)
         made = make_linear(&shapes[i]) && made;
     for (int i = 0; i < NUM_SIDES; i++)
         made = make_side(&sides[i]) && made;
@@ -202,10 +236,10 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
 
 void attn_layer_fini(struct attn_layer *layer)
 {
-    struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
-    float *arrays[] = {layer->bias_k,   layer->bias_v,  layer->q_norm,
-                       layer->k_norm,   layer->sinks,   layer->bias_table,
-                       layer->inv_freq, layer->extra_k, layer->extra_v};
+    struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o, &layer->gate};
+    float *arrays[] = {layer->bias_k,     layer->bias_v,      layer->q_norm,      layer->k_norm,
+                       layer->sinks,      layer->q_norm_bias, layer->k_norm_bias, layer->inv_freq,
+                       layer->bias_table, layer->extra_k,     layer->extra_v};
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
         attn_linear_fini(linears[i]);
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
@@ -241,6 +275,9 @@ static bool make_extra(struct attn_layer *layer)
  * built. */
 static enum attn_status check_weights(const struct attn_layer *layer, struct attn_error *error)
 {
+    const struct attn_layer_spec *s = &layer->spec;
+    size_t q_norm = attn_norm_floats(&s->qk_norm, s->num_heads, s->head_dim);
+    size_t k_norm = attn_norm_floats(&s->qk_norm, s->num_kv_heads, s->head_dim);
     const struct {
         const float *x;
         size_t n;
@@ -248,8 +285,10 @@ static enum attn_status check_weights(const struct attn_layer *layer, struct att
     } arrays[] = {
         {layer->bias_k, layer->k.out, "bias_k"},
         {layer->bias_v, layer->v.out, "bias_v"},
-        {layer->q_norm, layer->spec.head_dim, "q_norm"},
-        {layer->k_norm, layer->spec.head_dim, "k_norm"},
+        {layer->q_norm, q_norm, "q_norm"},
+        {layer->k_norm, k_norm, "k_norm"},
+        {layer->q_norm_bias, q_norm, "q_norm"},
+        {layer->k_norm_bias, k_norm, "k_norm"},
         {layer->sinks, layer->spec.num_heads, "sinks"},
     };
     enum attn_status status = ATTN_OK;
@@ -283,9 +322,9 @@ enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *
 enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error)
 {
     const enum attn_dtype dtype = layer->spec.dtype;
-    struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
+    struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o, &layer->gate};
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
-        if (!attn_linear_pack(linears[i], dtype))
+        if (linears[i]->out != 0 && !attn_linear_pack(linears[i], dtype))
             return attn_fail_memory(error,
                                     attn_linear_bytes(linears[i]->in, linears[i]->out, dtype));
     return ATTN_OK;

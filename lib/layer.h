@@ -13,15 +13,17 @@
 
 struct attn_layer {
     struct attn_layer_spec spec;
-    struct attn_linear q;   /* E -> H*D */
-    struct attn_linear k;   /* key_size -> G*D */
-    struct attn_linear v;   /* value_size -> G*Dv */
-    struct attn_linear o;   /* H*Dv -> E */
-    float *bias_k, *bias_v; /* [G*D], [G*Dv]: PyTorch add_bias_kv; NULL without */
-    float *q_norm, *k_norm; /* [D]: weights of qk_norm; NULL without */
-    float *sinks;           /* [H]; NULL without */
-    float *bias_table;      /* [buckets][H] of a T5 position bias; NULL without */
-    float *inv_freq;        /* [rope.dim/2] up to the trained length, NULL without RoPE */
+    struct attn_linear q;             /* E -> H*D */
+    struct attn_linear k;             /* key_size -> G*D */
+    struct attn_linear v;             /* value_size -> G*Dv */
+    struct attn_linear o;             /* H*Dv -> E */
+    struct attn_linear gate;          /* E -> H*Dv; zeroed without output_gate */
+    float *bias_k, *bias_v;           /* [G*D], [G*Dv]: PyTorch add_bias_kv; NULL without */
+    float *q_norm, *k_norm;           /* attn_norm_floats of qk_norm: its weights; NULL without */
+    float *q_norm_bias, *k_norm_bias; /* likewise: its biases; NULL without */
+    float *sinks;                     /* [H]; NULL without */
+    float *bias_table;                /* [buckets][H] of a T5 position bias; NULL without */
+    float *inv_freq;                  /* [rope.dim/2] up to the trained length, NULL without RoPE */
     struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */
     /* The keys and values of bias_kv and add_zero_attn as one tile for each key/value head, which
      * follows the real keys: [G][D][ATTN_TILE] and [G] tiles of values; NULL where the layer has
@@ -49,6 +51,9 @@ void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built 
  * size_t.
  * Errors: ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
 enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error);
+
+/* The weights that a norm of rows of `heads` heads of D = `width` has; 0 where it has none. */
+size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width);
 
 /* Resident bytes of the packed weights of such a layer; cache bytes of one token. */
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);

@@ -238,26 +238,79 @@ static uint64_t hash_rope(uint64_t hash, const struct attn_rope_spec *r)
     return hash_reals(hash, r->long_factor, r->dim / 2);
 }
 
+/* Members that few layers have.  A layer without any of them adds nothing to the hash, so its
+ * fingerprint is that of sessions that were kept before these members existed. */
+static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
+{
+    const struct attn_norm_spec *qk = &s->qk_norm, *v = &s->v_norm;
+    const struct attn_query_scaling *scaling = &s->query_scaling;
+    const size_t sizes[] = {
+        qk->type == ATTN_NORM_LAYER,
+        (size_t)qk->extent,
+        qk->weightless,
+        qk->bias,
+        qk->after_rope,
+        (size_t)v->type,
+        s->output_gate,
+        s->attention_chunk_size,
+        scaling->next,
+        scaling->by_slot,
+        s->shares_layer + 1,
+        s->rope.proportional_dim,
+    };
+    const double reals[] = {v->eps, scaling->beta, scaling->period};
+    bool any = v->eps != 0 || scaling->period != 0;
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        any = any || sizes[i] != 0;
+    if (!any)
+        return hash;
+    hash = hash_sizes(hash, sizes, COUNT(sizes));
+    return hash_reals(hash, reals, COUNT(reals));
+}
+
 static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
 {
+    bool normed = s->qk_norm.type != ATTN_NORM_NONE;
     const struct attn_position_bias_spec *b = &s->position_bias;
     const size_t sizes[] = {
-        s->hidden_size, s->key_size,       s->value_size,     s->num_heads,     s->num_kv_heads,
-        s->head_dim,    s->value_head_dim, s->is_causal,      s->is_cross,      s->q_bias,
-        s->k_bias,      s->v_bias,         s->o_bias,         s->bias_kv,       s->add_zero_attn,
-        s->sinks,       s->qk_norm,        s->sliding_window, (size_t)b->type,  b->bfloat16,
-        b->buckets,     b->max_distance,   b->bidirectional,  (size_t)s->dtype, (size_t)s->kv_dtype,
+        s->hidden_size,
+        s->key_size,
+        s->value_size,
+        s->num_heads,
+        s->num_kv_heads,
+        s->head_dim,
+        s->value_head_dim,
+        s->is_causal,
+        s->is_cross,
+        s->q_bias,
+        s->k_bias,
+        s->v_bias,
+        s->o_bias,
+        s->bias_kv,
+        s->add_zero_attn,
+        s->sinks,
+        normed,
+        s->sliding_window,
+        (size_t)b->type,
+        b->bfloat16,
+        b->buckets,
+        b->max_distance,
+        b->bidirectional,
+        (size_t)s->dtype,
+        (size_t)s->kv_dtype,
     };
-    const double reals[] = {s->scale, s->softcap, s->norm_eps, b->scale};
+    const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
     hash = hash_reals(hash, reals, COUNT(reals));
-    return hash_rope(hash, &s->rope);
+    return hash_variants(hash_rope(hash, &s->rope), s);
 }
 
 static uint64_t hash_layer(uint64_t hash, const struct attn_layer *layer)
 {
     const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
     const struct attn_layer_spec *spec = &layer->spec;
+    size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
+    size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
     hash = hash_spec(hash, spec);
     for (size_t i = 0; i < COUNT(linears); i++) {
         hash = hash_floats(hash, linears[i]->weight, linears[i]->in * linears[i]->out);
@@ -265,10 +318,19 @@ static uint64_t hash_layer(uint64_t hash, const struct attn_layer *layer)
     }
     hash = hash_floats(hash, layer->bias_k, layer->k.out);
     hash = hash_floats(hash, layer->bias_v, layer->v.out);
-    hash = hash_floats(hash, layer->q_norm, spec->head_dim);
-    hash = hash_floats(hash, layer->k_norm, spec->head_dim);
+    hash = hash_floats(hash, layer->q_norm, q_norm);
+    hash = hash_floats(hash, layer->k_norm, k_norm);
     hash = hash_floats(hash, layer->sinks, spec->num_heads);
-    return hash_floats(hash, layer->bias_table, spec->position_bias.buckets * spec->num_heads);
+    hash = hash_floats(hash, layer->bias_table, spec->position_bias.buckets * spec->num_heads);
+    if (spec->qk_norm.bias) {
+        hash = hash_floats(hash, layer->q_norm_bias, q_norm);
+        hash = hash_floats(hash, layer->k_norm_bias, k_norm);
+    }
+    if (spec->output_gate) {
+        hash = hash_floats(hash, layer->gate.weight, layer->gate.in * layer->gate.out);
+        hash = hash_floats(hash, layer->gate.bias, layer->gate.out);
+    }
+    return hash;
 }
 
 static enum attn_status load_layer(struct attn_model *model, size_t slot, struct attn_error *error)

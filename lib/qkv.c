@@ -26,17 +26,43 @@ int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first)
     return last + 1;
 }
 
-/* RMSNorm (Zhang and Sennrich 2019) of each head: x / sqrt(mean(x^2) + eps) * weight. */
-static void normalize(float *x, const float *weight, size_t heads, size_t width, double eps)
+/* One vector: RMSNorm (Zhang and Sennrich 2019), or LayerNorm (Ba et al. 2016).  weight and bias
+ * [n] may be NULL. */
+static void normalize_vector(float *x, const struct attn_norm_spec *norm, const float *weight,
+                             const float *bias, size_t n)
 {
-    for (size_t h = 0; h < heads; h++, x += width) {
-        double squares = 0;
-        for (size_t i = 0; i < width; i++)
-            squares += (double)x[i] * (double)x[i];
-        float factor = (float)(1 / sqrt(squares / (double)width + eps));
-        for (size_t i = 0; i < width; i++)
-            x[i] = x[i] * factor * weight[i];
+    double sum = 0, squares = 0;
+    for (size_t i = 0; norm->type == ATTN_NORM_LAYER && i < n; i++)
+        sum += (double)x[i];
+    float mean = (float)(sum / (double)n);
+    for (size_t i = 0; i < n; i++) {
+        x[i] -= mean;
+        squares += (double)x[i] * (double)x[i];
     }
+    float factor = (float)(1 / sqrt(squares / (double)n + norm->eps));
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] * factor * (weight != NULL ? weight[i] : 1) + (bias != NULL ? bias[i] : 0);
+}
+
+/* Normalises x [heads][width] where there is a norm; weight and bias [attn_norm_floats]. */
+static void normalize(float *x, const struct attn_norm_spec *norm, const float *weight,
+                      const float *bias, size_t heads, size_t width)
+{
+    bool together = norm->extent == ATTN_NORM_ALL_HEADS;
+    size_t n = together ? heads * width : width, step = norm->extent == ATTN_NORM_EACH_HEAD ? n : 0;
+    size_t vectors = norm->type == ATTN_NORM_NONE ? 0 : together ? heads > 0 : heads;
+    for (size_t i = 0; i < vectors; i++)
+        normalize_vector(x + i * n, norm, weight != NULL ? weight + i * step : NULL,
+                         bias != NULL ? bias + i * step : NULL, n);
+}
+
+static void normalize_qk(struct attn_qkv row, const struct attn_layer *layer, size_t q_heads,
+                         size_t k_heads)
+{
+    const struct attn_norm_spec *norm = &layer->spec.qk_norm;
+    size_t width = layer->spec.head_dim;
+    normalize(row.q, norm, layer->q_norm, layer->q_norm_bias, q_heads, width);
+    normalize(row.k, norm, layer->k_norm, layer->k_norm_bias, k_heads, width);
 }
 
 static void rotate(float *x, const struct attn_layer_spec *spec, const float *cos_sin, size_t heads)
@@ -52,16 +78,17 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
-    if (spec->qk_norm) {
-        normalize(row.q, layer->q_norm, q_heads, spec->head_dim, spec->norm_eps);
-        normalize(row.k, layer->k_norm, k_heads, spec->head_dim, spec->norm_eps);
-    }
+    normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
+    if (!spec->qk_norm.after_rope)
+        normalize_qk(row, layer, q_heads, k_heads);
     if (inv_freq != NULL) {
         float cos_sin[ATTN_MAX_HEAD_DIM];
         attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position);
         rotate(row.q, spec, cos_sin, q_heads);
         rotate(row.k, spec, cos_sin, k_heads);
     }
+    if (spec->qk_norm.after_rope)
+        normalize_qk(row, layer, q_heads, k_heads);
     return kernels->all_within(row.q, q_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.k, k_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);

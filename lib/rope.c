@@ -70,9 +70,20 @@ static float longrope(const struct attn_rope_spec *spec, float period, size_t i,
     return 1 / ((float)factors[i] * period);
 }
 
+static float proportional(const struct attn_rope_spec *spec, float period, size_t i, int64_t length)
+{
+    (void)length;
+    return i < spec->proportional_dim / 2 ? 1.0f / period : 0;
+}
+
 static rule_fn *const rules[ATTN_NUM_ROPE_TYPES] = {
-    [ATTN_ROPE_DEFAULT] = plain, [ATTN_ROPE_LINEAR] = linear, [ATTN_ROPE_DYNAMIC] = plain,
-    [ATTN_ROPE_YARN] = yarn,     [ATTN_ROPE_LLAMA3] = llama3, [ATTN_ROPE_LONGROPE] = longrope,
+    [ATTN_ROPE_DEFAULT] = plain,
+    [ATTN_ROPE_LINEAR] = linear,
+    [ATTN_ROPE_DYNAMIC] = plain,
+    [ATTN_ROPE_YARN] = yarn,
+    [ATTN_ROPE_LLAMA3] = llama3,
+    [ATTN_ROPE_LONGROPE] = longrope,
+    [ATTN_ROPE_PROPORTIONAL] = proportional,
 };
 
 /* The theta of type dynamic for a call longer than the model was trained for.  Only the power has a
@@ -207,6 +218,11 @@ static enum attn_status check_type(const struct attn_rope_spec *spec, struct att
         return attn_fail(error, ATTN_OUT_OF_RANGE, "low_freq_factor",
                          "low_freq_factor is %g, needs to be below high_freq_factor, %g",
                          spec->low_freq_factor, spec->high_freq_factor);
+    if (spec->type == ATTN_ROPE_PROPORTIONAL &&
+        (spec->proportional_dim % 2 != 0 || spec->proportional_dim > spec->dim))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "partial_rotary_factor",
+                         "%zu components turn, needs to be even and at most %zu",
+                         spec->proportional_dim, spec->dim);
     if (spec->type != ATTN_ROPE_LONGROPE)
         return ATTN_OK;
     enum attn_status status =

@@ -45,12 +45,20 @@ struct attn_hf_config {
     size_t head_dim, value_head_dim;          /* 0: hidden_size / num_heads; head_dim */
     bool grouped, multi_query;                /* see kv_by_flags of struct attn_family */
     size_t num_layers, num_layers_fallback;   /* the fallback counts where num_layers is 0 */
-    size_t num_groups;            /* layers of a group share their tensors; 0: none do */
-    size_t max_position;          /* max_position_embeddings */
-    size_t original_max_position; /* the trained length beside rope_scaling */
-    size_t seed;                  /* of random weights */
-    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, qk_norm;
-    double norm_eps; /* of qk_norm */
+    size_t max_position;                      /* max_position_embeddings */
+    size_t original_max_position;             /* the trained length beside rope_scaling */
+    size_t seed;                              /* of random weights */
+    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate;
+
+    /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
+     * v_norm is.  norm_type NONE means RMSNorm. */
+    bool qk_norm, v_norm, norm_weightless, norm_bias, norm_after_rope;
+    bool norm_rope_layers;         /* layers without RoPE have no qk_norm */
+    size_t norm_type, norm_extent; /* enum attn_norm_type, attn_norm_extent */
+    double norm_eps;
+    struct attn_query_scaling query_scaling;
+    bool scaling_without_rope; /* layers with RoPE have no query_scaling */
+    size_t attention_chunk_size;
 
     /* Scores are multiplied by the first of these that is there: `scale`; 1 without
      * scale_attn_weights; 1/sqrt(query_pre_attn_scalar); 1/sqrt(head_dim). */
@@ -80,6 +88,8 @@ struct attn_hf_config {
     size_t rope_layers; /* enum attn_rope_layers */
     size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
+
+    size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
 };
 
 /* The types of layers.  A linear layer is no attention: a model lists it and never loads it. */
@@ -124,7 +134,13 @@ struct attn_hf_key {
 
 /* The projections that a tensor holds, as bits.  The projections of a fused tensor follow each
  * other in this order. */
-enum attn_proj { ATTN_PROJ_Q = 1, ATTN_PROJ_K = 2, ATTN_PROJ_V = 4, ATTN_PROJ_O = 8 };
+enum attn_proj {
+    ATTN_PROJ_Q = 1,
+    ATTN_PROJ_K = 2,
+    ATTN_PROJ_V = 4,
+    ATTN_PROJ_O = 8,
+    ATTN_PROJ_GATE = 16, /* fused with Q alone: by head, its query and then its gate */
+};
 
 #define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_K | ATTN_PROJ_V)
 #define ATTN_PROJ_ALL (ATTN_PROJ_QKV | ATTN_PROJ_O)
@@ -134,11 +150,12 @@ enum attn_tensor_role {
     ATTN_ROLE_WEIGHT,        /* [out][in]; [in][out] with ATTN_LAYOUT_TRANSPOSED */
     ATTN_ROLE_BIAS,          /* [out] */
     ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
-    ATTN_ROLE_NORM,          /* [D], weights of qk_norm; projection Q or K */
+    ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K */
+    ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
     ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; entered as projection Q */
 };
-#define ATTN_NUM_ROLES 6
+#define ATTN_NUM_ROLES 7
 
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */

@@ -43,6 +43,7 @@ const struct attn_rope_name attn_rope_names[] = {
     {"llama3", ATTN_ROPE_LLAMA3},
     {"longrope", ATTN_ROPE_LONGROPE},
     {"su", ATTN_ROPE_LONGROPE}, /* what Phi-3 first called it */
+    {"proportional", ATTN_ROPE_PROPORTIONAL},
     {.name = NULL},
 };
 

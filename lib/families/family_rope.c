@@ -177,7 +177,7 @@ static enum attn_status resolve_type(struct attn_rope_spec *out, const struct at
                                      const struct attn_hf_config *hf,
                                      const struct attn_hf_rope *rope, struct attn_error *error)
 {
-    if (out->type == ATTN_ROPE_DEFAULT)
+    if (out->type == ATTN_ROPE_DEFAULT || out->type == ATTN_ROPE_PROPORTIONAL)
         return ATTN_OK;
     if (out->type != ATTN_ROPE_LONGROPE)
         out->factor = rope->factor;
@@ -227,6 +227,10 @@ enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn
         return status;
     out->type = rope->type != ATTN_ROPE_NONE ? (enum attn_rope_type)rope->type : ATTN_ROPE_DEFAULT;
     out->interleaved = rope->interleaved;
+    if (out->type == ATTN_ROPE_PROPORTIONAL) {
+        out->proportional_dim = out->dim;
+        out->dim = head_dim - head_dim % 2;
+    }
     out->theta = rope->theta;
     if (rope->alpha != 0 && rope->type == ATTN_ROPE_DYNAMIC)
         return resolve_alpha(out, rope, head_dim, error);

@@ -105,9 +105,28 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->is_causal = hf->is_causal && !hf->bidirectional;
     spec->is_cross = hf->is_cross;
     spec->sinks = hf->sinks;
-    spec->qk_norm = hf->qk_norm;
-    spec->norm_eps = hf->qk_norm ? hf->norm_eps : 0;
     spec->softcap = hf->softcap;
+    spec->output_gate = hf->output_gate;
+    spec->attention_chunk_size = hf->attention_chunk_size;
+    spec->query_scaling = hf->query_scaling;
+    spec->shares_layer = SIZE_MAX;
+}
+
+static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_config *hf)
+{
+    if (hf->qk_norm)
+        spec->qk_norm = (struct attn_norm_spec){
+            .type = hf->norm_type != ATTN_NORM_NONE ? (enum attn_norm_type)hf->norm_type
+                                                    : ATTN_NORM_RMS,
+            .extent = (enum attn_norm_extent)hf->norm_extent,
+            .weightless = hf->norm_weightless,
+            .bias = hf->norm_bias,
+            .after_rope = hf->norm_after_rope,
+            .eps = hf->norm_eps,
+        };
+    if (hf->v_norm)
+        spec->v_norm =
+            (struct attn_norm_spec){.type = ATTN_NORM_RMS, .weightless = true, .eps = hf->norm_eps};
 }
 
 /* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
@@ -221,6 +240,8 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
     struct attn_layer_spec *sliding = &config->specs[ATTN_LAYER_SLIDING];
     for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
         config->specs[type] = *common;
+    if (hf->other_type == ATTN_LAYER_CHUNKED)
+        config->specs[ATTN_LAYER_FULL].attention_chunk_size = 0;
     if (hf->use_sliding_window && hf->sliding_window != 0)
         sliding->sliding_window =
             hf->bidirectional || hf->half_window ? hf->sliding_window / 2 + 1 : hf->sliding_window;
@@ -242,8 +263,11 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
     config->max_position = hf.max_position;
     config->seed = hf.seed;
     config->scale_by_layer = hf.scale_by_layer;
+    config->norm_rope_layers = hf.norm_rope_layers;
+    config->scaling_without_rope = hf.scaling_without_rope;
     struct attn_layer_spec common = {.dtype = ATTN_F32};
     resolve_flags(&common, family, &hf);
+    resolve_norms(&common, &hf);
     status = check_groups(family, &hf, error);
     if (status == ATTN_OK)
         status = resolve_heads(&common, family, &hf, error);
@@ -279,4 +303,8 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
         out->rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
     if (config->scale_by_layer)
         out->scale /= (double)(layer + 1);
+    if (config->norm_rope_layers && out->rope.type == ATTN_ROPE_NONE)
+        out->qk_norm = (struct attn_norm_spec){.type = ATTN_NORM_NONE};
+    if (config->scaling_without_rope && out->rope.type != ATTN_ROPE_NONE)
+        out->query_scaling = (struct attn_query_scaling){.period = 0};
 }

@@ -45,7 +45,8 @@ static struct checkpoint_layer layer_of(const struct attn_config *config, size_t
     return source;
 }
 
-static const unsigned projections[] = {ATTN_PROJ_Q, ATTN_PROJ_K, ATTN_PROJ_V, ATTN_PROJ_O};
+static const unsigned projections[] = {ATTN_PROJ_Q, ATTN_PROJ_K, ATTN_PROJ_V, ATTN_PROJ_O,
+                                       ATTN_PROJ_GATE};
 #define NUM_PROJECTIONS (sizeof projections / sizeof projections[0])
 
 /* ---- What a layer needs -------------------------------------------------------------------- */
@@ -64,6 +65,8 @@ static struct projection_shape shape_of(const struct attn_layer_spec *spec, unsi
     case ATTN_PROJ_V:
         return (struct projection_shape){spec->value_size,
                                          spec->num_kv_heads * spec->value_head_dim};
+    case ATTN_PROJ_GATE:
+        return (struct projection_shape){spec->hidden_size, spec->num_heads * spec->value_head_dim};
     default:
         return (struct projection_shape){spec->num_heads * spec->value_head_dim, spec->hidden_size};
     }
@@ -72,16 +75,20 @@ static struct projection_shape shape_of(const struct attn_layer_spec *spec, unsi
 /* The projections for which the specification asks for a tensor of this role. */
 static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn_tensor_role role)
 {
+    unsigned gate = spec->output_gate ? ATTN_PROJ_GATE : 0u;
+    bool weighted = attn_norm_floats(&spec->qk_norm, 1, 1) != 0;
     switch (role) {
     case ATTN_ROLE_WEIGHT:
-        return ATTN_PROJ_ALL;
+        return ATTN_PROJ_ALL | gate;
     case ATTN_ROLE_BIAS:
-        return (spec->q_bias ? ATTN_PROJ_Q : 0u) | (spec->k_bias ? ATTN_PROJ_K : 0u) |
+        return (spec->q_bias ? ATTN_PROJ_Q | gate : 0u) | (spec->k_bias ? ATTN_PROJ_K : 0u) |
                (spec->v_bias ? ATTN_PROJ_V : 0u) | (spec->o_bias ? ATTN_PROJ_O : 0u);
     case ATTN_ROLE_BIAS_KV:
         return spec->bias_kv ? ATTN_PROJ_K | ATTN_PROJ_V : 0u;
     case ATTN_ROLE_NORM:
-        return spec->qk_norm ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
+        return weighted ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
+    case ATTN_ROLE_NORM_BIAS:
+        return weighted && spec->qk_norm.bias ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
     case ATTN_ROLE_SINKS:
         return spec->sinks ? ATTN_PROJ_Q : 0u;
     case ATTN_ROLE_POSITION_BIAS:
@@ -112,6 +119,14 @@ struct tensor_shape {
     size_t ndim, size[3];
 };
 
+static struct tensor_shape norm_shape(const struct attn_layer_spec *spec, unsigned projection)
+{
+    size_t heads = projection == ATTN_PROJ_Q ? spec->num_heads : spec->num_kv_heads;
+    if (spec->qk_norm.extent == ATTN_NORM_EACH_HEAD)
+        return (struct tensor_shape){2, {heads, spec->head_dim}};
+    return (struct tensor_shape){1, {attn_norm_floats(&spec->qk_norm, heads, spec->head_dim)}};
+}
+
 static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
                                         const struct attn_family_tensor *pattern)
 {
@@ -128,7 +143,8 @@ static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
     case ATTN_ROLE_BIAS_KV:
         return (struct tensor_shape){3, {1, 1, fused.out}};
     case ATTN_ROLE_NORM:
-        return (struct tensor_shape){1, {spec->head_dim}};
+    case ATTN_ROLE_NORM_BIAS:
+        return norm_shape(spec, pattern->projections);
     case ATTN_ROLE_SINKS:
         return (struct tensor_shape){1, {spec->num_heads}};
     case ATTN_ROLE_POSITION_BIAS:
@@ -281,6 +297,8 @@ static struct attn_linear *linear_of(struct attn_layer *layer, unsigned projecti
         return &layer->k;
     case ATTN_PROJ_V:
         return &layer->v;
+    case ATTN_PROJ_GATE:
+        return &layer->gate;
     default:
         return &layer->o;
     }
@@ -299,6 +317,8 @@ static float *destination_of(struct attn_layer *layer, enum attn_tensor_role rol
         return projection == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
     case ATTN_ROLE_NORM:
         return projection == ATTN_PROJ_Q ? layer->q_norm : layer->k_norm;
+    case ATTN_ROLE_NORM_BIAS:
+        return projection == ATTN_PROJ_Q ? layer->q_norm_bias : layer->k_norm_bias;
     case ATTN_ROLE_SINKS:
         return layer->sinks;
     case ATTN_ROLE_POSITION_BIAS:
@@ -322,8 +342,18 @@ static size_t elements_of(const struct binding *binding, const struct attn_linea
     return elements;
 }
 
-/* Reads a tensor whose projections follow each other as rows, once, or in turn for each of `groups`
- * heads: one range of elements per projection and group. */
+/* How often the projections of a tensor take turns in it. */
+static size_t groups_of(const struct checkpoint_layer *source,
+                        const struct attn_family_tensor *pattern)
+{
+    if (pattern->projections == (ATTN_PROJ_Q | ATTN_PROJ_GATE))
+        return source->spec.num_heads;
+    bool grouped = source->config->family->layout == ATTN_LAYOUT_GROUPED;
+    return grouped && pattern->projections == ATTN_PROJ_QKV ? source->spec.num_kv_heads : 1;
+}
+
+/* Reads a tensor whose projections follow each other as rows, once, or in turn for each of
+ * `groups` heads: one range of elements per projection and group. */
 static enum attn_status read_rows(struct attn_layer *out, const struct binding *binding,
                                   size_t groups, struct attn_error *error)
 {
@@ -384,16 +414,6 @@ static enum attn_status read_columns(struct attn_layer *out, const struct bindin
     return status;
 }
 
-/* How often the projections of a fused tensor take turns: once, or for each key/value head; for
- * each query head where the tensor has no keys. */
-static size_t groups_of(const struct checkpoint_layer *source, unsigned fused)
-{
-    bool single = (fused & (fused - 1)) == 0;
-    if (source->config->family->layout != ATTN_LAYOUT_GROUPED || single)
-        return 1;
-    return (fused & ATTN_PROJ_K) != 0 ? source->spec.num_kv_heads : source->spec.num_heads;
-}
-
 /* Adds 1 to the weights of a norm that are stored as their distance from 1. */
 static void shift_norm(struct attn_layer *out, const struct binding *binding)
 {
@@ -407,18 +427,17 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
                                    const struct attn_config *config, size_t layer,
                                    struct attn_error *error)
 {
-    enum attn_layout layout = config->family->layout;
+    bool transposed = config->family->layout == ATTN_LAYOUT_TRANSPOSED;
     struct bindings bindings;
     struct checkpoint_layer source = layer_of(config, layer);
     enum attn_status status = bind_layer(&bindings, checkpoint, &source, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct binding *binding = &bindings.items[i];
         enum attn_tensor_role role = binding->pattern->role;
-        if (layout == ATTN_LAYOUT_TRANSPOSED && role == ATTN_ROLE_WEIGHT)
+        if (transposed && role == ATTN_ROLE_WEIGHT)
             status = read_columns(out, binding, error);
         else
-            status =
-                read_rows(out, binding, groups_of(&source, binding->pattern->projections), error);
+            status = read_rows(out, binding, groups_of(&source, binding->pattern), error);
         if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
             shift_norm(out, binding);
     }
@@ -434,15 +453,23 @@ static void fill_random(float *out, size_t count, uint64_t stream, float bound)
 }
 
 /* Streams of the generator are numbered by tensor: weights, biases, then the rest in a fixed
- * order. */
+ * order, and the gate's far behind. */
+#define NUM_FIRST 4
+#define GATE_STREAM 64
+
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
 {
     const struct attn_layer_spec *spec = &out->spec;
+    size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
+    size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
     for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
         const struct attn_linear *linear = linear_of(out, projections[i]);
-        fill_random(linear->weight, linear->out * linear->in, attn_random_stream(seed, layer, i),
-                    (float)sqrt(3.0 / (double)linear->in));
-        fill_random(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_PROJECTIONS + i),
+        size_t stream = i < NUM_FIRST ? i : GATE_STREAM;
+        if (linear->out == 0)
+            continue;
+        fill_random(linear->weight, linear->out * linear->in,
+                    attn_random_stream(seed, layer, stream), (float)sqrt(3.0 / (double)linear->in));
+        fill_random(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_FIRST + stream),
                     RANDOM_BIAS);
     }
     const struct {
@@ -452,14 +479,16 @@ void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
     } others[] = {
         {out->bias_k, out->k.out, RANDOM_BIAS, 0},
         {out->bias_v, out->v.out, RANDOM_BIAS, 0},
-        {out->q_norm, spec->head_dim, RANDOM_BIAS, 1},
-        {out->k_norm, spec->head_dim, RANDOM_BIAS, 1},
+        {out->q_norm, q_norm, RANDOM_BIAS, 1},
+        {out->k_norm, k_norm, RANDOM_BIAS, 1},
         {out->sinks, spec->num_heads, RANDOM_SCORE, 0},
         {out->bias_table, spec->position_bias.buckets * spec->num_heads, RANDOM_SCORE, 0},
+        {out->q_norm_bias, q_norm, RANDOM_BIAS, 0},
+        {out->k_norm_bias, k_norm, RANDOM_BIAS, 0},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         fill_random(others[i].values, others[i].count,
-                    attn_random_stream(seed, layer, 2 * NUM_PROJECTIONS + i), others[i].bound);
+                    attn_random_stream(seed, layer, 2 * NUM_FIRST + i), others[i].bound);
         for (size_t j = 0; others[i].values != NULL && j < others[i].count; j++)
             others[i].values[j] += others[i].center;
     }

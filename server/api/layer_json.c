@@ -17,7 +17,7 @@ static const char *rope_name(enum attn_rope_type type)
         [ATTN_ROPE_NONE] = "none",         [ATTN_ROPE_DEFAULT] = "default",
         [ATTN_ROPE_LINEAR] = "linear",     [ATTN_ROPE_DYNAMIC] = "dynamic",
         [ATTN_ROPE_YARN] = "yarn",         [ATTN_ROPE_LLAMA3] = "llama3",
-        [ATTN_ROPE_LONGROPE] = "longrope",
+        [ATTN_ROPE_LONGROPE] = "longrope", [ATTN_ROPE_PROPORTIONAL] = "proportional",
     };
     return names[type];
 }
@@ -110,7 +110,9 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         spec->sliding_window > 0 ? json_integer((json_int_t)spec->sliding_window) : json_null(),
         "rope", rope_json(&spec->rope), "position_bias", position_bias_json(&spec->position_bias),
         "sinks", spec->sinks, "qk_norm",
-        spec->qk_norm ? json_pack("{s:s, s:f}", "type", "rms", "eps", spec->norm_eps) : json_null(),
+        spec->qk_norm.type != ATTN_NORM_NONE
+            ? json_pack("{s:s, s:f}", "type", "rms", "eps", spec->qk_norm.eps)
+            : json_null(),
         "biases", "query", spec->q_bias, "key", spec->k_bias, "value", spec->v_bias, "output",
         spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn", spec->add_zero_attn);
     if (json == NULL || rest == NULL || json_object_update(json, rest) != 0) {

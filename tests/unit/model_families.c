@@ -137,12 +137,12 @@ END_TEST
 START_TEST(test_family_fields_that_only_one_has)
 {
     struct attn_layer_spec spec = spec_of(CONFIG("qwen3", "512", "32", "2") "}", NULL, 0);
-    ck_assert(spec.qk_norm && !spec.sinks);
-    ck_assert_double_eq(spec.norm_eps, 1e-6);
+    ck_assert(spec.qk_norm.type == ATTN_NORM_RMS && !spec.sinks);
+    ck_assert_double_eq(spec.qk_norm.eps, 1e-6);
     spec = spec_of(CONFIG("qwen3", "512", "32", "2") ",\"rms_norm_eps\":1e-5}", NULL, 0);
-    ck_assert_double_eq(spec.norm_eps, 1e-5);
+    ck_assert_double_eq(spec.qk_norm.eps, 1e-5);
     spec = spec_of(CONFIG("gpt_oss", "512", "16", "2") "}", NULL, 0);
-    ck_assert(spec.sinks && !spec.qk_norm);
+    ck_assert(spec.sinks && spec.qk_norm.type == ATTN_NORM_NONE);
     spec = spec_of("{\"model_type\":\"gptj\",\"n_embd\":512,\"n_head\":4,\"n_layer\":2}", NULL, 0);
     ck_assert(spec.rope.interleaved);
     spec = spec_of(CONFIG("phi", "512", "8", "2") "}", NULL, 0);

@@ -85,8 +85,9 @@ START_TEST(test_random_model_has_any_field_of_a_specification)
     ck_assert_uint_eq(attn_model_layer(model, 0)->sliding_window, 0);
     ck_assert_double_eq(spec->softcap, 30);
     ck_assert_double_eq(spec->scale, 0.5);
-    ck_assert(spec->sinks && spec->qk_norm && spec->bias_kv && spec->add_zero_attn);
-    ck_assert_double_eq(spec->norm_eps, 1e-5);
+    ck_assert(spec->sinks && spec->qk_norm.type == ATTN_NORM_RMS && spec->bias_kv &&
+              spec->add_zero_attn);
+    ck_assert_double_eq(spec->qk_norm.eps, 1e-5);
     ck_assert_int_eq(spec->position_bias.type, ATTN_BIAS_ALIBI);
     ck_assert_double_eq_tol(spec->position_bias.scale, 1 / sqrt(10), 1e-15);
     ck_assert(spec->position_bias.bfloat16 && spec->rope.interleaved);

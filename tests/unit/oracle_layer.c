@@ -145,7 +145,7 @@ static void postprocess(double *x, const struct call *call, const float *norm,
         size_t b = i / (heads * tokens), t = i % tokens;
         double *row = x + i * spec->head_dim;
         if (norm)
-            normalize(row, norm, spec->head_dim, spec->norm_eps);
+            normalize(row, norm, spec->head_dim, spec->qk_norm.eps);
         if (spec->rope.type != ATTN_ROPE_NONE)
             rotate(row, call, positions[b * tokens + t]);
     }

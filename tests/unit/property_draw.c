@@ -193,7 +193,7 @@ static void draw_details(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
     s->q_bias = chance(d, 50);
-    s->qk_norm = chance(d, 25);
+    s->qk_norm.type = chance(d, 25) ? ATTN_NORM_RMS : ATTN_NORM_NONE;
     s->sinks = chance(d, 20);
     s->bias_kv = chance(d, 10);
     s->add_zero_attn = chance(d, 10);
@@ -201,9 +201,9 @@ static void draw_details(struct draw *d)
     say(d,
         ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,\"qk_norm\":%s,"
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
-        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->qk_norm), truth(s->sinks),
-        truth(s->bias_kv), truth(s->add_zero_attn));
-    if (s->qk_norm && chance(d, 50))
+        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->qk_norm.type != ATTN_NORM_NONE),
+        truth(s->sinks), truth(s->bias_kv), truth(s->add_zero_attn));
+    if (s->qk_norm.type != ATTN_NORM_NONE && chance(d, 50))
         say(d, ",\"rms_norm_eps\":0.01");
     if (chance(d, 25)) {
         s->softcap = real(d, 0.5, 20);

@@ -626,7 +626,7 @@ static void check_spec(const struct subject *s)
         {got->is_causal, want->is_causal, "is_causal"},
         {got->is_cross, want->is_cross, "is_cross"},
         {got->q_bias, want->q_bias, "bias"},
-        {got->qk_norm, want->qk_norm, "qk_norm"},
+        {got->qk_norm.type, want->qk_norm.type, "qk_norm"},
         {got->sinks, want->sinks, "sinks"},
         {got->bias_kv, want->bias_kv, "bias_kv"},
         {got->add_zero_attn, want->add_zero_attn, "add_zero_attn"},

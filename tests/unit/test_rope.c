@@ -258,7 +258,7 @@ START_TEST(test_rope_check_refuses_types_that_are_none)
 {
     REFUSED(ATTN_ROPE_DEFAULT, type, ATTN_ROPE_NONE, "rope_type", "number 0");
     REFUSED(ATTN_ROPE_DEFAULT, type, (enum attn_rope_type)ATTN_NUM_ROPE_TYPES, "rope_type",
-            "allowed are 1 to 6");
+            "allowed are 1 to 7");
 }
 END_TEST
 
