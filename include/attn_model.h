@@ -112,6 +112,7 @@ struct attn_position_bias_spec {
     enum attn_position_bias_type type;
     double scale;        /* alibi: multiplies it; Falcon 1/sqrt(D), Bloom 1 */
     bool bfloat16;       /* alibi: slope and slope * position are rounded to bfloat16, as Falcon */
+    bool by_slot;        /* alibi: padding counts in distances, as in MPT; else tokens count */
     size_t buckets;      /* t5: `relative_attention_num_buckets` */
     size_t max_distance; /* t5: distances from here on share the last bucket */
     bool bidirectional;  /* t5: keys after the query have half of the buckets */
@@ -175,7 +176,7 @@ struct attn_model; /* the attention layers of one checkpoint */
 /* The properties of a model.  Strings are borrowed from the model. */
 struct attn_model_info {
     const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random" */
-    const char *stack;               /* "encoder", "decoder", "cross"; "" where there is only one */
+    const char *stack;               /* of an architecture with several, see below; else "" */
     const char *weights_dtype;       /* as stored: "F32", "F16", "BF16" */
     size_t num_layers;               /* layers of the checkpoint */
     size_t num_resident;             /* layers kept resident, num_layers unless chosen */
@@ -193,7 +194,8 @@ struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;
     const char *stack; /* of an architecture with several: "encoder", "decoder" (the default) or
-                          "cross", the decoder's attention over the encoder; else NULL */
+                          "cross", the decoder's attention over the encoder; "text" (the default)
+                          or "vision"; else NULL */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
 };
 
@@ -219,7 +221,7 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias, is_causal, is_cross, add_bias_kv, add_zero_attn,
- *   attention_sinks, qk_norm, alibi, alibi_scaled, alibi_bfloat16.
+ *   attention_sinks, qk_norm, alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot.
  * docs/MODELS.md says what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

@@ -251,6 +251,7 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
         qk->bias,
         qk->after_rope,
         (size_t)v->type,
+        s->position_bias.by_slot,
         s->output_gate,
         s->attention_chunk_size,
         scaling->next,

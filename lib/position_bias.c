@@ -42,6 +42,7 @@ static enum attn_status init_alibi(struct attn_position_bias *out,
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
     out->bfloat16 = bias->bfloat16;
+    out->by_slot = bias->by_slot;
     out->scale = (float)bias->scale;
     out->slopes = attn_alloc(spec->num_heads, sizeof(float));
     if (out->slopes == NULL)

@@ -57,6 +57,16 @@ static const struct attn_family *const families[] = {
     &attn_family_whisper_cross,
     &attn_family_wav2vec2,
     &attn_family_hubert,
+    &attn_family_modernbert,
+    &attn_family_clip_text,
+    &attn_family_clip_vision,
+    &attn_family_clip_text_model,
+    &attn_family_clip_vision_model,
+    &attn_family_siglip_text,
+    &attn_family_siglip_vision,
+    &attn_family_siglip_text_model,
+    &attn_family_siglip_vision_model,
+    &attn_family_mpt,
 };
 
 const struct attn_family *attn_family_at(size_t i)

@@ -78,7 +78,7 @@ struct attn_hf_config {
     bool half_window;                       /* W = sliding_window/2+1 */
     size_t sliding_window, first_sliding, sliding_period;
 
-    bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
+    bool alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot, alibi_replaces_rope;
     size_t buckets, max_distance; /* of T5's position bias */
 
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
@@ -122,6 +122,7 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_FIXED,   /* would change the mathematics; only the JSON value `only` is computed */
+    ATTN_CONFIG_OBJECT,  /* object; the list has its keys as "NAME.KEY" */
     ATTN_CONFIG_IGNORED, /* does not touch attention; any value is accepted */
 };
 
@@ -188,8 +189,8 @@ struct attn_family {
     /* The key of the nested object that holds the settings, NULL: none.  Where a configuration has
      * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED; where it
      * has none, the settings are beside it.  submodel_type: the only model_type that the object may
-     * have, NULL: any. */
-    const char *subconfig, *submodel_type;
+     * have, NULL: any.  subconfig_dict: another object with some of the same settings, or NULL. */
+    const char *subconfig, *submodel_type, *subconfig_dict;
     const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
     const struct attn_family_tensor *tensors;
     enum attn_layout layout;

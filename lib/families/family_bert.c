@@ -237,3 +237,63 @@ const struct attn_family attn_family_xlm = {
     .tensors = xlm_tensors,
     .defaults = {.bias = true, .scale_attn_weights = true},
 };
+
+/* ---- modernbert: one layer in three sees everything, the others both sides of a window ------- */
+
+static const struct attn_hf_key modernbert_keys[] = {
+    HIDDEN_SIZE,
+    HEADS,
+    LAYERS,
+    POSITIONS,
+    FLAG("attention_bias", bias),
+    SIZE("local_attention", sliding_window, MAX_POSITION),
+    FULL_PERIOD("global_attn_every_n_layers"),
+    LAYER_TYPES("layer_types"),
+    NUMBER("global_rope_theta", rope.theta, 1, MAX_THETA),
+    NUMBER("local_rope_theta", sliding_rope.theta, 1, MAX_THETA),
+    ROPE_OBJECTS,
+    IGNORED("classifier_activation"),
+    IGNORED("classifier_bias"),
+    IGNORED("classifier_pooling"),
+    IGNORED("decoder_bias"),
+    IGNORED("deterministic_flash_attn"),
+    IGNORED("embedding_dropout"),
+    IGNORED("initializer_cutoff_factor"),
+    IGNORED("mlp_dropout"),
+    IGNORED("norm_bias"),
+    IGNORED("norm_eps"),
+    IGNORED("position_embedding_type"), /* positions rotate whatever it says */
+    IGNORED("reference_compile"),
+    IGNORED("repad_logits_with_grad"),
+    IGNORED("sparse_pred_ignore_index"),
+    IGNORED("sparse_prediction"),
+    END,
+};
+
+static const char *const modernbert_prefixes[] = {"model.", "", NULL};
+
+static const struct attn_family_tensor modernbert_tensors[] = {
+    {"layers.*.attn.Wqkv.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
+    {"layers.*.attn.Wo.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"layers.*.attn.Wqkv.bias", ATTN_PROJ_QKV, ATTN_ROLE_BIAS},
+    {"layers.*.attn.Wo.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_modernbert = {
+    .model_type = "modernbert",
+    .name = "modernbert",
+    .keys = modernbert_keys,
+    .common_keys = true,
+    .prefixes = modernbert_prefixes,
+    .tensors = modernbert_tensors,
+    .defaults = {.scale_attn_weights = true,
+                 .use_sliding_window = true,
+                 .half_window = true,
+                 .sliding_window = 128,
+                 .full_period = 3,
+                 .full_first = true,
+                 .rope_by_type = true,
+                 .rope = {ROPE_OF(160000)},
+                 .sliding_rope = {ROPE_OF(10000)}},
+};

@@ -7,6 +7,7 @@
 #include "families/family_config.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "attn_json.h"
@@ -260,12 +261,39 @@ static void clear_field(struct reader *reader, const struct attn_hf_key *key, si
         [ATTN_CONFIG_LAYER_TYPES] = sizeof(size_t),
         [ATTN_CONFIG_PERIOD] = sizeof(size_t),
         [ATTN_CONFIG_ROPE_LAYERS] = sizeof(size_t),
+        [ATTN_CONFIG_OBJECT] = 0,
         [ATTN_CONFIG_IGNORED] = 0,
     };
     if (key->kind == ATTN_CONFIG_ROPE)
         clear_rope(reader);
     else if (!reader->is_set[offset])
         memset((char *)&reader->hf + offset, 0, sizes[key->kind]);
+}
+
+static enum attn_status read_key(struct reader *reader, const struct attn_hf_key *key,
+                                 size_t offset, const json_t *value, struct attn_error *error);
+
+/* Reads the keys of an object that is no RoPE object; the family's list has them behind a dot. */
+static enum attn_status read_members(struct reader *reader, const struct attn_hf_key *object,
+                                     const json_t *value, struct attn_error *error)
+{
+    char name[128];
+    const char *key;
+    json_t *item;
+    if (!json_is_object(value))
+        return fail_type(object->name, "an object", error);
+    json_object_foreach((json_t *)value, key, item) {
+        int length = snprintf(name, sizeof name, "%s.%s", object->name, key);
+        const struct attn_hf_key *known =
+            (size_t)length < sizeof name ? attn_hf_key_find(reader->family->keys, name) : NULL;
+        if (known == NULL)
+            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
+                             object->name, key);
+        enum attn_status status = read_key(reader, known, known->offset, item, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
 }
 
 /* Reads one key, except objects of RoPE (read_rope), into the field at `offset`. */
@@ -297,6 +325,8 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
         return read_rope_layers(reader, key, offset, value, error);
     case ATTN_CONFIG_FIXED:
         return read_fixed(key, value, error);
+    case ATTN_CONFIG_OBJECT:
+        return read_members(reader, key, value, error);
     case ATTN_CONFIG_ROPE:
     case ATTN_CONFIG_IGNORED:
         break;
@@ -434,11 +464,18 @@ static enum attn_status parse(json_t **out, const char *text, size_t length,
     return ATTN_OK;
 }
 
+/* The nested object of that name; NULL where the configuration has none. */
+static json_t *object_at(const json_t *object, const char *name)
+{
+    json_t *inner = name != NULL ? json_object_get(object, name) : NULL;
+    return json_is_object(inner) ? inner : NULL;
+}
+
 /* The nested object that holds the settings; NULL where the configuration has none. */
 static json_t *nested(const struct attn_family *family, const json_t *object)
 {
-    json_t *inner = family->subconfig != NULL ? json_object_get(object, family->subconfig) : NULL;
-    return json_is_object(inner) ? inner : NULL;
+    json_t *inner = object_at(object, family->subconfig);
+    return inner != NULL ? inner : object_at(object, family->subconfig_dict);
 }
 
 /* The nested model_type, whichever nested object has one that a family of `type` reads. */
@@ -506,6 +543,8 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
             status = check_outer(family, object, error);
         if (status == ATTN_OK)
             status = read_object(&reader, inner != NULL ? inner : object, error);
+        if (status == ATTN_OK && object_at(object, family->subconfig_dict) != NULL)
+            status = read_object(&reader, object_at(object, family->subconfig_dict), error);
         if (status == ATTN_OK)
             status = attn_config_from_hf(out, &reader.hf, error);
     }

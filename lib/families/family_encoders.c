@@ -165,6 +165,7 @@ static const struct attn_hf_key random_keys[] = {
     FLAG("alibi", alibi),
     FLAG("alibi_scaled", alibi_scaled),
     FLAG("alibi_bfloat16", alibi_bfloat16),
+    FLAG("alibi_by_slot", alibi_by_slot),
     SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS),
     SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS),
     THETA,

@@ -9,6 +9,7 @@
  *     FULL_PERIOD("sliding_window_pattern")     every n-th layer has full attention
  *     ROPE_LAYERS("no_rope_layers")             list of 1 and 0, one a layer
  *     FIXED("sliding_window", "null")           only this JSON value is computed
+ *     OBJECT("attn_config")                     object, with its keys as "attn_config.alibi"
  *     IGNORED("n_ctx")                          does not touch attention
  *     END                                       ends every list */
 #ifndef ATTN_LIB_FAMILY_KEYS_H
@@ -38,6 +39,10 @@
 #define FIXED(key, value)                                     \
     {                                                         \
         .name = key, .kind = ATTN_CONFIG_FIXED, .only = value \
+    }
+#define OBJECT(key)                             \
+    {                                           \
+        .name = key, .kind = ATTN_CONFIG_OBJECT \
     }
 #define IGNORED(key)                             \
     {                                            \

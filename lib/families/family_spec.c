@@ -144,6 +144,7 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
             .type = ATTN_BIAS_ALIBI,
             .scale = hf->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
             .bfloat16 = hf->alibi_bfloat16,
+            .by_slot = hf->alibi_by_slot,
         };
     else if (hf->buckets != 0)
         spec->position_bias = (struct attn_position_bias_spec){

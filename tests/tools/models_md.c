@@ -60,6 +60,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(alibi), "ALiBi", NULL},
     {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
     {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
+    {HF_FIELD(alibi_by_slot), "padding counts in the distances of ALiBi", NULL},
     {HF_FIELD(buckets), "buckets of the relative position bias", "none"},
     {HF_FIELD(max_distance), "distance from which on all share a bucket", "required"},
     {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
@@ -159,6 +160,9 @@ static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_con
     case ATTN_CONFIG_NUMBER:
         printf("number, %g to %g", key->min, key->max);
         break;
+    case ATTN_CONFIG_NAME:
+        printf("one of: %s", key->only);
+        break;
     case ATTN_CONFIG_FLAG:
         printf("boolean");
         break;
@@ -183,6 +187,7 @@ static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_con
     case ATTN_CONFIG_FIXED:
         printf("only `%s`", key->only);
         break;
+    case ATTN_CONFIG_OBJECT:
     case ATTN_CONFIG_IGNORED:
         break;
     }
@@ -209,7 +214,7 @@ static void print_keys(const struct attn_family *family)
 {
     printf("\n| key | meaning | value | if absent |\n|---|---|---|---|\n");
     for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++) {
-        if (key->kind == ATTN_CONFIG_IGNORED)
+        if (key->kind == ATTN_CONFIG_IGNORED || key->kind == ATTN_CONFIG_OBJECT)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE;
@@ -427,9 +432,10 @@ static void print_traits(const struct attn_family *family)
         printf("- The layers of a group share one set of tensors, which is resident once; `*` in "
                "a name is the group's index.\n");
     if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
-        printf("- ALiBi%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
+        printf("- ALiBi%s%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
                defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
-               defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "");
+               defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "",
+               defaults->alibi_by_slot ? "; padding counts in its distances" : "");
     if (defaults->buckets != 0)
         printf("- T5 position bias, in %s.\n",
                defaults->is_causal ? "one direction" : "both directions");

@@ -59,6 +59,48 @@
     "\"mask_time_prob\":0.05,\"num_conv_pos_embedding_groups\":16,"                           \
     "\"num_conv_pos_embeddings\":128,\"num_feat_extract_layers\":7"
 
+#define TOWERS(type)                                                                         \
+    "{\"model_type\":\"" type "\",\"architectures\":[\"Model\"],\"initializer_factor\":1.0," \
+    "\"logit_scale_init_value\":2.6592,\"projection_dim\":512,\"torch_dtype\":\"float32\","
+#define CLIP_TOWERS                                                                       \
+    "\"text_config\":{\"add_cross_attention\":false,\"bos_token_id\":0,\"dropout\":0.0,"  \
+    "\"hidden_act\":\"quick_gelu\",\"hidden_size\":768,\"intermediate_size\":3072,"       \
+    "\"max_position_embeddings\":77,\"model_type\":\"clip_text_model\","                  \
+    "\"num_attention_heads\":12,\"num_hidden_layers\":12,\"projection_dim\":768,"         \
+    "\"pruned_heads\":{},\"top_k\":50,\"torchscript\":false,\"vocab_size\":49408},"       \
+    "\"vision_config\":{\"hidden_act\":\"quick_gelu\",\"hidden_size\":1024,"              \
+    "\"image_size\":224,\"intermediate_size\":4096,\"model_type\":\"clip_vision_model\"," \
+    "\"num_attention_heads\":16,\"num_channels\":3,\"num_hidden_layers\":24,"             \
+    "\"patch_size\":14,\"projection_dim\":768}"
+#define CLIP_DICTS                                                                 \
+    ",\"text_config_dict\":{\"hidden_size\":768,\"intermediate_size\":3072,"       \
+    "\"num_attention_heads\":12,\"num_hidden_layers\":12,\"projection_dim\":768}," \
+    "\"vision_config_dict\":{\"hidden_size\":1024,\"num_hidden_layers\":24}"
+#define MODERNBERT                                                                             \
+    "{\"model_type\":\"modernbert\",\"architectures\":[\"ModernBertForMaskedLM\"],"            \
+    "\"attention_bias\":false,\"attention_dropout\":0.0,\"classifier_activation\":\"gelu\","   \
+    "\"classifier_bias\":false,\"classifier_dropout\":0.0,\"classifier_pooling\":\"mean\","    \
+    "\"cls_token_id\":50281,\"decoder_bias\":true,\"deterministic_flash_attn\":false,"         \
+    "\"embedding_dropout\":0.0,\"global_attn_every_n_layers\":3,\"global_rope_theta\":"        \
+    "160000.0,\"gradient_checkpointing\":false,\"hidden_activation\":\"gelu\","                \
+    "\"hidden_size\":768,\"initializer_cutoff_factor\":2.0,\"initializer_range\":0.02,"        \
+    "\"intermediate_size\":1152,\"layer_norm_eps\":1e-05,\"local_attention\":128,"             \
+    "\"local_rope_theta\":10000.0,\"max_position_embeddings\":8192,\"mlp_bias\":false,"        \
+    "\"mlp_dropout\":0.0,\"norm_bias\":false,\"norm_eps\":1e-05,\"num_attention_heads\":12,"   \
+    "\"num_hidden_layers\":22,\"position_embedding_type\":\"absolute\",\"reference_compile\":" \
+    "true,\"repad_logits_with_grad\":false,\"sep_token_id\":50282,"                            \
+    "\"sparse_pred_ignore_index\":-100,\"sparse_prediction\":false"
+#define MPT                                                                                   \
+    "{\"model_type\":\"mpt\",\"architectures\":[\"MPTForCausalLM\"],\"auto_map\":{},"         \
+    "\"d_model\":4096,\"emb_pdrop\":0,\"embedding_fraction\":1.0,\"expansion_ratio\":4,"      \
+    "\"init_config\":{\"name\":\"kaiming_normal_\"},\"init_device\":\"cpu\","                 \
+    "\"learned_pos_emb\":true,\"logit_scale\":null,\"max_seq_len\":2048,\"n_heads\":32,"      \
+    "\"n_layers\":32,\"no_bias\":true,\"norm_type\":\"low_precision_layernorm\","             \
+    "\"resid_pdrop\":0,\"tokenizer_name\":\"EleutherAI/gpt-neox-20b\",\"verbose\":0,"         \
+    "\"attn_config\":{\"alibi\":true,\"alibi_bias_max\":8,\"attn_impl\":\"torch\","           \
+    "\"attn_pdrop\":0,\"attn_type\":\"multihead_attention\",\"attn_uses_sequence_id\":false," \
+    "\"clip_qkv\":null,\"prefix_lm\":false,\"qk_ln\":false,\"softmax_scale\":null}"
+
 struct published {
     const char *name, *stack, *text;
     size_t layers, heads, head_dim;
@@ -242,6 +284,54 @@ static const struct published published[] = {
      .layers = 12,
      .heads = 12,
      .head_dim = 64},
+    {.name = "clip-vit-large-patch14, by default",
+     .text = TOWERS("clip") CLIP_TOWERS CLIP_DICTS "}",
+     .layers = 12,
+     .heads = 12,
+     .head_dim = 64,
+     .causal = true},
+    {.name = "clip-vit-base-patch32",
+     .stack = "vision",
+     .text = TOWERS("clip") CLIP_TOWERS ",\"text_config_dict\":null,\"vision_config_dict\":null}",
+     .layers = 24,
+     .heads = 16,
+     .head_dim = 64},
+    {.name = "siglip-base-patch16-224, sizes by default",
+     .stack = "text",
+     .text = TOWERS("siglip") "\"text_config\":{\"model_type\":\"siglip_text_model\"},"
+                              "\"vision_config\":{\"model_type\":\"siglip_vision_model\"}}",
+     .layers = 12,
+     .heads = 12,
+     .head_dim = 64},
+    {.name = "siglip-so400m-patch14-384",
+     .stack = "vision",
+     .text =
+         TOWERS("siglip") "\"text_config\":{\"hidden_size\":1152,\"intermediate_size\":4304,"
+                          "\"model_type\":\"siglip_text_model\",\"num_attention_heads\":16,"
+                          "\"num_hidden_layers\":27},\"vision_config\":{\"hidden_size\":1152,"
+                          "\"image_size\":384,"
+                          "\"intermediate_size\":4304,\"model_type\":\"siglip_vision_model\","
+                          "\"num_attention_heads\":16,\"num_hidden_layers\":27,\"patch_size\":14}}",
+     .layers = 27,
+     .heads = 16,
+     .head_dim = 72},
+    {.name = "the text encoder of stable-diffusion-v1-5",
+     .text = "{\"model_type\":\"clip_text_model\",\"architectures\":[\"CLIPTextModel\"],"
+             "\"attention_dropout\":0.0,\"dropout\":0.0,\"hidden_act\":\"quick_gelu\","
+             "\"hidden_size\":768,\"initializer_factor\":1.0,\"initializer_range\":0.02,"
+             "\"intermediate_size\":3072,\"layer_norm_eps\":1e-05,\"max_position_embeddings\":77,"
+             "\"num_attention_heads\":12,\"num_hidden_layers\":12,\"projection_dim\":768" REST,
+     .layers = 12,
+     .heads = 12,
+     .head_dim = 64,
+     .causal = true},
+    {.name = "ModernBERT-base", .text = MODERNBERT REST, .layers = 22, .heads = 12, .head_dim = 64},
+    {.name = "mpt-7b",
+     .text = MPT REST,
+     .layers = 32,
+     .heads = 32,
+     .head_dim = 128,
+     .causal = true},
 };
 
 START_TEST(test_config_of_every_encoder_is_read_with_all_its_published_keys)
@@ -286,6 +376,20 @@ static const struct {
      ATTN_UNSUPPORTED},
     {SMALL("xlm") "\"causal\":true}", "causal", ATTN_UNSUPPORTED},
     {SMALL("xlm") "\"is_encoder\":false}", "is_encoder", ATTN_UNSUPPORTED},
+    {TOWERS("clip") CLIP_TOWERS ",\"text_config_dict\":{\"num_attention_heads\":8}}",
+     "num_attention_heads", ATTN_MALFORMED},
+    {TOWERS("clip") CLIP_TOWERS ",\"quantization_config\":{\"bits\":4}}", "quantization_config",
+     ATTN_UNSUPPORTED},
+    {TOWERS("clip") "\"text_config\":{\"hidden_size\":64,\"rope_theta\":1e4}}", "rope_theta",
+     ATTN_UNSUPPORTED},
+    {SMALL("modernbert") "\"local_attention\":0}", "local_attention", ATTN_OUT_OF_RANGE},
+    {SMALL("modernbert") "\"use_qk_norm\":true}", "use_qk_norm", ATTN_UNSUPPORTED},
+    {SMALL("mpt") "\"attn_config\":{\"alibi\":false}}", "attn_config.alibi", ATTN_UNSUPPORTED},
+    {SMALL("mpt") "\"attn_config\":{\"clip_qkv\":6}}", "attn_config.clip_qkv", ATTN_UNSUPPORTED},
+    {SMALL("mpt") "\"attn_config\":{\"qk_ln\":true}}", "attn_config.qk_ln", ATTN_UNSUPPORTED},
+    {SMALL("mpt") "\"attn_config\":{\"kv_n_heads\":2}}", "kv_n_heads", ATTN_UNSUPPORTED},
+    {SMALL("mpt") "\"attn_config\":7}", "attn_config", ATTN_MALFORMED},
+    {SMALL("mpt") "\"no_bias\":false}", "no_bias", ATTN_UNSUPPORTED},
     {SMALL("vit") "\"use_qk_norm\":true}", "use_qk_norm", ATTN_UNSUPPORTED},
     {SMALL("wav2vec2") "\"position_embeddings_type\":\"rotary\"}", "position_embeddings_type",
      ATTN_UNSUPPORTED},
@@ -337,6 +441,21 @@ START_TEST(test_config_of_albert_divides_layers_among_groups)
 }
 END_TEST
 
+START_TEST(test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three)
+{
+    const char *text = MODERNBERT REST;
+    struct attn_error error;
+    struct attn_config config;
+    struct attn_layer_spec spec;
+    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    for (size_t i = 0; i < 22; i++) {
+        attn_config_layer_spec(&spec, &config, i);
+        ck_assert_uint_eq(spec.sliding_window, i % 3 == 0 ? 0 : 65); /* 64 on both sides */
+        ck_assert_double_eq(spec.rope.theta, i % 3 == 0 ? 160000 : 10000);
+    }
+}
+END_TEST
+
 START_TEST(test_model_of_shared_layers_keeps_their_weights_once)
 {
     char path[SCRATCH_PATH];
@@ -373,6 +492,8 @@ TCase *tcase_encoders(void)
                         0, COUNT(refused));
     tcase_add_test(tcase, test_config_of_vit_and_whisper_denies_single_biases);
     tcase_add_test(tcase, test_config_of_albert_divides_layers_among_groups);
+    tcase_add_test(
+        tcase, test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three);
     tcase_add_test(tcase, test_model_of_shared_layers_keeps_their_weights_once);
     return tcase;
 }

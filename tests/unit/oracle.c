@@ -31,7 +31,8 @@ static int64_t count_tokens(const struct oracle_problem *p, size_t b, int64_t sl
 }
 
 /* The position of a slot: ordinarily the slot itself.  New rows of a tree have given positions, and
- * then padding does not count.  For ALiBi padding never counts. */
+ * then padding does not count.  For ALiBi padding never counts, unless it
+ * goes by slots. */
 static int64_t position(const struct oracle_problem *p, size_t b, int64_t slot, bool alibi)
 {
     const struct attn_modifiers *m = &p->modifiers;
@@ -99,9 +100,10 @@ static size_t t5_bucket(const struct attn_position_bias_spec *spec, int64_t dist
 static double position_bias(const struct oracle_problem *p, size_t b, size_t h, size_t t, size_t s)
 {
     int64_t query = query_slot(p, b, t), key = (int64_t)s;
+    const bool tokens = !p->position_bias.by_slot;
     if (p->position_bias.type == ATTN_BIAS_ALIBI)
-        return p->position_bias.scale *
-               (alibi(p, h, position(p, b, key, true)) - alibi(p, h, position(p, b, query, true)));
+        return p->position_bias.scale * (alibi(p, h, position(p, b, key, tokens)) -
+                                         alibi(p, h, position(p, b, query, tokens)));
     if (p->position_bias.type == ATTN_BIAS_T5) {
         int64_t distance = position(p, b, key, false) - position(p, b, query, false);
         return (double)p->bias_table[t5_bucket(&p->position_bias, distance) * p->num_heads + h];

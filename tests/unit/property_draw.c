@@ -146,8 +146,9 @@ static void draw_position_bias(struct draw *d)
         p->type = ATTN_BIAS_ALIBI;
         p->scale = scaled ? 1 / sqrt((double)d->spec.head_dim) : 1;
         p->bfloat16 = chance(d, 30);
-        say(d, ",\"alibi\":true,\"alibi_scaled\":%s,\"alibi_bfloat16\":%s", truth(scaled),
-            truth(p->bfloat16));
+        p->by_slot = chance(d, 30);
+        say(d, ",\"alibi\":true,\"alibi_scaled\":%s,\"alibi_bfloat16\":%s,\"alibi_by_slot\":%s",
+            truth(scaled), truth(p->bfloat16), truth(p->by_slot));
         return;
     }
     p->type = ATTN_BIAS_T5;

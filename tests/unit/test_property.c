@@ -643,6 +643,7 @@ static void check_spec(const struct subject *s)
         {got->rope.interleaved, want->rope.interleaved, "interleaved"},
         {got->position_bias.type, want->position_bias.type, "position bias"},
         {got->position_bias.bfloat16, want->position_bias.bfloat16, "bfloat16"},
+        {got->position_bias.by_slot, want->position_bias.by_slot, "by_slot"},
         {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
