@@ -390,11 +390,14 @@ static size_t item_tile_floats(const struct item *item)
 }
 
 /* Decides how many units a task has.  A task of more units takes tiles from memory less often, but
- * every thread needs TASKS_PER_THREAD tasks, and a unit that keeps rows of weights is a task by
- * itself.  `units` are those of the wave. */
-static void make_tasks(struct item *item, size_t units, unsigned threads)
+ * every thread needs TASKS_PER_THREAD tasks, scratch holds fewer units of wide heads, and a unit
+ * that keeps rows of weights is a task by itself.  `units` are those of the wave. */
+static void make_tasks(struct item *item, size_t units, const struct attn_engine *engine)
 {
-    size_t most = attn_maps_need_rows(&item->problem->maps) ? 1 : ATTN_TASK_UNITS;
+    const struct attn_problem *p = item->problem;
+    const unsigned threads = attn_pool_threads(engine->pool);
+    size_t most = attn_min(ATTN_SCRATCH_FLOATS / scratch_floats(p, &engine->kernels),
+                           attn_maps_need_rows(&p->maps) ? 1 : ATTN_TASK_UNITS);
     item->units_per_task = attn_max(attn_min(units / (TASKS_PER_THREAD * threads), most), 1);
     item->tasks = item->splits > 0 ? item->units * item->splits
                                    : attn_ceil_div(item->units, item->units_per_task);
@@ -423,7 +426,7 @@ static void solve_wave(struct solver *solver, size_t count, float *tiles)
     solver->end = n;
     for (size_t i = solver->first; i < n; i++) {
         struct item *item = &solver->items[i];
-        make_tasks(item, units, attn_pool_threads(pool));
+        make_tasks(item, units, solver->engine);
         item->task_end[SOLVE] = tasks += item->tasks;
         item->task_end[MERGE] = merges += item->splits > 0 ? item->units : 0;
     }

@@ -1,7 +1,8 @@
 /* decode.c: steps over caches: many sequences of one layer as one batch.
  *
  *   admit (check, reserve blocks) -> project -> postprocess (norm, RoPE, bounds; put k and v in the
- *   cache, after its visible length) -> solve -> gate -> project -> check -> record -> publish the length
+ *   cache, after its visible length) -> solve -> gate -> project -> check -> record -> publish the
+ *   length
  *
  * Only admission can find a cache full.  An admitted step still fails where memory is short, a
  * number or the selection of its maps is wrong, the call is cancelled or the recorder refuses.  A

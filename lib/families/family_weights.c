@@ -11,14 +11,11 @@
 #include <string.h>
 
 #include "mem.h"
-#include "random.h"
 #include "status.h"
 
-#define MAX_BINDINGS 16  /* tensors of a layer; no family has more */
-#define NAME_SIZE 160    /* bytes of prefix, name and index, all from the tables */
-#define SCRATCH 262144   /* floats read at a time for a transposed weight; one row at least */
-#define RANDOM_BIAS 0.1f /* bound of random biases, and of norm weights about 1 */
-#define RANDOM_SCORE 1.f /* bound of random sinks and position biases */
+#define MAX_BINDINGS 16 /* tensors of a layer; no family has more */
+#define NAME_SIZE 160   /* bytes of prefix, name and index, all from the tables */
+#define SCRATCH 262144  /* floats read at a time for a transposed weight; one row at least */
 
 struct binding {
     const struct attn_family_tensor *pattern;
@@ -34,13 +31,12 @@ struct bindings {
 struct checkpoint_layer {
     const struct attn_config *config;
     struct attn_layer_spec spec;
-    size_t index; /* in the names of its tensors */
+    size_t layer;
 };
 
 static struct checkpoint_layer layer_of(const struct attn_config *config, size_t layer)
 {
-    struct checkpoint_layer source = {.config = config,
-                                      .index = attn_config_tensor_index(config, layer)};
+    struct checkpoint_layer source = {.config = config, .layer = layer};
     attn_config_layer_spec(&source.spec, config, layer);
     return source;
 }
@@ -170,7 +166,8 @@ static void expand(char out[NAME_SIZE], const char *prefix, const char *name, si
     out[at] = '\0';
 }
 
-/* Finds the tensor of a pattern under the first prefix that has it; entry NULL if none has.  A name
+/* Finds the tensor of a pattern under the first prefix that has it; entry NULL if none has.  A
+ * layer that reads another's cache has the tensors of that layer's keys and values.  A name
  * without an index belongs to a model's only layer, or to a tensor that all layers share. */
 static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const struct checkpoint_layer *source,
@@ -179,13 +176,16 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
 {
     const struct attn_config *config = source->config;
     bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS;
+    bool shared = source->spec.shares_layer != SIZE_MAX &&
+                  (pattern->projections & (ATTN_PROJ_K | ATTN_PROJ_V)) != 0;
+    size_t layer = shared ? source->spec.shares_layer : source->layer;
     char name[NAME_SIZE];
     *out = (struct attn_tensor){.entry = NULL};
     for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
         bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
-        expand(name, *prefix, pattern->name, source->index);
+        expand(name, *prefix, pattern->name, attn_config_tensor_index(config, layer));
         enum attn_status status = attn_checkpoint_find(out, checkpoint, name, error);
         if (status != ATTN_OK || out->entry != NULL)
             return status;
@@ -223,6 +223,15 @@ static enum attn_status check_tensor(const struct checkpoint_layer *source,
                      needed);
 }
 
+/* The tensors that the layer may have. */
+static const struct attn_family_tensor *tensors_of(const struct checkpoint_layer *source)
+{
+    const struct attn_config *config = source->config;
+    bool full = config->types[source->layer] == ATTN_LAYER_FULL;
+    return config->keys_as_values && full ? config->family->shared_tensors
+                                          : config->family->tensors;
+}
+
 static enum attn_status fail_missing(const struct checkpoint_layer *source,
                                      enum attn_tensor_role role, unsigned missing,
                                      struct attn_error *error)
@@ -230,19 +239,20 @@ static enum attn_status fail_missing(const struct checkpoint_layer *source,
     const struct attn_family *family = source->config->family;
     char name[NAME_SIZE];
     struct projection_shape shape;
-    const struct attn_family_tensor *pattern = family->tensors;
+    const struct attn_family_tensor *pattern = tensors_of(source);
     while (pattern->name != NULL &&
            (pattern->role != role || (pattern->projections & missing) == 0 ||
             !fused_shape(&shape, &source->spec, pattern)))
         pattern++;
-    expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "", source->index);
+    expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "",
+           attn_config_tensor_index(source->config, source->layer));
     return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing", name);
 }
 
 static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint *checkpoint,
                                    const struct checkpoint_layer *source, struct attn_error *error)
 {
-    const struct attn_family_tensor *pattern = source->config->family->tensors;
+    const struct attn_family_tensor *pattern = tensors_of(source);
     unsigned bound[ATTN_NUM_ROLES] = {0};
     out->count = 0;
     for (; pattern->name != NULL; pattern++) {
@@ -442,54 +452,4 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
             shift_norm(out, binding);
     }
     return status;
-}
-
-/* ---- Random weights ------------------------------------------------------------------------ */
-
-static void fill_random(float *out, size_t count, uint64_t stream, float bound)
-{
-    if (out != NULL)
-        attn_random_uniform(out, count, stream, bound);
-}
-
-/* Streams of the generator are numbered by tensor: weights, biases, then the rest in a fixed
- * order, and the gate's far behind. */
-#define NUM_FIRST 4
-#define GATE_STREAM 64
-
-void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
-{
-    const struct attn_layer_spec *spec = &out->spec;
-    size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
-    size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
-    for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
-        const struct attn_linear *linear = linear_of(out, projections[i]);
-        size_t stream = i < NUM_FIRST ? i : GATE_STREAM;
-        if (linear->out == 0)
-            continue;
-        fill_random(linear->weight, linear->out * linear->in,
-                    attn_random_stream(seed, layer, stream), (float)sqrt(3.0 / (double)linear->in));
-        fill_random(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_FIRST + stream),
-                    RANDOM_BIAS);
-    }
-    const struct {
-        float *values;
-        size_t count;
-        float bound, center;
-    } others[] = {
-        {out->bias_k, out->k.out, RANDOM_BIAS, 0},
-        {out->bias_v, out->v.out, RANDOM_BIAS, 0},
-        {out->q_norm, q_norm, RANDOM_BIAS, 1},
-        {out->k_norm, k_norm, RANDOM_BIAS, 1},
-        {out->sinks, spec->num_heads, RANDOM_SCORE, 0},
-        {out->bias_table, spec->position_bias.buckets * spec->num_heads, RANDOM_SCORE, 0},
-        {out->q_norm_bias, q_norm, RANDOM_BIAS, 0},
-        {out->k_norm_bias, k_norm, RANDOM_BIAS, 0},
-    };
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        fill_random(others[i].values, others[i].count,
-                    attn_random_stream(seed, layer, 2 * NUM_FIRST + i), others[i].bound);
-        for (size_t j = 0; others[i].values != NULL && j < others[i].count; j++)
-            others[i].values[j] += others[i].center;
-    }
 }

@@ -64,6 +64,18 @@ __attribute__((format(printf, 2, 3))) static void say(struct draw *d, const char
 
 static const char *truth(bool value) { return value ? "true" : "false"; }
 
+/* One or two heads of the widest: of 576, 768 or 1,024 numbers, keys, values or both. */
+static void draw_wide(struct attn_layer_spec *s, struct draw *d)
+{
+    static const size_t widths[] = {576, 768, ATTN_MAX_HEAD_DIM};
+    s->num_heads = between(d, 1, 2);
+    s->num_kv_heads = between(d, 1, s->num_heads);
+    if (chance(d, 80))
+        s->head_dim = widths[between(d, 0, 2)];
+    if (chance(d, 60))
+        s->value_head_dim = widths[between(d, 0, 2)];
+}
+
 static void draw_shape(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
@@ -74,6 +86,8 @@ static void draw_shape(struct draw *d)
     s->head_dim = between(d, 2, chance(d, 75) ? 24 : 80);
     s->hidden_size = between(d, 4, chance(d, 75) ? 40 : 96);
     s->value_head_dim = chance(d, 25) ? between(d, 1, 40) : s->head_dim;
+    if (chance(d, 2))
+        draw_wide(s, d);
     s->key_size = s->value_size = s->hidden_size;
     say(d, "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,\"num_key_value_heads\":%zu",
         s->hidden_size, s->num_heads, s->num_kv_heads);
@@ -264,6 +278,55 @@ void draw_layer(struct draw *out, unsigned seed)
         draw_window(out, layers);
     draw_details(out);
     say(out, "}");
+}
+
+const char *draw_differs(double *got_value, double *want_value, const struct attn_layer_spec *got,
+                         const struct attn_layer_spec *want)
+{
+    const struct {
+        double got, want;
+        const char *name;
+    } fields[] = {
+        {(double)got->num_heads, (double)want->num_heads, "heads"},
+        {(double)got->num_kv_heads, (double)want->num_kv_heads, "kv heads"},
+        {(double)got->head_dim, (double)want->head_dim, "head_dim"},
+        {(double)got->value_head_dim, (double)want->value_head_dim, "value_head_dim"},
+        {(double)got->hidden_size, (double)want->hidden_size, "hidden_size"},
+        {(double)got->key_size, (double)want->key_size, "key_size"},
+        {(double)got->value_size, (double)want->value_size, "value_size"},
+        {got->scale, want->scale, "scale"},
+        {got->softcap, want->softcap, "softcap"},
+        {(double)got->sliding_window, (double)want->sliding_window, "sliding_window"},
+        {got->is_causal, want->is_causal, "is_causal"},
+        {got->is_cross, want->is_cross, "is_cross"},
+        {got->q_bias, want->q_bias, "bias"},
+        {got->qk_norm.type, want->qk_norm.type, "qk_norm"},
+        {got->qk_norm.extent, want->qk_norm.extent, "extent of qk_norm"},
+        {got->qk_norm.weightless, want->qk_norm.weightless, "weightless"},
+        {got->qk_norm.bias, want->qk_norm.bias, "bias of qk_norm"},
+        {got->qk_norm.after_rope, want->qk_norm.after_rope, "after_rope"},
+        {got->qk_norm.eps, want->qk_norm.eps, "eps of qk_norm"},
+        {got->v_norm.type, want->v_norm.type, "v_norm"},
+        {got->v_norm.eps, want->v_norm.eps, "eps of v_norm"},
+        {got->output_gate, want->output_gate, "output_gate"},
+        {got->sinks, want->sinks, "sinks"},
+        {got->bias_kv, want->bias_kv, "bias_kv"},
+        {got->add_zero_attn, want->add_zero_attn, "add_zero_attn"},
+        {got->rope.type, want->rope.type, "rope type"},
+        {(double)got->rope.dim, (double)want->rope.dim, "rope dim"},
+        {got->rope.interleaved, want->rope.interleaved, "interleaved"},
+        {got->position_bias.type, want->position_bias.type, "position bias"},
+        {got->position_bias.bfloat16, want->position_bias.bfloat16, "bfloat16"},
+        {got->position_bias.by_slot, want->position_bias.by_slot, "by_slot"},
+        {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        *got_value = fields[i].got;
+        *want_value = fields[i].want;
+        if (!(fabs(fields[i].got - fields[i].want) < 1e-9))
+            return fields[i].name;
+    }
+    return NULL;
 }
 
 /* ---- A call ---- */

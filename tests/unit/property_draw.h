@@ -14,7 +14,7 @@
 struct draw {
     unsigned seed;
     struct rng rng;
-    char json[2048];              /* the configuration */
+    char json[8192];              /* the configuration */
     size_t layer;                 /* the layer of it that is computed */
     struct attn_layer_spec spec;  /* what the configuration says of it: all but factors of RoPE */
     struct attn_attend_args call; /* inputs and modifiers; no outputs */
@@ -29,6 +29,11 @@ struct draw {
 
 /* Draws the configuration of a case. */
 void draw_layer(struct draw *out, unsigned seed);
+
+/* The first field in which the layer `got` is not the drawn one, with both values; NULL if there is
+ * none. */
+const char *draw_differs(double *got_value, double *want_value, const struct attn_layer_spec *got,
+                         const struct attn_layer_spec *want);
 
 /* Draws a call of the layer that came of it. */
 void draw_call(struct draw *d, const struct attn_layer_spec *spec);
