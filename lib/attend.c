@@ -302,8 +302,10 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
             row.k = call->k + r * layer->k.out;
             row.v = call->v + r * layer->v.out;
         }
-        int64_t position = positions && r < q_rows ? positions[r] : (int64_t)(r % call->queries);
-        if (!attn_qkv_postprocess(row, layer, &call->engine->kernels, call->inv_freq, position))
+        const size_t slot = r % call->queries;
+        int64_t position = positions && r < q_rows ? positions[r] : (int64_t)slot;
+        if (!attn_qkv_postprocess(row, layer, &call->engine->kernels, call->inv_freq, position,
+                                  slot))
             atomic_store(&call->overflow, true);
     }
 }

@@ -245,6 +245,10 @@ const struct attn_hf_key *attn_family_key(const struct attn_family *family, cons
 /* The key of that name in a list, NULL if the list does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
 
+/* The type of layers that a list of the family means by `name`: full, the family's other type, or
+ * chunked where chunks have a key; ATTN_NUM_LAYER_TYPES where it is none of these. */
+size_t attn_layer_type_find(const struct attn_family *family, const char *name);
+
 /* The number that a name stands for in a key of kind ROPE_TYPE or NAME; 0 where it is none of the
  * key's names. */
 size_t attn_hf_name_number(const struct attn_hf_key *key, const char *name);

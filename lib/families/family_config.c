@@ -167,14 +167,12 @@ static enum attn_status read_layer_types(struct reader *reader, const struct att
                          key->name, count, ATTN_MAX_LAYERS);
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(value, i);
-        size_t other = reader->hf.other_type != ATTN_LAYER_FULL ? reader->hf.other_type
-                                                                : (size_t)ATTN_LAYER_SLIDING;
         if (!json_is_string(item))
             return fail_type(key->name, "a list of strings", error);
-        bool full = strcmp(json_string_value(item), attn_layer_types[ATTN_LAYER_FULL]) == 0;
-        if (!full && strcmp(json_string_value(item), attn_layer_types[other]) != 0)
+        size_t type = attn_layer_type_find(reader->family, json_string_value(item));
+        if (type == ATTN_NUM_LAYER_TYPES)
             return fail_value(key->name, item, error);
-        reader->config->types[i] = (uint8_t)(full ? (size_t)ATTN_LAYER_FULL : other);
+        reader->config->types[i] = (uint8_t)type;
     }
     return set_field(reader, key, offset, &count, sizeof count, error);
 }

@@ -196,6 +196,19 @@ const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const
     return NULL;
 }
 
+size_t attn_layer_type_find(const struct attn_family *family, const char *name)
+{
+    const size_t chunk = offsetof(struct attn_hf_config, attention_chunk_size);
+    const size_t other = family->defaults.other_type, none = ATTN_NUM_LAYER_TYPES;
+    size_t type = 0;
+    while (type < none && strcmp(name, attn_layer_types[type]) != 0)
+        type++;
+    if (type == ATTN_LAYER_CHUNKED && attn_hf_key_for_field(family->keys, chunk) != NULL)
+        return type;
+    return type == ATTN_LAYER_FULL || type == (other != 0 ? other : ATTN_LAYER_SLIDING) ? type
+                                                                                        : none;
+}
+
 size_t attn_hf_name_number(const struct attn_hf_key *key, const char *name)
 {
     const struct attn_rope_name *known = attn_rope_names;

@@ -288,8 +288,10 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
     struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
     for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
         config->specs[type] = *common;
-    if (hf->other_type == ATTN_LAYER_CHUNKED)
+    if (hf->other_type == ATTN_LAYER_CHUNKED || hf->num_layer_types != 0) {
         full->attention_chunk_size = 0;
+        sliding->attention_chunk_size = 0;
+    }
     if (hf->global_head_dim != 0)
         full->head_dim = full->value_head_dim = hf->global_head_dim;
     if (hf->keys_as_values && hf->num_global_kv_heads != 0)
