@@ -168,9 +168,6 @@ static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_con
     case ATTN_CONFIG_NUMBER:
         printf("number, %g to %g", key->min, key->max);
         break;
-    case ATTN_CONFIG_NAME:
-        printf("one of: %s", key->only);
-        break;
     case ATTN_CONFIG_FLAG:
         printf("boolean");
         break;
