@@ -12,8 +12,8 @@
 
 #include "attn_json.h"
 #include "checkpoint.h"
+#include "families/family_choice.h"
 #include "families/family_spec.h"
-#include "json_members.h"
 #include "status.h"
 
 struct reader {
@@ -423,70 +423,6 @@ static enum attn_status read_object(struct reader *reader, json_t *object, struc
 
 /* ---- The whole ----------------------------------------------------------------------------- */
 
-static enum attn_status parse(json_t **out, const char *text, size_t length,
-                              struct attn_error *error)
-{
-    json_error_t why;
-    if (length > ATTN_CHECKPOINT_MAX_CONFIG)
-        return attn_fail(error, ATTN_MALFORMED, "", "configuration of %zu bytes, limit %d", length,
-                         ATTN_CHECKPOINT_MAX_CONFIG);
-    enum attn_status status = attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, &why);
-    if (status == ATTN_NO_MEMORY)
-        return attn_fail_memory(error, length);
-    if (status != ATTN_OK)
-        return attn_fail(error, ATTN_MALFORMED, "", "not valid JSON, line %d column %d", why.line,
-                         why.column);
-    if (!json_is_object(*out)) {
-        json_decref(*out);
-        return attn_fail(error, ATTN_MALFORMED, "", "configuration is not a JSON object");
-    }
-    return ATTN_OK;
-}
-
-/* The nested object of that name; NULL where the configuration has none. */
-static json_t *object_at(const json_t *object, const char *name)
-{
-    json_t *inner = name != NULL ? json_object_get(object, name) : NULL;
-    return json_is_object(inner) ? inner : NULL;
-}
-
-/* The nested object that holds the settings; NULL where the configuration has none. */
-static json_t *nested(const struct attn_family *family, const json_t *object)
-{
-    json_t *inner = object_at(object, family->subconfig);
-    return inner != NULL ? inner : object_at(object, family->subconfig_dict);
-}
-
-/* The nested model_type, whichever nested object has one that a family of `type` reads. */
-static enum attn_status find_nested(const struct attn_family **out, const json_t *object,
-                                    const char *type, const char *stack, struct attn_error *error)
-{
-    const struct attn_family *first = attn_family_find(type, NULL, stack);
-    const json_t *inner = first != NULL ? nested(first, object) : NULL;
-    const json_t *subtype = json_object_get(inner, "model_type");
-    *out = attn_family_find(type, json_string_value(subtype), stack);
-    if (*out == NULL && first != NULL)
-        return attn_fail(error, ATTN_UNSUPPORTED, first->subconfig,
-                         "%s: model_type '%.64s' is not supported", first->subconfig,
-                         json_string_value(subtype));
-    return ATTN_OK;
-}
-
-static enum attn_status find_family(const struct attn_family **out, const json_t *object,
-                                    const char *stack, struct attn_error *error)
-{
-    const json_t *type = json_object_get(object, "model_type");
-    if (!json_is_string(type))
-        return fail_type("model_type", "a string", error);
-    if (attn_family_find(json_string_value(type), NULL, NULL) == NULL)
-        return fail_value("model_type", type, error);
-    enum attn_status status = find_nested(out, object, json_string_value(type), stack, error);
-    if (status != ATTN_OK || *out != NULL)
-        return status;
-    return attn_fail(error, ATTN_UNSUPPORTED, "stack", "stack: a %.32s model has no stack '%.64s'",
-                     json_string_value(type), stack);
-}
-
 /* Keys beside the nested object: only those that are known to change the mathematics count. */
 static enum attn_status check_outer(const struct attn_family *family, json_t *object,
                                     struct attn_error *error)
@@ -509,21 +445,22 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
                                   struct attn_error *error)
 {
     json_t *object;
-    enum attn_status status = parse(&object, text, length, error);
+    enum attn_status status = attn_config_parse(&object, text, length, error);
     if (status != ATTN_OK)
         return status;
     if (family == NULL)
-        status = find_family(&family, object, stack, error);
+        status = attn_config_family(&family, object, stack, error);
     if (status == ATTN_OK) {
         struct reader reader = {.family = family, .config = out, .hf = family->defaults};
-        json_t *inner = nested(family, object);
+        json_t *inner = attn_config_nested(family, object);
         *out = (struct attn_config){.family = family};
         if (inner != NULL)
             status = check_outer(family, object, error);
         if (status == ATTN_OK)
             status = read_object(&reader, inner != NULL ? inner : object, error);
-        if (status == ATTN_OK && object_at(object, family->subconfig_dict) != NULL)
-            status = read_object(&reader, object_at(object, family->subconfig_dict), error);
+        if (status == ATTN_OK && attn_config_object(object, family->subconfig_dict) != NULL)
+            status =
+                read_object(&reader, attn_config_object(object, family->subconfig_dict), error);
         if (status == ATTN_OK)
             status = attn_config_from_hf(out, &reader.hf, error);
     }
