@@ -252,6 +252,9 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
         qk->after_rope,
         (size_t)v->type,
         s->position_bias.by_slot,
+        s->position_bias.content_to_position,
+        s->position_bias.position_to_content,
+        s->position_bias.table_norm,
         s->output_gate,
         s->attention_chunk_size,
         scaling->next,
@@ -259,7 +262,8 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
         s->shares_layer + 1,
         s->rope.proportional_dim,
     };
-    const double reals[] = {v->eps, scaling->beta, scaling->period};
+    const double reals[] = {v->eps, scaling->beta, scaling->period,
+                            s->position_bias.table_norm_eps};
     bool any = v->eps != 0 || scaling->period != 0;
     for (size_t i = 0; i < COUNT(sizes); i++)
         any = any || sizes[i] != 0;
@@ -322,7 +326,12 @@ static uint64_t hash_layer(uint64_t hash, const struct attn_layer *layer)
     hash = hash_floats(hash, layer->q_norm, q_norm);
     hash = hash_floats(hash, layer->k_norm, k_norm);
     hash = hash_floats(hash, layer->sinks, spec->num_heads);
-    hash = hash_floats(hash, layer->bias_table, spec->position_bias.buckets * spec->num_heads);
+    hash = hash_floats(hash, layer->bias_table, attn_layer_table_floats(spec));
+    if (layer->relative.keys != NULL)
+        hash = hash_floats(hash, layer->relative.keys,
+                           layer->relative.tiles * ATTN_TILE * layer->k.out);
+    if (layer->relative.queries != NULL)
+        hash = hash_floats(hash, layer->relative.queries, layer->relative.rows * layer->q.out);
     if (spec->qk_norm.bias) {
         hash = hash_floats(hash, layer->q_norm_bias, q_norm);
         hash = hash_floats(hash, layer->k_norm_bias, k_norm);

@@ -58,6 +58,7 @@ static const struct attn_family *const families[] = {
     &attn_family_wav2vec2,
     &attn_family_hubert,
     &attn_family_modernbert,
+    &attn_family_deberta_v2,
     &attn_family_clip_text,
     &attn_family_clip_vision,
     &attn_family_clip_text_model,

@@ -89,6 +89,12 @@ struct attn_hf_config {
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot, alibi_replaces_rope;
     size_t buckets, max_distance; /* of T5's position bias */
 
+    /* Of DeBERTa: the products of pos_att_type (enum attn_position_terms), which need both flags;
+     * the table's rows; SIZE_MAX is -1, none.  relative_norm 1: layer_norm. */
+    size_t position_terms, position_buckets, max_relative_positions, relative_norm;
+    bool relative_attention, share_att_key;
+    double relative_norm_eps;
+
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
      * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
      * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
@@ -116,6 +122,9 @@ enum attn_rope_layers {
     ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
 };
 
+/* The products of a disentangled position bias, as bits. */
+enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
+
 /* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
     ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
@@ -129,6 +138,7 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
     ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
     ATTN_CONFIG_FIXED,   /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_OBJECT,  /* object; the list has its keys as "NAME.KEY" */
     ATTN_CONFIG_IGNORED, /* does not touch attention; any value is accepted */
@@ -164,9 +174,12 @@ enum attn_tensor_role {
     ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K */
     ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
-    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; entered as projection Q */
+    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], or [2S][E] of a disentangled bias; one for all
+                                layers; entered as projection Q */
+    ATTN_ROLE_POSITION_NORM, /* [E], norm of a disentangled bias' rows, one for all layers: its
+                                weight as projection Q, its bias as K */
 };
-#define ATTN_NUM_ROLES 7
+#define ATTN_NUM_ROLES 8
 
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */

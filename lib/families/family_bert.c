@@ -297,3 +297,59 @@ const struct attn_family attn_family_modernbert = {
                  .rope = {ROPE_OF(160000)},
                  .sliding_rope = {ROPE_OF(10000)}},
 };
+
+/* ---- deberta-v2, which is v3's model_type too ------------------------------------------------ */
+
+static const struct attn_hf_key deberta_v2_keys[] = {
+    HIDDEN_SIZE,
+    HEADS,
+    SIZE("attention_head_size", head_dim, ATTN_MAX_HEAD_DIM),
+    LAYERS,
+    POSITIONS,
+    FLAG("relative_attention", relative_attention),
+    FLAG("share_att_key", share_att_key),
+    POSITION_TABLE,
+    NUMBER("layer_norm_eps", relative_norm_eps, 0, 1),
+    FIXED("talking_head", "false"),
+    IGNORED("conv_act"),
+    IGNORED("conv_groups"),
+    IGNORED("conv_kernel_size"),
+    IGNORED("embedding_size"),
+    IGNORED("legacy"),
+    IGNORED("padding_idx"),
+    IGNORED("pooler_dropout"),
+    IGNORED("pooler_hidden_act"),
+    IGNORED("pooler_hidden_size"),
+    IGNORED("position_biased_input"),
+    END,
+};
+
+static const char *const deberta_prefixes[] = {"deberta.", "", NULL};
+
+static const struct attn_family_tensor deberta_tensors[] = {
+    {"encoder.layer.*.attention.self.query_proj.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.key_proj.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.value_proj.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.output.dense.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {"encoder.layer.*.attention.self.query_proj.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.self.key_proj.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.self.value_proj.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},
+    {"encoder.layer.*.attention.output.dense.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
+    {"encoder.rel_embeddings.weight", ATTN_PROJ_Q, ATTN_ROLE_POSITION_BIAS},
+    {"encoder.LayerNorm.weight", ATTN_PROJ_Q, ATTN_ROLE_POSITION_NORM},
+    {"encoder.LayerNorm.bias", ATTN_PROJ_K, ATTN_ROLE_POSITION_NORM},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_deberta_v2 = {
+    .model_type = "deberta-v2",
+    .name = "deberta-v2",
+    .keys = deberta_v2_keys,
+    .common_keys = true,
+    .prefixes = deberta_prefixes,
+    .tensors = deberta_tensors,
+    .defaults = {.bias = true,
+                 .scale_attn_weights = true,
+                 .max_position = 512,
+                 .relative_norm_eps = 1e-7},
+};

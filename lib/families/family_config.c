@@ -212,6 +212,28 @@ static enum attn_status read_period(struct reader *reader, const struct attn_hf_
     return set_field(reader, key, offset, &count, sizeof count, error);
 }
 
+static enum attn_status read_terms(struct reader *reader, const struct attn_hf_key *key,
+                                   size_t offset, const json_t *value, struct attn_error *error)
+{
+    static const char *const names[] = {"c2p", "p2c", "c2p|p2c", "p2c|c2p"};
+    const size_t bits[] = {ATTN_TERM_C2P, ATTN_TERM_P2C, ATTN_TERM_C2P | ATTN_TERM_P2C,
+                           ATTN_TERM_C2P | ATTN_TERM_P2C};
+    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    size_t terms = 0;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        size_t n = 0;
+        if (!json_is_string(item))
+            return fail_type(key->name, "a string, or a list of strings", error);
+        while (n < 4 && strcmp(names[n], json_string_value(item)) != 0)
+            n++;
+        if (n == 4)
+            return fail_value(key->name, item, error);
+        terms |= bits[n];
+    }
+    return set_field(reader, key, offset, &terms, sizeof terms, error);
+}
+
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
 /* Clears the scaling of the row's default, unless an object has been read already. */
@@ -241,6 +263,7 @@ static void clear_field(struct reader *reader, const struct attn_hf_key *key, si
         [ATTN_CONFIG_LAYER_TYPES] = sizeof(size_t),
         [ATTN_CONFIG_PERIOD] = sizeof(size_t),
         [ATTN_CONFIG_ROPE_LAYERS] = sizeof(size_t),
+        [ATTN_CONFIG_TERMS] = sizeof(size_t),
         [ATTN_CONFIG_OBJECT] = 0,
         [ATTN_CONFIG_IGNORED] = 0,
     };
@@ -304,6 +327,8 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
         return read_rope_layers(reader, key, offset, value, error);
     case ATTN_CONFIG_FIXED:
         return read_fixed(key, value, error);
+    case ATTN_CONFIG_TERMS:
+        return read_terms(reader, key, offset, value, error);
     case ATTN_CONFIG_OBJECT:
         return read_members(reader, key, value, error);
     case ATTN_CONFIG_ROPE:

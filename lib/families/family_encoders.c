@@ -172,6 +172,7 @@ static const struct attn_hf_key random_keys[] = {
     FLAG("alibi_scaled", alibi_scaled),
     FLAG("alibi_bfloat16", alibi_bfloat16),
     FLAG("alibi_by_slot", alibi_by_slot),
+    POSITION_TABLE,
     SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS),
     SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS),
     THETA,
@@ -192,5 +193,8 @@ const struct attn_family attn_family_random = {
                  .norm_eps = 1e-6,
                  .use_sliding_window = true,
                  .max_distance = 128,
+                 .relative_attention = true,
+                 .share_att_key = true,
+                 .relative_norm_eps = 1e-7,
                  .rope = {.truncate = true}},
 };

@@ -16,7 +16,8 @@ extern const struct attn_family attn_family_t5_decoder, attn_family_t5_encoder,
 
 extern const struct attn_family attn_family_bert, attn_family_roberta, attn_family_xlm_roberta,
     attn_family_camembert, attn_family_electra, attn_family_ernie, attn_family_albert,
-    attn_family_mpnet, attn_family_distilbert, attn_family_xlm, attn_family_modernbert;
+    attn_family_mpnet, attn_family_distilbert, attn_family_xlm, attn_family_modernbert,
+    attn_family_deberta_v2;
 
 extern const struct attn_family attn_family_vit, attn_family_clip_text, attn_family_clip_vision,
     attn_family_clip_text_model, attn_family_clip_vision_model, attn_family_siglip_text,

@@ -134,6 +134,36 @@ static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_con
             (struct attn_norm_spec){.type = ATTN_NORM_RMS, .weightless = true, .eps = hf->norm_eps};
 }
 
+static size_t none_if_negative(size_t size) { return size == SIZE_MAX ? 0 : size; }
+
+/* The position bias of DeBERTa; the scale counts its products too. */
+static enum attn_status resolve_disentangled(struct attn_layer_spec *spec,
+                                             const struct attn_hf_config *hf,
+                                             struct attn_error *error)
+{
+    const bool c2p = (hf->position_terms & ATTN_TERM_C2P) != 0;
+    const bool p2c = (hf->position_terms & ATTN_TERM_P2C) != 0;
+    const size_t given = none_if_negative(hf->max_relative_positions);
+    const char *missing = !hf->relative_attention ? "relative_attention"
+                          : !hf->share_att_key    ? "share_att_key"
+                                                  : NULL;
+    if (missing != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, missing, "%s: false is not supported beside %s",
+                         missing, "pos_att_type");
+    spec->position_bias = (struct attn_position_bias_spec){
+        .type = ATTN_BIAS_DISENTANGLED,
+        .buckets = none_if_negative(hf->position_buckets),
+        .max_distance = given != 0 ? given : hf->max_position,
+        .content_to_position = c2p,
+        .position_to_content = p2c,
+        .table_norm = hf->relative_norm == 1,
+        .table_norm_eps = hf->relative_norm == 1 ? hf->relative_norm_eps : 0,
+    };
+    if (hf->scale == 0)
+        spec->scale /= sqrt(1.0 + c2p + p2c);
+    return ATTN_OK;
+}
+
 /* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
  * looks back. */
 static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
@@ -144,6 +174,11 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
     const char *config_key = attn_family_key_name(family, HF_FIELD(buckets));
     if (hf->alibi && hf->buckets != 0)
         return attn_fail(error, ATTN_MALFORMED, config_key, "%s contradicts alibi", config_key);
+    if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
+        return attn_fail(error, ATTN_MALFORMED, "pos_att_type",
+                         "pos_att_type contradicts another position bias");
+    if (hf->position_terms != 0)
+        return resolve_disentangled(spec, hf, error);
     if (hf->alibi)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,

@@ -87,10 +87,12 @@ static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn
         return weighted && spec->qk_norm.bias ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
     case ATTN_ROLE_SINKS:
         return spec->sinks ? ATTN_PROJ_Q : 0u;
+    case ATTN_ROLE_POSITION_NORM:
+        return spec->position_bias.table_norm ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
     case ATTN_ROLE_POSITION_BIAS:
         break;
     }
-    return spec->position_bias.type == ATTN_BIAS_T5 ? ATTN_PROJ_Q : 0u;
+    return attn_layer_table_floats(spec) != 0 ? ATTN_PROJ_Q : 0u;
 }
 
 /* The widths of input and output of a fused tensor's projections together; false if they read
@@ -143,9 +145,13 @@ static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
         return norm_shape(spec, pattern->projections);
     case ATTN_ROLE_SINKS:
         return (struct tensor_shape){1, {spec->num_heads}};
+    case ATTN_ROLE_POSITION_NORM:
+        return (struct tensor_shape){1, {spec->hidden_size}};
     case ATTN_ROLE_POSITION_BIAS:
         break;
     }
+    if (spec->position_bias.type == ATTN_BIAS_DISENTANGLED)
+        return (struct tensor_shape){2, {attn_relative_rows(spec), spec->hidden_size}};
     return (struct tensor_shape){2, {spec->position_bias.buckets, spec->num_heads}};
 }
 
@@ -175,7 +181,8 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
                                     struct attn_error *error)
 {
     const struct attn_config *config = source->config;
-    bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS;
+    bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS ||
+                  pattern->role == ATTN_ROLE_POSITION_NORM;
     bool shared = source->spec.shares_layer != SIZE_MAX &&
                   (pattern->projections & (ATTN_PROJ_K | ATTN_PROJ_V)) != 0;
     size_t layer = shared ? source->spec.shares_layer : source->layer;
@@ -331,6 +338,8 @@ static float *destination_of(struct attn_layer *layer, enum attn_tensor_role rol
         return projection == ATTN_PROJ_Q ? layer->q_norm_bias : layer->k_norm_bias;
     case ATTN_ROLE_SINKS:
         return layer->sinks;
+    case ATTN_ROLE_POSITION_NORM:
+        return layer->table_norm + (projection == ATTN_PROJ_K ? layer->spec.hidden_size : 0);
     case ATTN_ROLE_POSITION_BIAS:
         break;
     }

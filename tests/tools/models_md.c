@@ -70,6 +70,15 @@ static const struct field_words config_words[] = {
     {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
     {HF_FIELD(alibi_by_slot), "padding counts in the distances of ALiBi", NULL},
     {HF_FIELD(buckets), "buckets of the relative position bias", "none"},
+    {HF_FIELD(position_terms), "products of DeBERTa's position bias", "none"},
+    {HF_FIELD(position_buckets), "S, half of the rows of its table; -1: none",
+     "`max_relative_positions`"},
+    {HF_FIELD(max_relative_positions), "distance from which on its last row counts; -1: none",
+     "`max_position_embeddings`"},
+    {HF_FIELD(relative_norm), "norm of the rows of its table", "none"},
+    {HF_FIELD(relative_norm_eps), "epsilon of that norm", "0"},
+    {HF_FIELD(relative_attention), "required to be true beside `pos_att_type`", NULL},
+    {HF_FIELD(share_att_key), "required to be true beside `pos_att_type`", NULL},
     {HF_FIELD(max_distance), "distance from which on all share a bucket", "required"},
     {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
     {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
@@ -195,6 +204,9 @@ static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_con
     case ATTN_CONFIG_FIXED:
         printf("only `%s`", key->only);
         break;
+    case ATTN_CONFIG_TERMS:
+        printf("`c2p`, `p2c` or both: a list, or with \\| between");
+        break;
     case ATTN_CONFIG_OBJECT:
     case ATTN_CONFIG_IGNORED:
         break;
@@ -285,25 +297,41 @@ static const char *layout_words(const struct attn_family *family,
     return fused ? "[out], q, then k, then v" : "[out]";
 }
 
+static const char *key_name(const struct attn_family *family, size_t offset)
+{
+    const struct attn_hf_key *key = attn_hf_key_for_field(family->keys, offset);
+    return key != NULL ? key->name : NULL;
+}
+
 static void print_tensors(const struct attn_family *family)
 {
     static const char *const roles[ATTN_NUM_ROLES] = {
-        "weight of ", "bias of ", "appended ", "norm of ", "sinks", "position bias, for all layers",
+        [ATTN_ROLE_WEIGHT] = "weight of ",
+        [ATTN_ROLE_BIAS] = "bias of ",
+        [ATTN_ROLE_BIAS_KV] = "appended ",
+        [ATTN_ROLE_NORM] = "norm of ",
+        [ATTN_ROLE_NORM_BIAS] = "bias of the norm of ",
+        [ATTN_ROLE_SINKS] = "sinks",
+        [ATTN_ROLE_POSITION_BIAS] = "position bias, for all layers",
+        [ATTN_ROLE_POSITION_NORM] = "norm of its rows, for all layers",
     };
     static const char *const shapes[ATTN_NUM_ROLES] = {
-        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]",
-        [ATTN_ROLE_NORM] = "[D]",
-        [ATTN_ROLE_SINKS] = "[H]",
-        [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
+        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]", [ATTN_ROLE_NORM] = "[D]",
+        [ATTN_ROLE_SINKS] = "[H]",           [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
+        [ATTN_ROLE_POSITION_NORM] = "[E]",
     };
     printf("\n| tensor | holds | stored |\n|---|---|---|\n");
     for (const struct attn_family_tensor *t = family->tensors; t->name != NULL; t++) {
         if (t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0)
             continue;
         printf("| `%s` | %s", t->name, roles[t->role]);
-        if (t->role < ATTN_ROLE_SINKS)
+        if (t->role < ATTN_ROLE_SINKS || t->role == ATTN_ROLE_NORM_BIAS)
             print_projections(t->projections);
-        printf(" | %s |\n", shapes[t->role] != NULL ? shapes[t->role] : layout_words(family, t));
+        const bool rows = t->role == ATTN_ROLE_POSITION_BIAS &&
+                          key_name(family, HF_FIELD(position_terms)) != NULL;
+        printf(" | %s |\n", rows                      ? "[2S, E]"
+                            : shapes[t->role] != NULL ? shapes[t->role]
+                                                      : layout_words(family, t));
     }
     struct paragraph prefixes = {.length = 0};
     for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
@@ -317,12 +345,6 @@ static void print_tensors(const struct attn_family *family)
 }
 
 /* ---- Traits of layers ---------------------------------------------------------------------- */
-
-static const char *key_name(const struct attn_family *family, size_t offset)
-{
-    const struct attn_hf_key *key = attn_hf_key_for_field(family->keys, offset);
-    return key != NULL ? key->name : NULL;
-}
 
 static void print_sliding(const struct attn_family *family)
 {
@@ -517,6 +539,9 @@ static void print_traits(const struct attn_family *family)
     if (defaults->buckets != 0)
         printf("- T5 position bias, in %s.\n",
                defaults->is_causal ? "one direction" : "both directions");
+    if (key_name(family, HF_FIELD(position_terms)) != NULL)
+        printf("- Disentangled position bias, with `pos_att_type`; scores are then divided by "
+               "sqrt(D (1 + its products)).\n");
     if (defaults->sinks)
         printf("- Each head has a sink.\n");
     print_norms(family);

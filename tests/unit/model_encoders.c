@@ -1,6 +1,7 @@
 /* model_encoders.c: the encoders' rows of the table of families: configurations with the keys that
  * the published files have, keys that would change the mathematics, tensors that layers share. */
 #include <check.h>
+#include <math.h>
 #include <string.h>
 
 #include "families/family_config.h"
@@ -100,6 +101,13 @@
     "\"attn_config\":{\"alibi\":true,\"alibi_bias_max\":8,\"attn_impl\":\"torch\","           \
     "\"attn_pdrop\":0,\"attn_type\":\"multihead_attention\",\"attn_uses_sequence_id\":false," \
     "\"clip_qkv\":null,\"prefix_lm\":false,\"qk_ln\":false,\"softmax_scale\":null}"
+
+#define DEBERTA(terms)                                                                      \
+    "{\"model_type\":\"deberta-v2\"," SIZES "\"max_position_embeddings\":512,"              \
+    "\"max_relative_positions\":-1,\"norm_rel_ebd\":\"layer_norm\",\"pad_token_id\":0,"     \
+    "\"pooler_dropout\":0,\"pooler_hidden_act\":\"gelu\",\"pooler_hidden_size\":768,"       \
+    "\"position_biased_input\":false,\"position_buckets\":256,\"relative_attention\":true," \
+    "\"share_att_key\":true,\"type_vocab_size\":0,\"vocab_size\":128100,\"pos_att_type\":" terms
 
 struct published {
     const char *name, *stack, *text;
@@ -332,6 +340,17 @@ static const struct published published[] = {
      .heads = 32,
      .head_dim = 128,
      .causal = true},
+    {.name = "deberta-v3-base",
+     .text = DEBERTA("\"p2c|c2p\"") "}",
+     .layers = 12,
+     .heads = 12,
+     .head_dim = 64},
+    {.name = "deberta-v2-xlarge, of base's size",
+     .text = DEBERTA("[\"p2c\",\"c2p\"]") ",\"attention_head_size\":64,\"conv_act\":\"gelu\","
+                                          "\"conv_kernel_size\":3}",
+     .layers = 12,
+     .heads = 12,
+     .head_dim = 64},
 };
 
 START_TEST(test_config_of_every_encoder_is_read_with_all_its_published_keys)
@@ -390,6 +409,15 @@ static const struct {
     {SMALL("mpt") "\"attn_config\":{\"kv_n_heads\":2}}", "kv_n_heads", ATTN_UNSUPPORTED},
     {SMALL("mpt") "\"attn_config\":7}", "attn_config", ATTN_MALFORMED},
     {SMALL("mpt") "\"no_bias\":false}", "no_bias", ATTN_UNSUPPORTED},
+    {SMALL("deberta-v2") "\"relative_attention\":true,\"pos_att_type\":\"c2p\"}", "share_att_key",
+     ATTN_UNSUPPORTED},
+    {SMALL("deberta-v2") "\"share_att_key\":true,\"pos_att_type\":\"c2p\"}", "relative_attention",
+     ATTN_UNSUPPORTED},
+    {SMALL("deberta-v2") "\"pos_att_type\":\"c2p|p2p\"}", "pos_att_type", ATTN_UNSUPPORTED},
+    {SMALL("deberta-v2") "\"pos_att_type\":[7]}", "pos_att_type", ATTN_MALFORMED},
+    {SMALL("deberta-v2") "\"norm_rel_ebd\":\"batch_norm\"}", "norm_rel_ebd", ATTN_UNSUPPORTED},
+    {SMALL("deberta-v2") "\"talking_head\":true}", "talking_head", ATTN_UNSUPPORTED},
+    {SMALL("deberta-v2") "\"position_buckets\":5000}", "position_buckets", ATTN_OUT_OF_RANGE},
     {SMALL("vit") "\"use_qk_norm\":true}", "use_qk_norm", ATTN_UNSUPPORTED},
     {SMALL("wav2vec2") "\"position_embeddings_type\":\"rotary\"}", "position_embeddings_type",
      ATTN_UNSUPPORTED},
@@ -456,6 +484,25 @@ START_TEST(test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_l
 }
 END_TEST
 
+START_TEST(test_config_of_deberta_divides_scores_for_each_product)
+{
+    const char *both = DEBERTA("\"p2c|c2p\"") "}", *one = DEBERTA("\"c2p\"") "}";
+    struct attn_error error;
+    struct attn_config config;
+    const struct attn_layer_spec *spec = &config.specs[0];
+    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, both, strlen(both), &error), ATTN_OK);
+    ck_assert_double_eq_tol(spec->scale, 1 / sqrt(64.0 * 3), 1e-15);
+    ck_assert_int_eq(spec->position_bias.type, ATTN_BIAS_DISENTANGLED);
+    ck_assert_uint_eq(attn_relative_rows(spec), 512);
+    ck_assert_uint_eq(spec->position_bias.max_distance, 512);
+    ck_assert(spec->position_bias.table_norm);
+    ck_assert_double_eq(spec->position_bias.table_norm_eps, 1e-12);
+    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, one, strlen(one), &error), ATTN_OK);
+    ck_assert_double_eq_tol(spec->scale, 1 / sqrt(64.0 * 2), 1e-15);
+    ck_assert(spec->position_bias.content_to_position && !spec->position_bias.position_to_content);
+}
+END_TEST
+
 START_TEST(test_model_of_shared_layers_keeps_their_weights_once)
 {
     char path[SCRATCH_PATH];
@@ -491,6 +538,7 @@ TCase *tcase_encoders(void)
     tcase_add_loop_test(tcase, test_config_of_encoder_refuses_what_changes_its_mathematics_by_name,
                         0, COUNT(refused));
     tcase_add_test(tcase, test_config_of_vit_and_whisper_denies_single_biases);
+    tcase_add_test(tcase, test_config_of_deberta_divides_scores_for_each_product);
     tcase_add_test(tcase, test_config_of_albert_divides_layers_among_groups);
     tcase_add_test(
         tcase, test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_layers_of_three);
