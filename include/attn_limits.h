@@ -41,6 +41,11 @@ struct attn_model_memory {
 /* Fills *out for a model that is open; before it is loaded the figures are complete. */
 void attn_model_memory(struct attn_model_memory *out, const struct attn_model *model);
 
+/* Bytes of the blocks of a cache of up to `tokens` tokens in all resident layers, at most: layers
+ * with a window hold what it sees, all others every token.  After a step of more than one row, a
+ * layer with a window holds its rows too, until the next step. */
+size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens);
+
 /* Memory of one block beside its bytes in a pool's budget: its head, its places in lists, and what
  * the allocator keeps of it. */
 #define ATTN_BLOCK_OVERHEAD 192

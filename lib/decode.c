@@ -33,6 +33,8 @@
 
 struct admitted {
     struct attn_step *step;
+    struct attn_cache *cache;    /* the keys that it sees: the step's cache, or `again` */
+    struct attn_cache *again;    /* of a repeated step whose own keys are forgotten; NULL */
     size_t row;                  /* index of its first row in the batch's buffers */
     bool append;                 /* its rows are new, not computed again */
     atomic_bool failed;          /* before attention, which is then not computed */
@@ -70,6 +72,23 @@ _Static_assert(sizeof(struct admitted) +
 
 /* ---- Admission ---- */
 
+/* Reserves room for the keys that the step puts into a cache.  A repeated step that begins at 0
+ * sees no keys but its own: where a window has forgotten them, it is computed as at first. */
+static enum attn_status reserve(struct admitted *a, size_t layer, struct attn_error *error)
+{
+    const struct attn_step *step = a->step;
+    enum attn_status status = ATTN_OK;
+    if (!a->append && step->position == 0 && attn_cache_first(step->cache, layer) > 0) {
+        status = attn_cache_new_like(&a->again, step->cache, error);
+        a->cache = a->again;
+    }
+    if (status == ATTN_OK && (a->append || a->again != NULL))
+        status = attn_cache_reserve(a->cache, layer, step->position, step->rows, error);
+    if (status != ATTN_OK)
+        attn_cache_free(a->again);
+    return status;
+}
+
 /* Checks a step and reserves room in its cache; on success the step is in the batch. */
 static void admit(struct batch *batch, struct attn_step *step)
 {
@@ -81,13 +100,12 @@ static void admit(struct batch *batch, struct attn_step *step)
         attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
         return;
     }
-    bool append = step->position == attn_cache_length(step->cache, batch->layer_index);
-    if (append && attn_cache_reserve(step->cache, batch->layer_index, step->position, step->rows,
-                                     error) != ATTN_OK) {
+    struct admitted a = {.step = step, .cache = step->cache};
+    a.append = step->position == attn_cache_length(step->cache, batch->layer_index);
+    if (reserve(&a, batch->layer_index, error) != ATTN_OK)
         attn_cache_unclaim(step->cache);
-        return;
-    }
-    batch->admitted[batch->count++] = (struct admitted){.step = step, .append = append};
+    else
+        batch->admitted[batch->count++] = a;
 }
 
 static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
@@ -246,7 +264,8 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
         attn_qkv_postprocess(row, layer, kernels, a->inv_freq,
                              positions ? positions[i] : (int64_t)slot, slot) &&
         kernels->all_within(batch->gate + r * layer->gate.out, layer->gate.out, ATTN_MAX_MAGNITUDE);
-    bool fits = !a->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
+    bool puts = a->append || a->again != NULL;
+    bool fits = !puts || attn_cache_put(a->cache, batch->layer_index, slot, row.k, row.v);
     if (!within || !fits)
         atomic_store(&a->failed, true);
     if (within && !fits)
@@ -279,7 +298,7 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
     p.q = (struct attn_rows){batch->q + a->row * layer->q.out, layer->q.out, p.head_dim};
     if (attn_outputs_need_heads(&step->outputs))
         p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
-    p.cache = attn_cache_view(step->cache, batch->layer_index);
+    p.cache = attn_cache_view(a->cache, batch->layer_index);
     p.invariant = shares_products(step);
     attn_problem_set_modifiers(&p, &defaults, &step->modifiers, a->positions, &a->maps,
                                step->outputs.lse, 0);
@@ -289,9 +308,14 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
 static enum attn_status solve(const struct batch *batch)
 {
     size_t n = 0;
-    for (size_t i = 0; i < batch->count; i++)
-        if (!atomic_load(&batch->admitted[i].failed))
-            batch->problems[n++] = step_problem(batch, &batch->admitted[i]);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct admitted *a = &batch->admitted[i];
+        if (atomic_load(&a->failed))
+            continue;
+        batch->problems[n] = step_problem(batch, a);
+        if (attn_step_check_kept(&batch->problems[n], &a->step->error) == ATTN_OK)
+            n++;
+    }
     return attn_solve(batch->engine, batch->problems, n);
 }
 
@@ -357,7 +381,7 @@ static void copy_outputs(const struct batch *batch, const struct admitted *a)
                                        .q = batch->q + a->row * layer->q.out,
                                        .o = batch->o + a->row * layer->o.in};
     attn_copy_rows(pool, &copies);
-    attn_copy_cached(pool, &step->outputs, step->cache, batch->layer_index,
+    attn_copy_cached(pool, &step->outputs, a->cache, batch->layer_index,
                      step->position + step->rows);
 }
 
@@ -401,6 +425,9 @@ static void end_step(const struct batch *batch, const struct admitted *a)
     if (publishes(a))
         attn_cache_publish(step->cache, batch->layer_index, step->position + step->rows);
     attn_cache_unreserve(step->cache, batch->layer_index);
+    if (publishes(a))
+        attn_cache_forget(step->cache, batch->layer_index, step->position);
+    attn_cache_free(a->again);
     attn_cache_unclaim(step->cache);
 }
 
@@ -431,14 +458,6 @@ static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
         if (steps[i]->error.status == ATTN_OK)
             attn_fail(&steps[i]->error, status, param, "%s", message);
     return status;
-}
-
-size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
-{
-    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
-    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
-    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
 }
 
 static size_t work_of(const struct batch *batch)

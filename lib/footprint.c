@@ -9,6 +9,8 @@
 #include "ablation.h"
 #include "attention.h"
 #include "attn_limits.h"
+#include "attn_state.h"
+#include "cache_window.h"
 #include "cgroup.h"
 #include "cpu.h"
 #include "engine.h"
@@ -61,9 +63,35 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
     out->loading_bytes += attn_model_headers_memory(model);
 }
 
+size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < attn_model_num_resident(model); i++) {
+        const struct attn_layer_spec *spec = attn_model_slot_spec(model, i);
+        if (!spec->is_cross && spec->shares_layer == SIZE_MAX)
+            bytes =
+                attn_add(bytes, attn_mul(attn_window_blocks(spec, tokens), attn_block_bytes(spec)));
+    }
+    return bytes;
+}
+
 /* ---- Calls ---- */
 
+size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+{
+    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
+    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
+    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
+}
+
 #define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */
+
+/* Bytes of the integers that products with weights of a dtype make of a number. */
+static size_t integer_planes(enum attn_dtype dtype)
+{
+    return dtype == ATTN_INT8 ? 1 : dtype == ATTN_W8A16 ? 2 : 0;
+}
 
 /* Bytes of one row of queries and one of keys in a call to such a layer: projections, outputs of
  * heads, gates, rows as integers with their scales, positions, statistics, selected heads and rows,
@@ -75,7 +103,7 @@ static size_t row_bytes(const struct attn_layer_spec *s)
     size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
     size_t gate = s->output_gate ? o : 0;
     return (q + k + v + o + gate + s->rope.dim / 2 + 4) * sizeof(float) +
-           (s->dtype == ATTN_INT8 ? integers : 0) + 3 * sizeof(int64_t) +
+           integer_planes(s->dtype) * integers + 3 * sizeof(int64_t) +
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
                            ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
            sizeof(uint32_t);
@@ -106,7 +134,7 @@ static size_t list_bytes(size_t rows, size_t heads)
 static size_t ablation_bytes(const struct attn_layer_spec *s)
 {
     const size_t floats = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;
-    const size_t integers = s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN;
+    const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
     return ATTN_ABLATED_ROWS * (floats * sizeof(float) + integers);
 }
 
@@ -153,5 +181,7 @@ size_t attn_engine_reserved(const struct attn_engine_options *options)
 size_t attn_cache_layer_bytes(const struct attn_cache *cache, size_t layer, size_t tokens)
 {
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
-    return spec != NULL ? attn_ceil_div(tokens, ATTN_TILE) * attn_block_bytes(spec) : 0;
+    const size_t first = attn_cache_first(cache, layer) / ATTN_TILE;
+    const size_t blocks = attn_ceil_div(tokens, ATTN_TILE);
+    return spec != NULL && blocks > first ? (blocks - first) * attn_block_bytes(spec) : 0;
 }

@@ -46,3 +46,15 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
     return attn_input_check(engine, step->hidden_states, step->rows * spec->hidden_size,
                             "hidden_states", error);
 }
+
+enum attn_status attn_step_check_kept(const struct attn_problem *problem, struct attn_error *error)
+{
+    const size_t first = problem->cache.first * ATTN_TILE;
+    const size_t seen = attn_mask_visible(&problem->mask, 0).first;
+    if (seen >= first)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_FORGOTTEN, "position",
+                     "the step sees keys from %zu on, of which the layer's window has forgotten "
+                     "those before %zu",
+                     seen, first);
+}

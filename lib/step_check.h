@@ -2,7 +2,7 @@
 #ifndef ATTN_LIB_STEP_CHECK_H
 #define ATTN_LIB_STEP_CHECK_H
 
-#include "engine.h"
+#include "attention.h"
 #include "model.h"
 
 /* Checks a step over a resident layer of the model: its cache, rows, position, what the layer
@@ -11,5 +11,9 @@
 enum attn_status attn_step_check(const struct attn_step *step, struct attn_engine *engine,
                                  const struct attn_model *model, size_t layer,
                                  struct attn_error *error);
+
+/* Checks that the cache still holds all keys that a step sees, by its mask.
+ * Error: ATTN_FORGOTTEN. */
+enum attn_status attn_step_check_kept(const struct attn_problem *problem, struct attn_error *error);
 
 #endif

@@ -11,12 +11,12 @@
 #include <string.h>
 
 #include "api/layer_json.h"
+#include "attn_limits.h"
 #include "base/buffer.h"
 #include "config/config.h"
 #include "session/models.h"
 
 #define TEXT_MAX ((size_t)4 << 20) /* of what is printed */
-#define BLOCK_TOKENS 64            /* a session's cache grows by blocks of this size */
 
 struct arguments {
     const char *directory;
@@ -80,7 +80,8 @@ static bool parse(struct arguments *arguments, int argc, char *const argv[])
             if (!parse_layers(arguments, value))
                 return false;
         } else if ((value = flag_value("--dtype", &i, argc, argv)) != NULL) {
-            if (!parse_dtype(&arguments->dtype, "--dtype must be f32, bf16 or int8, not ", value))
+            if (!parse_dtype(&arguments->dtype, "--dtype must be f32, bf16, int8 or w8a16, not ",
+                             value))
                 return false;
         } else if ((value = flag_value("--kv-dtype", &i, argc, argv)) != NULL) {
             if (!parse_dtype(&arguments->kv_dtype,
@@ -167,19 +168,18 @@ static void print_runs(struct srv_buffer *out, const struct attn_model *model, s
     }
 }
 
-static void print_costs(struct srv_buffer *out, const struct attn_model_info *info, bool is_cross)
+static void print_costs(struct srv_buffer *out, const struct attn_model *model,
+                        const struct attn_model_info *info)
 {
     srv_buffer_printf(out, "  loading takes %zu bytes", info->weight_bytes);
-    if (is_cross) {
+    if (srv_model_first_layer(model)->is_cross) {
         srv_buffer_text(out, "; there are no sessions: keys come from another sequence\n");
         return;
     }
     srv_buffer_printf(out, ", a cached token %zu", info->cache_bytes_per_token);
-    if (info->max_position > 0) {
-        size_t tokens = (info->max_position + BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
+    if (info->max_position > 0)
         srv_buffer_printf(out, ", a session of %zu tokens %zu", info->max_position,
-                          tokens * info->cache_bytes_per_token);
-    }
+                          attn_model_cache_bytes(model, info->max_position));
     srv_buffer_text(out, "\n");
 }
 
@@ -197,9 +197,12 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
         srv_buffer_printf(out, ", cached as %s", attn_dtype_name(info.kv_dtype));
     if (info.num_resident < info.num_layers)
         srv_buffer_printf(out, ", %zu to be loaded", info.num_resident);
+    if (info.num_linear_layers > 0)
+        srv_buffer_printf(out, ", %zu are linear_attention, which is not computed",
+                          info.num_linear_layers);
     srv_buffer_text(out, "\n");
     print_runs(out, model, info.num_layers);
-    print_costs(out, &info, srv_model_first_layer(model)->is_cross);
+    print_costs(out, model, &info);
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */

@@ -169,6 +169,18 @@ static const struct attn_hf_key hunyuan_v1_dense_keys[] = {
     FIXED("use_qk_norm", "true"),
     FIXED("use_rotary_pos_emb", "true"),
     IGNORED("attention_head_dim"),
+    IGNORED("add_classification_head"),
+    IGNORED("class_num"),
+    IGNORED("im_end_id"),
+    IGNORED("im_newline_id"),
+    IGNORED("im_start_id"),
+    IGNORED("mask_init_id"),
+    IGNORED("norm_type"),
+    IGNORED("org_vocab_size"),
+    IGNORED("pad_id"),
+    IGNORED("pool_type"),
+    IGNORED("text_end_id"),
+    IGNORED("text_start_id"),
     IGNORED("eod_token_id"),
     IGNORED("sep_token_id"),
     END,
@@ -330,6 +342,7 @@ static const struct attn_hf_key persimmon_keys[] = {
     PARTIAL,
     NUMBER("layer_norm_eps", norm_eps, 0, 1),
     FLAG("qk_layernorm", qk_norm),
+    IGNORED("num_key_value_heads"), /* every query head has its own */
     END,
 };
 
@@ -348,7 +361,14 @@ const struct attn_family attn_family_persimmon = {
 /* ---- nemotron -------------------------------------------------------------------------------- */
 
 static const struct attn_hf_key nemotron_keys[] = {
-    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, PARTIAL, IGNORED("norm_eps"), END,
+    DECODER_KEYS,
+    HEAD_DIM,
+    ATTENTION_BIAS,
+    PARTIAL,
+    IGNORED("norm_eps"),
+    IGNORED("rope_percent"),
+    IGNORED("rotary_percentage"),
+    END,
 };
 
 const struct attn_family attn_family_nemotron = {

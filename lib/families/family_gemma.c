@@ -129,6 +129,7 @@ static const struct attn_hf_key gemma4_keys[] = {
     FIXED("attention_bias", "false"),
     FIXED("use_bidirectional_attention", "\"vision\""), /* tokens of images only */
     IGNORED("enable_moe_block"),
+    IGNORED("expert_intermediate_size"),
     IGNORED("final_logit_softcapping"),
     IGNORED("hidden_size_per_layer_input"),
     IGNORED("use_double_wide_mlp"),

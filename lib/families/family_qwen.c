@@ -168,6 +168,7 @@ static const struct attn_hf_key qwen3_next_keys[] = {
     LAYER_TYPES("layer_types"),
     FIXED("attention_bias", "false"),
     FIXED("attn_output_gate", "true"),
+    FIXED("output_gate_type", "\"swish\""), /* of linear layers */
     IGNORED("linear_conv_kernel_dim"),
     IGNORED("linear_key_head_dim"),
     IGNORED("linear_num_key_heads"),

@@ -249,11 +249,18 @@ static bool rotates(const struct attn_config *config, const struct attn_hf_confi
             config->specs[ATTN_LAYER_SLIDING].sliding_window == 0);
 }
 
+/* Which layers rotate; without a list of types these are the chunked ones of families that have
+ * chunks. */
 static enum attn_status resolve_rotating(struct attn_config *config,
                                          const struct attn_hf_config *hf, struct attn_error *error)
 {
-    for (size_t i = 0; hf->num_rope_layers == 0 && i < config->num_layers; i++)
-        config->rotates[i] = rotates(config, hf, i);
+    bool follows = hf->other_type == ATTN_LAYER_CHUNKED && hf->num_layer_types == 0;
+    for (size_t i = 0; i < config->num_layers; i++) {
+        if (hf->num_rope_layers == 0)
+            config->rotates[i] = rotates(config, hf, i);
+        if (follows)
+            config->types[i] = config->rotates[i] ? ATTN_LAYER_CHUNKED : ATTN_LAYER_FULL;
+    }
     return check_length(config, HF_FIELD(num_rope_layers), hf->num_rope_layers, error);
 }
 
@@ -323,10 +330,8 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
     struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
     for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
         config->specs[type] = *common;
-    if (hf->other_type == ATTN_LAYER_CHUNKED || hf->num_layer_types != 0) {
-        full->attention_chunk_size = 0;
-        sliding->attention_chunk_size = 0;
-    }
+    if (hf->other_type == ATTN_LAYER_CHUNKED || hf->num_layer_types != 0)
+        full->attention_chunk_size = sliding->attention_chunk_size = 0;
     if (hf->global_head_dim != 0)
         full->head_dim = full->value_head_dim = hf->global_head_dim;
     if (hf->keys_as_values && hf->num_global_kv_heads != 0)

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "attn_state.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "wire/route.h"
@@ -52,7 +53,11 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     srv_buffer_printf(out, ",\"epoch\":%llu,\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
                       (unsigned long long)session->epoch, attn_cache_max_length(session->cache),
                       (unsigned long long)(session->ttl_ns / 1000000000), idle_s);
-    srv_buffer_printf(out, ",\"bytes\":%zu,\"lengths\":[", attn_cache_bytes(session->cache));
+    srv_buffer_printf(out, ",\"bytes\":%zu", attn_cache_bytes(session->cache));
+    size_t lowest = attn_cache_lowest_length(session->cache);
+    if (lowest > 0)
+        srv_buffer_printf(out, ",\"lowest_length\":%zu", lowest);
+    srv_buffer_text(out, ",\"lengths\":[");
     write_lengths(out, session);
     srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
 }

@@ -227,7 +227,8 @@ static enum srv_error_code place(struct srv_item *item)
     srv_fail(&item->error, position < length ? SRV_E_POSITION_CONFLICT : SRV_E_POSITION_GAP,
              "position", "position is %zu, the length of this layer is %zu", position, length);
     item->error.has_length = true; /* after srv_fail, which clears the record */
-    item->error.length = length;
+    item->error.length = (uint32_t)length;
+    item->error.lowest = (uint32_t)attn_cache_lowest_length(item->session->cache);
     return item->error.code;
 }
 
@@ -239,8 +240,8 @@ static enum srv_error_code charge(struct srv_item *item)
     size_t layer = (size_t)item->job->call.layer;
     if (item->is_replay)
         return SRV_OK;
-    size_t bytes = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows) -
-                   attn_cache_layer_bytes(step->cache, layer, step->position);
+    item->held = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows);
+    size_t bytes = item->held - attn_cache_layer_bytes(step->cache, layer, step->position);
     if (srv_session_charge(item->session, bytes, &item->error) == SRV_OK)
         item->charged = bytes;
     return item->error.code;
@@ -302,15 +303,28 @@ struct srv_item *srv_item_end(struct srv_item *item)
 /* The item that ends creates no session: only the first item of a session does. */
 void srv_item_end_next(struct srv_item *item) { leave_session(item->next_of_session, item); }
 
+/* Returns what the layer's window has forgotten after the step. */
+static void uncharge_forgotten(const struct srv_item *item)
+{
+    const struct attn_step *step = &item->step;
+    size_t holds = attn_cache_layer_bytes(step->cache, (size_t)item->job->call.layer,
+                                          step->position + step->rows);
+    srv_session_uncharge(item->session, item->held - holds);
+}
+
 /* Takes over the result of a step that ran. */
 static void take_result(struct srv_item *item)
 {
     if (item->error.code == SRV_OK && item->step.error.status != ATTN_OK)
         srv_fail_attn(&item->error, &item->step.error);
-    if (item->error.code != SRV_OK || !item->step.commit)
+    if (item->error.code == SRV_E_FORGOTTEN)
+        item->error.lowest = (uint32_t)attn_cache_lowest_length(item->session->cache);
+    if (item->error.code != SRV_OK || !item->step.commit) {
         srv_session_uncharge(item->session, item->charged);
-    else if (!item->is_replay)
+    } else if (!item->is_replay) {
+        uncharge_forgotten(item);
         remember(item);
+    }
 }
 
 /* A prefill counts as attention over rows, not as a batch of decodes. */

@@ -43,6 +43,7 @@ struct srv_restore {
     struct srv_place gap;                 /* of the first missing record that no mark has explained;
                                              generation 0: none */
     struct srv_place end;                 /* of the last journal that had records */
+    bool forgets;                         /* sessions of the journal that is being read do */
     uint64_t newest_ns;                   /* the latest time in the files, of the table's clock */
     /* As in struct srv_journal_reader, of the journals after the one that is being read; NULL, as
      * at first: there are none. */

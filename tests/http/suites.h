@@ -44,6 +44,7 @@
     X(stalls)      \
     X(replies)     \
     X(shares)      \
+    X(forget)      \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \

@@ -315,8 +315,9 @@ static const char kept[] =
     "\"max_sessions\":64,\"max_queue\":64,\"memory_limit\":\"320MiB\",\"durability\":\"journal\","
     "\"journal_bytes\":\"1GiB\",\"log\":\"error\",\"models\":[{\"name\":\"wide\",\"kv_dtype\":"
     "\"int8\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4,\"is_causal\":true,"
-    "\"sliding_window\":16,\"seed\":7}}]}";
-#define LONG 16                         /* calls whose rows one session has in the end */
+    "\"seed\":7}}]}";
+#define WINDOW "\"sliding_window\":[15,0]," /* of calls, not of the layer: caches keep all tokens */
+#define LONG 16                             /* calls whose rows one session has in the end */
 #define UNDONE (INSTRUMENTED ? 14 : 94) /* calls to another session, which are truncated again */
 
 /* Bytes of the largest file of the directory. */
@@ -337,7 +338,7 @@ static struct answer next_step(struct client *client)
     float row[WIDTH];
     struct text body = {0};
     make_numbers(row, WIDTH, 99);
-    text_add(&body, "{\"session_id\":\"long\",\"commit\":false,\"hidden_states\":");
+    text_add(&body, "{" WINDOW "\"session_id\":\"long\",\"commit\":false,\"hidden_states\":");
     text_floats(&body, row, 9, 1, (size_t[]){WIDTH});
     text_add(&body, "}");
     struct answer answer = client_post(client, "/decode", body.data);
@@ -357,7 +358,8 @@ static void fill(struct client *client)
         answer_free(&made);
     }
     for (unsigned i = 0; i < LONG + UNDONE; i++, load.number++) {
-        call(client, &load, i < LONG ? "\"session_id\":\"long\"," : "\"session_id\":\"short\",");
+        call(client, &load,
+             i < LONG ? WINDOW "\"session_id\":\"long\"," : WINDOW "\"session_id\":\"short\",");
         if (i < LONG)
             continue;
         struct answer answer = client_post(client, "/sessions/short/truncate", "{\"length\":0}");

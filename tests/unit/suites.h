@@ -44,6 +44,7 @@
     X(log)              \
     X(metrics)          \
     X(steps)            \
+    X(forget)           \
     X(self_check)       \
     X(record)           \
     X(store)            \
