@@ -452,12 +452,14 @@ struct attn_step {
     size_t position; /* the layer's length, to append; or smaller, to compute rows that are cached
                         already again (position + rows <= length): nothing is written then */
     size_t rows;     /* n >= 1, the number of tokens */
-    const float *hidden_states;      /* [n][E] */
-    struct attn_modifiers modifiers; /* B = 1, T = n, S = position + n; causal by default */
-    struct attn_outputs outputs;     /* B = 1; key and value cover all S */
-    bool commit;                     /* keep the rows; false leaves the cache as it was */
-    const struct attn_yield *yield;  /* of the whole batch, read from its first step; or NULL */
-    struct attn_error error;         /* out: status ATTN_OK, or why this step alone failed */
+    const float *hidden_states;       /* [n][E]; not of a weightless model */
+    const float *query, *key, *value; /* [H][n][D], [G][n][D], [G][n][Dv]: of a weightless model, in
+                                         place of hidden_states */
+    struct attn_modifiers modifiers;  /* B = 1, T = n, S = position + n; causal by default */
+    struct attn_outputs outputs;      /* B = 1; key and value cover all S */
+    bool commit;                      /* keep the rows; false leaves the cache as it was */
+    const struct attn_yield *yield;   /* of the whole batch, read from its first step; or NULL */
+    struct attn_error error;          /* out: status ATTN_OK, or why this step alone failed */
 };
 
 /* Runs steps over distinct caches of one model and layer as a batch, on all threads of the engine.

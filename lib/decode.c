@@ -72,23 +72,6 @@ _Static_assert(sizeof(struct admitted) +
 
 /* ---- Admission ---- */
 
-/* Reserves room for the keys that the step puts into a cache.  A repeated step that begins at 0
- * sees no keys but its own: where a window has forgotten them, it is computed as at first. */
-static enum attn_status reserve(struct admitted *a, size_t layer, struct attn_error *error)
-{
-    const struct attn_step *step = a->step;
-    enum attn_status status = ATTN_OK;
-    if (!a->append && step->position == 0 && attn_cache_first(step->cache, layer) > 0) {
-        status = attn_cache_new_like(&a->again, step->cache, error);
-        a->cache = a->again;
-    }
-    if (status == ATTN_OK && (a->append || a->again != NULL))
-        status = attn_cache_reserve(a->cache, layer, step->position, step->rows, error);
-    if (status != ATTN_OK)
-        attn_cache_free(a->again);
-    return status;
-}
-
 /* Checks a step and reserves room in its cache; on success the step is in the batch. */
 static void admit(struct batch *batch, struct attn_step *step)
 {
@@ -100,12 +83,14 @@ static void admit(struct batch *batch, struct attn_step *step)
         attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
         return;
     }
-    struct admitted a = {.step = step, .cache = step->cache};
+    struct admitted a = {.step = step};
     a.append = step->position == attn_cache_length(step->cache, batch->layer_index);
-    if (reserve(&a, batch->layer_index, error) != ATTN_OK)
+    if (attn_step_reserve(&a.again, step, batch->layer_index, a.append, error) != ATTN_OK) {
         attn_cache_unclaim(step->cache);
-    else
-        batch->admitted[batch->count++] = a;
+        return;
+    }
+    a.cache = a.again != NULL ? a.again : step->cache;
+    batch->admitted[batch->count++] = a;
 }
 
 static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
@@ -223,6 +208,8 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
 static enum attn_status project_in(const struct batch *batch)
 {
     size_t width = batch->layer->q.in, n = 0;
+    if (batch->layer->spec.is_weightless)
+        return ATTN_OK;
     for (size_t i = 0; i < batch->count; i++) {
         const struct admitted *a = &batch->admitted[i];
         if (shares_products(a->step))
@@ -259,6 +246,8 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
                            batch->v + r * layer->v.out};
     size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
+    if (layer->spec.is_weightless)
+        attn_qkv_take_given(row, &layer->spec, step, i);
     const struct attn_kernels *kernels = &batch->engine->kernels;
     bool within =
         attn_qkv_postprocess(row, layer, kernels, a->inv_freq,
@@ -323,6 +312,8 @@ static enum attn_status project_out(const struct batch *batch)
 {
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
+    if (batch->layer->spec.is_weightless)
+        return ATTN_OK;
     if (batch->output_rows > 0) {
         batch->products[0] = attn_projection_of(o, batch->o, batch->y, batch->output_rows);
         if (attn_project(batch->engine, batch->products, 1, true) != ATTN_OK)
@@ -350,12 +341,15 @@ static enum attn_status finish_output(const struct batch *batch, const struct ad
     const bool shared = place_of(step) == SHARED_WITH_OUTPUT;
     size_t width = batch->layer->o.out, n = step->rows * width;
     const float *output = shared ? batch->y + a->row * width : step->outputs.output;
+    const bool weightless = batch->layer->spec.is_weightless;
     if (atomic_load(&a->kv_overflow))
-        return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
+        return attn_fail(&step->error, ATTN_OVERFLOW, weightless ? "key" : "hidden_states",
                          "a key or value does not fit the cache's %s",
                          attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&a->failed))
-        return attn_qkv_fail(&step->error);
+        return attn_qkv_fail(&batch->layer->spec, &step->error);
+    if (weightless) /* the output is a copy of what heads put out */
+        return ATTN_OK;
     if (shared ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
                : atomic_load(&a->output_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
@@ -374,8 +368,10 @@ static void copy_outputs(const struct batch *batch, const struct admitted *a)
     const struct attn_step *step = a->step;
     const struct attn_layer *layer = batch->layer;
     struct attn_pool *pool = batch->engine->pool;
+    const struct attn_outputs weightless = {.head_output = step->outputs.output};
     const struct attn_copies copies = {.spec = &layer->spec,
-                                       .outputs = &step->outputs,
+                                       .outputs =
+                                           layer->spec.is_weightless ? &weightless : &step->outputs,
                                        .count = 1,
                                        .queries = step->rows,
                                        .q = batch->q + a->row * layer->q.out,

@@ -65,7 +65,9 @@ size_t attn_layer_table_floats(const struct attn_layer_spec *spec);
 /* Bytes of what is loaded but not resident: the table of a disentangled position bias. */
 size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec);
 
-/* Resident bytes of the packed weights of such a layer; cache bytes of one token. */
+/* The numbers that such a layer has learned; resident bytes of its packed weights; cache bytes of
+ * one token. */
+size_t attn_layer_parameters(const struct attn_layer_spec *spec);
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
 

@@ -33,6 +33,7 @@ static const struct attn_family *const families[] = {
     &attn_family_t5_encoder,
     &attn_family_t5_cross,
     &attn_family_torch,
+    &attn_family_attention,
 
     /* Encoders, and stacks of encoder and decoder. */
     &attn_family_xlm_roberta,

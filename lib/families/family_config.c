@@ -486,6 +486,8 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
         if (status == ATTN_OK && attn_config_object(object, family->subconfig_dict) != NULL)
             status =
                 read_object(&reader, attn_config_object(object, family->subconfig_dict), error);
+        out->says_layout = reader.is_set[offsetof(struct attn_hf_config, transposed)];
+        out->layout = reader.hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (status == ATTN_OK)
             status = attn_config_from_hf(out, &reader.hf, error);
     }

@@ -28,6 +28,27 @@ static void write_lengths(struct srv_buffer *out, const struct srv_session *sess
     }
 }
 
+static void write_number(struct srv_buffer *out, const char *name, double value)
+{
+    srv_buffer_printf(out, value != 0 ? ",\"%s\":%.9g" : ",\"%s\":null", name, value);
+}
+
+/* The shape of a session without weights, by the names with which it was made. */
+static void write_shape(struct srv_buffer *out, const struct srv_model *model)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(model->attn, 0);
+    srv_buffer_printf(out,
+                      ",\"weightless\":{\"num_attention_heads\":%zu,\"num_key_value_heads\":%zu,"
+                      "\"head_dim\":%zu,\"value_head_dim\":%zu,\"num_hidden_layers\":%zu,"
+                      "\"kv_dtype\":\"%s\"",
+                      spec->num_heads, spec->num_kv_heads, spec->head_dim, spec->value_head_dim,
+                      model->info.num_layers, attn_dtype_name(spec->kv_dtype));
+    write_number(out, "scale", spec->scale);
+    write_number(out, "softcap", spec->softcap);
+    write_number(out, "sliding_window", (double)spec->sliding_window);
+    srv_buffer_text(out, "}");
+}
+
 /* Who may see the sessions of all sees whose they are. */
 static void write_owner(struct srv_buffer *out, const struct srv_session *session,
                         const struct srv_request *request)
@@ -47,7 +68,9 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     srv_buffer_text(out, "{\"session_id\":");
     srv_buffer_json_string(out, session->id);
     srv_buffer_text(out, ",\"model\":");
-    srv_buffer_json_string(out, session->model->name);
+    srv_model_write_name(out, session->model);
+    if (session->model->weightless != NULL)
+        write_shape(out, session->model);
     write_owner(out, session, request);
     srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
     srv_buffer_printf(out, ",\"epoch\":%llu,\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",

@@ -159,7 +159,8 @@ bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session 
  * with the table's references, as a list linked by `next`.  O(sessions). */
 struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns);
 size_t srv_sessions_count(const struct srv_sessions *sessions);
-size_t srv_sessions_count_of(const struct srv_sessions *sessions, const struct srv_model *model);
+/* Of the model with that srv_model.index: SRV_WEIGHTLESS_INDEX for weightless ones. */
+size_t srv_sessions_count_of(struct srv_sessions *sessions, size_t index);
 
 /* Takes references to all sessions, in no order; *out is the caller's to free.  False where memory
  * is short. */

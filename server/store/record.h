@@ -44,7 +44,7 @@ enum srv_record_type {
 
 #define SRV_JOURNAL_HEAD 32
 #define SRV_RECORD_HEAD 72
-#define SRV_RECORD_TEXT 72 /* room for an id and its NUL, a multiple of 8 */
+#define SRV_RECORD_TEXT 72 /* room for a model's name and its NUL, a multiple of 8 */
 
 struct srv_record_head {
     uint32_t magic;

@@ -11,6 +11,7 @@
 
 #include "attn_state.h"
 #include "base/id.h"
+#include "session/weightless.h"
 #include "store/restore.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes of rows that are held at a time, one row at least */
@@ -64,7 +65,8 @@ static void inherit_last_steps(struct srv_session *session, const struct srv_ses
 
 static enum srv_restore_status make_session(struct srv_restored_session *entry,
                                             const struct srv_restore *restore,
-                                            const struct srv_record_create *create, bool fork)
+                                            const struct srv_record_create *create,
+                                            const struct srv_model *model, bool fork)
 {
     struct attn_error cause = {0};
     struct srv_error error = {0};
@@ -79,7 +81,6 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .shared = create->shared != 0,
         .epoch = entry->epoch,
     };
-    const struct srv_model *model = srv_restore_model(restore, create->model, create->fingerprint);
     struct srv_session *parent = fork ? find_parent(restore, create, model) : NULL;
     entry->unknown_model = model == NULL;
     entry->lost = model == NULL || (fork && parent == NULL);
@@ -112,7 +113,11 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
         entry->lost = true;
         return SRV_RESTORE_OK;
     }
-    return make_session(entry, restore, &create, record->head.type == SRV_RECORD_FORK);
+    const struct srv_model *model = srv_restore_model(restore, create.model, create.fingerprint);
+    enum srv_restore_status status =
+        make_session(entry, restore, &create, model, record->head.type == SRV_RECORD_FORK);
+    srv_model_put(model); /* the session holds it */
+    return status;
 }
 
 /* ---- Changing them --------------------------------------------------------------------------- */

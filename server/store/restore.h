@@ -107,7 +107,8 @@ enum srv_restore_status srv_restore_apply_mark(struct srv_restore *restore,
                                                const struct srv_record_mark *mark,
                                                uint64_t generation);
 
-/* The model of that name and fingerprint; NULL where there is none. */
+/* The model of that name and fingerprint, with a reference (srv_model_put); NULL where there is
+ * none. */
 const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
                                           const char *fingerprint);
 

@@ -19,7 +19,9 @@
     X(coding)      \
     X(fields)      \
     X(families)    \
+    X(own)         \
     X(decode)      \
+    X(weightless)  \
     X(sessions)    \
     X(algebra)     \
     X(state)       \

@@ -80,7 +80,7 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
 {
     static const char *const terms[] = {"memory_limit gives 16.0 MiB",
                                         "program 37.5 + weights",
-                                        " + caches 28.0 + ",
+                                        " + caches 44.3 + ",
                                         " + requests ",
                                         " + working ",
                                         " + connections ",
@@ -91,10 +91,12 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), NULL, terms[i]);
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), "--check", terms[i]);
     }
+    double without = checked_bytes(CONFIG_LITTLE("\"max_weightless_shapes\":0,"), "caches");
+    ck_assert_double_ge(checked_bytes(CONFIG_LITTLE(""), "caches") - without, 16 * 1048576);
     /* Far more weights than fit any machine; they are made only when they are loaded. */
     expect_refusal("{\"port\":0,\"models\":[{\"name\":\"huge\",\"random\":{\"hidden_size\":65536,"
                    "\"num_attention_heads\":1024,\"num_hidden_layers\":1024}}]}",
-                   NULL, " + weights 67171");
+                   NULL, " + weights 67170");
 }
 END_TEST
 
@@ -169,7 +171,7 @@ END_TEST
 
 START_TEST(test_options_that_were_set_are_refused_and_never_divided)
 {
-    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1076.0 + "},
+    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1092.0 + "},
                                             {"--max-in-flight-bytes=1GiB", " + requests 1153.4 "},
                                             {"--max-connections=16384", " + connections 728.0 "}};
     char config[256];
@@ -313,7 +315,8 @@ static const char kept[] =
     "\"1088KiB\",\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"20MiB\",\"max_"
     "connections\":64,"
     "\"max_sessions\":64,\"max_queue\":64,\"memory_limit\":\"320MiB\",\"durability\":\"journal\","
-    "\"journal_bytes\":\"1GiB\",\"log\":\"error\",\"models\":[{\"name\":\"wide\",\"kv_dtype\":"
+    "\"journal_bytes\":\"1GiB\",\"max_weightless_shapes\":0,\"log\":\"error\",\"models\":[{"
+    "\"name\":\"wide\",\"kv_dtype\":"
     "\"int8\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4,\"is_causal\":true,"
     "\"seed\":7}}]}";
 #define WINDOW "\"sliding_window\":[15,0]," /* of calls, not of the layer: caches keep all tokens */

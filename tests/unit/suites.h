@@ -7,6 +7,7 @@
 
 #define SUITES(X)       \
     X(safetensors)      \
+    X(own)              \
     X(model)            \
     X(blockpool)        \
     X(kvcache)          \
@@ -63,6 +64,7 @@
     X(yield)            \
     X(portions)         \
     X(copies)           \
+    X(weightless)       \
     X(footprint)        \
     X(sandbox)          \
     X(property)         \
