@@ -83,10 +83,8 @@ static const struct field_words config_words[] = {
     {HF_FIELD(alibi_by_slot), "padding counts in the distances of ALiBi", NULL},
     {HF_FIELD(buckets), "buckets of the relative position bias", "none"},
     {HF_FIELD(position_terms), "products of DeBERTa's position bias", "none"},
-    {HF_FIELD(position_buckets), "S, half of the rows of its table; -1: none",
-     "`max_relative_positions`"},
-    {HF_FIELD(max_relative_positions), "distance from which on its last row counts; -1: none",
-     "`max_position_embeddings`"},
+    {HF_FIELD(position_buckets), "S, half of its rows; -1: none", "`max_relative_positions`"},
+    {HF_FIELD(max_relative_positions), "its longest distance", "`max_position_embeddings`"},
     {HF_FIELD(relative_norm), "norm of the rows of its table", "none"},
     {HF_FIELD(relative_norm_eps), "epsilon of that norm", "0"},
     {HF_FIELD(relative_attention), "required to be true beside `pos_att_type`", NULL},
@@ -440,8 +438,8 @@ static void print_rope(const struct attn_family *family)
 
 static void print_biases(const struct attn_family *family)
 {
-    const unsigned always = family->defaults.o_bias ? ATTN_PROJ_O : 0u;
-    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased & ~always;
+    const bool always = family->defaults.o_bias;
+    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased & ~(always ? ATTN_PROJ_O : 0u);
     const char *flag = key_name(family, HF_FIELD(bias));
     printf("- Biases: ");
     if (biased == 0)
@@ -450,9 +448,7 @@ static void print_biases(const struct attn_family *family)
         print_projections(biased);
     if (biased != 0 && flag != NULL)
         printf(", if `%s` is true", flag);
-    if (always != 0)
-        printf("; always o");
-    printf(".\n");
+    printf("%s.\n", always ? "; always o" : "");
 }
 
 static void print_kv_heads(const struct attn_family *family)
@@ -551,8 +547,7 @@ static void print_traits(const struct attn_family *family)
         rescaled ? " unless a key says otherwise" : "");
     print_biases(family);
     if (defaults->num_groups != 0)
-        printf("- The layers of a group share one set of tensors, which is resident once; `*` in "
-               "a name is the group's index.\n");
+        printf("- Layers of a group share tensors, resident once; `*` is the group's index.\n");
     if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
         printf("- ALiBi%s%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
                defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
@@ -562,8 +557,7 @@ static void print_traits(const struct attn_family *family)
         printf("- T5 position bias, in %s.\n",
                defaults->is_causal ? "one direction" : "both directions");
     if (key_name(family, HF_FIELD(position_terms)) != NULL)
-        printf("- Disentangled position bias, with `pos_att_type`; scores are then divided by "
-               "sqrt(D (1 + its products)).\n");
+        printf("- Disentangled position bias: scores are divided by sqrt(D (1 + its terms)).\n");
     if (defaults->sinks)
         printf("- Each head has a sink.\n");
     print_norms(family);
