@@ -30,19 +30,22 @@ static const struct bench_layer llama = {
     .causal = true,
 };
 
-static const struct bench_layer given = {.name = "weightless 32/8 x 128",
-                                         .heads = 32,
-                                         .kv_heads = 8,
-                                         .head_dim = 128,
-                                         static const struct bench_layer narrow = {
-                                             .name = "8/2 heads of 64",
-                                             .hidden = 512,
-                                             .heads = 8,
-                                             .kv_heads = 2,
-                                             .head_dim = 64,
-                                             .rope_theta = 10000,
-                                             .causal = true,
-                                         };
+static const struct bench_layer given = {
+    .name = "weightless 32/8 x 128",
+    .heads = 32,
+    .kv_heads = 8,
+    .head_dim = 128,
+    .causal = true,
+};
+static const struct bench_layer narrow = {
+    .name = "8/2 heads of 64",
+    .hidden = 512,
+    .heads = 8,
+    .kv_heads = 2,
+    .head_dim = 64,
+    .rope_theta = 10000,
+    .causal = true,
+};
 
 #define ORT "ONNX Runtime"
 #define GGML "llama.cpp"
