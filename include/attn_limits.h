@@ -19,6 +19,8 @@
 #define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */
 #define ATTN_SAFETENSORS_MAX_RANK 8
 #define ATTN_SAFETENSORS_MAX_NOTES 2048 /* pairs of __metadata__ in a cache's file */
+#define ATTN_NPZ_MAX_MEMBERS 65536      /* of an .npz file */
+#define ATTN_NPZ_MAX_DIRECTORY 16777216 /* bytes of its central directory */
 
 /* Bytes of memory that this process may use: the least of the machine's and of the limits of its
  * control groups (v1, v2 and their parents); SIZE_MAX where none is known.  *source names the limit

@@ -187,8 +187,9 @@ struct attn_model_info {
     size_t num_resident;             /* layers kept resident: all others, unless chosen */
     size_t max_position;             /* `max_position_embeddings`, 0 where the family has none */
     enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */
-    size_t weight_bytes;             /* of resident weights, all layers */
-    size_t cache_bytes_per_token;    /* of key and value of one token in all resident layers */
+    size_t num_parameters; /* of all resident layers: weights, biases, norms, sinks, tables */
+    size_t weight_bytes;   /* of resident weights, all layers */
+    size_t cache_bytes_per_token; /* of key and value of one token in all resident layers */
     char fingerprint[17]; /* 64-bit hash, in hex, of specifications and weights as stored; caches
                              of one fingerprint may be exchanged; "" until loaded */
 };
@@ -198,15 +199,17 @@ struct attn_model_info {
 struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;
-    const char *stack; /* of an architecture with several: "encoder", "decoder" (the default) or
+    const char *stack;  /* of an architecture with several: "encoder", "decoder" (the default) or
                           "cross", the decoder's attention over the encoder; else NULL */
+    const char *config; /* the configuration, a JSON object as text, in place of config.json */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
 };
 
 /* Opens a checkpoint: reads its configuration and the headers of its files, not its weights.
  *
  * `path` is a directory with config.json and model.safetensors, or shards with
- * model.safetensors.index.json.  The configuration's model_type selects the family
+ * model.safetensors.index.json; or a single file of tensors, .safetensors or .npz (NumPy's), whose
+ * configuration is options->config.  The configuration's model_type selects the family
  * (docs/MODELS.md). A key that would change the mathematics and is not understood is refused by
  * name.  options NULL: all zeroes.  Only files that hold tensors of the layers asked for are
  * opened; they stay open until the weights are loaded.  Cost: milliseconds; memory is in proportion
@@ -220,12 +223,15 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
 /* Opens a model of random weights: `config` is a JSON object of `length` bytes with hidden_size,
  * num_attention_heads and optionally
  *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
- *   max_position_embeddings, original_max_position_embeddings, rms_norm_eps (with qk_norm);
- *   scale, query_pre_attn_scalar, attn_logit_softcapping, sliding_window, layer_types;
+ *   max_position_embeddings, original_max_position_embeddings;
+ *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, attn_scale, floor_scale;
+ *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias, is_causal, is_cross, add_bias_kv, add_zero_attn,
- *   attention_sinks, qk_norm, alibi, alibi_scaled, alibi_bfloat16.
+ *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
+ *   attn_output_gate, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16.
  * docs/MODELS.md says what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

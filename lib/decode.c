@@ -72,23 +72,6 @@ _Static_assert(sizeof(struct admitted) +
 
 /* ---- Admission ---- */
 
-/* Reserves room for the keys that the step puts into a cache.  A repeated step that begins at 0
- * sees no keys but its own: where a window has forgotten them, it is computed as at first. */
-static enum attn_status reserve(struct admitted *a, size_t layer, struct attn_error *error)
-{
-    const struct attn_step *step = a->step;
-    enum attn_status status = ATTN_OK;
-    if (!a->append && step->position == 0 && attn_cache_first(step->cache, layer) > 0) {
-        status = attn_cache_new_like(&a->again, step->cache, error);
-        a->cache = a->again;
-    }
-    if (status == ATTN_OK && (a->append || a->again != NULL))
-        status = attn_cache_reserve(a->cache, layer, step->position, step->rows, error);
-    if (status != ATTN_OK)
-        attn_cache_free(a->again);
-    return status;
-}
-
 /* Checks a step and reserves room in its cache; on success the step is in the batch. */
 static void admit(struct batch *batch, struct attn_step *step)
 {
@@ -100,12 +83,14 @@ static void admit(struct batch *batch, struct attn_step *step)
         attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
         return;
     }
-    struct admitted a = {.step = step, .cache = step->cache};
+    struct admitted a = {.step = step};
     a.append = step->position == attn_cache_length(step->cache, batch->layer_index);
-    if (reserve(&a, batch->layer_index, error) != ATTN_OK)
+    if (attn_step_reserve(&a.again, step, batch->layer_index, a.append, error) != ATTN_OK) {
         attn_cache_unclaim(step->cache);
-    else
-        batch->admitted[batch->count++] = a;
+        return;
+    }
+    a.cache = a.again != NULL ? a.again : step->cache;
+    batch->admitted[batch->count++] = a;
 }
 
 static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
@@ -197,6 +182,10 @@ static bool take_buffers(struct batch *batch)
             workspace, attn_mul(buffers[i].rows, buffers[i].width), sizeof(float));
         taken = taken && *buffers[i].buffer != NULL;
     }
+    if (taken && layer->spec.shares_layer != SIZE_MAX) { /* what the recorder is shown */
+        memset(batch->k, 0, batch->rows * layer->k.out * sizeof *batch->k);
+        memset(batch->v, 0, batch->rows * layer->v.out * sizeof *batch->v);
+    }
     batch->products =
         attn_workspace_take(workspace, PRODUCTS * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
@@ -211,13 +200,15 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
 {
     const struct attn_layer *l = batch->layer;
     struct attn_projection *p = &batch->products[n];
-    p[0] = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
-    p[1] = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
-    p[2] = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
-    if (l->gate.out == 0)
-        return n + 3;
-    p[3] = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
-    return n + 4;
+    const bool shares = l->spec.shares_layer != SIZE_MAX;
+    *p++ = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
+    if (!shares)
+        *p++ = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
+    if (!shares)
+        *p++ = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
+    if (l->gate.out != 0)
+        *p++ = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
+    return (size_t)(p - batch->products);
 }
 
 static enum attn_status project_in(const struct batch *batch)
@@ -257,8 +248,9 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    struct attn_qkv row = {batch->q + r * layer->q.out, batch->k + r * layer->k.out,
-                           batch->v + r * layer->v.out};
+    const bool shares = layer->spec.shares_layer != SIZE_MAX;
+    struct attn_qkv row = {batch->q + r * layer->q.out, shares ? NULL : batch->k + r * layer->k.out,
+                           shares ? NULL : batch->v + r * layer->v.out};
     size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
     if (layer->spec.is_weightless)

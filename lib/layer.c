@@ -192,6 +192,21 @@ static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *l
     sides[7] = (struct side_array){&layer->k_norm_bias, s->qk_norm.bias ? k_norm : 0};
 }
 
+size_t attn_layer_parameters(const struct attn_layer_spec *spec)
+{
+    struct attn_layer layer;
+    struct linear_shape shapes[NUM_LINEARS];
+    struct side_array sides[NUM_SIDES];
+    size_t parameters = 0;
+    linear_shapes(shapes, &layer, spec);
+    side_arrays(sides, &layer, spec);
+    for (size_t i = 0; i < NUM_LINEARS; i++)
+        parameters += (shapes[i].in + shapes[i].bias) * shapes[i].out;
+    for (size_t i = 0; i < NUM_SIDES; i++)
+        parameters += sides[i].floats;
+    return parameters;
+}
+
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
 {
     struct attn_layer layer;

@@ -145,10 +145,12 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    enum attn_status status = attn_checkpoint_open(&model->checkpoint, path, error);
+    const char *config = options != NULL ? options->config : NULL;
+    enum attn_status status = attn_checkpoint_open(&model->checkpoint, path, config != NULL, error);
     if (status == ATTN_OK) {
-        size_t length;
-        const char *text = attn_checkpoint_config(model->checkpoint, &length);
+        size_t length = config != NULL ? strlen(config) : 0;
+        const char *text =
+            config != NULL ? config : attn_checkpoint_config(model->checkpoint, &length);
         status = configure(model, NULL, text, length, options, error);
     }
     if (status == ATTN_OK)
@@ -456,8 +458,10 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         out->num_linear_layers += !attn_config_attends(&model->config, i);
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
+        out->num_parameters += attn_layer_parameters(spec);
         out->weight_bytes += attn_layer_weight_bytes(spec);
-        out->cache_bytes_per_token += spec->is_cross ? 0 : attn_layer_token_bytes(spec);
+        const bool caches = !spec->is_cross && spec->shares_layer == SIZE_MAX;
+        out->cache_bytes_per_token += caches ? attn_layer_token_bytes(spec) : 0;
     }
     memcpy(out->fingerprint, model->fingerprint, sizeof out->fingerprint);
 }

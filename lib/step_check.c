@@ -1,7 +1,8 @@
-/* step_check.c: whether a step over a cache can be computed. */
+/* step_check.c: whether a step over a cache can be computed, and room for its keys. */
 #include "step_check.h"
 
 #include "attention.h"
+#include "attn_state.h"
 #include "kvcache.h"
 #include "mask.h"
 #include "qkv.h"
@@ -69,6 +70,24 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
         return check_given_rows(step, engine, spec, error);
     return attn_input_check(engine, step->hidden_states, step->rows * spec->hidden_size,
                             "hidden_states", error);
+}
+
+enum attn_status attn_step_reserve(struct attn_cache **again, const struct attn_step *step,
+                                   size_t layer, bool append, struct attn_error *error)
+{
+    *again = NULL;
+    if (append)
+        return attn_cache_reserve(step->cache, layer, step->position, step->rows, error);
+    if (step->position > 0 || attn_cache_first(step->cache, layer) == 0 ||
+        attn_cache_shares(step->cache, layer))
+        return ATTN_OK;
+    enum attn_status status = attn_cache_new_like(again, step->cache, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_cache_reserve(*again, layer, 0, step->rows, error);
+    if (status != ATTN_OK)
+        attn_cache_free(*again);
+    return status;
 }
 
 enum attn_status attn_step_check_kept(const struct attn_problem *problem, struct attn_error *error)

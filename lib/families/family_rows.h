@@ -29,4 +29,6 @@ extern const struct attn_family attn_family_granite, attn_family_smollm3, attn_f
     attn_family_internlm2, attn_family_olmo2, attn_family_olmo3, attn_family_exaone4,
     attn_family_cohere, attn_family_cohere2, attn_family_persimmon, attn_family_nemotron;
 
+extern const struct attn_family attn_family_attention;
+
 #endif

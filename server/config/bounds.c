@@ -145,6 +145,10 @@ const struct srv_bound srv_bounds[] = {
      .subject = "name of a tensor"},
     {FIXED("safetensors_rank", ATTN_SAFETENSORS_MAX_RANK), .beyond = REFUSED_MODEL,
      .subject = "dimensions of a tensor of a file"},
+    {FIXED("npz_members", ATTN_NPZ_MAX_MEMBERS), .beyond = REFUSED_MODEL,
+     .subject = "members of an .npz file"},
+    {FIXED("npz_directory", ATTN_NPZ_MAX_DIRECTORY), .unit = "bytes", .beyond = REFUSED_MODEL,
+     .subject = "central directory of an .npz file"},
 };
 const size_t srv_bound_count = sizeof srv_bounds / sizeof srv_bounds[0];
 

@@ -43,14 +43,16 @@ size_t srv_item_keys(const struct srv_item *item)
            item->sizes.queries;
 }
 
-/* Keys that the item attends to.  The layer's window spares the others, unless the call sets a
- * window or mask of its own or asks for maps, which show all keys. */
+/* Keys that the item attends to.  The layer's window or chunk spares the others, unless the call
+ * sets a window or mask of its own or asks for maps, which show all keys. */
 static size_t visible_keys(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    size_t keys = srv_item_keys(item), seen = spec_of(item)->sliding_window + item->sizes.queries;
-    bool windowed = spec_of(item)->sliding_window > 0 && !rows->sliding_window.present &&
-                    !rows->attention_mask.present && (rows->outputs & MAPS) == 0;
+    const struct attn_layer_spec *spec = spec_of(item);
+    size_t near = spec->sliding_window > 0 ? spec->sliding_window : spec->attention_chunk_size;
+    size_t keys = srv_item_keys(item), seen = near + item->sizes.queries;
+    bool windowed = near > 0 && !rows->sliding_window.present && !rows->attention_mask.present &&
+                    (rows->outputs & MAPS) == 0;
     return windowed && seen < keys ? seen : keys;
 }
 

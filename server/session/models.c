@@ -18,6 +18,7 @@ static enum attn_status open_entry(struct srv_model *model, const struct srv_mod
         .layers = entry->layers,
         .num_layers = entry->num_layers,
         .stack = entry->stack,
+        .config = entry->config,
         .dtype = entry->dtype,
         .kv_dtype = entry->kv_dtype,
     };

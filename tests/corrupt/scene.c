@@ -40,7 +40,9 @@ void scene_close_table(void)
 void scene_open(void)
 {
     static const char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,"
-                                 "\"num_hidden_layers\":2,\"is_causal\":true,\"seed\":1}";
+                                 "\"num_hidden_layers\":2,\"is_causal\":true,\"seed\":1,"
+                                 "\"sliding_window\":2,\"layer_types\":[\"full_attention\","
+                                 "\"sliding_attention\"]}";
     char message[256] = "";
     struct srv_config *config = &scene.app.config;
     struct attn_error error;
@@ -87,7 +89,7 @@ void scene_close(void)
 uint64_t scene_state_of(const struct srv_session *session)
 {
     struct srv_checksum sum;
-    float key[64 * WIDTH], value[64 * WIDTH];
+    float key[80 * WIDTH], value[80 * WIDTH];
     srv_checksum_init(&sum);
     srv_checksum_add(&sum, session->id, sizeof session->id / 4 * 4);
     srv_checksum_add(&sum, &session->epoch, sizeof session->epoch);
@@ -198,6 +200,19 @@ static struct attn_cache *fork_of(const struct srv_session *session, size_t leng
     return cache;
 }
 
+/* A cache like that of the session, whose second layer has forgotten 64 tokens. */
+static struct attn_cache *forgetful_like(const struct srv_session *session)
+{
+    static const float row[WIDTH] = {0.25f, 0.5f, 0.75f, 1};
+    struct attn_cache *cache = fork_of(session, 0);
+    struct attn_error error;
+    need(attn_cache_write(cache, 0, 1, row, row, &error) == ATTN_OK &&
+             attn_cache_begin_at(cache, 1, 64, &error) == ATTN_OK &&
+             attn_cache_write(cache, 1, 1, row, row, &error) == ATTN_OK,
+         "a cache that begins at token 64");
+    return cache;
+}
+
 /* Records something of every kind, in several writes, of which the last has several records. */
 static void record_all_kinds(void)
 {
@@ -217,7 +232,7 @@ static void record_all_kinds(void)
     need(srv_store_truncate(store, a, 2, &error) == SRV_OK, error.message);
     srv_session_truncate(a, 2);
     step(fork, 0, 1);
-    struct srv_session *import = create("i", fork_of(a, SIZE_MAX), NULL);
+    struct srv_session *import = create("i", forgetful_like(a), NULL);
     record_import(import, a);
     scene.epoch = a->epoch;
     srv_session_put(a);

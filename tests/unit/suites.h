@@ -7,6 +7,7 @@
 
 #define SUITES(X)       \
     X(safetensors)      \
+    X(own)              \
     X(model)            \
     X(blockpool)        \
     X(kvcache)          \
