@@ -66,7 +66,7 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *m,
 /* Whether positions count real tokens only. */
 static bool counts_tokens(const struct attn_modifiers *m, const struct attn_position_bias *bias)
 {
-    bool alibi = bias != NULL && bias->type == ATTN_BIAS_ALIBI;
+    bool alibi = bias != NULL && bias->type == ATTN_BIAS_ALIBI && !bias->by_slot;
     return m->padding_mask != NULL && (alibi || has_tree_positions(m));
 }
 
@@ -88,8 +88,8 @@ static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, in
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* The first key that is in a window or chunk, or the first row of the tree.  No cached key's
- * position is beyond its slot, so a key whose slot is left of all windows and chunks is left of them
- * itself. */
+ * position is beyond its slot, so a key whose slot is left of all windows and chunks is left of
+ * them itself. */
 static size_t tree_first(const struct attn_mask *mask, const int64_t *keys, const int64_t *queries)
 {
     int64_t lowest = queries[0];
