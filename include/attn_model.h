@@ -241,7 +241,7 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
- *   and the flags attention_bias, is_causal, is_cross, add_bias_kv, add_zero_attn,
+ *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
  *   attn_output_gate, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16,
  *   alibi_by_slot; pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd.

@@ -21,9 +21,16 @@ void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
     out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
 }
 
+bool attn_cache_shares(const struct attn_cache *cache, size_t layer)
+{
+    return attn_model_layer(attn_cache_model(cache), layer)->shares_layer != SIZE_MAX;
+}
+
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value)
 {
+    if (attn_cache_shares(cache, layer))
+        return true;
     const struct attn_cache_view view = attn_cache_view(cache, layer);
     const struct attn_block *block = view.blocks[slot / ATTN_TILE - view.first];
     size_t d = view.spec->head_dim, dv = view.spec->value_head_dim;
@@ -49,7 +56,7 @@ struct head_major {
 static bool put_token(struct attn_cache *cache, size_t layer, size_t slot,
                       const struct head_major *from, size_t token, float *row)
 {
-    const struct attn_layer_spec *spec = attn_cache_view(cache, layer).spec;
+    const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
     const size_t d = spec->head_dim, dv = spec->value_head_dim, groups = spec->num_kv_heads;
     float *values = row + groups * d;
     for (size_t g = 0; g < groups; g++) {
@@ -64,7 +71,7 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
                                      size_t there, const float *key, const float *value,
                                      struct attn_error *error)
 {
-    const struct attn_layer_spec *spec = attn_cache_view(cache, layer).spec;
+    const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
     const size_t width = spec->head_dim + spec->value_head_dim;
     const struct head_major from = {.count = count, .key = key, .value = value};
     size_t length = attn_cache_length(cache, layer);

@@ -182,6 +182,10 @@ static bool take_buffers(struct batch *batch)
             workspace, attn_mul(buffers[i].rows, buffers[i].width), sizeof(float));
         taken = taken && *buffers[i].buffer != NULL;
     }
+    if (taken && layer->spec.shares_layer != SIZE_MAX) { /* what the recorder is shown */
+        memset(batch->k, 0, batch->rows * layer->k.out * sizeof *batch->k);
+        memset(batch->v, 0, batch->rows * layer->v.out * sizeof *batch->v);
+    }
     batch->products =
         attn_workspace_take(workspace, PRODUCTS * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
@@ -196,13 +200,15 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
 {
     const struct attn_layer *l = batch->layer;
     struct attn_projection *p = &batch->products[n];
-    p[0] = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
-    p[1] = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
-    p[2] = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
-    if (l->gate.out == 0)
-        return n + 3;
-    p[3] = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
-    return n + 4;
+    const bool shares = l->spec.shares_layer != SIZE_MAX;
+    *p++ = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
+    if (!shares)
+        *p++ = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
+    if (!shares)
+        *p++ = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
+    if (l->gate.out != 0)
+        *p++ = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
+    return (size_t)(p - batch->products);
 }
 
 static enum attn_status project_in(const struct batch *batch)
@@ -242,8 +248,9 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    struct attn_qkv row = {batch->q + r * layer->q.out, batch->k + r * layer->k.out,
-                           batch->v + r * layer->v.out};
+    const bool shares = layer->spec.shares_layer != SIZE_MAX;
+    struct attn_qkv row = {batch->q + r * layer->q.out, shares ? NULL : batch->k + r * layer->k.out,
+                           shares ? NULL : batch->v + r * layer->v.out};
     size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
     if (layer->spec.is_weightless)

@@ -35,6 +35,8 @@ static size_t blocks_for(size_t tokens) { return attn_ceil_div(tokens, ATTN_TILE
  * for threads that read a length while the layer changes. */
 static size_t kept_blocks(const struct cache_layer *l, size_t tokens)
 {
+    if (l->spec->shares_layer != SIZE_MAX)
+        return 0; /* the layer that it reads has them */
     const size_t first = atomic_load(&l->first), all = blocks_for(tokens);
     return all > first ? all - first : 0;
 }
@@ -260,6 +262,21 @@ static enum attn_status fail_list(const struct attn_cache *cache, enum attn_stat
                                     : attn_fail_memory(error, blocks * sizeof(struct attn_block *));
 }
 
+/* Checks that the layer whose keys this one reads, if it reads any, has `end` tokens. */
+static enum attn_status check_source(const struct attn_cache *cache, size_t layer, size_t end,
+                                     struct attn_error *error)
+{
+    const size_t source = layer_of(cache, layer)->spec->shares_layer;
+    if (source == SIZE_MAX || attn_cache_length(cache, source) >= end)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_INVALID, "layer",
+                     "layer %zu reads keys and values of layer %zu, %s: that layer's step comes "
+                     "first",
+                     layer, source,
+                     layer_of(cache, source) == NULL ? "which is not resident"
+                                                     : "which does not have these tokens yet");
+}
+
 enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
                                     size_t rows, struct attn_error *error)
 {
@@ -269,6 +286,8 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
         return attn_fail(error, ATTN_CACHE_FULL, "position",
                          "%zu cached and %zu new tokens pass max_length %zu", position, rows,
                          cache->max_length);
+    if (check_source(cache, layer, end, error) != ATTN_OK)
+        return error->status;
     const size_t count = kept_blocks(l, end);
     enum attn_status status = take_blocks(cache->pool, l, count);
     if (status == ATTN_OK)
@@ -304,7 +323,8 @@ static bool is_shared(const struct attn_cache *cache, size_t layer)
 
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 {
-    if (layer_of(cache, layer) == NULL)
+    const struct cache_layer *found = layer_of(cache, layer);
+    if (found == NULL || found->spec->shares_layer != SIZE_MAX)
         return;
     struct cache_layer *l = writable_layer(cache, layer);
     const size_t length = atomic_load(&l->length);
@@ -332,9 +352,17 @@ enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer, siz
     return ATTN_OK;
 }
 
-size_t attn_cache_first(const struct attn_cache *cache, size_t layer)
+/* The layer that holds the tokens of `layer`: the one that it reads, or itself. */
+static const struct cache_layer *holder_of(const struct attn_cache *cache, size_t layer)
 {
     const struct cache_layer *l = layer_of(cache, layer);
+    return l != NULL && l->spec->shares_layer != SIZE_MAX ? layer_of(cache, l->spec->shares_layer)
+                                                          : l;
+}
+
+size_t attn_cache_first(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = holder_of(cache, layer);
     return l != NULL ? atomic_load(&l->first) * ATTN_TILE : 0;
 }
 
@@ -467,7 +495,7 @@ enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct
 
 struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer)
 {
-    const struct cache_layer *l = layer_of(cache, layer);
+    const struct cache_layer *l = holder_of(cache, layer);
     return (struct attn_cache_view){
         .blocks = l->blocks, .first = atomic_load(&l->first), .spec = l->spec};
 }

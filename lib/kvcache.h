@@ -57,9 +57,15 @@ enum attn_status attn_cache_new_like(struct attn_cache **out, const struct attn_
 bool attn_cache_claim(struct attn_cache *cache);
 void attn_cache_unclaim(struct attn_cache *cache);
 
+/* Whether a resident layer reads the keys and values of an earlier one.  Such a layer has a length
+ * and no blocks: what is put is not kept, and its view is that of the earlier layer, which has each
+ * token before it. */
+bool attn_cache_shares(const struct attn_cache *cache, size_t layer);
+
 /* Makes slots [position, position + rows) writable, position being at most the length: allocates
  * blocks, copies shared ones.  On an error nothing has changed.
- * Errors: ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ * Errors: ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY; ATTN_INVALID (the layer that this one
+ * reads does not have these tokens). */
 enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
                                     size_t rows, struct attn_error *error);
 

@@ -207,6 +207,7 @@ static struct attn_layer_spec weightless_spec(const struct attn_weightless_optio
         .sliding_window = options->sliding_window,
         .is_causal = true,
         .is_weightless = true,
+        .shares_layer = SIZE_MAX,
         .kv_dtype = options->kv_dtype,
     };
 }
@@ -328,7 +329,8 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
             out->num_parameters += attn_layer_parameters(spec);
             out->weight_bytes += attn_layer_weight_bytes(spec);
         }
-        out->cache_bytes_per_token += spec->is_cross ? 0 : attn_layer_token_bytes(spec);
+        const bool caches = !spec->is_cross && spec->shares_layer == SIZE_MAX;
+        out->cache_bytes_per_token += caches ? attn_layer_token_bytes(spec) : 0;
     }
     memcpy(out->fingerprint, model->fingerprint, sizeof out->fingerprint);
 }

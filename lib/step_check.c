@@ -76,7 +76,8 @@ enum attn_status attn_step_reserve(struct attn_cache **again, const struct attn_
     *again = NULL;
     if (append)
         return attn_cache_reserve(step->cache, layer, step->position, step->rows, error);
-    if (step->position > 0 || attn_cache_first(step->cache, layer) == 0)
+    if (step->position > 0 || attn_cache_first(step->cache, layer) == 0 ||
+        attn_cache_shares(step->cache, layer))
         return ATTN_OK;
     enum attn_status status = attn_cache_new_like(again, step->cache, error);
     if (status != ATTN_OK)

@@ -35,6 +35,7 @@ static const struct bench_layer given = {
     .heads = 32,
     .kv_heads = 8,
     .head_dim = 128,
+    .causal = true,
 };
 
 static const struct bench_layer narrow = {

@@ -209,7 +209,7 @@ START_TEST(test_inspect_complains_in_one_line)
         {{GOLDEN "bert/model", "--layers", "2"}, "layers has 2"},
         {{GOLDEN "qwen3_next/model", "--layers", "0,1"}, "layers has 0, which is linear_attention"},
         {{GOLDEN "bert/model", "--layers"}, "--layers"},
-        {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16 or int8, not int4"},
+        {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16, int8 or w8a16, not int4"},
         {{GOLDEN "bert/model", "--dtype", "f16"}, "dtype is f16, weights are kept as"},
         {{GOLDEN "bert/model", "--layer", "0"}, "--layer"},
         {{GOLDEN "bert/model", "--measure"}, "what is --measure"},

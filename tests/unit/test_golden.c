@@ -337,8 +337,30 @@ struct run {
     size_t b; /* sequence of the batch */
 };
 
+/* Appends the same rows to the layer whose keys the case's layer reads. */
+static void step_source(const struct run *run, size_t source, size_t from, size_t n)
+{
+    const struct golden_case *c = run->c;
+    const size_t row = run->b * c->queries + from;
+    struct attn_step s = {
+        .cache = run->cache,
+        .position = from,
+        .rows = n,
+        .hidden_states = c->key_states + row * c->hidden,
+        .commit = true,
+    };
+    struct attn_step *steps[] = {&s};
+    if (c->padding != NULL)
+        s.modifiers.padding_mask = c->padding + run->b * c->queries;
+    if (c->positions != NULL)
+        s.modifiers.position_ids = c->positions + row;
+    ck_assert_msg(attn_decode(engine, run->model, source, steps, 1) == ATTN_OK &&
+                      s.error.status == ATTN_OK,
+                  "%s: %s", c->name, s.error.message);
+}
+
 /* Appends rows [from, from + n) of the case's sequence and writes their outputs into `output`
- * [T][E]. */
+ * [T][E].  Where the layer reads another one's keys, that one's step comes first. */
 static void step(struct run *run, float *output, size_t from, size_t n)
 {
     const struct golden_case *c = run->c;
@@ -357,6 +379,12 @@ static void step(struct run *run, float *output, size_t from, size_t n)
     if (c->positions != NULL)
         s.modifiers.position_ids = c->positions + row;
     struct attn_step *steps[] = {&s};
+    const size_t source = attn_model_layer(run->model, c->layer)->shares_layer;
+    if (source != SIZE_MAX) {
+        ck_assert_int_eq(attn_decode(engine, run->model, c->layer, steps, 1), ATTN_OK);
+        ck_assert_int_eq(s.error.status, ATTN_INVALID);
+        step_source(run, source, from, n);
+    }
     ck_assert_msg(attn_decode(engine, run->model, c->layer, steps, 1) == ATTN_OK &&
                       s.error.status == ATTN_OK,
                   "%s: %s", c->name, s.error.message);
