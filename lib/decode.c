@@ -23,6 +23,7 @@
 #include "attn_limits.h"
 #include "attn_state.h"
 #include "copies.h"
+#include "decode.h"
 #include "mem.h"
 #include "model.h"
 #include "qkv.h"
@@ -32,51 +33,10 @@
 
 #define CALLER_ONLY_WORK 500000 /* multiply-adds: fewer are done before another thread wakes */
 
-#define PRODUCTS 4 /* of a step at most: queries, keys, values, gates */
-
-struct admitted {
-    struct attn_step *step;
-    struct attn_cache *cache;    /* the keys that it sees: the step's cache, or `again` */
-    struct attn_cache *again;    /* of a repeated step whose own keys are forgotten; NULL */
-    size_t row;                  /* index of its first row in the batch's buffers */
-    bool append;                 /* its rows are new, not computed again */
-    atomic_bool failed;          /* before attention, which is then not computed */
-    atomic_bool kv_overflow;     /* failed because a key or value does not fit kv_dtype */
-    atomic_bool output_overflow; /* the output is beyond bounds; set for steps with own products */
-    const float *inv_freq;       /* [rope.dim/2], NULL without RoPE */
-    int64_t *positions;          /* [S + T] where the mask needs positions, else NULL */
-    struct attn_maps maps;
-};
-
-struct batch {
-    struct attn_engine *engine;
-    const struct attn_model *model;
-    const struct attn_layer *layer;
-    size_t layer_index, count;
-    struct admitted *admitted; /* [count] */
-    size_t output_rows;        /* of the steps that share the product of `output` */
-    size_t shared_rows;        /* of the steps that share products, whose rows come first */
-    size_t rows;               /* of all steps */
-    float *x, *y;              /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
-    float *q, *k, *v, *o;      /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
-    float *gate;               /* [rows][H*Dv] of layers with a gate */
-    struct attn_projection *products;
-    struct attn_problem *problems;
-    struct attn_appended *appended; /* [count] */
-};
-
-_Static_assert(sizeof(struct admitted) +
-                       PRODUCTS *
-                           (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
-                       sizeof(struct attn_problem) + sizeof(struct attn_appended) +
-                       ATTN_POOLED_MAPS * sizeof(struct attn_pooling) + ATTN_ALIGN <=
-                   ATTN_SEQUENCE_BYTES,
-               "footprint.c counts ATTN_SEQUENCE_BYTES");
-
 /* ---- Admission ---- */
 
 /* Checks a step and reserves room in its cache; on success the step is in the batch. */
-static void admit(struct batch *batch, struct attn_step *step)
+static void admit(struct attn_decode_batch *batch, struct attn_step *step)
 {
     struct attn_error *error = &step->error;
     *error = (struct attn_error){.status = ATTN_OK};
@@ -86,7 +46,7 @@ static void admit(struct batch *batch, struct attn_step *step)
         attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
         return;
     }
-    struct admitted a = {.step = step};
+    struct attn_admitted a = {.step = step};
     a.append = !batch->layer->spec.is_cross &&
                step->position == attn_cache_length(step->cache, batch->layer_index);
     if (attn_step_reserve(&a.again, step, batch->layer_index, a.append, error) != ATTN_OK) {
@@ -97,25 +57,13 @@ static void admit(struct batch *batch, struct attn_step *step)
     batch->admitted[batch->count++] = a;
 }
 
-static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
-
-/* The order of steps in the buffers. */
-enum place { SHARED_WITH_OUTPUT, SHARED, ALONE, PLACES };
-
-static enum place place_of(const struct attn_step *step)
-{
-    if (!shares_products(step))
-        return ALONE;
-    return step->outputs.output != NULL ? SHARED_WITH_OUTPUT : SHARED;
-}
-
 /* Gives every step its rows in the buffers. */
-static void assign_rows(struct batch *batch)
+static void assign_rows(struct attn_decode_batch *batch)
 {
     size_t end[PLACES];
     for (enum place place = 0; place < PLACES; place++) {
         for (size_t i = 0; i < batch->count; i++) {
-            struct admitted *a = &batch->admitted[i];
+            struct attn_admitted *a = &batch->admitted[i];
             if (place_of(a->step) != place)
                 continue;
             a->row = batch->rows;
@@ -128,7 +76,8 @@ static void assign_rows(struct batch *batch)
 }
 
 /* Takes memory for one step; where memory is short only that step fails. */
-static void *take_for_step(const struct batch *batch, struct admitted *a, size_t count, size_t size)
+static void *take_for_step(const struct attn_decode_batch *batch, struct attn_admitted *a,
+                           size_t count, size_t size)
 {
     void *own = attn_workspace_take(&batch->engine->workspace, count, size);
     if (own == NULL) {
@@ -139,7 +88,7 @@ static void *take_for_step(const struct batch *batch, struct admitted *a, size_t
 }
 
 /* Prepares a step's frequencies, positions and maps.  An error fails only that step. */
-static void prepare(const struct batch *batch, struct admitted *a)
+static void prepare(const struct attn_decode_batch *batch, struct attn_admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     struct attn_step *step = a->step;
@@ -168,7 +117,7 @@ static void prepare(const struct batch *batch, struct admitted *a)
         atomic_store(&a->failed, true);
 }
 
-static bool take_buffers(struct batch *batch)
+static bool take_buffers(struct attn_decode_batch *batch)
 {
     struct attn_workspace *workspace = &batch->engine->workspace;
     const struct attn_layer *layer = batch->layer;
@@ -201,8 +150,8 @@ static bool take_buffers(struct batch *batch)
 
 /* ---- Computing ---- */
 
-static size_t add_products(const struct batch *batch, size_t n, const float *x, size_t row,
-                           size_t rows)
+static size_t add_products(const struct attn_decode_batch *batch, size_t n, const float *x,
+                           size_t row, size_t rows)
 {
     const struct attn_layer *l = batch->layer;
     struct attn_projection *p = &batch->products[n];
@@ -216,13 +165,13 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
     return (size_t)(p - batch->products);
 }
 
-static enum attn_status project_in(const struct batch *batch)
+static enum attn_status project_in(const struct attn_decode_batch *batch)
 {
     size_t width = batch->layer->q.in, n = 0;
     if (batch->layer->spec.is_weightless)
         return ATTN_OK;
     for (size_t i = 0; i < batch->count; i++) {
-        const struct admitted *a = &batch->admitted[i];
+        const struct attn_admitted *a = &batch->admitted[i];
         if (shares_products(a->step))
             memcpy(batch->x + a->row * width, a->step->hidden_states,
                    a->step->rows * width * sizeof(float));
@@ -233,7 +182,7 @@ static enum attn_status project_in(const struct batch *batch)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        const struct admitted *a = &batch->admitted[i];
+        const struct attn_admitted *a = &batch->admitted[i];
         if (!shares_products(a->step))
             n = add_products(batch, n, a->step->hidden_states, a->row, a->step->rows);
     }
@@ -241,15 +190,16 @@ static enum attn_status project_in(const struct batch *batch)
 }
 
 /* The step that row r of the batch belongs to. */
-static struct admitted *step_of_row(const struct batch *batch, size_t r)
+static struct attn_admitted *step_of_row(const struct attn_decode_batch *batch, size_t r)
 {
-    struct admitted *a = batch->admitted;
+    struct attn_admitted *a = batch->admitted;
     while (r < a->row || r - a->row >= a->step->rows)
         a++;
     return a;
 }
 
-static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted *a, size_t r)
+static void norm_rotate_and_cache_row(const struct attn_decode_batch *batch,
+                                      struct attn_admitted *a, size_t r)
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
@@ -279,9 +229,9 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
 
 static void postprocess_task(void *argument, size_t i, unsigned thread)
 {
-    const struct batch *batch = argument;
+    const struct attn_decode_batch *batch = argument;
     size_t end = attn_min((i + 1) * POSTPROCESS_ROWS, batch->rows);
-    struct admitted *a = NULL;
+    struct attn_admitted *a = NULL;
     (void)thread;
     for (size_t r = i * POSTPROCESS_ROWS; r < end; r++) {
         if (a == NULL || r - a->row >= a->step->rows)
@@ -290,7 +240,8 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
     }
 }
 
-static struct attn_problem step_problem(const struct batch *batch, const struct admitted *a)
+static struct attn_problem step_problem(const struct attn_decode_batch *batch,
+                                        const struct attn_admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
@@ -309,11 +260,11 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
     return p;
 }
 
-static enum attn_status solve(const struct batch *batch)
+static enum attn_status solve(const struct attn_decode_batch *batch)
 {
     size_t n = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        struct admitted *a = &batch->admitted[i];
+        struct attn_admitted *a = &batch->admitted[i];
         if (atomic_load(&a->failed))
             continue;
         batch->problems[n] = step_problem(batch, a);
@@ -323,7 +274,7 @@ static enum attn_status solve(const struct batch *batch)
     return attn_solve(batch->engine, batch->problems, n);
 }
 
-static enum attn_status project_out(const struct batch *batch)
+static enum attn_status project_out(const struct attn_decode_batch *batch)
 {
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
@@ -335,7 +286,7 @@ static enum attn_status project_out(const struct batch *batch)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        struct admitted *a = &batch->admitted[i];
+        struct attn_admitted *a = &batch->admitted[i];
         float *output = a->step->outputs.output;
         if (shares_products(a->step) || output == NULL)
             continue;
@@ -349,71 +300,13 @@ static enum attn_status project_out(const struct batch *batch)
 
 /* ---- The end of a step ---- */
 
-/* Checks a step's output, and copies it to the caller where the step shared products. */
-static enum attn_status finish_output(const struct batch *batch, const struct admitted *a)
-{
-    struct attn_step *step = a->step;
-    const bool shared = place_of(step) == SHARED_WITH_OUTPUT;
-    size_t width = batch->layer->o.out, n = step->rows * width;
-    const float *output = shared ? batch->y + a->row * width : step->outputs.output;
-    const bool weightless = batch->layer->spec.is_weightless;
-    if (atomic_load(&a->kv_overflow))
-        return attn_fail(&step->error, ATTN_OVERFLOW, weightless ? "key" : "hidden_states",
-                         "a key or value does not fit the cache's %s",
-                         attn_dtype_name(batch->layer->spec.kv_dtype));
-    if (atomic_load(&a->failed))
-        return attn_qkv_fail(&batch->layer->spec, &step->error);
-    if (weightless) /* the output is a copy of what heads put out */
-        return ATTN_OK;
-    if (shared ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
-               : atomic_load(&a->output_overflow))
-        return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
-                         "the output does not fit float32");
-    if (shared)
-        memcpy(step->outputs.output, output, n * sizeof(float));
-    const struct attn_ablated ablated = {batch->layer, batch->o + a->row * batch->layer->o.in,
-                                         output, 1, step->rows};
-    return step->outputs.ablation == NULL
-               ? ATTN_OK
-               : attn_ablate(step->outputs.ablation, batch->engine, &ablated, &step->error);
-}
-
-static void copy_outputs(const struct batch *batch, const struct admitted *a)
-{
-    const struct attn_step *step = a->step;
-    const struct attn_layer *layer = batch->layer;
-    struct attn_pool *pool = batch->engine->pool;
-    const struct attn_outputs weightless = {.head_output = step->outputs.output};
-    const struct attn_copies copies = {.spec = &layer->spec,
-                                       .outputs =
-                                           layer->spec.is_weightless ? &weightless : &step->outputs,
-                                       .count = 1,
-                                       .queries = step->rows,
-                                       .q = batch->q + a->row * layer->q.out,
-                                       .o = batch->o + a->row * layer->o.in};
-    attn_copy_rows(pool, &copies);
-    attn_copy_cached(pool, &step->outputs, a->cache, batch->layer_index,
-                     attn_step_keys(step, batch->model, batch->layer_index));
-}
-
-/* Checks all outputs and copies those that are copies. */
-static void write_outputs(const struct batch *batch)
-{
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->admitted[i].step->error.status == ATTN_OK)
-            (void)finish_output(batch, &batch->admitted[i]);
-    for (size_t i = 0; i < batch->count; i++)
-        if (batch->admitted[i].step->error.status == ATTN_OK)
-            copy_outputs(batch, &batch->admitted[i]);
-}
-
-static bool publishes(const struct admitted *a)
+static bool publishes(const struct attn_admitted *a)
 {
     return a->step->error.status == ATTN_OK && a->step->commit && a->append;
 }
 
 /* Shows the recorder all rows that are to be published.  If it refuses, their steps fail. */
-static void record(const struct batch *batch, const struct attn_recorder *recorder)
+static void record(const struct attn_decode_batch *batch, const struct attn_recorder *recorder)
 {
     const struct attn_layer *layer = batch->layer;
     struct attn_error error = {0};
@@ -430,7 +323,7 @@ static void record(const struct batch *batch, const struct attn_recorder *record
             attn_fail(&batch->admitted[i].step->error, ATTN_IO, error.param, "%s", error.message);
 }
 
-static void end_step(const struct batch *batch, const struct admitted *a)
+static void end_step(const struct attn_decode_batch *batch, const struct attn_admitted *a)
 {
     struct attn_step *step = a->step;
     if (publishes(a))
@@ -442,7 +335,7 @@ static void end_step(const struct batch *batch, const struct admitted *a)
     attn_cache_unclaim(step->cache);
 }
 
-static enum attn_status run(struct batch *batch)
+static enum attn_status run(struct attn_decode_batch *batch)
 {
     if (!take_buffers(batch))
         return ATTN_NO_MEMORY;
@@ -458,7 +351,7 @@ static enum attn_status run(struct batch *batch)
     if (status == ATTN_OK)
         status = project_out(batch);
     if (status == ATTN_OK && !attn_engine_cancelled(batch->engine, NULL))
-        write_outputs(batch);
+        attn_decode_write_outputs(batch);
     return attn_engine_cancelled(batch->engine, NULL) ? ATTN_CANCELLED : status;
 }
 
@@ -471,7 +364,7 @@ static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
     return status;
 }
 
-static size_t work_of(const struct batch *batch)
+static size_t work_of(const struct attn_decode_batch *batch)
 {
     size_t work = 0;
     for (size_t i = 0; i < batch->count; i++) {
@@ -492,10 +385,10 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
                                       size_t layer, struct attn_step *const steps[], size_t count,
                                       const struct attn_recorder *recorder)
 {
-    struct batch batch = {.engine = engine,
-                          .model = model,
-                          .layer = attn_model_loaded_layer(model, layer),
-                          .layer_index = layer};
+    struct attn_decode_batch batch = {.engine = engine,
+                                      .model = model,
+                                      .layer = attn_model_loaded_layer(model, layer),
+                                      .layer_index = layer};
     for (size_t i = 0; i < count; i++)
         steps[i]->error.status = ATTN_OK;
     if (batch.layer == NULL)

@@ -190,8 +190,7 @@ static void parse(struct options *out, int argc, char **argv)
             break;
         case 'p':
         case 'x':
-            out->maps = c == 'p';
-            out->cross = c == 'x';
+            *(c == 'p' ? &out->maps : &out->cross) = true;
             break;
         case 'a':
             out->accuracy = optarg;

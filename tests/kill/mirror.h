@@ -38,8 +38,7 @@ enum pending {
 
 struct mirror {
     char id[32];
-    bool
-        weightless; /* one layer without weights, of heads as `tiny` has them; set before it starts */
+    bool weightless; /* one layer without weights, of heads as `tiny` has them; set at first */
     bool live;
     struct attn_cache *cache; /* NULL where the mirror is not live */
     enum pending pending;

@@ -3,8 +3,9 @@
  *
  * Callers step the two layers of their sessions, or the one layer of a third of them, which are
  * without weights: one or several in a request, in JSON or in binary form.  They begin each session
- * with `start`.  A request without an answer is sent again, as docs/API.md says.  Each answer must have the bits of the mirror (mirror.h), and the daemon must
- * say `replayed` exactly for the requests that it had before.
+ * with `start`.  A request without an answer is sent again, as docs/API.md says.  Each answer must
+ * have the bits of the mirror (mirror.h), and the daemon must say `replayed` exactly for the
+ * requests that it had before.
  *
  * One action in sixteen is a session over encoder rows, whose start is sent again as it is and
  * whose steps append nothing; its answers must be those of a request that brings the encoder's
