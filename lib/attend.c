@@ -168,6 +168,7 @@ struct attend {
     size_t queries, keys;          /* of one sequence */
     size_t first, count;           /* this portion: C = count sequences from `first` on */
     float *q, *k, *v, *o;          /* [C][T][H*D], [C][S][G*D], [C][S][G*Dv], [C][T][H*Dv] */
+    float *gate;                   /* [C][T][H*Dv] of layers with a gate */
     const float *inv_freq;         /* [rope.dim/2] of this call, NULL without RoPE */
     int64_t *positions;            /* [B][S + T] where masks need positions, else NULL */
     struct attn_problem *problems; /* [C] */
@@ -234,21 +235,13 @@ static bool take_buffers(struct attend *call)
     call->k = attn_workspace_take(workspace, attn_mul(k_rows, layer->k.out), sizeof(float));
     call->v = attn_workspace_take(workspace, attn_mul(k_rows, layer->v.out), sizeof(float));
     call->o = attn_workspace_take(workspace, attn_mul(q_rows, layer->o.in), sizeof(float));
+    call->gate = attn_workspace_take(workspace, attn_mul(q_rows, layer->gate.out), sizeof(float));
     call->problems = attn_workspace_take(workspace, call->count, sizeof *call->problems);
     if (attn_mask_needs_positions(&call->args->modifiers, &layer->position_bias) &&
         (call->positions = attn_workspace_take(workspace, tokens, sizeof *call->positions)) == NULL)
         return false;
     return call->q != NULL && call->k != NULL && call->v != NULL && call->o != NULL &&
-           call->problems != NULL;
-}
-
-/* Whether projections are still to be normalised or rotated.  If not, attn_project checks their
- * bounds as it makes them. */
-static bool has_postprocessing(const struct attn_layer *layer)
-{
-    const struct attn_layer_spec *spec = &layer->spec;
-    return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
-           layer->inv_freq != NULL;
+           call->gate != NULL && call->problems != NULL;
 }
 
 static enum attn_status project_in(struct attend *call)
@@ -263,12 +256,15 @@ static enum attn_status project_in(struct attend *call)
                            query_rows(call)),
         attn_projection_of(&layer->k, keys + k_first * layer->k.in, call->k, key_rows(call)),
         attn_projection_of(&layer->v, values + k_first * layer->v.in, call->v, key_rows(call)),
+        attn_projection_of(&layer->gate, a->hidden_states + q_first * layer->q.in, call->gate,
+                           query_rows(call)),
     };
-    for (size_t i = 0; i < 3 && !has_postprocessing(layer); i++) {
+    bool bounded = !attn_layer_has_postprocessing(layer); /* attn_project then checks the bounds */
+    for (size_t i = 0; i < 4; i++) {
         products[i].limit = ATTN_MAX_MAGNITUDE;
-        products[i].beyond = &call->overflow;
+        products[i].beyond = bounded || i == 3 ? &call->overflow : NULL;
     }
-    return attn_project(call->engine, products, 3, false);
+    return attn_project(call->engine, products, layer->gate.out != 0 ? 4 : 3, false);
 }
 
 #define POSTPROCESS_ROWS 16 /* of one task */
@@ -298,7 +294,7 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
  * ATTN_MAX_MAGNITUDE. */
 static bool postprocess(struct attend *call)
 {
-    if (has_postprocessing(call->layer))
+    if (attn_layer_has_postprocessing(call->layer))
         attn_pool_run(call->engine->pool, postprocess_task, call,
                       attn_ceil_div(attn_max(query_rows(call), key_rows(call)), POSTPROCESS_ROWS));
     return !atomic_load(&call->overflow);
@@ -395,6 +391,8 @@ static enum attn_status run_portion(struct attend *call, struct attn_error *erro
         attn_solve(call->engine, call->problems, call->count), call->engine, error);
     if (status != ATTN_OK)
         return status;
+    attn_gate_rows(call->engine->pool, call->o, call->gate, query_rows(call),
+                   call->layer->gate.out);
     copy_rows(call);
     status = project_out(call, error);
     return status == ATTN_OK ? ablate(call, error) : status;

@@ -25,7 +25,7 @@ struct attn_rows {
 #define ATTN_ITEM_BYTES ((size_t)120)        /* for each key/value head of each problem */
 
 /* Bytes of a sequence of a call, or a step of a batch, beside its rows (attend.c, decode.c). */
-#define ATTN_SEQUENCE_BYTES ((size_t)1728)
+#define ATTN_SEQUENCE_BYTES ((size_t)1888)
 
 struct attn_problem {
     size_t queries, keys;                                     /* T, S */

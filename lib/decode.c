@@ -1,7 +1,7 @@
 /* decode.c: steps over caches: many sequences of one layer as one batch.
  *
  *   admit (check, reserve blocks) -> project -> postprocess (norm, RoPE, bounds; put k and v in the
- *   cache, after its visible length) -> solve -> project -> check -> record -> publish the length
+ *   cache, after its visible length) -> solve -> gate -> project -> check -> record -> publish the length
  *
  * Only admission can find a cache full.  An admitted step still fails where memory is short, a
  * number or the selection of its maps is wrong, the call is cancelled or the recorder refuses.  A
@@ -28,6 +28,8 @@
 
 #define CALLER_ONLY_WORK 500000 /* multiply-adds: fewer are done before another thread wakes */
 
+#define PRODUCTS 4 /* of a step at most: queries, keys, values, gates */
+
 struct admitted {
     struct attn_step *step;
     size_t row;                  /* index of its first row in the batch's buffers */
@@ -51,13 +53,15 @@ struct batch {
     size_t rows;               /* of all steps */
     float *x, *y;              /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
     float *q, *k, *v, *o;      /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
+    float *gate;               /* [rows][H*Dv] of layers with a gate */
     struct attn_projection *products;
     struct attn_problem *problems;
     struct attn_appended *appended; /* [count] */
 };
 
 _Static_assert(sizeof(struct admitted) +
-                       3 * (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
+                       PRODUCTS *
+                           (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
                        sizeof(struct attn_problem) + sizeof(struct attn_appended) +
                        ATTN_POOLED_MAPS * sizeof(struct attn_pooling) + ATTN_ALIGN <=
                    ATTN_SEQUENCE_BYTES,
@@ -166,6 +170,7 @@ static bool take_buffers(struct batch *batch)
         {&batch->x, batch->shared_rows, layer->q.in}, {&batch->q, batch->rows, layer->q.out},
         {&batch->k, batch->rows, layer->k.out},       {&batch->v, batch->rows, layer->v.out},
         {&batch->o, batch->rows, layer->o.in},        {&batch->y, batch->output_rows, layer->o.out},
+        {&batch->gate, batch->rows, layer->gate.out},
     };
     bool taken = true;
     for (size_t i = 0; i < sizeof buffers / sizeof buffers[0]; i++) {
@@ -174,7 +179,7 @@ static bool take_buffers(struct batch *batch)
         taken = taken && *buffers[i].buffer != NULL;
     }
     batch->products =
-        attn_workspace_take(workspace, 3 * (batch->count + 1), sizeof *batch->products);
+        attn_workspace_take(workspace, PRODUCTS * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
     batch->appended = attn_workspace_take(workspace, batch->count, sizeof *batch->appended);
     return taken && batch->products != NULL && batch->problems != NULL && batch->appended != NULL;
@@ -190,7 +195,10 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
     p[0] = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
     p[1] = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
     p[2] = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
-    return n + 3;
+    if (l->gate.out == 0)
+        return n + 3;
+    p[3] = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
+    return n + 4;
 }
 
 static enum attn_status project_in(const struct batch *batch)
@@ -203,8 +211,8 @@ static enum attn_status project_in(const struct batch *batch)
                    a->step->rows * width * sizeof(float));
     }
     if (batch->shared_rows > 0) {
-        add_products(batch, 0, batch->x, 0, batch->shared_rows);
-        if (attn_project(batch->engine, batch->products, 3, true) != ATTN_OK)
+        size_t products = add_products(batch, 0, batch->x, 0, batch->shared_rows);
+        if (attn_project(batch->engine, batch->products, products, true) != ATTN_OK)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
@@ -232,8 +240,11 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
                            batch->v + r * layer->v.out};
     size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
-    bool within = attn_qkv_postprocess(row, layer, &batch->engine->kernels, a->inv_freq,
-                                       positions ? positions[i] : (int64_t)slot);
+    const struct attn_kernels *kernels = &batch->engine->kernels;
+    bool within =
+        attn_qkv_postprocess(row, layer, kernels, a->inv_freq,
+                             positions ? positions[i] : (int64_t)slot) &&
+        kernels->all_within(batch->gate + r * layer->gate.out, layer->gate.out, ATTN_MAX_MAGNITUDE);
     bool fits = !a->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
     if (!within || !fits)
         atomic_store(&a->failed, true);
@@ -404,6 +415,7 @@ static enum attn_status run(struct batch *batch)
     attn_pool_run(batch->engine->pool, postprocess_task, batch,
                   attn_ceil_div(batch->rows, POSTPROCESS_ROWS));
     status = solve(batch);
+    attn_gate_rows(batch->engine->pool, batch->o, batch->gate, batch->rows, batch->layer->gate.out);
     if (status == ATTN_OK)
         status = project_out(batch);
     if (status == ATTN_OK && !attn_engine_cancelled(batch->engine, NULL))
@@ -424,7 +436,8 @@ size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t ke
 {
     size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
     size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    return rows * (spec->hidden_size * (heads + kv_heads) + keys * heads);
+    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
+    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
 }
 
 static size_t work_of(const struct batch *batch)

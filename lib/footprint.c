@@ -64,14 +64,15 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
 #define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */
 
 /* Bytes of one row of queries and one of keys in a call to such a layer: projections, outputs of
- * heads, rows as integers with their scales, positions, statistics, selected heads and rows,
+ * heads, gates, rows as integers with their scales, positions, statistics, selected heads and rows,
  * frequencies. */
 static size_t row_bytes(const struct attn_layer_spec *s)
 {
     size_t q = s->num_heads * s->head_dim, o = s->num_heads * s->value_head_dim;
     size_t k = s->num_kv_heads * s->head_dim, v = s->num_kv_heads * s->value_head_dim;
     size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
-    return (q + k + v + o + s->rope.dim / 2 + 4) * sizeof(float) +
+    size_t gate = s->output_gate ? o : 0;
+    return (q + k + v + o + gate + s->rope.dim / 2 + 4) * sizeof(float) +
            (s->dtype == ATTN_INT8 ? integers : 0) + 3 * sizeof(int64_t) +
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
                            ATTN_MAX_TARGET_GROUPS * sizeof(float)) +

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "attention.h"
+#include "mem.h"
 #include "rope.h"
 #include "status.h"
 
@@ -94,10 +95,44 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
+bool attn_layer_has_postprocessing(const struct attn_layer *layer)
+{
+    const struct attn_layer_spec *spec = &layer->spec;
+    return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
+           layer->inv_freq != NULL;
+}
+
+#define GATE_ROWS 16 /* of one task */
+
+struct gating {
+    float *heads;
+    const float *gate;
+    size_t rows, width;
+};
+
+static void gate_task(void *argument, size_t i, unsigned thread)
+{
+    const struct gating *g = argument;
+    size_t first = i * GATE_ROWS * g->width;
+    size_t end = attn_min((i + 1) * GATE_ROWS, g->rows) * g->width;
+    (void)thread;
+    for (size_t j = first; j < end; j++)
+        g->heads[j] /= 1 + expf(-g->gate[j]);
+}
+
+void attn_gate_rows(struct attn_pool *pool, float *heads, const float *gate, size_t rows,
+                    size_t width)
+{
+    struct gating gating = {heads, gate, rows, width};
+    if (width != 0)
+        attn_pool_run(pool, gate_task, &gating, attn_ceil_div(rows, GATE_ROWS));
+}
+
 enum attn_status attn_qkv_fail(struct attn_error *error)
 {
     return attn_fail(error, ATTN_OVERFLOW, "hidden_states",
-                     "a query, key or value passes the magnitude %g", (double)ATTN_MAX_MAGNITUDE);
+                     "a query, key, value or gate passes the magnitude %g",
+                     (double)ATTN_MAX_MAGNITUDE);
 }
 
 enum attn_status attn_input_check(struct attn_engine *engine, const float *x, size_t n,

@@ -26,7 +26,15 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           const struct attn_kernels *kernels, const float *inv_freq,
                           int64_t position);
 
-/* The error to report where attn_qkv_postprocess returned false. */
+/* Whether attn_qkv_postprocess changes rows of this layer. */
+bool attn_layer_has_postprocessing(const struct attn_layer *layer);
+
+/* heads[i] *= 1 / (1 + exp(-gate[i])), both [rows][width], on all threads; width 0: the layer has
+ * no gate. */
+void attn_gate_rows(struct attn_pool *pool, float *heads, const float *gate, size_t rows,
+                    size_t width);
+
+/* The error to report where attn_qkv_postprocess returned false, or a gate is out of bounds. */
 enum attn_status attn_qkv_fail(struct attn_error *error);
 
 /* Checks an input of n floats on all threads.  The caller holds the engine's lock.  Errors:

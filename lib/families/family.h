@@ -113,6 +113,8 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_FLAG,        /* boolean -> bool */
     ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
     ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
+    ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
+                                1 on, as size_t */
     ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
     ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
     ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */

@@ -114,6 +114,21 @@ static enum attn_status read_rope_type(struct reader *reader, const struct attn_
     return fail_value(key->name, value, error);
 }
 
+static enum attn_status read_name(struct reader *reader, const struct attn_hf_key *key,
+                                  size_t offset, const json_t *value, struct attn_error *error)
+{
+    if (!json_is_string(value))
+        return fail_type(key->name, "a string", error);
+    const char *wanted = json_string_value(value), *name = key->only;
+    for (size_t place = 1; *name != '\0'; place++) {
+        size_t length = strcspn(name, " ");
+        if (strlen(wanted) == length && memcmp(name, wanted, length) == 0)
+            return set_field(reader, key, offset, &place, sizeof place, error);
+        name += length + (name[length] == ' ');
+    }
+    return fail_value(key->name, value, error);
+}
+
 /* Checks that a value is the only one that is computed; 1 and 1.0 are the same. */
 static enum attn_status read_fixed(const struct attn_hf_key *key, const json_t *value,
                                    struct attn_error *error)
@@ -240,6 +255,7 @@ static void clear_field(struct reader *reader, const struct attn_hf_key *key, si
         [ATTN_CONFIG_INTEGER] = sizeof(size_t),
         [ATTN_CONFIG_NUMBER] = sizeof(double),
         [ATTN_CONFIG_FLAG] = sizeof(bool),
+        [ATTN_CONFIG_NAME] = sizeof(size_t),
         [ATTN_CONFIG_FACTORS] = sizeof(struct attn_factors),
         [ATTN_CONFIG_LAYER_TYPES] = sizeof(size_t),
         [ATTN_CONFIG_PERIOD] = sizeof(size_t),
@@ -269,6 +285,8 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
         return read_flag(reader, key, offset, value, error);
     case ATTN_CONFIG_ROPE_TYPE:
         return read_rope_type(reader, key, offset, value, error);
+    case ATTN_CONFIG_NAME:
+        return read_name(reader, key, offset, value, error);
     case ATTN_CONFIG_FACTORS:
         return read_factors(reader, key, offset, value, error);
     case ATTN_CONFIG_LAYER_TYPES:

@@ -3,6 +3,7 @@
  *     SIZE("hidden_size", hidden_size, most)    integer in [1, most], into that field
  *     NUMBER("rope_theta", rope.theta, 1, 1e12) number in a range
  *     FLAG("bias", bias)                        true or false
+ *     NAME("norm", norm_type, "rms layer")     one of these names, into a size_t: 1, 2, ...
  *     ROPE("rope_scaling")                      object of the keys in attn_rope_keys
  *     LAYER_TYPES("layer_types")                list of names, one a layer
  *     FULL_PERIOD("sliding_window_pattern")     every n-th layer has full attention
@@ -29,6 +30,11 @@
 #define ROPE_LAYERS(key) FIELD(key, ATTN_CONFIG_ROPE_LAYERS, num_rope_layers, 0, 0)
 #define ROPE_NUMBER(key, field, least, most) \
     MEMBER(key, ATTN_CONFIG_NUMBER, attn_hf_rope, field, least, most)
+#define NAME(key, field, names)                                                                  \
+    {                                                                                            \
+        .name = key, .kind = ATTN_CONFIG_NAME, .offset = offsetof(struct attn_hf_config, field), \
+        .only = names                                                                            \
+    }
 #define FIXED(key, value)                                     \
     {                                                         \
         .name = key, .kind = ATTN_CONFIG_FIXED, .only = value \

@@ -79,6 +79,8 @@ static double frequency(const struct attn_rope_spec *r, size_t i, double length)
         return llama3(r, normal);
     case ATTN_ROPE_LONGROPE:
         return normal / (length > trained ? r->long_factor[i] : r->short_factor[i]);
+    case ATTN_ROPE_PROPORTIONAL:
+        return i < r->proportional_dim / 2 ? normal : 0;
     default:
         return normal;
     }
@@ -125,30 +127,68 @@ static double *project(const struct attn_linear *linear, const float *x, size_t 
     return out;
 }
 
-/* RMSNorm: x / sqrt(mean(x^2) + eps) * weight. */
-static void normalize(double *x, const float *weight, size_t n, double eps)
+/* Normalises each head of x [B][heads][tokens][D], or all heads of a token together. */
+static void normalize(double *x, const struct call *call, const struct attn_norm_spec *norm,
+                      const float *weight, const float *bias, size_t heads, size_t tokens, size_t d)
 {
-    double squares = 0;
-    for (size_t i = 0; i < n; i++)
-        squares += x[i] * x[i];
-    double root = sqrt(squares / (double)n + eps);
-    for (size_t i = 0; i < n; i++)
-        x[i] = x[i] / root * (double)weight[i];
+    bool all = norm->extent == ATTN_NORM_ALL_HEADS;
+    double n = (double)(all ? heads * d : d);
+    for (size_t i = 0; norm->type != ATTN_NORM_NONE && i < call->batch * tokens; i++) {
+        double *token = x + (i / tokens * heads * tokens + i % tokens) * d;
+        for (size_t vector = 0; vector < (all ? 1 : heads); vector++) {
+            size_t first = all ? 0 : vector, end = all ? heads : vector + 1;
+            double mean = 0, squares = 0;
+            for (size_t h = first; h < end; h++)
+                for (size_t c = 0; norm->type == ATTN_NORM_LAYER && c < d; c++)
+                    mean += token[h * tokens * d + c] / n;
+            for (size_t h = first; h < end; h++)
+                for (size_t c = 0; c < d; c++)
+                    squares += pow(token[h * tokens * d + c] - mean, 2);
+            for (size_t h = first; h < end; h++)
+                for (size_t c = 0; c < d; c++) {
+                    double *number = &token[h * tokens * d + c];
+                    size_t at = norm->extent == ATTN_NORM_HEAD ? c : h * d + c;
+                    *number = (*number - mean) / sqrt(squares / n + norm->eps);
+                    *number *= weight ? (double)weight[at] : 1;
+                    *number += bias ? (double)bias[at] : 0;
+                }
+        }
+    }
 }
 
-/* Normalises and rotates x [B][heads][tokens][D]. */
-static void postprocess(double *x, const struct call *call, const float *norm,
-                        const int64_t *positions, size_t heads, size_t tokens)
+/* Rotates x [B][heads][tokens][D]. */
+static void rotate_all(double *x, const struct call *call, const int64_t *positions, size_t heads,
+                       size_t tokens)
 {
     const struct attn_layer_spec *spec = &call->layer->spec;
-    for (size_t i = 0; i < call->batch * heads * tokens; i++) {
-        size_t b = i / (heads * tokens), t = i % tokens;
-        double *row = x + i * spec->head_dim;
-        if (norm)
-            normalize(row, norm, spec->head_dim, spec->qk_norm.eps);
-        if (spec->rope.type != ATTN_ROPE_NONE)
-            rotate(row, call, positions[b * tokens + t]);
-    }
+    for (size_t i = 0; spec->rope.type != ATTN_ROPE_NONE && i < call->batch * heads * tokens; i++)
+        rotate(x + i * spec->head_dim, call, positions[i / (heads * tokens) * tokens + i % tokens]);
+}
+
+/* Normalises and rotates queries or keys x [B][heads][tokens][D]. */
+static void postprocess(double *x, const struct call *call, const float *weight, const float *bias,
+                        const int64_t *positions, size_t heads, size_t tokens)
+{
+    const struct attn_norm_spec *norm = &call->layer->spec.qk_norm;
+    size_t d = call->layer->spec.head_dim;
+    if (norm->after_rope)
+        rotate_all(x, call, positions, heads, tokens);
+    normalize(x, call, norm, weight, bias, heads, tokens, d);
+    if (!norm->after_rope)
+        rotate_all(x, call, positions, heads, tokens);
+}
+
+/* Multiplies heads [B][H][T][Dv] by the sigmoid of the gate's projection. */
+static void apply_gate(double *heads, const struct call *call)
+{
+    const struct attn_layer_spec *spec = &call->layer->spec;
+    if (!spec->output_gate)
+        return;
+    double *gate =
+        project(&call->layer->gate, call->x, call->batch, call->queries, spec->num_heads);
+    for (size_t i = 0; i < call->batch * call->queries * call->layer->o.in; i++)
+        heads[i] *= 1 / (1 + exp(-gate[i]));
+    free(gate);
 }
 
 /* Projects heads [B][H][T][Dv] through Wo to out [B][T][E]. */
@@ -207,8 +247,11 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     double *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
     double *k = project(&layer->k, call->y, call->batch, call->keys, groups);
     double *v = project(&layer->v, call->z, call->batch, call->keys, groups);
-    postprocess(q, call, layer->q_norm, call->query_positions, spec->num_heads, call->queries);
-    postprocess(k, call, layer->k_norm, call->key_positions, groups, call->keys);
+    postprocess(q, call, layer->q_norm, layer->q_norm_bias, call->query_positions, spec->num_heads,
+                call->queries);
+    postprocess(k, call, layer->k_norm, layer->k_norm_bias, call->key_positions, groups,
+                call->keys);
+    normalize(v, call, &spec->v_norm, NULL, NULL, groups, call->keys, spec->value_head_dim);
     copy(out->key, k, call->batch * call->keys * layer->k.out);
     copy(out->value, v, call->batch * call->keys * layer->v.out);
     copy(out->query, q, call->batch * call->queries * layer->q.out);
@@ -239,6 +282,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     struct oracle_outputs inner = *out;
     inner.output = heads;
     oracle_solve(&inner, &p);
+    apply_gate(heads, call);
     copy(out->head_output, heads, call->batch * call->queries * layer->o.in);
     if (out->concat)
         join_heads(out->concat, call, heads);

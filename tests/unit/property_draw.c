@@ -189,22 +189,51 @@ static void draw_window(struct draw *d, size_t layers)
     d->spec.sliding_window = slides ? window : 0;
 }
 
+/* Norms of queries, keys and values, half of them RMSNorm of each head, and the gate. */
+static void draw_norms(struct draw *d)
+{
+    static const char *const extents[] = {NULL, "each_head", "all_heads"};
+    struct attn_norm_spec *norm = &d->spec.qk_norm;
+    if (chance(d, 40)) {
+        *norm = (struct attn_norm_spec){.type = ATTN_NORM_RMS, .eps = chance(d, 50) ? 0.01 : 1e-6};
+        norm->extent = chance(d, 50) ? ATTN_NORM_HEAD : (enum attn_norm_extent)between(d, 1, 2);
+        if (chance(d, 40))
+            norm->type = ATTN_NORM_LAYER;
+        norm->weightless = chance(d, 20);
+        norm->bias = !norm->weightless && chance(d, 30);
+        norm->after_rope = chance(d, 30);
+        say(d, ",\"qk_norm\":true,\"qk_norm_bias\":%s,\"qk_norm_weightless\":%s", truth(norm->bias),
+            truth(norm->weightless));
+        say(d, ",\"qk_norm_after_rope\":%s", truth(norm->after_rope));
+    }
+    if (norm->extent != ATTN_NORM_HEAD)
+        say(d, ",\"qk_norm_extent\":\"%s\"", extents[norm->extent]);
+    if (norm->type == ATTN_NORM_LAYER)
+        say(d, ",\"qk_norm_type\":\"layer_norm\"");
+    if (chance(d, 15))
+        d->spec.v_norm = (struct attn_norm_spec){
+            .type = ATTN_NORM_RMS, .weightless = true, .eps = norm->eps > 0 ? norm->eps : 1e-6};
+    d->spec.output_gate = chance(d, 20);
+    say(d, ",\"v_norm\":%s,\"attn_output_gate\":%s", truth(d->spec.v_norm.type != ATTN_NORM_NONE),
+        truth(d->spec.output_gate));
+    if (norm->eps > 1e-6)
+        say(d, ",\"rms_norm_eps\":%g", norm->eps);
+}
+
 static void draw_details(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
     s->q_bias = chance(d, 50);
-    s->qk_norm.type = chance(d, 25) ? ATTN_NORM_RMS : ATTN_NORM_NONE;
     s->sinks = chance(d, 20);
     s->bias_kv = chance(d, 10);
     s->add_zero_attn = chance(d, 10);
     s->scale = 1 / sqrt((double)s->head_dim);
     say(d,
-        ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,\"qk_norm\":%s,"
+        ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,"
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
-        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->qk_norm.type != ATTN_NORM_NONE),
-        truth(s->sinks), truth(s->bias_kv), truth(s->add_zero_attn));
-    if (s->qk_norm.type != ATTN_NORM_NONE && chance(d, 50))
-        say(d, ",\"rms_norm_eps\":0.01");
+        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->sinks), truth(s->bias_kv),
+        truth(s->add_zero_attn));
+    draw_norms(d);
     if (chance(d, 25)) {
         s->softcap = real(d, 0.5, 20);
         say(d, ",\"attn_logit_softcapping\":%.17g", s->softcap);
