@@ -161,6 +161,7 @@ static struct attn_unit unit_of(const struct solver *solver, const struct item *
         u.gemm = &engine->gemm;
     float *scratch = solver->scratch + thread * ATTN_SCRATCH_FLOATS;
     attn_unit_layout(&u, scratch + slot * scratch_floats(p, u.kernels), scratch_rows(p, u.kernels));
+    u.latent_floats = scratch + ATTN_SCRATCH_FLOATS - attn_latent_floats(p);
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
     if (attn_maps_need_rows(&p->maps)) {
@@ -311,7 +312,8 @@ static size_t item_kv_heads(const struct attn_problem *p, const struct solver *s
     if (attn_maps_need_average(&p->maps))
         return p->num_kv_heads;
     if (interleaves(p)) {
-        const size_t fit = ATTN_SCRATCH_FLOATS / scratch_floats(p, &solver->engine->kernels);
+        const size_t fit = (ATTN_SCRATCH_FLOATS - attn_latent_floats(p)) /
+                           scratch_floats(p, &solver->engine->kernels);
         heads = attn_min(share / (cost / p->num_kv_heads), attn_min(fit, MAX_INTERLEAVED));
         heads = attn_max(attn_min(heads, p->num_kv_heads), 1);
     }
@@ -394,7 +396,8 @@ static size_t item_tile_floats(const struct item *item)
  * itself.  `units` are those of the wave. */
 static void make_tasks(struct item *item, size_t units, unsigned threads)
 {
-    size_t most = attn_maps_need_rows(&item->problem->maps) ? 1 : ATTN_TASK_UNITS;
+    size_t most = attn_is_latent(item->problem) ? ATTN_TASK_UNITS - 1 : ATTN_TASK_UNITS;
+    most = attn_maps_need_rows(&item->problem->maps) ? 1 : most;
     item->units_per_task = attn_max(attn_min(units / (TASKS_PER_THREAD * threads), most), 1);
     item->tasks = item->splits > 0 ? item->units * item->splits
                                    : attn_ceil_div(item->units, item->units_per_task);

@@ -140,7 +140,7 @@ static void add_tensor(struct text *text, const struct attn_cache_file_layer *la
     char name[ATTN_CACHE_FILE_NAME];
     attn_cache_file_tensor_name(name, layer, kind);
     add(text, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu,%zu,%zu],\"data_offsets\":[%zu,%zu]}",
-        name, layer->spec->num_kv_heads, layer->length,
+        name, attn_cached_sizes(layer->spec).heads, layer->length,
         attn_cache_file_row_bytes(layer, kind) / sizeof(float), begin,
         begin + attn_cache_file_tensor_bytes(layer, kind));
 }
@@ -264,7 +264,7 @@ static size_t copy_piece(char *out, struct attn_export *export)
 {
     const struct attn_cache_file_layer *layer = &export->layers[export->layer];
     size_t count = attn_min(ATTN_TILE, layer->length - export->token);
-    size_t groups = layer->spec->num_kv_heads,
+    size_t groups = attn_cached_sizes(layer->spec).heads,
            keys = attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_KEY);
     char *key =
         out + export->at + export->token * attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY);

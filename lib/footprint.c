@@ -13,6 +13,7 @@
 #include "cpu.h"
 #include "engine.h"
 #include "kvcache.h"
+#include "mla.h"
 #include "model.h"
 #include "stats.h"
 
@@ -73,7 +74,7 @@ static size_t row_bytes(const struct attn_layer_spec *s)
     size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
     size_t gate = s->output_gate ? o : 0;
     return (q + k + v + o + gate + s->rope.dim / 2 + 4) * sizeof(float) +
-           (s->dtype == ATTN_INT8 ? integers : 0) + 3 * sizeof(int64_t) +
+           (s->dtype == ATTN_INT8 ? integers : 0) + 3 * sizeof(int64_t) + attn_mla_row_bytes(s) +
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
                            ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
            sizeof(uint32_t);
@@ -117,6 +118,7 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
     bytes = attn_add(bytes, attn_mul(size->shared_rows, 2 * s->hidden_size * sizeof(float)));
     bytes = attn_add(bytes, ablation_bytes(s));
+    bytes = attn_add(bytes, attn_mla_call_bytes(s));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
 }
 

@@ -245,28 +245,14 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
                                     : attn_fail_memory(error, attn_block_bytes(l->spec));
 }
 
-void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
-                     const struct attn_layer_spec *spec, size_t group)
-{
-    const enum attn_dtype dtype = spec->kv_dtype;
-    const size_t key = ATTN_TILE * attn_tile_key_bytes(dtype, spec->head_dim);
-    const size_t value = ATTN_TILE * attn_tile_value_bytes(dtype, spec->value_head_dim);
-    const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
-    unsigned char *at = block->data + group * (key + value + scales);
-    out->dtype = dtype;
-    out->k = at;
-    out->v = at + key;
-    out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
-    out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
-}
-
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value)
 {
     const struct cache_layer *l = writable_layer(cache, layer);
-    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(l->spec);
+    const size_t d = sizes.key, dv = sizes.value;
     bool fits = true;
-    for (size_t g = 0; g < l->spec->num_kv_heads; g++) {
+    for (size_t g = 0; g < sizes.heads; g++) {
         struct attn_tile tile;
         attn_block_tile(&tile, l->blocks[slot / ATTN_TILE], l->spec, g);
         fits = attn_tile_put(&tile, slot % ATTN_TILE, key + g * d, value + g * dv, d, dv) && fits;
@@ -376,8 +362,8 @@ struct head_major {
 static bool put_token(struct attn_cache *cache, size_t layer, size_t slot,
                       const struct head_major *from, size_t token, float *row)
 {
-    const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
-    const size_t d = spec->head_dim, dv = spec->value_head_dim, groups = spec->num_kv_heads;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(writable_layer(cache, layer)->spec);
+    const size_t d = sizes.key, dv = sizes.value, groups = sizes.heads;
     float *values = row + groups * d;
     for (size_t g = 0; g < groups; g++) {
         size_t at = g * from->count + token;
@@ -392,14 +378,14 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
                                      struct attn_error *error)
 {
     const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
-    const size_t width = spec->head_dim + spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t width = sizes.key + sizes.value;
     const struct head_major from = {.count = count, .key = key, .value = value};
     size_t length = attn_cache_length(cache, layer);
-    float *row =
-        attn_alloc(spec->num_kv_heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
+    float *row = attn_alloc(sizes.heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
     if (row == NULL) {
         attn_cache_unreserve(cache, layer);
-        return attn_fail_memory(error, spec->num_kv_heads * width * sizeof *row);
+        return attn_fail_memory(error, sizes.heads * width * sizeof *row);
     }
     bool fits = true;
     for (size_t i = there; i < count; i++)
@@ -438,8 +424,8 @@ enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t
     const struct cache_layer *l = layer_of(cache, layer);
     if (l == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
-    const size_t groups = l->spec->num_kv_heads;
-    const size_t keys = groups * l->spec->head_dim, values = groups * l->spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(l->spec);
+    const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
     enum attn_status status = attn_check_magnitudes(key, count * keys, "key", error);
     if (status == ATTN_OK)
         status = attn_check_magnitudes(value, count * values, "value", error);
@@ -484,7 +470,8 @@ void attn_cache_read_strided(float *key, float *value, const struct attn_cache *
     const struct cache_layer *l = layer_of(cache, layer);
     if (l == NULL || (key == NULL && value == NULL))
         return;
-    size_t d = l->spec->head_dim, dv = l->spec->value_head_dim, groups = l->spec->num_kv_heads;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(l->spec);
+    const size_t d = sizes.key, dv = sizes.value, groups = sizes.heads;
     for (size_t s = 0; s < count; s++)
         for (size_t g = 0; g < groups; g++) {
             size_t slot = first + s;

@@ -1,9 +1,11 @@
-/* step_check.c: whether a step over a cache can be computed. */
+/* step_check.c: whether a step over a cache can be computed, and its work. */
 #include "step_check.h"
 
 #include "attention.h"
+#include "attn_limits.h"
 #include "kvcache.h"
 #include "mask.h"
+#include "mla.h"
 #include "qkv.h"
 #include "status.h"
 
@@ -45,4 +47,14 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
         return status;
     return attn_input_check(engine, step->hidden_states, step->rows * spec->hidden_size,
                             "hidden_states", error);
+}
+
+size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+{
+    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
+    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
+    if (spec->mla.kv_lora_rank > 0)
+        return attn_mla_step_work(spec, rows, keys);
+    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
 }

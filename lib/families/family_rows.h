@@ -13,4 +13,7 @@ extern const struct attn_family attn_family_gpt2, attn_family_gpt_neox, attn_fam
 extern const struct attn_family attn_family_bert, attn_family_roberta, attn_family_distilbert,
     attn_family_t5_decoder, attn_family_t5_encoder, attn_family_t5_cross, attn_family_torch;
 
+extern const struct attn_family attn_family_deepseek_v2, attn_family_deepseek_v3,
+    attn_family_kimi_k2, attn_family_minicpm3;
+
 #endif

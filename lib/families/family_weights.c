@@ -6,19 +6,15 @@
  * one after the other or in turn for each key/value head, or as columns. */
 #include "families/family_weights.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "mem.h"
-#include "random.h"
 #include "status.h"
 
-#define MAX_BINDINGS 16  /* tensors of a layer; no family has more */
-#define NAME_SIZE 160    /* bytes of prefix, name and index, all from the tables */
-#define SCRATCH 262144   /* floats read at a time for a transposed weight; one row at least */
-#define RANDOM_BIAS 0.1f /* bound of random biases, and of norm weights about 1 */
-#define RANDOM_SCORE 1.f /* bound of random sinks and position biases */
+#define MAX_BINDINGS 16 /* tensors of a layer; no family has more */
+#define NAME_SIZE 160   /* bytes of prefix, name and index, all from the tables */
+#define SCRATCH 262144  /* floats read at a time for a transposed weight; one row at least */
 
 struct binding {
     const struct attn_family_tensor *pattern;
@@ -44,8 +40,9 @@ static struct checkpoint_layer layer_of(const struct attn_config *config, size_t
     return source;
 }
 
-static const unsigned projections[] = {ATTN_PROJ_Q, ATTN_PROJ_K, ATTN_PROJ_V, ATTN_PROJ_O,
-                                       ATTN_PROJ_GATE};
+static const unsigned projections[] = {ATTN_PROJ_Q,      ATTN_PROJ_K,    ATTN_PROJ_V,
+                                       ATTN_PROJ_O,      ATTN_PROJ_GATE, ATTN_PROJ_KV_A,
+                                       ATTN_PROJ_K_ROPE, ATTN_PROJ_Q_A};
 #define NUM_PROJECTIONS (sizeof projections / sizeof projections[0])
 
 /* ---- What a layer needs -------------------------------------------------------------------- */
@@ -56,36 +53,56 @@ struct projection_shape {
 
 static struct projection_shape shape_of(const struct attn_layer_spec *spec, unsigned projection)
 {
+    const struct attn_mla_spec *mla = &spec->mla;
+    const bool latent = mla->kv_lora_rank > 0;
     switch (projection) {
     case ATTN_PROJ_Q:
-        return (struct projection_shape){spec->hidden_size, spec->num_heads * spec->head_dim};
+        return (struct projection_shape){mla->q_lora_rank > 0 ? mla->q_lora_rank
+                                                              : spec->hidden_size,
+                                         spec->num_heads * spec->head_dim};
     case ATTN_PROJ_K:
-        return (struct projection_shape){spec->key_size, spec->num_kv_heads * spec->head_dim};
+        return (struct projection_shape){latent ? mla->kv_lora_rank : spec->key_size,
+                                         spec->num_kv_heads *
+                                             (spec->head_dim - mla->rope_head_dim)};
     case ATTN_PROJ_V:
-        return (struct projection_shape){spec->value_size,
+        return (struct projection_shape){latent ? mla->kv_lora_rank : spec->value_size,
                                          spec->num_kv_heads * spec->value_head_dim};
     case ATTN_PROJ_GATE:
         return (struct projection_shape){spec->hidden_size, spec->num_heads * spec->value_head_dim};
+    case ATTN_PROJ_KV_A:
+        return (struct projection_shape){spec->hidden_size, mla->kv_lora_rank};
+    case ATTN_PROJ_K_ROPE:
+        return (struct projection_shape){spec->hidden_size, mla->rope_head_dim};
+    case ATTN_PROJ_Q_A:
+        return (struct projection_shape){spec->hidden_size, mla->q_lora_rank};
     default:
         return (struct projection_shape){spec->num_heads * spec->value_head_dim, spec->hidden_size};
     }
+}
+
+/* The projections to latents. */
+static unsigned latents_of(const struct attn_layer_spec *spec)
+{
+    return (spec->mla.kv_lora_rank > 0 ? (unsigned)ATTN_PROJ_KV_A : 0u) |
+           (spec->mla.q_lora_rank > 0 ? (unsigned)ATTN_PROJ_Q_A : 0u);
 }
 
 /* The projections for which the specification asks for a tensor of this role. */
 static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn_tensor_role role)
 {
     unsigned gate = spec->output_gate ? ATTN_PROJ_GATE : 0u;
+    unsigned latents = latents_of(spec);
     bool weighted = attn_norm_floats(&spec->qk_norm, 1, 1) != 0;
     switch (role) {
     case ATTN_ROLE_WEIGHT:
-        return ATTN_PROJ_ALL | gate;
+        return ATTN_PROJ_ALL | gate | latents | (latents != 0 ? (unsigned)ATTN_PROJ_K_ROPE : 0u);
     case ATTN_ROLE_BIAS:
         return (spec->q_bias ? ATTN_PROJ_Q | gate : 0u) | (spec->k_bias ? ATTN_PROJ_K : 0u) |
                (spec->v_bias ? ATTN_PROJ_V : 0u) | (spec->o_bias ? ATTN_PROJ_O : 0u);
     case ATTN_ROLE_BIAS_KV:
         return spec->bias_kv ? ATTN_PROJ_K | ATTN_PROJ_V : 0u;
     case ATTN_ROLE_NORM:
-        return weighted ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
+        return (weighted ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u) | latents;
     case ATTN_ROLE_NORM_BIAS:
         return weighted && spec->qk_norm.bias ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
     case ATTN_ROLE_SINKS:
@@ -142,6 +159,9 @@ static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
     case ATTN_ROLE_BIAS_KV:
         return (struct tensor_shape){3, {1, 1, fused.out}};
     case ATTN_ROLE_NORM:
+        if ((latents_of(spec) & pattern->projections) != 0)
+            return (struct tensor_shape){1, {fused.out}};
+        return norm_shape(spec, pattern->projections);
     case ATTN_ROLE_NORM_BIAS:
         return norm_shape(spec, pattern->projections);
     case ATTN_ROLE_SINKS:
@@ -298,6 +318,12 @@ static struct attn_linear *linear_of(struct attn_layer *layer, unsigned projecti
         return &layer->v;
     case ATTN_PROJ_GATE:
         return &layer->gate;
+    case ATTN_PROJ_KV_A:
+        return &layer->kv_a;
+    case ATTN_PROJ_K_ROPE:
+        return &layer->k_rope;
+    case ATTN_PROJ_Q_A:
+        return &layer->q_a;
     default:
         return &layer->o;
     }
@@ -315,7 +341,10 @@ static float *destination_of(struct attn_layer *layer, enum attn_tensor_role rol
     case ATTN_ROLE_BIAS_KV:
         return projection == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
     case ATTN_ROLE_NORM:
-        return projection == ATTN_PROJ_Q ? layer->q_norm : layer->k_norm;
+        return projection == ATTN_PROJ_Q      ? layer->q_norm
+               : projection == ATTN_PROJ_K    ? layer->k_norm
+               : projection == ATTN_PROJ_KV_A ? layer->kv_a_norm
+                                              : layer->q_a_norm;
     case ATTN_ROLE_NORM_BIAS:
         return projection == ATTN_PROJ_Q ? layer->q_norm_bias : layer->k_norm_bias;
     case ATTN_ROLE_SINKS:
@@ -348,7 +377,8 @@ static size_t groups_of(const struct checkpoint_layer *source,
     if (pattern->projections == (ATTN_PROJ_Q | ATTN_PROJ_GATE))
         return source->spec.num_heads;
     bool grouped = source->config->family->layout == ATTN_LAYOUT_GROUPED;
-    return grouped && pattern->projections == ATTN_PROJ_QKV ? source->spec.num_kv_heads : 1;
+    const unsigned both = ATTN_PROJ_K | ATTN_PROJ_V;
+    return grouped && (pattern->projections & both) == both ? source->spec.num_kv_heads : 1;
 }
 
 /* Reads a tensor whose projections follow each other as rows, once, or in turn for each of
@@ -440,55 +470,5 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
         if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
             shift_norm(out, binding);
     }
-    return status;
-}
-
-/* ---- Random weights ------------------------------------------------------------------------ */
-
-static void fill_random(float *out, size_t count, uint64_t stream, float bound)
-{
-    if (out != NULL)
-        attn_random_uniform(out, count, stream, bound);
-}
-
-/* Streams of the generator are numbered by tensor: weights, biases, then the rest in a fixed
- * order, and the gate's far behind. */
-#define NUM_FIRST 4
-#define GATE_STREAM 64
-
-void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
-{
-    const struct attn_layer_spec *spec = &out->spec;
-    size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
-    size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
-    for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
-        const struct attn_linear *linear = linear_of(out, projections[i]);
-        size_t stream = i < NUM_FIRST ? i : GATE_STREAM;
-        if (linear->out == 0)
-            continue;
-        fill_random(linear->weight, linear->out * linear->in,
-                    attn_random_stream(seed, layer, stream), (float)sqrt(3.0 / (double)linear->in));
-        fill_random(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_FIRST + stream),
-                    RANDOM_BIAS);
-    }
-    const struct {
-        float *values;
-        size_t count;
-        float bound, center;
-    } others[] = {
-        {out->bias_k, out->k.out, RANDOM_BIAS, 0},
-        {out->bias_v, out->v.out, RANDOM_BIAS, 0},
-        {out->q_norm, q_norm, RANDOM_BIAS, 1},
-        {out->k_norm, k_norm, RANDOM_BIAS, 1},
-        {out->sinks, spec->num_heads, RANDOM_SCORE, 0},
-        {out->bias_table, spec->position_bias.buckets * spec->num_heads, RANDOM_SCORE, 0},
-        {out->q_norm_bias, q_norm, RANDOM_BIAS, 0},
-        {out->k_norm_bias, k_norm, RANDOM_BIAS, 0},
-    };
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        fill_random(others[i].values, others[i].count,
-                    attn_random_stream(seed, layer, 2 * NUM_FIRST + i), others[i].bound);
-        for (size_t j = 0; others[i].values != NULL && j < others[i].count; j++)
-            others[i].values[j] += others[i].center;
-    }
+    return status == ATTN_OK && config->rope_gathered ? attn_latent_gather(out, error) : status;
 }

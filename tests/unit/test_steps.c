@@ -96,8 +96,8 @@ static void check_model(const struct attn_model *model, struct rng *r)
 {
     const struct attn_layer_spec *spec = attn_model_layer(model, 0);
     size_t n = TOKENS * spec->hidden_size;
-    size_t k = spec->num_kv_heads * TOKENS * spec->head_dim;
-    size_t v = spec->num_kv_heads * TOKENS * spec->value_head_dim;
+    const struct attn_cached_sizes cached = attn_cached_sizes(spec);
+    size_t k = cached.heads * TOKENS * cached.key, v = cached.heads * TOKENS * cached.value;
     float *x = rng_floats(r, n, 1.7f), *whole = rng_floats(r, n + k + v, 1);
     float *parts = rng_floats(r, n + k + v, 1);
     struct attn_cache *cache = new_cache(model, TOKENS);
