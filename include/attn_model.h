@@ -187,15 +187,15 @@ static inline struct attn_cached_sizes attn_cached_sizes(const struct attn_layer
 /* Bounds on a layer.  A configuration beyond them is refused with ATTN_OUT_OF_RANGE. */
 #define ATTN_MAX_HIDDEN_SIZE 65536
 #define ATTN_MAX_HEADS 1024
-#define ATTN_MAX_HEAD_DIM 512
+#define ATTN_MAX_HEAD_DIM 1024
 #define ATTN_MAX_LAYERS 1024
 #define ATTN_MAX_TOKENS 1048576 /* T and S of one call, L of one cache */
 #define ATTN_MAX_BATCH 65536    /* B of one call, steps of one batch */
 #define ATTN_MAX_BUCKETS 4096   /* of a relative position bias, and its longest distance */
 
 /* ATTN_MAX_MAGNITUDE bounds components of q, k and v, entries of head_mask and positive entries of
- * attention_bias.  With these bounds no score and no weighted sum can leave float32 (512
- * components: 5e37), so a NaN can never arise unseen inside a softmax. */
+ * attention_bias.  With these bounds no score and no weighted sum can leave float32 (1,024
+ * components: 1.03e38), so a NaN can never arise unseen inside a softmax. */
 #define ATTN_MAX_MAGNITUDE 1e15f
 #define ATTN_MAX_SCALE 1e5
 #define ATTN_MIN_SOFTCAP 1e-6 /* 0, which means none, is allowed too */

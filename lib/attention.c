@@ -149,6 +149,12 @@ static size_t scratch_floats(const struct attn_problem *p, const struct attn_ker
     return attn_ceil_div(attn_unit_scratch_floats(p, scratch_rows(p, kernels)), line) * line;
 }
 
+/* Units whose scratch a thread has, beside a tile of latents. */
+static size_t fitting_units(const struct attn_problem *p, const struct attn_kernels *kernels)
+{
+    return (ATTN_SCRATCH_FLOATS - attn_latent_floats(p)) / scratch_floats(p, kernels);
+}
+
 /* Unit i of an item, without its heads, with scratch number `slot` of the thread. */
 static struct attn_unit unit_of(const struct solver *solver, const struct item *item, size_t i,
                                 unsigned thread, size_t slot)
@@ -312,8 +318,7 @@ static size_t item_kv_heads(const struct attn_problem *p, const struct solver *s
     if (attn_maps_need_average(&p->maps))
         return p->num_kv_heads;
     if (interleaves(p)) {
-        const size_t fit = (ATTN_SCRATCH_FLOATS - attn_latent_floats(p)) /
-                           scratch_floats(p, &solver->engine->kernels);
+        const size_t fit = fitting_units(p, &solver->engine->kernels);
         heads = attn_min(share / (cost / p->num_kv_heads), attn_min(fit, MAX_INTERLEAVED));
         heads = attn_max(attn_min(heads, p->num_kv_heads), 1);
     }
@@ -392,12 +397,14 @@ static size_t item_tile_floats(const struct item *item)
 }
 
 /* Decides how many units a task has.  A task of more units takes tiles from memory less often, but
- * every thread needs TASKS_PER_THREAD tasks, and a unit that keeps rows of weights is a task by
- * itself.  `units` are those of the wave. */
-static void make_tasks(struct item *item, size_t units, unsigned threads)
+ * every thread needs TASKS_PER_THREAD tasks, scratch holds fewer units of wide heads, and a unit
+ * that keeps rows of weights is a task by itself.  `units` are those of the wave. */
+static void make_tasks(struct item *item, size_t units, const struct attn_engine *engine)
 {
-    size_t most = attn_is_latent(item->problem) ? ATTN_TASK_UNITS - 1 : ATTN_TASK_UNITS;
-    most = attn_maps_need_rows(&item->problem->maps) ? 1 : most;
+    const struct attn_problem *p = item->problem;
+    const unsigned threads = attn_pool_threads(engine->pool);
+    size_t most = attn_min(fitting_units(p, &engine->kernels),
+                           attn_maps_need_rows(&p->maps) ? 1 : ATTN_TASK_UNITS);
     item->units_per_task = attn_max(attn_min(units / (TASKS_PER_THREAD * threads), most), 1);
     item->tasks = item->splits > 0 ? item->units * item->splits
                                    : attn_ceil_div(item->units, item->units_per_task);
@@ -426,7 +433,7 @@ static void solve_wave(struct solver *solver, size_t count, float *tiles)
     solver->end = n;
     for (size_t i = solver->first; i < n; i++) {
         struct item *item = &solver->items[i];
-        make_tasks(item, units, attn_pool_threads(pool));
+        make_tasks(item, units, solver->engine);
         item->task_end[SOLVE] = tasks += item->tasks;
         item->task_end[MERGE] = merges += item->splits > 0 ? item->units : 0;
     }

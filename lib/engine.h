@@ -35,12 +35,14 @@ struct attn_engine {
 };
 
 /* Floats of scratch of each thread: as many as a block of a product needs, or ATTN_TASK_UNITS units
- * of attention with the widest heads. */
-#define ATTN_UNIT_SCRATCH ((size_t)64 * (3 * ATTN_MAX_HEAD_DIM + 64 + 13))
+ * of attention with heads 512 wide, which is fewer units with wider heads. */
+#define ATTN_UNIT_SCRATCH(width) ((size_t)64 * (3 * (width) + 64 + 13))
 #define ATTN_TASK_UNITS 4 /* units of ATTN_TILE rows that a task computes together, at most */
-#define ATTN_SCRATCH_FLOATS attn_max(ATTN_TASK_UNITS *ATTN_UNIT_SCRATCH, ATTN_PRODUCT_SCRATCH)
-_Static_assert(ATTN_GEMM_SCRATCH <= ATTN_TASK_UNITS * ATTN_UNIT_SCRATCH,
-               "a block for OpenBLAS has room too");
+#define ATTN_UNITS_SCRATCH (ATTN_TASK_UNITS * ATTN_UNIT_SCRATCH(512))
+#define ATTN_SCRATCH_FLOATS attn_max(ATTN_UNITS_SCRATCH, ATTN_PRODUCT_SCRATCH)
+_Static_assert(ATTN_UNIT_SCRATCH(ATTN_MAX_HEAD_DIM) <= ATTN_UNITS_SCRATCH,
+               "a unit with the widest heads has room");
+_Static_assert(ATTN_GEMM_SCRATCH <= ATTN_UNITS_SCRATCH, "a block for OpenBLAS has room too");
 
 /* Whether an engine of such options loads OpenBLAS. */
 bool attn_engine_uses_openblas(const struct attn_engine_options *options);

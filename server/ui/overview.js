@@ -18,6 +18,7 @@ const AT_ONCE = 2; // calls in flight
 
 let heads = []; // {layer, head, values, rows, columns, stats, button, canvas, caption}
 let asked = []; // statistics beyond the usual ones: "ablation", "target", "group"
+let grid = []; // what stands in the grid: whether by layers, and the heads in order
 let source = null;
 let loads = 0;
 let fine = false; // maps have been asked for as FP16, not as bytes
@@ -205,10 +206,8 @@ function columnNames(count) {
     );
 }
 
-/** Places the thumbnails by the settings. */
-function arrange() {
-    const shown = heads.filter(passes);
-    const byLayer = settings().sort === "layer" && settings().filter === "";
+/** Fills the grid with thumbnails: by layers, or as one list. */
+function place(order, byLayer) {
     const focusedButton = document.activeElement;
     const widest = Math.max(0, ...heads.map(({ head }) => head + 1));
     parts.grid.style.setProperty("--heads", String(widest));
@@ -217,11 +216,24 @@ function arrange() {
             parts.grid,
             columnNames(widest),
             source?.layers.map((layer) =>
-                gridRow(`Layer ${layer}`, shown.filter((entry) => entry.layer === layer)),
+                gridRow(`Layer ${layer}`, order.filter((entry) => entry.layer === layer)),
             ),
         );
-    else fill(parts.grid, gridRow(null, sorted(shown, settings().sort)));
+    else fill(parts.grid, gridRow(null, order));
     if (parts.grid.contains(focusedButton)) focusedButton.focus();
+}
+
+/** Places the thumbnails by the settings.  Those that stand in their places stay: one that is put
+ *  anew while a button of the mouse is down on it would not be clicked. */
+function arrange() {
+    const shown = heads.filter(passes);
+    const byLayer = settings().sort === "layer" && settings().filter === "";
+    const order = byLayer ? shown : sorted(shown, settings().sort);
+    const placed = [byLayer, ...order];
+    if (placed.length !== grid.length || placed.some((entry, i) => entry !== grid[i])) {
+        grid = placed;
+        place(order, byLayer);
+    }
     parts.count.textContent =
         shown.length === heads.length
             ? `${heads.length} heads`

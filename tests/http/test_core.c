@@ -385,6 +385,61 @@ START_TEST(test_average_heads_is_their_mean)
 }
 END_TEST
 
+/* Posts the rows that the reference has, not batched. */
+static struct answer post_wide(const struct reference *r)
+{
+    struct text body = {0};
+    text_add(&body, "{\"query\":");
+    text_floats(&body, r->query, 9, SHAPE(r->heads, r->queries, r->head_dim));
+    text_add(&body, ",\"key\":");
+    text_floats(&body, r->key, 9, SHAPE(r->kv_heads, r->keys, r->head_dim));
+    text_add(&body, ",\"value\":");
+    text_floats(&body, r->value, 9, SHAPE(r->kv_heads, r->keys, r->value_dim));
+    text_add(&body, "}");
+    struct answer answer = client_post(&client, "/attend", body.data);
+    text_free(&body);
+    return answer;
+}
+
+START_TEST(test_heads_are_up_to_1024_wide)
+{
+    enum { WIDEST = 1024 };
+    static float query[H * T * (WIDEST + 1)], key[G * S * (WIDEST + 1)], value[G * S * WIDEST];
+    const struct chosen none = {.count = 0};
+    make_numbers(query, sizeof query / sizeof *query, 1);
+    make_numbers(key, sizeof key / sizeof *key, 2);
+    make_numbers(value, sizeof value / sizeof *value, 3);
+    struct reference r = {
+        .batch = 1,
+        .heads = H,
+        .kv_heads = G,
+        .queries = T,
+        .keys = S,
+        .head_dim = WIDEST,
+        .value_dim = WIDEST,
+        .query = query,
+        .key = key,
+        .value = value,
+        .scale = 1 / sqrt(WIDEST),
+        .bias = bias_of,
+        .gate = gate_of,
+        .context = &none,
+    };
+    struct answer answer = post_wide(&r);
+    expect_answer(&answer, 200, NULL, "1,024 wide");
+    reference_compute(&r);
+    float *got = tensor_of(answer.json, "output", SHAPE(H, T, WIDEST));
+    expect_close("1,024 wide", got, r.output, H * T * WIDEST, 1e-5);
+    free(got);
+    reference_free(&r);
+    answer_free(&answer);
+    r.head_dim = WIDEST + 1;
+    answer = post_wide(&r);
+    expect_answer(&answer, 422, "number_out_of_range", "1,025 wide");
+    answer_free(&answer);
+}
+END_TEST
+
 Suite *suite_core(void)
 {
     Suite *suite = suite_create("core");
@@ -396,6 +451,7 @@ Suite *suite_core(void)
     tcase_add_test(core, test_scale_replaces_the_default);
     tcase_add_test(core, test_flat_tensors_are_the_same_tensors);
     tcase_add_test(core, test_average_heads_is_their_mean);
+    tcase_add_test(core, test_heads_are_up_to_1024_wide);
     suite_add_tcase(suite, core);
     return suite;
 }

@@ -121,7 +121,7 @@ static void run_random(struct run *run, double limit)
     struct rng *rng = &run->check.rng;
     time_t end = time(NULL) + (time_t)limit;
     while (time(NULL) < end) {
-        size_t most = rng_next(rng) % 4 == 0 ? 512 : MAX_TAIL;
+        size_t most = rng_next(rng) % 4 == 0 ? ATTN_MAX_HEAD_DIM : MAX_TAIL;
         size_t rows = rng_between(rng, 1, MAX_TAIL_ROWS), n = rng_between(rng, 1, MAX_TAIL);
         run_case(run, rows, rng_between(rng, 1, most), n);
     }

@@ -106,6 +106,7 @@ class Input(Case):
         view.wait_source("over")
         view.page.wait("document.querySelectorAll('[data-testid^=head-] canvas').length > 0",
                        "heads")
+        view.wait_overview(len(view.heads()))
         layer, head = view.heads()[0]
         view.open_head(layer, head)
         self.assertIn("query 4 “e” → key 2 “z”", view.select(4, 2).text)

@@ -103,6 +103,16 @@ class Overview(CaptureCase):
         self.assertEqual((view.settings()["layer"], view.settings()["head"]), ("0", "3"))
         self.assertEqual(view.page.on("head-0-3", "(element) => element.ariaCurrent"), "true")
 
+    def test_click_is_not_lost_where_maps_arrive_between_press_and_release(self):
+        view = self.overview()
+        x, y = view.page.place("head-0-3")
+        view.page.mouse("mouseMoved", x, y)
+        view.page.mouse("mousePressed", x, y, button="left", clickCount=1, buttons=1)
+        view.page.choose("overview-pool", "mean")
+        view.page.wait("document.querySelector('#overview [role=grid]').ariaBusy === 'false'", "all maps")
+        view.page.mouse("mouseReleased", x, y, button="left", clickCount=1)
+        view.wait_map(0, 3)
+
     @whole
     def test_targets_and_importance_are_those_of_the_api(self):
         view = self.overview()

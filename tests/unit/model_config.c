@@ -228,8 +228,8 @@ static const struct {
     /* values out of bounds */
     {LLAMA ",\"head_dim\":0}", ATTN_OUT_OF_RANGE, "head_dim"},
     {LLAMA ",\"head_dim\":-16}", ATTN_OUT_OF_RANGE, "head_dim"},
-    {LLAMA ",\"head_dim\":1024}", ATTN_OUT_OF_RANGE, "head_dim"},
-    {"{\"model_type\":\"bert\",\"hidden_size\":1026,\"num_attention_heads\":2,"
+    {LLAMA ",\"head_dim\":1025}", ATTN_OUT_OF_RANGE, "head_dim"},
+    {"{\"model_type\":\"bert\",\"hidden_size\":2050,\"num_attention_heads\":2,"
      "\"num_hidden_layers\":2}",
      ATTN_OUT_OF_RANGE, "head_dim"},
     {LLAMA ",\"num_key_value_heads\":0}", ATTN_OUT_OF_RANGE, "num_key_value_heads"},

@@ -154,7 +154,7 @@ START_TEST(test_random_model_refuses_unknown_and_missing_keys)
         {"{\"hidden_size\":96,\"num_attention_heads\":8,\"seed\":-1}", ATTN_OUT_OF_RANGE, "seed"},
         {"{\"hidden_size\":96,\"num_attention_heads\":8,\"rope_scaling\":" LLAMA3_ROPE "}",
          ATTN_MALFORMED, "rope_theta"},
-        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"head_dim\":513}", ATTN_OUT_OF_RANGE,
+        {"{\"hidden_size\":96,\"num_attention_heads\":8,\"head_dim\":1025}", ATTN_OUT_OF_RANGE,
          "head_dim"},
         {"{\"hidden_size\":65537,\"num_attention_heads\":1}", ATTN_OUT_OF_RANGE, "hidden_size"},
         {"{\"hidden_size\":65536,\"num_attention_heads\":1}", ATTN_OUT_OF_RANGE, "head_dim"},
@@ -169,7 +169,7 @@ START_TEST(test_random_model_refuses_unknown_and_missing_keys)
         {RANDOM ",\"relative_attention_num_buckets\":1}", ATTN_OUT_OF_RANGE,
          "relative_attention_num_buckets"},
         {RANDOM ",\"is_cross\":true,\"rope_theta\":10000}", ATTN_UNSUPPORTED, "is_cross"},
-        {RANDOM ",\"value_head_dim\":513}", ATTN_OUT_OF_RANGE, "value_head_dim"},
+        {RANDOM ",\"value_head_dim\":1025}", ATTN_OUT_OF_RANGE, "value_head_dim"},
         {RANDOM ",\"scale\":1e6}", ATTN_OUT_OF_RANGE, "scale"},
         {RANDOM ",\"rms_norm_eps\":2}", ATTN_OUT_OF_RANGE, "rms_norm_eps"},
     };

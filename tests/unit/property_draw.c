@@ -64,6 +64,18 @@ __attribute__((format(printf, 2, 3))) static void say(struct draw *d, const char
 
 static const char *truth(bool value) { return value ? "true" : "false"; }
 
+/* One or two heads of the widest: of 576, 768 or 1,024 numbers, keys, values or both. */
+static void draw_wide(struct attn_layer_spec *s, struct draw *d)
+{
+    static const size_t widths[] = {576, 768, ATTN_MAX_HEAD_DIM};
+    s->num_heads = between(d, 1, 2);
+    s->num_kv_heads = between(d, 1, s->num_heads);
+    if (chance(d, 80))
+        s->head_dim = widths[between(d, 0, 2)];
+    if (chance(d, 60))
+        s->value_head_dim = widths[between(d, 0, 2)];
+}
+
 static void draw_shape(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
@@ -74,6 +86,8 @@ static void draw_shape(struct draw *d)
     s->head_dim = between(d, 2, chance(d, 75) ? 24 : 80);
     s->hidden_size = between(d, 4, chance(d, 75) ? 40 : 96);
     s->value_head_dim = chance(d, 25) ? between(d, 1, 40) : s->head_dim;
+    if (chance(d, 2))
+        draw_wide(s, d);
     s->key_size = s->value_size = s->hidden_size;
     say(d, "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,\"num_key_value_heads\":%zu",
         s->hidden_size, s->num_heads, s->num_kv_heads);

@@ -14,7 +14,7 @@
 struct draw {
     unsigned seed;
     struct rng rng;
-    char json[2048];              /* the configuration */
+    char json[8192];              /* the configuration */
     size_t layer;                 /* the layer of it that is computed */
     struct attn_layer_spec spec;  /* what the configuration says of it: all but factors of RoPE */
     struct attn_attend_args call; /* inputs and modifiers; no outputs */

@@ -17,6 +17,14 @@ static struct attn_error error;
 
 static void setup(void) { ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK); }
 
+static struct attn_engine *engine_of_one_thread(void)
+{
+    struct attn_engine *one;
+    ck_assert_int_eq(attn_engine_open(&one, &(struct attn_engine_options){.threads = 1}, &error),
+                     ATTN_OK);
+    return one;
+}
+
 static void teardown(void) { attn_engine_close(engine); }
 
 /* A random call and its inputs. */
@@ -338,10 +346,11 @@ END_TEST
 
 START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
 {
-    float q[512], k[2 * 512], v[2] = {1e15f, -1e15f}, out[1], lse[1], gate[1] = {1e15f};
-    for (size_t i = 0; i < 512; i++) {
+    enum { D = ATTN_MAX_HEAD_DIM };
+    float q[D], k[2 * D], v[2] = {1e15f, -1e15f}, out[1], lse[1], gate[1] = {1e15f};
+    for (size_t i = 0; i < D; i++) {
         q[i] = k[i] = 1e15f;
-        k[512 + i] = -1e15f;
+        k[D + i] = -1e15f;
     }
     struct attn_core_args args = {
         .batch = 1,
@@ -349,7 +358,7 @@ START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
         .keys = 2,
         .num_heads = 1,
         .num_kv_heads = 1,
-        .head_dim = 512,
+        .head_dim = D,
         .value_head_dim = 1,
         .query = q,
         .key = k,
@@ -359,7 +368,7 @@ START_TEST(test_attention_largest_legal_magnitudes_stay_finite)
     };
     run(&args);
     ck_assert_float_eq_tol(out[0], 1e30f, 1e24f);
-    ck_assert(isfinite(lse[0]) && lse[0] > 5e37f);
+    ck_assert(isfinite(lse[0]) && lse[0] > 1e38f);
     args.modifiers.scale = 2e5;
     ck_assert_int_eq(attn_core(engine, &args, &error), ATTN_OUT_OF_RANGE);
     ck_assert_str_eq(error.param, "scale");
@@ -408,6 +417,43 @@ START_TEST(test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows
     free(k);
     free(v);
     free(weights);
+}
+END_TEST
+
+/* So many rows that a task has several units, as many as scratch holds of such heads. */
+START_TEST(test_attention_over_the_widest_heads_is_near_the_oracle)
+{
+    enum { T = 1024, S = 16, H = 2, D = ATTN_MAX_HEAD_DIM };
+    static const size_t widths[][2] = {{D, D}, {576, D}, {D, 768}, {576, 512}};
+    struct attn_engine *const one = engine_of_one_thread();
+    struct rng r = rng_seeded(77);
+    float *q = rng_floats(&r, H * T * D, 0.3f), *k = rng_floats(&r, S * D, 0.3f);
+    float *v = rng_floats(&r, S * D, 1), *out = malloc(sizeof *out * H * T * D);
+    double *want = malloc(sizeof *want * H * T * D);
+    for (size_t w = 0; w < sizeof widths / sizeof widths[0]; w++) {
+        struct attn_core_args args = {
+            .batch = 1,
+            .queries = T,
+            .keys = S,
+            .num_heads = H,
+            .num_kv_heads = 1,
+            .head_dim = widths[w][0],
+            .value_head_dim = widths[w][1],
+            .query = q,
+            .key = k,
+            .value = v,
+            .outputs = {.output = out},
+        };
+        ck_assert_int_eq(attn_core(one, &args, &error), ATTN_OK);
+        oracle_core(&(struct oracle_outputs){.output = want}, &args);
+        ck_assert_double_lt(oracle_error(out, want, H * T, widths[w][1]), 1e-5);
+    }
+    attn_engine_close(one);
+    free(q);
+    free(k);
+    free(v);
+    free(out);
+    free(want);
 }
 END_TEST
 
@@ -502,6 +548,7 @@ Suite *suite_attention(void)
     tcase_add_test(core, test_attention_refuses_wrong_values_by_name);
     tcase_add_test(core, test_attention_bias_of_the_lowest_float_is_not_minus_infinity);
     tcase_add_test(core, test_attention_largest_legal_magnitudes_stay_finite);
+    tcase_add_test(core, test_attention_over_the_widest_heads_is_near_the_oracle);
     tcase_add_test(
         core, test_attention_over_many_keys_is_near_the_oracle_and_the_same_by_rows_and_columns);
     tcase_add_test(
