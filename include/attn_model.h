@@ -20,12 +20,14 @@ enum attn_dtype {
     ATTN_F32 = 0,
     ATTN_BF16,
     ATTN_F16,
-    ATTN_INT8, /* symmetric: a number is scale * integer.  Weights have one float32 scale for each
+    ATTN_INT8,  /* symmetric: a number is scale * integer.  Weights have one float32 scale for each
                   output, keys and values one for each token and head. */
+    ATTN_W8A16, /* of weight matrices only: int8, and rows that they multiply are rounded to
+                   integers of 16 bits, where int8 rounds them to 8 */
 };
-#define ATTN_NUM_DTYPES 4
+#define ATTN_NUM_DTYPES 4 /* formats of numbers, which are all but the last */
 
-/* "f32", "bf16", "f16", "int8"; static, never NULL. */
+/* "f32", "bf16", "f16", "int8", "w8a16"; static, never NULL. */
 const char *attn_dtype_name(enum attn_dtype dtype);
 
 /* Finds a dtype by that name; false, with *out untouched, where there is none. */
@@ -165,9 +167,9 @@ struct attn_layer_spec {
         mla; /* num_kv_heads, head_dim and value_head_dim are of the expanded form */
     struct attn_rope_spec rope;
     struct attn_position_bias_spec position_bias;
-    enum attn_dtype dtype;    /* of resident weight matrices: ATTN_F32, ATTN_BF16 or ATTN_INT8;
+    enum attn_dtype dtype;    /* of resident weight matrices: all but ATTN_F16;
                                  biases, norms and tables stay float32 */
-    enum attn_dtype kv_dtype; /* of cached keys and values */
+    enum attn_dtype kv_dtype; /* of cached keys and values: all but ATTN_W8A16 */
 };
 
 /* The numbers that a cache keeps of a token in such a layer: `heads` keys and values of these
@@ -209,7 +211,8 @@ struct attn_model_info {
     const char *stack;               /* "encoder", "decoder", "cross"; "" where there is only one */
     const char *weights_dtype;       /* as stored: "F32", "F16", "BF16" */
     size_t num_layers;               /* layers of the checkpoint */
-    size_t num_resident;             /* layers kept resident, num_layers unless chosen */
+    size_t num_linear_layers;        /* of these, linear_attention: never resident */
+    size_t num_resident;             /* layers kept resident: all others, unless chosen */
     size_t max_position;             /* `max_position_embeddings`, 0 where the family has none */
     enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */
     size_t weight_bytes;             /* of resident weights, all layers */

@@ -165,7 +165,8 @@ struct attend {
     struct attn_engine *engine;
     const struct attn_layer *layer;
     const struct attn_attend_args *args;
-    bool cross;
+    bool cross;                      /* keys are of another sequence */
+    bool shared;                     /* keys are of the rows that an earlier layer attends over */
     size_t queries, keys;            /* of one sequence */
     size_t first, count;             /* this portion: C = count sequences from `first` on */
     float *q, *k, *v, *o;            /* [C][T][H*D], [C][S][G*D], [C][S][G*Dv], [C][T][H*Dv] */
@@ -178,6 +179,21 @@ struct attend {
     atomic_bool overflow; /* a projection or an output is beyond its bound */
 };
 
+/* Checks a call of a layer that reads the keys and values of an earlier layer. */
+static enum attn_status check_shared(const struct attend *call, struct attn_error *error)
+{
+    if (call->args->key_hidden_states == NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "key_hidden_states",
+                         "this layer reads keys and values of layer %zu, whose rows must be given",
+                         call->layer->spec.shares_layer);
+    if (call->keys != call->queries)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, "key_hidden_states",
+                         "key_hidden_states has %zu rows for %zu tokens of hidden_states: a layer "
+                         "that reads an earlier one attends over the same tokens",
+                         call->keys, call->queries);
+    return ATTN_OK;
+}
+
 static enum attn_status check_attend(struct attend *call, struct attn_error *error)
 {
     const struct attn_attend_args *a = call->args;
@@ -187,14 +203,14 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
     if (status == ATTN_OK)
         status = attn_mask_check(&a->modifiers, a->batch, spec->num_heads, call->queries,
                                  call->keys, error);
+    if (status == ATTN_OK && call->shared)
+        status = check_shared(call, error);
     if (status != ATTN_OK)
         return status;
-    if (call->cross && attn_layer_is_latent(call->layer))
+    if (call->cross && (spec->rope.type != ATTN_ROPE_NONE || attn_layer_is_latent(call->layer)))
         return attn_fail(error, ATTN_UNSUPPORTED, "key_hidden_states",
-                         "latent attention has no other rows than hidden_states");
-    if (call->cross && spec->rope.type != ATTN_ROPE_NONE)
-        return attn_fail(error, ATTN_UNSUPPORTED, "key_hidden_states",
-                         "cross-attention has no meaning for a layer with rotary positions");
+                         "cross-attention has no meaning for a layer with rotary positions or "
+                         "latents");
     if (!call->cross && spec->is_cross)
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "this layer attends over another sequence, whose rows must be given");
@@ -214,7 +230,7 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
                          spec->key_size, spec->value_size);
     status = attn_input_check(engine, a->hidden_states,
                               a->batch * call->queries * spec->hidden_size, "hidden_states", error);
-    if (status == ATTN_OK && call->cross)
+    if (status == ATTN_OK && a->key_hidden_states != NULL)
         status =
             attn_input_check(engine, a->key_hidden_states, a->batch * call->keys * spec->key_size,
                              "key_hidden_states", error);
@@ -268,7 +284,7 @@ static enum attn_status project_in(struct attend *call)
                                        a->hidden_states + q_first * layer->spec.hidden_size,
                                        query_rows(call),
                                        (struct attn_qkv){call->q, call->k, call->v});
-    const float *keys = call->cross ? a->key_hidden_states : a->hidden_states;
+    const float *keys = a->key_hidden_states ? a->key_hidden_states : a->hidden_states;
     const float *values = a->value_hidden_states ? a->value_hidden_states : keys;
     struct attn_projection products[] = {
         attn_projection_of(&layer->q, a->hidden_states + q_first * layer->q.in, call->q,
@@ -306,8 +322,10 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
             row.k = call->k + r * key_width(call);
             row.v = call->v + r * layer->v.out;
         }
-        int64_t position = positions && r < q_rows ? positions[r] : (int64_t)(r % call->queries);
-        if (!attn_qkv_postprocess(row, layer, &call->engine->kernels, call->inv_freq, position))
+        const size_t slot = r % call->queries;
+        int64_t position = positions && r < q_rows ? positions[r] : (int64_t)slot;
+        if (!attn_qkv_postprocess(row, layer, &call->engine->kernels, call->inv_freq, position,
+                                  slot))
             atomic_store(&call->overflow, true);
         if (attn_layer_is_latent(layer) &&
             !attn_latent_share_key(call->k + r * key_width(call), call->v + r * layer->v.out, layer,
@@ -460,11 +478,14 @@ enum attn_status attn_attend(struct attn_engine *engine, const struct attn_model
                              size_t layer, const struct attn_attend_args *args,
                              struct attn_error *error)
 {
+    const struct attn_layer *found = attn_model_loaded_layer(model, layer);
+    const bool shared = found != NULL && found->spec.shares_layer != SIZE_MAX;
     struct attend call = {
         .engine = engine,
-        .layer = attn_model_loaded_layer(model, layer),
+        .layer = found,
         .args = args,
-        .cross = args->key_hidden_states != NULL,
+        .cross = args->key_hidden_states != NULL && !shared,
+        .shared = shared,
         .queries = args->queries,
         .keys = args->key_hidden_states ? args->keys : args->queries,
     };

@@ -223,7 +223,7 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
     const struct attn_kernels *kernels = &batch->engine->kernels;
     bool within =
         attn_qkv_postprocess(row, layer, kernels, a->inv_freq,
-                             positions ? positions[i] : (int64_t)slot) &&
+                             positions ? positions[i] : (int64_t)slot, slot) &&
         kernels->all_within(batch->gate + r * layer->gate.out, layer->gate.out, ATTN_MAX_MAGNITUDE);
     bool fits = !a->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
     if (!within || !fits)

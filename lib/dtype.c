@@ -4,10 +4,8 @@
 #include "attn.h"
 
 static const char *const names[] = {
-    [ATTN_F32] = "f32",
-    [ATTN_BF16] = "bf16",
-    [ATTN_F16] = "f16",
-    [ATTN_INT8] = "int8",
+    [ATTN_F32] = "f32",   [ATTN_BF16] = "bf16",   [ATTN_F16] = "f16",
+    [ATTN_INT8] = "int8", [ATTN_W8A16] = "w8a16",
 };
 #define NUM_NAMES (sizeof names / sizeof names[0])
 

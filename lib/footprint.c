@@ -64,6 +64,12 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
 
 #define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */
 
+/* Bytes of the integers that products with weights of a dtype make of a number. */
+static size_t integer_planes(enum attn_dtype dtype)
+{
+    return dtype == ATTN_INT8 ? 1 : dtype == ATTN_W8A16 ? 2 : 0;
+}
+
 /* Bytes of one row of queries and one of keys in a call to such a layer: projections, outputs of
  * heads, gates, rows as integers with their scales, positions, statistics, selected heads and rows,
  * frequencies. */
@@ -74,7 +80,7 @@ static size_t row_bytes(const struct attn_layer_spec *s)
     size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
     size_t gate = s->output_gate ? o : 0;
     return (q + k + v + o + gate + s->rope.dim / 2 + 4) * sizeof(float) +
-           (s->dtype == ATTN_INT8 ? integers : 0) + 3 * sizeof(int64_t) + attn_mla_row_bytes(s) +
+           integer_planes(s->dtype) * integers + 3 * sizeof(int64_t) + attn_mla_row_bytes(s) +
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
                            ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
            sizeof(uint32_t);
@@ -105,7 +111,7 @@ static size_t list_bytes(size_t rows, size_t heads)
 static size_t ablation_bytes(const struct attn_layer_spec *s)
 {
     const size_t floats = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;
-    const size_t integers = s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN;
+    const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
     return ATTN_ABLATED_ROWS * (floats * sizeof(float) + integers);
 }
 

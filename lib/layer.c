@@ -39,11 +39,16 @@ static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct a
         return attn_fail(error, ATTN_OUT_OF_RANGE, "sliding_window",
                          "sliding_window is %zu, at most %d is allowed", spec->sliding_window,
                          INT32_MAX);
+    if (spec->attention_chunk_size > INT32_MAX)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "attention_chunk_size",
+                         "attention_chunk_size is %zu, at most %d is allowed",
+                         spec->attention_chunk_size, INT32_MAX);
     return ATTN_OK;
 }
 
 static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct attn_error *error)
 {
+    const struct attn_query_scaling *scaling = &spec->query_scaling;
     const struct {
         double value, least, most;
         const char *name;
@@ -52,6 +57,8 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
         {spec->softcap, 0, ATTN_MAX_SOFTCAP, "softcap"},
         {spec->qk_norm.eps, 0, 1, "norm_eps"},
         {spec->v_norm.eps, 0, 1, "norm_eps"},
+        {scaling->beta, -1e6, 1e6, "attn_scale"},
+        {scaling->period, scaling->period != 0 ? 1e-3 : 0, INT32_MAX, "floor_scale"},
     };
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
@@ -133,8 +140,12 @@ static enum attn_status check_dtype(const struct attn_layer_spec *spec, struct a
 {
     if (spec->dtype == ATTN_F16)
         return attn_fail(error, ATTN_UNSUPPORTED, "dtype",
-                         "dtype is %s, weights are kept as f32, bf16 or int8",
+                         "dtype is %s, weights are kept as f32, bf16, int8 or w8a16",
                          attn_dtype_name(spec->dtype));
+    if (spec->kv_dtype == ATTN_W8A16)
+        return attn_fail(error, ATTN_UNSUPPORTED, "kv_dtype",
+                         "kv_dtype is %s, caches are kept as f32, bf16, f16 or int8",
+                         attn_dtype_name(spec->kv_dtype));
     return ATTN_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "gemm.h"
 #include "half_float.h"
 #include "mem.h"
+#include "quantized_rows.h"
 
 static size_t panels_of(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
 
@@ -21,6 +22,12 @@ static size_t words_of(size_t in, enum attn_dtype dtype)
 static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
 {
     return attn_mul(panels_of(out), attn_mul(words_of(in, dtype), ATTN_PANEL));
+}
+
+/* The format of weights of a dtype. */
+static enum attn_dtype stored_as(enum attn_dtype dtype)
+{
+    return dtype == ATTN_W8A16 ? ATTN_INT8 : dtype;
 }
 
 /* Inputs of a range: what ATTN_RANGE_WORDS words of a column hold. */
@@ -69,6 +76,7 @@ float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
 
 size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
 {
+    dtype = stored_as(dtype);
     return total_words(in, out, dtype) * sizeof(float) +
            (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
 }
@@ -92,13 +100,15 @@ static void pack_range(struct attn_linear *linear, size_t o, const int8_t *integ
     }
 }
 
-bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
+bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype weights_dtype)
 {
+    const enum attn_dtype dtype = stored_as(weights_dtype);
     const size_t words = total_words(linear->in, linear->out, dtype), range = range_inputs(dtype);
     struct attn_kernels kernels;
     int8_t *integers = attn_alloc(linear->in, 1);
     attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
     linear->dtype = dtype;
+    linear->wide_rows = weights_dtype == ATTN_W8A16;
     linear->panels = attn_alloc_huge(words, sizeof(float));
     linear->scale = dtype == ATTN_INT8 ? attn_alloc(linear->out, sizeof(float)) : NULL;
     bool made =
@@ -128,80 +138,13 @@ void attn_linear_fini(struct attn_linear *linear)
     attn_free(linear->bias);
 }
 
-/* ---- Quantized rows ---- */
-
-#define QUANTIZE_ROWS 8 /* of one task */
-
-/* The rows of a projection, quantized for int8 weights. */
-struct quantized_rows {
-    const struct attn_projection *projection;
-    const struct attn_kernels *kernels;
-    int8_t *x;    /* [rows][ldx], zero beyond the row */
-    float *scale; /* [rows] */
-    size_t ldx;
-};
-
-_Static_assert(sizeof(struct quantized_rows) <= ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES,
-               "decode.c counts ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES");
-
-/* The inputs that a projection reads: their number, and the end of them. */
-static size_t inputs_of(const struct attn_projection *p)
-{
-    return p->count > 0 ? p->count : p->linear->in;
-}
-
-static size_t end_of(const struct attn_projection *p) { return p->first + inputs_of(p); }
-
-static void quantize_task(void *argument, size_t i, unsigned thread)
-{
-    const struct quantized_rows *quantized = argument;
-    const struct attn_projection *p = quantized->projection;
-    const size_t in = inputs_of(p), end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
-    (void)thread;
-    for (size_t r = i * QUANTIZE_ROWS; r < end; r++) {
-        int8_t *row = quantized->x + r * quantized->ldx;
-        quantized->kernels->quantize(row, &quantized->scale[r], p->x + r * p->ldx, in);
-        memset(row + in, 0, quantized->ldx - in);
-    }
-}
-
-static bool same_rows(const struct attn_projection *a, const struct attn_projection *b)
-{
-    return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->first == b->first &&
-           inputs_of(a) == inputs_of(b);
-}
-
-/* Quantizes the rows of each projection; NULL where memory is short. */
-static struct quantized_rows *quantize_rows(struct attn_engine *engine,
-                                            const struct attn_projection *projections, size_t count)
-{
-    struct attn_workspace *workspace = &engine->workspace;
-    struct quantized_rows *all = attn_workspace_take(workspace, count, sizeof *all);
-    for (size_t p = 0; all != NULL && p < count; p++) {
-        const size_t rows = projections[p].rows;
-        if (p > 0 && same_rows(&projections[p], &projections[p - 1])) {
-            all[p] = all[p - 1];
-            continue;
-        }
-        struct quantized_rows *new = &all[p];
-        *new = (struct quantized_rows){.projection = &projections[p], .kernels = &engine->kernels};
-        new->ldx = attn_ceil_div(inputs_of(&projections[p]), ATTN_ALIGN) * ATTN_ALIGN;
-        new->x = attn_workspace_take(workspace, attn_mul(rows, new->ldx), 1);
-        new->scale = attn_workspace_take(workspace, rows, sizeof(float));
-        if (new->x == NULL || new->scale == NULL)
-            return NULL;
-        attn_pool_run(engine->pool, quantize_task, new, attn_ceil_div(rows, QUANTIZE_ROWS));
-    }
-    return all;
-}
-
 /* ---- Projections ---- */
 
 struct project_context {
     struct attn_engine *engine;
     const struct attn_projection *projections;
     size_t count;
-    const struct quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
+    const struct attn_quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
     bool invariant;
     float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
 };
@@ -222,7 +165,7 @@ static struct group group_of(const struct project_context *context,
     group.gemm = !context->invariant && projections->linear->dtype != ATTN_INT8 &&
                  projections->rows >= context->engine->gemm_project_rows;
     const size_t most = group.gemm ? 1 : count;
-    while (group.count < most && same_rows(projections, &projections[group.count]))
+    while (group.count < most && attn_same_rows(projections, &projections[group.count]))
         group.panels += panels_of(projections[group.count++].linear->out);
     return group;
 }
@@ -336,11 +279,13 @@ static const float *weights_after(const struct piece *piece, size_t panel, size_
 {
     if (panel < piece->panel + piece->panels)
         return weights_of(piece, panel, i);
-    return i + k < end_of(piece->group.projections) ? weights_of(piece, piece->panel, i + k) : NULL;
+    return i + k < attn_projection_end(piece->group.projections)
+               ? weights_of(piece, piece->panel, i + k)
+               : NULL;
 }
 
 /* The part of a projection that adds inputs [i, i + k) to its columns [first, first + n), still
- * without weights. */
+ * without weights; of wide rows the high plane. */
 static struct attn_projection_part part_of(const struct piece *piece,
                                            const struct attn_projection *p, size_t first, size_t n,
                                            size_t i, size_t k)
@@ -364,13 +309,28 @@ static struct attn_projection_part part_of(const struct piece *piece,
         part.ldaddend = part.ldy;
     }
     if (context->quantized != NULL) {
-        const struct quantized_rows *quantized = &context->quantized[p - context->projections];
+        const struct attn_quantized_rows *quantized = &context->quantized[p - context->projections];
         part.x = quantized->x + piece->row * quantized->ldx + (i - p->first);
         part.ldx = quantized->ldx;
         part.row_scale = quantized->scale + piece->row;
         part.scale = linear->scale + first;
     }
     return part;
+}
+
+/* The part that adds the low plane after the part `high`. */
+static struct attn_projection_part low_part(const struct project_context *context,
+                                            const struct attn_projection *p,
+                                            const struct attn_projection_part *high)
+{
+    const struct attn_quantized_rows *quantized = &context->quantized[p - context->projections];
+    struct attn_projection_part low = *high;
+    low.x = (const int8_t *)high->x + p->rows * quantized->ldx;
+    low.row_scale = high->row_scale + p->rows;
+    low.addend = high->y;
+    low.ldaddend = high->ldy;
+    low.rows_copied = false;
+    return low;
 }
 
 /* Checks the bounds of the part's y, which is complete and still in a cache. */
@@ -398,14 +358,18 @@ static void run_range(const struct piece *piece, size_t i, size_t k)
         struct attn_projection_part part = part_of(piece, p, own * ATTN_PANEL, n, i, k);
         part.w = weights_of(piece, panel, i);
         part.next_w = weights_after(piece, panel + panels, i, k);
-        part.rows_copied = panel > piece->panel;
+        part.rows_copied = panel > piece->panel && !linear->wide_rows;
         attn_pool_pause(engine->pool, piece->thread);
         if (piece->group.gemm)
             attn_gemm_project(&engine->gemm, &part, linear->dtype,
                               engine->kernels.bf16_rounds_rows);
         else
             engine->kernels.project[linear->dtype](&part);
-        if (p->beyond != NULL && i + k == end_of(p))
+        if (linear->wide_rows) {
+            const struct attn_projection_part low = low_part(piece->context, p, &part);
+            engine->kernels.project[linear->dtype](&low);
+        }
+        if (p->beyond != NULL && i + k == attn_projection_end(p))
             check_bounds(p, &part, &engine->kernels);
     }
 }
@@ -431,8 +395,9 @@ static void project_task(void *argument, size_t i, unsigned thread)
     piece.rows = attn_min(part.rows, group.projections->rows - piece.row);
     piece.panels = attn_min(part.panels, group.panels - piece.panel);
     const size_t depth = range_inputs(group.projections->linear->dtype);
-    for (size_t at = group.projections->first, k; at < end_of(group.projections); at += k) {
-        k = attn_min(end_of(group.projections) - at, depth - at % depth);
+    for (size_t at = group.projections->first, k; at < attn_projection_end(group.projections);
+         at += k) {
+        k = attn_min(attn_projection_end(group.projections) - at, depth - at % depth);
         run_range(&piece, at, k);
     }
 }
@@ -447,7 +412,7 @@ enum attn_status attn_project(struct attn_engine *engine, const struct attn_proj
                                       .scratch = engine->scratch};
     size_t pieces = 0;
     if (count > 0 && projections[0].linear->dtype == ATTN_INT8) {
-        context.quantized = quantize_rows(engine, projections, count);
+        context.quantized = attn_quantize_rows(engine, projections, count);
         if (context.quantized == NULL)
             return ATTN_NO_MEMORY;
     }

@@ -18,7 +18,8 @@
 struct attn_linear {
     size_t in, out;
     float *weight;         /* [out][in], NULL once packed */
-    enum attn_dtype dtype; /* of the packed weights: all but ATTN_F16 */
+    enum attn_dtype dtype; /* of the packed weights: ATTN_F32, ATTN_BF16 or ATTN_INT8 */
+    bool wide_rows;        /* ATTN_W8A16: rows become integers of 16 bits, else of 8; int8 only */
     void *panels;          /* words of 32 bits (kernels.h), for each range of ATTN_RANGE_WORDS words
                               of `in` [ceil(out / ATTN_PANEL)][words of the range][ATTN_PANEL];
                               NULL until packed */
@@ -33,7 +34,7 @@ float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i);
 size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype);
 
 /* Packs the weights as `dtype` and frees the unpacked ones.  bf16 is the nearest, ties to even;
- * int8 the nearest multiple of the output's scale.  False where memory is short. */
+ * int8, also of w8a16, the nearest multiple of the output's scale.  False where memory is short. */
 bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype);
 void attn_linear_fini(struct attn_linear *linear);
 
@@ -54,6 +55,24 @@ struct attn_projection {
 };
 
 #define ATTN_PART_INPUTS 4 /* whole words of any dtype */
+
+/* The inputs that a projection reads: their number, and the end of them. */
+static inline size_t attn_projection_inputs(const struct attn_projection *p)
+{
+    return p->count > 0 ? p->count : p->linear->in;
+}
+
+static inline size_t attn_projection_end(const struct attn_projection *p)
+{
+    return p->first + attn_projection_inputs(p);
+}
+
+/* Whether two projections read the same rows. */
+static inline bool attn_same_rows(const struct attn_projection *a, const struct attn_projection *b)
+{
+    return a->x == b->x && a->ldx == b->ldx && a->rows == b->rows && a->first == b->first &&
+           attn_projection_inputs(a) == attn_projection_inputs(b);
+}
 
 /* A projection whose rows are contiguous, in x and in y, without a check. */
 static inline struct attn_projection attn_projection_of(const struct attn_linear *linear,

@@ -14,6 +14,15 @@ static bool has_tree_positions(const struct attn_modifiers *m)
     return m->tree && m->position_ids != NULL;
 }
 
+static void set_layer_window(struct attn_mask *mask, const struct attn_mask_defaults *defaults)
+{
+    mask->chunk = (int64_t)defaults->chunk;
+    if (defaults->sliding_window == 0)
+        return;
+    mask->left = (int64_t)defaults->sliding_window - 1;
+    mask->right = defaults->two_sided ? mask->left : 0;
+}
+
 struct attn_mask attn_mask_of(const struct attn_modifiers *m,
                               const struct attn_mask_defaults *defaults, size_t b, size_t queries,
                               size_t keys)
@@ -34,12 +43,13 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *m,
     if (m->has_window) {
         mask.left = m->window_left;
         mask.right = m->window_right;
-    } else if (defaults->sliding_window > 0) {
-        mask.left = (int64_t)defaults->sliding_window - 1;
-        mask.right = 0;
+    } else {
+        set_layer_window(&mask, defaults);
     }
     if (m->padding_mask != NULL)
         mask.padding = m->padding_mask + b * keys;
+    if (mask.chunk > 0)
+        mask.first_chunk = (int64_t)attn_mask_first_key(&mask);
     if (m->attention_mask != NULL)
         mask.allowed = m->attention_mask + b * m->attention_mask_batch_stride;
     if (m->tree)
@@ -75,16 +85,19 @@ static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, in
     return slot > last ? keys[last] + slot - last : keys[slot];
 }
 
-/* The first key that may be in a window.  No cached key's position is beyond its slot, so a key
- * whose slot is left of all windows is left of them itself. */
+static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The first key that may be in a window or chunk.  No cached key's position is beyond its slot, so
+ * a key whose slot is left of all windows and chunks is left of them itself. */
 static size_t tree_first(const struct attn_mask *mask, const int64_t *queries)
 {
     int64_t lowest = queries[0];
     for (size_t t = 1; t < mask->queries; t++)
         lowest = queries[t] < lowest ? queries[t] : lowest;
-    if (mask->left < 0 || lowest <= mask->left)
-        return 0;
-    return attn_min((size_t)(lowest - mask->left), mask->allowed_from);
+    int64_t first = mask->left >= 0 && lowest > mask->left ? lowest - mask->left : 0;
+    if (mask->chunk > 0)
+        first = later(first, lowest / mask->chunk * mask->chunk);
+    return attn_min((size_t)first, mask->allowed_from);
 }
 
 void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
@@ -197,6 +210,13 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
 
 /* ---- What a query sees ---- */
 
+/* The slot where the chunk of slot `at` begins. */
+static int64_t chunk_start(const struct attn_mask *mask, int64_t at)
+{
+    int64_t from = at - mask->first_chunk, past = from % mask->chunk;
+    return at - (past < 0 ? past + mask->chunk : past);
+}
+
 /* Where the span of a query at slot `at` ends: at most S, negative for a slot far before all
  * keys. */
 static int64_t span_end(const struct attn_mask *mask, int64_t at)
@@ -206,6 +226,8 @@ static int64_t span_end(const struct attn_mask *mask, int64_t at)
         end = at + 1;
     if (mask->right >= 0 && !mask->tree && end > at + mask->right + 1)
         end = at + mask->right + 1;
+    if (mask->chunk > 0 && !mask->tree && end > chunk_start(mask, at) + mask->chunk)
+        end = chunk_start(mask, at) + mask->chunk;
     return end;
 }
 
@@ -215,6 +237,8 @@ struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t)
 {
     int64_t at = mask->offset + (int64_t)t, end = span_end(mask, at);
     int64_t first = mask->left >= 0 ? at - mask->left : 0;
+    if (mask->chunk > 0)
+        first = later(first, chunk_start(mask, at));
     if (mask->tree)
         first = (int64_t)mask->tree_first;
     struct attn_span span = {.first = first > 0 ? attn_min((size_t)first, mask->keys) : 0,
@@ -285,14 +309,15 @@ static void forbid_masked(float *scores, const struct attn_mask *mask, size_t h,
         forbid(scores + skip, row + (from + skip - mask->allowed_from), n - skip);
 }
 
-/* Applies the window to a row of a tree, by positions. */
+/* Applies window and chunks to a row of a tree, by positions. */
 static void forbid_far(float *scores, const struct attn_mask *mask, size_t t, size_t from, size_t n)
 {
     int64_t at = query_position(mask, t);
     for (size_t j = 0; j < n; j++) {
         int64_t key = mask->key_positions ? mask->key_positions[from + j] : (int64_t)(from + j);
         if ((mask->left >= 0 && key < at - mask->left) ||
-            (mask->right >= 0 && key > at + mask->right))
+            (mask->right >= 0 && key > at + mask->right) ||
+            (mask->chunk > 0 && key / mask->chunk != at / mask->chunk))
             scores[j] = -INFINITY;
     }
 }
@@ -316,7 +341,7 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
         forbid(visible, mask->padding + from, seen);
     if (mask->allowed != NULL)
         forbid_masked(visible, mask, h, t, from, seen);
-    if (mask->tree && (mask->left >= 0 || mask->right >= 0))
+    if (mask->tree && (mask->left >= 0 || mask->right >= 0 || mask->chunk > 0))
         forbid_far(visible, mask, t, from, seen);
     if (mask->position_bias != NULL)
         add_position_bias(visible, mask, h, t, from, seen);

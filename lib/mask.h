@@ -1,9 +1,10 @@
 /* mask.h: which keys a query sees, and what is added to its scores.
  *
- * Constraints compose.  A score survives where causality, the window, padding and the boolean mask
- * all allow it; then the layer's position bias and the call's bias are added.  Causality and window
- * bound the tiles of keys that are computed at all; the rest is applied to a row of scores within
- * one tile.
+ * Constraints compose.  A score survives where causality, the window, the chunk, padding and the
+ * boolean mask all allow it; then the layer's position bias and the call's bias are added.
+ * Causality, window and chunk bound the tiles of keys that are computed at all; the rest is applied
+ * to a row of scores within one tile.  A window of the call takes the place of the layer's window
+ * and of its chunks.
  *
  * A distance is between two positions, which ordinarily are slots: key s is at slot s, query t at
  * slot offset + t.  Two kinds of calls have other positions.  ALiBi under a padding mask counts
@@ -20,6 +21,8 @@ struct attn_mask {
     bool causal;
     int64_t offset;         /* query t is at slot offset + t */
     int64_t left, right;    /* window: keys seen before and after the query's own; -1 = open */
+    int64_t chunk;          /* C: a query sees keys of its own chunk of C; 0: no chunks */
+    int64_t first_chunk;    /* the slot where chunk 0 begins: that of the first real token */
     const uint8_t *padding; /* [S] or NULL */
     const uint8_t *allowed; /* [T][S - allowed_from] of head 0, or NULL */
     size_t allowed_from;    /* keys before this one are all allowed */
@@ -30,14 +33,17 @@ struct attn_mask {
     const struct attn_position_bias *position_bias; /* of the layer, or NULL */
     const int64_t *key_positions;                   /* [S], NULL: s */
     const int64_t *query_positions;                 /* [T], NULL: offset + t */
-    bool tree; /* queries are rows of a tree: the window too is counted by these positions */
-    size_t tree_first; /* keys before this one are left of the window of all rows of the tree */
+    bool
+        tree; /* queries are rows of a tree: window and chunks too are counted by these positions */
+    size_t tree_first; /* keys before this one are left of what all rows of the tree see */
 };
 
 /* A layer's settings, which hold where the modifiers say nothing; all zero without a layer. */
 struct attn_mask_defaults {
     bool causal;
     size_t sliding_window; /* W, 0: none */
+    bool two_sided;        /* the window: |i-j| < W, not only keys before */
+    size_t chunk;          /* C, 0: none */
     const struct attn_position_bias *position_bias;
 };
 

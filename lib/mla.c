@@ -220,10 +220,10 @@ size_t attn_mla_step_work(const struct attn_layer_spec *spec, size_t rows, size_
 
 /* ---- Memory ---- */
 
-/* Bytes of a row of n numbers, quantized, with its scale. */
+/* Bytes of a row of n numbers as integers of at most 16 bits, with its scale. */
 static size_t quantized_bytes(size_t n)
 {
-    return attn_ceil_div(n, ATTN_ALIGN) * ATTN_ALIGN + sizeof(float);
+    return 2 * attn_ceil_div(n, ATTN_ALIGN) * ATTN_ALIGN + sizeof(float);
 }
 
 size_t attn_mla_row_bytes(const struct attn_layer_spec *spec)
@@ -236,7 +236,8 @@ size_t attn_mla_row_bytes(const struct attn_layer_spec *spec)
     const size_t absorbed = heads * (2 * rank + mla->rope_head_dim);
     const size_t integers = quantized_bytes(mla->q_lora_rank) + quantized_bytes(rank) +
                             heads * (quantized_bytes(attn_mla_nope(spec)) + quantized_bytes(rank));
-    return (floats + absorbed) * sizeof(float) + (spec->dtype == ATTN_INT8 ? integers : 0);
+    return (floats + absorbed) * sizeof(float) +
+           (spec->dtype == ATTN_INT8 || spec->dtype == ATTN_W8A16 ? integers : 0);
 }
 
 /* Three sets of products, at most two for each head, and keys and values of a tile that a step

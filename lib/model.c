@@ -407,6 +407,8 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         .dtype = model->specs[0].dtype,
         .kv_dtype = model->specs[0].kv_dtype,
     };
+    for (size_t i = 0; i < model->config.num_layers; i++)
+        out->num_linear_layers += !attn_config_attends(&model->config, i);
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
         out->weight_bytes += attn_layer_weight_bytes(spec);

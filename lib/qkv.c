@@ -90,9 +90,18 @@ static bool postprocess_latent(struct attn_qkv row, const struct attn_layer *lay
            kernels->all_within(row.v, spec->mla.rope_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
+static void scale_query(float *q, const struct attn_query_scaling *scaling, size_t n,
+                        int64_t position, size_t slot)
+{
+    double at = (scaling->by_slot ? (double)slot : (double)position) + (scaling->next ? 1 : 0);
+    float factor = (float)(1 + scaling->beta * log(1 + floor(at / scaling->period)));
+    for (size_t i = 0; i < n; i++)
+        q[i] *= factor;
+}
+
 bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           const struct attn_kernels *kernels, const float *inv_freq,
-                          int64_t position)
+                          int64_t position, size_t slot)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
@@ -110,6 +119,8 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
     }
     if (spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
+    if (spec->query_scaling.period != 0)
+        scale_query(row.q, &spec->query_scaling, q_heads * spec->head_dim, position, slot);
     return kernels->all_within(row.q, q_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.k, k_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
@@ -119,7 +130,8 @@ bool attn_layer_has_postprocessing(const struct attn_layer *layer)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
-           layer->inv_freq != NULL || attn_layer_is_latent(layer);
+           layer->inv_freq != NULL || spec->query_scaling.period != 0 ||
+           attn_layer_is_latent(layer);
 }
 
 #define GATE_ROWS 16 /* of one task */
@@ -203,6 +215,8 @@ struct attn_mask_defaults attn_layer_mask_defaults(const struct attn_layer *laye
     return (struct attn_mask_defaults){
         .causal = causal,
         .sliding_window = layer->spec.sliding_window,
+        .two_sided = !layer->spec.is_causal,
+        .chunk = layer->spec.attention_chunk_size,
         .position_bias = layer->position_bias.type != ATTN_BIAS_NONE ? &layer->position_bias : NULL,
     };
 }

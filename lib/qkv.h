@@ -21,12 +21,13 @@ const float *attn_qkv_frequencies(float *rescaled, const struct attn_layer *laye
  * ... */
 int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first);
 
-/* Normalises q and k where the layer does, rotates them to `position` by the frequencies inv_freq
- * (NULL: no rotation), and checks q, k and v.  False where a number is beyond
+/* Normalises q, k and v where the layer does, rotates q and k to `position` by the frequencies
+ * inv_freq (NULL: no rotation), scales q where the layer does by `position` or by `slot`, the row's
+ * index in its sequence, and checks q, k and v.  False where a number is beyond
  * ATTN_MAX_MAGNITUDE. */
 bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           const struct attn_kernels *kernels, const float *inv_freq,
-                          int64_t position);
+                          int64_t position, size_t slot);
 
 /* Whether attn_qkv_postprocess changes rows of this layer. */
 bool attn_layer_has_postprocessing(const struct attn_layer *layer);

@@ -57,7 +57,7 @@ static float llama3(const struct attn_rope_spec *spec, float period, size_t i, i
     (void)i, (void)length;
     if (wavelength > (float)(trained / low))
         return frequency / factor;
-    if (wavelength < (float)(trained / high))
+    if (wavelength < (float)(trained / high) || low >= high) /* Llama 4 Scout has no blend */
         return frequency;
     float smooth = (1.0f / wavelength * (float)trained - (float)low) / (float)(high - low);
     return (1 - smooth) * frequency / factor + smooth * frequency;
@@ -214,9 +214,9 @@ static enum attn_status check_type(const struct attn_rope_spec *spec, struct att
         return attn_fail(error, ATTN_OUT_OF_RANGE, "beta_fast",
                          "beta_fast is %g, needs to be at least beta_slow, %g", spec->beta_fast,
                          spec->beta_slow);
-    if (spec->type == ATTN_ROPE_LLAMA3 && !(spec->high_freq_factor > spec->low_freq_factor))
+    if (spec->type == ATTN_ROPE_LLAMA3 && !(spec->high_freq_factor >= spec->low_freq_factor))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "low_freq_factor",
-                         "low_freq_factor is %g, needs to be below high_freq_factor, %g",
+                         "low_freq_factor is %g, must not be above high_freq_factor, %g",
                          spec->low_freq_factor, spec->high_freq_factor);
     if (spec->type == ATTN_ROPE_PROPORTIONAL &&
         (spec->proportional_dim % 2 != 0 || spec->proportional_dim > spec->dim))

@@ -348,7 +348,7 @@ void attn_tile_widen_keys(float *out, const void *keys, const float *scale, enum
     case ATTN_INT8:
         widen_int8(out, keys, scale, d);
         break;
-    case ATTN_F32:
+    default:
         memcpy(out, keys, d * ATTN_TILE * sizeof *out);
         break;
     }

@@ -32,6 +32,7 @@ struct attn_hf_rope {
     double theta, factor, attention_factor, original_max_position;
     double alpha; /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+    double scaling_beta; /* beta of attn_query_scaling, whose period is original_max_position */
     double mscale, mscale_all_dim; /* yarn: give the attention factor where both are there */
     struct attn_factors short_factor, long_factor;
 };
@@ -57,6 +58,7 @@ struct attn_hf_config {
     size_t norm_type, norm_extent; /* enum attn_norm_type, attn_norm_extent */
     double norm_eps;
     struct attn_query_scaling query_scaling;
+    bool query_tuning;         /* false where a row has a key for it: no query_scaling */
     bool scaling_without_rope; /* layers with RoPE have no query_scaling */
     size_t attention_chunk_size;
 
@@ -73,7 +75,7 @@ struct attn_hf_config {
      * being 1.  Layers slide only where use_sliding_window and sliding_window are set. */
     size_t other_type; /* enum attn_layer_type; ATTN_LAYER_FULL means ATTN_LAYER_SLIDING */
     size_t full_period, num_layer_types;
-    bool full_first;
+    bool full_first, last_full; /* last_full: the last layer is full whatever the list says */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
     size_t sliding_window, first_sliding, sliding_period;
@@ -83,6 +85,11 @@ struct attn_hf_config {
     size_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim;
     bool scale_by_mscale;
     bool rope_gathered; /* pairs that rotate are neighbours in weights, and halves in heads */
+    /* Full layers have a head_dim of their own; with keys_as_values, also kv heads of their own,
+     * and values that are made by the weights of the keys.  0: as the other layers. */
+    size_t global_head_dim, num_global_kv_heads;
+    bool keys_as_values;
+    size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */
 
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
     size_t buckets, max_distance; /* of T5's position bias */
@@ -203,6 +210,7 @@ struct attn_family {
     const char *subconfig, *submodel_type;
     const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
     const struct attn_family_tensor *tensors;
+    const struct attn_family_tensor *shared_tensors; /* in layers with keys_as_values; or NULL */
     enum attn_layout layout;
     bool norm_plus_one; /* weights of norms are stored as w - 1 */
     unsigned unbiased;  /* projections without a bias whatever the configuration says */
@@ -245,6 +253,14 @@ const struct attn_hf_key *attn_family_key(const struct attn_family *family, cons
 
 /* The key of that name in a list, NULL if the list does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
+
+/* The type of layers that a list of the family means by `name`: full, the family's other type, or
+ * chunked where chunks have a key; ATTN_NUM_LAYER_TYPES where it is none of these. */
+size_t attn_layer_type_find(const struct attn_family *family, const char *name);
+
+/* The number that a name stands for in a key of kind ROPE_TYPE or NAME; 0 where it is none of the
+ * key's names. */
+size_t attn_hf_name_number(const struct attn_hf_key *key, const char *name);
 
 /* The first key of a list that fills the field at `offset`, NULL if none does. */
 const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, size_t offset);

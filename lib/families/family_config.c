@@ -98,35 +98,17 @@ static enum attn_status read_flag(struct reader *reader, const struct attn_hf_ke
     return set_field(reader, key, offset, &flag, sizeof flag, error);
 }
 
-static enum attn_status read_rope_type(struct reader *reader, const struct attn_hf_key *key,
-                                       size_t offset, const json_t *value, struct attn_error *error)
-{
-    if (!json_is_string(value))
-        return fail_type(key->name, "a string", error);
-    size_t plain = ATTN_ROPE_DEFAULT;
-    if (reader->family->mrope && strcmp(json_string_value(value), "mrope") == 0)
-        return set_field(reader, key, offset, &plain, sizeof plain, error);
-    for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++) {
-        size_t type = known->type;
-        if (strcmp(known->name, json_string_value(value)) == 0)
-            return set_field(reader, key, offset, &type, sizeof type, error);
-    }
-    return fail_value(key->name, value, error);
-}
-
 static enum attn_status read_name(struct reader *reader, const struct attn_hf_key *key,
                                   size_t offset, const json_t *value, struct attn_error *error)
 {
     if (!json_is_string(value))
         return fail_type(key->name, "a string", error);
-    const char *wanted = json_string_value(value), *name = key->only;
-    for (size_t place = 1; *name != '\0'; place++) {
-        size_t length = strcspn(name, " ");
-        if (strlen(wanted) == length && memcmp(name, wanted, length) == 0)
-            return set_field(reader, key, offset, &place, sizeof place, error);
-        name += length + (name[length] == ' ');
-    }
-    return fail_value(key->name, value, error);
+    size_t number = attn_hf_name_number(key, json_string_value(value));
+    bool mrope = key->kind == ATTN_CONFIG_ROPE_TYPE && reader->family->mrope;
+    if (mrope && strcmp(json_string_value(value), "mrope") == 0)
+        number = ATTN_ROPE_DEFAULT;
+    return number != 0 ? set_field(reader, key, offset, &number, sizeof number, error)
+                       : fail_value(key->name, value, error);
 }
 
 /* Checks that a value is the only one that is computed; 1 and 1.0 are the same. */
@@ -184,14 +166,12 @@ static enum attn_status read_layer_types(struct reader *reader, const struct att
                          key->name, count, ATTN_MAX_LAYERS);
     for (size_t i = 0; i < count; i++) {
         const json_t *item = json_array_get(value, i);
-        size_t other = reader->hf.other_type != ATTN_LAYER_FULL ? reader->hf.other_type
-                                                                : (size_t)ATTN_LAYER_SLIDING;
         if (!json_is_string(item))
             return fail_type(key->name, "a list of strings", error);
-        bool full = strcmp(json_string_value(item), attn_layer_types[ATTN_LAYER_FULL]) == 0;
-        if (!full && strcmp(json_string_value(item), attn_layer_types[other]) != 0)
+        size_t type = attn_layer_type_find(reader->family, json_string_value(item));
+        if (type == ATTN_NUM_LAYER_TYPES)
             return fail_value(key->name, item, error);
-        reader->config->types[i] = (uint8_t)(full ? (size_t)ATTN_LAYER_FULL : other);
+        reader->config->types[i] = (uint8_t)type;
     }
     return set_field(reader, key, offset, &count, sizeof count, error);
 }
@@ -242,7 +222,7 @@ static void clear_rope(struct reader *reader)
     *rope = (struct attn_hf_rope){
         .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
         .dim = rope->dim,
-        .partial_rotary_factor = rope->partial_rotary_factor,
+        .partial_rotary_factor = reader->hf.rope_by_type ? 0 : rope->partial_rotary_factor,
         .interleaved = rope->interleaved,
         .truncate = true,
         .theta = rope->theta,
@@ -284,7 +264,6 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
     case ATTN_CONFIG_FLAG:
         return read_flag(reader, key, offset, value, error);
     case ATTN_CONFIG_ROPE_TYPE:
-        return read_rope_type(reader, key, offset, value, error);
     case ATTN_CONFIG_NAME:
         return read_name(reader, key, offset, value, error);
     case ATTN_CONFIG_FACTORS:
@@ -323,7 +302,7 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
         if (type == NULL)
             continue;
         typed = true;
-        enum attn_status status = read_rope_type(reader, key, base + key->offset, type, error);
+        enum attn_status status = read_name(reader, key, base + key->offset, type, error);
         if (status != ATTN_OK)
             return status;
     }

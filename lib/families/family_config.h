@@ -21,6 +21,8 @@ struct attn_config {
     bool rope_gathered;             /* as attn_hf_config */
     bool norm_rope_layers;          /* layers without RoPE have no qk_norm */
     bool scaling_without_rope;      /* layers with RoPE have no query_scaling */
+    bool keys_as_values;            /* full layers make values by the weights of the keys */
+    size_t num_shared_layers;       /* the last layers, which read the cache of an earlier one */
     uint8_t types[ATTN_MAX_LAYERS]; /* enum attn_layer_type */
     bool rotates[ATTN_MAX_LAYERS];  /* false: a layer without RoPE */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */

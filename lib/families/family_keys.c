@@ -118,6 +118,20 @@ const char *const attn_common_ignored_keys[] = {
     "summary_type",
     "summary_use_proj",
     "task_specific_params",
+    /* experts */
+    "decoder_sparse_step",
+    "mlp_only_layers",
+    "moe_intermediate_size",
+    "moe_layers",
+    "norm_topk_prob",
+    "num_experts",
+    "num_experts_per_tok",
+    "num_local_experts",
+    "output_router_logits",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "shared_expert_intermediate_size",
+    "top_k_experts",
     /* training: dropout, initialisation */
     "activation_dropout",
     "attention_dropout",
@@ -180,6 +194,37 @@ const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const
         if (strcmp(keys->name, name) == 0)
             return keys;
     return NULL;
+}
+
+size_t attn_layer_type_find(const struct attn_family *family, const char *name)
+{
+    const size_t chunk = offsetof(struct attn_hf_config, attention_chunk_size);
+    const size_t other = family->defaults.other_type, none = ATTN_NUM_LAYER_TYPES;
+    size_t type = 0;
+    while (type < none && strcmp(name, attn_layer_types[type]) != 0)
+        type++;
+    if (type == ATTN_LAYER_CHUNKED && attn_hf_key_for_field(family->keys, chunk) != NULL)
+        return type;
+    return type == ATTN_LAYER_FULL || type == (other != 0 ? other : ATTN_LAYER_SLIDING) ? type
+                                                                                        : none;
+}
+
+size_t attn_hf_name_number(const struct attn_hf_key *key, const char *name)
+{
+    const struct attn_rope_name *known = attn_rope_names;
+    if (key->kind == ATTN_CONFIG_ROPE_TYPE) {
+        while (known->name != NULL && strcmp(known->name, name) != 0)
+            known++;
+        return known->type;
+    }
+    const char *at = key->only;
+    for (size_t place = 1; *at != '\0'; place++) {
+        size_t length = strcspn(at, " ");
+        if (strlen(name) == length && memcmp(at, name, length) == 0)
+            return place;
+        at += length + (at[length] == ' ');
+    }
+    return 0;
 }
 
 const struct attn_hf_key *attn_hf_key_for_field(const struct attn_hf_key *keys, size_t offset)

@@ -1,5 +1,5 @@
-/* family_llama.c: rows of Llama and of decoders that came after it: mistral, qwen2, qwen3, gemma2,
- * gpt_oss, phi, phi3.  Data only.
+/* family_llama.c: rows of Llama and Mistral and of what came of them: mixtral, ministral3,
+ * mistral3, llama4, gpt_oss, phi, phi3; and the tensors that Llama's kin share.  Data only.
  *
  * A family lists the keys that it uses or that are peculiar to it; keys that all configurations
  * share are in family_keys.c.  Defaults are those of Hugging Face's configuration classes, so that
@@ -7,31 +7,30 @@
  *
  * Sources: the configuration and modelling files of huggingface/transformers v4.46.3 and v4.55.4,
  * and the configurations published with the checkpoints. */
-#include "families/family_keys.h"
+#include "families/family_decoders.h"
 #include "families/family_rows.h"
 
-static const char *const model_prefixes[] = {"model.", "", NULL};
+const char *const attn_model_prefixes[] = {"model.", "", NULL};
+const char *const attn_nested_prefixes[] = {"model.language_model.", "language_model.model.",
+                                            "model.", "", NULL};
 
-#define QKV_WEIGHTS                                                          \
-    {"layers.*.self_attn.q_proj.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},     \
-        {"layers.*.self_attn.k_proj.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT}, \
-    {                                                                        \
-        "layers.*.self_attn.v_proj.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT    \
-    }
-#define QKV_BIASES                                                       \
-    {"layers.*.self_attn.q_proj.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},     \
-        {"layers.*.self_attn.k_proj.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS}, \
-    {                                                                    \
-        "layers.*.self_attn.v_proj.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS    \
-    }
-
-static const struct attn_family_tensor llama_tensors[] = {
+const struct attn_family_tensor attn_llama_tensors[] = {
     QKV_WEIGHTS,    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
     QKV_BIASES,     {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
     {.name = NULL},
 };
 
-/* ---- llama --------------------------------------------------------------------------------- */
+const struct attn_family_tensor attn_normed_tensors[] = {
+    QKV_WEIGHTS,
+    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    QKV_BIASES,
+    {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
+    {"layers.*.self_attn.q_norm.weight", ATTN_PROJ_Q, ATTN_ROLE_NORM},
+    {"layers.*.self_attn.k_norm.weight", ATTN_PROJ_K, ATTN_ROLE_NORM},
+    {.name = NULL},
+};
+
+/* ---- llama ----------------------------------------------------------------------------------- */
 
 static const struct attn_hf_key llama_keys[] = {
     HIDDEN_SIZE,
@@ -52,12 +51,12 @@ const struct attn_family attn_family_llama = {
     .name = "llama",
     .keys = llama_keys,
     .common_keys = true,
-    .prefixes = model_prefixes,
-    .tensors = llama_tensors,
+    .prefixes = attn_model_prefixes,
+    .tensors = attn_llama_tensors,
     .defaults = {.is_causal = true, .scale_attn_weights = true, .rope = {ROPE_OF(10000)}},
 };
 
-/* ---- mistral ------------------------------------------------------------------------------- */
+/* ---- mistral --------------------------------------------------------------------------------- */
 
 static const struct attn_hf_key mistral_keys[] = {
     HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, LAYERS, POSITIONS, WINDOW, THETA, ROPE_OBJECTS, END,
@@ -68,8 +67,8 @@ const struct attn_family attn_family_mistral = {
     .name = "mistral",
     .keys = mistral_keys,
     .common_keys = true,
-    .prefixes = model_prefixes,
-    .tensors = llama_tensors,
+    .prefixes = attn_model_prefixes,
+    .tensors = attn_llama_tensors,
     .unbiased = ATTN_PROJ_ALL,
     .defaults = {.num_kv_heads = 8,
                  .sliding_window = 4096,
@@ -79,127 +78,107 @@ const struct attn_family attn_family_mistral = {
                  .rope = {ROPE_OF(10000)}},
 };
 
-/* ---- qwen2, qwen3: layers from max_window_layers on use the sliding window ------------------- */
+/* ---- mixtral --------------------------------------------------------------------------------- */
 
-#define QWEN_WINDOW                                                                         \
-    WINDOW, FLAG("use_sliding_window", use_sliding_window),                                 \
-        FIELD("max_window_layers", ATTN_CONFIG_INTEGER, first_sliding, 0, ATTN_MAX_LAYERS), \
-        LAYER_TYPES("layer_types")
+static const struct attn_hf_key mixtral_keys[] = {DECODER_KEYS, HEAD_DIM, WINDOW, END};
 
-static const struct attn_hf_key qwen2_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    KV_HEADS,
-    HEAD_DIM,
-    LAYERS,
-    POSITIONS,
-    QWEN_WINDOW,
-    THETA,
-    ROPE_OBJECTS,
-    FIXED("use_mrope", "false"),
-    IGNORED("seq_length"),
+const struct attn_family attn_family_mixtral = {
+    LLAMA_ROW("mixtral"),
+    .keys = mixtral_keys,
+    .unbiased = ATTN_PROJ_ALL,
+    .defaults = {CAUSAL, .num_kv_heads = 8, .use_sliding_window = true, .rope = {ROPE_OF(1e6)}},
+};
+
+/* ---- ministral3, alone or under mistral3: queries grow with the log of their position ------- */
+
+static const struct attn_hf_key ministral3_rope_keys[] = {
+    ROPE_NUMBER("llama_4_scaling_beta", scaling_beta, 0, 1e6),
+    IGNORED("max_position_embeddings"), /* that of the model */
     END,
 };
 
-const struct attn_family attn_family_qwen2 = {
-    .model_type = "qwen2",
-    .name = "qwen2",
-    .keys = qwen2_keys,
-    .common_keys = true,
-    .prefixes = model_prefixes,
-    .tensors = llama_tensors,
-    .unbiased = ATTN_PROJ_O,
-    .defaults = {.num_kv_heads = 32,
-                 .bias = true,
-                 .sliding_window = 4096,
-                 .first_sliding = 28,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
+/* Where no RoPE object is given, that of Hugging Face's class counts. */
+#define MINISTRAL3                                                                      \
+    .keys = mixtral_keys, .rope_keys = ministral3_rope_keys, .unbiased = ATTN_PROJ_ALL, \
+    .defaults = {                                                                       \
+        CAUSAL,                                                                         \
+        .num_kv_heads = 8,                                                              \
+        .head_dim = 128,                                                                \
+        .max_position = 262144,                                                         \
+        .use_sliding_window = true,                                                     \
+        .rope = {.type = ATTN_ROPE_YARN,                                                \
+                 .theta = 1e6,                                                          \
+                 .factor = 16,                                                          \
+                 .original_max_position = 16384,                                        \
+                 .beta_fast = 32,                                                       \
+                 .beta_slow = 1,                                                        \
+                 .mscale = 1,                                                           \
+                 .mscale_all_dim = 1,                                                   \
+                 .scaling_beta = 0.1,                                                   \
+                 .truncate = true},                                                     \
+    }
+
+const struct attn_family attn_family_ministral3 = {LLAMA_ROW("ministral3"), MINISTRAL3};
+
+const struct attn_family attn_family_mistral3 = {NESTED_ROW("mistral3", "ministral3"),
+                                                 .tensors = attn_llama_tensors, MINISTRAL3};
+
+/* The Mistral Small models: mistral3 with the text model of mistral. */
+const struct attn_family attn_family_mistral3_mistral = {
+    NESTED_ROW("mistral3", "mistral"),
+    .tensors = attn_llama_tensors,
+    .keys = mixtral_keys,
+    .unbiased = ATTN_PROJ_ALL,
+    .defaults = {CAUSAL, .num_kv_heads = 8, .sliding_window = 4096, .use_sliding_window = true,
                  .rope = {ROPE_OF(10000)}},
 };
 
-static const struct attn_hf_key qwen3_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    KV_HEADS,
+/* ---- llama4: chunks and RoPE in three layers of four, scaled queries in the fourth ----------- */
+
+static const struct attn_hf_key llama4_keys[] = {
+    DECODER_KEYS,
     HEAD_DIM,
-    LAYERS,
-    POSITIONS,
-    FLAG("attention_bias", bias),
-    NUMBER("rms_norm_eps", norm_eps, 0, 1),
-    QWEN_WINDOW,
-    THETA,
-    ROPE_OBJECTS,
-    END,
-};
-
-static const struct attn_family_tensor qwen3_tensors[] = {
-    QKV_WEIGHTS,
-    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    QKV_BIASES,
-    {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.q_norm.weight", ATTN_PROJ_Q, ATTN_ROLE_NORM},
-    {"layers.*.self_attn.k_norm.weight", ATTN_PROJ_K, ATTN_ROLE_NORM},
-    {.name = NULL},
-};
-
-const struct attn_family attn_family_qwen3 = {
-    .model_type = "qwen3",
-    .name = "qwen3",
-    .keys = qwen3_keys,
-    .common_keys = true,
-    .prefixes = model_prefixes,
-    .tensors = qwen3_tensors,
-    .defaults = {.num_kv_heads = 32,
-                 .head_dim = 128,
-                 .qk_norm = true,
-                 .norm_eps = 1e-6,
-                 .sliding_window = 4096,
-                 .first_sliding = 28,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
-                 .rope = {ROPE_OF(10000)}},
-};
-
-/* ---- gemma2: soft-capping; layers 0, 2, 4, ... use the sliding window ------------------------ */
-
-static const struct attn_hf_key gemma2_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    KV_HEADS,
-    HEAD_DIM,
-    LAYERS,
-    POSITIONS,
-    FLAG("attention_bias", bias),
-    NUMBER("query_pre_attn_scalar", query_pre_attn_scalar, 1e-9, 1e9),
-    NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP),
-    WINDOW,
+    ATTENTION_BIAS,
+    NORM_EPS,
+    FLAG("use_qk_norm", qk_norm),
+    SIZE("attention_chunk_size", attention_chunk_size, MAX_POSITION),
+    FLAG("attn_temperature_tuning", query_tuning),
+    NUMBER("attn_scale", query_scaling.beta, 0, 1e6),
+    NUMBER("floor_scale", query_scaling.period, 1, MAX_POSITION),
+    ROPE_LAYERS("no_rope_layers"),
+    FIELD("no_rope_layer_interval", ATTN_CONFIG_INTEGER, no_rope_period, 1, ATTN_MAX_LAYERS),
     LAYER_TYPES("layer_types"),
-    THETA,
-    ROPE_OBJECTS,
-    IGNORED("final_logit_softcapping"),
-    IGNORED("sliding_window_size"), /* an early name that no class reads */
+    IGNORED("for_llm_compressor"),
+    IGNORED("interleave_moe_layer_step"),
+    IGNORED("intermediate_size_mlp"),
     END,
 };
 
-const struct attn_family attn_family_gemma2 = {
-    .model_type = "gemma2",
-    .name = "gemma2",
-    .keys = gemma2_keys,
-    .common_keys = true,
-    .prefixes = model_prefixes,
-    .tensors = llama_tensors,
-    .defaults = {.num_kv_heads = 4,
-                 .head_dim = 256,
-                 .query_pre_attn_scalar = 256,
-                 .softcap = 50,
-                 .sliding_window = 4096,
-                 .sliding_period = 2,
-                 .use_sliding_window = true,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
-                 .rope = {ROPE_OF(10000)}},
-};
+#define LLAMA4                                                                         \
+    .keys = llama4_keys,                                                               \
+    .defaults = {                                                                      \
+        CAUSAL,                                                                        \
+        .num_kv_heads = 8,                                                             \
+        .head_dim = 128,                                                               \
+        .max_position = 131072,                                                        \
+        .qk_norm = true,                                                               \
+        .norm_weightless = true,                                                       \
+        .norm_after_rope = true,                                                       \
+        .norm_rope_layers = true,                                                      \
+        .norm_eps = 1e-5,                                                              \
+        .other_type = ATTN_LAYER_CHUNKED,                                              \
+        .attention_chunk_size = 8192,                                                  \
+        .no_rope_period = 4,                                                           \
+        .query_tuning = true,                                                          \
+        .query_scaling = {.beta = 0.1, .period = 8192, .next = true, .by_slot = true}, \
+        .scaling_without_rope = true,                                                  \
+        .rope = {ROPE_OF(500000), .interleaved = true},                                \
+    }
+
+const struct attn_family attn_family_llama4_text = {LLAMA_ROW("llama4_text"), LLAMA4};
+
+const struct attn_family attn_family_llama4 = {NESTED_ROW("llama4", "llama4_text"),
+                                               .tensors = attn_llama_tensors, LLAMA4};
 
 /* ---- gpt_oss: a learned sink per head; layers 0, 2, 4, ... use the sliding window ------------ */
 
@@ -244,7 +223,7 @@ const struct attn_family attn_family_gpt_oss = {
     .name = "gpt_oss",
     .keys = gpt_oss_keys,
     .common_keys = true,
-    .prefixes = model_prefixes,
+    .prefixes = attn_model_prefixes,
     .tensors = gpt_oss_tensors,
     .defaults = {.num_kv_heads = 8,
                  .head_dim = 64,
@@ -290,7 +269,7 @@ const struct attn_family attn_family_phi = {
     .name = "phi",
     .keys = phi_keys,
     .common_keys = true,
-    .prefixes = model_prefixes,
+    .prefixes = attn_model_prefixes,
     .tensors = phi_tensors,
     .defaults = {.bias = true,
                  .is_causal = true,
@@ -298,7 +277,7 @@ const struct attn_family attn_family_phi = {
                  .rope = {ROPE_OF(10000), .partial_rotary_factor = 0.5}},
 };
 
-/* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling ------------- */
+/* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling -------------- */
 
 static const struct attn_hf_key phi3_keys[] = {
     HIDDEN_SIZE,
@@ -330,7 +309,7 @@ const struct attn_family attn_family_phi3 = {
     .name = "phi3",
     .keys = phi3_keys,
     .common_keys = true,
-    .prefixes = model_prefixes,
+    .prefixes = attn_model_prefixes,
     .tensors = phi3_tensors,
     .unbiased = ATTN_PROJ_ALL,
     .defaults = {.max_position = 4096,

@@ -1,4 +1,4 @@
-/* family_random.c: weights from the generator of random.h, for models without a checkpoint. */
+/* family_random.c: random numbers in place of a checkpoint's tensors. */
 #include <math.h>
 
 #include "families/family_weights.h"

@@ -13,6 +13,22 @@ extern const struct attn_family attn_family_gpt2, attn_family_gpt_neox, attn_fam
 extern const struct attn_family attn_family_bert, attn_family_roberta, attn_family_distilbert,
     attn_family_t5_decoder, attn_family_t5_encoder, attn_family_t5_cross, attn_family_torch;
 
+extern const struct attn_family attn_family_mixtral, attn_family_ministral3, attn_family_mistral3,
+    attn_family_mistral3_mistral, attn_family_llama4, attn_family_llama4_text;
+
+extern const struct attn_family attn_family_qwen2_moe, attn_family_qwen3_moe, attn_family_qwen2_vl,
+    attn_family_qwen2_5_vl, attn_family_qwen3_vl, attn_family_qwen3_vl_moe, attn_family_qwen3_next,
+    attn_family_qwen3_5, attn_family_qwen3_5_moe;
+
+extern const struct attn_family attn_family_gemma, attn_family_gemma3, attn_family_gemma3_text,
+    attn_family_gemma4, attn_family_gemma4_text;
+
+extern const struct attn_family attn_family_granite, attn_family_smollm3, attn_family_starcoder2,
+    attn_family_stablelm, attn_family_glm, attn_family_glm4, attn_family_helium,
+    attn_family_seed_oss, attn_family_mimo, attn_family_hunyuan_v1_dense, attn_family_ernie4_5,
+    attn_family_internlm2, attn_family_olmo2, attn_family_olmo3, attn_family_exaone4,
+    attn_family_cohere, attn_family_cohere2, attn_family_persimmon, attn_family_nemotron;
+
 extern const struct attn_family attn_family_deepseek_v2, attn_family_deepseek_v3,
     attn_family_kimi_k2, attn_family_minicpm3;
 

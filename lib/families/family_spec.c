@@ -126,6 +126,11 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->output_gate = hf->output_gate;
     spec->attention_chunk_size = hf->attention_chunk_size;
     spec->query_scaling = hf->query_scaling;
+    if (hf->rope.scaling_beta != 0)
+        spec->query_scaling = (struct attn_query_scaling){.beta = hf->rope.scaling_beta,
+                                                          .period = hf->rope.original_max_position};
+    if (attn_hf_key_for_field(family->keys, HF_FIELD(query_tuning)) != NULL && !hf->query_tuning)
+        spec->query_scaling = (struct attn_query_scaling){.period = 0};
     spec->shares_layer = SIZE_MAX;
 }
 
@@ -206,6 +211,8 @@ static enum attn_status resolve_types(struct attn_config *config, const struct a
     for (size_t i = 0; i < config->num_layers; i++) {
         if (hf->num_layer_types == 0)
             config->types[i] = (uint8_t)type_of(hf, i);
+        if (hf->last_full && i + 1 == config->num_layers)
+            config->types[i] = ATTN_LAYER_FULL;
         /* Without a window a sliding layer differs from a full one by its RoPE alone. */
         if (config->types[i] == ATTN_LAYER_SLIDING && !windowed && !(told && hf->rope_by_type))
             config->types[i] = ATTN_LAYER_FULL;
@@ -223,12 +230,58 @@ static bool rotates(const struct attn_config *config, const struct attn_hf_confi
             config->specs[ATTN_LAYER_SLIDING].sliding_window == 0);
 }
 
+/* Which layers rotate; without a list of types these are the chunked ones of families that have
+ * chunks. */
 static enum attn_status resolve_rotating(struct attn_config *config,
                                          const struct attn_hf_config *hf, struct attn_error *error)
 {
-    for (size_t i = 0; hf->num_rope_layers == 0 && i < config->num_layers; i++)
-        config->rotates[i] = rotates(config, hf, i);
+    bool follows = hf->other_type == ATTN_LAYER_CHUNKED && hf->num_layer_types == 0;
+    for (size_t i = 0; i < config->num_layers; i++) {
+        if (hf->num_rope_layers == 0)
+            config->rotates[i] = rotates(config, hf, i);
+        if (follows)
+            config->types[i] = config->rotates[i] ? ATTN_LAYER_CHUNKED : ATTN_LAYER_FULL;
+    }
     return check_length(config, HF_FIELD(num_rope_layers), hf->num_rope_layers, error);
+}
+
+/* The layer whose cache layer i reads: the last one of its type that has a cache of its own;
+ * SIZE_MAX where there is none. */
+static size_t source_of(const struct attn_config *config, size_t i)
+{
+    size_t source = config->num_layers - config->num_shared_layers;
+    while (source-- > 0)
+        if (config->types[source] == config->types[i])
+            return source;
+    return SIZE_MAX;
+}
+
+static enum attn_status check_sharing(struct attn_config *config, const struct attn_hf_config *hf,
+                                      struct attn_error *error)
+{
+    const char *config_key = attn_family_key_name(config->family, HF_FIELD(num_shared_layers));
+    if (hf->num_shared_layers > config->num_layers)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, config_key, "%s is %zu, there are %zu layers",
+                         config_key, hf->num_shared_layers, config->num_layers);
+    config->num_shared_layers = hf->num_shared_layers;
+    for (size_t i = config->num_layers - hf->num_shared_layers; i < config->num_layers; i++)
+        if (source_of(config, i) == SIZE_MAX)
+            return attn_fail(error, ATTN_MALFORMED, config_key,
+                             "%s is %zu, but no earlier layer is %s as layer %zu is", config_key,
+                             hf->num_shared_layers, attn_layer_types[config->types[i]], i);
+    return ATTN_OK;
+}
+
+/* Checks what only full layers have: kv heads that divide the heads. */
+static enum attn_status check_full(const struct attn_config *config, struct attn_error *error)
+{
+    const struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
+    const char *config_key = attn_family_key_name(config->family, HF_FIELD(num_global_kv_heads));
+    if (full->num_heads % full->num_kv_heads == 0)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_MALFORMED, config_key,
+                     "%s is %zu, which does not divide %zu heads", config_key, full->num_kv_heads,
+                     full->num_heads);
 }
 
 static enum attn_status resolve_rope(struct attn_config *config, const struct attn_hf_config *hf,
@@ -255,10 +308,15 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
                           const struct attn_hf_config *hf)
 {
     struct attn_layer_spec *sliding = &config->specs[ATTN_LAYER_SLIDING];
+    struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
     for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
         config->specs[type] = *common;
-    if (hf->other_type == ATTN_LAYER_CHUNKED)
-        config->specs[ATTN_LAYER_FULL].attention_chunk_size = 0;
+    if (hf->other_type == ATTN_LAYER_CHUNKED || hf->num_layer_types != 0)
+        full->attention_chunk_size = sliding->attention_chunk_size = 0;
+    if (hf->global_head_dim != 0)
+        full->head_dim = full->value_head_dim = hf->global_head_dim;
+    if (hf->keys_as_values && hf->num_global_kv_heads != 0)
+        full->num_kv_heads = hf->num_global_kv_heads;
     if (hf->use_sliding_window && hf->sliding_window != 0)
         sliding->sliding_window =
             hf->bidirectional || hf->half_window ? hf->sliding_window / 2 + 1 : hf->sliding_window;
@@ -294,7 +352,12 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
     if (status != ATTN_OK)
         return status;
     resolve_specs(config, &common, &hf);
-    status = resolve_types(config, &hf, error);
+    config->keys_as_values = hf.keys_as_values;
+    status = check_full(config, error);
+    if (status == ATTN_OK)
+        status = resolve_types(config, &hf, error);
+    if (status == ATTN_OK)
+        status = check_sharing(config, &hf, error);
     if (status == ATTN_OK)
         status = resolve_rotating(config, &hf, error);
     return status == ATTN_OK ? resolve_rope(config, &hf, error) : status;
@@ -311,6 +374,8 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
     *out = config->specs[config->types[layer]];
     if (!config->rotates[layer])
         out->rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
+    if (layer >= config->num_layers - config->num_shared_layers)
+        out->shares_layer = source_of(config, layer);
     if (config->scale_by_layer)
         out->scale /= (double)(layer + 1);
     if (config->norm_rope_layers && out->rope.type == ATTN_ROPE_NONE)

@@ -189,7 +189,8 @@ static void expand(char out[NAME_SIZE], const char *prefix, const char *name, si
     out[at] = '\0';
 }
 
-/* Finds the tensor of a pattern under the first prefix that has it; entry NULL if none has.  A name
+/* Finds the tensor of a pattern under the first prefix that has it; entry NULL if none has.  A
+ * layer that reads another's cache has the tensors of that layer's keys and values.  A name
  * without an index belongs to a model's only layer, or to a tensor that all layers share. */
 static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const struct checkpoint_layer *source,
@@ -198,13 +199,16 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
 {
     const struct attn_config *config = source->config;
     bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS;
+    bool shared = source->spec.shares_layer != SIZE_MAX &&
+                  (pattern->projections & (ATTN_PROJ_K | ATTN_PROJ_V)) != 0;
+    size_t layer = shared ? source->spec.shares_layer : source->layer;
     char name[NAME_SIZE];
     *out = (struct attn_tensor){.entry = NULL};
     for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
         bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
-        expand(name, *prefix, pattern->name, source->layer);
+        expand(name, *prefix, pattern->name, layer);
         enum attn_status status = attn_checkpoint_find(out, checkpoint, name, error);
         if (status != ATTN_OK || out->entry != NULL)
             return status;
@@ -242,6 +246,15 @@ static enum attn_status check_tensor(const struct checkpoint_layer *source,
                      needed);
 }
 
+/* The tensors that the layer may have. */
+static const struct attn_family_tensor *tensors_of(const struct checkpoint_layer *source)
+{
+    const struct attn_config *config = source->config;
+    bool full = config->types[source->layer] == ATTN_LAYER_FULL;
+    return config->keys_as_values && full ? config->family->shared_tensors
+                                          : config->family->tensors;
+}
+
 static enum attn_status fail_missing(const struct checkpoint_layer *source,
                                      enum attn_tensor_role role, unsigned missing,
                                      struct attn_error *error)
@@ -249,7 +262,7 @@ static enum attn_status fail_missing(const struct checkpoint_layer *source,
     const struct attn_family *family = source->config->family;
     char name[NAME_SIZE];
     struct projection_shape shape;
-    const struct attn_family_tensor *pattern = family->tensors;
+    const struct attn_family_tensor *pattern = tensors_of(source);
     while (pattern->name != NULL &&
            (pattern->role != role || (pattern->projections & missing) == 0 ||
             !fused_shape(&shape, &source->spec, pattern)))
@@ -261,7 +274,7 @@ static enum attn_status fail_missing(const struct checkpoint_layer *source,
 static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint *checkpoint,
                                    const struct checkpoint_layer *source, struct attn_error *error)
 {
-    const struct attn_family_tensor *pattern = source->config->family->tensors;
+    const struct attn_family_tensor *pattern = tensors_of(source);
     unsigned bound[ATTN_NUM_ROLES] = {0};
     out->count = 0;
     for (; pattern->name != NULL; pattern++) {

@@ -97,14 +97,15 @@ static bool read_dtype(const struct member *member, const json_t *value)
     member->entry->has_dtype = true;
     return (name != NULL && attn_dtype_find(&member->entry->dtype, name) &&
             member->entry->dtype != ATTN_F16) ||
-           refuse(member, "must be \"f32\", \"bf16\" or \"int8\"");
+           refuse(member, "must be \"f32\", \"bf16\", \"int8\" or \"w8a16\"");
 }
 
 static bool read_kv_dtype(const struct member *member, const json_t *value)
 {
     const char *name = json_string_value(value);
     member->entry->has_kv_dtype = true;
-    return (name != NULL && attn_dtype_find(&member->entry->kv_dtype, name)) ||
+    return (name != NULL && attn_dtype_find(&member->entry->kv_dtype, name) &&
+            member->entry->kv_dtype != ATTN_W8A16) ||
            refuse(member, "must be \"f32\", \"bf16\", \"f16\" or \"int8\"");
 }
 
@@ -269,7 +270,7 @@ void srv_config_free_model(struct srv_model_entry *entry)
 
 void srv_config_model_dtypes(struct srv_config *config)
 {
-    static const enum attn_dtype of_weights[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+    static const enum attn_dtype of_weights[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
     for (size_t i = 0; i < config->num_models; i++) {
         struct srv_model_entry *entry = &config->models[i];
         if (!entry->has_dtype)

@@ -111,7 +111,7 @@ const struct srv_option srv_options[] = {
      .help = "serve the checkpoint in DIR as NAME; may be given several times"},
     {TEXT(model_dir), .accepts = A_DIRECTORY,
      .help = "serve each directory in it that holds a config.json, by its own name"},
-    {CHOICE(dtype), .initial = "f32", .choices = "f32|bf16|int8",
+    {CHOICE(dtype), .initial = "f32", .choices = "f32|bf16|int8|w8a16",
      .help = "how weights are kept, where a model does not say it"},
     {CHOICE(kv_dtype), .initial = "f32", .choices = "f32|bf16|f16|int8",
      .help = "how sessions cache keys and values, where a model does not say it"},

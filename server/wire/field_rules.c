@@ -41,7 +41,19 @@ static bool rotates_encoder(const struct srv_rows *rows, const struct attn_layer
 
 static bool rotates_keys(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
-    return rows->key_hidden_states.present && spec->rope.type != ATTN_ROPE_NONE;
+    return rows->key_hidden_states.present && spec->rope.type != ATTN_ROPE_NONE &&
+           spec->shares_layer == SIZE_MAX;
+}
+
+static bool reads_another_layer(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    (void)rows;
+    return spec->shares_layer != SIZE_MAX;
+}
+
+static bool gives_positions_across(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    return gives_positions(rows, spec) && spec->shares_layer == SIZE_MAX;
 }
 
 static bool is_cross_layer(const struct srv_rows *rows, const struct attn_layer_spec *spec)
@@ -63,7 +75,7 @@ static const struct {
      .why = "position_ids have no meaning without a layer: query and key are used as they are"},
     {.form = SRV_FORM_CROSS,
      .param = "position_ids",
-     .broken = gives_positions,
+     .broken = gives_positions_across,
      .why = "position_ids have no meaning where keys are of another sequence"},
     {.form = SRV_FORM_STEP,
      .param = "query_offset",
@@ -96,6 +108,11 @@ static const struct {
      .broken = is_cross_layer,
      .why = "hidden_states alone have no meaning for a layer of cross-attention: it needs "
             "encoder_hidden_states"},
+    {.form = SRV_FORM_SELF,
+     .param = "hidden_states",
+     .broken = reads_another_layer,
+     .why = "hidden_states alone have no meaning for a layer that reads the keys and values of an "
+            "earlier one: it needs that layer's rows as key_hidden_states, or a session"},
     {.form = SRV_FORM_STEP,
      .param = "session_id",
      .broken = is_cross_layer,

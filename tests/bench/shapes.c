@@ -43,6 +43,15 @@ static const struct bench_layer deepseek = {
     .nope = 128,
     .rope = 64,
 };
+static const struct bench_layer narrow = {
+    .name = "8/2 heads of 64",
+    .hidden = 512,
+    .heads = 8,
+    .kv_heads = 2,
+    .head_dim = 64,
+    .rope_theta = 10000,
+    .causal = true,
+};
 
 #define ORT "ONNX Runtime"
 #define GGML "llama.cpp"
@@ -77,6 +86,9 @@ const struct bench_shape bench_shapes[] = {
     {SHAPE("F4096", CORE, llama, 1, 4096), .growth_mib = 64},
     {SHAPE("F8192", CORE, llama, 1, 8192), PEER(ORT, 2124, 1050), .growth_mib = 64},
     {SHAPE("F65536", CORE, llama, 1, 65536), .growth_mib = 256, .on_request = true},
+    {SHAPE("N512", ATTEND, narrow, 1, 64), .on_request = true}, /* for their errors (NUMERICS) */
+    {SHAPE("N768", ATTEND, gpt2, 1, 64), .on_request = true},
+    {SHAPE("N4096", ATTEND, llama, 1, 64), .on_request = true},
 };
 const size_t bench_num_shapes = sizeof bench_shapes / sizeof bench_shapes[0];
 
@@ -84,12 +96,19 @@ const struct bench_shape bench_slope_shape = {
     .name = "slope", .kind = BENCH_DECODE, .layer = &llama, .batch = 1, .tokens = 131072};
 
 #define DTYPE(name_, dtype_, bytes) \
-    .name = name_, .dtype = dtype_, .weight_bytes = bytes, .kv_bytes = bytes
+    .name = name_, .dtype = dtype_, .kv_dtype = dtype_, .weight_bytes = bytes, .kv_bytes = bytes
 
 const struct bench_dtype bench_dtypes[] = {
     {DTYPE("f32", ATTN_F32, 4), .peak = BENCH_FP32, .tolerance = 1e-5},
     {DTYPE("bf16", ATTN_BF16, 2), .peak = BENCH_BF16, .tolerance = 2e-2},
     {DTYPE("int8", ATTN_INT8, 1), .peak = BENCH_INT8, .tolerance = 5e-2},
+    {.name = "w8a16",
+     .dtype = ATTN_W8A16,
+     .kv_dtype = ATTN_INT8,
+     .weight_bytes = 1,
+     .kv_bytes = 1,
+     .peak = BENCH_INT8,
+     .tolerance = 3e-2},
 };
 const size_t bench_num_dtypes = sizeof bench_dtypes / sizeof bench_dtypes[0];
 

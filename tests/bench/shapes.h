@@ -41,10 +41,10 @@ struct bench_shape {
 
 struct bench_dtype {
     const char *name;
-    enum attn_dtype dtype;         /* of weights and caches */
-    double weight_bytes, kv_bytes; /* of one number */
-    enum bench_peak peak;          /* of the instruction made for it; fp32 where there is none */
-    double tolerance;              /* of max_error */
+    enum attn_dtype dtype, kv_dtype; /* of weights, of caches */
+    double weight_bytes, kv_bytes;   /* of one number */
+    enum bench_peak peak;            /* of the instruction made for it; fp32 where there is none */
+    double tolerance;                /* of max_error */
 };
 
 extern const struct bench_shape bench_shapes[];

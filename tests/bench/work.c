@@ -72,7 +72,7 @@ static void open_model(struct bench_work *work)
                           l->hidden, l->heads, l->kv_heads, l->head_dim, l->bias ? "true" : "false",
                           l->causal ? "true" : "false", BENCH_SEED, rope, latent);
     const struct attn_model_options options = {.dtype = work->dtype->dtype,
-                                               .kv_dtype = work->dtype->dtype};
+                                               .kv_dtype = work->dtype->kv_dtype};
     check(attn_model_open_random(&work->model, config, (size_t)length, &options, &error), &error);
     check(attn_model_load(work->model, &error), &error);
 }

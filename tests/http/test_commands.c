@@ -146,6 +146,9 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
          "t5 cross: 2 layers, weights stored "
          "as F32, 1 to be loaded\n  layer 1: "},
         {{REFERENCE "t5/model", "--stack", "cross"}, "there are no sessions"},
+        {{GOLDEN "qwen3_next/model"},
+         "4 layers, weights stored as F32, 2 to be loaded, 2 are linear_attention, which is not "
+         "computed\n  layer 1: "},
         {{GOLDEN "llama_gqa/model", "--kv-dtype=int8"}, "a cached token 160, "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -193,6 +196,7 @@ START_TEST(test_inspect_complains_in_one_line)
         {{GOLDEN "bert/model", "--layers", ""}, "--layers"},
         {{GOLDEN "bert/model", "--layers", "0,"}, "--layers"},
         {{GOLDEN "bert/model", "--layers", "2"}, "layers has 2"},
+        {{GOLDEN "qwen3_next/model", "--layers", "0,1"}, "layers has 0, which is linear_attention"},
         {{GOLDEN "bert/model", "--layers"}, "--layers"},
         {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16 or int8, not int4"},
         {{GOLDEN "bert/model", "--dtype", "f16"}, "dtype is f16, weights are kept as"},

@@ -22,7 +22,7 @@
 #define PREFILL 70        /* rows of a long step: more than share products */
 #define SPARE (2 * PREFILL)
 
-static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
 static const char *const wide[] = {
     "{\"hidden_size\":512,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rope_theta\":10000,"
     "\"seed\":1}",
@@ -85,7 +85,7 @@ static double *some_doubles(size_t count)
 static bool open_layer(struct round *round, unsigned seed)
 {
     struct attn_error error = {0};
-    const struct attn_model_options options = {.dtype = dtypes[rng_below(&round->rng, 3)],
+    const struct attn_model_options options = {.dtype = dtypes[rng_below(&round->rng, 4)],
                                                .kv_dtype =
                                                    (enum attn_dtype)rng_below(&round->rng, 4)};
     draw_layer(&round->draw, seed);

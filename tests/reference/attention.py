@@ -1,7 +1,7 @@
 """One attention layer in float64, straight from its definition.
 
 A layer is a namespace made by families.layer(): heads, kv_heads, head_dim, scale, causal, window,
-softcap, sinks, rope (a rule of rope.py or None), norm_eps, alibi ("bloom", "falcon" or None),
+softcap, sinks, rope (a rule of rope.py or None), norm ("rms" or "layer"), norm_eps, alibi ("bloom", "falcon" or None),
 buckets (t5's relative positions or None), and `weights`, a dict by role of float64 arrays, every
 linear one as [in, out].
 """
@@ -23,8 +23,10 @@ def linear(x, weights, role):
     return y + weights[role + ".bias"] if role + ".bias" in weights else y
 
 
-def rms_norm(x, weight, eps):
-    return weight * x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
+def normed(x, weight, layer):
+    if layer.norm == "layer":
+        x = x - x.mean(-1, keepdims=True)
+    return weight * x / np.sqrt((x * x).mean(-1, keepdims=True) + layer.norm_eps)
 
 
 def project(layer, x, source, positions):
@@ -33,8 +35,8 @@ def project(layer, x, source, positions):
     k = split_heads(linear(source, layer.weights, "k"), layer.kv_heads)
     v = split_heads(linear(source, layer.weights, "v"), layer.kv_heads)
     if "q_norm" in layer.weights:
-        q = rms_norm(q, layer.weights["q_norm"], layer.norm_eps)
-        k = rms_norm(k, layer.weights["k_norm"], layer.norm_eps)
+        q = normed(q, layer.weights["q_norm"], layer)
+        k = normed(k, layer.weights["k_norm"], layer)
     if layer.rope:
         q, k = rope.rotate(layer.rope, q, positions), rope.rotate(layer.rope, k, positions)
     return q, k, v
@@ -85,6 +87,8 @@ def visible(layer, queries, keys, mask):
         seen &= j <= i
     if layer.window:
         seen &= j > i - layer.window
+    if layer.window and not layer.causal:
+        seen &= j < i + layer.window
     return seen[None] & mask[:, None, :]
 
 

@@ -18,6 +18,11 @@ def model_files(family, tag):
                   f"models/{family}/configuration_{family}.py", "modeling_rope_utils.py")
 
 
+def published(repo, *files):
+    """Where the definition stands that is published with a checkpoint."""
+    return {"repo": "huggingface.co/" + repo, "tag": "main", "paths": list(files)}
+
+
 def config(family, architecture, **keys):
     own = {"architectures": [architecture], "model_type": family, **COMMON, **keys}
     return dict(sorted(own.items()))
@@ -158,7 +163,7 @@ def spec(own, decoy, where, **more):
     return {"config": own, "decoys": decoy, "source": where, **more}
 
 
-OLD, NEW = "v4.46.3", "v4.55.4"
+OLD, NEW, LATER = "v4.46.3", "v4.55.4", "v4.57.0"
 LLAMA = model_files("llama", OLD), model_files("llama", NEW)
 MISTRAL, QWEN2 = model_files("mistral", OLD), model_files("qwen2", NEW)
 PHI3, FALCON = model_files("phi3", NEW), model_files("falcon", OLD)
@@ -310,4 +315,40 @@ CONFIGS = {
     "llama_yarn_factor": spec(
         llama({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32,
                "attention_factor": 0.9}, max_position_embeddings=128), llama_decoys(24), LLAMA[1]),
+    "mimo": spec(
+        config("mimo", "MiMoForCausalLM", hidden_size=24, num_attention_heads=4, head_dim=8,
+               num_key_value_heads=2, num_hidden_layers=2, intermediate_size=8, hidden_act="silu",
+               max_position_embeddings=4096, max_window_layers=2, rms_norm_eps=1e-5,
+               rope_theta=640000, rope_scaling=None, attention_bias=True, attention_dropout=0.0,
+               num_nextn_predict_layers=1, sliding_window=4, use_mrope=False,
+               use_sliding_window=False, tie_word_embeddings=False),
+        llama_decoys(24), published("XiaomiMiMo/MiMo-7B-Base", "modeling_mimo.py"),
+        notes="qwen2's attention"),
+    "internlm2": spec(
+        config("internlm2", "InternLM2ForCausalLM", hidden_size=24, num_attention_heads=4,
+               num_key_value_heads=2, num_hidden_layers=2, intermediate_size=8, hidden_act="silu",
+               max_position_embeddings=16, rms_norm_eps=1e-5, rope_theta=1000000, bias=False,
+               rope_scaling={"type": "dynamic", "factor": 2.0}, pretraining_tp=1,
+               tie_word_embeddings=False),
+        decoys(24, "model.tok_embeddings.weight", "model.norm.weight", "output.weight",
+               "model.layers.%d.attention_norm.weight", "model.layers.%d.feed_forward.w1.weight"),
+        published("internlm/internlm2-7b", "modeling_internlm2.py"),
+        notes="rows per key head [its query heads, k, v]; rotation as llama_dynamic"),
+    "cohere_qk_norm": spec(
+        config("cohere", "CohereForCausalLM", hidden_size=24, num_attention_heads=4,
+               num_key_value_heads=2, num_hidden_layers=2, intermediate_size=8, hidden_act="silu",
+               head_dim=8, max_position_embeddings=8192, layer_norm_eps=1e-5, logit_scale=0.0625,
+               rope_theta=10000.0, attention_bias=False, attention_dropout=0.0, use_qk_norm=True),
+        llama_decoys(24), model_files("cohere", NEW),
+        notes="LayerNorm without bias, with weights for each head; neighbouring pairs"),
+    "gemma3_bidirectional": spec(
+        config("gemma3_text", "Gemma3TextModel", hidden_size=24, num_attention_heads=4, head_dim=8,
+               num_key_value_heads=1, num_hidden_layers=2, intermediate_size=8,
+               hidden_activation="gelu_pytorch_tanh", max_position_embeddings=2048,
+               rms_norm_eps=1e-6, rope_theta=1000000.0, rope_local_base_freq=10000.0,
+               rope_scaling=None, query_pre_attn_scalar=20, attention_bias=False,
+               attention_dropout=0.0, sliding_window=7, sliding_window_pattern=2, pad_token_id=0,
+               use_bidirectional_attention=True),
+        llama_decoys(24), model_files("gemma3", LATER),
+        notes="EmbeddingGemma's: layer 0 sees 3 tokens on both sides, layer 1 all"),
 }

@@ -16,7 +16,8 @@ FUSED = {"at": "transformer.h.%d.self_attention.", "qkv": "query_key_value", "o"
 
 NAMES = {
     "llama": LLAMA, "mistral": LLAMA, "qwen2": LLAMA, "qwen3": LLAMA, "gemma2": LLAMA,
-    "gpt_oss": LLAMA,
+    "gpt_oss": LLAMA, "mimo": LLAMA, "cohere": LLAMA, "gemma3_text": LLAMA,
+    "internlm2": {"at": "model.layers.%d.attention.", "qkv": "wqkv", "o": "wo"},
     "phi": {**LLAMA, "o": "dense"},
     "phi3": {"at": LLAMA["at"], "qkv": "qkv_proj", "o": "o_proj"},
     "gpt_neox": {"at": "gpt_neox.layers.%d.attention.", "qkv": "query_key_value", "o": "dense"},
@@ -42,6 +43,7 @@ BIASES = {
     "gpt_neox": ("attention_bias", True), "falcon": ("bias", False), "opt": ("enable_bias", True),
     "phi": (True, True), "bloom": (True, True), "bert": (True, True), "roberta": (True, True),
     "distilbert": (True, True), "gpt2": (True, True), "qwen2": (True, False),
+    "mimo": (True, False),
 }
 ENCODERS = ("bert", "roberta", "distilbert")
 
@@ -102,9 +104,12 @@ def parts(config, index, stack=None, kind="self_attention"):
             size[::-1] if family == "gpt2" else size
         if out_bias if role == "o" else qkv_bias:
             found[role + ".bias"] = at + names[role] + ".bias", (rows[role],)
-    if family == "qwen3":
+    if family in ("qwen3", "gemma3_text"):
         found["q_norm"] = at + "q_norm.weight", (s.head_dim,)
         found["k_norm"] = at + "k_norm.weight", (s.head_dim,)
+    if family == "cohere" and config["use_qk_norm"]:
+        found["q_norm"] = at + "q_norm.weight", (s.heads, s.head_dim)
+        found["k_norm"] = at + "k_norm.weight", (s.kv_heads, s.head_dim)
     if family == "gpt_oss":
         found["sinks"] = at + "sinks", (s.heads,)
     if family == "t5" and kind == "self_attention":
@@ -144,6 +149,11 @@ def weights(config, tensors, named):
             found.update({"q" + suffix: q, "k" + suffix: k, "v" + suffix: v})
         else:
             found[role] = array
+    for role in ("q_norm", "k_norm"):
+        if config["model_type"] == "cohere" and role in found:
+            found[role] = found[role][:, None, :]
+        elif config["model_type"] == "gemma3_text":
+            found[role] = 1 + found[role]
     return found
 
 
@@ -152,6 +162,9 @@ def window(config, index):
     family, size = config["model_type"], config.get("sliding_window")
     if family in ("mistral", "phi3"):
         return size
+    if family == "gemma3_text":
+        size = size // 2 + 1 if config.get("use_bidirectional_attention") else size
+        return size if (index + 1) % config["sliding_window_pattern"] else None
     if family not in ("qwen2", "qwen3", "gemma2", "gpt_oss"):
         return None
     if family in ("qwen2", "qwen3") and not config.get("use_sliding_window"):
@@ -164,16 +177,23 @@ def window(config, index):
     return size if slides else None
 
 
-def rope_rule(config):
-    """The rotary rule of a model, for rope.py, or None."""
+def rope_base(config, index):
+    """The base of a layer's rotation."""
+    if config["model_type"] == "gemma3_text" and window(config, index):
+        return config["rope_local_base_freq"]
+    return config.get("rotary_emb_base", config.get("rope_theta", 10000.0))
+
+
+def rope_rule(config, index):
+    """The rotary rule of a layer, for rope.py, or None."""
     family, s = config["model_type"], shape(config)
     if family in ("bloom", "opt", "t5", "gpt2", *ENCODERS) or config.get("alibi"):
         return None
     fraction = {"phi": 0.5, "gpt_neox": 0.25}.get(family, 1.0)
     fraction = config.get("rotary_pct", config.get("partial_rotary_factor", fraction))
-    return {"theta": config.get("rotary_emb_base", config.get("rope_theta", 10000.0)),
+    return {"theta": rope_base(config, index),
             "dim": config.get("rotary_dim") or int(s.head_dim * fraction),
-            "interleaved": family == "gptj",
+            "interleaved": family in ("gptj", "cohere"),
             "scaling": config.get("rope_scaling"),
             "max_positions": config.get("max_position_embeddings"),
             "original": config.get("original_max_position_embeddings")}
@@ -184,7 +204,7 @@ def scale(config, index):
     family, head_dim = config["model_type"], shape(config).head_dim
     if family == "t5":
         return 1.0
-    if family == "gemma2":
+    if family in ("gemma2", "gemma3_text"):
         return config["query_pre_attn_scalar"] ** -0.5
     if family == "gpt2" and config.get("scale_attn_by_inverse_layer_idx"):
         return head_dim ** -0.5 / (index + 1)
@@ -194,13 +214,15 @@ def scale(config, index):
 def layer(config, tensors, index, stack=None, kind="self_attention"):
     """One layer's attention, ready for attention.py."""
     family, s = config["model_type"], shape(config)
-    both_ways = stack == "encoder"
+    both_ways = stack == "encoder" or config.get("use_bidirectional_attention", False)
     t5_self = family == "t5" and kind == "self_attention"
     return Namespace(
         heads=s.heads, kv_heads=s.kv_heads, head_dim=s.head_dim, scale=scale(config, index),
         causal=family not in ENCODERS and not both_ways and kind == "self_attention",
         window=window(config, index), softcap=config.get("attn_logit_softcapping"),
-        sinks=family == "gpt_oss", rope=rope_rule(config), norm_eps=config.get("rms_norm_eps"),
+        sinks=family == "gpt_oss", rope=rope_rule(config, index),
+        norm="layer" if family == "cohere" else "rms",
+        norm_eps=first(config, "rms_norm_eps", "layer_norm_eps"),
         alibi=family if family == "bloom" or config.get("alibi") else None,
         buckets=(config["relative_attention_num_buckets"],
                  config["relative_attention_max_distance"], both_ways) if t5_self else None,

@@ -101,6 +101,8 @@ CASES = {
     "llama_linear": rope_cases(), "llama_dynamic": dynamic_cases(),
     "llama_yarn": rope_cases(), "llama_yarn_original": rope_cases(),
     "llama_yarn_mscale": rope_cases()[1:], "llama_yarn_factor": rope_cases()[1:],
+    "mimo": usual(), "internlm2": dynamic_cases(), "cohere_qk_norm": usual(),
+    "gemma3_bidirectional": plain_encoder(15),
 }
 
 

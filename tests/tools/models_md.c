@@ -55,6 +55,14 @@ static const struct field_words config_words[] = {
     {HF_FIELD(no_rope_period), "every n-th layer does not rotate", "none"},
     {HF_FIELD(bidirectional), "not causal, with W / 2 tokens on both sides", NULL},
     {HF_FIELD(o_bias), "bias of o", NULL},
+    {HF_FIELD(attention_chunk_size), "tokens of a chunk", "none"},
+    {HF_FIELD(query_tuning), "layers that do not rotate scale their queries", NULL},
+    {HF_FIELD(query_scaling.beta), "beta of that scaling", "0"},
+    {HF_FIELD(query_scaling.period), "its period", "none"},
+    {HF_FIELD(global_head_dim), "head width D of full layers", "that of the others"},
+    {HF_FIELD(num_global_kv_heads), "key/value heads G of full layers", "that of the others"},
+    {HF_FIELD(keys_as_values), "full layers: the weights of k serve for v", NULL},
+    {HF_FIELD(num_shared_layers), "last layers that read an earlier cache", "0"},
     {HF_FIELD(sliding_rope.theta), "RoPE base of sliding layers", "that of the others"},
     {HF_FIELD(alibi), "ALiBi", NULL},
     {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
@@ -178,6 +186,9 @@ static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_con
         break;
     case ATTN_CONFIG_ROPE_LAYERS:
         printf("list of 1 (rotates) and 0");
+        break;
+    case ATTN_CONFIG_NAME:
+        printf("one of the names `%s`", key->only);
         break;
     case ATTN_CONFIG_FIXED:
         printf("only `%s`", key->only);
@@ -327,6 +338,8 @@ static void print_sliding(const struct attn_family *family)
     if (key_name(family, HF_FIELD(full_period)) != NULL)
         add(&p, "in all but each n-th layer, n being `%s`, the last of n",
             key_name(family, HF_FIELD(full_period)));
+    else if (defaults->full_period != 0)
+        add(&p, "in all but the last of each %zu layers", defaults->full_period);
     else if (defaults->sliding_period > 1)
         add(&p, "in one layer of %zu, layer 0 first", defaults->sliding_period);
     else if (first != NULL)
@@ -355,8 +368,10 @@ static void print_rotating(struct paragraph *p, const struct attn_family *family
     if (defaults->rope_layers == ATTN_ROPE_IF_WINDOW)
         add(p, " With a window only sliding layers rotate.");
     if (list != NULL)
-        add(p, " `%s` has 1 for a layer that rotates; without it, all rotate but each %zu-th.",
-            list, defaults->no_rope_period);
+        add(p,
+            " `%s` has 1 for a layer that rotates; without it, all rotate but each n-th, n being "
+            "`%s`.",
+            list, key_name(family, HF_FIELD(no_rope_period)));
     if (defaults->rope_by_type && defaults->sliding_rope.theta != 0)
         add(p, " Sliding layers have base %g and no scaling.", defaults->sliding_rope.theta);
     else if (defaults->rope_by_type)
@@ -407,17 +422,83 @@ static void print_kv_heads(const struct attn_family *family)
     print_paragraph(&p);
 }
 
+/* The norms of queries, keys and values. */
+static void print_norms(const struct attn_family *family)
+{
+    static const char *const extents[] = {
+        [ATTN_NORM_HEAD] = "each query and key head",
+        [ATTN_NORM_EACH_HEAD] = "each query and key head, with weights of its own",
+        [ATTN_NORM_ALL_HEADS] = "all query heads as one vector, and of all key heads",
+    };
+    const struct attn_hf_config *defaults = &family->defaults;
+    const char *flag = key_name(family, HF_FIELD(qk_norm));
+    struct paragraph p = {.length = 0};
+    if (!defaults->qk_norm && flag == NULL)
+        return;
+    add(&p, "- %s%s of %s %s RoPE",
+        defaults->norm_type == ATTN_NORM_LAYER ? "LayerNorm" : "RMSNorm",
+        defaults->norm_weightless ? " without weights" : "", extents[defaults->norm_extent],
+        defaults->norm_after_rope ? "after" : "before");
+    if (defaults->norm_bias)
+        add(&p, ", with a bias");
+    if (family->norm_plus_one)
+        add(&p, ", its weights stored as w - 1");
+    if (flag != NULL)
+        add(&p, ", if `%s` is true", flag);
+    add(&p, "%s.%s", defaults->norm_rope_layers ? ", in layers that rotate" : "",
+        defaults->v_norm ? " RMSNorm without weights of each value head." : "");
+    print_paragraph(&p);
+}
+
+/* Keys of RoPE objects that this family alone has. */
+static void print_own_rope_keys(const struct attn_family *family)
+{
+    struct paragraph p = {.length = 0};
+    add(&p, "- Further keys inside a RoPE object:");
+    for (const struct attn_hf_key *key = family->rope_keys; key->name != NULL; key++)
+        add(&p, "%s `%s`%s", key == family->rope_keys ? "" : ",", key->name,
+            key->kind == ATTN_CONFIG_IGNORED ? " (ignored)" : "");
+    add(&p, ".");
+    print_paragraph(&p);
+}
+
+/* Layers that are neither full nor sliding, and what full layers have of their own. */
+static void print_types(const struct attn_family *family)
+{
+    const struct attn_hf_config *defaults = &family->defaults;
+    struct paragraph p = {.length = 0};
+    if (defaults->other_type == ATTN_LAYER_LINEAR)
+        add(&p,
+            "- `linear_attention` layers (all but the last of each `%s`, where `layer_types` is "
+            "absent) are listed, but not computed: they are no part of all layers, and refused by "
+            "name.",
+            key_name(family, HF_FIELD(full_period)));
+    if (defaults->other_type == ATTN_LAYER_CHUNKED)
+        add(&p,
+            "- `chunked_attention` layers: a query sees the keys of its chunk of `%s`. They are "
+            "those that rotate, where `layer_types` is absent. The others scale their queries.",
+            key_name(family, HF_FIELD(attention_chunk_size)));
+    if (key_name(family, HF_FIELD(global_head_dim)) != NULL)
+        add(&p,
+            "- Full layers have heads of `global_head_dim`; with `attention_k_eq_v` also "
+            "`num_global_key_value_heads`, and the weights of k serve for v. The last layer is "
+            "full. The last `num_kv_shared_layers` layers have no k and v: they read the cache of "
+            "the last earlier layer of their type.");
+    if (p.length != 0)
+        print_paragraph(&p);
+}
+
 static void print_traits(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
     bool rescaled = key_name(family, HF_FIELD(scale_attn_weights)) != NULL ||
                     key_name(family, HF_FIELD(scale)) != NULL ||
                     key_name(family, HF_FIELD(query_pre_attn_scalar)) != NULL;
-    printf("- %s, %s. Scores are %s%s.\n",
-           defaults->is_cross ? "Cross-attention" : "Self-attention",
-           defaults->is_causal ? "causal" : "not causal",
-           defaults->scale_attn_weights ? "divided by sqrt(D)" : "not scaled",
-           rescaled ? " unless a key says otherwise" : "");
+    printf(
+        "- %s, %s. Scores are %s%s.\n", defaults->is_cross ? "Cross-attention" : "Self-attention",
+        defaults->is_causal ? "causal" : "not causal",
+        defaults->scale_attn_weights && defaults->scale == 0 ? "divided by sqrt(D)" : "not scaled",
+        rescaled ? " unless a key says otherwise" : "");
     print_biases(family);
     if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
         printf("- ALiBi%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
@@ -428,12 +509,38 @@ static void print_traits(const struct attn_family *family)
                defaults->is_causal ? "one direction" : "both directions");
     if (defaults->sinks)
         printf("- Each head has a sink.\n");
-    if (defaults->qk_norm)
-        printf("- RMSNorm of each query and key head before RoPE.\n");
+    print_norms(family);
+    if (defaults->output_gate)
+        printf("- Rows of heads are multiplied by sigmoid(gate) before the output projection.\n");
     if (family->kv_by_flags)
         print_kv_heads(family);
     print_sliding(family);
+    print_types(family);
     print_rope(family);
+    if (family->rope_keys != NULL)
+        print_own_rope_keys(family);
+}
+
+static void print_model_type(const struct attn_family *family)
+{
+    printf("`\"model_type\": \"%s\"`", family->model_type);
+    if (family->subconfig != NULL)
+        printf("; settings stand under `%s`", family->subconfig);
+    if (family->subconfig != NULL && family->submodel_type != NULL)
+        printf(", whose `model_type` is `%s`", family->submodel_type);
+    printf("\n\n");
+}
+
+/* The first row that differs in its names only; NULL where this is the first. */
+static const struct attn_family *alike(const struct attn_family *family)
+{
+    const struct attn_family *other;
+    for (size_t i = 0; (other = attn_family_at(i)) != NULL && other != family; i++)
+        if (other->keys == family->keys && other->tensors == family->tensors &&
+            other->rope_keys == family->rope_keys && other->stack == family->stack &&
+            memcmp(&other->defaults, &family->defaults, sizeof other->defaults) == 0)
+            return other;
+    return NULL;
 }
 
 static void print_family(const struct attn_family *family)
@@ -441,13 +548,20 @@ static void print_family(const struct attn_family *family)
     printf("\n## %s%s%s\n\n", family->name, family->stack != NULL ? ", stack " : "",
            family->stack != NULL ? family->stack : "");
     if (family->model_type != NULL)
-        printf("`\"model_type\": \"%s\"`%s%s%s\n\n", family->model_type,
-               family->subconfig != NULL ? "; settings may stand under `" : "",
-               family->subconfig != NULL ? family->subconfig : "",
-               family->subconfig != NULL ? "`" : "");
+        print_model_type(family);
     else
         printf("The configuration of a model of random weights, which has no tensors to read. Keys "
                "that are not in this table are\nrefused.\n\n");
+    const struct attn_family *like = alike(family);
+    if (like != NULL) {
+        printf("As [%s](#%s)", like->name, like->name);
+        if (like->prefixes != family->prefixes && *family->prefixes != NULL)
+            printf("; the prefixes of tensors are those of [%s](#%s)",
+                   family->subconfig != NULL ? "gemma3" : "llama",
+                   family->subconfig != NULL ? "gemma3" : "llama");
+        printf(".\n");
+        return;
+    }
     print_traits(family);
     if (family->tensors != NULL)
         print_tensors(family);

@@ -179,6 +179,12 @@ END_TEST
 
 /* ---- Configurations that must be refused --------------------------------------------------- */
 
+/* Configurations of two layers; the closing braces are missing. */
+#define SIZES "\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":2"
+#define DECODER(type) "{\"model_type\":\"" type "\"," SIZES
+#define NESTED(type, subtype) \
+    "{\"model_type\":\"" type "\",\"text_config\":{\"model_type\":\"" subtype "\"," SIZES
+
 static const struct {
     const char *text;
     enum attn_status status;
@@ -217,6 +223,43 @@ static const struct {
      "position_embedding_type"},
     {BERT ",\"is_encoder_decoder\":true}", ATTN_UNSUPPORTED, "is_encoder_decoder"},
     {LLAMA ",\"head_dim\":15}", ATTN_UNSUPPORTED, "head_dim"},
+    /* nested settings: own keys, own model_type, and what beside them changes the mathematics */
+    {NESTED("gemma3", "gemma3_text") ",\"frobnication\":1}}", ATTN_UNSUPPORTED, "frobnication"},
+    {NESTED("gemma3", "llama") "}}", ATTN_UNSUPPORTED, "text_config"},
+    {NESTED("mistral3", "mixtral") "}}", ATTN_UNSUPPORTED, "text_config"},
+    {NESTED("gemma3", "gemma3_text") "},\"quantization_config\":{\"bits\":4}}", ATTN_UNSUPPORTED,
+     "quantization_config"},
+    {NESTED("gemma3", "gemma3_text") ",\"rope_scaling\":{\"rope_type\":\"linear\"}}}",
+     ATTN_MALFORMED, "rope_scaling"},
+    {NESTED("gemma4", "gemma4_text") ",\"use_bidirectional_attention\":\"all\"}}", ATTN_UNSUPPORTED,
+     "use_bidirectional_attention"},
+    {NESTED("gemma4", "gemma4_text") ",\"num_kv_shared_layers\":3}}", ATTN_OUT_OF_RANGE,
+     "num_kv_shared_layers"},
+    {NESTED("gemma4", "gemma4_text") ",\"num_kv_shared_layers\":1}}", ATTN_MALFORMED,
+     "num_kv_shared_layers"},
+    {NESTED("gemma4", "gemma4_text") ",\"attention_k_eq_v\":true,"
+                                     "\"num_global_key_value_heads\":3}}",
+     ATTN_MALFORMED, "num_global_key_value_heads"},
+    {NESTED("llama4", "llama4_text") ",\"num_key_value_heads\":4,\"no_rope_layers\":[1,0,1]}}",
+     ATTN_MALFORMED, "no_rope_layers"},
+    {NESTED("llama4", "llama4_text") ",\"no_rope_layers\":[1,2]}}", ATTN_MALFORMED,
+     "no_rope_layers"},
+    {NESTED("llama4", "llama4_text") ",\"layer_types\":[\"sliding_attention\","
+                                     "\"full_attention\"]}}",
+     ATTN_UNSUPPORTED, "layer_types"},
+    {NESTED("qwen3_5", "qwen3_5_text") ",\"attn_output_gate\":false}}", ATTN_UNSUPPORTED,
+     "attn_output_gate"},
+    {DECODER("exaone4") ",\"sliding_window_pattern\":\"LGL\"}", ATTN_UNSUPPORTED,
+     "sliding_window_pattern"},
+    {DECODER("qwen3_moe") ",\"use_sliding_window\":true}", ATTN_UNSUPPORTED, "use_sliding_window"},
+    {DECODER("stablelm") ",\"qk_layernorm\":true}", ATTN_UNSUPPORTED, "qk_layernorm"},
+    {DECODER("hunyuan_v1_dense") ",\"use_cla\":true}", ATTN_UNSUPPORTED, "use_cla"},
+    {DECODER("cohere2") ",\"position_embedding_type\":\"alibi\"}", ATTN_UNSUPPORTED,
+     "position_embedding_type"},
+    {LLAMA ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0,\"alpha\":1000.0}}",
+     ATTN_UNSUPPORTED, "alpha"},
+    {LLAMA ",\"rope_scaling\":{\"type\":\"default\",\"mrope_section\":[2,3,3]}}", ATTN_UNSUPPORTED,
+     "mrope_section"},
     /* wrong types */
     {LLAMA ",\"head_dim\":\"16\"}", ATTN_MALFORMED, "head_dim"},
     {LLAMA ",\"head_dim\":16.0}", ATTN_MALFORMED, "head_dim"},
@@ -237,7 +280,7 @@ static const struct {
      "max_position_embeddings"},
     {LLAMA ",\"rope_theta\":0}", ATTN_OUT_OF_RANGE, "rope_theta"},
     {LLAMA ",\"rope_theta\":1e300}", ATTN_OUT_OF_RANGE, "rope_theta"},
-    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":5,"
            "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}",
      ATTN_OUT_OF_RANGE, "low_freq_factor"},
     {TORCH ",\"num_hidden_layers\":1025}", ATTN_OUT_OF_RANGE, "num_hidden_layers"},

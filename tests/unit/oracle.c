@@ -122,6 +122,18 @@ static bool allowed(const struct oracle_problem *p, size_t b, size_t h, size_t t
                          (m->attention_mask_one_row ? 0 : t * (p->keys - first)) + s - first];
 }
 
+/* The chunk of a slot: from the first real token on, or by the positions of a tree. */
+static double chunk_of(const struct oracle_problem *p, size_t b, int64_t slot)
+{
+    const struct attn_modifiers *m = &p->modifiers;
+    size_t first = 0;
+    while (m->padding_mask && first < p->keys && !m->padding_mask[b * p->keys + first])
+        first++;
+    bool placed = m->tree && m->position_ids;
+    int64_t at = placed ? position(p, b, slot, false) : slot - (int64_t)first;
+    return floor((double)at / (double)p->chunk);
+}
+
 static bool visible(const struct oracle_problem *p, size_t b, size_t h, size_t t, size_t s)
 {
     const struct attn_modifiers *m = &p->modifiers;
@@ -132,6 +144,8 @@ static bool visible(const struct oracle_problem *p, size_t b, size_t h, size_t t
     if (m->has_window && m->window_left >= 0 && distance < -m->window_left)
         return false;
     if (m->has_window && m->window_right >= 0 && distance > m->window_right)
+        return false;
+    if (p->chunk > 0 && fabs(chunk_of(p, b, key) - chunk_of(p, b, query)) > 0.5)
         return false;
     if (m->padding_mask && !m->padding_mask[b * p->keys + s])
         return false;

@@ -26,6 +26,7 @@ struct oracle_problem {
     const double *extra_key, *extra_value; /* [extra][G][D], [extra][G][Dv]: seen by every row */
     size_t extra;
     struct attn_modifiers modifiers; /* defaults resolved, but for query_offset */
+    size_t chunk;                    /* queries see keys of their own chunk of so many; 0: all */
     const float *sinks;              /* [H] or NULL */
     struct attn_position_bias_spec position_bias;
     const float *bias_table; /* [buckets][H] of a T5 position bias */

@@ -14,6 +14,8 @@ struct call {
     const float *x, *y, *z;                   /* rows of queries, keys, values */
     const float *cached_k, *cached_v;         /* [G][S][D], [G][S][Dv] to attend over, or NULL */
     int64_t *query_positions, *key_positions; /* [B][T], [B][S] for RoPE */
+    size_t chunk;      /* of the layer, 0 where the call has a window of its own */
+    size_t first_slot; /* of the queries in their sequence */
     float frequencies[MAX_PAIRS];
     struct attn_modifiers modifiers;
 };
@@ -178,6 +180,20 @@ static void postprocess(double *x, const struct call *call, const float *weight,
         rotate_all(x, call, positions, heads, tokens);
 }
 
+/* The factor of queries [B][H][T][D] that grows with their position. */
+static void scale_queries(double *q, const struct call *call)
+{
+    const struct attn_query_scaling *s = &call->layer->spec.query_scaling;
+    size_t d = call->layer->spec.head_dim, tokens = call->queries;
+    size_t row = call->layer->q.out * tokens;
+    for (size_t i = 0; s->period > 0 && i < call->batch * row; i++) {
+        size_t t = i / d % tokens;
+        double at = s->by_slot ? (double)(call->first_slot + t)
+                               : (double)call->query_positions[i / row * tokens + t];
+        q[i] *= 1 + s->beta * log(1 + floor((at + (s->next ? 1 : 0)) / s->period));
+    }
+}
+
 /* Multiplies heads [B][H][T][Dv] by the sigmoid of the gate's projection. */
 static void apply_gate(double *heads, const struct call *call)
 {
@@ -249,6 +265,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     double *v = project(&layer->v, call->z, call->batch, call->keys, groups);
     postprocess(q, call, layer->q_norm, layer->q_norm_bias, call->query_positions, spec->num_heads,
                 call->queries);
+    scale_queries(q, call);
     postprocess(k, call, layer->k_norm, layer->k_norm_bias, call->key_positions, groups,
                 call->keys);
     normalize(v, call, &spec->v_norm, NULL, NULL, groups, call->keys, spec->value_head_dim);
@@ -275,6 +292,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
         .extra_value = extra_v,
         .extra = (size_t)spec->bias_kv + spec->add_zero_attn,
         .modifiers = call->modifiers,
+        .chunk = call->chunk,
         .sinks = layer->sinks,
         .position_bias = spec->position_bias,
         .bias_table = layer->bias_table,
@@ -307,7 +325,7 @@ static struct attn_modifiers resolve(const struct attn_modifiers *modifiers,
     if (!m.has_window && spec->sliding_window > 0) {
         m.has_window = true;
         m.window_left = (int64_t)spec->sliding_window - 1;
-        m.window_right = 0;
+        m.window_right = spec->is_causal ? 0 : m.window_left;
     }
     return m;
 }
@@ -339,6 +357,7 @@ void oracle_layer(struct oracle_outputs *out, const struct attn_layer *layer,
         .y = cross ? a->key_hidden_states : a->hidden_states,
         .query_positions = positions,
         .key_positions = positions, /* layers with RoPE have self-attention */
+        .chunk = a->modifiers.has_window ? 0 : layer->spec.attention_chunk_size,
         .modifiers = resolve(&a->modifiers, &layer->spec, layer->spec.is_causal && !cross),
     };
     call.z = a->value_hidden_states ? a->value_hidden_states : call.y;
@@ -374,6 +393,8 @@ void oracle_rounded_step(struct oracle_outputs *out, const struct attn_layer *la
         .cached_v = value,
         .query_positions = positions + cached,
         .key_positions = positions,
+        .chunk = step->modifiers.has_window ? 0 : layer->spec.attention_chunk_size,
+        .first_slot = cached,
         .modifiers = resolve(&step->modifiers, &layer->spec, true),
     };
     for (size_t s = 0; s < keys; s++)

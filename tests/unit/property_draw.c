@@ -103,13 +103,13 @@ static void say_factors(struct draw *d, const char *key, size_t count, double mo
 
 static void draw_rope_scaling(struct draw *d)
 {
-    static const char *const names[] = {"",     "default", "linear",  "dynamic",
-                                        "yarn", "llama3",  "longrope"};
+    static const char *const names[] = {"",     "default", "linear",   "dynamic",
+                                        "yarn", "llama3",  "longrope", "proportional"};
     struct attn_rope_spec *r = &d->spec.rope;
     r->factor = real(d, 1, 8);
     r->original_max_position = (double)between(d, 4, 120);
     say(d, ",\"rope_scaling\":{\"rope_type\":\"%s\"", names[r->type]);
-    if (r->type != ATTN_ROPE_DEFAULT && r->type != ATTN_ROPE_LONGROPE)
+    if (r->type > ATTN_ROPE_DEFAULT && r->type < ATTN_ROPE_LONGROPE)
         say(d, ",\"factor\":%.17g", r->factor);
     if (r->type == ATTN_ROPE_YARN || r->type == ATTN_ROPE_LLAMA3 || r->type == ATTN_ROPE_LONGROPE)
         say(d, ",\"original_max_position_embeddings\":%g", r->original_max_position);
@@ -119,7 +119,7 @@ static void draw_rope_scaling(struct draw *d)
         say(d, ",\"beta_fast\":%g,\"beta_slow\":%g", real(d, 2, 40), real(d, 0.2, 1.5));
     if (r->type == ATTN_ROPE_YARN && chance(d, 50))
         say(d, ",\"truncate\":%s", truth(chance(d, 50)));
-    if (r->type >= ATTN_ROPE_YARN && r->type != ATTN_ROPE_LLAMA3 && chance(d, 50))
+    if ((r->type == ATTN_ROPE_YARN || r->type == ATTN_ROPE_LONGROPE) && chance(d, 50))
         say(d, ",\"attention_factor\":%g", real(d, 0.5, 1.5));
     if (r->type == ATTN_ROPE_LONGROPE) {
         say_factors(d, "short_factor", r->dim / 2, 2);
@@ -135,13 +135,17 @@ static void draw_rope(struct draw *d)
     struct attn_rope_spec *r = &d->spec.rope;
     d->spec.head_dim += d->spec.head_dim % 2;
     r->dim = d->spec.head_dim;
-    r->type = chance(d, 30) ? ATTN_ROPE_DEFAULT : (enum attn_rope_type)between(d, 1, 6);
+    r->type = chance(d, 30) ? ATTN_ROPE_DEFAULT : (enum attn_rope_type)between(d, 1, 7);
     r->theta = bases[between(d, 0, 2)];
     r->interleaved = chance(d, 30);
     if (chance(d, 30) && r->dim >= 4) {
         r->dim = 2 * between(d, 1, r->dim / 2 - 1);
         say(d, ",\"partial_rotary_factor\":%.17g",
             ((double)r->dim + 0.25) / (double)d->spec.head_dim);
+    }
+    if (r->type == ATTN_ROPE_PROPORTIONAL) {
+        r->proportional_dim = r->dim;
+        r->dim = d->spec.head_dim;
     }
     if (r->type == ATTN_ROPE_DYNAMIC && r->dim < 4)
         r->type = ATTN_ROPE_DEFAULT; /* its base has an exponent of dim/(dim-2) */
@@ -186,21 +190,58 @@ static void draw_cross(struct draw *d)
     }
 }
 
-static void draw_window(struct draw *d, size_t layers)
+/* Windows and chunks: of every layer, or of those that a list names. */
+static void draw_types(struct draw *d, size_t layers)
 {
-    bool slides = true;
-    size_t window = between(d, 1, chance(d, 50) ? 12 : 90);
-    say(d, ",\"sliding_window\":%zu", window);
-    if (chance(d, 60)) {
-        say(d, ",\"layer_types\":[");
-        for (size_t i = 0; i < layers; i++) {
-            bool slide = chance(d, 50);
-            say(d, "%s\"%s\"", i > 0 ? "," : "", slide ? "sliding_attention" : "full_attention");
-            slides = i == d->layer ? slide : slides;
-        }
-        say(d, "]");
+    static const char *const names[] = {"full_attention", "sliding_attention", "chunked_attention"};
+    size_t most = chance(d, 50) ? 12 : 90, widths[3] = {0};
+    size_t kinds = between(d, 1, 3); /* 1: windows, 2: chunks, 3: both */
+    for (size_t kind = 1; kind <= 2; kind++)
+        widths[kind] = (kinds & kind) != 0 ? between(d, 1, most) : 0;
+    if (widths[1] > 0)
+        say(d, ",\"sliding_window\":%zu", widths[1]);
+    if (widths[2] > 0)
+        say(d, ",\"attention_chunk_size\":%zu", widths[2]);
+    d->spec.sliding_window = widths[1];
+    d->spec.attention_chunk_size = widths[2];
+    if (chance(d, 40))
+        return;
+    say(d, ",\"layer_types\":[");
+    for (size_t i = 0; i < layers; i++) {
+        size_t type = between(d, 0, 2);
+        type = widths[type] > 0 ? type : 0;
+        say(d, "%s\"%s\"", i > 0 ? "," : "", names[type]);
+        if (i != d->layer)
+            continue;
+        d->spec.sliding_window = type == 1 ? widths[1] : 0;
+        d->spec.attention_chunk_size = type == 2 ? widths[2] : 0;
     }
-    d->spec.sliding_window = slides ? window : 0;
+    say(d, "]");
+}
+
+/* Takes RoPE from some layers. */
+static void draw_unrotated(struct draw *d, size_t layers)
+{
+    say(d, ",\"no_rope_layers\":[");
+    for (size_t i = 0; i < layers; i++) {
+        bool rotates = chance(d, 50);
+        say(d, "%s%d", i > 0 ? "," : "", rotates);
+        if (i == d->layer && !rotates)
+            d->spec.rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
+    }
+    say(d, "]");
+}
+
+static void draw_query_scaling(struct draw *d)
+{
+    struct attn_query_scaling *scaling = &d->spec.query_scaling;
+    *scaling = (struct attn_query_scaling){.beta = real(d, -0.5, 1),
+                                           .period = real(d, 0.5, 20),
+                                           .next = chance(d, 50),
+                                           .by_slot = chance(d, 50)};
+    say(d, ",\"attn_scale\":%.17g,\"floor_scale\":%.17g,\"attn_scale_next\":%s", scaling->beta,
+        scaling->period, truth(scaling->next));
+    say(d, ",\"attn_scale_by_slot\":%s", truth(scaling->by_slot));
 }
 
 /* Norms of queries, keys and values, half of them RMSNorm of each head, and the gate. */
@@ -267,16 +308,75 @@ void draw_layer(struct draw *out, unsigned seed)
     out->spec.is_causal = chance(out, 60);
     say(out, ",\"num_hidden_layers\":%zu,\"is_causal\":%s,\"seed\":%u", layers,
         truth(out->spec.is_causal), seed);
-    if (chance(out, 50))
+    if (chance(out, 50)) {
         draw_rope(out);
-    else if (chance(out, 25))
+        if (chance(out, 15))
+            draw_unrotated(out, layers);
+    } else if (chance(out, 25)) {
         draw_cross(out);
+    }
+    if (chance(out, 15))
+        draw_query_scaling(out);
     if (out->spec.rope.type == ATTN_ROPE_NONE && chance(out, 60))
         draw_position_bias(out);
     if (chance(out, 30))
-        draw_window(out, layers);
+        draw_types(out, layers);
     draw_details(out);
     say(out, "}");
+}
+
+const char *draw_differs(double *got_value, double *want_value, const struct attn_layer_spec *got,
+                         const struct attn_layer_spec *want)
+{
+    const struct {
+        double got, want;
+        const char *name;
+    } fields[] = {
+        {(double)got->num_heads, (double)want->num_heads, "heads"},
+        {(double)got->num_kv_heads, (double)want->num_kv_heads, "kv heads"},
+        {(double)got->head_dim, (double)want->head_dim, "head_dim"},
+        {(double)got->value_head_dim, (double)want->value_head_dim, "value_head_dim"},
+        {(double)got->hidden_size, (double)want->hidden_size, "hidden_size"},
+        {(double)got->key_size, (double)want->key_size, "key_size"},
+        {(double)got->value_size, (double)want->value_size, "value_size"},
+        {got->scale, want->scale, "scale"},
+        {got->softcap, want->softcap, "softcap"},
+        {(double)got->sliding_window, (double)want->sliding_window, "sliding_window"},
+        {(double)got->attention_chunk_size, (double)want->attention_chunk_size, "chunk"},
+        {got->query_scaling.beta, want->query_scaling.beta, "attn_scale"},
+        {got->query_scaling.period, want->query_scaling.period, "floor_scale"},
+        {got->query_scaling.next, want->query_scaling.next, "attn_scale_next"},
+        {got->query_scaling.by_slot, want->query_scaling.by_slot, "attn_scale_by_slot"},
+        {got->is_causal, want->is_causal, "is_causal"},
+        {got->is_cross, want->is_cross, "is_cross"},
+        {got->q_bias, want->q_bias, "bias"},
+        {got->qk_norm.type, want->qk_norm.type, "qk_norm"},
+        {got->qk_norm.extent, want->qk_norm.extent, "extent of qk_norm"},
+        {got->qk_norm.weightless, want->qk_norm.weightless, "weightless"},
+        {got->qk_norm.bias, want->qk_norm.bias, "bias of qk_norm"},
+        {got->qk_norm.after_rope, want->qk_norm.after_rope, "after_rope"},
+        {got->qk_norm.eps, want->qk_norm.eps, "eps of qk_norm"},
+        {got->v_norm.type, want->v_norm.type, "v_norm"},
+        {got->v_norm.eps, want->v_norm.eps, "eps of v_norm"},
+        {got->output_gate, want->output_gate, "output_gate"},
+        {got->sinks, want->sinks, "sinks"},
+        {got->bias_kv, want->bias_kv, "bias_kv"},
+        {got->add_zero_attn, want->add_zero_attn, "add_zero_attn"},
+        {got->rope.type, want->rope.type, "rope type"},
+        {(double)got->rope.dim, (double)want->rope.dim, "rope dim"},
+        {(double)got->rope.proportional_dim, (double)want->rope.proportional_dim, "proportional"},
+        {got->rope.interleaved, want->rope.interleaved, "interleaved"},
+        {got->position_bias.type, want->position_bias.type, "position bias"},
+        {got->position_bias.bfloat16, want->position_bias.bfloat16, "bfloat16"},
+        {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        *got_value = fields[i].got;
+        *want_value = fields[i].want;
+        if (!(fabs(fields[i].got - fields[i].want) < 1e-9))
+            return fields[i].name;
+    }
+    return NULL;
 }
 
 /* ---- A call ---- */
@@ -394,7 +494,8 @@ static void draw_modifiers(struct draw *d, const struct attn_layer_spec *s)
             offsets[b] = (int64_t)between(d, 0, a->keys + 5) - 3;
         m->query_offset = offsets;
     }
-    if (chance(d, s->rope.type != ATTN_ROPE_NONE ? 40 : 5))
+    bool positioned = s->rope.type != ATTN_ROPE_NONE || s->query_scaling.period > 0;
+    if (chance(d, positioned ? 40 : 5))
         m->position_ids = draw_positions(d, a->batch * a->queries, a->queries);
 }
 

@@ -30,6 +30,11 @@ struct draw {
 /* Draws the configuration of a case. */
 void draw_layer(struct draw *out, unsigned seed);
 
+/* The first field in which the layer `got` is not the drawn one, with both values; NULL if there is
+ * none. */
+const char *draw_differs(double *got_value, double *want_value, const struct attn_layer_spec *got,
+                         const struct attn_layer_spec *want);
+
 /* Draws a call of the layer that came of it. */
 void draw_call(struct draw *d, const struct attn_layer_spec *spec);
 

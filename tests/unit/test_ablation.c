@@ -46,7 +46,7 @@ static void open_random(const char *config, enum attn_dtype dtype, size_t index)
 
 /* ---- Against the weights --------------------------------------------------------------------- */
 
-static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
 
 /* Heads that begin and end within words of weights, cross ranges of inputs, or are few. */
 static const char *const configs[] = {
@@ -68,10 +68,10 @@ static void round_row(double *out, const float *x, size_t n, bool rounds_bf16)
         out[i] = (double)x[i];
         if (layer->o.dtype == ATTN_BF16 && rounds_bf16)
             out[i] = (double)attn_bf16_to_float(attn_float_to_bf16(x[i]));
-        if (layer->o.dtype == ATTN_INT8)
-            out[i] = largest > 0
-                         ? (double)largest / 127 * nearbyint((double)x[i] * 127 / (double)largest)
-                         : 0;
+        if (layer->o.dtype == ATTN_INT8) {
+            const double step = (double)largest / (layer->o.wide_rows ? 127 * 256 : 127);
+            out[i] = largest > 0 ? step * nearbyint((double)x[i] / step) : 0;
+        }
     }
 }
 
@@ -124,12 +124,12 @@ START_TEST(test_ablation_is_the_norm_of_each_heads_share_of_the_output)
 {
     static const size_t shapes[][2] = {{1, 1}, {3, 2}, {1, 7}, {2, 130}};
     struct rng rng = rng_seeded(5);
-    for (size_t c = 0; c < CONFIGS * 3; c++) {
+    for (size_t c = 0; c < CONFIGS * 4; c++) {
         if (!open_engine((enum attn_cpu_level)_i, 2))
             return;
-        open_random(configs[c / 3], dtypes[c % 3], 0);
+        open_random(configs[c / 4], dtypes[c % 4], 0);
         bool rounds = engine->kernels.bf16_rounds_rows;
-        for (size_t s = 0; s < sizeof shapes / sizeof shapes[0] - (c / 3 == 0); s++) {
+        for (size_t s = 0; s < sizeof shapes / sizeof shapes[0] - (c / 4 == 0); s++) {
             size_t rows = shapes[s][0] * shapes[s][1];
             float *x = rng_floats(&rng, rows * layer->o.in, 2);
             check_share(x, shapes[s][0], shapes[s][1], rounds);
@@ -407,11 +407,11 @@ Suite *suite_ablation(void)
     tcase_set_timeout(calls, 600); /* a sanitizer may take so long */
     tcase_add_loop_test(calls, test_ablation_is_the_norm_of_each_heads_share_of_the_output, 1,
                         ATTN_NUM_CPU_LEVELS);
-    tcase_add_loop_test(calls, test_ablation_of_golden_checkpoints_is_that_of_two_calls, 0, 3);
+    tcase_add_loop_test(calls, test_ablation_of_golden_checkpoints_is_that_of_two_calls, 0, 4);
     tcase_add_test(calls, test_ablation_of_random_calls_is_that_of_two_calls);
     tcase_add_loop_test(
         calls, test_ablation_of_steps_is_that_of_two_calls_and_has_the_same_bits_in_any_batch, 0,
-        3);
+        4);
     tcase_add_test(calls, test_ablation_of_an_output_of_zeros_is_zero);
     tcase_add_test(calls, test_ablation_beyond_float32_is_an_error);
     suite_add_tcase(suite, calls);

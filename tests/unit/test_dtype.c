@@ -16,9 +16,9 @@
 #include "suites.h"
 
 #define MAX_ROWS 300
-#define NUM_DTYPES 3
+#define NUM_DTYPES 4
 
-static const enum attn_dtype dtypes[NUM_DTYPES] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+static const enum attn_dtype dtypes[NUM_DTYPES] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
 static struct attn_error error;
 
 /* Opens an engine; false where this CPU does not have the level. */
@@ -58,6 +58,8 @@ static void round_row(float *out, const float *x, size_t n, enum attn_dtype dtyp
         out[i] = x[i];
         if (dtype == ATTN_INT8)
             out[i] = max == 0 ? 0 : rintf(x[i] * (127 / max)) * (max / 127);
+        if (dtype == ATTN_W8A16)
+            out[i] = max == 0 ? 0 : rintf(x[i] * (256 / (max / 127))) * (max / 127 / 256);
         if (dtype == ATTN_BF16 && rounds_rows(level))
             out[i] = attn_bf16_to_float(attn_float_to_bf16(x[i]));
     }
@@ -227,7 +229,7 @@ START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
                       level, worst);
         if (level == ATTN_CPU_PORTABLE)
             memcpy(first, y, ROWS * linear->out * sizeof(float));
-        else if (dtype == ATTN_INT8) /* sums of integers are exact */
+        else if (dtype == ATTN_INT8 || dtype == ATTN_W8A16) /* sums of integers are exact */
             ck_assert_mem_eq(y, first, ROWS * linear->out * sizeof(float));
         attn_engine_close(engine);
     }
@@ -363,7 +365,8 @@ START_TEST(test_dtype_a_layer_is_that_of_the_weights_and_rows_as_kept)
         const struct attn_attend_args args = {.batch = 1, .queries = TOKENS, .hidden_states = kept};
         oracle_layer(&oracle, attn_model_loaded_layer(model, 0), &args);
         attend(&got, engine, model, x);
-        bool rounds = dtype == ATTN_INT8 || (dtype == ATTN_BF16 && rounds_rows(level));
+        bool rounds =
+            dtype == ATTN_INT8 || dtype == ATTN_W8A16 || (dtype == ATTN_BF16 && rounds_rows(level));
         ck_assert_double_lt(oracle_error(got.key, oracle.key, TOKENS * 2, 32), 1e-5);
         ck_assert_double_lt(oracle_error(got.value, oracle.value, TOKENS * 2, 32), 1e-5);
         ck_assert_double_lt(oracle_error(got.lse, oracle.lse, 1, TOKENS * 6), 1e-5);
@@ -384,7 +387,7 @@ END_TEST
 /* The bounds that docs/NUMERICS.md states. */
 START_TEST(test_dtype_a_layer_is_near_the_one_of_float32)
 {
-    static const double bounds[NUM_DTYPES] = {1e-5, 1e-2, 3e-2};
+    static const double bounds[NUM_DTYPES] = {1e-5, 1e-2, 3e-2, 2e-2};
     struct rng r = rng_seeded(9);
     float *x = rng_floats(&r, TOKENS * WIDTH, 1.7f);
     struct attn_model *exact = open_model(LAYER, ATTN_F32);
@@ -468,7 +471,8 @@ START_TEST(test_dtype_is_told_by_bytes_and_fingerprint)
 {
     char seen[NUM_DTYPES][17];
     size_t weights = 2 * WIDTH * (6 + 2) * 32, outputs = (6 + 2 * 2) * 32 + WIDTH;
-    const size_t bytes[NUM_DTYPES] = {4 * weights, 2 * weights, weights + 4 * outputs};
+    const size_t bytes[NUM_DTYPES] = {4 * weights, 2 * weights, weights + 4 * outputs,
+                                      weights + 4 * outputs};
     for (size_t d = 0; d < NUM_DTYPES; d++) {
         struct attn_model *model = open_model(LAYER, dtypes[d]);
         struct attn_model_info info;

@@ -96,8 +96,8 @@ static const char *const configs[] = {
     "{\"hidden_size\":64,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"rope_theta\":1e4}",
     "{\"hidden_size\":16,\"num_attention_heads\":16,\"head_dim\":64,\"attention_bias\":true}",
 };
-static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
-#define CASES 6
+static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
+#define CASES 8
 #define THREADS 2
 
 static struct attn_model *open_model(int i)

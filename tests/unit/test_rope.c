@@ -275,7 +275,7 @@ START_TEST(test_rope_check_refuses_numbers_out_of_bounds)
     REFUSED(ATTN_ROPE_YARN, theta, 1, "rope_theta", "above 1 for yarn");
     REFUSED(ATTN_ROPE_YARN, beta_slow, 0, "beta_slow", "beta_slow is 0");
     REFUSED(ATTN_ROPE_YARN, beta_slow, 33, "beta_fast", "at least beta_slow, 33");
-    REFUSED(ATTN_ROPE_LLAMA3, low_freq_factor, 4, "low_freq_factor", "below high_freq_factor, 4");
+    REFUSED(ATTN_ROPE_LLAMA3, low_freq_factor, 5, "low_freq_factor", "above high_freq_factor, 4");
     REFUSED(ATTN_ROPE_LLAMA3, high_freq_factor, 1e9, "high_freq_factor", "1e+09");
 }
 END_TEST

@@ -37,7 +37,7 @@ static struct attn_engine *open_engine(unsigned threads)
 
 /* ---- Right kernels --------------------------------------------------------------------------- */
 
-static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8};
+static const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_INT8, ATTN_W8A16};
 
 START_TEST(test_self_check_holds_for_every_dtype_at_every_level)
 {
@@ -191,7 +191,7 @@ Suite *suite_self_check(void)
 {
     Suite *suite = suite_create("self_check");
     TCase *tests = tcase_create("self_check");
-    tcase_add_loop_test(tests, test_self_check_holds_for_every_dtype_at_every_level, 0, 3);
+    tcase_add_loop_test(tests, test_self_check_holds_for_every_dtype_at_every_level, 0, 4);
     tcase_add_test(tests, test_self_check_passes_over_layers_without_a_cache);
     tcase_add_loop_test(tests,
                         test_self_check_finds_kernels_whose_bits_depend_on_neighbours_or_threads, 0,
