@@ -70,7 +70,12 @@ static enum attn_status resolve_latent(struct attn_layer_spec *spec, struct attn
                                        .norm_eps = 1e-6};
     if (hf->value_head_dim == 0)
         hf->value_head_dim = hf->hidden_size / hf->num_heads;
-    hf->head_dim = hf->qk_nope_head_dim + hf->qk_rope_head_dim;
+    const size_t head_dim = hf->qk_nope_head_dim + hf->qk_rope_head_dim;
+    if (hf->head_dim != 0 && hf->head_dim != head_dim)
+        return attn_fail(error, ATTN_MALFORMED, "head_dim",
+                         "head_dim is %zu, qk_nope_head_dim and qk_rope_head_dim make %zu",
+                         hf->head_dim, head_dim);
+    hf->head_dim = head_dim;
     return ATTN_OK;
 }
 
