@@ -111,7 +111,8 @@ static void prepare(const struct batch *batch, struct admitted *a)
              take_for_step(batch, a, attn_add(keys, step->rows), sizeof *a->positions)) == NULL)
         return;
     const size_t heads = layer->spec.num_heads, columns = keys + layer->extra;
-    const size_t groups = batch->latents.groups;
+    /* The caller has made room for sums of pooled maps by the layer's own key/value heads. */
+    const size_t groups = step->outputs.pool.rows == 0 ? batch->latents.groups : 0;
     const struct attn_map_sizes sizes = {.batch = 1,
                                          .num_heads = heads,
                                          .num_kv_heads =
@@ -275,7 +276,8 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
         p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(step->cache, batch->layer_index);
     if (attn_layer_is_latent(layer))
-        attn_latent_rows_set(&p, &batch->latents, &layer->spec, a->row);
+        attn_latent_rows_set(&p, &batch->latents, &layer->spec, a->row,
+                             step->outputs.pool.rows == 0);
     p.invariant = shares_products(step);
     attn_problem_set_modifiers(&p, &defaults, &step->modifiers, a->positions, &a->maps,
                                step->outputs.lse, 0);

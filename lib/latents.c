@@ -76,11 +76,11 @@ bool attn_latent_share_key(float *k, const float *v, const struct attn_layer *la
 }
 
 void attn_latent_rows_set(struct attn_problem *p, const struct attn_latent_rows *rows,
-                          const struct attn_layer_spec *spec, size_t row)
+                          const struct attn_layer_spec *spec, size_t row, bool grouped)
 {
     const size_t rank = spec->mla.kv_lora_rank, d = rank + spec->mla.rope_head_dim;
     const size_t heads = spec->num_heads;
-    p->num_kv_heads = rows->groups;
+    p->num_kv_heads = grouped ? rows->groups : heads;
     p->head_dim = d;
     p->value_head_dim = rank;
     p->q = (struct attn_rows){rows->absorbed + row * heads * d, heads * d, d};

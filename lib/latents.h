@@ -39,11 +39,11 @@ bool attn_latent_share_key(float *k, const float *v, const struct attn_layer *la
 
 /* ---- The absorbed form ---- */
 
-/* Makes a step's problem one over cached latents; its rows begin with row `row`.  Its key/value
- * heads are `groups` parts of the heads, units of work that read the same tiles: no bit of a result
- * depends on their number. */
+/* Makes a step's problem one over cached latents; its rows begin with row `row`.  Where `grouped`
+ * its key/value heads are `groups` parts of the heads, units of work that read the same tiles: no
+ * bit of a result depends on their number.  Otherwise each head is a part. */
 void attn_latent_rows_set(struct attn_problem *p, const struct attn_latent_rows *rows,
-                          const struct attn_layer_spec *spec, size_t row);
+                          const struct attn_layer_spec *spec, size_t row, bool grouped);
 
 /* Whether queries [first, first + count) for cached tokens are within ATTN_MAX_MAGNITUDE. */
 bool attn_latent_rows_within(const struct attn_latent_rows *rows, struct attn_engine *engine,
