@@ -208,9 +208,9 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
     if (status != ATTN_OK)
         return status;
     if (call->cross && (spec->rope.type != ATTN_ROPE_NONE || attn_layer_is_latent(call->layer)))
-        return attn_fail(error, ATTN_UNSUPPORTED, "key_hidden_states",
-                         "cross-attention has no meaning for a layer with rotary positions or "
-                         "latents");
+        return attn_fail(
+            error, ATTN_UNSUPPORTED, "key_hidden_states",
+            "rows of keys have no meaning for a layer with rotary positions or latents");
     if (!call->cross && spec->is_cross)
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "this layer attends over another sequence, whose rows must be given");
@@ -493,8 +493,7 @@ enum attn_status attn_attend(struct attn_engine *engine, const struct attn_model
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
     attn_engine_lock(engine, args->yield);
     enum attn_status status = check_attend(&call, error);
-    if (status == ATTN_OK)
-        status = run_attend(&call, error);
+    status = status == ATTN_OK ? run_attend(&call, error) : status;
     attn_engine_unlock(engine);
     return status;
 }

@@ -143,6 +143,7 @@ struct attn_hf_key {
     size_t offset; /* of the field in attn_hf_config; for attn_rope_keys in attn_hf_rope */
     double min, max;
     const char *only;
+    const char *remedy; /* of another value than `only`; NULL: none is known */
 };
 
 /* The projections that a tensor holds, as bits.  The projections of a fused tensor follow each
