@@ -98,7 +98,7 @@ LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize
 pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
 pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
 
-LIB_PKGS    = jansson nettle
+LIB_PKGS    = jansson nettle zlib
 SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
 TEST_PKGS   = check libcurl jansson zlib gnutls
 

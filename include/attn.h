@@ -437,10 +437,12 @@ size_t attn_cache_length(const struct attn_cache *cache, size_t layer);
 /* max_length, as attn_cache_new was given it. */
 size_t attn_cache_max_length(const struct attn_cache *cache);
 
-/* Bytes of the blocks that hold tokens, shared blocks in full. */
+/* Bytes of the blocks that hold tokens, shared blocks in full.  Blocks that windows have forgotten
+ * (attn_state.h) are not counted. */
 size_t attn_cache_bytes(const struct attn_cache *cache);
 
-/* Bytes of the blocks that hold `tokens` tokens of a layer; 0 where the layer is not resident. */
+/* Bytes of the blocks that hold the first `tokens` tokens of a layer, without those that its window
+ * has forgotten by now; 0 where the layer is not resident. */
 size_t attn_cache_layer_bytes(const struct attn_cache *cache, size_t layer, size_t tokens);
 
 /* One step: n rows appended to one cache (n = 1: decode; more: prefill or speculation).  Each row
@@ -450,12 +452,14 @@ struct attn_step {
     size_t position; /* the layer's length, to append; or smaller, to compute rows that are cached
                         already again (position + rows <= length): nothing is written then */
     size_t rows;     /* n >= 1, the number of tokens */
-    const float *hidden_states;      /* [n][E] */
-    struct attn_modifiers modifiers; /* B = 1, T = n, S = position + n; causal by default */
-    struct attn_outputs outputs;     /* B = 1; key and value cover all S */
-    bool commit;                     /* keep the rows; false leaves the cache as it was */
-    const struct attn_yield *yield;  /* of the whole batch, read from its first step; or NULL */
-    struct attn_error error;         /* out: status ATTN_OK, or why this step alone failed */
+    const float *hidden_states;       /* [n][E]; not of a weightless model */
+    const float *query, *key, *value; /* [H][n][D], [G][n][D], [G][n][Dv]: of a weightless model, in
+                                         place of hidden_states */
+    struct attn_modifiers modifiers;  /* B = 1, T = n, S = position + n; causal by default */
+    struct attn_outputs outputs;      /* B = 1; key and value cover all S */
+    bool commit;                      /* keep the rows; false leaves the cache as it was */
+    const struct attn_yield *yield;   /* of the whole batch, read from its first step; or NULL */
+    struct attn_error error;          /* out: status ATTN_OK, or why this step alone failed */
 };
 
 /* Runs steps over distinct caches of one model and layer as a batch, on all threads of the engine.
@@ -469,7 +473,8 @@ struct attn_step {
  * Returns ATTN_OK, or the status for which no step could run (ATTN_NOT_FOUND: layer;
  * ATTN_NO_MEMORY, ATTN_CANCELLED), repeated in every step's error.  Errors of a step: ATTN_INVALID,
  * ATTN_SHAPE_MISMATCH, ATTN_OUT_OF_RANGE, ATTN_NON_FINITE, ATTN_OVERFLOW, ATTN_UNSUPPORTED,
- * ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ * ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_FORGOTTEN (it sees keys that the layer's window has given
+ * up: attn_state.h), ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_decode(struct attn_engine *engine,
                                              const struct attn_model *model, size_t layer,
                                              struct attn_step *const steps[], size_t count);

@@ -19,6 +19,8 @@
 #define ATTN_SAFETENSORS_MAX_NAME 512 /* bytes */
 #define ATTN_SAFETENSORS_MAX_RANK 8
 #define ATTN_SAFETENSORS_MAX_NOTES 2048 /* pairs of __metadata__ in a cache's file */
+#define ATTN_NPZ_MAX_MEMBERS 65536      /* of an .npz file */
+#define ATTN_NPZ_MAX_DIRECTORY 16777216 /* bytes of its central directory */
 
 /* Bytes of memory that this process may use: the least of the machine's and of the limits of its
  * control groups (v1, v2 and their parents); SIZE_MAX where none is known.  *source names the limit
@@ -40,6 +42,11 @@ struct attn_model_memory {
 
 /* Fills *out for a model that is open; before it is loaded the figures are complete. */
 void attn_model_memory(struct attn_model_memory *out, const struct attn_model *model);
+
+/* Bytes of the blocks of a cache of up to `tokens` tokens in all resident layers, at most: layers
+ * with a window hold what it sees, all others every token.  After a step of more than one row, a
+ * layer with a window holds its rows too, until the next step. */
+size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens);
 
 /* Memory of one block beside its bytes in a pool's budget: its head, its places in lists, and what
  * the allocator keeps of it. */

@@ -151,6 +151,8 @@ struct attn_layer_spec {
     size_t attention_chunk_size; /* C: a query at i sees keys j, j/C = i/C; 0: none (llama4) */
     bool is_causal;
     bool is_cross; /* keys and values come from another sequence: no self-attention, no cache */
+    bool is_weightless; /* no linear maps, E is 0: steps bring query, key and value
+                           (attn_model_open_weightless) */
     bool q_bias, k_bias, v_bias, o_bias;
     bool bias_kv;       /* PyTorch `add_bias_kv`: one learned key/value after the real ones */
     bool add_zero_attn; /* PyTorch: one key/value of zeros after those */
@@ -207,7 +209,8 @@ struct attn_model; /* the attention layers of one checkpoint */
 
 /* The properties of a model.  Strings are borrowed from the model. */
 struct attn_model_info {
-    const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random" */
+    const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random";
+                                        "weightless" */
     const char *stack;               /* "encoder", "decoder", "cross"; "" where there is only one */
     const char *weights_dtype;       /* as stored: "F32", "F16", "BF16" */
     size_t num_layers;               /* layers of the checkpoint */
@@ -215,8 +218,9 @@ struct attn_model_info {
     size_t num_resident;             /* layers kept resident: all others, unless chosen */
     size_t max_position;             /* `max_position_embeddings`, 0 where the family has none */
     enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */
-    size_t weight_bytes;             /* of resident weights, all layers */
-    size_t cache_bytes_per_token;    /* of one token in all resident layers */
+    size_t num_parameters; /* of all resident layers: weights, biases, norms, sinks, tables */
+    size_t weight_bytes;   /* of resident weights, all layers */
+    size_t cache_bytes_per_token; /* of one token in all resident layers */
     char fingerprint[17]; /* 64-bit hash, in hex, of specifications and weights as stored; caches
                              of one fingerprint may be exchanged; "" until loaded */
 };
@@ -226,15 +230,17 @@ struct attn_model_info {
 struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;
-    const char *stack; /* of an architecture with several: "encoder", "decoder" (the default) or
+    const char *stack;  /* of an architecture with several: "encoder", "decoder" (the default) or
                           "cross", the decoder's attention over the encoder; else NULL */
+    const char *config; /* the configuration, a JSON object as text, in place of config.json */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
 };
 
 /* Opens a checkpoint: reads its configuration and the headers of its files, not its weights.
  *
  * `path` is a directory with config.json and model.safetensors, or shards with
- * model.safetensors.index.json.  The configuration's model_type selects the family
+ * model.safetensors.index.json; or a single file of tensors, .safetensors or .npz (NumPy's), whose
+ * configuration is options->config.  The configuration's model_type selects the family
  * (docs/MODELS.md). A key that would change the mathematics and is not understood is refused by
  * name.  options NULL: all zeroes.  Only files that hold tensors of the layers asked for are
  * opened; they stay open until the weights are loaded.  Cost: milliseconds; memory is in proportion
@@ -248,12 +254,15 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
 /* Opens a model of random weights: `config` is a JSON object of `length` bytes with hidden_size,
  * num_attention_heads and optionally
  *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
- *   max_position_embeddings, original_max_position_embeddings, rms_norm_eps (with qk_norm);
- *   scale, query_pre_attn_scalar, attn_logit_softcapping, sliding_window, layer_types;
+ *   max_position_embeddings, original_max_position_embeddings;
+ *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, attn_scale, floor_scale;
+ *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias, is_causal, is_cross, add_bias_kv, add_zero_attn,
- *   attention_sinks, qk_norm, alibi, alibi_scaled, alibi_bfloat16.
+ *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
+ *   attn_output_gate, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16.
  * docs/MODELS.md says what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1
@@ -264,6 +273,26 @@ ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out,
                                                         size_t length,
                                                         const struct attn_model_options *options,
                                                         struct attn_error *error);
+
+/* The layers of a weightless model, which are all alike. */
+struct attn_weightless_options {
+    size_t num_heads, num_kv_heads, head_dim; /* H; G, 0: H; D */
+    size_t value_head_dim;                    /* Dv; 0: D */
+    size_t num_layers;                        /* 0: 1 */
+    double scale;                             /* multiplies q.k; 0: 1/sqrt(D) */
+    double softcap;                           /* 0: none */
+    size_t sliding_window;                    /* W; 0: none */
+    enum attn_dtype kv_dtype;                 /* of cached keys and values */
+};
+
+/* Opens a model without weights, for caches of keys and values that the caller projects: steps over
+ * them bring query, key and value, which are used as they are, and their output is [H][n][Dv].  The
+ * model is loaded from the start; its fingerprint is a hash of its specifications.  A block of its
+ * caches takes 16 KiB at least.  attn_attend refuses its layers.
+ * Errors: ATTN_OUT_OF_RANGE (a size, by its name in configurations), ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_model_open_weightless(
+    struct attn_model **out, const struct attn_weightless_options *options,
+    struct attn_error *error);
 
 /* Makes the weights resident in options->dtype, and takes the fingerprint.  Needed once before
  * computing; a second call does nothing.  A NaN or infinity is refused with tensor and index.

@@ -12,10 +12,11 @@
 /* ---- Whole caches --------------------------------------------------------------------------- */
 
 /* A second cache with the first `length` tokens of each layer, or all where a layer is shorter.
+ * `length` is 0, or at least attn_cache_lowest_length.
  * The two share blocks until one of them writes (copy-on-write), have the same max_length, and are
  * freed in any order.
  * Cost: O(blocks), 16 bytes of the pool's budget for each.
- * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ * Errors: ATTN_FORGOTTEN, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_fork(struct attn_cache **out,
                                                  const struct attn_cache *cache, size_t length,
                                                  struct attn_error *error);
@@ -33,23 +34,51 @@ ATTN_MUST_CHECK enum attn_status attn_cache_freeze(struct attn_cache **out,
 /* Memory that attn_cache_freeze of this cache would take now. */
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache);
 
-/* The list [*count] of the blocks of 64 tokens that hold a layer's tokens, in order.  Callers only
- * compare the addresses: at one moment, two caches of a pool share a block where their lists have
- * the same address at the same place.  The list belongs to the cache and is good until that
- * changes.  Used by the thread that uses the cache. */
+/* The list [*count] of the blocks of 64 tokens that hold a layer's tokens from attn_cache_first on,
+ * in order.  Callers only compare the addresses: at one moment, two caches of a pool share a block
+ * where their lists have the same address at the place of the same token.  The list belongs to the
+ * cache and is good until that changes.  Used by the thread that uses the cache. */
 struct attn_block;
 struct attn_block *const *attn_cache_blocks(size_t *count, const struct attn_cache *cache,
                                             size_t layer);
 
-/* Forgets all but the first `length` tokens of every layer; shorter layers stay as they are.
- * Blocks that hold no token any more return to the pool. */
-void attn_cache_truncate(struct attn_cache *cache, size_t length);
+/* Drops all but the first `length` tokens of every layer; shorter layers stay as they are.  Blocks
+ * that hold no token any more return to the pool.  False, with nothing changed, where `length` is
+ * neither 0 nor at least attn_cache_lowest_length. */
+bool attn_cache_truncate(struct attn_cache *cache, size_t length);
+
+/* ---- Windows forget -------------------------------------------------------------------------
+ *
+ * In a layer with sliding_window W, a query at position i sees keys from i - W + 1 on; with chunks
+ * of C, of its own chunk, which begins no earlier than i - C + 1.  When a step
+ * has been published, the layer's blocks before the first key that the step itself, or a later one,
+ * can see return to the pool.  So the last step can be repeated.  A step at position 0 brings all
+ * of its keys, and is repeated without cached ones.  No bit of a result depends on what is
+ * forgotten. */
+
+/* The first token that a layer still holds, a multiple of 64; 0 where the layer has no window.  Any
+ * thread. */
+size_t attn_cache_first(const struct attn_cache *cache, size_t layer);
+
+/* The least length, beside 0, to which the cache can be truncated or forked: its next token sees
+ * only what is there.  0: any. */
+size_t attn_cache_lowest_length(const struct attn_cache *cache);
+
+/* Returns the blocks of a layer to the pool that neither a step at `position` nor a later one sees,
+ * as attn_decode does after it has published a step.  For callers of attn_cache_write. */
+void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position);
+
+/* Has an empty layer begin at token `first`, a multiple of 64, as if all before it had been
+ * forgotten: the next token to be written is that one.
+ * Error: ATTN_INVALID, where no layer with such a window can begin there. */
+ATTN_MUST_CHECK enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer,
+                                                     size_t first, struct attn_error *error);
 
 /* ---- Tokens --------------------------------------------------------------------------------- */
 
 /* Copies tokens [0, count) of one layer out of the cache, as float32 whatever kv_dtype is: key
  * [G][count][D], value [G][count][Dv]; either may be NULL.  count is at most the layer's length.
- * Keys are as cached, after bias, norm and RoPE. */
+ * Rows of forgotten tokens are 0.  Keys are as cached, after bias, norm and RoPE. */
 void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
                      size_t count);
 
@@ -100,13 +129,15 @@ ATTN_MUST_CHECK enum attn_status attn_decode_recorded(struct attn_engine *engine
  * fingerprint, the layers' lengths, the caller's notes and a checksum.  The checksum is SHA-256, in
  * hexadecimal, of the tensors' bytes (layers in order, each key and then value) and then of name,
  * '=', value and a line feed of each other pair of __metadata__, in the order of their names.
+ * Where windows have forgotten tokens the format is another one, which notes the first token of
+ * each layer too; L is then the number of tokens from that one on.
  *
  * An export or import is done in pieces, whose size the caller chooses, so that other work can run
  * between them.  Each belongs to one thread at a time. */
 struct attn_export;
 struct attn_import;
 
-#define ATTN_MAX_NOTES 2044           /* notes of one export, beside the four of its own */
+#define ATTN_MAX_NOTES 2043           /* notes of one export, beside the five of its own */
 #define ATTN_MAX_STATE_HEADER 1048576 /* bytes of a file's header */
 
 /* A text of the caller's that is stored with a cache, as a pair of __metadata__. */
@@ -116,7 +147,7 @@ struct attn_note {
 
 /* Begins to write a cache, which must not change until the export is closed; freeze it to go on
  * using the original.  Notes are copied; their names must differ from each other and from format,
- * fingerprint, lengths, checksum.  The header is made here, no token is copied yet.
+ * fingerprint, lengths, first, checksum.  The header is made here, no token is copied yet.
  * Errors: ATTN_INVALID (a note), ATTN_OUT_OF_RANGE (too many, or too long together),
  * ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_export_open(struct attn_export **out,
@@ -178,8 +209,8 @@ ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
 /* attn_cache_bytes of the cache once the import is complete; after attn_import_begin. */
 size_t attn_import_cache_bytes(const struct attn_import *state);
 
-/* Has the cache that the import fills share up to `blocks` blocks of a layer, from the first one
- * on, with `from`, a cache of the same pool that another import has filled and that stays as it is
+/* Has the cache that the import fills share those of the first `blocks` blocks of a layer that both
+ * hold with `from`, a cache of the same pool that another import has filled and that stays as it is
  * until this import is closed.  As many blocks are shared as hold the same tokens in both caches,
  * which is verified; either cache may end within the last of them.  No bit of either depends on
  * sharing.  Nothing is shared with a cache of another model, or in a layer that is not resident.

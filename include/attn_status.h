@@ -26,6 +26,7 @@ enum attn_status {
     ATTN_UNSUPPORTED,    /* well formed, understood, and not something this library computes */
     ATTN_CACHE_FULL,     /* the cache's max_length would be passed */
     ATTN_POOL_FULL,      /* the cache pool's budget would be passed */
+    ATTN_FORGOTTEN,      /* tokens are needed that a layer's window has given up */
     ATTN_CANCELLED,      /* attn_yield.run of the call returned false */
 };
 

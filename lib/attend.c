@@ -207,6 +207,9 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
         status = check_shared(call, error);
     if (status != ATTN_OK)
         return status;
+    if (spec->is_weightless)
+        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
+                         "a weightless model has no projections");
     if (call->cross && (spec->rope.type != ATTN_ROPE_NONE || attn_layer_is_latent(call->layer)))
         return attn_fail(
             error, ATTN_UNSUPPORTED, "key_hidden_states",
@@ -431,7 +434,7 @@ static enum attn_status run_portion(struct attend *call, struct attn_error *erro
     if (project_in(call) != ATTN_OK)
         return attn_fail_memory(error, 0);
     if (!postprocess(call))
-        return attn_qkv_fail(error);
+        return attn_qkv_fail(&call->layer->spec, error);
     enum attn_status status = status_after_solve(
         attn_solve(call->engine, call->problems, call->count), call->engine, error);
     if (status != ATTN_OK)

@@ -35,7 +35,7 @@ void attn_latent_read(struct attn_latent_tile *latent, const struct attn_problem
     struct attn_tile cached;
     if (latent->index == j)
         return;
-    attn_block_tile(&cached, p->cache.blocks[j], p->cache.spec, 0);
+    attn_block_tile(&cached, p->cache.blocks[j - p->cache.first], p->cache.spec, 0);
     latent->index = j;
     latent->tile = (struct attn_tile){.k = floats, .v = floats + ATTN_TILE * p->head_dim};
     if (cached.dtype == ATTN_F32) { /* the two parts lie side by side */

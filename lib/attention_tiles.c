@@ -8,7 +8,7 @@ void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, s
 {
     const struct attn_problem *p = head->problem;
     if (head->tiles == NULL) {
-        attn_block_tile(out, p->cache.blocks[j], p->cache.spec, head->group);
+        attn_block_tile(out, p->cache.blocks[j - p->cache.first], p->cache.spec, head->group);
         return;
     }
     *out = (struct attn_tile){.k = head->tiles + j * ATTN_TILE * (p->head_dim + p->value_head_dim)};

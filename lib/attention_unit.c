@@ -133,12 +133,27 @@ static void keep_unseen_scores(const struct attn_unit *u, size_t first, size_t e
     }
 }
 
-/* The keys whose tiles are computed: those that one of the unit's rows sees, or all keys where
- * scores are asked for. */
+/* The first key that is there: a cache's window may have forgotten those before. */
+static size_t first_kept(const struct attn_problem *p) { return p->cache.first * ATTN_TILE; }
+
+/* Hands minus infinity to the maps as the scores of keys that are forgotten. */
+static void take_forgotten_scores(const struct attn_unit *u)
+{
+    const size_t end = attn_maps_need_scores(&u->p->maps) ? first_kept(u->p) : 0;
+    for (size_t j = 0; j < ATTN_TILE && end > 0; j++)
+        u->scores[j] = -INFINITY;
+    for (size_t first = 0; first < end; first += ATTN_TILE)
+        for (size_t r = 0; r < u->rows; r++)
+            attn_maps_take_scores(&u->p->maps, attn_unit_head(u, r), attn_unit_token(u, r), first,
+                                  u->scores, ATTN_TILE);
+}
+
+/* The keys whose tiles are computed: those that one of the unit's rows sees, or all that are there
+ * where scores are asked for. */
 static struct attn_span computed_keys(const struct attn_unit *u)
 {
     if (attn_maps_need_scores(&u->p->maps))
-        return (struct attn_span){0, u->p->keys};
+        return (struct attn_span){first_kept(u->p), u->p->keys};
     return (struct attn_span){u->first_span.first, u->last_span.end};
 }
 
@@ -337,6 +352,8 @@ static void solve_tiles(struct attn_unit units[], size_t count, struct tile_rang
         units[i].latent = &latent;
     const bool columns = by_columns(units);
     const struct tile_range all = union_of_tiles(units, count, range);
+    for (size_t i = 0; i < count; i++)
+        take_forgotten_scores(&units[i]);
     for (size_t i = 0; i < count; i++)
         columns ? attn_unit_load_queries_by_columns(&units[i])
                 : attn_unit_load_queries_by_rows(&units[i], tiles_dtype(units[i].p));

@@ -20,15 +20,21 @@
 #define MIN_SLAB_BLOCK (ATTN_HUGE_PAGE / 32) /* bytes; smaller blocks have a slab each */
 #define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
 
+/* Bytes: the shapes of weightless sessions are the callers' choice, so that without a least size
+ * the heads of blocks could take more memory than the blocks, which alone count. */
+#define MIN_WEIGHTLESS_BLOCK ((size_t)16 << 10)
+
 struct attn_slab {
     void *memory; /* of the blocks: mapped where there are several, else allocated */
     size_t bytes, count;
-    size_t live; /* blocks in use */
+    size_t live;      /* blocks in use */
+    bool is_unlisted; /* its one block never stands in a list */
     struct attn_block blocks[];
 };
 
 struct free_lists {
     size_t bytes;             /* of a block */
+    size_t live;              /* blocks of the size in use */
     struct attn_block *idle;  /* free, and holding memory */
     struct attn_block *empty; /* free, their memory given back or never used */
 };
@@ -44,7 +50,8 @@ struct attn_cache_pool {
 
 size_t attn_block_bytes(const struct attn_layer_spec *spec)
 {
-    return attn_layer_token_bytes(spec) * ATTN_TILE;
+    size_t least = spec->is_weightless ? MIN_WEIGHTLESS_BLOCK : 0;
+    return attn_max(attn_layer_token_bytes(spec) * ATTN_TILE, least);
 }
 
 void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
@@ -128,17 +135,13 @@ static void list_remove(struct attn_block *block)
         block->next->previous = block->previous;
 }
 
-/* The free lists of a size, made on first use; NULL where there are MAX_SIZES already. */
-static struct free_lists *lists_for_size(struct attn_cache_pool *pool, size_t bytes)
+/* The free lists of a size, NULL where there are none yet. */
+static struct free_lists *find_lists(struct attn_cache_pool *pool, size_t bytes)
 {
     for (size_t i = 0; i < pool->num_sizes; i++)
         if (pool->sizes[i].bytes == bytes)
             return &pool->sizes[i];
-    if (pool->num_sizes == MAX_SIZES)
-        return NULL;
-    struct free_lists *lists = &pool->sizes[pool->num_sizes++];
-    *lists = (struct free_lists){.bytes = bytes};
-    return lists;
+    return NULL;
 }
 
 /* Gives the memory of an idle block back to the system; the whole slab where none of it is live. */
@@ -156,12 +159,38 @@ static void reclaim(struct free_lists *lists, struct attn_block *block)
     slab_free(slab);
 }
 
+static void reclaim_lists(struct free_lists *lists)
+{
+    while (lists->idle != NULL)
+        reclaim(lists, lists->idle);
+}
+
 static void reclaim_idle(struct attn_cache_pool *pool)
 {
     for (size_t i = 0; i < pool->num_sizes; i++)
-        while (pool->sizes[i].idle != NULL)
-            reclaim(&pool->sizes[i], pool->sizes[i].idle);
+        reclaim_lists(&pool->sizes[i]);
     pool->idle = 0;
+}
+
+/* Free lists for a size that has none: new ones, or those of a size of which no block is in use;
+ * NULL where all are in use. */
+static struct free_lists *make_lists(struct attn_cache_pool *pool, size_t bytes)
+{
+    struct free_lists *lists = pool->sizes;
+    while (lists < pool->sizes + pool->num_sizes &&
+           (pool->num_sizes < MAX_SIZES || lists->live > 0))
+        lists++;
+    if (lists == pool->sizes + MAX_SIZES)
+        return NULL;
+    if (pool->num_sizes < MAX_SIZES) {
+        pool->num_sizes++;
+    } else {
+        for (struct attn_block *block = lists->idle; block != NULL; block = block->next)
+            pool->idle -= lists->bytes;
+        reclaim_lists(lists);
+    }
+    *lists = (struct free_lists){.bytes = bytes};
+    return lists;
 }
 
 /* ---- The pool ---- */
@@ -219,16 +248,21 @@ static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
     /* Pushed from the last on, so that they are taken in order of address. */
     for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;)
         list_push(&lists->empty, &slab->blocks[i]);
-    return slab != NULL ? &slab->blocks[0] : NULL;
+    if (slab == NULL)
+        return NULL;
+    slab->is_unlisted = lists == NULL;
+    return &slab->blocks[0];
 }
 
 /* Takes an idle block, or a fresh one within the budget, out of the free lists. */
 static enum attn_status take_block(struct attn_block **out, struct attn_cache_pool *pool,
                                    size_t bytes)
 {
-    struct free_lists *lists = lists_for_size(pool, bytes);
     if (!has_room(pool, bytes))
         return ATTN_POOL_FULL;
+    struct free_lists *lists = find_lists(pool, bytes);
+    if (lists == NULL)
+        lists = make_lists(pool, bytes);
     if (lists != NULL && lists->idle != NULL) {
         *out = lists->idle;
         list_remove(*out);
@@ -249,6 +283,8 @@ static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_
         return status;
     atomic_fetch_add(&pool->used, bytes);
     (*out)->slab->live++;
+    if (!(*out)->slab->is_unlisted)
+        find_lists(pool, bytes)->live++;
     (*out)->holders = 1;
     (*out)->tokens = 0;
     atomic_store(&(*out)->references, 1);
@@ -258,15 +294,16 @@ static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_
 /* Frees a block without references.  The caller holds the lock. */
 static void free_locked(struct attn_cache_pool *pool, struct attn_block *block)
 {
-    struct free_lists *lists = lists_for_size(pool, block->bytes);
     atomic_fetch_sub(&pool->used, block->bytes);
     block->slab->live--;
-    if (lists != NULL) {
-        list_push(&lists->idle, block);
-        pool->idle += block->bytes;
-    } else {
+    if (block->slab->is_unlisted) {
         slab_free(block->slab);
+        return;
     }
+    struct free_lists *lists = find_lists(pool, block->bytes);
+    lists->live--;
+    list_push(&lists->idle, block);
+    pool->idle += block->bytes;
 }
 
 enum attn_status attn_block_alloc(struct attn_block **out, struct attn_cache_pool *pool,

@@ -1,7 +1,9 @@
 /* cache_file.c: names, sizes and sums of a cache's file, for export and import. */
 #include "cache_file.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "mem.h"
@@ -38,7 +40,7 @@ size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer,
 size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer,
                                     enum attn_cache_file_kind kind)
 {
-    return attn_cached_sizes(layer->spec).heads * layer->length *
+    return attn_cached_sizes(layer->spec).heads * (layer->length - layer->first) *
            attn_cache_file_row_bytes(layer, kind);
 }
 
@@ -57,7 +59,8 @@ size_t attn_cache_file_scratch_bytes(const struct attn_model *model)
 size_t attn_cache_file_lists_bytes(const struct attn_model *model)
 {
     size_t layers = attn_model_num_resident(model);
-    return layers * sizeof(struct attn_cache_file_layer) + (layers + 1) * DIGITS + 2 * ATTN_ALIGN;
+    return layers * sizeof(struct attn_cache_file_layer) + 2 * (layers + 1) * DIGITS +
+           3 * ATTN_ALIGN;
 }
 
 void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
@@ -68,8 +71,9 @@ void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
              kind == ATTN_CACHE_FILE_KEY ? "key" : "value");
 }
 
-enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,
-                                         size_t count, struct attn_error *error)
+/* Writes the lengths or the first tokens, with blanks between them. */
+static enum attn_status print_numbers(char **out, const struct attn_cache_file_layer *layers,
+                                      size_t count, bool firsts, struct attn_error *error)
 {
     char *text = attn_alloc(count + 1, DIGITS);
     if (text == NULL)
@@ -77,9 +81,55 @@ enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_fil
     size_t at = 0;
     text[0] = '\0';
     for (size_t i = 0; i < count; i++)
-        at += (size_t)snprintf(text + at, DIGITS, "%s%zu", i > 0 ? " " : "", layers[i].length);
+        at += (size_t)snprintf(text + at, DIGITS, "%s%zu", i > 0 ? " " : "",
+                               firsts ? layers[i].first : layers[i].length);
     *out = text;
     return ATTN_OK;
+}
+
+enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,
+                                         size_t count, struct attn_error *error)
+{
+    return print_numbers(out, layers, count, false, error);
+}
+
+enum attn_status attn_cache_file_firsts(char **out, const struct attn_cache_file_layer *layers,
+                                        size_t count, struct attn_error *error)
+{
+    return print_numbers(out, layers, count, true, error);
+}
+
+/* Reads one number of the list, as print_numbers writes it. */
+static bool read_number(size_t *out, const char **at)
+{
+    char *end;
+    if (**at < '0' || **at > '9' || (**at == '0' && (*at)[1] >= '0' && (*at)[1] <= '9'))
+        return false;
+    errno = 0;
+    unsigned long long number = strtoull(*at, &end, 10);
+    *at = end;
+    *out = (size_t)number;
+    return errno == 0 && number <= ATTN_MAX_TOKENS;
+}
+
+bool attn_cache_file_read_firsts(struct attn_cache_file_layer *layers, size_t count,
+                                 const char *note)
+{
+    const char *at = note;
+    for (size_t i = 0; i < count; i++) {
+        if ((i > 0 && *at++ != ' ') || !read_number(&layers[i].first, &at) ||
+            layers[i].first % ATTN_TILE != 0)
+            return false;
+    }
+    return *at == '\0';
+}
+
+bool attn_cache_file_forgets(const struct attn_cache_file_layer *layers, size_t count)
+{
+    size_t i = 0;
+    while (i < count && layers[i].first == 0)
+        i++;
+    return i < count;
 }
 
 void attn_cache_file_sum_note(struct attn_checksum *sum, const char *name, const char *value)

@@ -8,9 +8,13 @@
 
 #define ATTN_CACHE_FILE_FORMAT "attn-cache-1"
 
-/* A resident layer, in the order of layers. */
+/* The format of a cache whose windows have forgotten tokens: beside the lengths it notes the first
+ * token of each layer. */
+#define ATTN_CACHE_FILE_WINDOWS "attn-cache-2"
+
+/* A resident layer, in the order of layers.  Its tensors have tokens [first, length). */
 struct attn_cache_file_layer {
-    size_t layer, length;
+    size_t layer, first, length;
     const struct attn_layer_spec *spec;
 };
 
@@ -26,15 +30,15 @@ enum attn_cache_file_kind { ATTN_CACHE_FILE_KEY = 0, ATTN_CACHE_FILE_VALUE = 1 }
 size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer,
                                  enum attn_cache_file_kind kind);
 
-/* Bytes of the whole tensor, [G][length][row]. */
+/* Bytes of the whole tensor, [G][length - first][row]. */
 size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer,
                                     enum attn_cache_file_kind kind);
 
 /* Bytes of ATTN_TILE tokens of the largest layer, keys and values. */
 size_t attn_cache_file_scratch_bytes(const struct attn_model *model);
 
-/* Memory of the lists that attn_cache_file_layers and attn_cache_file_lengths make for the
- * model. */
+/* Memory of the lists that attn_cache_file_layers, attn_cache_file_lengths and
+ * attn_cache_file_firsts make for the model. */
 size_t attn_cache_file_lists_bytes(const struct attn_model *model);
 
 /* Writes the name of a tensor: "layers.3.key" or "layers.3.value". */
@@ -48,6 +52,16 @@ void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
  * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,
                                          size_t count, struct attn_error *error);
+
+/* The same for the note `first`, and back; false where the note is not what is written for these
+ * layers, each first token a multiple of ATTN_TILE. */
+enum attn_status attn_cache_file_firsts(char **out, const struct attn_cache_file_layer *layers,
+                                        size_t count, struct attn_error *error);
+bool attn_cache_file_read_firsts(struct attn_cache_file_layer *layers, size_t count,
+                                 const char *note);
+
+/* Whether a layer has forgotten tokens: the file is of format ATTN_CACHE_FILE_WINDOWS. */
+bool attn_cache_file_forgets(const struct attn_cache_file_layer *layers, size_t count);
 
 /* Adds a note to the checksum: name, '=', value, line feed. */
 void attn_cache_file_sum_note(struct attn_checksum *sum, const char *name, const char *value);

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,7 +37,7 @@ struct mapping {
 
 struct attn_checkpoint {
     int directory;
-    char *config; /* [config_length] */
+    char *config; /* [config_length]; NULL: said elsewhere */
     size_t config_length;
     char *index; /* text of the index; NULL for a single file */
     size_t index_length;
@@ -45,6 +46,7 @@ struct attn_checkpoint {
     struct shard *shards; /* [max_shards] */
     size_t *by_name;      /* [max_shards] numbers of shards in the order of their names */
     size_t num_shards, max_shards;
+    struct attn_npz *npz; /* the tensors, where they are in one such file; there are no shards */
 };
 
 static enum attn_status fail_index(const struct attn_json_members *m, enum attn_status status,
@@ -227,24 +229,90 @@ static enum attn_status open_tensors(struct attn_checkpoint *checkpoint, struct 
     return status;
 }
 
+static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool configured,
+                                       struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    if (!configured)
+        status = attn_file_slurp(&checkpoint->config, &checkpoint->config_length,
+                                 checkpoint->directory, CONFIG, ATTN_CHECKPOINT_MAX_CONFIG, error);
+    return status == ATTN_OK ? open_tensors(checkpoint, error) : status;
+}
+
+/* Opens the directory that the file `path` is in; *name becomes its name there. */
+static enum attn_status open_parent(const char **name, struct attn_checkpoint *checkpoint,
+                                    const char *path, struct attn_error *error)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    char *parent = attn_alloc(length + 2, 1);
+    if (parent == NULL)
+        return attn_fail_memory(error, length + 2);
+    memcpy(parent, length > 0 ? path : ".", attn_max(length, 1));
+    parent[attn_max(length, 1)] = '\0';
+    checkpoint->directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    attn_free(parent);
+    *name = path + length;
+    return checkpoint->directory >= 0
+               ? ATTN_OK
+               : attn_fail(error, ATTN_NOT_FOUND, "path", "the file's directory cannot be opened");
+}
+
+/* Whether the file begins as a ZIP archive does. */
+static enum attn_status is_archive(bool *out, int directory, const char *name,
+                                   struct attn_error *error)
+{
+    int file;
+    size_t size;
+    char start[2] = "";
+    enum attn_status status = attn_file_open(&file, &size, directory, name, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_file_read(start, file, name, 0, attn_min(size, sizeof start), error);
+    close(file);
+    *out = memcmp(start, "PK", 2) == 0;
+    return status;
+}
+
+/* Opens the single file `path`, an .npz archive or a safetensors file by its first bytes. */
+static enum attn_status open_file(struct attn_checkpoint *checkpoint, const char *path,
+                                  bool configured, struct attn_error *error)
+{
+    const char *name = "";
+    bool archive = false;
+    if (!configured)
+        return attn_fail(error, ATTN_MALFORMED, "config",
+                         "a single file of tensors needs a configuration beside it");
+    enum attn_status status = open_parent(&name, checkpoint, path, error);
+    if (status == ATTN_OK)
+        status = is_archive(&archive, checkpoint->directory, name, error);
+    if (status == ATTN_OK && archive)
+        return attn_npz_open(&checkpoint->npz, checkpoint->directory, name, error);
+    if (status == ATTN_OK)
+        status = make_shards(checkpoint, 1, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, name, error);
+    checkpoint->num_shards = status == ATTN_OK;
+    return status;
+}
+
 enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
-                                      struct attn_error *error)
+                                      bool configured, struct attn_error *error)
 {
     struct attn_checkpoint *checkpoint = attn_calloc(1, sizeof *checkpoint);
     if (checkpoint == NULL)
         return attn_fail_memory(error, sizeof *checkpoint);
     enum attn_status status = ATTN_OK;
     checkpoint->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (checkpoint->directory < 0) {
-        bool absent = errno == ENOENT || errno == ENOTDIR;
-        status = attn_fail(error, absent ? ATTN_NOT_FOUND : ATTN_IO, "path",
-                           absent ? "no such directory" : "the directory cannot be opened");
-    }
-    if (status == ATTN_OK)
-        status = attn_file_slurp(&checkpoint->config, &checkpoint->config_length,
-                                 checkpoint->directory, CONFIG, ATTN_CHECKPOINT_MAX_CONFIG, error);
-    if (status == ATTN_OK)
-        status = open_tensors(checkpoint, error);
+    if (checkpoint->directory >= 0)
+        status = open_directory(checkpoint, configured, error);
+    else if (errno == ENOTDIR)
+        status = open_file(checkpoint, path, configured, error);
+    else
+        status = attn_fail(error, errno == ENOENT ? ATTN_NOT_FOUND : ATTN_IO, "path",
+                           errno == ENOENT ? "no such directory or file"
+                                           : "the directory cannot be opened");
     if (status != ATTN_OK) {
         attn_checkpoint_close(checkpoint);
         return status;
@@ -259,6 +327,7 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
         return;
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         attn_safetensors_close(checkpoint->shards[i].file);
+    attn_npz_close(checkpoint->npz);
     attn_free(checkpoint->shards);
     attn_free(checkpoint->by_name);
     attn_free(checkpoint->weight_map);
@@ -303,12 +372,40 @@ static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpo
 enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                       const char *name, struct attn_error *error)
 {
-    *out = (struct attn_tensor){.file = NULL};
+    *out = (struct attn_tensor){.npz = checkpoint->npz};
+    if (checkpoint->npz != NULL)
+        return attn_npz_find(&out->entry, checkpoint->npz, name, error);
     if (checkpoint->index != NULL)
         return find_mapped(out, checkpoint, name, error);
     out->file = checkpoint->shards[0].file;
     out->entry = attn_safetensors_find(out->file, name);
     return ATTN_OK;
+}
+
+enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
+                                      size_t count, struct attn_error *error)
+{
+    if (tensor->npz != NULL)
+        return attn_npz_read_f32(out, tensor->npz, tensor->entry, first, count, error);
+    return attn_safetensors_read_f32(out, tensor->file, tensor->entry, first, count, error);
+}
+
+void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint)
+{
+    const struct attn_safetensors *single =
+        checkpoint->index == NULL && checkpoint->npz == NULL ? checkpoint->shards[0].file : NULL;
+    const size_t count = checkpoint->npz != NULL ? attn_npz_count(checkpoint->npz)
+                         : single != NULL        ? attn_safetensors_count(single)
+                                                 : 0;
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < count && at < size; i++) {
+        const char *name =
+            single != NULL ? attn_safetensors_name(single, i) : attn_npz_name(checkpoint->npz, i);
+        at += (size_t)snprintf(out + at, size - at, "%s%.48s", i > 0 ? ", " : "", name);
+    }
+    if (at >= size && size > 4)
+        memcpy(out + size - 4, "...", 4);
 }
 
 size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
@@ -318,7 +415,8 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
     size_t bytes =
         checkpoint->config_length + checkpoint->index_length +
         checkpoint->capacity * sizeof *checkpoint->weight_map +
-        checkpoint->max_shards * (sizeof *checkpoint->shards + sizeof *checkpoint->by_name);
+        checkpoint->max_shards * (sizeof *checkpoint->shards + sizeof *checkpoint->by_name) +
+        attn_npz_memory(checkpoint->npz);
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;

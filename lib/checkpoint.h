@@ -1,4 +1,5 @@
-/* checkpoint.h: a directory as Hugging Face publishes models: config.json and tensors.
+/* checkpoint.h: a directory as Hugging Face publishes models: config.json and tensors; or a single
+ * file of tensors, .safetensors or .npz, whose configuration is said elsewhere.
  *
  * Tensors are in model.safetensors or, where that is absent, in the shards that
  * model.safetensors.index.json maps them to.  A shard is opened when one of its tensors is first
@@ -8,6 +9,7 @@
 
 #include "attn.h"
 #include "attn_limits.h"
+#include "npz.h"
 #include "safetensors.h"
 
 struct attn_checkpoint;
@@ -15,20 +17,24 @@ struct attn_checkpoint;
 /* A tensor and the file it is in, both borrowed from the checkpoint. */
 struct attn_tensor {
     const struct attn_safetensors *file;
+    struct attn_npz *npz;                  /* the file instead, where that is one */
     const struct attn_tensor_entry *entry; /* NULL: no such tensor */
 };
 
-/* Opens the directory `path` and reads config.json and the header of the single file, or the index.
+/* Opens the directory `path` and reads config.json, unless `configured` says that the configuration
+ * is elsewhere, and the header of the single file, or the index.  A path that is a file must be
+ * configured.
  * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
 enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
-                                      struct attn_error *error);
+                                      bool configured, struct attn_error *error);
 void attn_checkpoint_close(struct attn_checkpoint *checkpoint);
 
 /* Memory that the checkpoint takes: configuration, index, headers of the files that are open; 0 for
  * NULL. */
 size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
 
-/* The text of config.json, of *length bytes, as it stands in the file.  Borrowed. */
+/* The text of config.json, of *length bytes, as it stands in the file; NULL where it was not read.
+ * Borrowed. */
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
 
 /* Looks a tensor up, opening its shard if need be.  A tensor that does not exist is no error:
@@ -37,5 +43,13 @@ const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, siz
  * does not hold. */
 enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                       const char *name, struct attn_error *error);
+
+/* out[i] = element first + i of the flattened tensor, i < count, as float32: by
+ * attn_safetensors_read_f32 or attn_npz_read_f32. */
+enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
+                                      size_t count, struct attn_error *error);
+
+/* Writes the names of the first tensors of a single file, "a, b, ..."; "" for shards. */
+void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint);
 
 #endif

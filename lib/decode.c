@@ -43,13 +43,14 @@ static void admit(struct batch *batch, struct attn_step *step)
         attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
         return;
     }
-    bool append = step->position == attn_cache_length(step->cache, batch->layer_index);
-    if (append && attn_cache_reserve(step->cache, batch->layer_index, step->position, step->rows,
-                                     error) != ATTN_OK) {
+    struct admitted a = {.step = step};
+    a.append = step->position == attn_cache_length(step->cache, batch->layer_index);
+    if (attn_step_reserve(&a.again, step, batch->layer_index, a.append, error) != ATTN_OK) {
         attn_cache_unclaim(step->cache);
         return;
     }
-    batch->admitted[batch->count++] = (struct admitted){.step = step, .append = append};
+    a.cache = a.again != NULL ? a.again : step->cache;
+    batch->admitted[batch->count++] = a;
 }
 
 static bool shares_products(const struct attn_step *step) { return step->rows <= ATTN_SHARED_ROWS; }
@@ -181,6 +182,8 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
 static enum attn_status project_in(const struct batch *batch)
 {
     size_t width = batch->in.q->in, n = 0;
+    if (batch->layer->spec.is_weightless)
+        return ATTN_OK;
     for (size_t i = 0; i < batch->count; i++) {
         const struct admitted *a = &batch->admitted[i];
         if (shares_products(a->step))
@@ -221,12 +224,15 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
                            batch->v + r * batch->in.v->out};
     size_t i = r - a->row, slot = step->position + i;
     const int64_t *positions = step->modifiers.position_ids;
+    if (layer->spec.is_weightless)
+        attn_qkv_take_given(row, &layer->spec, step, i);
     const struct attn_kernels *kernels = &batch->engine->kernels;
     bool within =
         attn_qkv_postprocess(row, layer, kernels, a->inv_freq,
                              positions ? positions[i] : (int64_t)slot, slot) &&
         kernels->all_within(batch->gate + r * layer->gate.out, layer->gate.out, ATTN_MAX_MAGNITUDE);
-    bool fits = !a->append || attn_cache_put(step->cache, batch->layer_index, slot, row.k, row.v);
+    bool puts = a->append || a->again != NULL;
+    bool fits = !puts || attn_cache_put(a->cache, batch->layer_index, slot, row.k, row.v);
     if (!within || !fits)
         atomic_store(&a->failed, true);
     if (within && !fits)
@@ -274,7 +280,7 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
     p.q = (struct attn_rows){batch->q + a->row * layer->q.out, layer->q.out, p.head_dim};
     if (attn_outputs_need_heads(&step->outputs))
         p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
-    p.cache = attn_cache_view(step->cache, batch->layer_index);
+    p.cache = attn_cache_view(a->cache, batch->layer_index);
     if (attn_layer_is_latent(layer))
         attn_latent_rows_set(&p, &batch->latents, &layer->spec, a->row,
                              step->outputs.pool.rows == 0);
@@ -289,9 +295,14 @@ static enum attn_status solve(const struct batch *batch)
     const bool latent = attn_layer_is_latent(batch->layer);
     enum attn_status status = latent ? absorb(batch) : ATTN_OK;
     size_t n = 0;
-    for (size_t i = 0; i < batch->count; i++)
-        if (!atomic_load(&batch->admitted[i].failed))
-            batch->problems[n++] = step_problem(batch, &batch->admitted[i]);
+    for (size_t i = 0; i < batch->count; i++) {
+        struct admitted *a = &batch->admitted[i];
+        if (atomic_load(&a->failed))
+            continue;
+        batch->problems[n] = step_problem(batch, a);
+        if (attn_step_check_kept(&batch->problems[n], &a->step->error) == ATTN_OK)
+            n++;
+    }
     if (status == ATTN_OK)
         status = attn_solve(batch->engine, batch->problems, n);
     return status == ATTN_OK && latent ? attn_mla_lift(batch->engine, batch->layer, batch->o,
@@ -303,6 +314,8 @@ static enum attn_status project_out(const struct batch *batch)
 {
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
+    if (batch->layer->spec.is_weightless)
+        return ATTN_OK;
     if (batch->output_rows > 0) {
         batch->products[0] = attn_projection_of(o, batch->o, batch->y, batch->output_rows);
         if (attn_project(batch->engine, batch->products, 1, true) != ATTN_OK)
@@ -330,12 +343,15 @@ static enum attn_status finish_output(const struct batch *batch, const struct ad
     const bool shared = place_of(step) == SHARED_WITH_OUTPUT;
     size_t width = batch->layer->o.out, n = step->rows * width;
     const float *output = shared ? batch->y + a->row * width : step->outputs.output;
+    const bool weightless = batch->layer->spec.is_weightless;
     if (atomic_load(&a->kv_overflow))
-        return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
+        return attn_fail(&step->error, ATTN_OVERFLOW, weightless ? "key" : "hidden_states",
                          "a key or value does not fit the cache's %s",
                          attn_dtype_name(batch->layer->spec.kv_dtype));
     if (atomic_load(&a->failed))
-        return attn_qkv_fail(&step->error);
+        return attn_qkv_fail(&batch->layer->spec, &step->error);
+    if (weightless) /* the output is a copy of what heads put out */
+        return ATTN_OK;
     if (shared ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
                : atomic_load(&a->output_overflow))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
@@ -354,14 +370,16 @@ static enum attn_status copy_outputs(const struct batch *batch, const struct adm
     const struct attn_step *step = a->step;
     const struct attn_layer *layer = batch->layer;
     struct attn_pool *pool = batch->engine->pool;
+    const struct attn_outputs weightless = {.head_output = step->outputs.output};
     const struct attn_copies copies = {.spec = &layer->spec,
-                                       .outputs = &step->outputs,
+                                       .outputs =
+                                           layer->spec.is_weightless ? &weightless : &step->outputs,
                                        .count = 1,
                                        .queries = step->rows,
                                        .q = batch->q + a->row * layer->q.out,
                                        .o = batch->o + a->row * layer->o.in};
     attn_copy_rows(pool, &copies);
-    return attn_copy_cached(batch->engine, layer, &step->outputs, step->cache, batch->layer_index,
+    return attn_copy_cached(batch->engine, layer, &step->outputs, a->cache, batch->layer_index,
                             step->position + step->rows);
 }
 
@@ -405,6 +423,9 @@ static void end_step(const struct batch *batch, const struct admitted *a)
     if (publishes(a))
         attn_cache_publish(step->cache, batch->layer_index, step->position + step->rows);
     attn_cache_unreserve(step->cache, batch->layer_index);
+    if (publishes(a))
+        attn_cache_forget(step->cache, batch->layer_index, step->position);
+    attn_cache_free(a->again);
     attn_cache_unclaim(step->cache);
 }
 

@@ -12,6 +12,8 @@
 
 struct admitted {
     struct attn_step *step;
+    struct attn_cache *cache;    /* the keys that it sees: the step's cache, or `again` */
+    struct attn_cache *again;    /* of a repeated step whose own keys are forgotten; NULL */
     size_t row;                  /* index of its first row in the batch's buffers */
     bool append;                 /* its rows are new, not computed again */
     atomic_bool failed;          /* before attention, which is then not computed */

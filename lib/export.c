@@ -17,7 +17,7 @@
 #include "status.h"
 
 #define PREFIX 8    /* bytes of the header's length */
-#define OWN_NOTES 3 /* and the checksum */
+#define OWN_NOTES 4 /* at most, and the checksum */
 _Static_assert(ATTN_MAX_NOTES + OWN_NOTES + 1 == ATTN_SAFETENSORS_MAX_NOTES,
                "an import takes what an export may have");
 
@@ -28,15 +28,15 @@ struct attn_export {
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
     struct attn_model_info info; /* of the cache's model: its fingerprint is a note */
-    char *lengths;
-    struct attn_note *notes; /* [num_notes] by name; the caller's texts live in `texts` */
+    char *lengths, *firsts;      /* firsts NULL: nothing is forgotten */
+    struct attn_note *notes;     /* [num_notes] by name; the caller's texts live in `texts` */
     size_t num_notes;
     char *texts;
     char *header; /* [header_bytes], its length first */
     size_t header_bytes, data_bytes;
     /* Progress. */
     bool begun;
-    size_t layer, token; /* the next to be copied */
+    size_t layer, token; /* the next to be copied, counted from the first that is kept */
     size_t at;           /* bytes of the file before the tensors of `layer` */
     size_t summed;       /* bytes of data */
     struct attn_checksum sum;
@@ -97,10 +97,13 @@ static enum attn_status take_notes(struct attn_export *export, const struct attn
     export->notes = attn_alloc(OWN_NOTES + count, sizeof *export->notes);
     if (export->notes == NULL)
         return attn_fail_memory(error, (OWN_NOTES + count) * sizeof *export->notes);
-    export->notes[0] = (struct attn_note){"format", ATTN_CACHE_FILE_FORMAT};
+    const bool forgets = export->firsts != NULL;
+    export->notes[0] =
+        (struct attn_note){"format", forgets ? ATTN_CACHE_FILE_WINDOWS : ATTN_CACHE_FILE_FORMAT};
     export->notes[1] = (struct attn_note){"fingerprint", export->info.fingerprint};
     export->notes[2] = (struct attn_note){"lengths", export->lengths};
-    export->num_notes = OWN_NOTES;
+    export->notes[3] = (struct attn_note){"first", export->firsts};
+    export->num_notes = OWN_NOTES - !forgets;
     enum attn_status status = copy_notes(export, notes, count, error);
     if (status != ATTN_OK)
         return status;
@@ -140,7 +143,7 @@ static void add_tensor(struct text *text, const struct attn_cache_file_layer *la
     char name[ATTN_CACHE_FILE_NAME];
     attn_cache_file_tensor_name(name, layer, kind);
     add(text, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu,%zu,%zu],\"data_offsets\":[%zu,%zu]}",
-        name, attn_cached_sizes(layer->spec).heads, layer->length,
+        name, attn_cached_sizes(layer->spec).heads, layer->length - layer->first,
         attn_cache_file_row_bytes(layer, kind) / sizeof(float), begin,
         begin + attn_cache_file_tensor_bytes(layer, kind));
 }
@@ -195,10 +198,14 @@ static enum attn_status read_lengths(struct attn_export *export, struct attn_err
     for (size_t i = 0; i < export->num_layers; i++) {
         struct attn_cache_file_layer *layer = &export->layers[i];
         layer->length = attn_cache_length(export->cache, layer->layer);
+        layer->first = attn_cache_first(export->cache, layer->layer);
         export->data_bytes += attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_KEY) +
                               attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_VALUE);
     }
-    return attn_cache_file_lengths(&export->lengths, export->layers, export->num_layers, error);
+    status = attn_cache_file_lengths(&export->lengths, export->layers, export->num_layers, error);
+    if (status == ATTN_OK && attn_cache_file_forgets(export->layers, export->num_layers))
+        status = attn_cache_file_firsts(&export->firsts, export->layers, export->num_layers, error);
+    return status;
 }
 
 enum attn_status attn_export_open(struct attn_export **out, const struct attn_cache *cache,
@@ -230,6 +237,7 @@ void attn_export_close(struct attn_export *export)
         return;
     attn_free(export->layers);
     attn_free(export->lengths);
+    attn_free(export->firsts);
     attn_free(export->notes);
     attn_free(export->texts);
     attn_free(export->header);
@@ -254,7 +262,7 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
     size_t header =
         attn_model_num_resident(model) * LAYER_TEXT + lists + texts + 8 * num_notes + FIXED_TEXT;
     return attn_cache_frozen_bytes(cache) + sizeof(struct attn_export) + lists + header + texts +
-           (OWN_NOTES + num_notes) * (sizeof *notes + 2) + 5 * ATTN_ALIGN;
+           (OWN_NOTES + num_notes) * (sizeof *notes + 2) + 6 * ATTN_ALIGN;
 }
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
@@ -263,7 +271,8 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
 static size_t copy_piece(char *out, struct attn_export *export)
 {
     const struct attn_cache_file_layer *layer = &export->layers[export->layer];
-    size_t count = attn_min(ATTN_TILE, layer->length - export->token);
+    const size_t kept = layer->length - layer->first;
+    size_t count = attn_min(ATTN_TILE, kept - export->token);
     size_t groups = attn_cached_sizes(layer->spec).heads,
            keys = attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_KEY);
     char *key =
@@ -271,9 +280,9 @@ static size_t copy_piece(char *out, struct attn_export *export)
     char *value = out + export->at + keys +
                   export->token * attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE);
     attn_cache_read_strided((float *)(void *)key, (float *)(void *)value, export->cache,
-                            layer->layer, export->token, count, layer->length);
+                            layer->layer, layer->first + export->token, count, kept);
     export->token += count;
-    if (export->token == layer->length) {
+    if (export->token == kept) {
         export->at += keys + attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_VALUE);
         export->token = 0;
         export->layer++;

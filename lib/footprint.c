@@ -9,6 +9,8 @@
 #include "ablation.h"
 #include "attention.h"
 #include "attn_limits.h"
+#include "attn_state.h"
+#include "cache_window.h"
 #include "cgroup.h"
 #include "cpu.h"
 #include "engine.h"
@@ -60,7 +62,29 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
     out->loading_bytes += attn_model_headers_memory(model);
 }
 
+size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < attn_model_num_resident(model); i++) {
+        const struct attn_layer_spec *spec = attn_model_slot_spec(model, i);
+        if (!spec->is_cross && spec->shares_layer == SIZE_MAX)
+            bytes =
+                attn_add(bytes, attn_mul(attn_window_blocks(spec, tokens), attn_block_bytes(spec)));
+    }
+    return bytes;
+}
+
 /* ---- Calls ---- */
+
+size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+{
+    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
+    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
+    if (spec->mla.kv_lora_rank > 0)
+        return attn_mla_step_work(spec, rows, keys);
+    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
+}
 
 #define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */
 
@@ -159,5 +183,7 @@ size_t attn_engine_reserved(const struct attn_engine_options *options)
 size_t attn_cache_layer_bytes(const struct attn_cache *cache, size_t layer, size_t tokens)
 {
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
-    return spec != NULL ? attn_ceil_div(tokens, ATTN_TILE) * attn_block_bytes(spec) : 0;
+    const size_t first = attn_cache_first(cache, layer) / ATTN_TILE;
+    const size_t blocks = attn_ceil_div(tokens, ATTN_TILE);
+    return spec != NULL && blocks > first ? (blocks - first) * attn_block_bytes(spec) : 0;
 }

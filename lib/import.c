@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cache_file.h"
+#include "cache_window.h"
 #include "import_share.h"
 #include "kvcache.h"
 #include "mem.h"
@@ -30,7 +31,7 @@ struct attn_import {
     /* Progress. */
     bool summed;
     size_t tensor, offset; /* the next to be summed up: index into `tensors`, byte of that tensor */
-    size_t layer, token;   /* the next to be copied */
+    size_t layer, token;   /* the next to be copied, counted from the first that is kept */
     struct attn_checksum sum;
 };
 
@@ -40,6 +41,12 @@ static enum attn_status fail_form(struct attn_error *error, const char *param, c
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
+
+static bool has_format(const struct attn_import *import, const char *format)
+{
+    const char *note = attn_import_note(import, "format");
+    return note != NULL && strcmp(note, format) == 0;
+}
 
 static enum attn_status open_source(struct attn_import **out,
                                     const struct attn_safetensors_source *source,
@@ -51,9 +58,11 @@ static enum attn_status open_source(struct attn_import **out,
     attn_checksum_init(&import->sum);
     enum attn_status status =
         attn_safetensors_open_source(&import->file, source, "state", ATTN_MAX_STATE_HEADER, error);
-    const char *format = status == ATTN_OK ? attn_import_note(import, "format") : NULL;
-    if (status == ATTN_OK && (format == NULL || strcmp(format, ATTN_CACHE_FILE_FORMAT) != 0))
-        status = fail_form(error, "format", "its format is not " ATTN_CACHE_FILE_FORMAT);
+    if (status == ATTN_OK && !has_format(import, ATTN_CACHE_FILE_FORMAT) &&
+        !has_format(import, ATTN_CACHE_FILE_WINDOWS))
+        status = fail_form(error, "format",
+                           "its format is neither " ATTN_CACHE_FILE_FORMAT
+                           " nor " ATTN_CACHE_FILE_WINDOWS);
     if (status == ATTN_OK)
         *out = import;
     else
@@ -130,14 +139,29 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
         return attn_fail(error, ATTN_SHAPE_MISMATCH, "layers",
                          "layer %zu has %zu keys and %zu values", layer->layer, lengths[0],
                          lengths[1]);
-    layer->length = lengths[0];
+    layer->length = layer->first + lengths[0];
     if (layer->length > limit)
         return attn_fail(error, ATTN_CACHE_FULL, "lengths",
                          "layer %zu has %zu tokens, max_length is %zu", layer->layer, layer->length,
                          limit);
     if (attn_cache_length(import->cache, layer->layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
+    if (layer->first > 0 &&
+        (lengths[0] == 0 || layer->first > attn_window_first(layer->spec, layer->length)))
+        return attn_fail(error, ATTN_MALFORMED, "first",
+                         "layer %zu begins at token %zu, after what its window sees at %zu",
+                         layer->layer, layer->first, layer->length);
     return ATTN_OK;
+}
+
+/* Reads the first token of each layer, where the format has them. */
+static enum attn_status read_firsts(struct attn_import *import, struct attn_error *error)
+{
+    const char *note = attn_import_note(import, "first");
+    if (!has_format(import, ATTN_CACHE_FILE_WINDOWS) ||
+        (note != NULL && attn_cache_file_read_firsts(import->layers, import->num_layers, note)))
+        return ATTN_OK;
+    return fail_form(error, "first", "first is no list of the layers' first tokens");
 }
 
 static enum attn_status check_lengths(const struct attn_import *import, struct attn_error *error)
@@ -189,11 +213,17 @@ enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache
     import->scratch = attn_alloc(import->scratch_bytes, 1);
     if (import->tensors == NULL || import->scratch == NULL)
         return attn_fail_memory(error, import->scratch_bytes);
+    status = read_firsts(import, error);
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
         status = find_layer(import, i, error);
     if (status == ATTN_OK && attn_safetensors_count(import->file) != 2 * import->num_layers)
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
-    return status == ATTN_OK ? check_lengths(import, error) : status;
+    if (status == ATTN_OK)
+        status = check_lengths(import, error);
+    for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
+        status =
+            attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);
+    return status;
 }
 
 size_t attn_import_cache_bytes(const struct attn_import *import)
@@ -219,6 +249,7 @@ enum attn_status attn_import_share_blocks(struct attn_import *import, size_t lay
         import->shares = attn_calloc(import->num_layers, sizeof *import->shares);
     if (import->shares == NULL)
         return attn_fail_memory(error, import->num_layers * sizeof *import->shares);
+    most += attn_cache_first(from, layer) / ATTN_TILE;
     import->shares[i] = (struct attn_import_share){from, attn_min(blocks, most)};
     return ATTN_OK;
 }
@@ -313,7 +344,7 @@ static enum attn_status read_rows(float *rows, const struct attn_import *import,
     for (size_t g = 0; g < groups; g++) {
         const void *bytes;
         char *room = (char *)rows + g * count * row;
-        size_t first = (g * layer->length + import->token) * row;
+        size_t first = (g * (layer->length - layer->first) + import->token) * row;
         enum attn_status status = attn_safetensors_read_bytes(&bytes, import->file, from, first,
                                                               count * row, room, error);
         if (status != ATTN_OK)
@@ -325,7 +356,7 @@ static enum attn_status read_rows(float *rows, const struct attn_import *import,
         return ATTN_OK;
     return attn_fail(error, ATTN_NON_FINITE, kind == ATTN_CACHE_FILE_KEY ? "key" : "value",
                      "layer %zu: a %s from token %zu on is not finite", layer->layer,
-                     kind == ATTN_CACHE_FILE_KEY ? "key" : "value", import->token);
+                     kind == ATTN_CACHE_FILE_KEY ? "key" : "value", layer->first + import->token);
 }
 
 /* Writes the next tokens of the layer that is being copied. */
@@ -344,7 +375,8 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *import,
                                    struct attn_error *error)
 {
     const struct attn_cache_file_layer *layer = &import->layers[import->layer];
-    size_t count = attn_min(ATTN_TILE, layer->length - import->token);
+    const size_t kept = layer->length - layer->first;
+    size_t count = attn_min(ATTN_TILE, kept - import->token);
     const struct attn_cached_sizes sizes = attn_cached_sizes(layer->spec);
     const size_t groups = sizes.heads;
     float *key = import->scratch, *value = key + groups * count * sizes.key;
@@ -360,7 +392,7 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *import,
              (attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY) +
               attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE));
     import->token += count;
-    if (import->token == layer->length) {
+    if (import->token == kept) {
         import->token = 0;
         import->layer++;
     }

@@ -84,13 +84,16 @@ enum attn_status attn_import_share_write(struct attn_import_share *share, struct
     if (count == 0)
         return ATTN_OK;
     if (place < share->blocks) {
-        struct attn_block *block = attn_cache_view(share->from, layer).blocks[place];
-        if (agrees(block, &tokens))
+        const struct attn_cache_view from = attn_cache_view(share->from, layer);
+        struct attn_block *block = place >= from.first ? from.blocks[place - from.first] : NULL;
+        if (block != NULL && agrees(block, &tokens))
             return adopt(block, &tokens, cache, layer, error);
+        if (block != NULL)
+            share->blocks = 0;
     }
-    share->blocks = 0;
     enum attn_status status = attn_cache_write(cache, layer, count, key, value, error);
+    const struct attn_cache_view own = attn_cache_view(cache, layer);
     if (status == ATTN_OK)
-        attn_cache_view(cache, layer).blocks[place]->tokens = (unsigned)count;
+        own.blocks[place - own.first]->tokens = (unsigned)count;
     return status;
 }

@@ -1,19 +1,22 @@
-/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks. */
+/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks, cache_rows.c writes
+ * tokens to them and reads them. */
 #include "kvcache.h"
 
 #include <string.h>
 
 #include "attn_state.h"
 #include "blockpool.h"
+#include "cache_window.h"
 #include "model.h"
 #include "status.h"
 
 struct cache_layer {
     const struct attn_layer_spec *spec;
     atomic_size_t length;
-    size_t reserved; /* blocks in the list */
-    size_t shared;   /* of these, blocks that came from other caches */
-    size_t capacity; /* places of the list; 0: it is empty, or part of a frozen copy */
+    atomic_size_t first; /* blocks that windows have forgotten, before those in the list */
+    size_t reserved;     /* blocks in the list */
+    size_t shared;       /* of these, blocks that came from other caches */
+    size_t capacity;     /* places of the list; 0: it is empty, or part of a frozen copy */
     struct attn_block **blocks;
 };
 
@@ -27,6 +30,14 @@ struct attn_cache {
 };
 
 static size_t blocks_for(size_t tokens) { return attn_ceil_div(tokens, ATTN_TILE); }
+
+/* Blocks that hold a layer's tokens up to `tokens`, without those that are forgotten.  The clamp is
+ * for threads that read a length while the layer changes. */
+static size_t kept_blocks(const struct cache_layer *l, size_t tokens)
+{
+    const size_t first = atomic_load(&l->first), all = blocks_for(tokens);
+    return all > first ? all - first : 0;
+}
 
 static const struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
 {
@@ -67,14 +78,32 @@ static bool grow_list(struct cache_layer *l, size_t blocks)
     return blocks <= l->capacity || resize_list(l, blocks + (blocks - l->shared));
 }
 
-/* Gives up all but the first `keep` blocks.  A list that cannot be made smaller stays as it is. */
+/* Frees spare places.  A list that cannot be made smaller stays as it is. */
+static void shrink_list(struct cache_layer *l)
+{
+    if (l->capacity > l->shared + LIST_SLACK * attn_max(l->reserved - l->shared, 1))
+        (void)resize_list(l, l->reserved);
+}
+
+/* Gives up all but the first `keep` blocks. */
 static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
 {
     while (l->reserved > keep)
         attn_block_remove_holder(pool, l->blocks[--l->reserved]);
     l->shared = attn_min(l->shared, l->reserved);
-    if (l->capacity > l->shared + LIST_SLACK * attn_max(l->reserved - l->shared, 1))
-        (void)resize_list(l, l->reserved);
+    shrink_list(l);
+}
+
+/* Gives up the first `count` blocks. */
+static void drop_first(struct attn_cache_pool *pool, struct cache_layer *l, size_t count)
+{
+    atomic_fetch_add(&l->first, count);
+    for (size_t i = 0; i < count; i++)
+        attn_block_remove_holder(pool, l->blocks[i]);
+    l->reserved -= count;
+    l->shared -= attn_min(l->shared, count);
+    memmove(l->blocks, l->blocks + count, l->reserved * sizeof *l->blocks);
+    shrink_list(l);
 }
 
 /* Frees a list with its blocks.  A frozen copy has references to its blocks and does not hold them;
@@ -141,6 +170,12 @@ enum attn_status attn_cache_new(struct attn_cache **out, struct attn_cache_pool 
     return ATTN_OK;
 }
 
+enum attn_status attn_cache_new_like(struct attn_cache **out, const struct attn_cache *cache,
+                                     struct attn_error *error)
+{
+    return attn_cache_new(out, cache->pool, cache->model, cache->max_length, error);
+}
+
 void attn_cache_free(struct attn_cache *cache)
 {
     if (cache == NULL)
@@ -165,7 +200,7 @@ size_t attn_cache_bytes(const struct attn_cache *cache)
     size_t bytes = 0;
     for (size_t i = 0; i < cache->num_slots; i++) {
         const struct cache_layer *l = &cache->slots[i];
-        bytes += blocks_for(atomic_load(&l->length)) * attn_block_bytes(l->spec);
+        bytes += kept_blocks(l, atomic_load(&l->length)) * attn_block_bytes(l->spec);
     }
     return bytes;
 }
@@ -234,30 +269,16 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
         return attn_fail(error, ATTN_CACHE_FULL, "position",
                          "%zu cached and %zu new tokens pass max_length %zu", position, rows,
                          cache->max_length);
-    enum attn_status status = take_blocks(cache->pool, l, blocks_for(end));
+    const size_t count = kept_blocks(l, end);
+    enum attn_status status = take_blocks(cache->pool, l, count);
     if (status == ATTN_OK)
-        status =
-            copy_shared(cache->pool, l, position / ATTN_TILE, attn_min(before, blocks_for(end)));
+        status = copy_shared(cache->pool, l, position / ATTN_TILE - atomic_load(&l->first),
+                             attn_min(before, count));
     if (status == ATTN_OK)
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);
     return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
                                     : attn_fail_memory(error, attn_block_bytes(l->spec));
-}
-
-bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
-                    const float *value)
-{
-    const struct cache_layer *l = writable_layer(cache, layer);
-    const struct attn_cached_sizes sizes = attn_cached_sizes(l->spec);
-    const size_t d = sizes.key, dv = sizes.value;
-    bool fits = true;
-    for (size_t g = 0; g < sizes.heads; g++) {
-        struct attn_tile tile;
-        attn_block_tile(&tile, l->blocks[slot / ATTN_TILE], l->spec, g);
-        fits = attn_tile_put(&tile, slot % ATTN_TILE, key + g * d, value + g * dv, d, dv) && fits;
-    }
-    return fits;
 }
 
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
@@ -269,26 +290,93 @@ void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
 {
     struct cache_layer *l = writable_layer(cache, layer);
-    drop_blocks(cache->pool, l, blocks_for(atomic_load(&l->length)));
+    drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
 }
 
-void attn_cache_truncate(struct attn_cache *cache, size_t length)
+/* Whether another layer reads this one's keys, which does so after this layer's step. */
+static bool is_shared(const struct attn_cache *cache, size_t layer)
 {
+    size_t i = 0;
+    while (i < cache->num_slots && cache->slots[i].spec->shares_layer != layer)
+        i++;
+    return i < cache->num_slots;
+}
+
+void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
+{
+    if (layer_of(cache, layer) == NULL)
+        return;
+    struct cache_layer *l = writable_layer(cache, layer);
+    const size_t length = atomic_load(&l->length);
+    const bool again = position > 0 || is_shared(cache, layer);
+    const size_t seen = attn_window_first(l->spec, again ? position : length);
+    const size_t from = attn_min(seen, length - (length > 0)) / ATTN_TILE;
+    const size_t first = atomic_load(&l->first);
+    if (from > first)
+        drop_first(cache->pool, l, from - first);
+}
+
+enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer, size_t first,
+                                     struct attn_error *error)
+{
+    const struct cache_layer *found = layer_of(cache, layer);
+    if (first == 0)
+        return ATTN_OK;
+    if (found == NULL || attn_cache_length(cache, layer) > 0 || first % ATTN_TILE != 0 ||
+        first >= cache->max_length || attn_window_first(found->spec, cache->max_length) < first)
+        return attn_fail(error, ATTN_INVALID, "first", "layer %zu cannot begin at token %zu", layer,
+                         first);
+    struct cache_layer *l = writable_layer(cache, layer);
+    atomic_store(&l->first, first / ATTN_TILE);
+    atomic_store(&l->length, first);
+    return ATTN_OK;
+}
+
+size_t attn_cache_first(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    return l != NULL ? atomic_load(&l->first) * ATTN_TILE : 0;
+}
+
+size_t attn_cache_lowest_length(const struct attn_cache *cache)
+{
+    size_t lowest = 0;
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        const struct cache_layer *l = &cache->slots[i];
+        lowest = attn_max(lowest, attn_window_least(l->spec, atomic_load(&l->first) * ATTN_TILE));
+    }
+    return lowest;
+}
+
+static bool is_kept(const struct attn_cache *cache, size_t length)
+{
+    return length == 0 || length >= attn_cache_lowest_length(cache);
+}
+
+bool attn_cache_truncate(struct attn_cache *cache, size_t length)
+{
+    if (!is_kept(cache, length))
+        return false;
     for (size_t i = 0; i < cache->num_slots; i++) {
         struct cache_layer *l = &cache->slots[i];
         if (atomic_load(&l->length) <= length)
             continue;
         atomic_store(&l->length, length);
-        drop_blocks(cache->pool, l, blocks_for(length));
+        drop_blocks(cache->pool, l, kept_blocks(l, length));
+        if (length == 0)
+            atomic_store(&l->first, 0);
     }
+    return true;
 }
 
 /* Makes the empty list `to` share the blocks with the first `kept` tokens of `from`. */
 static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_layer *to,
                                      const struct cache_layer *from, size_t kept)
 {
-    enum attn_status status = resize_list(to, blocks_for(kept)) ? ATTN_OK : ATTN_NO_MEMORY;
-    while (status == ATTN_OK && to->reserved < blocks_for(kept))
+    const size_t count = kept_blocks(from, kept);
+    enum attn_status status = resize_list(to, count) ? ATTN_OK : ATTN_NO_MEMORY;
+    atomic_store(&to->first, kept > 0 ? atomic_load(&from->first) : 0);
+    while (status == ATTN_OK && to->reserved < count)
         status = share_block(pool, to, from->blocks[to->reserved]);
     atomic_store(&to->length, status == ATTN_OK ? kept : 0);
     return status;
@@ -303,6 +391,11 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
                                  size_t length, struct attn_error *error)
 {
     struct attn_cache *fork;
+    if (!is_kept(cache, length))
+        return attn_fail(error, ATTN_FORGOTTEN, "length",
+                         "length is %zu; windows have forgotten tokens that its next token would "
+                         "see: 0, or %zu and more, can be kept",
+                         length, attn_cache_lowest_length(cache));
     enum attn_status status = new_empty(&fork, cache->pool, cache->model, cache->max_length);
     if (status != ATTN_OK)
         return attn_fail_memory(error, sizeof *fork);
@@ -322,7 +415,8 @@ size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
 {
     size_t bytes = attn_cache_memory(cache->model);
     for (size_t i = 0; i < cache->num_slots; i++)
-        bytes += blocks_for(atomic_load(&cache->slots[i].length)) * sizeof(struct attn_block *);
+        bytes += kept_blocks(&cache->slots[i], atomic_load(&cache->slots[i].length)) *
+                 sizeof(struct attn_block *);
     return bytes;
 }
 
@@ -340,7 +434,7 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
     struct attn_block **list = (struct attn_block **)&copy->slots[copy->num_slots];
     for (size_t i = 0; i < copy->num_slots; i++) {
         struct cache_layer *l = &copy->slots[i];
-        l->reserved = blocks_for(atomic_load(&l->length));
+        l->reserved = kept_blocks(l, atomic_load(&l->length));
         l->capacity = l->shared = 0;
         for (size_t b = 0; b < l->reserved; b++)
             attn_block_ref(list[b] = l->blocks[b]);
@@ -351,60 +445,11 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
     return ATTN_OK;
 }
 
-/* Tokens in head-major order, as files and calls have them. */
-struct head_major {
-    size_t count;
-    const float *key;   /* [G][count][D] */
-    const float *value; /* [G][count][Dv] */
-};
-
-/* Stores token `token` of `from` in a slot.  row [G*D + G*Dv] is scratch. */
-static bool put_token(struct attn_cache *cache, size_t layer, size_t slot,
-                      const struct head_major *from, size_t token, float *row)
-{
-    const struct attn_cached_sizes sizes = attn_cached_sizes(writable_layer(cache, layer)->spec);
-    const size_t d = sizes.key, dv = sizes.value, groups = sizes.heads;
-    float *values = row + groups * d;
-    for (size_t g = 0; g < groups; g++) {
-        size_t at = g * from->count + token;
-        memcpy(row + g * d, from->key + at * d, d * sizeof *row);
-        memcpy(values + g * dv, from->value + at * dv, dv * sizeof *row);
-    }
-    return attn_cache_put(cache, layer, slot, row, values);
-}
-
-enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
-                                     size_t there, const float *key, const float *value,
-                                     struct attn_error *error)
-{
-    const struct attn_layer_spec *spec = writable_layer(cache, layer)->spec;
-    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-    const size_t width = sizes.key + sizes.value;
-    const struct head_major from = {.count = count, .key = key, .value = value};
-    size_t length = attn_cache_length(cache, layer);
-    float *row = attn_alloc(sizes.heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
-    if (row == NULL) {
-        attn_cache_unreserve(cache, layer);
-        return attn_fail_memory(error, sizes.heads * width * sizeof *row);
-    }
-    bool fits = true;
-    for (size_t i = there; i < count; i++)
-        fits = put_token(cache, layer, length + i, &from, i, row) && fits;
-    attn_free(row);
-    if (!fits) {
-        attn_cache_unreserve(cache, layer);
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "key", "a key or value does not fit %s",
-                         attn_dtype_name(spec->kv_dtype));
-    }
-    attn_cache_publish(cache, layer, length + count);
-    return ATTN_OK;
-}
-
 enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
                                          struct attn_error *error)
 {
     struct cache_layer *l = writable_layer(cache, layer);
-    const size_t blocks = blocks_for(tokens);
+    const size_t blocks = kept_blocks(l, tokens);
     if (blocks <= l->capacity || resize_list(l, blocks))
         return ATTN_OK;
     return fail_list(cache, ATTN_NO_MEMORY, blocks, error);
@@ -418,67 +463,19 @@ enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct
     return status == ATTN_OK ? ATTN_OK : fail_list(cache, status, l->reserved + 1, error);
 }
 
-enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t count,
-                                  const float *key, const float *value, struct attn_error *error)
-{
-    const struct cache_layer *l = layer_of(cache, layer);
-    if (l == NULL)
-        return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
-    const struct attn_cached_sizes sizes = attn_cached_sizes(l->spec);
-    const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
-    enum attn_status status = attn_check_magnitudes(key, count * keys, "key", error);
-    if (status == ATTN_OK)
-        status = attn_check_magnitudes(value, count * values, "value", error);
-    if (status == ATTN_OK)
-        status = attn_cache_reserve(cache, layer, atomic_load(&l->length), count, error);
-    if (status != ATTN_OK)
-        return status;
-    return attn_cache_put_rows(cache, layer, count, 0, key, value, error);
-}
-
 /* ---- Reading ---- */
 
 struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer)
 {
     const struct cache_layer *l = layer_of(cache, layer);
-    return (struct attn_cache_view){.blocks = l->blocks, .spec = l->spec};
+    return (struct attn_cache_view){
+        .blocks = l->blocks, .first = atomic_load(&l->first), .spec = l->spec};
 }
 
 struct attn_block *const *attn_cache_blocks(size_t *count, const struct attn_cache *cache,
                                             size_t layer)
 {
     const struct cache_layer *l = layer_of(cache, layer);
-    *count = l != NULL ? blocks_for(atomic_load(&l->length)) : 0;
+    *count = l != NULL ? kept_blocks(l, atomic_load(&l->length)) : 0;
     return l != NULL ? l->blocks : NULL;
-}
-
-void attn_cache_read(float *key, float *value, const struct attn_cache *cache, size_t layer,
-                     size_t count)
-{
-    attn_cache_read_from(key, value, cache, layer, 0, count);
-}
-
-void attn_cache_read_from(float *key, float *value, const struct attn_cache *cache, size_t layer,
-                          size_t first, size_t count)
-{
-    attn_cache_read_strided(key, value, cache, layer, first, count, count);
-}
-
-void attn_cache_read_strided(float *key, float *value, const struct attn_cache *cache, size_t layer,
-                             size_t first, size_t count, size_t apart)
-{
-    const struct cache_layer *l = layer_of(cache, layer);
-    if (l == NULL || (key == NULL && value == NULL))
-        return;
-    const struct attn_cached_sizes sizes = attn_cached_sizes(l->spec);
-    const size_t d = sizes.key, dv = sizes.value, groups = sizes.heads;
-    for (size_t s = 0; s < count; s++)
-        for (size_t g = 0; g < groups; g++) {
-            size_t slot = first + s;
-            struct attn_tile tile;
-            attn_block_tile(&tile, l->blocks[slot / ATTN_TILE], l->spec, g);
-            attn_tile_get(key ? key + (g * apart + s) * d : NULL,
-                          value ? value + (g * apart + s) * dv : NULL, &tile, slot % ATTN_TILE, d,
-                          dv);
-        }
 }

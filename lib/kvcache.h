@@ -6,6 +6,9 @@
  * float32.  Blocks are reference-counted: a fork shares them, and a cache that writes to a shared
  * block copies it first.
  *
+ * A layer with a window forgets: its list begins at the first block that a later query, or a repeat
+ * of the last step, can see.
+ *
  * Writing is reserve, put, publish: reserved slots beyond `length` are invisible, so a step that
  * fails is undone by attn_cache_unreserve alone. */
 #ifndef ATTN_LIB_KVCACHE_H
@@ -30,7 +33,8 @@ struct attn_block {
 
 /* The blocks of one layer, for attention to read. */
 struct attn_cache_view {
-    struct attn_block *const *blocks; /* [ceil(tokens / ATTN_TILE)] */
+    struct attn_block *const *blocks; /* [ceil(tokens / ATTN_TILE) - first] */
+    size_t first;                     /* blocks before these, which a window has forgotten */
     const struct attn_layer_spec *spec;
 };
 
@@ -44,6 +48,10 @@ size_t attn_cache_memory(const struct attn_model *model);
 size_t attn_block_bytes(const struct attn_layer_spec *spec);
 
 struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer);
+
+/* An empty cache of the same pool, model and max_length.  Error: ATTN_NO_MEMORY. */
+enum attn_status attn_cache_new_like(struct attn_cache **out, const struct attn_cache *cache,
+                                     struct attn_error *error);
 
 /* Marks the cache as part of a batch; false where it already is in one. */
 bool attn_cache_claim(struct attn_cache *cache);

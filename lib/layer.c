@@ -11,6 +11,8 @@
 
 /* ---- Specification ---- */
 
+#define FIRST_SIZE_OF_HEADS 3 /* in check_sizes, after the widths of rows */
+
 static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct {
@@ -25,7 +27,8 @@ static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct a
         {spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim"},
         {spec->value_head_dim, ATTN_MAX_HEAD_DIM, "value_head_dim"},
     };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    const size_t first = spec->is_weightless ? FIRST_SIZE_OF_HEADS : 0;
+    for (size_t i = first; i < sizeof sizes / sizeof sizes[0]; i++) {
         enum attn_status status =
             attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
         if (status != ATTN_OK)
@@ -255,6 +258,21 @@ static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *l
     sides[9] = (struct side_array){&layer->kv_a_norm, s->mla.kv_lora_rank};
 }
 
+size_t attn_layer_parameters(const struct attn_layer_spec *spec)
+{
+    struct attn_layer layer;
+    struct linear_shape shapes[NUM_LINEARS];
+    struct side_array sides[NUM_SIDES];
+    size_t parameters = 0;
+    linear_shapes(shapes, &layer, spec);
+    side_arrays(sides, &layer, spec);
+    for (size_t i = 0; i < NUM_LINEARS; i++)
+        parameters += (shapes[i].in + shapes[i].bias) * shapes[i].out;
+    for (size_t i = 0; i < NUM_SIDES; i++)
+        parameters += sides[i].floats;
+    return parameters;
+}
+
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
 {
     struct attn_layer layer;
@@ -264,7 +282,8 @@ size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
     side_arrays(sides, &layer, spec);
     size_t bytes = 0;
     for (int i = 0; i < NUM_LINEARS; i++)
-        if (shapes[i].out != 0 && !attn_mla_divides(spec, shapes[i].linear, &layer))
+        if (shapes[i].out != 0 && !spec->is_weightless &&
+            !attn_mla_divides(spec, shapes[i].linear, &layer))
             bytes += attn_linear_bytes(shapes[i].in, shapes[i].out, spec->dtype) +
                      (shapes[i].bias ? shapes[i].out : 0) * sizeof(float);
     bytes += attn_mla_weight_bytes(spec);
@@ -276,10 +295,12 @@ size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
 static bool make_linear(const struct linear_shape *shape)
 {
     struct attn_linear *linear = shape->linear;
-    if (shape->out == 0)
+    if (linear == NULL) /* of latent attention */
         return true;
     linear->in = shape->in;
     linear->out = shape->out;
+    if (shape->in == 0 || shape->out == 0) /* of a weightless layer, or a gate that is not there */
+        return true;
     linear->weight = attn_calloc(attn_mul(shape->in, shape->out), sizeof(float));
     if (shape->bias)
         linear->bias = attn_calloc(shape->out, sizeof(float));

@@ -62,7 +62,9 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
 /* The weights that a norm of rows of `heads` heads of D = `width` has; 0 where it has none. */
 size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width);
 
-/* Resident bytes of the packed weights of such a layer; cache bytes of one token. */
+/* The numbers that such a layer has learned; resident bytes of its packed weights; cache bytes of
+ * one token. */
+size_t attn_layer_parameters(const struct attn_layer_spec *spec);
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
 

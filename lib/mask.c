@@ -87,9 +87,10 @@ static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, in
 
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* The first key that may be in a window or chunk.  No cached key's position is beyond its slot, so
- * a key whose slot is left of all windows and chunks is left of them itself. */
-static size_t tree_first(const struct attn_mask *mask, const int64_t *queries)
+/* The first key that is in a window or chunk, or the first row of the tree.  No cached key's
+ * position is beyond its slot, so a key whose slot is left of all windows and chunks is left of them
+ * itself. */
+static size_t tree_first(const struct attn_mask *mask, const int64_t *keys, const int64_t *queries)
 {
     int64_t lowest = queries[0];
     for (size_t t = 1; t < mask->queries; t++)
@@ -97,7 +98,13 @@ static size_t tree_first(const struct attn_mask *mask, const int64_t *queries)
     int64_t first = mask->left >= 0 && lowest > mask->left ? lowest - mask->left : 0;
     if (mask->chunk > 0)
         first = later(first, lowest / mask->chunk * mask->chunk);
-    return attn_min((size_t)first, mask->allowed_from);
+    if (first == 0)
+        return 0;
+    size_t s = attn_min((size_t)first, mask->allowed_from);
+    while (s < mask->allowed_from &&
+           (keys[s] < first || (mask->padding != NULL && !mask->padding[s])))
+        s++;
+    return s;
 }
 
 void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
@@ -115,7 +122,7 @@ void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
         for (size_t t = 0; t < mask->queries; t++)
             queries[t] = keys[mask->allowed_from + t] = m->position_ids[b * mask->queries + t];
     if (mask->tree)
-        mask->tree_first = tree_first(mask, queries);
+        mask->tree_first = tree_first(mask, keys, queries);
     mask->key_positions = keys;
     mask->query_positions = queries;
 }

@@ -5,6 +5,7 @@
  * its resident layers or, after a failed load, none.  Families are known to families/ only. */
 #include "model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +30,9 @@ struct attn_model {
     bool loaded;
     char fingerprint[17];
 };
+
+/* Of models without a configuration, which have no row in the table of families. */
+static const struct attn_family weightless_family = {.name = "weightless"};
 
 /* ---- Opening ------------------------------------------------------------------------------- */
 
@@ -100,6 +104,8 @@ static enum attn_status choose_layers(struct attn_model *model,
         model->slots[i] = NO_SLOT;
     for (size_t i = 0; i < model->num_resident; i++) {
         model->slots[model->indices[i]] = i;
+        if (model->config.family == &weightless_family)
+            continue;
         attn_config_layer_spec(&model->specs[i], &model->config, model->indices[i]);
         if (options != NULL) {
             model->specs[i].dtype = options->dtype;
@@ -139,10 +145,12 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    enum attn_status status = attn_checkpoint_open(&model->checkpoint, path, error);
+    const char *config = options != NULL ? options->config : NULL;
+    enum attn_status status = attn_checkpoint_open(&model->checkpoint, path, config != NULL, error);
     if (status == ATTN_OK) {
-        size_t length;
-        const char *text = attn_checkpoint_config(model->checkpoint, &length);
+        size_t length = config != NULL ? strlen(config) : 0;
+        const char *text =
+            config != NULL ? config : attn_checkpoint_config(model->checkpoint, &length);
         status = configure(model, NULL, text, length, options, error);
     }
     if (status == ATTN_OK)
@@ -170,6 +178,54 @@ enum attn_status attn_model_open_random(struct attn_model **out, const char *con
     }
     *out = model;
     return ATTN_OK;
+}
+
+/* ---- Without weights ------------------------------------------------------------------------ */
+
+static struct attn_layer_spec weightless_spec(const struct attn_weightless_options *options)
+{
+    size_t kv_heads = options->num_kv_heads, value_head_dim = options->value_head_dim;
+    return (struct attn_layer_spec){
+        .num_heads = options->num_heads,
+        .num_kv_heads = kv_heads > 0 ? kv_heads : options->num_heads,
+        .head_dim = options->head_dim,
+        .value_head_dim = value_head_dim > 0 ? value_head_dim : options->head_dim,
+        .scale = options->scale != 0 ? options->scale : 1 / sqrt((double)options->head_dim),
+        .softcap = options->softcap,
+        .sliding_window = options->sliding_window,
+        .is_causal = true,
+        .is_weightless = true,
+        .kv_dtype = options->kv_dtype,
+    };
+}
+
+enum attn_status attn_model_open_weightless(struct attn_model **out,
+                                            const struct attn_weightless_options *options,
+                                            struct attn_error *error)
+{
+    size_t num_layers = options->num_layers > 0 ? options->num_layers : 1;
+    enum attn_status status =
+        attn_check_count(num_layers, ATTN_MAX_LAYERS, "num_hidden_layers", error);
+    if (status != ATTN_OK)
+        return status;
+    struct attn_model *model = attn_calloc(1, sizeof *model);
+    if (model == NULL)
+        return attn_fail_memory(error, sizeof *model);
+    model->weights_dtype = "";
+    model->config.family = &weightless_family;
+    model->config.num_layers = num_layers;
+    status = choose_layers(model, NULL, error);
+    for (size_t i = 0; status == ATTN_OK && i < num_layers; i++) {
+        model->specs[i] = weightless_spec(options);
+        status = attn_layer_check(&model->specs[i], error);
+    }
+    if (status == ATTN_OK)
+        status = attn_model_load(model, error);
+    if (status == ATTN_OK)
+        *out = model;
+    else
+        attn_model_close(model);
+    return status;
 }
 
 /* ---- Loading ------------------------------------------------------------------------------- */
@@ -341,6 +397,8 @@ static enum attn_status load_layer(struct attn_model *model, size_t slot, struct
     enum attn_status status = attn_layer_init(layer, &model->specs[slot], error);
     if (status != ATTN_OK)
         return status;
+    if (model->specs[slot].is_weightless)
+        return ATTN_OK;
     if (model->checkpoint != NULL)
         status = attn_weights_read(layer, model->checkpoint, &model->config, index, error);
     else
@@ -364,7 +422,8 @@ enum attn_status attn_model_load(struct attn_model *model, struct attn_error *er
         if (status == ATTN_OK) {
             hash = attn_hash_word(hash, model->indices[i]);
             hash = hash_layer(hash, &model->layers[i]);
-            status = attn_layer_pack(&model->layers[i], error);
+            if (!model->specs[i].is_weightless)
+                status = attn_layer_pack(&model->layers[i], error);
         }
         if (status != ATTN_OK) {
             unload(model);
@@ -411,6 +470,7 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         out->num_linear_layers += !attn_config_attends(&model->config, i);
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
+        out->num_parameters += attn_layer_parameters(spec);
         out->weight_bytes += attn_layer_weight_bytes(spec);
         out->cache_bytes_per_token += spec->is_cross ? 0 : attn_layer_token_bytes(spec);
     }

@@ -4,6 +4,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "attention.h"
 #include "mem.h"
@@ -126,6 +127,20 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
+static void take_row(float *to, const float *from, size_t heads, size_t n, size_t width, size_t i)
+{
+    for (size_t h = 0; h < heads; h++)
+        memcpy(to + h * width, from + (h * n + i) * width, width * sizeof *to);
+}
+
+void attn_qkv_take_given(struct attn_qkv to, const struct attn_layer_spec *spec,
+                         const struct attn_step *step, size_t i)
+{
+    take_row(to.q, step->query, spec->num_heads, step->rows, spec->head_dim, i);
+    take_row(to.k, step->key, spec->num_kv_heads, step->rows, spec->head_dim, i);
+    take_row(to.v, step->value, spec->num_kv_heads, step->rows, spec->value_head_dim, i);
+}
+
 bool attn_layer_has_postprocessing(const struct attn_layer *layer)
 {
     const struct attn_layer_spec *spec = &layer->spec;
@@ -160,9 +175,9 @@ void attn_gate_rows(struct attn_pool *pool, float *heads, const float *gate, siz
         attn_pool_run(pool, gate_task, &gating, attn_ceil_div(rows, GATE_ROWS));
 }
 
-enum attn_status attn_qkv_fail(struct attn_error *error)
+enum attn_status attn_qkv_fail(const struct attn_layer_spec *spec, struct attn_error *error)
 {
-    return attn_fail(error, ATTN_OVERFLOW, "hidden_states",
+    return attn_fail(error, ATTN_OVERFLOW, spec->is_weightless ? "query" : "hidden_states",
                      "a query, key, value or gate passes the magnitude %g",
                      (double)ATTN_MAX_MAGNITUDE);
 }

@@ -29,6 +29,10 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
                           const struct attn_kernels *kernels, const float *inv_freq,
                           int64_t position, size_t slot);
 
+/* Copies row i of a weightless step: its query, key and value, from [heads][n][width]. */
+void attn_qkv_take_given(struct attn_qkv to, const struct attn_layer_spec *spec,
+                         const struct attn_step *step, size_t i);
+
 /* Whether attn_qkv_postprocess changes rows of this layer. */
 bool attn_layer_has_postprocessing(const struct attn_layer *layer);
 
@@ -38,7 +42,7 @@ void attn_gate_rows(struct attn_pool *pool, float *heads, const float *gate, siz
                     size_t width);
 
 /* The error to report where attn_qkv_postprocess returned false, or a gate is out of bounds. */
-enum attn_status attn_qkv_fail(struct attn_error *error);
+enum attn_status attn_qkv_fail(const struct attn_layer_spec *spec, struct attn_error *error);
 
 /* Checks an input of n floats on all threads.  The caller holds the engine's lock.  Errors:
  * ATTN_NON_FINITE, which names the first element at fault. */

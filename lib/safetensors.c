@@ -375,6 +375,11 @@ void attn_safetensors_close(struct attn_safetensors *file)
 
 size_t attn_safetensors_count(const struct attn_safetensors *file) { return file->count; }
 
+const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i)
+{
+    return file->entries[i].name;
+}
+
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name)
 {

@@ -61,6 +61,9 @@ void attn_safetensors_close(struct attn_safetensors *file);
 
 size_t attn_safetensors_count(const struct attn_safetensors *file);
 
+/* The name of tensor i < attn_safetensors_count, in the order of names.  Borrowed. */
+const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i);
+
 /* The tensor of that name, NULL if there is none.  Borrowed from the reader. */
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,
                                                       const char *name);

@@ -19,6 +19,7 @@ static const char *const names[] = {
     [ATTN_UNSUPPORTED] = "unsupported",
     [ATTN_CACHE_FULL] = "cache_full",
     [ATTN_POOL_FULL] = "pool_full",
+    [ATTN_FORGOTTEN] = "forgotten",
     [ATTN_CANCELLED] = "cancelled",
 };
 

@@ -1,11 +1,10 @@
-/* step_check.c: whether a step over a cache can be computed, and its work. */
+/* step_check.c: whether a step over a cache can be computed, and room for its keys. */
 #include "step_check.h"
 
 #include "attention.h"
-#include "attn_limits.h"
+#include "attn_state.h"
 #include "kvcache.h"
 #include "mask.h"
-#include "mla.h"
 #include "qkv.h"
 #include "status.h"
 
@@ -18,6 +17,26 @@ static enum attn_status check_layer(const struct attn_layer_spec *spec, struct a
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "a layer whose keys and values have other widths has no cache");
     return ATTN_OK;
+}
+
+static enum attn_status check_given_rows(const struct attn_step *step, struct attn_engine *engine,
+                                         const struct attn_layer_spec *spec,
+                                         struct attn_error *error)
+{
+    const size_t queries = step->rows * spec->num_heads, keys = step->rows * spec->num_kv_heads;
+    if (step->query == NULL || step->key == NULL || step->value == NULL)
+        return attn_fail(error, ATTN_INVALID, "query",
+                         "a step of a weightless model needs query, key and value");
+    if (step->outputs.ablation != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "ablation",
+                         "a weightless model has no output projection");
+    enum attn_status status =
+        attn_input_check(engine, step->query, queries * spec->head_dim, "query", error);
+    if (status == ATTN_OK)
+        status = attn_input_check(engine, step->key, keys * spec->head_dim, "key", error);
+    if (status == ATTN_OK)
+        status = attn_input_check(engine, step->value, keys * spec->value_head_dim, "value", error);
+    return status;
 }
 
 enum attn_status attn_step_check(const struct attn_step *step, struct attn_engine *engine,
@@ -45,16 +64,37 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
                              step->position + step->rows, error);
     if (status != ATTN_OK)
         return status;
+    if (spec->is_weightless)
+        return check_given_rows(step, engine, spec, error);
     return attn_input_check(engine, step->hidden_states, step->rows * spec->hidden_size,
                             "hidden_states", error);
 }
 
-size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+enum attn_status attn_step_reserve(struct attn_cache **again, const struct attn_step *step,
+                                   size_t layer, bool append, struct attn_error *error)
 {
-    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
-    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
-    if (spec->mla.kv_lora_rank > 0)
-        return attn_mla_step_work(spec, rows, keys);
-    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
+    *again = NULL;
+    if (append)
+        return attn_cache_reserve(step->cache, layer, step->position, step->rows, error);
+    if (step->position > 0 || attn_cache_first(step->cache, layer) == 0)
+        return ATTN_OK;
+    enum attn_status status = attn_cache_new_like(again, step->cache, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_cache_reserve(*again, layer, 0, step->rows, error);
+    if (status != ATTN_OK)
+        attn_cache_free(*again);
+    return status;
+}
+
+enum attn_status attn_step_check_kept(const struct attn_problem *problem, struct attn_error *error)
+{
+    const size_t first = problem->cache.first * ATTN_TILE;
+    const size_t seen = attn_mask_visible(&problem->mask, 0).first;
+    if (seen >= first)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_FORGOTTEN, "position",
+                     "the step sees keys from %zu on, of which the layer's window has forgotten "
+                     "those before %zu",
+                     seen, first);
 }

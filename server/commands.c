@@ -7,6 +7,7 @@
 
 #include "api/endpoints.h"
 #include "attn.h"
+#include "attn_limits.h"
 #include "base/buffer.h"
 #include "config/keys.h"
 #include "http/http.h"
@@ -72,12 +73,15 @@ static void print_model(struct srv_buffer *out, const struct srv_model *model)
     const struct attn_layer_spec *spec = srv_model_first_layer(model->attn);
     char family[SRV_FAMILY_MAX];
     srv_model_print_family(family, info);
-    srv_buffer_printf(out, "  %s: %s, %zu of %zu layers, weights %zu bytes, cache %zu bytes/token",
-                      model->name, family, info->num_resident, info->num_layers, info->weight_bytes,
-                      info->cache_bytes_per_token);
+    srv_buffer_printf(
+        out,
+        "  %s: %s, %zu of %zu layers, parameters %zu, weights %zu bytes, cache %zu bytes/token",
+        model->name, family, info->num_resident, info->num_layers, info->num_parameters,
+        info->weight_bytes, info->cache_bytes_per_token);
     srv_buffer_printf(out, ", hidden_size %zu, heads %zu/%zu x %zu", spec->hidden_size,
                       spec->num_heads, spec->num_kv_heads, spec->head_dim);
-    srv_buffer_printf(out, ", max_length %zu\n", model->max_length);
+    srv_buffer_printf(out, ", max_length %zu, cache %zu bytes/session\n", model->max_length,
+                      attn_model_cache_bytes(model->attn, model->max_length));
 }
 
 /* The key's group and those of its limits that it has. */

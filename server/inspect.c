@@ -11,16 +11,17 @@
 #include <string.h>
 
 #include "api/layer_json.h"
+#include "attn_limits.h"
 #include "base/buffer.h"
 #include "config/config.h"
 #include "session/models.h"
 
 #define TEXT_MAX ((size_t)4 << 20) /* of what is printed */
-#define BLOCK_TOKENS 64            /* a session's cache grows by blocks of this size */
 
 struct arguments {
-    const char *directory;
-    const char *stack; /* NULL: every stack of the checkpoint */
+    const char *directory; /* or a single file */
+    const char *stack;     /* NULL: every stack of the checkpoint */
+    const char *config;    /* JSON in place of config.json, NULL: that file */
     size_t layers[ATTN_MAX_LAYERS];
     size_t num_layers; /* 0: all */
     enum attn_dtype dtype, kv_dtype;
@@ -75,6 +76,8 @@ static bool parse(struct arguments *arguments, int argc, char *const argv[])
     for (int i = 0; i < argc; i++) {
         if ((value = flag_value("--stack", &i, argc, argv)) != NULL) {
             arguments->stack = value;
+        } else if ((value = flag_value("--config", &i, argc, argv)) != NULL) {
+            arguments->config = value;
         } else if ((value = flag_value("--layers", &i, argc, argv)) != NULL) {
             arguments->num_layers = 0;
             if (!parse_layers(arguments, value))
@@ -95,8 +98,8 @@ static bool parse(struct arguments *arguments, int argc, char *const argv[])
     }
     return arguments->directory != NULL ||
            refuse("which directory? ",
-                  "attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME] "
-                  "[--kv-dtype NAME]");
+                  "attnd inspect DIR|FILE [--config JSON] [--stack NAME] [--layers 0,3,5] "
+                  "[--dtype NAME] [--kv-dtype NAME]");
 }
 
 /* ---- Text ------------------------------------------------------------------------------------ */
@@ -168,19 +171,19 @@ static void print_runs(struct srv_buffer *out, const struct attn_model *model, s
     }
 }
 
-static void print_costs(struct srv_buffer *out, const struct attn_model_info *info, bool is_cross)
+static void print_costs(struct srv_buffer *out, const struct attn_model *model,
+                        const struct attn_model_info *info)
 {
-    srv_buffer_printf(out, "  loading takes %zu bytes", info->weight_bytes);
-    if (is_cross) {
+    srv_buffer_printf(out, "  %zu parameters, loading takes %zu bytes", info->num_parameters,
+                      info->weight_bytes);
+    if (srv_model_first_layer(model)->is_cross) {
         srv_buffer_text(out, "; there are no sessions: keys come from another sequence\n");
         return;
     }
     srv_buffer_printf(out, ", a cached token %zu", info->cache_bytes_per_token);
-    if (info->max_position > 0) {
-        size_t tokens = (info->max_position + BLOCK_TOKENS - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
+    if (info->max_position > 0)
         srv_buffer_printf(out, ", a session of %zu tokens %zu", info->max_position,
-                          tokens * info->cache_bytes_per_token);
-    }
+                          attn_model_cache_bytes(model, info->max_position));
     srv_buffer_text(out, "\n");
 }
 
@@ -203,7 +206,7 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
                           info.num_linear_layers);
     srv_buffer_text(out, "\n");
     print_runs(out, model, info.num_layers);
-    print_costs(out, &info, srv_model_first_layer(model)->is_cross);
+    print_costs(out, model, &info);
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
@@ -215,6 +218,7 @@ static bool open_stack(struct attn_model **out, const struct arguments *argument
         .layers = arguments->num_layers > 0 ? arguments->layers : NULL,
         .num_layers = arguments->num_layers,
         .stack = stack,
+        .config = arguments->config,
         .dtype = arguments->dtype,
         .kv_dtype = arguments->kv_dtype,
     };

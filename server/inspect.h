@@ -1,4 +1,4 @@
-/* inspect.h: attnd inspect DIR: what a checkpoint directory holds. */
+/* inspect.h: attnd inspect DIR: what a checkpoint directory or a single file holds. */
 #ifndef SRV_INSPECT_H
 #define SRV_INSPECT_H
 

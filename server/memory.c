@@ -19,6 +19,7 @@
 #include "schedule/steps.h"
 #include "session/models.h"
 #include "session/session.h"
+#include "session/weightless.h"
 #include "store/sharing.h"
 #include "store/store.h"
 
@@ -138,6 +139,24 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));
 }
 
+/* Weightless sessions may have any shape within bounds, and max_weightless_shapes at once. */
+static void add_weightless(struct footprint *out, const struct srv_config *config, unsigned threads)
+{
+    struct srv_weightless_memory memory;
+    size_t shapes = config->limits.max_weightless_shapes;
+    if (shapes == 0)
+        return;
+    srv_weightless_memory(&memory, threads);
+    size_t session = memory.cache_bytes + memory.layers * sizeof(struct srv_last_step);
+    if (config->durability != SRV_DURABLE_NONE)
+        session += SNAPSHOT_SESSION_BYTES + session + memory.layers * SRV_SHARE_BYTES;
+    out->session = larger(out->session, session);
+    out->num_blocks = larger(out->num_blocks, config->limits.cache_bytes / memory.block_bytes + 1);
+    out->slack = add(out->slack, mul(shapes, ATTN_POOL_SLACK));
+    out->tile = larger(out->tile, memory.tile_bytes);
+    out->inner = larger(out->inner, memory.batch_bytes);
+}
+
 static struct footprint add_models(const struct srv_config *config, const struct srv_models *models,
                                    unsigned threads)
 {
@@ -146,6 +165,8 @@ static struct footprint add_models(const struct srv_config *config, const struct
     all.call = attn_call_bytes(NULL, &weightless, threads);
     for (size_t i = 0; i < models->count; i++)
         add_model(&all, config, &models->items[i], threads);
+    add_weightless(&all, config, threads);
+    all.call = larger(all.call, all.inner);
     return all;
 }
 

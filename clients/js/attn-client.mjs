@@ -405,8 +405,9 @@ export class Client {
     }
 
     /**
-     * One step of each of several distinct sessions of one model in one request.
-     * @param {Array<[Session, TensorLike]>} steps
+     * One step of each of several distinct sessions, of one model or of none, in one request.
+     * @param {Array<[Session, TensorLike | {query: TensorLike, key: TensorLike,
+     *     value: TensorLike}]>} steps query, key and value for a session without weights
      * @returns {Promise<Array<Reply | AttnError>>} in the same order
      */
     async stepMany(steps, { layer = 0, ...fields } = {}) {
@@ -416,7 +417,7 @@ export class Client {
         return Session.alone(sessions, async () => {
             const sequences = steps.map(([session, rows]) => ({
                 ...session.place(layer),
-                hidden_states: rows,
+                ...(rows?.query !== undefined ? rows : { hidden_states: rows }),
                 ...fields,
             }));
             const reply = await this.call("/decode", { layer, sequences });
@@ -426,7 +427,8 @@ export class Client {
 
     /**
      * @param {{session_id?: string, model?: string, max_length?: number, ttl_s?: number,
-     *     shared?: boolean}} [fields]
+     *     shared?: boolean}} [fields] for a session without weights num_attention_heads, head_dim
+     *     and what else docs/API.md has of its shape
      * @returns {Promise<Session>} a new session
      */
     async session(fields = {}) {
@@ -573,8 +575,9 @@ export class Session {
     }
 
     /**
-     * Appends rows [n,E] to a layer and attends over all it has.
-     * @param {TensorLike} hiddenStates @param {object} [fields] layer, outputs, ...
+     * Appends rows [n,E] to a layer and attends over all it has.  Without weights `fields` have
+     * query [H,n,D], key [G,n,D] and value [G,n,Dv], and hiddenStates is undefined.
+     * @param {TensorLike} [hiddenStates] @param {object} [fields] layer, outputs, ...
      * @returns {Promise<Reply>} output [n,E], position, length
      */
     prefill(hiddenStates, fields = {}) {

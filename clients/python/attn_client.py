@@ -468,8 +468,9 @@ class Client:
     def step_many(self, steps, layer=0, **fields):
         """One step of each of several sessions in one request.
 
-        steps  pairs of a Session and its rows ([E] or [n,E]); the sessions are distinct and of one
-               model.  `fields` stand in every item.
+        steps  pairs of a Session and its rows ([E] or [n,E]), or of one without weights and a dict
+               of query, key and value; the sessions are distinct, and of one model or of none.
+               `fields` stand in every item.
         Returns as many Replies or AttnErrors, in the same order.
         """
         sessions = [session for session, _ in steps]
@@ -478,13 +479,15 @@ class Client:
         with contextlib.ExitStack() as locks:
             for session in sorted(sessions, key=lambda session: session.session_id):
                 locks.enter_context(session.lock)
-            items = [{**session.place(layer), "hidden_states": rows, **fields}
+            items = [{**session.place(layer), **fields,
+                      **(rows if isinstance(rows, dict) else {"hidden_states": rows})}
                      for session, rows in steps]
             replies = self._call("/decode", {"layer": layer, "sequences": items})["sequences"]
             return [session.took(layer, reply) for session, reply in zip(sessions, replies)]
 
     def session(self, session_id=None, **fields):
-        """A new Session.  fields: model, max_length, ttl_s, shared."""
+        """A new Session.  fields: model, max_length, ttl_s, shared; or, for one without weights,
+        num_attention_heads, head_dim and what else docs/API.md has of its shape."""
         fields["session_id"] = session_id
         return Session(self, self._post("/sessions", fields, once=True))
 
@@ -538,8 +541,9 @@ class Client:
 
 class Session:
     """Keys and values of one sequence in every layer of one model; a context manager that ends it.
+    A session without weights takes query, key and value in place of hidden_states.
 
-    session_id, model, epoch  as GET /sessions/{id} has them
+    session_id, model, epoch  as GET /sessions/{id} has them; model None: without weights
     lengths  {layer: tokens}, as far as answers have told
     keep     True: leaving the `with` block does not end the session
     """
@@ -579,14 +583,16 @@ class Session:
             fields = {**self.place(layer), "layer": layer, "hidden_states": rows, **fields}
             return self.took(layer, self.client._call(path, fields))
 
-    def prefill(self, hidden_states, layer=0, **fields):
+    def prefill(self, hidden_states=None, layer=0, **fields):
         """Appends rows [n,E] to a layer and attends over all it has.  Returns a Reply with
-        `output` [n,E] or the named `outputs`, `position` and `length`."""
+        `output` [n,E] or the named `outputs`, `position` and `length`.  Without weights: query
+        [H,n,D], key [G,n,D] and value [G,n,Dv] for `output` [H,n,Dv]."""
         return self._step("/attend", hidden_states, layer, fields)
 
-    def decode(self, hidden_states, layer=0, **fields):
+    def decode(self, hidden_states=None, layer=0, **fields):
         """The same for one row [E] (its `output` is [E] too) or a few [n,E], batched by attnd with
-        steps of other sessions.  `commit=False` appends nothing."""
+        steps of other sessions.  Without weights one row is query [H,D], key [G,D], value [G,Dv].
+        `commit=False` appends nothing."""
         return self._step("/decode", hidden_states, layer, fields)
 
     def refresh(self):

@@ -33,6 +33,7 @@ static const struct attn_family *const families[] = {
     &attn_family_t5_encoder,
     &attn_family_t5_cross,
     &attn_family_torch,
+    &attn_family_attention,
     /* family_llama.c, family_qwen.c, family_gemma.c, family_decoders.c */
     &attn_family_mixtral,
     &attn_family_ministral3,

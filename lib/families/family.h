@@ -93,6 +93,7 @@ struct attn_hf_config {
 
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
     size_t buckets, max_distance; /* of T5's position bias */
+    bool transposed;              /* weights are stored [in][out], whatever the row says */
 
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
      * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
@@ -213,9 +214,11 @@ struct attn_family {
     const struct attn_family_tensor *tensors;
     const struct attn_family_tensor *shared_tensors; /* in layers with keys_as_values; or NULL */
     enum attn_layout layout;
-    bool norm_plus_one; /* weights of norms are stored as w - 1 */
-    unsigned unbiased;  /* projections without a bias whatever the configuration says */
-    bool kv_by_flags;   /* num_kv_heads counts only where `grouped`; else there is one kv head
+    const char *either_way; /* names of weights that begin so do not say how they are stored: the
+                               configuration must; NULL: all say it */
+    bool norm_plus_one;     /* weights of norms are stored as w - 1 */
+    unsigned unbiased;      /* projections without a bias whatever the configuration says */
+    bool kv_by_flags;       /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */
 };

@@ -488,6 +488,8 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
             status = check_outer(family, object, error);
         if (status == ATTN_OK)
             status = read_object(&reader, inner != NULL ? inner : object, error);
+        out->says_layout = reader.is_set[offsetof(struct attn_hf_config, transposed)];
+        out->layout = reader.hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (status == ATTN_OK)
             status = attn_config_from_hf(out, &reader.hf, error);
     }

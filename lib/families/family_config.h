@@ -12,8 +12,10 @@
 struct attn_config {
     const struct attn_family *family;
     size_t num_layers;
-    size_t max_position; /* 0: the configuration sets none */
-    uint64_t seed;       /* random weights only */
+    size_t max_position;     /* 0: the configuration sets none */
+    uint64_t seed;           /* random weights only */
+    enum attn_layout layout; /* of weights: the family's, or as the configuration says */
+    bool says_layout;        /* the configuration says it */
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];

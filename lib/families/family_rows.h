@@ -31,5 +31,6 @@ extern const struct attn_family attn_family_granite, attn_family_smollm3, attn_f
 
 extern const struct attn_family attn_family_deepseek_v2, attn_family_deepseek_v3,
     attn_family_kimi_k2, attn_family_minicpm3;
+extern const struct attn_family attn_family_attention;
 
 #endif

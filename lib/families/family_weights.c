@@ -151,7 +151,7 @@ static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
     fused_shape(&fused, spec, pattern);
     switch (pattern->role) {
     case ATTN_ROLE_WEIGHT:
-        if (source->config->family->layout == ATTN_LAYOUT_TRANSPOSED)
+        if (source->config->layout == ATTN_LAYOUT_TRANSPOSED)
             return (struct tensor_shape){2, {fused.in, fused.out}};
         return (struct tensor_shape){2, {fused.out, fused.in}};
     case ATTN_ROLE_BIAS:
@@ -225,6 +225,36 @@ static void write_shape(char *out, size_t size, const size_t *shape, size_t ndim
         snprintf(out + at, size - at, "]");
 }
 
+/* Refuses a tensor of another shape than the configuration asks for.  Where the tensor is what the
+ * other orientation asks for, the message says so. */
+static enum attn_status fail_shape(const struct checkpoint_layer *source,
+                                   const struct tensor_shape *shape,
+                                   const struct attn_tensor_entry *entry, struct attn_error *error)
+{
+    char got[64], needed[64];
+    const bool transposed = source->config->layout == ATTN_LAYOUT_TRANSPOSED;
+    const bool turned = attn_family_key(source->config->family, "transposed") != NULL &&
+                        entry->ndim == 2 && shape->ndim == 2 && entry->shape[0] == shape->size[1] &&
+                        entry->shape[1] == shape->size[0];
+    write_shape(got, sizeof got, entry->shape, entry->ndim);
+    write_shape(needed, sizeof needed, shape->size, shape->ndim);
+    return attn_fail(error, ATTN_SHAPE_MISMATCH, entry->name,
+                     "tensor '%.80s' is %s, the configuration asks for %s%s", entry->name, got,
+                     needed,
+                     !turned      ? ""
+                     : transposed ? ", as [in, out]: is transposed false?"
+                                  : ", as [out, in]: is transposed true?");
+}
+
+/* Whether neither the tensor's name nor the configuration says how the weight is stored. */
+static bool lies_either_way(const struct attn_config *config,
+                            const struct attn_family_tensor *pattern)
+{
+    const char *prefix = config->family->either_way;
+    return prefix != NULL && !config->says_layout && pattern->role == ATTN_ROLE_WEIGHT &&
+           strncmp(pattern->name, prefix, strlen(prefix)) == 0;
+}
+
 static enum attn_status check_tensor(const struct checkpoint_layer *source,
                                      const struct attn_family_tensor *pattern,
                                      const struct attn_tensor_entry *entry,
@@ -235,15 +265,15 @@ static enum attn_status check_tensor(const struct checkpoint_layer *source,
         return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
                          "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
                          entry->dtype->name);
+    if (lies_either_way(source->config, pattern))
+        return attn_fail(error, ATTN_MALFORMED, "transposed",
+                         "transposed must say how '%.80s' is stored: true for [in, out], as in x @ "
+                         "W; false for [out, in], as in x @ W.T",
+                         entry->name);
     if (entry->ndim == shape.ndim &&
         memcmp(entry->shape, shape.size, shape.ndim * sizeof *shape.size) == 0)
         return ATTN_OK;
-    char got[64], needed[64];
-    write_shape(got, sizeof got, entry->shape, entry->ndim);
-    write_shape(needed, sizeof needed, shape.size, shape.ndim);
-    return attn_fail(error, ATTN_SHAPE_MISMATCH, entry->name,
-                     "tensor '%.80s' is %s, the configuration asks for %s", entry->name, got,
-                     needed);
+    return fail_shape(source, &shape, entry, error);
 }
 
 /* The tensors that the layer may have. */
@@ -255,10 +285,13 @@ static const struct attn_family_tensor *tensors_of(const struct checkpoint_layer
                                           : config->family->tensors;
 }
 
-static enum attn_status fail_missing(const struct checkpoint_layer *source,
+/* The names of a single file's tensors follow: its writer may have others in mind. */
+static enum attn_status fail_missing(const struct attn_checkpoint *checkpoint,
+                                     const struct checkpoint_layer *source,
                                      enum attn_tensor_role role, unsigned missing,
                                      struct attn_error *error)
 {
+    char there[96];
     const struct attn_family *family = source->config->family;
     char name[NAME_SIZE];
     struct projection_shape shape;
@@ -268,7 +301,9 @@ static enum attn_status fail_missing(const struct checkpoint_layer *source,
             !fused_shape(&shape, &source->spec, pattern)))
         pattern++;
     expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "", source->layer);
-    return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing", name);
+    attn_checkpoint_list(there, sizeof there, checkpoint);
+    return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing%s%s", name,
+                     there[0] != '\0' ? "; the file has " : "", there);
 }
 
 static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint *checkpoint,
@@ -301,7 +336,7 @@ static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint 
     for (enum attn_tensor_role role = 0; role < ATTN_NUM_ROLES; role++) {
         unsigned missing = needed_projections(&source->spec, role) & ~bound[role];
         if (missing != 0)
-            return fail_missing(source, role, missing, error);
+            return fail_missing(checkpoint, source, role, missing, error);
     }
     return ATTN_OK;
 }
@@ -406,9 +441,8 @@ static enum attn_status read_rows(struct attn_layer *out, const struct binding *
                 continue;
             size_t count = elements_of(binding, linear_of(out, projections[i])) / groups;
             float *destination = destination_of(out, binding->pattern->role, projections[i]);
-            enum attn_status status =
-                attn_safetensors_read_f32(destination + g * count, binding->tensor.file,
-                                          binding->tensor.entry, first, count, error);
+            enum attn_status status = attn_tensor_read_f32(destination + g * count,
+                                                           &binding->tensor, first, count, error);
             if (status != ATTN_OK)
                 return status;
             first += count;
@@ -442,8 +476,7 @@ static enum attn_status read_columns(struct attn_layer *out, const struct bindin
     enum attn_status status = ATTN_OK;
     for (size_t row = 0; row < in && status == ATTN_OK; row += most) {
         size_t rows = attn_min(in - row, most), column = 0;
-        status = attn_safetensors_read_f32(scratch, binding->tensor.file, entry, row * total,
-                                           rows * total, error);
+        status = attn_tensor_read_f32(scratch, &binding->tensor, row * total, rows * total, error);
         for (size_t i = 0; i < NUM_PROJECTIONS && status == ATTN_OK; i++) {
             if ((binding->pattern->projections & projections[i]) == 0)
                 continue;
@@ -469,7 +502,7 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
                                    const struct attn_config *config, size_t layer,
                                    struct attn_error *error)
 {
-    bool transposed = config->family->layout == ATTN_LAYOUT_TRANSPOSED;
+    bool transposed = config->layout == ATTN_LAYOUT_TRANSPOSED;
     struct bindings bindings;
     struct checkpoint_layer source = layer_of(config, layer);
     enum attn_status status = bind_layer(&bindings, checkpoint, &source, error);

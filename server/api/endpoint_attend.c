@@ -1,8 +1,10 @@
 /* endpoint_attend.c: POST /attend: attention over given rows, or, with session_id, a prefill.
  *
  * A body has one of three forms: rows for a layer (self- or cross-attention), query, key and value
- * without weights, or rows for a session.  The first two are computed here, as a whole.  The third
- * becomes one item of a job, as in /decode (steps.c). */
+ * without weights, or either of them for a session.  The first two are computed here, as a whole.
+ * The third becomes one item of a job, as in /decode (steps.c). */
+#include <string.h>
+
 #include "api/endpoints.h"
 #include "app.h"
 #include "schedule/job.h"
@@ -15,10 +17,7 @@
 static void write_attend(const struct srv_job *job, struct srv_buffer *out)
 {
     srv_buffer_text(out, "{\"model\":");
-    if (job->model != NULL)
-        srv_buffer_json_string(out, job->model->name);
-    else
-        srv_buffer_text(out, "null");
+    srv_model_write_name(out, job->model);
     srv_buffer_text(out, ",\"layer\":");
     srv_buffer_unsigned(out, (uint64_t)job->call.layer, 1);
     srv_outputs_write(out, &job->outputs, &job->sizes, job->request->binary);
@@ -28,7 +27,7 @@ static void write_attend(const struct srv_job *job, struct srv_buffer *out)
 static void write_prefill(const struct srv_job *job, struct srv_buffer *out)
 {
     srv_buffer_text(out, "{\"model\":");
-    srv_buffer_json_string(out, job->items[0].model->name);
+    srv_model_write_name(out, job->items[0].model);
     srv_buffer_text(out, ",");
     srv_item_write(out, &job->items[0]);
     srv_buffer_text(out, "}");
@@ -85,8 +84,13 @@ static void compute_weightless(struct srv_job *job)
         .outputs = job->outputs,
         .yield = job->yield,
     };
+    args.outputs.key = args.outputs.value = NULL;
     if (attn_core(app->engine, &args, &cause) != ATTN_OK)
         srv_fail_attn(&job->error, &cause);
+    if (job->outputs.key != NULL) /* beside past_key: all keys, as ONNX's present_key */
+        memcpy(job->outputs.key, rows->key.data, rows->key.count * sizeof(float));
+    if (job->outputs.value != NULL)
+        memcpy(job->outputs.value, rows->value.data, rows->value.count * sizeof(float));
 }
 
 static const struct srv_job_type layer_type = {.compute = compute_layer, .encode = write_attend};
@@ -175,47 +179,15 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     return code == SRV_OK ? finish_attend(job, error) : code;
 }
 
-static enum srv_error_code read_weightless_sizes(struct srv_job *job, struct srv_error *error)
-{
-    const struct srv_rows *rows = &job->call.rows;
-    const struct srv_tensor *q = &rows->query, *k = &rows->key, *v = &rows->value;
-    struct srv_sizes *s = &job->sizes;
-    unsigned rank = q->rank, skip = rank == 4 ? 0 : 1; /* skip: dimensions left out, the batch */
-    if (rank < 3 || rank > 4 || k->rank != rank || v->rank != rank)
-        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query",
-                        "query, key and value need 3 dimensions [heads,tokens,width], or 4 with "
-                        "the batch first; they have %u, %u and %u",
-                        q->rank, k->rank, v->rank);
-    *s = (struct srv_sizes){
-        .batch = skip ? 1 : q->shape[0],
-        .queries = q->shape[rank - 2],
-        .keys = k->shape[rank - 2],
-        .num_heads = q->shape[rank - 3],
-        .num_kv_heads = k->shape[rank - 3],
-        .head_dim = q->shape[rank - 1],
-        .value_head_dim = v->shape[rank - 1],
-        .columns = k->shape[rank - 2],
-        .batched = skip == 0,
-    };
-    const size_t key[] = {s->batch, s->num_kv_heads, s->keys, s->head_dim};
-    const size_t value[] = {s->batch, s->num_kv_heads, s->keys, s->value_head_dim};
-    if (q->count == 0 || k->count == 0 || v->count == 0)
-        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query", "query, key or value is empty");
-    if (s->num_heads % s->num_kv_heads != 0)
-        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "key",
-                        "%zu key heads do not divide %zu query heads", s->num_kv_heads,
-                        s->num_heads);
-    enum srv_error_code code = srv_shape_check(k, "key", key + skip, rank, error);
-    return code == SRV_OK ? srv_shape_check(v, "value", value + skip, rank, error) : code;
-}
-
 static enum srv_error_code read_weightless(struct srv_job *job, struct srv_error *error)
 {
-    const struct srv_rows *rows = &job->call.rows;
+    struct srv_rows *rows = &job->call.rows;
     job->type = &weightless_type;
     enum srv_error_code code = srv_field_rules_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
     if (code == SRV_OK)
-        code = read_weightless_sizes(job, error);
+        code = srv_shape_given_rows(&job->sizes, rows, error);
+    if (code == SRV_OK)
+        code = srv_shape_join_past(&job->sizes, rows, &job->request->arena, error);
     if (code == SRV_OK)
         code = srv_sizes_check(&job->sizes, job->request->limits, "query", "key", error);
     return code == SRV_OK ? finish_attend(job, error) : code;
@@ -229,10 +201,8 @@ enum srv_error_code srv_attend_prepare(struct srv_job *job, struct srv_error *er
         code = srv_job_check_session_header(job, NULL, error);
     if (code != SRV_OK)
         return code;
-    if (rows->query.present)
-        return read_weightless(job, error);
     if (rows->session_id == NULL)
-        return read_layer_rows(job, error);
+        return rows->query.present ? read_weightless(job, error) : read_layer_rows(job, error);
     job->type = &prefill_type;
     return srv_job_prepare_single(job, error);
 }

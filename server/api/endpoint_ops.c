@@ -5,6 +5,7 @@
  * unhealthy daemons leaves this one alone. */
 #include "api/endpoints.h"
 #include "app.h"
+#include "session/weightless.h"
 
 static const char *phase_name(int phase)
 {
@@ -68,20 +69,24 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */
     g->connections = loading ? 0 : srv_http_connections(app->http);
     g->certificate_expires = loading ? 0 : (double)srv_http_certificate_expires(app->http);
+    g->weightless_shapes = loading ? 0 : srv_weightless_count(app->models.weightless);
     read_sizes(g, app, loading);
 }
 
 static void print_models(struct srv_buffer *out, const struct srv_app *app)
 {
-    struct srv_model_gauges models[SRV_MAX_MODELS];
+    struct srv_model_gauges models[SRV_MAX_MODELS + 1];
     for (size_t i = 0; i < app->models.count; i++) {
         const struct srv_model *model = &app->models.items[i];
-        models[i] =
-            (struct srv_model_gauges){.name = model->name,
-                                      .sessions = srv_sessions_count_of(app->sessions, model),
-                                      .weight_bytes = model->info.weight_bytes};
+        models[i] = (struct srv_model_gauges){
+            .name = model->name,
+            .sessions = srv_sessions_count_of(app->sessions, model->index),
+            .weight_bytes = model->info.weight_bytes};
     }
-    srv_metrics_print_models(out, models, app->models.count);
+    models[app->models.count] = (struct srv_model_gauges){
+        .name = SRV_NO_MODEL_NAME,
+        .sessions = srv_sessions_count_of(app->sessions, SRV_WEIGHTLESS_INDEX)};
+    srv_metrics_print_models(out, models, app->models.count + 1);
 }
 
 void srv_get_metrics(struct srv_request *request)

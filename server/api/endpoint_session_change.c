@@ -84,6 +84,21 @@ static size_t longest_of(const struct srv_session *session)
     return longest;
 }
 
+/* Checks that windows hold what the next token of a session of this length sees. */
+static enum srv_error_code check_kept(size_t length, const struct srv_session *session,
+                                      struct srv_error *error)
+{
+    size_t lowest = attn_cache_lowest_length(session->cache);
+    if (length == 0 || length >= lowest)
+        return SRV_OK;
+    srv_fail(error, SRV_E_FORGOTTEN, "length",
+             "length is %zu, windows have forgotten what its next token sees: use 0, or %zu and "
+             "more, or fork before the session grows",
+             length, lowest);
+    error->lowest = (uint32_t)lowest;
+    return error->code;
+}
+
 /* Checks the epoch and length of the body, where given, against the session. */
 static enum srv_error_code check_call(const struct change_call *call,
                                       const struct srv_session *session, struct srv_error *error)
@@ -92,12 +107,14 @@ static enum srv_error_code check_call(const struct change_call *call,
     if (call->epoch != NOT_GIVEN && call->epoch != session->epoch)
         return srv_fail(error, SRV_E_EPOCH_MISMATCH, "epoch", "epoch is %zu, the session's is %llu",
                         call->epoch, (unsigned long long)session->epoch);
-    if (call->length == NOT_GIVEN || call->length <= longest)
+    if (call->length == NOT_GIVEN)
         return SRV_OK;
+    if (call->length <= longest)
+        return check_kept(call->length, session, error);
     srv_fail(error, SRV_E_POSITION_GAP, "length", "length is %zu, the longest layer has %zu",
              call->length, longest);
     error->has_length = true;
-    error->length = longest;
+    error->length = (uint32_t)longest;
     return error->code;
 }
 
@@ -196,7 +213,7 @@ static void begin_truncate(struct srv_job *job)
         srv_session_put(session);
         return;
     }
-    srv_session_truncate(session, change->call.length);
+    (void)srv_session_truncate(session, change->call.length); /* check_kept has found it possible */
     srv_session_reply(job->request, 200, session, false);
 }
 

@@ -13,19 +13,20 @@
 #include "app.h"
 #include "attn_state.h"
 #include "schedule/job.h"
+#include "session/weightless.h"
 #include "store/session_notes.h"
 
 #define PIECE 262144 /* bytes that are copied or checked at a time: about a millisecond */
 
 struct state_job {
-    struct srv_job job; /* first, so that a job is cast to its state_job */
+    struct srv_job job;            /* first, so that a job is cast to its state_job */
+    const struct srv_model *model; /* held */
     /* Of an export. */
     struct attn_export *export;
     struct attn_cache *frozen;
     char *file; /* in the reply's body */
     /* Of an import. */
     struct attn_import *import;
-    const struct srv_model *model;
     struct attn_cache *cache; /* NULL once the session has it */
     size_t charged_bytes;     /* of its blocks, to the account of the API key; 0 from then on */
     struct srv_last_step *last_steps;
@@ -62,6 +63,7 @@ static void end_state(struct srv_job *job)
     attn_import_close(state->import);
     attn_cache_free(state->frozen);
     attn_cache_free(state->cache);
+    srv_model_put(state->model); /* after its caches */
     srv_account_return(job->request->key.account, SRV_QUOTA_CACHE, state->charged_bytes);
 }
 
@@ -85,6 +87,8 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
     if (charge(state->job.request, attn_export_memory(session->cache, notes, count), error) !=
         SRV_OK)
         return error->code;
+    state->model = session->model;
+    srv_model_hold(state->model);
     if (attn_cache_freeze(&state->frozen, session->cache, &cause) != ATTN_OK ||
         attn_export_open(&state->export, state->frozen, notes, count, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
@@ -181,7 +185,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     const char *name = attn_import_note(state->import, "model");
     if (name == NULL)
         return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
-    if (srv_models_find(&state->model, &request->app->models, name, error) != SRV_OK)
+    if (srv_models_take(&state->model, &request->app->models, name, error) != SRV_OK)
         return error->code;
     if (state->model->is_cross)
         return srv_fail(error, SRV_E_UNSUPPORTED, "model",

@@ -8,6 +8,7 @@
 #include "api/session_reply.h"
 #include "app.h"
 #include "schedule/job.h"
+#include "session/weightless.h"
 #include "wire/document.h"
 
 #define PAGE_DEFAULT 100
@@ -19,6 +20,11 @@ struct create_call {
     const char *session_id, *model; /* NULL: not given */
     size_t max_length, ttl_s;       /* 0: not given */
     bool shared;
+    /* Of a session without weights; 0 or NULL: not given. */
+    size_t num_attention_heads, num_key_value_heads, head_dim, value_head_dim, num_hidden_layers;
+    size_t sliding_window;
+    double scale, softcap;
+    const char *kv_dtype;
 };
 
 static const struct srv_document_field create_fields[] = {
@@ -29,15 +35,82 @@ static const struct srv_document_field create_fields[] = {
     SRV_COUNT_FIELD(create_call, ttl_s, 1,
                     .meaning = "seconds without a step after which the session expires"),
     SRV_FLAG_FIELD(create_call, shared, .meaning = "every API key finds the session"),
+    SRV_COUNT_FIELD(create_call, num_attention_heads, 1,
+                    .meaning =
+                        "a session without weights, for query, key and value; with head_dim"),
+    SRV_COUNT_FIELD(create_call, num_key_value_heads, 1,
+                    .meaning = "of a session without weights; default num_attention_heads"),
+    SRV_COUNT_FIELD(create_call, head_dim, 1,
+                    .meaning = "of a session without weights; with num_attention_heads"),
+    SRV_COUNT_FIELD(create_call, value_head_dim, 1,
+                    .meaning = "of a session without weights; default head_dim"),
+    SRV_COUNT_FIELD(create_call, num_hidden_layers, 1,
+                    .meaning = "of a session without weights; default 1, at most 256"),
+    SRV_TEXT_FIELD(create_call, kv_dtype,
+                   .meaning = "of a session without weights: f32, bf16, f16 or int8; default f32"),
+    SRV_NUMBER_FIELD(create_call, scale,
+                     .meaning = "of a session without weights; default 1/sqrt(head_dim)"),
+    SRV_NUMBER_FIELD(create_call, softcap, .meaning = "of a session without weights; default none"),
+    SRV_COUNT_FIELD(create_call, sliding_window, 1,
+                    .meaning = "of a session without weights; default none"),
 };
 const struct srv_document_table srv_create_fields = {
     .fields = create_fields, .count = sizeof create_fields / sizeof create_fields[0]};
 
 struct create {
-    struct srv_job job; /* first, so that a job is cast to its create */
-    const struct srv_model *model;
+    struct srv_job job;            /* first, so that a job is cast to its create */
+    const struct srv_model *model; /* NULL: without weights, of this shape */
+    struct attn_weightless_options shape;
     struct srv_session_options options;
 };
+
+/* The first field given that says the shape of a session without weights; NULL: none. */
+static const char *shape_field(const struct create_call *call)
+{
+    const struct {
+        bool given;
+        const char *name;
+    } fields[] = {
+        {call->num_attention_heads > 0, "num_attention_heads"},
+        {call->num_key_value_heads > 0, "num_key_value_heads"},
+        {call->head_dim > 0, "head_dim"},
+        {call->value_head_dim > 0, "value_head_dim"},
+        {call->num_hidden_layers > 0, "num_hidden_layers"},
+        {call->kv_dtype != NULL, "kv_dtype"},
+        {call->scale != 0, "scale"},
+        {call->softcap != 0, "softcap"},
+        {call->sliding_window > 0, "sliding_window"},
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        if (fields[i].given)
+            return fields[i].name;
+    return NULL;
+}
+
+static enum srv_error_code read_shape(struct attn_weightless_options *out,
+                                      const struct create_call *call, const char *field,
+                                      struct srv_error *error)
+{
+    const char *missing = call->num_attention_heads == 0 ? "num_attention_heads" : "head_dim";
+    *out = (struct attn_weightless_options){.num_heads = call->num_attention_heads,
+                                            .num_kv_heads = call->num_key_value_heads,
+                                            .head_dim = call->head_dim,
+                                            .value_head_dim = call->value_head_dim,
+                                            .num_layers = call->num_hidden_layers,
+                                            .scale = call->scale,
+                                            .softcap = call->softcap,
+                                            .sliding_window = call->sliding_window};
+    if (call->model != NULL)
+        return srv_fail(error, SRV_E_INVALID_VALUE, field,
+                        "%s cannot stand beside model, whose sessions have its shape", field);
+    if (call->num_attention_heads == 0 || call->head_dim == 0)
+        return srv_fail(error, SRV_E_MISSING_FIELD, missing, "%s is missing beside %s", missing,
+                        field);
+    if (call->kv_dtype != NULL && !attn_dtype_find(&out->kv_dtype, call->kv_dtype))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "kv_dtype",
+                        "kv_dtype must be f32, bf16, f16 or int8");
+    return SRV_OK;
+}
 
 /* On a compute thread: reads the body's tree.  Texts of the options outlive it. */
 static enum srv_error_code read_call(struct create *create, json_t *body, struct srv_error *error)
@@ -50,9 +123,12 @@ static enum srv_error_code read_call(struct create *create, json_t *body, struct
     const char *id = call.session_id != NULL ? call.session_id : "";
     if (srv_session_check_header(request, id, error) != SRV_OK)
         return error->code;
-    if (srv_models_find(&create->model, models, call.model, error) != SRV_OK)
+    const char *field = shape_field(&call);
+    if (field != NULL && read_shape(&create->shape, &call, field, error) != SRV_OK)
         return error->code;
-    if (create->model->is_cross)
+    if (field == NULL && srv_models_find(&create->model, models, call.model, error) != SRV_OK)
+        return error->code;
+    if (create->model != NULL && create->model->is_cross)
         return srv_fail(error, SRV_E_UNSUPPORTED, "model",
                         "model %s is of cross-attention, which has no cache", create->model->name);
     create->options = (struct srv_session_options){.id = call.session_id,
@@ -76,8 +152,15 @@ static enum srv_error_code create_session(struct srv_session **out, bool *replay
     *replayed = *out != NULL;
     if (code != SRV_OK || *replayed)
         return code;
-    if (srv_session_reserve_reply(request, create->model, error) != SRV_OK ||
-        srv_session_create(out, app->sessions, create->model, &create->options, error) != SRV_OK)
+    const struct srv_model *model = create->model;
+    if (model == NULL &&
+        srv_weightless_take(&model, app->models.weightless, &create->shape, error) != SRV_OK)
+        return error->code;
+    if (srv_session_reserve_reply(request, model, error) == SRV_OK)
+        srv_session_create(out, app->sessions, model, &create->options, error);
+    if (create->model == NULL)
+        srv_model_put(model); /* the session holds it */
+    if (error->code != SRV_OK)
         return error->code;
     if (srv_store_create(app->store, *out, error) != SRV_OK)
         return srv_session_undo_create(*out, request, error);

@@ -61,6 +61,9 @@ static json_t *rope_json(const struct attn_rope_spec *rope)
     add_rope_numbers(&json, rope);
     if (rope->type == ATTN_ROPE_YARN)
         srv_document_set(&json, "truncate", json_boolean(rope->truncate));
+    if (rope->type == ATTN_ROPE_PROPORTIONAL)
+        srv_document_set(&json, "proportional_dim",
+                         json_integer((json_int_t)rope->proportional_dim));
     if (rope->type == ATTN_ROPE_LONGROPE) {
         srv_document_set(&json, "short_factor", doubles_json(rope->short_factor, rope->dim / 2));
         srv_document_set(&json, "long_factor", doubles_json(rope->long_factor, rope->dim / 2));
@@ -86,7 +89,33 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
 
 static const char *mask_kind(const struct attn_layer_spec *spec)
 {
+    if (spec->attention_chunk_size > 0)
+        return "chunked";
     return spec->sliding_window > 0 ? "sliding_window" : spec->is_causal ? "causal" : "full";
+}
+
+static json_t *norm_json(const struct attn_norm_spec *norm)
+{
+    static const char *const types[] = {"none", "rms", "layer"};
+    static const char *const extents[] = {"head", "each_head", "all_heads"};
+    if (norm->type == ATTN_NORM_NONE)
+        return json_null();
+    return json_pack("{s:s, s:f, s:s, s:b, s:b, s:b}", "type", types[norm->type], "eps", norm->eps,
+                     "extent", extents[norm->extent], "weightless", norm->weightless, "bias",
+                     norm->bias, "after_rope", norm->after_rope);
+}
+
+static json_t *query_scaling_json(const struct attn_query_scaling *scaling)
+{
+    if (scaling->period == 0)
+        return json_null();
+    return json_pack("{s:f, s:f, s:b, s:b}", "beta", scaling->beta, "period", scaling->period,
+                     "next", scaling->next, "by_slot", scaling->by_slot);
+}
+
+static json_t *count_or_null(size_t count)
+{
+    return count > 0 ? json_integer((json_int_t)count) : json_null();
 }
 
 static json_t *sizes_json(const struct attn_layer_spec *spec)
@@ -113,18 +142,18 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     json_t *json = sizes_json(spec);
     json_t *rest = json_pack(
-        "{s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:b, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b}",
+        "{s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:b,"
+        " s:{s:b, s:b, s:b, s:b}, s:b, s:b}",
         "scale", spec->scale, "softcap", spec->softcap > 0 ? json_real(spec->softcap) : json_null(),
         "is_causal", spec->is_causal, "is_cross", spec->is_cross, "mask", mask_kind(spec),
-        "sliding_window",
-        spec->sliding_window > 0 ? json_integer((json_int_t)spec->sliding_window) : json_null(),
-        "rope", rope_json(&spec->rope), "position_bias", position_bias_json(&spec->position_bias),
-        "sinks", spec->sinks, "qk_norm",
-        spec->qk_norm.type != ATTN_NORM_NONE
-            ? json_pack("{s:s, s:f}", "type", "rms", "eps", spec->qk_norm.eps)
-            : json_null(),
-        "biases", "query", spec->q_bias, "key", spec->k_bias, "value", spec->v_bias, "output",
-        spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn", spec->add_zero_attn);
+        "sliding_window", count_or_null(spec->sliding_window), "attention_chunk_size",
+        count_or_null(spec->attention_chunk_size), "query_scaling",
+        query_scaling_json(&spec->query_scaling), "rope", rope_json(&spec->rope), "position_bias",
+        position_bias_json(&spec->position_bias), "sinks", spec->sinks, "qk_norm",
+        norm_json(&spec->qk_norm), "v_norm", norm_json(&spec->v_norm), "output_gate",
+        spec->output_gate, "biases", "query", spec->q_bias, "key", spec->k_bias, "value",
+        spec->v_bias, "output", spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn",
+        spec->add_zero_attn);
     srv_document_set(&rest, "mla", mla_json(&spec->mla));
     if (json == NULL || rest == NULL || json_object_update(json, rest) != 0) {
         json_decref(json);

@@ -154,6 +154,8 @@ static json_t *never_both(const char *name, const char *other)
     return json_pack("{s:o}", "not", both);
 }
 
+#define EVERY_BODY (SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM)
+
 /* The rules of call.c's `check` about two fields.  `make check-openapi` sends every pair of fields
  * and compares the daemon's verdict with the schema's. */
 static const struct {
@@ -162,11 +164,14 @@ static const struct {
     const char *needs;    /* words; NULL: none */
     const char *excludes; /* likewise */
 } rules[] = {
-    {SRV_CALL_ATTEND, "query", "key value",
-     "hidden_states encoder_hidden_states key_hidden_states value_hidden_states session_id model "
-     "layer"},
-    {SRV_CALL_ATTEND, "key", "query value", NULL},
-    {SRV_CALL_ATTEND, "value", "query key", NULL},
+    {EVERY_BODY, "query", "key value", "hidden_states"},
+    {SRV_CALL_ATTEND | SRV_CALL_DECODE, "query", NULL, "model"},
+    {SRV_CALL_ATTEND, "query", NULL, "encoder_hidden_states key_hidden_states value_hidden_states"},
+    {SRV_CALL_ATTEND, "query layer", "session_id", NULL},
+    {SRV_CALL_ATTEND, "past_key", "query past_value", "session_id"},
+    {SRV_CALL_ATTEND, "past_value", "query past_key", NULL},
+    {EVERY_BODY, "key", "query value", NULL},
+    {EVERY_BODY, "value", "query key", NULL},
     {SRV_CALL_ATTEND, "session_id", NULL, "encoder_hidden_states key_hidden_states"},
     {SRV_CALL_ATTEND, "encoder_hidden_states", NULL, "key_hidden_states value_hidden_states"},
     {SRV_CALL_ATTEND, "key_hidden_states", "value_hidden_states", NULL},
@@ -175,9 +180,9 @@ static const struct {
     {SRV_CALL_ATTEND, "epoch", "session_id", NULL},
     {SRV_CALL_ATTEND, "start", "session_id", NULL},
     {SRV_CALL_ATTEND, "commit", "session_id", NULL},
-    {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "pool", NULL, "top_k"},
-    {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "map_datatype", NULL, "top_k"},
-    {SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM, "pool_type", "pool", NULL},
+    {EVERY_BODY, "pool", NULL, "top_k"},
+    {EVERY_BODY, "map_datatype", NULL, "top_k"},
+    {EVERY_BODY, "pool_type", "pool", NULL},
 };
 
 static void add_rules(json_t **list, enum srv_call_kind body)
@@ -211,6 +216,17 @@ static json_t *refinement(const struct srv_field *field)
                                         "properties", "outputs", "contains", "enum", names));
 }
 
+/* Rows are given as hidden_states, or projected already. */
+static json_t *some_rows(void)
+{
+    return json_pack("{s:[o, o]}", "anyOf", given("hidden_states"), given("query"));
+}
+
+static json_t *step(void)
+{
+    return json_pack("{s:[o, o]}", "allOf", given("session_id"), some_rows());
+}
+
 /* Beside `sequences` no field of rows may stand. */
 static json_t *list_or_step(void)
 {
@@ -219,7 +235,7 @@ static json_t *list_or_step(void)
         if (!srv_fields[i].in_call && (srv_fields[i].bodies & SRV_CALL_DECODE) != 0)
             srv_document_set(&none, srv_fields[i].name, json_pack("{s:s}", "type", "null"));
     json_t *schema = if_then(given("sequences"), json_pack("{s:o}", "properties", none));
-    srv_document_set(&schema, "else", given("session_id hidden_states"));
+    srv_document_set(&schema, "else", step());
     return schema;
 }
 
@@ -227,11 +243,9 @@ static json_t *call_schema(enum srv_call_kind body, const char *meaning)
 {
     json_t *list = json_array();
     if (body == SRV_CALL_ATTEND)
-        srv_document_append(
-            &list, json_pack("{s:[o, o]}", "anyOf", given("hidden_states"), given("query")));
+        srv_document_append(&list, some_rows());
     else
-        srv_document_append(&list, body == SRV_CALL_DECODE ? list_or_step()
-                                                           : given("session_id hidden_states"));
+        srv_document_append(&list, body == SRV_CALL_DECODE ? list_or_step() : step());
     add_rules(&list, body);
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if (srv_fields[i].refines != 0 && (srv_fields[i].bodies & body) != 0)

@@ -123,6 +123,8 @@ static json_t *field_schema(const struct srv_document_field *field)
     json_t *type;
     if (field->is_flag)
         type = srv_openapi_type("boolean");
+    else if (field->is_number)
+        type = srv_openapi_type("number");
     else if (field->is_text)
         type = srv_openapi_type(strcmp(field->name, "session_id") == 0 ? "Id" : "string");
     else

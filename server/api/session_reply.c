@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "app.h"
+#include "attn_state.h"
 #include "base/clock.h"
 #include "base/digest.h"
 #include "wire/route.h"
@@ -25,6 +26,27 @@ static void write_lengths(struct srv_buffer *out, const struct srv_session *sess
                           attn_cache_length(session->cache, i));
         comma = ",";
     }
+}
+
+static void write_number(struct srv_buffer *out, const char *name, double value)
+{
+    srv_buffer_printf(out, value != 0 ? ",\"%s\":%.9g" : ",\"%s\":null", name, value);
+}
+
+/* The shape of a session without weights, by the names with which it was made. */
+static void write_shape(struct srv_buffer *out, const struct srv_model *model)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(model->attn, 0);
+    srv_buffer_printf(out,
+                      ",\"weightless\":{\"num_attention_heads\":%zu,\"num_key_value_heads\":%zu,"
+                      "\"head_dim\":%zu,\"value_head_dim\":%zu,\"num_hidden_layers\":%zu,"
+                      "\"kv_dtype\":\"%s\"",
+                      spec->num_heads, spec->num_kv_heads, spec->head_dim, spec->value_head_dim,
+                      model->info.num_layers, attn_dtype_name(spec->kv_dtype));
+    write_number(out, "scale", spec->scale);
+    write_number(out, "softcap", spec->softcap);
+    write_number(out, "sliding_window", (double)spec->sliding_window);
+    srv_buffer_text(out, "}");
 }
 
 /* Who may see the sessions of all sees whose they are. */
@@ -46,13 +68,19 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     srv_buffer_text(out, "{\"session_id\":");
     srv_buffer_json_string(out, session->id);
     srv_buffer_text(out, ",\"model\":");
-    srv_buffer_json_string(out, session->model->name);
+    srv_model_write_name(out, session->model);
+    if (session->model->weightless != NULL)
+        write_shape(out, session->model);
     write_owner(out, session, request);
     srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
     srv_buffer_printf(out, ",\"epoch\":%llu,\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
                       (unsigned long long)session->epoch, attn_cache_max_length(session->cache),
                       (unsigned long long)(session->ttl_ns / 1000000000), idle_s);
-    srv_buffer_printf(out, ",\"bytes\":%zu,\"lengths\":[", attn_cache_bytes(session->cache));
+    srv_buffer_printf(out, ",\"bytes\":%zu", attn_cache_bytes(session->cache));
+    size_t lowest = attn_cache_lowest_length(session->cache);
+    if (lowest > 0)
+        srv_buffer_printf(out, ",\"lowest_length\":%zu", lowest);
+    srv_buffer_text(out, ",\"lengths\":[");
     write_lengths(out, session);
     srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
 }

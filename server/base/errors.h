@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "attn.h"
 
@@ -35,6 +36,7 @@
     X(SRV_E_SESSION_EXISTS, "session_exists", 409, false, "start or create of a live session")     \
     X(SRV_E_POSITION_CONFLICT, "position_conflict", 409, false, "position is before the length")   \
     X(SRV_E_POSITION_GAP, "position_gap", 409, false, "position is after the length")              \
+    X(SRV_E_FORGOTTEN, "position_forgotten", 409, false, "it needs tokens that windows gave up")   \
     X(SRV_E_EPOCH_MISMATCH, "epoch_mismatch", 409, false, "the session was deleted and remade")    \
     X(SRV_E_SESSION_FULL, "session_full", 409, false, "max_length would be passed")                \
     X(SRV_E_MODEL_MISMATCH, "model_mismatch", 409, false, "the session belongs to another model")  \
@@ -80,8 +82,9 @@ struct srv_error {
     enum srv_error_code code;
     char param[64];    /* the field at fault, "" where there is none */
     char message[256]; /* one line */
+    uint32_t length;   /* of the session, where has_length */
+    uint32_t lowest;   /* the least length, beside 0, to which it can be truncated; 0: any */
     bool has_length;   /* of position_conflict and position_gap */
-    size_t length;     /* of the session, where has_length */
 };
 
 /* Fills *error and returns code, so that a check reads `return srv_fail(error, ...)`. */

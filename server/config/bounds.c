@@ -69,6 +69,8 @@ const struct srv_bound srv_bounds[] = {
      .subject = "sessions of one page of GET /sessions"},
     /* Sessions. */
     {LIMIT(max_sessions), .code = SRV_E_SESSION_LIMIT, .subject = "live sessions"},
+    {LIMIT(max_weightless_shapes), .code = SRV_E_SESSION_LIMIT,
+     .subject = "different shapes of live weightless sessions"},
     {LIMIT(max_session_length), .unit = "tokens", .code = SRV_E_SESSION_FULL,
      .subject = "cache of one session"},
     {LIMIT(cache_bytes), .unit = "bytes", .code = SRV_E_POOL_FULL,
@@ -143,6 +145,10 @@ const struct srv_bound srv_bounds[] = {
      .subject = "name of a tensor"},
     {FIXED("safetensors_rank", ATTN_SAFETENSORS_MAX_RANK), .beyond = REFUSED_MODEL,
      .subject = "dimensions of a tensor of a file"},
+    {FIXED("npz_members", ATTN_NPZ_MAX_MEMBERS), .beyond = REFUSED_MODEL,
+     .subject = "members of an .npz file"},
+    {FIXED("npz_directory", ATTN_NPZ_MAX_DIRECTORY), .unit = "bytes", .beyond = REFUSED_MODEL,
+     .subject = "central directory of an .npz file"},
 };
 const size_t srv_bound_count = sizeof srv_bounds / sizeof srv_bounds[0];
 

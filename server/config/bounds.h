@@ -21,19 +21,20 @@ struct srv_limits {
     size_t max_connections;
     size_t max_queue; /* requests waiting or running */
     size_t max_sessions;
-    size_t max_session_length;  /* tokens; also the default max_length */
-    size_t max_tokens;          /* T and S of one /attend; rows of one decode item */
-    size_t max_scores;          /* scores of one computation: B * H * T * S */
-    size_t max_sequences;       /* items of one /decode */
-    size_t max_session_waiting; /* requests waiting for one session, beside the one that runs */
-    size_t cache_bytes;         /* the cache pool's budget */
-    size_t session_ttl_s;       /* idle seconds until a session expires */
-    size_t header_timeout_ms;   /* from connecting, and again from the request line, to the last
+    size_t max_weightless_shapes; /* different shapes of weightless sessions */
+    size_t max_session_length;    /* tokens; also the default max_length */
+    size_t max_tokens;            /* T and S of one /attend; rows of one decode item */
+    size_t max_scores;            /* scores of one computation: B * H * T * S */
+    size_t max_sequences;         /* items of one /decode */
+    size_t max_session_waiting;   /* requests waiting for one session, beside the one that runs */
+    size_t cache_bytes;           /* the cache pool's budget */
+    size_t session_ttl_s;         /* idle seconds until a session expires */
+    size_t header_timeout_ms;     /* from connecting, and again from the request line, to the last
                                  * header */
-    size_t body_timeout_ms;     /* from the last header to the last byte of the body */
-    size_t reply_timeout_ms;    /* of a client that takes nothing of its reply, or too slowly */
-    size_t idle_timeout_s;      /* from a reply to the next request line */
-    size_t drain_timeout_s;     /* of running requests after SIGTERM; the final save follows */
+    size_t body_timeout_ms;       /* from the last header to the last byte of the body */
+    size_t reply_timeout_ms;      /* of a client that takes nothing of its reply, or too slowly */
+    size_t idle_timeout_s;        /* from a reply to the next request line */
+    size_t drain_timeout_s;       /* of running requests after SIGTERM; the final save follows */
 };
 
 /* Bounds that are not options. */

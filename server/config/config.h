@@ -26,6 +26,7 @@ struct srv_model_entry {
     char name[SRV_ID_MAX + 1];
     char *path;     /* a checkpoint directory, or NULL */
     char *random;   /* the JSON text of a `random` object, or NULL */
+    char *config;   /* that of a `config` object, in place of config.json, or NULL */
     size_t *layers; /* [num_layers] or NULL: all */
     size_t num_layers;
     const char *stack;            /* of srv_stack_names, or NULL: the default */

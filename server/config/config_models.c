@@ -1,9 +1,10 @@
 /* config_models.c: the models that the configuration names: the list `models` of the file, and
  * NAME=DIR of ATTN_MODELS and --model.
  *
- * An entry is {"name", "path", "layers"?, "stack"?} for a checkpoint or {"name", "random": {..}},
- * either with "dtype"? and "kv_dtype"?.  A table has the keys and the function that reads each.
- * The library checks the contents of `random`, so these are kept as text. */
+ * An entry is {"name", "path", "config"?: {..}, "layers"?, "stack"?} for a checkpoint or {"name",
+ * "random": {..}}, either with "dtype"? and "kv_dtype"?.  A table has the keys and the function
+ * that reads each.  The library checks the contents of `config` and `random`, so these are kept as
+ * text. */
 #include "config/config_models.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static bool read_path(const struct member *member, const json_t *value)
 {
     const char *path = json_string_value(value);
     if (path == NULL || path[0] == '\0')
-        return refuse(member, "must be the name of a directory");
+        return refuse(member, "must be the name of a directory or file");
     const char *file = member->reading->config->config_file;
     const char *slash = strrchr(file, '/');
     size_t directory = path[0] != '/' && slash != NULL ? (size_t)(slash - file) + 1 : 0;
@@ -83,12 +84,22 @@ static bool read_layers(const struct member *member, const json_t *value)
     return true;
 }
 
-static bool read_random(const struct member *member, const json_t *value)
+static bool read_object(char **out, const struct member *member, const json_t *value)
 {
     if (!json_is_object(value))
         return refuse(member, "must be an object");
-    member->entry->random = json_dumps(value, JSON_COMPACT);
-    return member->entry->random != NULL || refuse(member, "out of memory");
+    *out = json_dumps(value, JSON_COMPACT);
+    return *out != NULL || refuse(member, "out of memory");
+}
+
+static bool read_random(const struct member *member, const json_t *value)
+{
+    return read_object(&member->entry->random, member, value);
+}
+
+static bool read_config(const struct member *member, const json_t *value)
+{
+    return read_object(&member->entry->config, member, value);
 }
 
 static bool read_dtype(const struct member *member, const json_t *value)
@@ -125,9 +136,9 @@ static const struct {
     const char *key;
     bool (*read)(const struct member *member, const json_t *value);
 } readers[] = {
-    {"name", read_name},     {"path", read_path},   {"layers", read_layers},
-    {"random", read_random}, {"dtype", read_dtype}, {"kv_dtype", read_kv_dtype},
-    {"stack", read_stack},
+    {"name", read_name},     {"path", read_path},     {"layers", read_layers},
+    {"random", read_random}, {"dtype", read_dtype},   {"kv_dtype", read_kv_dtype},
+    {"stack", read_stack},   {"config", read_config},
 };
 #define READERS (sizeof readers / sizeof readers[0])
 
@@ -169,6 +180,9 @@ static bool read_entry(struct member *member, json_t *object)
     member->key = "stack";
     if (entry->random != NULL && entry->stack != NULL)
         return refuse(member, "has no meaning for a random model, which has one");
+    member->key = "config";
+    if (entry->random != NULL && entry->config != NULL)
+        return refuse(member, "has no meaning for a random model: random is its configuration");
     return true;
 }
 
@@ -265,6 +279,7 @@ void srv_config_free_model(struct srv_model_entry *entry)
 {
     free(entry->path);
     free(entry->random);
+    free(entry->config);
     free(entry->layers);
 }
 

@@ -146,6 +146,8 @@ const struct srv_option srv_options[] = {
     {SHARE(max_connections), .initial = "16384", RANGE(1, MIB), .help = "open connections"},
     {LIMIT(max_queue), .initial = "4096", RANGE(1, MIB), .help = "requests waiting or running"},
     {SHARE(max_sessions), .initial = "16384", RANGE(1, MIB), .help = "live sessions"},
+    {LIMIT(max_weightless_shapes), .initial = "4", RANGE(0, 64),
+     .help = "different shapes of live weightless sessions; 0: none are made"},
     {LIMIT(max_session_length), .initial = "131072", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
      .help = "cache of one session, unless it asks for less"},
     {LIMIT(max_tokens), .initial = "32768", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
@@ -470,18 +472,18 @@ static void help_option(struct srv_buffer *out, const struct srv_option *option)
 
 void srv_config_help(struct srv_buffer *out)
 {
-    srv_buffer_text(out,
-                    "attnd: attention layers and key/value caches over HTTP\n\n"
-                    "  attnd [--config FILE] [OPTION ...]\n"
-                    "  attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]\n"
-                    "                    [--kv-dtype NAME]\n"
-                    "  attnd journal check DIR\n"
-                    "  attnd journal salvage DIR [--config FILE] [OPTION ...]\n\n"
-                    "inspect prints what the checkpoint in DIR holds, layer by layer, and\n"
-                    "what loading it would cost.  journal check says which files of the state\n"
-                    "directory DIR are damaged; salvage saves what can be saved of sessions\n"
-                    "that a start with this configuration leaves out.\n\n"
-                    "Options, with their defaults:\n\n");
+    srv_buffer_text(out, "attnd: attention layers and key/value caches over HTTP\n\n"
+                         "  attnd [--config FILE] [OPTION ...]\n"
+                         "  attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]\n"
+                         "                    [--kv-dtype NAME] [--config JSON]\n"
+                         "  attnd journal check DIR\n"
+                         "  attnd journal salvage DIR [--config FILE] [OPTION ...]\n\n"
+                         "inspect prints what the checkpoint in DIR, or a single file with the\n"
+                         "configuration JSON, holds, layer by layer, and what loading it would\n"
+                         "cost.  journal check says which files of the state\n"
+                         "directory DIR are damaged; salvage saves what can be saved of sessions\n"
+                         "that a start with this configuration leaves out.\n\n"
+                         "Options, with their defaults:\n\n");
     for (size_t i = 0; i < srv_option_count; i++)
         help_option(out, &srv_options[i]);
     srv_buffer_text(

@@ -112,7 +112,7 @@ bool srv_metrics_open(struct srv_metrics **out, const struct srv_routes *routes)
     if (*out == NULL)
         return false;
     (*out)->routes = routes;
-    snprintf((*out)->models[WEIGHTLESS].name, sizeof(*out)->models[0].name, "(none)");
+    snprintf((*out)->models[WEIGHTLESS].name, sizeof(*out)->models[0].name, SRV_NO_MODEL_NAME);
     snprintf((*out)->models[OTHER_MODELS].name, sizeof(*out)->models[0].name, "(other)");
     return true;
 }
@@ -305,10 +305,9 @@ static const struct {
 static const struct {
     const char *name, *help;
     size_t offset;
-    size_t first; /* slot; decodes have a model */
 } model_counters[] = {
-    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows), FIRST_MODEL},
-    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows), WEIGHTLESS},
+    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows)},
+    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows)},
 };
 
 /* Slots that are in use: those of models have names. */
@@ -343,7 +342,7 @@ static void print_model_counters(struct srv_buffer *out, const struct srv_metric
 {
     const char *name = model_counters[row].name;
     srv_metrics_print_head(out, name, "counter", model_counters[row].help);
-    for (size_t slot = model_counters[row].first; slot < MODEL_SLOTS; slot++) {
+    for (size_t slot = WEIGHTLESS; slot < MODEL_SLOTS; slot++) {
         const counter *value = member_of(metrics, slot, model_counters[row].offset);
         if (has_slot(metrics, slot))
             srv_buffer_printf(out, "%s{model=\"%s\"} %llu\n", name, metrics->models[slot].name,

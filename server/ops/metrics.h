@@ -22,7 +22,8 @@ void srv_metrics_close(struct srv_metrics *metrics);
  * from SRV_METRIC_MODELS on share the label "(other)", so that a scrape stays small.  One thread,
  * before the others begin. */
 #define SRV_METRIC_MODELS 32
-#define SRV_NO_MODEL SIZE_MAX /* attention without weights: "(none)" */
+#define SRV_NO_MODEL SIZE_MAX /* attention without weights */
+#define SRV_NO_MODEL_NAME "(none)"
 void srv_metrics_add_model(struct srv_metrics *metrics, const char *name);
 
 /* Counts one finished request: attnd_requests_total{route,method,status}, attnd_errors_total{code},
@@ -67,7 +68,7 @@ void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics
 struct srv_gauges {
     size_t ready, draining;                   /* 0 or 1 */
     size_t sessions, queue, running, waiting; /* queue: those that wait or run */
-    size_t in_flight, connections;
+    size_t in_flight, connections, weightless_shapes;
     size_t cache_used_bytes, cache_budget_bytes, weight_bytes, memory_limit_bytes, heap_bytes;
     size_t open_files;
     double certificate_expires; /* seconds since 1970; 0: no sample */

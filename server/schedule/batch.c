@@ -43,14 +43,16 @@ size_t srv_item_keys(const struct srv_item *item)
            item->sizes.queries;
 }
 
-/* Keys that the item attends to.  The layer's window spares the others, unless the call sets a
- * window or mask of its own or asks for maps, which show all keys. */
+/* Keys that the item attends to.  The layer's window or chunk spares the others, unless the call
+ * sets a window or mask of its own or asks for maps, which show all keys. */
 static size_t visible_keys(const struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    size_t keys = srv_item_keys(item), seen = spec_of(item)->sliding_window + item->sizes.queries;
-    bool windowed = spec_of(item)->sliding_window > 0 && !rows->sliding_window.present &&
-                    !rows->attention_mask.present && (rows->outputs & MAPS) == 0;
+    const struct attn_layer_spec *spec = spec_of(item);
+    size_t near = spec->sliding_window > 0 ? spec->sliding_window : spec->attention_chunk_size;
+    size_t keys = srv_item_keys(item), seen = near + item->sizes.queries;
+    bool windowed = near > 0 && !rows->sliding_window.present && !rows->attention_mask.present &&
+                    (rows->outputs & MAPS) == 0;
     return windowed && seen < keys ? seen : keys;
 }
 
@@ -106,9 +108,16 @@ static size_t max_work(const struct srv_item *item)
     return typical > LEAST_MAX_WORK ? typical : LEAST_MAX_WORK;
 }
 
+/* The most rows of a batch of the item's model. */
+static size_t max_rows(const struct srv_item *item)
+{
+    return item->model->batch_rows > 0 ? item->model->batch_rows : SRV_BATCH_ROWS;
+}
+
 bool srv_item_is_long(const struct srv_item *item)
 {
-    return item->sizes.queries > SRV_DECODE_ROWS_MAX || item->work > max_work(item) / 2;
+    return item->sizes.queries > SRV_DECODE_ROWS_MAX || item->sizes.queries > max_rows(item) ||
+           item->work > max_work(item) / 2;
 }
 
 /* Keys whose positions the library may store for a mask; memory.c counts that memory. */
@@ -129,7 +138,7 @@ static bool has_room(const struct srv_batch *batch, const struct srv_item *item)
 {
     size_t most = max_work(item), share = item->work > most / HEAVY_SHARE ? most / 2 : most;
     return batch->count < SRV_BATCH_STEPS && batch->work + item->work <= share &&
-           batch->rows + item->sizes.queries <= SRV_BATCH_ROWS &&
+           batch->rows + item->sizes.queries <= max_rows(item) &&
            batch->masked_keys + masked_keys(item) <= SRV_BATCH_KEYS;
 }
 

@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "ops/metrics.h"
 #include "session/model_stats.h"
+#include "session/weightless.h"
 #include "store/store.h"
 #include "wire/field_rules.h"
 #include "wire/outputs.h"
@@ -44,6 +45,44 @@ static enum srv_error_code check_item(struct srv_item *item, const struct attn_l
     return SRV_OK;
 }
 
+/* The sizes of a step without weights follow from its tensors alone; srv_item_bind compares them
+ * with the session's. */
+static enum srv_error_code check_given_item(struct srv_item *item, struct srv_error *error)
+{
+    const struct srv_rows *rows = item->rows;
+    struct srv_sizes *sizes = &item->sizes;
+    enum srv_error_code code = srv_field_rules_check(rows, SRV_FORM_GIVEN_STEP, NULL, error);
+    if (code == SRV_OK)
+        code = srv_shape_given_rows(sizes, rows, error);
+    if (code == SRV_OK && sizes->keys != sizes->queries)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "key",
+                        "%zu keys for %zu queries: a session takes a key and a value of each row",
+                        sizes->keys, sizes->queries);
+    if (code == SRV_OK && sizes->batch != 1)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query",
+                        "query holds %zu sequences, a session is one", sizes->batch);
+    return code;
+}
+
+static void add_tensor(uint64_t digest[2], const struct srv_tensor *tensor)
+{
+    if (tensor->present)
+        srv_digest_add(digest, tensor->data, tensor->count * sizeof(float));
+}
+
+static void take_digest(struct srv_item *item)
+{
+    const struct srv_rows *rows = item->rows;
+    srv_digest_init(item->digest);
+    add_tensor(item->digest, &rows->hidden_states);
+    add_tensor(item->digest, &rows->query);
+    add_tensor(item->digest, &rows->key);
+    add_tensor(item->digest, &rows->value);
+    if (rows->position_ids.present)
+        srv_digest_add(item->digest, rows->position_ids.data,
+                       rows->position_ids.count * sizeof(int64_t));
+}
+
 /* A session knows its model, so a body that continues a session need not name the model. */
 static enum srv_error_code find_model(struct srv_item *item, struct srv_error *error)
 {
@@ -54,9 +93,14 @@ static enum srv_error_code find_model(struct srv_item *item, struct srv_error *e
         srv_session_peek(context->sessions, &item->job->request->key, item->rows->session_id);
     if (session == NULL)
         return fail_missing(item, error);
+    bool weightless = session->model->weightless != NULL;
     item->model = session->model;
     srv_session_put(session);
-    return SRV_OK;
+    if (!weightless)
+        return SRV_OK;
+    item->model = NULL; /* which the session alone keeps */
+    return srv_fail(error, SRV_E_MODEL_MISMATCH, "hidden_states",
+                    "the session is without weights: it takes query, key and value");
 }
 
 enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error)
@@ -64,7 +108,14 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     const struct srv_job *job = item->job;
     const struct srv_rows *rows = item->rows;
     const struct attn_layer_spec *spec = NULL;
-    enum srv_error_code code = find_model(item, error);
+    enum srv_error_code code = SRV_OK;
+    item->sizes.over_cache = true;
+    if (rows->query.present) {
+        code = check_given_item(item, error);
+        take_digest(item);
+        return code;
+    }
+    code = find_model(item, error);
     if (code == SRV_OK)
         code = srv_job_find_layer(&spec, job, item->model, error);
     if (code == SRV_OK)
@@ -74,15 +125,9 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     item->sizes = srv_sizes_of_layer(spec);
     item->sizes.over_cache = true;
     code = check_item(item, spec, error);
-    if (code != SRV_OK)
-        return code;
-    srv_digest_init(item->digest);
-    srv_digest_add(item->digest, rows->hidden_states.data,
-                   rows->hidden_states.count * sizeof(float));
-    if (rows->position_ids.present)
-        srv_digest_add(item->digest, rows->position_ids.data,
-                       rows->position_ids.count * sizeof(int64_t));
-    return SRV_OK;
+    if (code == SRV_OK)
+        take_digest(item);
+    return code;
 }
 
 enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error *error)
@@ -99,10 +144,38 @@ enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error
 
 /* ---- Binding to a session -------------------------------------------------------------------- */
 
+/* Whether a session takes the rows of a step without weights; its model is then the item's. */
+static bool check_given_rows(struct srv_item *item)
+{
+    const struct srv_model *model = item->session->model;
+    const struct srv_sizes *s = &item->sizes;
+    const struct attn_layer_spec *spec =
+        attn_model_layer(model->attn, (size_t)item->job->call.layer);
+    if (model->weightless == NULL)
+        srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "query",
+                 "the session belongs to model %s, which takes hidden_states", model->name);
+    else if (spec == NULL)
+        srv_fail(&item->error, SRV_E_LAYER_NOT_FOUND, "layer",
+                 "the session has no layer %lld (of %zu)", (long long)item->job->call.layer,
+                 model->info.num_layers);
+    else if (s->num_heads != spec->num_heads || s->num_kv_heads != spec->num_kv_heads ||
+             s->head_dim != spec->head_dim || s->value_head_dim != spec->value_head_dim)
+        srv_fail(&item->error, SRV_E_SHAPE_MISMATCH, "query",
+                 "%zu query and %zu key heads of width %zu, and %zu of values, are not the "
+                 "session's %zu, %zu, %zu and %zu",
+                 s->num_heads, s->num_kv_heads, s->head_dim, s->value_head_dim, spec->num_heads,
+                 spec->num_kv_heads, spec->head_dim, spec->value_head_dim);
+    else
+        item->model = model;
+    return item->error.code == SRV_OK;
+}
+
 /* Whether the item's session is the one that the body means. */
 static bool check_session(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
+    if (rows->query.present && !check_given_rows(item))
+        return false;
     if (item->session->model != item->model)
         srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "model",
                  "the session belongs to model %s, not to %s", item->session->model->name,
@@ -112,6 +185,31 @@ static bool check_session(struct srv_item *item)
                  "epoch is %lld, the session's is %llu", (long long)rows->epoch,
                  (unsigned long long)item->session->epoch);
     return item->error.code == SRV_OK;
+}
+
+/* Makes the item's session; one without weights has the shape of the rows. */
+static bool make_session(struct srv_item *item, const struct srv_session_options *options)
+{
+    const struct srv_scheduler_context *context = item->job->context;
+    const struct srv_model *model = item->model;
+    const struct attn_weightless_options shape = {.num_heads = item->sizes.num_heads,
+                                                  .num_kv_heads = item->sizes.num_kv_heads,
+                                                  .head_dim = item->sizes.head_dim,
+                                                  .value_head_dim = item->sizes.value_head_dim};
+    if (model == NULL && item->job->call.layer > 0)
+        srv_fail(&item->error, SRV_E_LAYER_NOT_FOUND, "layer",
+                 "a session without weights that a step starts has layer 0 alone: POST /sessions "
+                 "takes num_hidden_layers");
+    else if (model == NULL)
+        srv_weightless_take(&model, context->models->weightless, &shape, &item->error);
+    if (item->error.code != SRV_OK)
+        return false;
+    srv_session_create(&item->session, context->sessions, model, options, &item->error);
+    if (item->model == NULL)
+        srv_model_put(model); /* the session holds it */
+    if (item->session != NULL)
+        item->model = model;
+    return item->session != NULL;
 }
 
 static bool create_session(struct srv_item *item)
@@ -132,7 +230,7 @@ static bool create_session(struct srv_item *item)
         return false;
     if (item->session != NULL)
         return check_session(item);
-    if (srv_session_create(&item->session, sessions, item->model, &options, &item->error) != SRV_OK)
+    if (!make_session(item, &options))
         return false;
     item->creates_session = item->session->pending_creation = true;
     return true;
@@ -227,7 +325,8 @@ static enum srv_error_code place(struct srv_item *item)
     srv_fail(&item->error, position < length ? SRV_E_POSITION_CONFLICT : SRV_E_POSITION_GAP,
              "position", "position is %zu, the length of this layer is %zu", position, length);
     item->error.has_length = true; /* after srv_fail, which clears the record */
-    item->error.length = length;
+    item->error.length = (uint32_t)length;
+    item->error.lowest = (uint32_t)attn_cache_lowest_length(item->session->cache);
     return item->error.code;
 }
 
@@ -239,8 +338,8 @@ static enum srv_error_code charge(struct srv_item *item)
     size_t layer = (size_t)item->job->call.layer;
     if (item->is_replay)
         return SRV_OK;
-    size_t bytes = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows) -
-                   attn_cache_layer_bytes(step->cache, layer, step->position);
+    item->held = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows);
+    size_t bytes = item->held - attn_cache_layer_bytes(step->cache, layer, step->position);
     if (srv_session_charge(item->session, bytes, &item->error) == SRV_OK)
         item->charged = bytes;
     return item->error.code;
@@ -263,12 +362,16 @@ static bool make_step(struct srv_item *item)
     step->cache = item->session->cache;
     step->rows = item->sizes.queries;
     step->hidden_states = item->rows->hidden_states.f32;
+    step->query = item->rows->query.f32;
+    step->key = item->rows->key.f32;
+    step->value = item->rows->value.f32;
     step->commit = item->rows->commit;
     item->sizes.keys = step->position + step->rows;
     item->sizes.columns = attn_weight_columns(spec, item->sizes.keys);
     item->sizes.map_datatype = item->rows->map_datatype;
     const struct srv_limits *limits = job->request->limits;
-    return srv_sizes_check(&item->sizes, limits, "hidden_states", NULL, &item->error) == SRV_OK &&
+    const char *param = item->rows->query.present ? "query" : "hidden_states";
+    return srv_sizes_check(&item->sizes, limits, param, NULL, &item->error) == SRV_OK &&
            srv_modifiers_read(&step->modifiers, item->rows, &item->sizes, arena, &item->error) ==
                SRV_OK &&
            srv_outputs_alloc(&step->outputs, item->rows, &item->sizes, job->request,
@@ -302,15 +405,28 @@ struct srv_item *srv_item_end(struct srv_item *item)
 /* The item that ends creates no session: only the first item of a session does. */
 void srv_item_end_next(struct srv_item *item) { leave_session(item->next_of_session, item); }
 
+/* Returns what the layer's window has forgotten after the step. */
+static void uncharge_forgotten(const struct srv_item *item)
+{
+    const struct attn_step *step = &item->step;
+    size_t holds = attn_cache_layer_bytes(step->cache, (size_t)item->job->call.layer,
+                                          step->position + step->rows);
+    srv_session_uncharge(item->session, item->held - holds);
+}
+
 /* Takes over the result of a step that ran. */
 static void take_result(struct srv_item *item)
 {
     if (item->error.code == SRV_OK && item->step.error.status != ATTN_OK)
         srv_fail_attn(&item->error, &item->step.error);
-    if (item->error.code != SRV_OK || !item->step.commit)
+    if (item->error.code == SRV_E_FORGOTTEN)
+        item->error.lowest = (uint32_t)attn_cache_lowest_length(item->session->cache);
+    if (item->error.code != SRV_OK || !item->step.commit) {
         srv_session_uncharge(item->session, item->charged);
-    else if (!item->is_replay)
+    } else if (!item->is_replay) {
+        uncharge_forgotten(item);
         remember(item);
+    }
 }
 
 /* A prefill counts as attention over rows, not as a batch of decodes. */

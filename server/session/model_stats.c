@@ -20,7 +20,7 @@ static uint64_t wall_ms(void)
 struct srv_model_stats *srv_models_stats(const struct srv_models *models,
                                          const struct srv_model *model, size_t layer)
 {
-    return model != NULL ? &model->stats[layer] : models->weightless_stats;
+    return model != NULL && model->stats != NULL ? &model->stats[layer] : models->weightless_stats;
 }
 
 void srv_model_count_execution(struct srv_model_stats *stats) { add(&stats->executions, 1); }

@@ -9,6 +9,7 @@
 #include "base/nearest.h"
 #include "config/config.h"
 #include "session/model_stats.h"
+#include "session/weightless.h"
 
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
                                    struct attn_error *error)
@@ -17,10 +18,11 @@ static enum attn_status open_entry(struct srv_model *model, const struct srv_mod
         .layers = entry->layers,
         .num_layers = entry->num_layers,
         .stack = entry->stack,
+        .config = entry->config,
         .dtype = entry->dtype,
         .kv_dtype = entry->kv_dtype,
     };
-    memcpy(model->name, entry->name, sizeof model->name);
+    snprintf(model->name, sizeof model->name, "%s", entry->name);
     if (entry->random != NULL)
         return attn_model_open_random(&model->attn, entry->random, strlen(entry->random), &options,
                                       error);
@@ -60,6 +62,14 @@ const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *mod
     return attn_model_layer(model, i);
 }
 
+void srv_model_write_name(struct srv_buffer *out, const struct srv_model *model)
+{
+    if (model != NULL && model->weightless == NULL)
+        srv_buffer_json_string(out, model->name);
+    else
+        srv_buffer_text(out, "null");
+}
+
 void srv_model_print_family(char out[SRV_FAMILY_MAX], const struct attn_model_info *info)
 {
     snprintf(out, SRV_FAMILY_MAX, "%s%s%s", info->family, info->stack[0] != '\0' ? " " : "",
@@ -97,7 +107,9 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
     models->count = 0;
     models->items = calloc(config->num_models > 0 ? config->num_models : 1, sizeof *models->items);
     models->weightless_stats = calloc(1, sizeof *models->weightless_stats);
-    if (models->items == NULL || models->weightless_stats == NULL)
+    if (models->items == NULL || models->weightless_stats == NULL ||
+        !srv_weightless_open(&models->weightless, &config->limits,
+                             config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus()))
         return fail_memory(message, size);
     for (size_t i = 0; i < config->num_models; i++) {
         struct srv_model *model = &models->items[i];
@@ -118,6 +130,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
 bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
                      size_t size)
 {
+    srv_weightless_set_pool(models->weightless, pool);
     for (size_t i = 0; i < models->count; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
@@ -139,6 +152,7 @@ void srv_models_close(struct srv_models *models)
     srv_buffer_fini(&models->text);
     free(models->items);
     free(models->weightless_stats);
+    srv_weightless_close(models->weightless);
     *models = (struct srv_models){0};
 }
 

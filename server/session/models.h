@@ -9,23 +9,31 @@
 
 struct srv_model_stats; /* model_stats.h */
 
+struct srv_weightless;       /* weightless.h */
+struct srv_weightless_model; /* of weightless.c */
+
+#define SRV_MODEL_NAME_MAX 71 /* of a weightless model; a configured one has an id */
+
 struct srv_model {
-    char name[SRV_ID_MAX + 1];
-    size_t index; /* its place in srv_models.items */
+    char name[SRV_MODEL_NAME_MAX + 1];
+    size_t index; /* its place in srv_models.items; SRV_WEIGHTLESS_INDEX: in none */
     struct attn_model *attn;
     struct attn_model_info info;
     struct attn_cache_pool *pool;  /* shared by all models */
     size_t max_length;             /* of its sessions: the reach of its positions, or the limit */
     bool is_cross;                 /* its layers attend over other sequences: it has no sessions */
-    struct srv_model_stats *stats; /* [info.num_layers] */
-    struct srv_buffer text;        /* the reply to GET /models/{name}, once all are loaded */
+    size_t batch_rows;             /* most rows of a batch of steps; 0: no bound of its own */
+    struct srv_model_stats *stats; /* [info.num_layers]; NULL: weightless_stats of srv_models */
+    struct srv_weightless_model *weightless; /* of a weightless session; NULL: configured */
+    struct srv_buffer text; /* the reply to GET /models/{name}, once all are loaded */
 };
 
 struct srv_models {
     struct srv_model *items;
     size_t count;
     struct srv_model_stats *weightless_stats;
-    struct srv_buffer text; /* the reply to GET /models, once all are loaded */
+    struct srv_weightless *weightless; /* models of weightless sessions */
+    struct srv_buffer text;            /* the reply to GET /models, once all are loaded */
 };
 
 struct srv_config;
@@ -41,6 +49,9 @@ void srv_models_close(struct srv_models *models);
 
 /* The first resident layer of a model, which has at least one. */
 const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *model);
+
+/* Writes the model's name as JSON: null for NULL and for the model of weightless sessions. */
+void srv_model_write_name(struct srv_buffer *out, const struct srv_model *model);
 
 /* Prints the family, and its stack where the family has several: "llama", "t5 encoder". */
 #define SRV_FAMILY_MAX 64

@@ -22,6 +22,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "session/models.h"
+#include "session/weightless.h"
 
 #define NS_PER_S UINT64_C(1000000000)
 
@@ -140,7 +141,7 @@ static void link_session(struct srv_sessions *sessions, struct srv_session *sess
     if (session->idempotency_key[0] != '\0')
         *find_key_link(sessions, session->idempotency_key) = session;
     sessions->count++;
-    sessions->count_of_model[session->model->index]++;
+    ++*srv_sessions_counter(sessions, session->model->index);
 }
 
 static void unlink_session(struct srv_sessions *sessions, struct srv_session **link)
@@ -151,7 +152,7 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
         *find_key_link(sessions, session->idempotency_key) = session->next_by_idempotency_key;
     srv_account_return(session->account, SRV_QUOTA_SESSIONS, 1);
     sessions->count--;
-    sessions->count_of_model[session->model->index]--;
+    --*srv_sessions_counter(sessions, session->model->index);
 }
 
 /* ---- One session ----------------------------------------------------------------------------- */
@@ -160,6 +161,7 @@ static void session_free(struct srv_session *session)
 {
     srv_account_return(session->account, SRV_QUOTA_CACHE, session->charged_bytes);
     attn_cache_free(session->cache);
+    srv_model_remove_session(session->model);
     free(session->last_steps);
     free(session);
 }
@@ -225,6 +227,18 @@ static enum srv_error_code allocate_state(struct srv_session *session,
     return SRV_OK;
 }
 
+/* Refuses a session of too many layers; the cache that it was to have is freed with it. */
+static enum srv_error_code fail_layers(struct srv_session *session,
+                                       const struct srv_session_options *options,
+                                       struct srv_error *error)
+{
+    session->cache = options->cache;
+    session->charged_bytes = options->charged_bytes;
+    return srv_fail(error, SRV_E_SESSION_LIMIT, "num_hidden_layers",
+                    "the layers of all sessions without weights pass %d times max_sessions",
+                    SRV_WEIGHTLESS_MEAN_LAYERS);
+}
+
 static size_t default_ttl_s(const struct srv_sessions *sessions, const struct srv_account *account)
 {
     size_t limit = srv_account_limit(account, SRV_QUOTA_TTL);
@@ -250,7 +264,8 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     }
     session->account = account;
     size_t ttl_s = options->ttl_s > 0 ? options->ttl_s : default_ttl_s(sessions, session->account);
-    session->model = model;
+    if (srv_model_add_session(model))
+        session->model = model;
     session->ttl_ns = ttl_s * NS_PER_S;
     session->references = 1;
     session->used_ns = srv_now_ns();
@@ -262,7 +277,8 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     copy_id(session->owner, options->owner);
     copy_id(session->group, options->group);
     session->shared = options->shared;
-    enum srv_error_code code = allocate_state(session, options, error);
+    enum srv_error_code code = session->model != NULL ? allocate_state(session, options, error)
+                                                      : fail_layers(session, options, error);
     if (code == SRV_OK && options->id != NULL)
         snprintf(session->id, sizeof session->id, "%s", options->id);
     else if (code == SRV_OK && !srv_session_make_id(session->id, sessions->instance))

@@ -147,9 +147,10 @@ enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions
 /* Gives a reference back; takes NULL. */
 void srv_session_put(struct srv_session *session);
 
-/* Drops all but the first `length` tokens of every layer, and the last steps that end beyond.  The
+/* Drops all but the first `length` tokens of every layer, and the last steps that end beyond.
+ * False, with nothing changed, where windows have forgotten what the next token would see.  The
  * engine owner's. */
-void srv_session_truncate(struct srv_session *session, size_t length);
+bool srv_session_truncate(struct srv_session *session, size_t length);
 
 /* Takes exactly this session out of the table: true where it was still there under its id. */
 bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session);
@@ -158,7 +159,8 @@ bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session 
  * with the table's references, as a list linked by `next`.  O(sessions). */
 struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns);
 size_t srv_sessions_count(const struct srv_sessions *sessions);
-size_t srv_sessions_count_of(const struct srv_sessions *sessions, const struct srv_model *model);
+/* Of the model with that srv_model.index: SRV_WEIGHTLESS_INDEX for weightless ones. */
+size_t srv_sessions_count_of(struct srv_sessions *sessions, size_t index);
 
 /* Takes references to all sessions, in no order; *out is the caller's to free.  False where memory
  * is short. */

@@ -56,16 +56,18 @@ void srv_session_uncharge(struct srv_session *session, size_t bytes)
     session->charged_bytes -= bytes;
 }
 
-void srv_session_truncate(struct srv_session *session, size_t length)
+bool srv_session_truncate(struct srv_session *session, size_t length)
 {
     size_t before = attn_cache_bytes(session->cache);
-    attn_cache_truncate(session->cache, length);
+    if (!attn_cache_truncate(session->cache, length))
+        return false;
     srv_session_uncharge(session, before - attn_cache_bytes(session->cache));
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
         struct srv_last_step *last = &session->last_steps[i];
         if (last->position + last->rows > length)
             *last = (struct srv_last_step){0};
     }
+    return true;
 }
 
 void srv_sessions_set_accounts(struct srv_sessions *sessions, struct srv_accounts *accounts)

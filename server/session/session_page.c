@@ -23,9 +23,9 @@ bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessi
 
 size_t srv_sessions_count(const struct srv_sessions *sessions) { return sessions->count; }
 
-size_t srv_sessions_count_of(const struct srv_sessions *sessions, const struct srv_model *model)
+size_t srv_sessions_count_of(struct srv_sessions *sessions, size_t index)
 {
-    return atomic_load(&sessions->count_of_model[model->index]);
+    return atomic_load(srv_sessions_counter(sessions, index));
 }
 
 /* The order of the list: by id, and those of one id by owner. */

@@ -11,7 +11,7 @@ struct srv_sessions {
     size_t max_sessions, default_ttl_s;
     struct srv_accounts *accounts; /* of owners; NULL: nothing is counted by owner */
     atomic_size_t count;
-    atomic_size_t count_of_model[SRV_MAX_MODELS]; /* by srv_model.index */
+    atomic_size_t count_of_model[SRV_MAX_MODELS + 1]; /* by srv_model.index; weightless last */
     atomic_uint_fast64_t next_epoch;
     uint64_t clock_offset; /* of the table's clock from the monotonic one */
     uint64_t hash_point;
@@ -20,6 +20,12 @@ struct srv_sessions {
     struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
     struct srv_session *buckets[];           /* [num_buckets] hashed by id */
 };
+
+/* Where the sessions of the model are counted. */
+static inline atomic_size_t *srv_sessions_counter(struct srv_sessions *sessions, size_t index)
+{
+    return &sessions->count_of_model[index < SRV_MAX_MODELS ? index : SRV_MAX_MODELS];
+}
 
 /* Makes an id of this instance that nobody can guess; false where there are no random numbers. */
 bool srv_session_make_id(char out[SRV_ID_MAX + 1], const char *instance);

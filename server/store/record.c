@@ -10,7 +10,8 @@
 #include "base/checksum.h"
 
 #define RECORD_MAGIC UINT32_C(0x6e744152)
-#define VERSION 2
+#define VERSION 3
+#define VERSION_FORGETS 3 /* the first whose sessions forget */
 
 _Static_assert(sizeof(struct srv_record_head) == SRV_RECORD_HEAD, "no padding");
 _Static_assert(sizeof(struct srv_record_create) == 464 && SRV_RECORD_CREATE_V1 == 312,
@@ -62,14 +63,15 @@ void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t genera
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static bool is_sound_head(const struct journal_head *found, uint64_t generation)
+/* The version of a sound head, 0 of another. */
+static uint32_t version_of(const struct journal_head *found, uint64_t generation)
 {
     for (uint32_t version = 1; version <= VERSION; version++) {
         struct journal_head head = journal_head(generation, version);
         if (memcmp(found, &head, sizeof head) == 0)
-            return true;
+            return version;
     }
-    return false;
+    return 0;
 }
 
 void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *file,
@@ -78,8 +80,11 @@ void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_re
     struct journal_head found;
     size_t at = file->size < sizeof found ? file->size : sizeof found;
     *reader = (struct srv_journal_reader){.file = file, .at = at, .sequence = 1};
-    reader->head_damaged = at == sizeof found && (!srv_file_reader_read(&found, file, 0, at) ||
-                                                  !is_sound_head(&found, generation));
+    uint32_t version = 0;
+    if (at == sizeof found && srv_file_reader_read(&found, file, 0, at))
+        version = version_of(&found, generation);
+    reader->head_damaged = at == sizeof found && version == 0;
+    reader->forgets = version == 0 || version >= VERSION_FORGETS;
 }
 
 /* Whether a sound head stands at `at`, with the number that is expected or a later one. */

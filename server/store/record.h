@@ -14,6 +14,10 @@
  * earlier place, with the number of that session's next record.  So a session that the mark does
  * not list has lost nothing in a gap after that place.
  *
+ * Version 3 is that of sessions whose windows forget: after a ROWS record the layer gives up what
+ * neither that step nor a later one sees, and the rows of an import may begin after token 0.  In
+ * older versions sessions keep all tokens, to which a TRUNCATE may go back.
+ *
  * Version 1 of the format has no marks.  There `synced` is the number of the first record of the
  * write, which says the same with `always`, and CREATE and FORK end before `owner`.
  *
@@ -40,7 +44,7 @@ enum srv_record_type {
 
 #define SRV_JOURNAL_HEAD 32
 #define SRV_RECORD_HEAD 72
-#define SRV_RECORD_TEXT 72 /* room for an id and its NUL, a multiple of 8 */
+#define SRV_RECORD_TEXT 72 /* room for a model's name and its NUL, a multiple of 8 */
 
 struct srv_record_head {
     uint32_t magic;
@@ -135,6 +139,7 @@ struct srv_journal_reader {
     uint64_t synced;   /* the largest one of the records that were looked at */
     size_t dropped;    /* sound records of later writes, after a TORN end */
     bool head_damaged;
+    bool forgets;  /* sessions of the journal do, by its version; taken for so where damaged */
     bool in_write; /* the write that is being read has not ended */
     /* Asked at damage that this journal does not show to have been on the disk: the number below
      * which later journals say that its records were.  NULL, as at first: there are none. */

@@ -11,6 +11,7 @@
 
 #include "attn_state.h"
 #include "base/id.h"
+#include "session/weightless.h"
 #include "store/restore.h"
 
 #define PIECE ((size_t)256 << 10) /* bytes of rows that are held at a time, one row at least */
@@ -64,7 +65,8 @@ static void inherit_last_steps(struct srv_session *session, const struct srv_ses
 
 static enum srv_restore_status make_session(struct srv_restored_session *entry,
                                             const struct srv_restore *restore,
-                                            const struct srv_record_create *create, bool fork)
+                                            const struct srv_record_create *create,
+                                            const struct srv_model *model, bool fork)
 {
     struct attn_error cause = {0};
     struct srv_error error = {0};
@@ -79,15 +81,16 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .shared = create->shared != 0,
         .epoch = entry->epoch,
     };
-    const struct srv_model *model = srv_restore_model(restore, create->model, create->fingerprint);
     struct srv_session *parent = fork ? find_parent(restore, create, model) : NULL;
     entry->unknown_model = model == NULL;
     entry->lost = model == NULL || (fork && parent == NULL);
     if (entry->lost)
         return SRV_RESTORE_OK;
     if (fork &&
-        attn_cache_fork(&options.cache, parent->cache, (size_t)create->length, &cause) != ATTN_OK)
-        return SRV_RESTORE_FULL;
+        attn_cache_fork(&options.cache, parent->cache, (size_t)create->length, &cause) != ATTN_OK) {
+        entry->lost = cause.status == ATTN_FORGOTTEN;
+        return entry->lost ? SRV_RESTORE_OK : SRV_RESTORE_FULL;
+    }
     if (srv_session_new(&entry->session, restore->sessions, model, &options, &error) != SRV_OK)
         return SRV_RESTORE_FULL;
     if (fork) {
@@ -110,7 +113,11 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
         entry->lost = true;
         return SRV_RESTORE_OK;
     }
-    return make_session(entry, restore, &create, record->head.type == SRV_RECORD_FORK);
+    const struct srv_model *model = srv_restore_model(restore, create.model, create.fingerprint);
+    enum srv_restore_status status =
+        make_session(entry, restore, &create, model, record->head.type == SRV_RECORD_FORK);
+    srv_model_put(model); /* the session holds it */
+    return status;
 }
 
 /* ---- Changing them --------------------------------------------------------------------------- */
@@ -154,8 +161,21 @@ static enum attn_status append_rows(struct srv_session *session, const struct sr
     return status;
 }
 
-static enum attn_status apply_rows(struct srv_session *session, const struct srv_record *record)
+/* Has the empty layer of a session that is being imported begin where its first record does. */
+static bool begin_layer(const struct srv_restored_session *entry,
+                        const struct srv_record_rows *rows)
 {
+    struct attn_error error;
+    struct attn_cache *cache = entry->session->cache;
+    return entry->pending && attn_cache_length(cache, (size_t)rows->layer) == 0 &&
+           attn_cache_begin_at(cache, (size_t)rows->layer, (size_t)rows->position, &error) ==
+               ATTN_OK;
+}
+
+static enum attn_status apply_rows(const struct srv_restored_session *entry,
+                                   const struct srv_record *record, bool forgets)
+{
+    struct srv_session *session = entry->session;
     struct srv_record_rows rows;
     if (record->head.length < sizeof rows || !srv_record_read(&rows, record, 0, sizeof rows))
         return ATTN_MALFORMED;
@@ -164,34 +184,44 @@ static enum attn_status apply_rows(struct srv_session *session, const struct srv
         return ATTN_MALFORMED;
     size_t layer = (size_t)rows.layer, n = (size_t)rows.rows;
     const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
-    if (spec == NULL || rows.position != attn_cache_length(session->cache, layer))
+    if (spec == NULL || (rows.position != attn_cache_length(session->cache, layer) &&
+                         !(forgets && begin_layer(entry, &rows))))
         return ATTN_MALFORMED;
     const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
     const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
     if (record->head.length != sizeof rows + n * (keys + values) * sizeof(float))
         return ATTN_MALFORMED;
     enum attn_status status = append_rows(session, record, &rows, keys, values);
+    if (status == ATTN_OK && forgets && !entry->pending)
+        attn_cache_forget(session->cache, layer, (size_t)rows.position);
     session->last_steps[layer] = (struct srv_last_step){
         .position = (size_t)rows.position, .rows = n, .digest = {rows.digest[0], rows.digest[1]}};
     session->used_ns = rows.used_ns;
     return status;
 }
 
-static enum attn_status apply_truncate(struct srv_session *session, const struct srv_record *record)
+static enum attn_status apply_truncate(const struct srv_restored_session *entry,
+                                       const struct srv_record *record, bool forgets)
 {
+    struct srv_session *session = entry->session;
     struct srv_record_truncate truncate;
     if (record->head.length != sizeof truncate ||
         !srv_record_read(&truncate, record, 0, sizeof truncate))
         return ATTN_MALFORMED;
-    srv_session_truncate(session, (size_t)truncate.length);
+    (void)forgets;
+    if (!srv_session_truncate(session, (size_t)truncate.length))
+        return ATTN_MALFORMED;
     session->used_ns = truncate.used_ns;
     return ATTN_OK;
 }
 
-static enum attn_status apply_commit(struct srv_session *session, const struct srv_record *record)
+static enum attn_status apply_commit(const struct srv_restored_session *entry,
+                                     const struct srv_record *record, bool forgets)
 {
+    struct srv_session *session = entry->session;
     struct srv_record_last last;
     size_t layers = session->model->info.num_layers;
+    (void)forgets;
     if (record->head.length != layers * sizeof last)
         return ATTN_MALFORMED;
     for (size_t i = 0; i < layers; i++) {
@@ -212,7 +242,8 @@ static enum srv_restore_status apply_change(const struct srv_restore *restore,
                                             struct srv_restored_session *entry,
                                             const struct srv_record *record)
 {
-    static enum attn_status (*const changes[])(struct srv_session *, const struct srv_record *) = {
+    static enum attn_status (*const changes[])(const struct srv_restored_session *,
+                                               const struct srv_record *, bool) = {
         [SRV_RECORD_ROWS] = apply_rows,
         [SRV_RECORD_TRUNCATE] = apply_truncate,
         [SRV_RECORD_COMMIT] = apply_commit,
@@ -224,7 +255,7 @@ static enum srv_restore_status apply_change(const struct srv_restore *restore,
         return SRV_RESTORE_OK;
     }
     if (type < sizeof changes / sizeof changes[0] && changes[type] != NULL)
-        status = changes[type](entry->session, record);
+        status = changes[type](entry, record, restore->forgets);
     if (status == ATTN_POOL_FULL || status == ATTN_NO_MEMORY)
         return SRV_RESTORE_FULL;
     if (status != ATTN_OK) {
@@ -331,6 +362,7 @@ static enum srv_restore_status read_records(struct srv_replay_result *out,
     srv_journal_read_open(&reader, journal, generation);
     reader.synced_later = restore->synced_later;
     reader.context = restore->context;
+    restore->forgets = reader.forgets;
     out->gaps = reader.head_damaged;
     while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
         const struct srv_place place = {generation, reader.sequence};

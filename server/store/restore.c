@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/id.h"
+#include "session/weightless.h"
 #include "store/session_notes.h"
 
 #define SPARE_SESSIONS 128 /* added to max_sessions in both bounds on what files may hold */
@@ -133,10 +134,12 @@ const struct srv_model *srv_restore_model(const struct srv_restore *restore, con
     const struct srv_model *model = NULL;
     struct srv_error error;
     if (name == NULL || fingerprint == NULL ||
-        srv_models_find(&model, restore->models, name, &error) != SRV_OK || model->is_cross ||
-        strcmp(model->info.fingerprint, fingerprint) != 0)
+        srv_models_take(&model, restore->models, name, &error) != SRV_OK)
         return NULL;
-    return model;
+    if (!model->is_cross && strcmp(model->info.fingerprint, fingerprint) == 0)
+        return model;
+    srv_model_put(model);
+    return NULL;
 }
 
 /* ---- Session files --------------------------------------------------------------------------- */
@@ -303,6 +306,7 @@ enum srv_restore_status srv_restore_file(struct srv_restore *restore,
             fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
     entry->lost = result != SRV_RESTORE_OK;
     entry->unknown_model = result == SRV_RESTORE_NO_MODEL;
+    srv_model_put(file.model);
     attn_import_close(file.import);
     return result;
 }

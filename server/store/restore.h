@@ -43,6 +43,7 @@ struct srv_restore {
     struct srv_place gap;                 /* of the first missing record that no mark has explained;
                                              generation 0: none */
     struct srv_place end;                 /* of the last journal that had records */
+    bool forgets;                         /* sessions of the journal that is being read do */
     uint64_t newest_ns;                   /* the latest time in the files, of the table's clock */
     /* As in struct srv_journal_reader, of the journals after the one that is being read; NULL, as
      * at first: there are none. */
@@ -106,7 +107,8 @@ enum srv_restore_status srv_restore_apply_mark(struct srv_restore *restore,
                                                const struct srv_record_mark *mark,
                                                uint64_t generation);
 
-/* The model of that name and fingerprint; NULL where there is none. */
+/* The model of that name and fingerprint, with a reference (srv_model_put); NULL where there is
+ * none. */
 const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
                                           const char *fingerprint);
 

@@ -4,15 +4,20 @@
  * first blocks of each layer with its parent.  Whichever of the two then writes copies the block
  * that it writes to, and takes new ones after that.  So the blocks of a layer that earlier sessions
  * have too are a prefix of its list, which is found by bisection, and a session that has the last
- * block of that prefix has all of it. */
+ * block of that prefix has all of it.
+ *
+ * Where windows forget, the earlier session may have given up the first of these blocks; the later
+ * one has them alone then, or with a third, with which it will not share them after a restart. */
 #include "store/sharing.h"
 
 #include <stdlib.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "base/hash.h"
 
 #define LEAST_OWNERS 256
+#define BLOCK_TOKENS 64
 
 struct srv_block_owner {
     const struct attn_block *block; /* NULL: free */
@@ -98,18 +103,31 @@ static bool add_share(struct srv_sharing *sharing, struct srv_share share)
     return true;
 }
 
+/* Blocks before the first that an earlier session has, where that may have forgotten some. */
+static size_t count_forgotten(const struct srv_sharing *sharing, struct attn_block *const blocks[],
+                              size_t count)
+{
+    size_t n = 0;
+    while (sharing->forgets && n < count && !is_owned(sharing, blocks[n]))
+        n++;
+    return n < count ? n : 0;
+}
+
 static bool add_layer(struct srv_sharing *sharing, uint64_t session, size_t layer,
                       const struct attn_cache *cache)
 {
-    size_t count;
+    size_t count, first = attn_cache_first(cache, layer) / BLOCK_TOKENS;
     struct attn_block *const *blocks = attn_cache_blocks(&count, cache, layer);
-    size_t owned = count_owned(sharing, blocks, count);
+    sharing->forgets = sharing->forgets || first > 0;
+    const size_t alone = sharing->capacity > 0 ? count_forgotten(sharing, blocks, count) : 0;
+    const size_t owned = alone + count_owned(sharing, blocks + alone, count - alone);
     bool added =
-        owned == 0 ||
+        owned == alone ||
         add_share(sharing, (struct srv_share){session, owner_of(sharing, blocks[owned - 1]),
-                                              (uint32_t)layer, (uint32_t)owned});
-    for (size_t i = owned; i < count && added; i++)
-        added = add_owner(sharing, blocks[i], session);
+                                              (uint32_t)layer, (uint32_t)(first + owned)});
+    for (size_t i = 0; i < count && added; i++)
+        if (i < alone || i >= owned)
+            added = add_owner(sharing, blocks[i], session);
     return added;
 }
 

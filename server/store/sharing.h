@@ -14,7 +14,8 @@
 
 #include "attn_state.h"
 
-/* As a base has it: the first `blocks` blocks of that layer of a session are the parent's too. */
+/* As a base has it: the first `blocks` blocks of that layer of a session are the parent's too, as
+ * far as windows of the two have not forgotten them. */
 struct srv_share {
     uint64_t session, parent; /* epochs; the parent stands before the session in the base */
     uint32_t layer, blocks;
@@ -31,6 +32,7 @@ struct srv_sharing {
     size_t capacity, num_owners;
     struct srv_share *shares; /* [count] */
     size_t count, shares_capacity;
+    bool forgets; /* a window of some session has forgotten blocks */
 };
 
 /* Adds a session, in the order of the base; all caches are of one moment.  O(log blocks) in each

@@ -26,7 +26,8 @@ static void read_tokens(float *key, float *value, const struct srv_session *sess
                              session->cache, layer, first + i, 1);
 }
 
-/* Goes on to a layer that has tokens left; false where there is none. */
+/* Goes on to a layer that has tokens left, and there to the first that is kept; false where there
+ * is none. */
 static bool find_layer(struct srv_store_import *import, const struct srv_session *session)
 {
     while (import->layer < session->model->info.num_layers &&
@@ -35,6 +36,8 @@ static bool find_layer(struct srv_store_import *import, const struct srv_session
         import->layer++;
         import->first = 0;
     }
+    size_t kept = attn_cache_first(session->cache, import->layer);
+    import->first = import->first > kept ? import->first : kept;
     return import->layer < session->model->info.num_layers;
 }
 

@@ -7,6 +7,7 @@
 import { integers, listen, set, settings } from "./address.js";
 import { mapNamed, mapsOf } from "./colors.js";
 import { afterPause, el, fill, labelled, numberText, select } from "./dom.js";
+import { windowOf } from "./mask.js";
 
 const VIEWS = { map: "Map", lines: "Lines", neurons: "Neurons", compare: "Compare" };
 const HIGHEST_SOFTCAP = 100; // of the slider; the field takes more
@@ -116,11 +117,6 @@ export function pictureControls(map, note) {
 }
 
 // ---- What is changed --------------------------------------------------------------------------
-
-/** @returns {[number, number]} how many keys before and after a query it sees; -1: all */
-export function windowOf(spec) {
-    return spec.sliding_window > 0 ? [spec.sliding_window - 1, 0] : [-1, -1];
-}
 
 function windowText([left, right], isCausal) {
     const after = isCausal ? 0 : right;

@@ -5,24 +5,34 @@
  * page tells them apart. Node can import the module.
  */
 
+/** @returns {[number, number]} how many keys before and after a query it sees; -1: all */
+export function windowOf(spec) {
+    const reach = spec.sliding_window > 0 ? spec.sliding_window - 1 : -1;
+    return [reach, reach < 0 || !spec.is_causal ? reach : 0];
+}
+
 /**
- * The keys [first, end) of each query, by causality and window; the last query stands at the last
- * key (docs/API.md, "Masks").
- * @param {{is_causal: boolean, sliding_window: number|null}} spec of the layer
+ * The keys [first, end) of each query, by causality, window and chunk; the last query stands at the
+ * last key (docs/API.md, "Masks").
+ * @param {{is_causal: boolean, sliding_window: number|null, attention_chunk_size?: number|null}}
+ *     spec of the layer
  * @param {{is_causal?: boolean, sliding_window?: number|number[]}} fields of the request
+ * @param {number} [firstToken] the first key that is not padding, where chunks begin
  * @returns {{first: Int32Array, end: Int32Array}}
  */
-export function spansOf(spec, fields, queries, keys) {
+export function spansOf(spec, fields, queries, keys, firstToken = 0) {
     const causal = fields.is_causal ?? spec.is_causal;
-    const window = fields.sliding_window ?? spec.sliding_window;
-    const [left, right] = Array.isArray(window) ? window : window ? [window - 1, 0] : [-1, -1];
+    const window = fields.sliding_window ?? windowOf(spec);
+    const [left, right] = Array.isArray(window) ? window : [window - 1, 0];
+    const chunk = fields.sliding_window ? 0 : (spec.attention_chunk_size ?? 0);
     const first = new Int32Array(queries);
     const end = new Int32Array(queries);
     for (let t = 0; t < queries; t++) {
         const at = keys - queries + t;
         const last = Math.min(causal ? at : keys - 1, right < 0 ? keys - 1 : at + right);
-        end[t] = Math.max(0, Math.min(keys, last + 1));
-        first[t] = Math.min(end[t], left < 0 ? 0 : Math.max(0, at - left));
+        const start = chunk ? at - ((((at - firstToken) % chunk) + chunk) % chunk) : 0;
+        end[t] = Math.max(0, Math.min(keys, last + 1, chunk ? start + chunk : keys));
+        first[t] = Math.min(end[t], Math.max(0, start, left < 0 ? 0 : at - left));
     }
     return { first, end };
 }

@@ -57,8 +57,9 @@ export class Picture {
         this.rows = source.queries;
         this.keys = source.keys;
         this.columns = source.keys + appendedOf(this.spec, what.kind);
-        this.spans = spansOf(this.spec, what.fields, this.rows, this.keys);
         this.padding = source.padding ?? null;
+        const real = Math.max(0, this.padding?.indexOf(1) ?? 0); // the first token
+        this.spans = spansOf(this.spec, what.fields, this.rows, this.keys, real);
         const blind = this.spans.end.some((end, t) => end - this.spans.first[t] < this.keys);
         this.masked = blind || Boolean(this.padding?.includes(0)); // some pairs are not attended
         this.offset = source.kind === "session" ? this.keys - this.rows : 0;

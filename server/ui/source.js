@@ -31,8 +31,10 @@ export function attendsItself(spec) {
 export function masksOf(model) {
     const count = new Map();
     for (const layer of model.resident_layers) {
-        const { mask, sliding_window } = specOf(model, layer);
-        const name = mask === "sliding_window" ? `window ${sliding_window}` : mask;
+        const { mask, sliding_window, attention_chunk_size } = specOf(model, layer);
+        const width = sliding_window ?? attention_chunk_size;
+        const kind = mask === "sliding_window" ? "window" : "chunk";
+        const name = width ? `${kind} ${width}` : mask;
         count.set(name, (count.get(name) ?? 0) + 1);
     }
     return [...count].map(([name, n]) => (count.size > 1 ? `${n} × ${name}` : name)).join(", ");
@@ -355,6 +357,7 @@ class LastKeySource extends Source {
             );
         const [groups, length, width] = key.shape,
             heads = spec.num_attention_heads,
+            chunk = spec.attention_chunk_size,
             query = new Float32Array(heads * width);
         for (let head = 0; head < heads; head++) {
             const last = (Math.floor((head * groups) / heads) * length + length - 1) * width;
@@ -367,6 +370,7 @@ class LastKeySource extends Source {
             scale: spec.scale,
             ...(spec.softcap ? { softcap: spec.softcap } : {}),
             ...(spec.sliding_window ? { sliding_window: spec.sliding_window } : {}),
+            ...(chunk ? { sliding_window: ((length - 1) % chunk) + 1 } : {}),
         };
     }
 }

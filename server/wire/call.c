@@ -274,28 +274,32 @@ static bool needs_other(const struct body *body, const char *name, const char *o
     return !is_given(body, name) || must_have(body, other);
 }
 
-/* Query, key and value are attention without a layer: fields of one cannot stand beside query. */
+/* Query, key and value are attention without a layer: fields of one cannot stand beside query.  A
+ * session without weights has layers too. */
 static bool check_weightless(const struct body *body)
 {
     static const char *const of_layers[] = {"model",
                                             "layer",
-                                            "session_id",
                                             "hidden_states",
                                             "encoder_hidden_states",
                                             "key_hidden_states",
                                             "value_hidden_states"};
     for (size_t i = 0; i < sizeof of_layers / sizeof of_layers[0]; i++)
-        if (is_given(body, "query") && is_given(body, of_layers[i]))
+        if (is_given(body, "query") && is_given(body, of_layers[i]) &&
+            (i != 1 || !is_given(body, "session_id")))
             return fail(body, SRV_E_INVALID_VALUE, of_layers[i],
                         "cannot stand beside query: rows for a model's layer are hidden_states, "
                         "query, key and value are used without one");
-    return must_have(body, "query") && must_have(body, "key") && must_have(body, "value");
+    return must_have(body, "query") && must_have(body, "key") && must_have(body, "value") &&
+           needs_other(body, "past_key", "past_value") &&
+           needs_other(body, "past_value", "past_key") && exclude(body, "past_key", "session_id");
 }
 
 /* Rows are given as hidden_states, or as query, key and value, which are projected already. */
 static bool check_source(const struct body *body)
 {
-    if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value"))
+    if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value") ||
+        is_given(body, "past_key") || is_given(body, "past_value"))
         return check_weightless(body);
     return must_have(body, "hidden_states") &&
            exclude(body, "encoder_hidden_states", "session_id") &&
@@ -357,7 +361,7 @@ static bool check(const struct body *body)
         return check_source(body) && check_session(body) && check_outputs(body);
     if (is_given(body, "sequences"))
         return check_list(body);
-    return must_have(body, "session_id") && must_have(body, "hidden_states") && check_outputs(body);
+    return must_have(body, "session_id") && check_source(body) && check_outputs(body);
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */

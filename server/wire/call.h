@@ -46,7 +46,7 @@ struct srv_rows {
     double softcap; /* 0: none, even where the layer has one */
     struct srv_tensor hidden_states, encoder_hidden_states;
     struct srv_tensor key_hidden_states, value_hidden_states;
-    struct srv_tensor query, key, value;
+    struct srv_tensor query, key, value, past_key, past_value;
     struct srv_tensor query_offset, padding_mask, attention_mask, attention_bias;
     struct srv_tensor head_mask, position_ids;
     struct srv_tensor sliding_window; /* W, or [left, right] */

@@ -60,6 +60,15 @@ static enum srv_error_code read_flag(bool *out, const char *name, const json_t *
                : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be true or false", name);
 }
 
+static enum srv_error_code read_number(double *out, const char *name, const json_t *value,
+                                       struct srv_error *error)
+{
+    *out = json_number_value(value);
+    return json_is_number(value)
+               ? SRV_OK
+               : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be a number", name);
+}
+
 static enum srv_error_code read_count(size_t *out, const struct srv_document_field *field,
                                       const json_t *value, struct srv_error *error)
 {
@@ -103,6 +112,8 @@ static enum srv_error_code read_field(void *out, const struct srv_document_table
             return SRV_OK;
         if (field->is_flag)
             return read_flag(to, name, value, error);
+        if (field->is_number)
+            return read_number(to, name, value, error);
         return field->is_text ? read_text(to, name, value, error)
                               : read_count(to, field, value, error);
     }

@@ -13,12 +13,12 @@
 enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
                                       struct srv_error *error);
 
-/* A field of a document: a text, true or false, or a whole number of at least `least`. */
+/* A field of a document: a text, true or false, a number, or a whole number of at least `least`. */
 struct srv_document_field {
     const char *name;
-    bool is_text, is_flag;
+    bool is_text, is_flag, is_number;
     bool required;
-    size_t offset; /* in the struct to fill: of a const char *, of a bool, or of a size_t */
+    size_t offset; /* in the struct to fill: of a const char *, bool, double or size_t */
     size_t least;
     const char *meaning; /* one line without its full stop, for /openapi.json */
 };
@@ -38,6 +38,10 @@ struct srv_document_table {
 #define SRV_FLAG_FIELD(type, member, ...)                                                      \
     {                                                                                          \
         .name = #member, .is_flag = true, .offset = offsetof(struct type, member), __VA_ARGS__ \
+    }
+#define SRV_NUMBER_FIELD(type, member, ...)                                                      \
+    {                                                                                            \
+        .name = #member, .is_number = true, .offset = offsetof(struct type, member), __VA_ARGS__ \
     }
 #define SRV_COUNT_FIELD(type, member, lowest, ...)                                               \
     {                                                                                            \

@@ -12,7 +12,9 @@ static void write_rest(struct srv_buffer *out, const struct srv_error *error,
     srv_buffer_printf(out, ",\"retryable\":%s",
                       srv_error_retryable(error->code) ? "true" : "false");
     if (error->has_length)
-        srv_buffer_printf(out, ",\"length\":%zu", error->length);
+        srv_buffer_printf(out, ",\"length\":%u", error->length);
+    if (error->lowest > 0)
+        srv_buffer_printf(out, ",\"lowest_length\":%u", error->lowest);
     if (request_id != NULL) {
         srv_buffer_text(out, ",\"request_id\":");
         srv_buffer_json_string(out, request_id);

@@ -30,8 +30,6 @@ static const struct {
     {"qk_matmul_output_mode", "ask for \"attention_scores\" in outputs, and stage"},
     {"past_key_values", "a session keeps keys and values: use session_id"},
     {"past_key_value", "a session keeps keys and values: use session_id"},
-    {"past_key", "a session keeps keys and values: use session_id"},
-    {"past_value", "a session keeps keys and values: use session_id"},
     {"layer_past", "a session keeps keys and values: use session_id"},
     {"use_cache", "a session keeps keys and values: use session_id"},
     {"cache_position", "use position"},

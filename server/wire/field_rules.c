@@ -22,6 +22,11 @@ static bool wants_key_or_value(const struct srv_rows *rows, const struct attn_la
     return (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
 }
 
+static bool wants_own_rows(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    return wants_key_or_value(rows, spec) && !rows->past_key.present;
+}
+
 static bool wants_inner_rows(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     (void)spec;
@@ -81,16 +86,29 @@ static const struct {
      .param = "query_offset",
      .broken = gives_offset,
      .why = "query_offset has no meaning over a session, whose cached length says it"},
+    {.form = SRV_FORM_GIVEN_STEP,
+     .param = "query_offset",
+     .broken = gives_offset,
+     .why = "query_offset has no meaning over a session, whose cached length says it"},
     {.form = SRV_FORM_WEIGHTLESS,
      .param = "outputs",
-     .broken = wants_key_or_value,
-     .why = "the outputs key and value have no meaning without a layer: they are the request's "
-            "own"},
+     .broken = wants_own_rows,
+     .why = "the outputs key and value have no meaning without a layer, but beside past_key: they "
+            "are the request's own"},
     {.form = SRV_FORM_WEIGHTLESS,
      .param = "outputs",
      .broken = wants_inner_rows,
      .why = "the outputs query, head_output and concat have no meaning without a layer: query is "
             "the request's own, and output is what each head puts out"},
+    {.form = SRV_FORM_GIVEN_STEP,
+     .param = "outputs",
+     .broken = wants_inner_rows,
+     .why = "the outputs query, head_output and concat have no meaning without a layer: query is "
+            "the request's own, and output is what each head puts out"},
+    {.form = SRV_FORM_GIVEN_STEP,
+     .param = "ablate",
+     .broken = ablates,
+     .why = "ablate has no meaning without a layer, whose output projection it compares"},
     {.form = SRV_FORM_WEIGHTLESS,
      .param = "ablate",
      .broken = ablates,

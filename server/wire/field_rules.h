@@ -10,6 +10,7 @@ enum srv_call_form {
     SRV_FORM_CROSS,      /* /attend of a layer, keys from other rows */
     SRV_FORM_WEIGHTLESS, /* /attend of query, key and value */
     SRV_FORM_STEP,       /* a prefill or a decode step over a session */
+    SRV_FORM_GIVEN_STEP, /* the same of query, key and value, over a session without weights */
 };
 
 /* Refuses fields and outputs of the rows that do not apply to this form of call with this layer

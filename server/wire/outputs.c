@@ -117,11 +117,13 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
     unsigned outputs = requested->outputs;
     const enum element_kind map = map_kinds[s->map_datatype];
     bool weightless = s->hidden_size == 0, mean = requested->average;
+    /* The third dimension of the output; that of one row of [H,D] is the width of values. */
+    size_t rows = !weightless ? s->hidden_size : s->one_row ? s->value_head_dim : t;
     bool weights = (outputs & SRV_OUT_WEIGHTS) != 0, top = weights && requested->top;
     return (struct parts){{
         {OUTPUT("output"), BUFFER(output), .kind = FLOATS,
-         .included = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless ? 4 : 3,
-         .shape = {b, weightless ? h : t, weightless ? t : s->hidden_size, s->value_head_dim}},
+         .included = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless && !s->one_row ? 4 : 3,
+         .shape = {b, weightless ? h : t, rows, s->value_head_dim}},
         {OUTPUT("attention_weights"), BUFFER(attention_weights), .kind = map,
          .included = weights && !mean && !top, .rank = 4, .shape = {b, shown_heads, high, wide}},
         {OUTPUT("attention_weights"), BUFFER(average_weights), .kind = top ? SCRATCH : map,
@@ -325,7 +327,8 @@ static size_t list_shown(struct parts *shown, const struct attn_outputs *outputs
 /* The number of leading dimensions, all 1, that the reply leaves out. */
 static unsigned count_skipped(const struct part *part, const struct srv_sizes *sizes)
 {
-    if (sizes->one_row && part->offset == offsetof(struct attn_outputs, output))
+    if (sizes->one_row && sizes->hidden_size > 0 &&
+        part->offset == offsetof(struct attn_outputs, output))
         return 2;
     return sizes->batched ? 0 : 1;
 }

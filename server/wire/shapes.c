@@ -62,6 +62,88 @@ enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
     return srv_shape_check(tensor, param, *batched ? shape : shape + 1, rank, error);
 }
 
+/* Whether the three have as many dimensions as each other, and a number that is allowed. */
+static bool have_rank(const struct srv_rows *rows, unsigned least)
+{
+    unsigned rank = rows->query.rank;
+    return rank >= least && rank <= 4 && rows->key.rank == rank && rows->value.rank == rank;
+}
+
+enum srv_error_code srv_shape_given_rows(struct srv_sizes *sizes, const struct srv_rows *rows,
+                                         struct srv_error *error)
+{
+    const struct srv_tensor *q = &rows->query, *k = &rows->key, *v = &rows->value;
+    unsigned rank = q->rank;
+    if (!have_rank(rows, sizes->over_cache ? 2 : 3))
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query",
+                        "query, key and value need 3 dimensions [heads,tokens,width], or 4 with "
+                        "the batch first%s; they have %u, %u and %u",
+                        sizes->over_cache ? ", or 2 for one row" : "", q->rank, k->rank, v->rank);
+    if (q->count == 0 || k->count == 0 || v->count == 0)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query", "query, key or value is empty");
+    sizes->batched = rank == 4;
+    sizes->one_row = rank == 2;
+    sizes->batch = sizes->batched ? q->shape[0] : 1;
+    sizes->queries = sizes->one_row ? 1 : q->shape[rank - 2];
+    sizes->keys = sizes->columns = sizes->one_row ? 1 : k->shape[rank - 2];
+    const unsigned first = sizes->batched ? 1 : 0; /* the dimension of heads */
+    sizes->num_heads = q->shape[first];
+    sizes->num_kv_heads = k->shape[first];
+    sizes->head_dim = q->shape[rank - 1];
+    sizes->value_head_dim = v->shape[rank - 1];
+    const size_t b = sizes->batch, g = sizes->num_kv_heads, s = sizes->keys;
+    const size_t key[] = {b, g, s, sizes->head_dim}, row[] = {g, sizes->head_dim};
+    const size_t value[] = {b, g, s, sizes->value_head_dim}, one[] = {g, sizes->value_head_dim};
+    if (sizes->num_heads % g != 0)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "key",
+                        "%zu key heads do not divide %zu query heads", g, sizes->num_heads);
+    unsigned skip = 1 - first;
+    if (srv_shape_check(k, "key", sizes->one_row ? row : key + skip, rank, error) != SRV_OK)
+        return error->code;
+    return srv_shape_check(v, "value", sizes->one_row ? one : value + skip, rank, error);
+}
+
+/* Puts the rows of `past`, [B][G][P][width], before those of `tensor`, [B][G][N][width]. */
+static enum srv_error_code join(struct srv_tensor *tensor, const struct srv_tensor *past,
+                                const char *param, struct srv_arena *arena, struct srv_error *error)
+{
+    const unsigned rank = tensor->rank, at = rank - 2; /* the dimension of tokens */
+    size_t shape[SRV_TENSOR_RANK];
+    memcpy(shape, tensor->shape, sizeof shape);
+    shape[at] = past->rank == rank ? past->shape[at] : shape[at];
+    if (srv_shape_check(past, param, shape, rank, error) != SRV_OK)
+        return error->code;
+    const size_t old = past->shape[at] * shape[rank - 1], new = tensor->shape[at] * shape[rank - 1];
+    const size_t pairs = tensor->count / new, count = past->count + tensor->count;
+    float *joined = srv_arena_alloc(arena, count, sizeof *joined);
+    if (joined == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+    for (size_t i = 0; i < pairs; i++) {
+        memcpy(joined + i * (old + new), past->f32 + i * old, old * sizeof *joined);
+        memcpy(joined + i * (old + new) + old, tensor->f32 + i * new, new * sizeof *joined);
+    }
+    tensor->shape[at] += past->shape[at];
+    tensor->count = count;
+    tensor->f32 = joined;
+    return SRV_OK;
+}
+
+enum srv_error_code srv_shape_join_past(struct srv_sizes *sizes, struct srv_rows *rows,
+                                        struct srv_arena *arena, struct srv_error *error)
+{
+    const struct srv_tensor *key = &rows->past_key, *value = &rows->past_value;
+    if (!key->present)
+        return SRV_OK;
+    if (join(&rows->key, key, "past_key", arena, error) != SRV_OK ||
+        join(&rows->value, value, "past_value", arena, error) != SRV_OK)
+        return error->code;
+    sizes->keys = sizes->columns = rows->key.shape[rows->key.rank - 2];
+    if (rows->value.shape[rows->value.rank - 2] == sizes->keys)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_SHAPE_MISMATCH, "past_value",
+                    "past_key and past_value hold different numbers of tokens");
+}
+
 static bool passes_scores(const struct srv_sizes *s, size_t max_scores)
 {
     size_t scores;

@@ -17,7 +17,7 @@ struct srv_sizes {
     size_t hidden_size; /* E, the width of output; 0: weightless, output is [B][H][T][Dv] */
     size_t columns;     /* W, of attention weights */
     bool batched;       /* the reply has a batch dimension */
-    bool one_row;       /* hidden_states are [E], and so is output */
+    bool one_row;       /* hidden_states are [E], and so is output; or query [H,D], output [H,Dv] */
     enum srv_map_datatype map_datatype; /* of the reply's maps, in binary form */
     bool over_cache;                    /* S counts the cached tokens and then the T new ones */
 };
@@ -33,6 +33,17 @@ enum srv_error_code srv_shape_check(const struct srv_tensor *tensor, const char 
 enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
                                    const struct srv_tensor *tensor, const char *param, size_t width,
                                    struct srv_error *error);
+
+/* The sizes of query, key and value, which agree: [H,T,D], [G,S,D] and [G,S,Dv], or each with B
+ * first; in rows over a cache [H,D], [G,D] and [G,Dv] are one row.  Error: shape_mismatch. */
+enum srv_error_code srv_shape_given_rows(struct srv_sizes *sizes, const struct srv_rows *rows,
+                                         struct srv_error *error);
+
+/* Puts past_key and past_value, where given, before the key and value of rows whose sizes are
+ * known: both become tensors in the arena, and sizes->keys counts all of them.  Errors:
+ * shape_mismatch, out_of_memory. */
+enum srv_error_code srv_shape_join_past(struct srv_sizes *sizes, struct srv_rows *rows,
+                                        struct srv_arena *arena, struct srv_error *error);
 
 /* Checks B, T, S and the number of scores B H T S against their limits.  `queries` and `keys` are
  * the fields that errors name; where `keys` is NULL, the keys are cached and S is not bounded by

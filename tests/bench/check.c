@@ -136,7 +136,13 @@ static void cached_task(void *context, size_t token)
     const struct oracle *oracle = context;
     size_t width = 2 * oracle->width;
     float *row = bench_need(attn_alloc(width, sizeof *row));
-    if (token + 1 == oracle->keys) {
+    if (token + 1 == oracle->keys && oracle->layer->hidden == 0) {
+        for (size_t i = 0; i < width / 2; i++) {
+            size_t at = oracle->sequence * width / 2 + i;
+            oracle->kv[token * width + i] = (double)oracle->work->key[at];
+            oracle->kv[token * width + width / 2 + i] = (double)oracle->work->value[at];
+        }
+    } else if (token + 1 == oracle->keys) {
         project_tokens(oracle, token, oracle->sequence, 1);
     } else {
         bench_cached_row(row, oracle->layer, oracle->sequence, token);
@@ -244,6 +250,19 @@ static double check_layer_row(const struct oracle *oracle, size_t row, size_t po
     return error;
 }
 
+/* A row of a step without weights, whose query is given, after all keys. */
+static double check_given_row(const struct oracle *oracle, size_t row)
+{
+    size_t width = bench_row_width(oracle->layer);
+    double *q = bench_need(attn_alloc(2 * width, sizeof *q)), *o = q + width;
+    for (size_t i = 0; i < width; i++)
+        q[i] = (double)oracle->work->x[row * width + i];
+    attend_row(o, oracle, q, oracle->keys);
+    double error = row_error(oracle->work->out + row * width, o, width);
+    attn_free(q);
+    return error;
+}
+
 #define SAMPLES 3
 
 struct sample {
@@ -262,7 +281,9 @@ static void sample_task(void *context, size_t i)
         break;
     case BENCH_DECODE: /* there is one row only */
         if (i == 0)
-            sample->errors[i] = check_layer_row(oracle, oracle->sequence, last);
+            sample->errors[i] = oracle->layer->hidden == 0
+                                    ? check_given_row(oracle, oracle->sequence)
+                                    : check_layer_row(oracle, oracle->sequence, last);
         break;
     case BENCH_CORE:
         sample->errors[i] = check_core_row(oracle, t);
@@ -280,7 +301,7 @@ double bench_check(const struct bench_work *work, struct attn_engine *engine)
         return bench_check_latent(work, engine);
     oracle.keys = shape->kind == BENCH_DECODE ? work->context + 1 : shape->tokens;
     oracle.kv = bench_need(attn_alloc(attn_mul(oracle.keys, 2 * oracle.width), sizeof(double)));
-    if (shape->kind != BENCH_CORE)
+    if (shape->kind != BENCH_CORE && l->hidden > 0)
         make_weights(&oracle);
     for (size_t pass = 0; pass < attn_min(shape->batch, 2); pass++) {
         struct sample sample = {.oracle = &oracle};

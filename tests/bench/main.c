@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "accuracy.h"
+#include "caches.h"
 #include "cpu.h"
 #include "machine.h"
 #include "maps.h"
@@ -39,6 +40,7 @@ static const char usage[] =
     "of\n"
     "                        the checkpoint in DIR\n"
     "  --kv-dtype NAME       f32, bf16, f16 or int8, for --accuracy; default f32\n"
+    "  --caches              caches of published models at 32,768 tokens, from their sizes\n"
     "  --list                names of shapes; those in brackets must be asked for\n"
     "  --help                this text\n"
     "The fraction is floor / time, the floor being the larger of operations / peak and least\n"
@@ -132,21 +134,14 @@ static void __attribute__((noreturn)) list_shapes(void)
 static void parse(struct options *out, int argc, char **argv)
 {
     static const struct option table[] = {
-        {"shape", required_argument, NULL, 's'},
-        {"dtype", required_argument, NULL, 'd'},
-        {"threads", required_argument, NULL, 't'},
-        {"cpu-level", required_argument, NULL, 'c'},
-        {"gemm", required_argument, NULL, 'g'},
-        {"interleave", required_argument, NULL, 'i'},
-        {"json", no_argument, NULL, 'j'},
-        {"markdown", required_argument, NULL, 'm'},
-        {"slope", no_argument, NULL, 'l'},
-        {"accuracy", required_argument, NULL, 'a'},
-        {"kv-dtype", required_argument, NULL, 'k'},
-        {"list", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},
-        {"maps", no_argument, NULL, 'p'},
-        {NULL, 0, NULL, 0},
+        {"shape", required_argument, NULL, 's'},    {"dtype", required_argument, NULL, 'd'},
+        {"threads", required_argument, NULL, 't'},  {"cpu-level", required_argument, NULL, 'c'},
+        {"gemm", required_argument, NULL, 'g'},     {"interleave", required_argument, NULL, 'i'},
+        {"json", no_argument, NULL, 'j'},           {"markdown", required_argument, NULL, 'm'},
+        {"slope", no_argument, NULL, 'l'},          {"accuracy", required_argument, NULL, 'a'},
+        {"kv-dtype", required_argument, NULL, 'k'}, {"list", no_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},           {"maps", no_argument, NULL, 'p'},
+        {"caches", no_argument, NULL, 'b'},         {NULL, 0, NULL, 0},
     };
     struct attn_engine_options *engine = &out->sides[0];
     const char *other = NULL;
@@ -192,6 +187,8 @@ static void parse(struct options *out, int argc, char **argv)
             if (!attn_dtype_find(&out->kv_dtype, optarg))
                 refuse("--kv-dtype", optarg);
             break;
+        case 'b':
+            exit(bench_caches() ? 0 : 1);
         case 'n':
             list_shapes();
         case 'h':

@@ -52,6 +52,12 @@ static const struct bench_layer narrow = {
     .rope_theta = 10000,
     .causal = true,
 };
+static const struct bench_layer given = {
+    .name = "weightless 32/8 x 128",
+    .heads = 32,
+    .kv_heads = 8,
+    .head_dim = 128,
+};
 
 #define ORT "ONNX Runtime"
 #define GGML "llama.cpp"
@@ -82,6 +88,9 @@ const struct bench_shape bench_shapes[] = {
     {SHAPE("E_b1", DECODE, gpt2, 1, 1024), PEER(GGML, 0.138, 0.06)},
     {SHAPE("E_b8", DECODE, gpt2, 8, 1024), PEER(ORT, 1.45, 0.79)},
     {SHAPE("E_b32", DECODE, gpt2, 32, 1024), PEER(ORT, 6.1, 2.8)},
+    {SHAPE("W4k_b1", DECODE, given, 1, 4096)},
+    {SHAPE("W4k_b8", DECODE, given, 8, 4096)},
+    {SHAPE("W4k_b32", DECODE, given, 32, 4096)},
     {SHAPE("F2048", CORE, llama, 1, 2048), PEER(ORT, 139, 66), .growth_mib = 64},
     {SHAPE("F4096", CORE, llama, 1, 4096), .growth_mib = 64},
     {SHAPE("F8192", CORE, llama, 1, 8192), PEER(ORT, 2124, 1050), .growth_mib = 64},
@@ -132,6 +141,11 @@ bool bench_shape_matches(const struct bench_shape *shape, const char *name)
 
 /* ---- Costs --------------------------------------------------------------------------------- */
 
+size_t bench_row_width(const struct bench_layer *l)
+{
+    return l->hidden > 0 ? l->hidden : l->heads * l->head_dim;
+}
+
 /* Numbers of a latent layer's matrices, each once: hidden states to latents and the shared part,
  * the latent of queries to queries, the latent to and from heads, and back. */
 static double latent_weights(const struct bench_layer *l)
@@ -180,8 +194,10 @@ double bench_bytes(const struct bench_shape *shape, const struct bench_dtype *dt
 {
     const struct bench_layer *l = shape->layer;
     double batch = (double)shape->batch, tokens = (double)shape->tokens;
-    double row = 2.0 * 4 * (double)l->hidden; /* float32 in and out */
+    double row = 2.0 * 4 * (double)bench_row_width(l); /* float32 in and out */
     double kv = (double)bench_cached_width(l);
+    if (l->hidden == 0)
+        row += 4 * kv; /* key and value are given too */
     double weights = bench_weights(l) * dtype->weight_bytes;
     if (shape->kind == BENCH_CORE)
         return batch * tokens * (2.0 * 4 * (double)(l->heads * l->head_dim) + 4 * kv);

@@ -20,8 +20,8 @@ enum bench_kind {
 
 struct bench_layer {
     const char *name;
-    size_t hidden, heads, kv_heads, head_dim;
-    double rope_theta; /* 0: none */
+    size_t hidden, heads, kv_heads, head_dim; /* hidden 0: a weightless model */
+    double rope_theta;                        /* 0: none */
     bool bias, causal;
     /* Latent attention; kv_rank 0: none.  head_dim is the width of a value, and nope + rope that of
      * a query. */
@@ -60,6 +60,9 @@ const struct bench_dtype *bench_dtype_find(const char *name); /* NULL: no such n
 /* Whether `name` selects the shape: by its whole name or, where no shape has that name, by its
  * first letters. */
 bool bench_shape_matches(const struct bench_shape *shape, const char *name);
+
+/* Floats of one row of inputs, and of outputs: hidden, or those of a query. */
+size_t bench_row_width(const struct bench_layer *layer);
 
 size_t bench_cached_width(const struct bench_layer *layer); /* numbers of a cached token */
 double bench_weights(const struct bench_layer *layer); /* numbers in the matrices of a decode */

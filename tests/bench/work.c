@@ -58,6 +58,14 @@ static void open_model(struct bench_work *work)
     const struct bench_layer *l = work->shape->layer;
     struct attn_error error = {0};
     char config[640], rope[64] = "", latent[192] = "";
+    const struct attn_weightless_options shape = {.num_heads = l->heads,
+                                                  .num_kv_heads = l->kv_heads,
+                                                  .head_dim = l->head_dim,
+                                                  .kv_dtype = work->dtype->dtype};
+    if (l->hidden == 0) {
+        check(attn_model_open_weightless(&work->model, &shape, &error), &error);
+        return;
+    }
     if (l->rope_theta > 0)
         snprintf(rope, sizeof rope, ",\"rope_theta\":%.0f", l->rope_theta);
     if (l->kv_rank > 0)
@@ -121,7 +129,9 @@ static void fill_caches(struct bench_work *work, struct attn_engine *engine)
 
 static void make_steps(struct bench_work *work)
 {
-    size_t batch = work->shape->batch, width = work->shape->layer->hidden;
+    size_t batch = work->shape->batch, width = bench_row_width(work->shape->layer);
+    size_t kv_width = bench_cached_width(work->shape->layer) / 2;
+    bool given = work->shape->layer->hidden == 0;
     work->steps = bench_need(attn_calloc(batch, sizeof *work->steps));
     work->list = bench_need(attn_calloc(batch, sizeof *work->list));
     for (size_t i = 0; i < batch; i++) {
@@ -129,6 +139,9 @@ static void make_steps(struct bench_work *work)
             .cache = work->caches[i],
             .rows = 1,
             .hidden_states = work->x + i * width,
+            .query = work->x + i * width,
+            .key = given ? work->key + i * kv_width : NULL,
+            .value = given ? work->value + i * kv_width : NULL,
             .outputs = {.output = work->out + i * width},
             .commit = true,
         };
@@ -152,14 +165,15 @@ void bench_work_open(struct bench_work *out, const struct bench_shape *shape,
     size_t rows = shape->kind == BENCH_DECODE ? shape->batch : shape->batch * shape->tokens;
     bool core = shape->kind == BENCH_CORE;
     *out = (struct bench_work){.shape = shape, .dtype = dtype};
-    out->size = rows * (core ? l->heads * l->head_dim : l->hidden);
+    out->size = rows * (core ? l->heads * l->head_dim : bench_row_width(l));
     out->x = new_input(out->size, 0, engine);
     out->out = new_input(out->size, 3, engine); /* which faults in its pages */
-    if (core) {
+    if (core || l->hidden == 0) {
         out->key = new_input(rows * l->kv_heads * l->head_dim, 1, engine);
         out->value = new_input(rows * l->kv_heads * l->head_dim, 2, engine);
-        return;
     }
+    if (core)
+        return;
     open_model(out);
     if (shape->kind == BENCH_DECODE) {
         fill_caches(out, engine);

@@ -18,7 +18,7 @@ struct bench_work {
     struct attn_step *steps;    /* [batch] */
     struct attn_step **list;    /* [batch] to them */
     float *x;                   /* [batch][T][E]; decode [batch][E]; core: query [H][T][D] */
-    float *key, *value;         /* core: [G][T][D] */
+    float *key, *value;         /* core: [G][T][D]; decode without weights: [batch][G][D] */
     float *out;                 /* as x */
     size_t size;                /* floats of x and out */
 };

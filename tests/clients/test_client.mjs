@@ -477,6 +477,30 @@ const tests = {
         ]);
     },
 
+    async "a session without weights takes query, key and value"() {
+        const heads = (seed) => ({
+            query: [[Math.sin(seed), 1], [0.5, Math.cos(seed)]],
+            key: [[Math.cos(seed), Math.sin(seed)]],
+            value: [[seed, -seed, 1]],
+        });
+        const all = (name) => [0, 1, 2].map((seed) => heads(seed)[name]);
+        const client = new Client(url);
+        const shape = { num_attention_heads: 2, num_key_value_heads: 1, head_dim: 2 };
+        await client.withSession({ ...shape, value_head_dim: 3 }, async (session) => {
+            assert.equal(session.model, null);
+            await session.decode(undefined, heads(0));
+            await session.decode(undefined, heads(1));
+            const [reply] = await client.stepMany([[session, heads(2)]]);
+            assert.equal(reply.length, 3);
+            const expected = await ask("/attend", {
+                query: [0, 1].map((head) => [heads(2).query[head]]),
+                key: [all("key").map(([row]) => row)],
+                value: [all("value").map(([row]) => row)],
+            });
+            same(nested(reply.output), expected.output.map(([row]) => row));
+        });
+    },
+
     async "blocks of docs/CLIENTS.md run as they stand"() {
         const page = readFileSync(new URL("../../docs/CLIENTS.md", import.meta.url), "utf8");
         const blocks = [...page.matchAll(/^```js\n(.*?)^```/gms)].map((match) => match[1]);

@@ -121,6 +121,11 @@ class Numpy(Case):
             self.assertEqual(output.count("off by at most"), 4)
         self.assertIn("unauthorized", self.assert_fails("block.py", "--url", self.keyed.url))
 
+    def test_own_projections(self):
+        output = self.assert_runs("own_projections.py", self.empty.url)
+        self.assertRegex(output, r"3 sequences, 3 layers, worst error \d\.\de-0[6-9]")
+        self.assertIn("unauthorized", self.assert_fails("own_projections.py", self.keyed.url))
+
     def test_generate_from_text(self):
         with tempfile.TemporaryDirectory() as directory:
             shutil.copytree(LLAMA, directory, dirs_exist_ok=True)

@@ -344,7 +344,7 @@ static float *concatenate(const struct view *past, float *new, size_t tokens, si
 }
 
 static void load_onnx_rows(struct golden_case *c, const struct folder *folder, json_t *inputs,
-                           json_t *attributes, size_t *past_length)
+                           json_t *attributes)
 {
     struct view q, k, v, past_k, past_v;
     find(&q, folder, inputs, "Q");
@@ -356,12 +356,11 @@ static void load_onnx_rows(struct golden_case *c, const struct folder *folder, j
     c->query = heads_first(&q, c->heads, &c->queries, &c->head_dim);
     c->key = heads_first(&k, c->kv_heads, &c->keys, &c->head_dim);
     c->value = heads_first(&v, c->kv_heads, &c->keys, &c->value_dim);
-    *past_length = 0;
     if (find(&past_k, folder, inputs, "past_key") && find(&past_v, folder, inputs, "past_value")) {
         c->key = concatenate(&past_k, c->key, c->keys, c->head_dim);
         c->value = concatenate(&past_v, c->value, c->keys, c->value_dim);
-        *past_length = past_k.shape[2];
-        c->keys += *past_length;
+        c->past = past_k.shape[2];
+        c->keys += c->past;
     }
 }
 
@@ -389,11 +388,11 @@ static int64_t window_side(json_t *attributes, const char *key)
 static void load_onnx(struct golden_case *c, const struct folder *folder, json_t *entry)
 {
     struct view view;
-    size_t past, tokens, width;
+    size_t tokens, width;
     json_t *inputs = json_object_get(entry, "inputs");
     json_t *expected = json_object_get(entry, "expected");
     json_t *attributes = json_object_get(entry, "attributes");
-    load_onnx_rows(c, folder, inputs, attributes, &past);
+    load_onnx_rows(c, folder, inputs, attributes);
     c->causal = number(attributes, "is_causal") != 0;
     c->scale = json_number_value(json_object_get(attributes, "scale"));
     c->softcap = json_number_value(json_object_get(attributes, "softcap"));
@@ -401,11 +400,13 @@ static void load_onnx(struct golden_case *c, const struct folder *folder, json_t
     c->right = window_side(attributes, "right_window_size");
     c->windowed = c->left >= 0 || c->right >= 0;
     bool nonpad = find(&view, folder, inputs, "nonpad_kv_seqlen");
-    load_onnx_causality(c, nonpad ? &view : NULL, past);
+    load_onnx_causality(c, nonpad ? &view : NULL, c->past);
     if (find(&view, folder, inputs, "attn_mask"))
         set_mask(c, &view, true);
     find(&view, folder, expected, "Y");
     c->output = heads_first(&view, c->heads, &tokens, &width);
+    c->present_key = floats(folder, expected, "present_key");
+    c->present_value = floats(folder, expected, "present_value");
     size_t mode = number(attributes, "qk_matmul_output_mode"); /* 0 to 2: a stage; 3: weights */
     float *map = floats(folder, expected, "qk_matmul_output");
     *(mode == 3 ? &c->weights : &c->scores) = map;
@@ -476,11 +477,12 @@ void golden_free(struct golden_set *set)
 {
     for (size_t i = 0; i < set->count; i++) {
         struct golden_case *c = &set->cases[i];
-        void *owned[] = {c->hidden_states, c->key_states,    c->value_states, c->query,
-                         c->key,           c->value,         c->padding,      c->mask,
-                         c->bias,          c->positions,     c->offsets,      c->output,
-                         c->weights,       c->average,       c->scores,       c->key_cache,
-                         c->value_cache,   c->decode_output, c->compare_rows};
+        void *owned[] = {c->hidden_states, c->key_states,  c->value_states,  c->query,
+                         c->key,           c->value,       c->padding,       c->mask,
+                         c->bias,          c->positions,   c->offsets,       c->output,
+                         c->weights,       c->average,     c->scores,        c->key_cache,
+                         c->value_cache,   c->present_key, c->present_value, c->decode_output,
+                         c->compare_rows};
         for (size_t j = 0; j < sizeof owned / sizeof owned[0]; j++)
             free(owned[j]);
     }

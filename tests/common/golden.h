@@ -17,7 +17,9 @@ struct golden_case {
     char path[600];  /* "tests/golden/llama_gqa/model" */
     char stack[16];  /* "encoder", "decoder", "cross", "" where there is only one */
     size_t layer;
-    size_t batch, queries, keys;                 /* B, T, S */
+    size_t batch, queries, keys; /* B, T, S */
+    size_t past; /* of the keys, given as past_key (ONNX); what is expected of all of them: */
+    float *present_key, *present_value;          /* [B][G][S][..] */
     size_t heads, kv_heads, head_dim, value_dim; /* H, G, D, Dv */
     size_t hidden, key_size, value_size;         /* E and the widths of keys' and values' rows */
     bool cross, decodes;

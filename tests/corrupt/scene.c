@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
+#include "session/weightless.h"
 #include "store/store_files.h"
 
 #define WIDTH 4
@@ -39,7 +40,9 @@ void scene_close_table(void)
 void scene_open(void)
 {
     static const char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,"
-                                 "\"num_hidden_layers\":2,\"is_causal\":true,\"seed\":1}";
+                                 "\"num_hidden_layers\":2,\"is_causal\":true,\"seed\":1,"
+                                 "\"sliding_window\":2,\"layer_types\":[\"full_attention\","
+                                 "\"sliding_attention\"]}";
     char message[256] = "";
     struct srv_config *config = &scene.app.config;
     struct attn_error error;
@@ -48,8 +51,10 @@ void scene_open(void)
     config->num_models = 1;
     snprintf(config->models[0].name, sizeof config->models[0].name, "tiny");
     config->models[0].random = strdup(random);
-    config->limits = (struct srv_limits){
-        .max_sessions = MAX_SESSIONS, .max_session_length = 4096, .session_ttl_s = 3600};
+    config->limits = (struct srv_limits){.max_sessions = MAX_SESSIONS,
+                                         .max_weightless_shapes = 1,
+                                         .max_session_length = 4096,
+                                         .session_ttl_s = 3600};
     srv_log_open(&scene.app.log, SRV_LOG_OFF, STDERR_FILENO);
     need(srv_metrics_open(&scene.app.metrics, &srv_routes), "metrics");
     need(attn_engine_open(&scene.app.engine, &(struct attn_engine_options){.threads = 1}, &error) ==
@@ -84,7 +89,7 @@ void scene_close(void)
 uint64_t scene_state_of(const struct srv_session *session)
 {
     struct srv_checksum sum;
-    float key[64 * WIDTH], value[64 * WIDTH];
+    float key[80 * WIDTH], value[80 * WIDTH];
     srv_checksum_init(&sum);
     srv_checksum_add(&sum, session->id, sizeof session->id / 4 * 4);
     srv_checksum_add(&sum, &session->epoch, sizeof session->epoch);
@@ -129,6 +134,9 @@ static void step(struct srv_session *session, size_t layer, size_t n)
                             .position = attn_cache_length(session->cache, layer),
                             .rows = n,
                             .hidden_states = rows,
+                            .query = rows, /* one head: [1][n][4] */
+                            .key = rows,
+                            .value = rows,
                             .commit = true};
     struct attn_step *steps[] = {&one};
     struct stepping stepping = {session, layer};
@@ -140,14 +148,34 @@ static void step(struct srv_session *session, size_t layer, size_t n)
     session->last_steps[layer] = (struct srv_last_step){one.position, n, {17, 23}};
 }
 
-static struct srv_session *create(const char *id, struct attn_cache *cache, const char *key)
+static struct srv_session *create_of(const struct srv_model *model,
+                                     const struct srv_session_options *options)
 {
     struct srv_session *session;
     struct srv_error error = {0};
-    const struct srv_session_options options = {.id = id, .cache = cache, .idempotency_key = key};
-    need(srv_session_create(&session, scene.app.sessions, &scene.app.models.items[0], &options,
-                            &error) == SRV_OK,
+    need(srv_session_create(&session, scene.app.sessions, model, options, &error) == SRV_OK,
          error.message);
+    return session;
+}
+
+static struct srv_session *create(const char *id, struct attn_cache *cache, const char *key)
+{
+    const struct srv_session_options options = {.id = id, .cache = cache, .idempotency_key = key};
+    return create_of(&scene.app.models.items[0], &options);
+}
+
+/* A session without weights, of the same widths. */
+static struct srv_session *create_weightless(const char *id)
+{
+    static const struct attn_weightless_options shape = {
+        .num_heads = 1, .head_dim = WIDTH, .num_layers = 2};
+    const struct srv_session_options options = {.id = id};
+    const struct srv_model *model;
+    struct srv_error error = {0};
+    need(srv_weightless_take(&model, scene.app.models.weightless, &shape, &error) == SRV_OK,
+         error.message);
+    struct srv_session *session = create_of(model, &options);
+    srv_model_put(model);
     return session;
 }
 
@@ -172,16 +200,31 @@ static struct attn_cache *fork_of(const struct srv_session *session, size_t leng
     return cache;
 }
 
+/* A cache like that of the session, whose second layer has forgotten 64 tokens. */
+static struct attn_cache *forgetful_like(const struct srv_session *session)
+{
+    static const float row[WIDTH] = {0.25f, 0.5f, 0.75f, 1};
+    struct attn_cache *cache = fork_of(session, 0);
+    struct attn_error error;
+    need(attn_cache_write(cache, 0, 1, row, row, &error) == ATTN_OK &&
+             attn_cache_begin_at(cache, 1, 64, &error) == ATTN_OK &&
+             attn_cache_write(cache, 1, 1, row, row, &error) == ATTN_OK,
+         "a cache that begins at token 64");
+    return cache;
+}
+
 /* Records something of every kind, in several writes, of which the last has several records. */
 static void record_all_kinds(void)
 {
     struct srv_store *store = scene.app.store;
     struct srv_error error = {0};
     struct srv_session *a = create("a", NULL, "key"), *b = create("b", NULL, NULL);
+    struct srv_session *w = create_weightless("w");
     need(srv_store_create(store, a, &error) == SRV_OK, error.message);
     step(a, 0, 2);
     step(b, 1, 1); /* creates the session too */
     step(a, 1, 3);
+    step(w, 0, 1); /* likewise */
     struct srv_session *fork = create("f", fork_of(a, 1), NULL);
     need(srv_store_fork(store, fork, a, 1, &error) == SRV_OK, error.message);
     step(a, 0, 1);
@@ -189,11 +232,12 @@ static void record_all_kinds(void)
     need(srv_store_truncate(store, a, 2, &error) == SRV_OK, error.message);
     srv_session_truncate(a, 2);
     step(fork, 0, 1);
-    struct srv_session *import = create("i", fork_of(a, SIZE_MAX), NULL);
+    struct srv_session *import = create("i", forgetful_like(a), NULL);
     record_import(import, a);
     scene.epoch = a->epoch;
     srv_session_put(a);
     srv_session_put(b);
+    srv_session_put(w);
     srv_session_put(fork);
     srv_session_put(import);
 }

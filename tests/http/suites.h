@@ -20,7 +20,9 @@
     X(fields)      \
     X(families)    \
     X(latent)      \
+    X(own)         \
     X(decode)      \
+    X(weightless)  \
     X(sessions)    \
     X(algebra)     \
     X(state)       \
@@ -45,6 +47,7 @@
     X(stalls)      \
     X(replies)     \
     X(shares)      \
+    X(forget)      \
     X(tls)         \
     X(reload)      \
     X(lifecycle)   \

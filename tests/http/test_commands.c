@@ -112,6 +112,10 @@ END_TEST
 
 #define GOLDEN "tests/golden/"
 #define REFERENCE "tests/reference/"
+#define OWN "tests/own/"
+#define OWN_SMALL                                                                                \
+    "{\"model_type\":\"attention\",\"hidden_size\":8,\"num_heads\":4,\"num_key_value_heads\":2," \
+    "\"head_dim\":4,\"value_head_dim\":3,\"transposed\":true}"
 
 START_TEST(test_inspect_prints_family_layers_and_costs)
 {
@@ -150,6 +154,9 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
          "4 layers, weights stored as F32, 2 to be loaded, 2 are linear_attention, which is not "
          "computed\n  layer 1: "},
         {{GOLDEN "llama_gqa/model", "--kv-dtype=int8"}, "a cached token 160, "},
+        {{GOLDEN "llama_gqa/model"}, "\n  24576 parameters, "},
+        {{OWN "small.npz", "--config", OWN_SMALL}, "attention: 1 layers, weights stored as F32\n"},
+        {{OWN "small_deflated.npz", "--config=" OWN_SMALL}, "stored as F64\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *arguments[7] = {"inspect"};

@@ -30,6 +30,17 @@ static const struct {
     {"t5.cross", "t5", ",\"stack\":\"cross\""},
 };
 
+/* A random model with what no folder here has. */
+static const char drawn[] =
+    "{\"hidden_size\":12,\"num_attention_heads\":3,\"num_hidden_layers\":4,\"qk_norm\":true,"
+    "\"qk_norm_type\":\"layer_norm\",\"qk_norm_extent\":\"all_heads\",\"qk_norm_bias\":true,"
+    "\"qk_norm_after_rope\":true,\"v_norm\":true,\"attn_output_gate\":true,\"attn_scale\":0.5,"
+    "\"floor_scale\":8,\"attn_scale_by_slot\":true,\"attention_chunk_size\":6,"
+    "\"sliding_window\":4,\"is_causal\":false,\"rope_theta\":10000,\"no_rope_layers\":[1,0,1,1],"
+    "\"layer_types\":[\"chunked_attention\",\"chunked_attention\",\"sliding_attention\","
+    "\"full_attention\"],\"partial_rotary_factor\":0.5,"
+    "\"rope_scaling\":{\"rope_type\":\"proportional\"}}";
+
 static void set_up(void)
 {
     struct text config = {0};
@@ -39,7 +50,7 @@ static void set_up(void)
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         text_add(&config, "%s{\"name\":\"%s\",\"path\":\"%s/%s/model\"%s}", i > 0 ? "," : "",
                  models[i].name, whole, models[i].folder, models[i].more);
-    text_add(&config, "]}");
+    text_add(&config, ",{\"name\":\"drawn\",\"random\":%s}]}", drawn);
     serve(config.data);
     text_free(&config);
 }
@@ -65,7 +76,29 @@ static const struct {
     {"mistral", "position_bias", "null"},
     {"bloom", "rope", "null"},
     {"bloom", "position_bias", "{\"type\":\"alibi\",\"scale\":1.0,\"bfloat16\":false}"},
-    {"qwen3", "qk_norm", "{\"type\":\"rms\",\"eps\":1e-06}"},
+    {"qwen3", "qk_norm",
+     "{\"type\":\"rms\",\"eps\":1e-06,\"extent\":\"head\",\"weightless\":false,"
+     "\"bias\":false,\"after_rope\":false}"},
+    {"qwen3", "v_norm", "null"},
+    {"qwen3", "query_scaling", "null"},
+    {"qwen3", "output_gate", "false"},
+    {"drawn", "qk_norm",
+     "{\"type\":\"layer\",\"eps\":1e-06,\"extent\":\"all_heads\",\"weightless\":false,"
+     "\"bias\":true,\"after_rope\":true}"},
+    {"drawn", "v_norm",
+     "{\"type\":\"rms\",\"eps\":1e-06,\"extent\":\"head\",\"weightless\":true,"
+     "\"bias\":false,\"after_rope\":false}"},
+    {"drawn", "output_gate", "true"},
+    {"drawn", "mask", "\"chunked\""},
+    {"drawn", "attention_chunk_size", "6"},
+    {"drawn", "query_scaling", "{\"beta\":0.5,\"period\":8.0,\"next\":false,\"by_slot\":true}"},
+    {"drawn", "rope",
+     "{\"type\":\"proportional\",\"theta\":10000.0,\"dim\":4,\"interleaved\":false,"
+     "\"proportional_dim\":2}"},
+    {"drawn", "differing_layers",
+     "[{\"layer\":1,\"rope\":null},{\"layer\":2,\"mask\":\"sliding_window\","
+     "\"sliding_window\":4,\"attention_chunk_size\":null},"
+     "{\"layer\":3,\"mask\":\"full\",\"attention_chunk_size\":null}]"},
     {"gptj", "rope", "{\"type\":\"default\",\"theta\":10000.0,\"dim\":8,\"interleaved\":true}"},
     {"longrope", "max_length", "64"},
     {"dynamic", "max_position", "16"},

@@ -113,7 +113,7 @@ static const struct field fields[] = {
     {"no softcap", "+++++++", NULL, ",\"softcap\":0"},
     {"sliding_window", "+++++++", NULL, ",\"sliding_window\":2"},
     {"open window", "+++++++", NULL, ",\"sliding_window\":[-1,-1]"},
-    {"session_id", "  ii   ", NULL, ",\"session_id\":\"formed\""},
+    {"session_id", "  i    ", NULL, ",\"session_id\":\"formed\""},
     {"position", "mmmm+++", NULL, ",\"position\":5"},
     {"epoch", "mmmmeee", NULL, ",\"epoch\":1"},
     {"start", "mmmm+++", NULL, ",\"start\":false"},

@@ -93,6 +93,21 @@ static void add_tensor(struct text *body, const char *name, const float *data,
     text_floats(body, data, style->digits, rank, shape);
 }
 
+/* Adds tokens [from, to) of the keys, or of the values, of a weightless case. */
+static void add_part(struct text *body, const char *name, const struct golden_case *c,
+                     const struct style *style, size_t from, size_t to)
+{
+    bool values = strstr(name, "value") != NULL;
+    size_t pairs = c->batch * c->kv_heads, width = values ? c->value_dim : c->head_dim;
+    const float *all = values ? c->value : c->key;
+    float *part = malloc(pairs * (to - from) * width * sizeof *part);
+    for (size_t i = 0; i < pairs; i++)
+        memcpy(part + i * (to - from) * width, all + (i * c->keys + from) * width,
+               (to - from) * width * sizeof *part);
+    add_tensor(body, name, part, style, SHAPE(c->batch, c->kv_heads, to - from, width));
+    free(part);
+}
+
 static void add_rows(struct text *body, const struct golden_case *c, const struct style *style)
 {
     const size_t b = c->batch, t = c->queries, s = c->keys;
@@ -104,8 +119,12 @@ static void add_rows(struct text *body, const struct golden_case *c, const struc
         return;
     }
     add_tensor(body, "query", c->query, style, SHAPE(b, c->heads, t, c->head_dim));
-    add_tensor(body, "key", c->key, style, SHAPE(b, c->kv_heads, s, c->head_dim));
-    add_tensor(body, "value", c->value, style, SHAPE(b, c->kv_heads, s, c->value_dim));
+    add_part(body, "key", c, style, c->past, s);
+    add_part(body, "value", c, style, c->past, s);
+    if (c->past == 0)
+        return;
+    add_part(body, "past_key", c, style, 0, c->past);
+    add_part(body, "past_value", c, style, 0, c->past);
 }
 
 static void add_modifiers(struct text *body, const struct golden_case *c, const struct style *style)
@@ -143,7 +162,7 @@ static void write_body(struct text *body, const struct golden_case *c, const str
 {
     static const char *const stages[] = {"raw", "softcap", "masked"};
     text_add(body, "{\"outputs\":[\"output\",\"attention_weights\",\"lse\"%s%s]",
-             c->model[0] ? ",\"key\",\"value\"" : "",
+             c->model[0] || c->past > 0 ? ",\"key\",\"value\"" : "",
              c->scores != NULL ? ",\"attention_scores\"" : "");
     if (c->model[0])
         text_add(body, ",\"model\":\"%s\",\"layer\":%zu", c->model, c->layer);
@@ -191,6 +210,8 @@ static void expect_answer_of(const struct golden_case *c, const json_t *answer, 
         expect(c, answer, "output", c->output, heads, SHAPE(b, h, t, c->value_dim));
     expect(c, answer, "key", c->key_cache, NULL, SHAPE(b, c->kv_heads, s, c->head_dim));
     expect(c, answer, "value", c->value_cache, NULL, SHAPE(b, c->kv_heads, s, c->value_dim));
+    expect(c, answer, "key", c->present_key, NULL, SHAPE(b, c->kv_heads, s, c->head_dim));
+    expect(c, answer, "value", c->present_value, NULL, SHAPE(b, c->kv_heads, s, c->value_dim));
     free(tensor_of(answer, "lse", SHAPE(b, h, t)));
     free(heads);
 }

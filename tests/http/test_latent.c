@@ -175,8 +175,8 @@ START_TEST(test_latent_steps_sent_again_have_the_same_bits)
 }
 END_TEST
 
-/* SIGKILL loses nothing that was answered; a record of the journal that is damaged ends it there. */
-START_TEST(test_latent_sessions_survive_a_kill_and_a_damaged_record_is_left_out)
+/* A kill loses nothing that was answered; a damaged record of the journal ends it there. */
+START_TEST(test_latent_sessions_survive_a_kill)
 {
     char path[320];
     start();
@@ -212,7 +212,7 @@ Suite *suite_latent(void)
     tcase_add_test(tests, test_latent_steps_equal_a_call_over_given_rows);
     tcase_add_test(tests, test_latent_forks_truncations_and_files_go_on_alike);
     tcase_add_test(tests, test_latent_steps_sent_again_have_the_same_bits);
-    tcase_add_test(tests, test_latent_sessions_survive_a_kill_and_a_damaged_record_is_left_out);
+    tcase_add_test(tests, test_latent_sessions_survive_a_kill);
     suite_add_tcase(suite, tests);
     return suite;
 }

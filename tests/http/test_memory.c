@@ -80,7 +80,7 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
 {
     static const char *const terms[] = {"memory_limit gives 16.0 MiB",
                                         "program 37.5 + weights",
-                                        " + caches 28.0 + ",
+                                        " + caches 44.3 + ",
                                         " + requests ",
                                         " + working ",
                                         " + connections ",
@@ -91,10 +91,12 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), NULL, terms[i]);
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), "--check", terms[i]);
     }
+    double without = checked_bytes(CONFIG_LITTLE("\"max_weightless_shapes\":0,"), "caches");
+    ck_assert_double_ge(checked_bytes(CONFIG_LITTLE(""), "caches") - without, 16 * 1048576);
     /* Far more weights than fit any machine; they are made only when they are loaded. */
     expect_refusal("{\"port\":0,\"models\":[{\"name\":\"huge\",\"random\":{\"hidden_size\":65536,"
                    "\"num_attention_heads\":1024,\"num_hidden_layers\":1024}}]}",
-                   NULL, " + weights 67171");
+                   NULL, " + weights 67170");
 }
 END_TEST
 
@@ -169,7 +171,7 @@ END_TEST
 
 START_TEST(test_options_that_were_set_are_refused_and_never_divided)
 {
-    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1076.0 + "},
+    static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1092.0 + "},
                                             {"--max-in-flight-bytes=1GiB", " + requests 1153.4 "},
                                             {"--max-connections=16384", " + connections 728.0 "}};
     char config[256];
@@ -313,10 +315,12 @@ static const char kept[] =
     "\"1088KiB\",\"max_reply_bytes\":\"8MiB\",\"max_in_flight_bytes\":\"20MiB\",\"max_"
     "connections\":64,"
     "\"max_sessions\":64,\"max_queue\":64,\"memory_limit\":\"320MiB\",\"durability\":\"journal\","
-    "\"journal_bytes\":\"1GiB\",\"log\":\"error\",\"models\":[{\"name\":\"wide\",\"kv_dtype\":"
+    "\"journal_bytes\":\"1GiB\",\"max_weightless_shapes\":0,\"log\":\"error\",\"models\":[{"
+    "\"name\":\"wide\",\"kv_dtype\":"
     "\"int8\",\"random\":{\"hidden_size\":256,\"num_attention_heads\":4,\"is_causal\":true,"
-    "\"sliding_window\":16,\"seed\":7}}]}";
-#define LONG 16                         /* calls whose rows one session has in the end */
+    "\"seed\":7}}]}";
+#define WINDOW "\"sliding_window\":[15,0]," /* of calls, not of the layer: caches keep all tokens */
+#define LONG 16                             /* calls whose rows one session has in the end */
 #define UNDONE (INSTRUMENTED ? 14 : 94) /* calls to another session, which are truncated again */
 
 /* Bytes of the largest file of the directory. */
@@ -337,7 +341,7 @@ static struct answer next_step(struct client *client)
     float row[WIDTH];
     struct text body = {0};
     make_numbers(row, WIDTH, 99);
-    text_add(&body, "{\"session_id\":\"long\",\"commit\":false,\"hidden_states\":");
+    text_add(&body, "{" WINDOW "\"session_id\":\"long\",\"commit\":false,\"hidden_states\":");
     text_floats(&body, row, 9, 1, (size_t[]){WIDTH});
     text_add(&body, "}");
     struct answer answer = client_post(client, "/decode", body.data);
@@ -357,7 +361,8 @@ static void fill(struct client *client)
         answer_free(&made);
     }
     for (unsigned i = 0; i < LONG + UNDONE; i++, load.number++) {
-        call(client, &load, i < LONG ? "\"session_id\":\"long\"," : "\"session_id\":\"short\",");
+        call(client, &load,
+             i < LONG ? WINDOW "\"session_id\":\"long\"," : WINDOW "\"session_id\":\"short\",");
         if (i < LONG)
             continue;
         struct answer answer = client_post(client, "/sessions/short/truncate", "{\"length\":0}");

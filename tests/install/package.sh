@@ -237,7 +237,7 @@ check_development() {
     cp tests/install/program.c "$root/packages"
     in_root "$root" sh -euc 'cd /packages; gcc -o program program.c $(pkg-config --cflags --libs attn); ./program; ldd program'
     grep -q "libattn.so.$abi => /" "$work/said" || fail "the program is not linked with the package's library"
-    in_root "$root" sh -euc 'cd /packages; gcc -o static program.c $(pkg-config --cflags attn) -Wl,-Bstatic -lattn -Wl,-Bdynamic $(pkg-config --libs jansson nettle) -lm; ./static'
+    in_root "$root" sh -euc 'cd /packages; gcc -o static program.c $(pkg-config --cflags attn) -Wl,-Bstatic -lattn -Wl,-Bdynamic $(pkg-config --libs jansson nettle zlib) -lm; ./static'
     passed "a program of three lines builds with libattn-dev and runs"
 }
 

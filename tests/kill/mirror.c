@@ -15,9 +15,7 @@ static struct attn_model *model;
 
 void mirror_open(void)
 {
-    static const char config[] =
-        "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-        "\"num_hidden_layers\":2,\"rope_theta\":10000,\"is_causal\":true,\"seed\":7}";
+    static const char config[] = MIRROR_MODEL;
     struct attn_error error;
     ck_assert_int_eq(attn_engine_open(&engine, &(struct attn_engine_options){.threads = 1}, &error),
                      ATTN_OK);

@@ -12,6 +12,17 @@
 
 #define MIRROR_LAYERS 2
 
+/* The model `tiny`.  The window of its second layer forgets: sessions of the suites become longer
+ * than it and a block. */
+#define MIRROR_MODEL                                                                  \
+    "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_"  \
+    "hidden_layers\":2,\"rope_theta\":10000,\"is_causal\":true,\"seed\":7,\"sliding_" \
+    "window\":8,\"layer_types\":[\"full_attention\",\"sliding_attention\"]}"
+#define MIRROR_CONFIG                                                                      \
+    "{\"host\":\"127.0.0.1\",\"port\":0,\"instance\":\"test\",\"memory_limit\":\"64GiB\"," \
+    "\"models\":["                                                                         \
+    "{\"name\":\"tiny\",\"random\":" MIRROR_MODEL "}]}"
+
 /* The last request where no answer to it came: it may have taken effect, or not. */
 enum pending {
     NOT_PENDING,
@@ -32,7 +43,7 @@ struct mirror {
     struct mirror *from;  /* parent of the pending fork */
 };
 
-void mirror_open(void); /* the model `tiny` of CONFIG_SMALL */
+void mirror_open(void);
 void mirror_close(void);
 
 void mirror_start(struct mirror *mirror);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "families/family.h"
+#include "models_own.h"
 
 #define HF_FIELD(field) offsetof(struct attn_hf_config, field)
 #define ROPE_FIELD(field) offsetof(struct attn_hf_rope, field)
@@ -33,6 +34,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(seed), "seed of the weights", "0"},
     {HF_FIELD(is_causal), "a token sees no later token", NULL},
     {HF_FIELD(is_cross), "keys come from another sequence", NULL},
+    {HF_FIELD(transposed), "weights are stored as [in, out]; false: as [out, in]", NULL},
     {HF_FIELD(bias), "biases", NULL},
     {HF_FIELD(bias_kv), "one learned key and value is appended", NULL},
     {HF_FIELD(add_zero_attn), "one key and value of zeros is appended", NULL},
@@ -43,7 +45,17 @@ static const struct field_words config_words[] = {
     {HF_FIELD(qk_rope_head_dim), "components of a head that rotate, after those", "required"},
     {HF_FIELD(rope_gathered), "neighbouring components rotate together, and come as halves", NULL},
     {HF_FIELD(qk_norm), "RMSNorm of each query and key head", NULL},
-    {HF_FIELD(norm_eps), "epsilon of that norm", "0"},
+    {HF_FIELD(norm_type), "type of that norm", "`rms_norm`"},
+    {HF_FIELD(norm_extent), "over what its mean is taken, its weights having that shape",
+     "each head alone, weights [D] for all"},
+    {HF_FIELD(norm_weightless), "that norm has no weights", NULL},
+    {HF_FIELD(norm_bias), "that norm has a bias", NULL},
+    {HF_FIELD(norm_after_rope), "that norm comes after RoPE", NULL},
+    {HF_FIELD(v_norm), "RMSNorm without weights of each value head", NULL},
+    {HF_FIELD(norm_eps), "epsilon of the norms", "0"},
+    {HF_FIELD(output_gate), "rows of heads are multiplied by sigmoid(gate)", NULL},
+    {HF_FIELD(query_scaling.next), "that scaling counts positions from 1", NULL},
+    {HF_FIELD(query_scaling.by_slot), "that scaling counts rows, whatever position_ids say", NULL},
     {HF_FIELD(grouped), "`num_kv_heads` counts", NULL},
     {HF_FIELD(multi_query), "one key/value head; false: H", NULL},
     {HF_FIELD(scale_attn_weights), "scores are divided by sqrt(D)", NULL},
@@ -155,14 +167,7 @@ static const struct field_words *words_for(const struct field_words *words, size
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
-/* The type of the layers that are not full attention. */
-static size_t other_type(const struct attn_hf_config *defaults)
-{
-    return defaults->other_type != ATTN_LAYER_FULL ? defaults->other_type
-                                                   : (size_t)ATTN_LAYER_SLIDING;
-}
-
-static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_config *defaults)
+static void print_bounds(const struct attn_hf_key *key, const struct attn_family *family)
 {
     switch (key->kind) {
     case ATTN_CONFIG_INTEGER:
@@ -184,7 +189,10 @@ static void print_bounds(const struct attn_hf_key *key, const struct attn_hf_con
         printf("list of numbers, %g to %g, one a pair", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
-        printf("list of `full_attention`, `%s`", attn_layer_types[other_type(defaults)]);
+        printf("list of");
+        for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
+            if (attn_layer_type_find(family, attn_layer_types[type]) == type)
+                printf("%s `%s`", n++ > 0 ? "," : "", attn_layer_types[type]);
         break;
     case ATTN_CONFIG_PERIOD:
         printf("integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
@@ -232,7 +240,7 @@ static void print_keys(const struct attn_family *family)
                key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
                : plain                       ? ""
                                              : words->meaning);
-        print_bounds(key, &family->defaults);
+        print_bounds(key, family);
         printf(" | ");
         if (!plain)
             print_default(key, &family->defaults, words->zero);
@@ -390,10 +398,11 @@ static void print_rotating(struct paragraph *p, const struct attn_family *family
     if (defaults->rope_layers == ATTN_ROPE_IF_WINDOW)
         add(p, " With a window only sliding layers rotate.");
     if (list != NULL)
-        add(p,
-            " `%s` has 1 for a layer that rotates; without it, all rotate but each n-th, n being "
-            "`%s`.",
-            list, key_name(family, HF_FIELD(no_rope_period)));
+        add(p, " `%s` has 1 for a layer that rotates; without it, all rotate", list);
+    if (list != NULL && key_name(family, HF_FIELD(no_rope_period)) != NULL)
+        add(p, " but each n-th, n being `%s`", key_name(family, HF_FIELD(no_rope_period)));
+    if (list != NULL)
+        add(p, ".");
     if (defaults->rope_by_type && defaults->sliding_rope.theta != 0)
         add(p, " Sliding layers have base %g and no scaling.", defaults->sliding_rope.theta);
     else if (defaults->rope_by_type)
@@ -507,6 +516,14 @@ static void print_types(const struct attn_family *family)
             "- `chunked_attention` layers: a query sees the keys of its chunk of `%s`. They are "
             "those that rotate, where `layer_types` is absent. The others scale their queries.",
             key_name(family, HF_FIELD(attention_chunk_size)));
+    else if (key_name(family, HF_FIELD(attention_chunk_size)) != NULL)
+        add(&p,
+            "- A query sees the keys of its chunk of `attention_chunk_size`, counted from the "
+            "first "
+            "real token, in the layers that `layer_types` calls `chunked_attention`; without that "
+            "key, in all layers. The window of a layer that is not causal reaches both ways. With "
+            "`floor_scale` queries are multiplied, after RoPE, by 1 + attn_scale ln(1 + floor(p / "
+            "floor_scale)), p being their position.");
     if (key_name(family, HF_FIELD(global_head_dim)) != NULL)
         add(&p,
             "- Full layers have heads of `global_head_dim`; with `attention_k_eq_v` also "
@@ -541,6 +558,11 @@ static void print_traits(const struct attn_family *family)
     print_norms(family);
     if (defaults->output_gate)
         printf("- Rows of heads are multiplied by sigmoid(gate) before the output projection.\n");
+    if (family->either_way != NULL)
+        printf(
+            "- A weight's name that begins with `%s` does not say how it is stored: `transposed` "
+            "must.\n",
+            family->either_way);
     if (family->kv_by_flags)
         print_kv_heads(family);
     print_sliding(family);
@@ -658,6 +680,7 @@ int main(void)
         "of layers that are not\n  asked for are not looked at.\n"
         "- Tensors of F32, F16 and BF16 are read.\n\n"
         "Letters: E width, H query heads, G key/value heads, D head width, W window.\n");
+    fputs(models_own, stdout);
     const struct attn_family *family;
     for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++)
         print_family(family);

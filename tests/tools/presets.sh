@@ -12,7 +12,7 @@ cd "$(dirname "$0")/../../config/presets"
 # The row of a preset with the figures of attnd --check; the description after them is written by hand.
 row_of() { # file
     env -i "$attnd" --config "$1" --check --memory-limit 64GiB |
-        sed -nE 's/^  ([a-z0-9-]+): random, [0-9]+ of ([0-9]+) layers, weights ([0-9]+) bytes, cache ([0-9]+) bytes\/token, hidden_size ([0-9]+), heads ([0-9]+)\/([0-9]+) x ([0-9]+), .*/| `\1` | \5 | \6 | \7 | \8 | \2 | \3 | \4 |/p'
+        sed -nE 's/^  ([a-z0-9-]+): random, [0-9]+ of ([0-9]+) layers, parameters ([0-9]+), weights ([0-9]+) bytes, cache ([0-9]+) bytes\/token, hidden_size ([0-9]+), heads ([0-9]+)\/([0-9]+) x ([0-9]+), .*/| `\1` | \6 | \7 | \8 | \9 | \2 | \3 | \4 | \5 |/p'
 }
 
 wrong=0

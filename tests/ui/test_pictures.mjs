@@ -235,13 +235,23 @@ function sees(spec, fields, queries, keys, t, j) {
     const i = keys - queries + t;
     const causal = fields.is_causal ?? spec.is_causal;
     const window = fields.sliding_window ?? spec.sliding_window;
+    const chunk = fields.sliding_window ? 0 : spec.attention_chunk_size;
     if (causal && j > i) return false;
+    if (chunk && Math.floor((j - FIRST) / chunk) !== Math.floor((i - FIRST) / chunk)) return false;
     if (Array.isArray(window))
         return (window[0] < 0 || j >= i - window[0]) && (window[1] < 0 || j <= i + window[1]);
-    return window === null || (i - window < j && j <= i);
+    const both = !spec.is_causal && !fields.sliding_window;
+    return window === null || (i - window < j && (both ? j < i + window : j <= i));
 }
 
+const FIRST = 1; // the first token that is not padding
+
 const masks = [
+    [{ is_causal: false, sliding_window: 3 }, {}, 8, 8],
+    [{ is_causal: false, sliding_window: 3 }, { sliding_window: 2 }, 8, 8],
+    [{ is_causal: true, sliding_window: null, attention_chunk_size: 3 }, {}, 5, 11],
+    [{ is_causal: false, sliding_window: 4, attention_chunk_size: 5 }, {}, 7, 7],
+    [{ is_causal: true, sliding_window: null, attention_chunk_size: 3 }, { sliding_window: 6 }, 9, 9],
     [{ is_causal: true, sliding_window: null }, {}, 7, 7],
     [{ is_causal: false, sliding_window: null }, {}, 5, 9],
     [{ is_causal: true, sliding_window: 3 }, {}, 4, 11],
@@ -258,7 +268,7 @@ const masks = [
 
 test("spans are the keys that causality and window leave to each query", () => {
     for (const [spec, fields, queries, keys] of masks) {
-        const spans = mask.spansOf(spec, fields, queries, keys);
+        const spans = mask.spansOf(spec, fields, queries, keys, FIRST);
         const viewers = mask.viewersOf(spans, keys);
         for (let j = 0; j < keys; j++) {
             let count = 0;
@@ -281,7 +291,7 @@ test("a pooled cell is hidden where no pair can be attended, appended columns ne
             [1, 1],
             [2, keys],
         ]) {
-            const spans = mask.spansOf(spec, fields, queries, keys);
+            const spans = mask.spansOf(spec, fields, queries, keys, FIRST);
             const whole = { queries, width: keys + 2, keys };
             const values = new Float32Array(rows * columns);
             mask.hide(values, rows, columns, spans, whole, padding);

@@ -395,3 +395,9 @@ double oracle_error(const float *got, const double *want, size_t rows, size_t wi
     size_t at;
     return oracle_worst(&at, got, want, rows, width);
 }
+
+void oracle_widen(double *out, const float *in, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (double)in[i];
+}

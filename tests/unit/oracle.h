@@ -35,6 +35,9 @@ struct oracle_problem {
 /* out->output is [B][H][T][Dv]. */
 void oracle_solve(struct oracle_outputs *out, const struct oracle_problem *problem);
 
+/* The same numbers as doubles. */
+void oracle_widen(double *out, const float *in, size_t count);
+
 /* Weightless attention.  args->outputs is ignored. */
 void oracle_core(struct oracle_outputs *out, const struct attn_core_args *args);
 

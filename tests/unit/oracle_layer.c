@@ -380,7 +380,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     copy(out->key, k, call->batch * call->keys * groups * spec->head_dim);
     copy(out->value, v, call->batch * call->keys * layer->v.out);
     copy(out->query, q, call->batch * call->queries * layer->q.out);
-    replace(k, call->cached_k, call->keys * layer->k.out);
+    replace(k, call->cached_k, call->keys * groups * spec->head_dim);
     replace(v, call->cached_v, call->keys * layer->v.out);
     double *extra_k = extra_rows(layer->bias_k, layer->k.out);
     double *extra_v = extra_rows(layer->bias_v, layer->v.out);

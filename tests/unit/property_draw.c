@@ -108,7 +108,7 @@ static void draw_shape(struct draw *d)
     if (chance(d, 2))
         draw_wide(s, d);
     s->key_size = s->value_size = s->hidden_size;
-    if (chance(d, 12))
+    if (d->seed % 8 == 3)
         draw_latent(d);
     else
         say(d, "{");

@@ -7,6 +7,7 @@
 
 #define SUITES(X)       \
     X(safetensors)      \
+    X(own)              \
     X(model)            \
     X(blockpool)        \
     X(kvcache)          \
@@ -44,6 +45,7 @@
     X(log)              \
     X(metrics)          \
     X(steps)            \
+    X(forget)           \
     X(self_check)       \
     X(record)           \
     X(store)            \
@@ -62,6 +64,7 @@
     X(yield)            \
     X(portions)         \
     X(copies)           \
+    X(weightless)       \
     X(footprint)        \
     X(sandbox)          \
     X(property)         \

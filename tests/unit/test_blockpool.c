@@ -136,6 +136,21 @@ START_TEST(test_blockpool_more_sizes_than_it_keeps_lists_for_work_too)
 }
 END_TEST
 
+START_TEST(test_blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others)
+{
+    struct attn_block *block, *next;
+    for (size_t i = 0; i < 200; i++) { /* three times the lists */
+        ck_assert_int_eq(attn_block_alloc(&block, pool, 64 * (i + 1)), ATTN_OK);
+        attn_block_unref(pool, block);
+    }
+    ck_assert_int_eq(attn_block_alloc(&block, pool, LARGE), ATTN_OK);
+    ck_assert_int_eq(attn_block_alloc(&next, pool, LARGE), ATTN_OK);
+    ck_assert_ptr_eq(next->data, block->data + LARGE); /* one slab, which only lists have */
+    attn_block_unref(pool, block);
+    attn_block_unref(pool, next);
+}
+END_TEST
+
 Suite *suite_blockpool(void)
 {
     Suite *suite = suite_create("blockpool");
@@ -148,6 +163,7 @@ Suite *suite_blockpool(void)
                    test_blockpool_idle_memory_goes_back_before_another_size_passes_the_budget);
     tcase_add_test(cases, test_blockpool_a_slab_with_nothing_live_goes_back_whole);
     tcase_add_test(cases, test_blockpool_more_sizes_than_it_keeps_lists_for_work_too);
+    tcase_add_test(cases, test_blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others);
     suite_add_tcase(suite, cases);
     return suite;
 }

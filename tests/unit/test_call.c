@@ -142,7 +142,11 @@ END_TEST
 START_TEST(test_call_weightless_call_needs_no_hidden_states)
 {
     ck_assert_int_eq(read_attend("{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]}"), SRV_OK);
+
     ck_assert(call.rows.query.rank == 3 && !call.rows.hidden_states.present);
+    ck_assert_int_eq(read_attend("{\"session_id\":\"s\",\"layer\":1,\"query\":[[1]],\"key\":[[1]],"
+                                 "\"value\":[[1]]}"),
+                     SRV_OK);
 }
 END_TEST
 
@@ -272,8 +276,7 @@ static const struct refusal attend_refusals[] = {
      "hidden_states"},
     {"{\"query\":[[[1]]],\"key\":[[[1]]]}", SRV_E_MISSING_FIELD, "value"},
     {"{\"value\":[[[1]]]}", SRV_E_MISSING_FIELD, "query"},
-    {"{" S "\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[1]]]}", SRV_E_INVALID_VALUE,
-     "session_id"},
+    {"{" S "\"query\":[[[1]]],\"key\":[[[1]]]}", SRV_E_MISSING_FIELD, "value"},
     {"{" H ",\"key_hidden_states\":[[1]]}", SRV_E_MISSING_FIELD, "value_hidden_states"},
     {"{" H ",\"value_hidden_states\":[[1]]}", SRV_E_MISSING_FIELD, "key_hidden_states"},
     {"{" H ",\"key_hidden_states\":[[1]],\"value_hidden_states\":[[1]],"
@@ -296,7 +299,13 @@ static const struct refusal decode_refusals[] = {
     {"{" S H ",\"top_k\":4}", SRV_E_INVALID_VALUE, "top_k"},
     {"{\"sequences\":[{" S H ",\"rows\":[0]}]}", SRV_E_INVALID_VALUE, "sequences[0].rows"},
     {"{\"sequences\":[{" S H "}],\"heads\":[0]}", SRV_E_INVALID_VALUE, "heads"},
-    {"{" S H ",\"query\":[[1]]}", SRV_E_UNKNOWN_FIELD, "query"},
+    {"{" S H ",\"query\":[[1]]}", SRV_E_INVALID_VALUE, "hidden_states"},
+    {"{" S "\"query\":[[1]],\"key\":[[1]]}", SRV_E_MISSING_FIELD, "value"},
+    {"{" S "\"query\":[[1]],\"key\":[[1]],\"value\":[[1]],\"model\":\"m\"}", SRV_E_INVALID_VALUE,
+     "model"},
+    {"{\"query\":[[1]],\"key\":[[1]],\"value\":[[1]]}", SRV_E_MISSING_FIELD, "session_id"},
+    {"{" S "\"query\":[[1]],\"key\":[[1]],\"value\":[[1]],\"encoder_hidden_states\":[[1]]}",
+     SRV_E_UNKNOWN_FIELD, "encoder_hidden_states"},
     {"{\"sequences\":[]}", SRV_E_INVALID_VALUE, "sequences"},
     {"{\"sequences\":{}}", SRV_E_INVALID_TYPE, "sequences"},
     {"{\"sequences\":[1]}", SRV_E_INVALID_TYPE, "sequences[0]"},

@@ -13,6 +13,7 @@
 
 #include "attn.h"
 #include "attn_state.h"
+#include "forgotten.h"
 #include "model.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
@@ -452,11 +453,16 @@ static struct attn_modifiers step_modifiers(struct subject *s, const struct attn
     return m;
 }
 
-static void run_step(const struct subject *s, struct attn_step *step)
+/* False where the step is refused, as it sees keys that the layer's window has forgotten. */
+static bool run_step(const struct subject *s, struct attn_step *step)
 {
     struct attn_step *steps[] = {step};
+    const bool lost = forgotten_is_seen(step, &s->layer->spec, s->draw.layer);
     enum attn_status status = attn_decode(s->engine, s->model, s->draw.layer, steps, 1);
-    expect_status(s, status != ATTN_OK ? status : step->error.status, &step->error);
+    status = status != ATTN_OK ? status : step->error.status;
+    expect_status(s, lost && status == ATTN_FORGOTTEN ? ATTN_OK : status, &step->error);
+    expect(s, lost == (status == ATTN_FORGOTTEN), "a forgotten key", "seen, and not refused");
+    return !lost;
 }
 
 static struct attn_cache *new_cache(const struct subject *s, size_t max_length)
@@ -497,12 +503,6 @@ static void try_step(struct subject *s, struct attn_cache *cache, const float *x
     expect(s, attn_cache_length(cache, s->draw.layer) == length, "cache", "grew uncommitted");
 }
 
-static void widen(double *out, const float *in, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        out[i] = (double)in[i];
-}
-
 /* Computes the sequence in one step, or in steps of random sizes, and compares with the whole. */
 static void check_division(struct subject *s, const struct attn_attend_args *args, bool pieces)
 {
@@ -511,7 +511,7 @@ static void check_division(struct subject *s, const struct attn_attend_args *arg
     const struct attn_outputs *whole = &args->outputs;
     double *want = doubles(&s->draw, total * width);
     float *again = unwritten(&s->draw, total * width);
-    widen(want, whole->output, total * width);
+    oracle_widen(want, whole->output, total * width);
     for (size_t at = 0, rows; at < total; at += rows) {
         unsigned most = (unsigned)(total - at);
         rows = pieces ? 1 + rng_below(&s->draw.rng, most < 30 ? most : most / 2) : total;
@@ -528,15 +528,14 @@ static void check_division(struct subject *s, const struct attn_attend_args *arg
         s->keys = at + rows;
         if (at > 0 && rng_below(&s->draw.rng, 3) == 0)
             try_step(s, cache, args->hidden_states, at);
-        run_step(s, &step);
+        if (!run_step(s, &step))
+            break;
         expect_rows(s, "output", step.outputs.output, want + at * width, rows, width);
         expect(s, attn_cache_length(cache, s->draw.layer) == at + rows, "cache", "wrong length");
         const float *first = step.outputs.output;
-        step.outputs.output = again;
-        step.commit = rng_below(&s->draw.rng, 2);
-        if (rng_below(&s->draw.rng, 4) > 0)
+        step.outputs.output = again, step.commit = rng_below(&s->draw.rng, 2);
+        if (rng_below(&s->draw.rng, 4) > 0 || !run_step(s, &step))
             continue;
-        run_step(s, &step);
         expect(s, memcmp(first, again, rows * width * sizeof *again) == 0, "output",
                "other bits when repeated");
         expect(s, attn_cache_length(cache, s->draw.layer) == at + rows, "cache", "grew repeated");
@@ -594,9 +593,10 @@ static void check_tree(struct subject *s)
     s->keys = total;
     if (cached > 0)
         run_step(s, &prefill);
-    if (!is_rescaled(s, &none, total)) {
-        run_step(s, &step);
+    const size_t first = attn_cache_first(step.cache, s->draw.layer);
+    if (!is_rescaled(s, &none, total) && run_step(s, &step)) {
         oracle_step(&want, s->layer, prefill.hidden_states, &step);
+        forgotten_hide(&want, spec, n.rows, total, first);
         expect_all(s, &n, &step.outputs, &want);
         expect(s, attn_cache_length(step.cache, s->draw.layer) == (step.commit ? total : cached),
                "cache", "wrong length");

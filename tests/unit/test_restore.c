@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "attn_state.h"
+#include "base/checksum.h"
 #include "store/journal.h"
 #include "store/restore.h"
 #include "store_app.h"
@@ -98,6 +100,90 @@ START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not)
         restore_import(cases[_i].committed, (off_t)cases[_i].damaged);
     ck_assert_uint_eq(result.lost, cases[_i].lost);
     ck_assert_uint_eq(result.published + result.expired, cases[_i].found);
+}
+END_TEST
+
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+#define TOKENS 200
+
+/* Gives a journal's file the head of a version; `version` stands after name and generation. */
+static void set_version(int fd, uint32_t version)
+{
+    unsigned char head[SRV_JOURNAL_HEAD];
+    ck_assert_int_eq(pread(fd, head, sizeof head, 0), sizeof head);
+    memcpy(head + 16, &version, sizeof version);
+    uint64_t sum = srv_checksum_of(head, sizeof head - sizeof sum);
+    memcpy(head + sizeof head - sizeof sum, &sum, sizeof sum);
+    ck_assert_int_eq(pwrite(fd, head, sizeof head, 0), sizeof head);
+}
+
+/* Adds a session of TOKENS steps of one row, and the truncation to `length`. */
+static void write_truncated(struct srv_journal *journal, uint64_t length)
+{
+    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = TOKENS, .id = "w"};
+    const struct srv_record_truncate truncate = {.used_ns = 1, .length = length};
+    const struct srv_record_part made = {&create, sizeof create},
+                                 cut = {&truncate, sizeof truncate};
+    struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
+    snprintf(create.model, sizeof create.model, "tiny");
+    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    srv_journal_add(journal, &head, &made, 1);
+    for (uint64_t i = 0; i < TOKENS; i++) {
+        const struct srv_record_rows rows = {.used_ns = 1, .position = i, .rows = 1};
+        const struct srv_record_part parts[] = {
+            {&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+        head = (struct srv_record_head){.type = SRV_RECORD_ROWS, .epoch = 7, .chain = 1 + i};
+        srv_journal_add(journal, &head, parts, 3);
+    }
+    head = (struct srv_record_head){.type = SRV_RECORD_TRUNCATE, .epoch = 7, .chain = 1 + TOKENS};
+    srv_journal_add(journal, &head, &cut, 1);
+    ck_assert_int_eq(srv_journal_flush(journal, true), 0);
+}
+
+static void set_up_window(void)
+{
+    static char random[] =
+        "{\"hidden_size\":4,\"num_attention_heads\":1,\"sliding_window\":8,\"seed\":1}";
+    const struct srv_config config = {
+        .limits = {.max_sessions = 8, .max_session_length = TOKENS, .session_ttl_s = 3600}};
+    store_app_open(&app, &config, "tiny", random, (size_t)1 << 20);
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
+}
+
+/* The last step, at 199, sees tokens from 192 on: the layer begins there. */
+START_TEST(test_sessions_of_older_journals_keep_the_tokens_that_they_are_truncated_to)
+{
+    static const struct {
+        uint32_t version;
+        uint64_t length;
+        size_t first, lost;
+    } cases[] = {{2, 10, 0, 0}, {3, 199, 192, 0}, {3, 198, 0, 1}, {3, 0, 0, 0}};
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replay_result replayed;
+    struct srv_restore_result result;
+    struct srv_file_reader reader;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    journal.older_synced = true;
+    write_truncated(&journal, cases[_i].length);
+    set_version(journal.fd, cases[_i].version);
+    ck_assert(srv_file_reader_take(&reader, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &reader), SRV_RESTORE_OK);
+    ck_assert_uint_eq(replayed.gaps, 0);
+    const struct srv_restored_session *entry = srv_restore_find(&restore, 7);
+    ck_assert_ptr_nonnull(entry);
+    if (cases[_i].lost == 0) {
+        ck_assert_uint_eq(attn_cache_length(entry->session->cache, 0), cases[_i].length);
+        ck_assert_uint_eq(attn_cache_first(entry->session->cache, 0), cases[_i].first);
+    }
+    ck_assert(srv_restore_publish(&result, &restore));
+    ck_assert_uint_eq(result.lost, cases[_i].lost);
+    srv_restore_fini(&restore);
+    srv_file_reader_close(&reader);
+    srv_journal_close(&journal);
 }
 END_TEST
 
@@ -224,5 +310,10 @@ Suite *suite_restore(void)
     tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
     tcase_add_test(tests, test_progress_is_reported_within_a_record_as_long_as_a_journal);
     suite_add_tcase(suite, tests);
+    TCase *windows = tcase_create("windows");
+    tcase_add_checked_fixture(windows, set_up_window, tear_down);
+    tcase_add_loop_test(
+        windows, test_sessions_of_older_journals_keep_the_tokens_that_they_are_truncated_to, 0, 4);
+    suite_add_tcase(suite, windows);
     return suite;
 }

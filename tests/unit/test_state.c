@@ -478,10 +478,11 @@ START_TEST(test_state_notes_that_would_break_the_header_are_refused)
 }
 END_TEST
 
-/* The status of opening an export with so many notes, and one more pair where `extra` is set. */
+/* The status of opening an export with so many notes, and two more pairs where `extra` is set. */
 static enum attn_status open_with(const struct attn_note *notes, size_t count, bool extra)
 {
-    static const char opening[] = "{\"__metadata__\":{", pair[] = "\"an extra\":\"12\",";
+    static const char opening[] = "{\"__metadata__\":{",
+                      pair[] = "\"an extra\":\"12\",\"b\":\"1\",";
     struct attn_import *state = NULL;
     struct attn_cache *cache = new_cache();
     size_t size, at = sizeof(uint64_t) + strlen(opening), added = extra ? strlen(pair) : 0;

@@ -1,0 +1,476 @@
+/* test_weightless.c: models without weights, whose steps bring query, key and value.
+ *   - steps of random shapes over caches of every dtype equal the oracle over the keys and values
+ *     as they are cached, in batches and at every CPU level;
+ *   - a step has the same bits alone and in a batch, and computed again;
+ *   - forks, truncation, exports and recorders see the keys and values as given;
+ *   - a step that is wrong fails alone, and shapes beyond bounds are refused by name. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "attn_limits.h"
+#include "attn_state.h"
+#include "oracle.h"
+#include "rng.h"
+#include "suites.h"
+
+#define SEEDS 60
+#define SEQUENCES 5 /* of a batch */
+#define TOLERANCE 1e-5
+
+static struct attn_cache_pool *pool;
+static struct attn_error error;
+
+static void setup(void) { ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK); }
+
+static void teardown(void)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_cache_pool_free(pool);
+}
+
+static struct attn_engine *open_engine(enum attn_cpu_level level, unsigned threads)
+{
+    struct attn_engine *engine = NULL;
+    const struct attn_engine_options options = {.threads = threads, .level = level};
+    enum attn_status status = attn_engine_open(&engine, &options, &error);
+    ck_assert(status == ATTN_OK || status == ATTN_UNSUPPORTED);
+    return engine;
+}
+
+static struct attn_model *open_shape(const struct attn_weightless_options *options)
+{
+    struct attn_model *model;
+    ck_assert_msg(attn_model_open_weightless(&model, options, &error) == ATTN_OK, "%s",
+                  error.message);
+    return model;
+}
+
+static struct attn_cache *new_cache(const struct attn_model *model)
+{
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, 1000, &error), ATTN_OK);
+    return cache;
+}
+
+/* ---- Steps ---- */
+
+/* The rows of one step, and where its output goes. */
+struct rows {
+    size_t count;
+    float *query, *key, *value, *output, *lse;
+};
+
+static struct rows draw_rows(struct rng *rng, const struct attn_layer_spec *spec, size_t count)
+{
+    size_t queries = spec->num_heads * count, keys = spec->num_kv_heads * count;
+    return (struct rows){.count = count,
+                         .query = rng_floats(rng, queries * spec->head_dim, 2),
+                         .key = rng_floats(rng, keys * spec->head_dim, 2),
+                         .value = rng_floats(rng, keys * spec->value_head_dim, 2),
+                         .output = malloc(queries * spec->value_head_dim * sizeof(float)),
+                         .lse = malloc(queries * sizeof(float))};
+}
+
+static void free_rows(struct rows *rows)
+{
+    free(rows->query);
+    free(rows->key);
+    free(rows->value);
+    free(rows->output);
+    free(rows->lse);
+}
+
+static struct attn_step step_of(struct attn_cache *cache, const struct rows *rows)
+{
+    return (struct attn_step){.cache = cache,
+                              .position = attn_cache_length(cache, 0),
+                              .rows = rows->count,
+                              .query = rows->query,
+                              .key = rows->key,
+                              .value = rows->value,
+                              .outputs = {.output = rows->output, .lse = rows->lse},
+                              .commit = true};
+}
+
+static void run(struct attn_engine *engine, const struct attn_model *model, struct attn_step *steps,
+                size_t count)
+{
+    struct attn_step *list[SEQUENCES];
+    for (size_t i = 0; i < count; i++)
+        list[i] = &steps[i];
+    ck_assert_int_eq(attn_decode(engine, model, 0, list, count), ATTN_OK);
+}
+
+static void append(struct attn_engine *engine, struct attn_cache *cache,
+                   const struct attn_model *model, const struct rows *rows)
+{
+    struct attn_step step = step_of(cache, rows);
+    run(engine, model, &step, 1);
+    ck_assert_msg(step.error.status == ATTN_OK, "%s", step.error.message);
+}
+
+/* ---- The oracle ---- */
+
+static struct attn_weightless_options draw_shape(struct rng *rng)
+{
+    const size_t groups = 1 + rng_below(rng, 4);
+    return (struct attn_weightless_options){
+        .num_heads = groups * (1 + rng_below(rng, 4)),
+        .num_kv_heads = groups,
+        .head_dim = 1 + rng_below(rng, 70),
+        .value_head_dim = rng_below(rng, 2) ? 1 + rng_below(rng, 40) : 0,
+        .scale = rng_below(rng, 2) ? 0.3 : 0,
+        .softcap = rng_below(rng, 3) ? 0 : 5,
+        .sliding_window = rng_below(rng, 3) ? 0 : 1 + rng_below(rng, 90),
+        .kv_dtype = rng_below(rng, ATTN_NUM_DTYPES),
+    };
+}
+
+/* Compares a step's output with the oracle over the keys and values that the cache holds. */
+static void expect_oracle(const struct attn_layer_spec *spec, const struct attn_step *step,
+                          unsigned seed)
+{
+    size_t keys = step->position + step->rows, rows = spec->num_heads * step->rows;
+    float *key = malloc(spec->num_kv_heads * keys * spec->head_dim * sizeof *key);
+    float *value = malloc(spec->num_kv_heads * keys * spec->value_head_dim * sizeof *value);
+    double *output = malloc(rows * spec->value_head_dim * sizeof *output);
+    double *lse = malloc(rows * sizeof *lse);
+    attn_cache_read(key, value, step->cache, 0, keys);
+    const struct attn_core_args args = {
+        .batch = 1,
+        .queries = step->rows,
+        .keys = keys,
+        .num_heads = spec->num_heads,
+        .num_kv_heads = spec->num_kv_heads,
+        .head_dim = spec->head_dim,
+        .value_head_dim = spec->value_head_dim,
+        .query = step->query,
+        .key = key,
+        .value = value,
+        .modifiers = {.is_causal = ATTN_CAUSAL_YES,
+                      .scale = spec->scale,
+                      .has_softcap = spec->softcap > 0,
+                      .softcap = spec->softcap,
+                      .has_window = spec->sliding_window > 0,
+                      .window_left = (int64_t)spec->sliding_window - 1},
+    };
+    oracle_core(&(struct oracle_outputs){.output = output, .lse = lse}, &args);
+    double worst = oracle_error(step->outputs.output, output, rows, spec->value_head_dim);
+    ck_assert_msg(worst <= TOLERANCE, "seed %u: output is off by %g", seed, worst);
+    worst = oracle_error(step->outputs.lse, lse, 1, rows);
+    ck_assert_msg(worst <= TOLERANCE, "seed %u: lse is off by %g", seed, worst);
+    free(key);
+    free(value);
+    free(output);
+    free(lse);
+}
+
+/* Rounds of a batch: each sequence gets rows of its own number. */
+static void compare_rounds(struct attn_engine *engine, const struct attn_model *model,
+                           struct rng *rng, unsigned seed)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(model, 0);
+    struct attn_cache *caches[SEQUENCES];
+    for (size_t i = 0; i < SEQUENCES; i++)
+        caches[i] = new_cache(model);
+    for (size_t round = 0; round < 3; round++) {
+        struct rows rows[SEQUENCES];
+        struct attn_step steps[SEQUENCES];
+        for (size_t i = 0; i < SEQUENCES; i++) {
+            size_t most = i == 0 && round == 0 ? 130 : 9; /* two tiles, or a few rows */
+            rows[i] = draw_rows(rng, spec, 1 + rng_below(rng, (unsigned)most));
+            steps[i] = step_of(caches[i], &rows[i]);
+        }
+        run(engine, model, steps, SEQUENCES);
+        for (size_t i = 0; i < SEQUENCES; i++) {
+            ck_assert_msg(steps[i].error.status == ATTN_OK, "%s", steps[i].error.message);
+            expect_oracle(spec, &steps[i], seed);
+            free_rows(&rows[i]);
+        }
+    }
+    for (size_t i = 0; i < SEQUENCES; i++)
+        attn_cache_free(caches[i]);
+}
+
+START_TEST(test_weightless_steps_of_random_shapes_equal_the_oracle)
+{
+    for (enum attn_cpu_level level = 1; level < ATTN_NUM_CPU_LEVELS; level++) {
+        struct attn_engine *engine = open_engine(level, 2);
+        for (unsigned seed = level; engine != NULL && seed < SEEDS; seed += ATTN_NUM_CPU_LEVELS) {
+            struct rng rng = rng_seeded(seed);
+            const struct attn_weightless_options shape = draw_shape(&rng);
+            struct attn_model *model = open_shape(&shape);
+            compare_rounds(engine, model, &rng, seed);
+            attn_model_close(model);
+        }
+        attn_engine_close(engine);
+    }
+}
+END_TEST
+
+/* ---- Bits ---- */
+
+static const struct attn_weightless_options small = {
+    .num_heads = 4, .num_kv_heads = 2, .head_dim = 8, .value_head_dim = 6, .num_layers = 2};
+#define OUTPUT_FLOATS(n) (4 * (n)*6)
+
+START_TEST(test_weightless_step_has_the_same_bits_alone_in_a_batch_and_computed_again)
+{
+    struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 2);
+    struct attn_model *model = open_shape(&small);
+    const struct attn_layer_spec *spec = attn_model_layer(model, 0);
+    struct rng rng = rng_seeded(7);
+    struct attn_cache *caches[SEQUENCES], *alone = new_cache(model);
+    struct rows past = draw_rows(&rng, spec, 70), rows = draw_rows(&rng, spec, 3);
+    struct attn_step steps[SEQUENCES];
+    float first[OUTPUT_FLOATS(3)];
+    append(engine, alone, model, &past);
+    append(engine, alone, model, &rows);
+    memcpy(first, rows.output, sizeof first);
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        caches[i] = new_cache(model);
+        append(engine, caches[i], model, &past);
+        steps[i] = step_of(caches[i], i == 2 ? &rows : &past);
+    }
+    steps[2].outputs.output = rows.output;
+    run(engine, model, steps, SEQUENCES);
+    ck_assert_mem_eq(first, rows.output, sizeof first);
+    memset(rows.output, 0, sizeof first);
+    steps[2].position = 70; /* again */
+    run(engine, model, &steps[2], 1);
+    ck_assert_int_eq(steps[2].error.status, ATTN_OK);
+    ck_assert_mem_eq(first, rows.output, sizeof first);
+    ck_assert_uint_eq(attn_cache_length(caches[2], 0), 73);
+    ck_assert_uint_eq(attn_cache_length(caches[2], 1), 0);
+    for (size_t i = 0; i < SEQUENCES; i++)
+        attn_cache_free(caches[i]);
+    attn_cache_free(alone);
+    free_rows(&past);
+    free_rows(&rows);
+    attn_model_close(model);
+    attn_engine_close(engine);
+}
+END_TEST
+
+/* ---- State ---- */
+
+static bool keep_appended(void *context, const struct attn_appended list[], size_t count,
+                          struct attn_error *cause)
+{
+    float *kept = context;
+    (void)cause;
+    ck_assert_uint_eq(count, 1);
+    memcpy(kept, list[0].key, 2 * 8 * sizeof *kept);
+    memcpy(kept + 2 * 8, list[0].value, 2 * 6 * sizeof *kept);
+    return true;
+}
+
+START_TEST(test_weightless_recorder_and_cache_hold_keys_and_values_as_given)
+{
+    struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 1);
+    struct attn_model *model = open_shape(&small);
+    struct attn_cache *cache = new_cache(model);
+    struct rng rng = rng_seeded(8);
+    struct rows rows = draw_rows(&rng, attn_model_layer(model, 0), 1);
+    float kept[2 * (8 + 6)], key[2 * 8], value[2 * 6];
+    const struct attn_recorder recorder = {keep_appended, kept};
+    struct attn_step step = step_of(cache, &rows), *list[] = {&step};
+    ck_assert_int_eq(attn_decode_recorded(engine, model, 0, list, 1, &recorder), ATTN_OK);
+    attn_cache_read(key, value, cache, 0, 1);
+    ck_assert_mem_eq(key, rows.key, sizeof key);
+    ck_assert_mem_eq(value, rows.value, sizeof value);
+    ck_assert_mem_eq(kept, rows.key, sizeof key);
+    ck_assert_mem_eq(kept + 2 * 8, rows.value, sizeof value);
+    attn_cache_free(cache);
+    free_rows(&rows);
+    attn_model_close(model);
+    attn_engine_close(engine);
+}
+END_TEST
+
+/* The cache as a file, which is the caller's to free. */
+static unsigned char *export(size_t *size, const struct attn_cache *cache)
+{
+    struct attn_export *state;
+    ck_assert_int_eq(attn_export_open(&state, cache, NULL, 0, &error), ATTN_OK);
+    *size = attn_export_bytes(state);
+    unsigned char *file = aligned_alloc(64, (*size + 63) / 64 * 64);
+    while (attn_export_run(state, file, 1 << 20))
+        ;
+    attn_export_close(state);
+    return file;
+}
+
+static enum attn_status import(struct attn_cache *to, const void *file, size_t size)
+{
+    struct attn_import *state;
+    bool more = true;
+    ck_assert_int_eq(attn_import_open(&state, file, size, &error), ATTN_OK);
+    enum attn_status status = attn_import_begin(state, to, &error);
+    while (status == ATTN_OK && more)
+        status = attn_import_run(&more, state, 1 << 20, &error);
+    attn_import_close(state);
+    return status;
+}
+
+START_TEST(test_weightless_cache_forks_truncates_and_goes_to_models_of_its_shape_only)
+{
+    struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 1);
+    struct attn_weightless_options other = small;
+    other.scale = 0.5;
+    struct attn_model *models[] = {open_shape(&small), open_shape(&small), open_shape(&other)};
+    struct attn_cache *cache = new_cache(models[0]), *fork, *same = new_cache(models[1]),
+                      *wrong = new_cache(models[2]);
+    struct rng rng = rng_seeded(9);
+    struct rows past = draw_rows(&rng, attn_model_layer(models[0], 0), 70);
+    struct rows rows = draw_rows(&rng, attn_model_layer(models[0], 0), 2);
+    float first[OUTPUT_FLOATS(2)];
+    size_t size;
+    append(engine, cache, models[0], &past);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 70, &error), ATTN_OK);
+    unsigned char *file = export(&size, cache);
+    append(engine, cache, models[0], &rows);
+    memcpy(first, rows.output, sizeof first);
+    append(engine, fork, models[0], &rows);
+    ck_assert_mem_eq(first, rows.output, sizeof first);
+    attn_cache_truncate(cache, 70);
+    append(engine, cache, models[0], &rows);
+    ck_assert_mem_eq(first, rows.output, sizeof first);
+    ck_assert_int_eq(import(same, file, size), ATTN_OK);
+    append(engine, same, models[1], &rows);
+    ck_assert_mem_eq(first, rows.output, sizeof first);
+    ck_assert_int_eq(import(wrong, file, size), ATTN_INVALID); /* another fingerprint */
+    struct attn_cache *caches[] = {cache, fork, same, wrong};
+    for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++)
+        attn_cache_free(caches[i]);
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        attn_model_close(models[i]);
+    free(file);
+    free_rows(&past);
+    free_rows(&rows);
+    attn_engine_close(engine);
+}
+END_TEST
+
+/* ---- Errors ---- */
+
+START_TEST(test_weightless_step_that_is_wrong_fails_alone)
+{
+    struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 2);
+    struct attn_weightless_options half = small;
+    half.kv_dtype = ATTN_F16;
+    struct attn_model *model = open_shape(&half);
+    struct attn_cache *caches[SEQUENCES];
+    struct rows rows[SEQUENCES];
+    struct attn_step steps[SEQUENCES];
+    struct rng rng = rng_seeded(10);
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        caches[i] = new_cache(model);
+        rows[i] = draw_rows(&rng, attn_model_layer(model, 0), 2);
+        steps[i] = step_of(caches[i], &rows[i]);
+    }
+    rows[0].query[3] = NAN;
+    rows[1].key[5] = 1e6F; /* beyond f16 */
+    rows[2].value[1] = 1e20F;
+    steps[3].value = NULL;
+    run(engine, model, steps, SEQUENCES);
+    const struct {
+        enum attn_status status;
+        const char *param;
+    } want[SEQUENCES] = {{ATTN_NON_FINITE, "query"},
+                         {ATTN_OVERFLOW, "key"},
+                         {ATTN_OVERFLOW, "query"},
+                         {ATTN_INVALID, "query"},
+                         {ATTN_OK, ""}};
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        ck_assert_int_eq(steps[i].error.status, want[i].status);
+        if (want[i].status != ATTN_OK)
+            ck_assert_str_eq(steps[i].error.param, want[i].param);
+        ck_assert_uint_eq(attn_cache_length(caches[i], 0), want[i].status == ATTN_OK ? 2 : 0);
+    }
+    expect_oracle(attn_model_layer(model, 0), &steps[4], 0);
+    for (size_t i = 0; i < SEQUENCES; i++) {
+        attn_cache_free(caches[i]);
+        free_rows(&rows[i]);
+    }
+    attn_model_close(model);
+    attn_engine_close(engine);
+}
+END_TEST
+
+START_TEST(test_weightless_shape_beyond_bounds_is_refused_by_name)
+{
+    const struct {
+        struct attn_weightless_options options;
+        const char *param;
+    } cases[] = {
+        {{.num_heads = 0, .head_dim = 8}, "num_attention_heads"},
+        {{.num_heads = ATTN_MAX_HEADS + 1, .head_dim = 8}, "num_attention_heads"},
+        {{.num_heads = 4, .num_kv_heads = 3, .head_dim = 8}, "num_key_value_heads"},
+        {{.num_heads = 4, .head_dim = 0}, "head_dim"},
+        {{.num_heads = 4, .head_dim = ATTN_MAX_HEAD_DIM + 1}, "head_dim"},
+        {{.num_heads = 4, .head_dim = 8, .value_head_dim = ATTN_MAX_HEAD_DIM + 1},
+         "value_head_dim"},
+        {{.num_heads = 4, .head_dim = 8, .num_layers = ATTN_MAX_LAYERS + 1}, "num_hidden_layers"},
+        {{.num_heads = 4, .head_dim = 8, .scale = 1e6}, "scale"},
+        {{.num_heads = 4, .head_dim = 8, .softcap = -1}, "softcap"},
+        {{.num_heads = 4, .head_dim = 8, .sliding_window = SIZE_MAX}, "sliding_window"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct attn_model *model = NULL;
+        ck_assert_int_eq(attn_model_open_weightless(&model, &cases[i].options, &error),
+                         ATTN_OUT_OF_RANGE);
+        ck_assert_str_eq(error.param, cases[i].param);
+        ck_assert_ptr_null(model);
+    }
+}
+END_TEST
+
+START_TEST(test_weightless_model_is_loaded_and_has_no_weights_to_attend_with)
+{
+    struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 1);
+    struct attn_model *model = open_shape(&small), *again = open_shape(&small);
+    struct attn_model_info info, other;
+    struct attn_model_memory memory;
+    const float row[1] = {0};
+    float output[1];
+    attn_model_describe(&info, model);
+    attn_model_describe(&other, again);
+    ck_assert_str_eq(info.family, "weightless");
+    ck_assert_uint_eq(info.weight_bytes, 0);
+    ck_assert_uint_eq(info.num_resident, 2);
+    ck_assert_uint_eq(info.cache_bytes_per_token, 2 * 2 * (8 + 6) * sizeof(float));
+    ck_assert_uint_eq(strlen(info.fingerprint), 16);
+    ck_assert_str_eq(info.fingerprint, other.fingerprint);
+    attn_model_memory(&memory, model);
+    ck_assert_uint_eq(memory.block_bytes, 16384); /* 7,168 of them are used */
+    const struct attn_attend_args args = {
+        .batch = 1, .queries = 1, .hidden_states = row, .outputs = {.output = output}};
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_UNSUPPORTED);
+    attn_model_close(model);
+    attn_model_close(again);
+    attn_engine_close(engine);
+}
+END_TEST
+
+Suite *suite_weightless(void)
+{
+    Suite *suite = suite_create("weightless");
+    TCase *tests = tcase_create("all");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_add_test(tests, test_weightless_steps_of_random_shapes_equal_the_oracle);
+    tcase_add_test(tests,
+                   test_weightless_step_has_the_same_bits_alone_in_a_batch_and_computed_again);
+    tcase_add_test(tests, test_weightless_recorder_and_cache_hold_keys_and_values_as_given);
+    tcase_add_test(tests,
+                   test_weightless_cache_forks_truncates_and_goes_to_models_of_its_shape_only);
+    tcase_add_test(tests, test_weightless_step_that_is_wrong_fails_alone);
+    tcase_add_test(tests, test_weightless_shape_beyond_bounds_is_refused_by_name);
+    tcase_add_test(tests, test_weightless_model_is_loaded_and_has_no_weights_to_attend_with);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
