@@ -203,7 +203,7 @@ static void draw_position_bias(struct draw *d)
 {
     struct attn_position_bias_spec *p = &d->spec.position_bias;
     if (d->spec.num_kv_heads == d->spec.num_heads && !d->spec.is_cross &&
-        d->spec.key_size == d->spec.hidden_size && chance(d, 50)) {
+        d->spec.mla.kv_lora_rank == 0 && d->spec.key_size == d->spec.hidden_size && chance(d, 50)) {
         draw_disentangled(d);
         return;
     }
