@@ -270,7 +270,8 @@ struct attn_weightless_options {
 /* Opens a model without weights, for caches of keys and values that the caller projects: steps over
  * them bring query, key and value, which are used as they are, and their output is [H][n][Dv].  The
  * model is loaded from the start; its fingerprint is a hash of its specifications.  A block of its
- * caches takes 16 KiB at least.  attn_attend refuses its layers.
+ * caches takes 16 KiB at least.  attn_attend refuses its layers, and a step the outputs query,
+ * head_output, concat and ablation.
  * Errors: ATTN_OUT_OF_RANGE (a size, by its name in configurations), ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_model_open_weightless(
     struct attn_model **out, const struct attn_weightless_options *options,
