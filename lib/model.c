@@ -195,6 +195,7 @@ static struct attn_layer_spec weightless_spec(const struct attn_weightless_optio
         .sliding_window = options->sliding_window,
         .is_causal = true,
         .is_weightless = true,
+        .shares_layer = SIZE_MAX,
         .kv_dtype = options->kv_dtype,
     };
 }
