@@ -27,9 +27,11 @@ static enum attn_status check_given_rows(const struct attn_step *step, struct at
     if (step->query == NULL || step->key == NULL || step->value == NULL)
         return attn_fail(error, ATTN_INVALID, "query",
                          "a step of a weightless model needs query, key and value");
-    if (step->outputs.ablation != NULL)
-        return attn_fail(error, ATTN_UNSUPPORTED, "ablation",
-                         "a weightless model has no output projection");
+    const struct attn_outputs *out = &step->outputs;
+    if (out->ablation != NULL || out->query != NULL || out->head_output != NULL ||
+        out->concat != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "outputs",
+                         "a weightless model has no query, head_output, concat and ablation");
     enum attn_status status =
         attn_input_check(engine, step->query, queries * spec->head_dim, "query", error);
     if (status == ATTN_OK)

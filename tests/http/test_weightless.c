@@ -334,7 +334,12 @@ START_TEST(test_a_restart_restores_sessions_from_journal_and_snapshot)
             struct answer answer = client_post(&client, "/snapshot", "");
             answer_free(&answer);
         }
-        serve_end();
+        if (restart == 0) {
+            client_close(&client);
+            process_end(&served.process); /* SIGKILL */
+        } else {
+            serve_end();
+        }
         start();
         char *now = next_bits("journal");
         ck_assert_str_eq(now, bits);

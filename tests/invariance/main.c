@@ -2,7 +2,8 @@
  *
  * In each round a random layer of some dtype and kv_dtype gets 2 to 64 sessions of different
  * lengths.  The layer is a drawn one (property_draw.h: heads, groups, widths, RoPE, biases,
- * windows, sinks) or a wide one, whose work is divided among threads.  Every session's next step is
+ * windows, sinks), one without weights of such a shape, or a wide one, whose work is divided among
+ * threads.  Every session's next step is
  * computed alone on one thread; then alone on two; then with random neighbours, on one thread and
  * on two.  Rounds take turns at the CPU levels, with packed products and with those of OpenBLAS.
  * Outputs, log-sum-exps, queries, what heads put out, ablations, the pooled maps of some and, after
@@ -30,13 +31,18 @@ static const char *const wide[] = {
     "\"seed\":2}",
     "{\"hidden_size\":640,\"num_attention_heads\":10,\"num_key_value_heads\":1,\"head_dim\":80,"
     "\"alibi\":true,\"seed\":3}",
+    "{\"hidden_size\":512,\"num_attention_heads\":80,\"kv_lora_rank\":96,\"q_lora_rank\":160,"
+    "\"qk_nope_head_dim\":32,\"qk_rope_head_dim\":16,\"value_head_dim\":24,\"rope_theta\":10000,"
+    "\"seed\":4}",
 };
+#define NUM_WIDE (sizeof wide / sizeof wide[0])
 
 /* A session, its next step, and the results of that step computed alone. */
 struct subject {
     struct attn_cache *cache;
     size_t length, rows;
-    float *x;                 /* [rows][E] */
+    float *x;                 /* [rows][E]; without weights [H][rows][D], then: */
+    float *key, *value;       /* [G][rows][D], [G][rows][Dv], in x; NULL with weights */
     struct attn_outputs want; /* computed alone on one thread */
     size_t pool[2];           /* of its map of weights; 0: no map */
     struct attn_cache *after; /* a fork with the step committed */
@@ -44,6 +50,7 @@ struct subject {
 
 static struct {
     size_t decodes, compared, maps, batches, largest, differing, levels, kinds[3];
+    size_t weightless; /* rounds */
 } result;
 
 struct round {
@@ -81,6 +88,24 @@ static double *some_doubles(size_t count)
 
 /* ---- A round's sessions ---------------------------------------------------------------------- */
 
+/* Opens a model without weights, of the shape of the drawn layer. */
+static bool open_weightless(struct round *round, enum attn_dtype kv_dtype)
+{
+    struct attn_error error = {0};
+    const struct attn_layer_spec *drawn = &round->draw.spec;
+    const struct attn_weightless_options shape = {.num_heads = drawn->num_heads,
+                                                  .num_kv_heads = drawn->num_kv_heads,
+                                                  .head_dim = drawn->head_dim,
+                                                  .value_head_dim = drawn->value_head_dim,
+                                                  .sliding_window = drawn->sliding_window,
+                                                  .kv_dtype = kv_dtype};
+    round->draw.layer = 0;
+    need(attn_model_open_weightless(&round->model, &shape, &error) == ATTN_OK, error.message);
+    round->spec = attn_model_layer(round->model, 0);
+    result.weightless++;
+    return true;
+}
+
 /* Opens a layer; false where a drawn one cannot have a cache. */
 static bool open_layer(struct round *round, unsigned seed)
 {
@@ -90,7 +115,9 @@ static bool open_layer(struct round *round, unsigned seed)
                                                    (enum attn_dtype)rng_below(&round->rng, 4)};
     draw_layer(&round->draw, seed);
     bool large = rng_below(&round->rng, 4) == 0;
-    const char *config = large ? wide[rng_below(&round->rng, 3)] : round->draw.json;
+    if (rng_below(&round->rng, 8) == 0)
+        return open_weightless(round, options.kv_dtype);
+    const char *config = large ? wide[rng_below(&round->rng, NUM_WIDE)] : round->draw.json;
     size_t layer = round->draw.layer = large ? 0 : round->draw.layer;
     need(attn_model_open_random(&round->model, config, strlen(config), &options, &error) == ATTN_OK,
          error.message);
@@ -109,6 +136,9 @@ struct widths {
 
 static struct widths widths_of(const struct attn_layer_spec *spec)
 {
+    if (spec->is_weightless)
+        return (struct widths){.output = spec->num_heads * spec->value_head_dim,
+                               .lse = spec->num_heads};
     return (struct widths){spec->hidden_size, spec->num_heads, spec->num_heads * spec->head_dim,
                            spec->num_heads * spec->value_head_dim};
 }
@@ -146,10 +176,12 @@ static struct attn_outputs take_outputs(const struct round *round, const struct 
     const struct widths of = widths_of(round->spec);
     const size_t rows = subject->rows;
     struct attn_outputs outputs = {.output = some_floats(rows * of.output),
-                                   .lse = some_floats(rows * of.lse),
-                                   .query = some_floats(rows * of.query),
-                                   .concat = some_floats(rows * of.concat),
-                                   .ablation = some_doubles(of.lse)};
+                                   .lse = some_floats(rows * of.lse)};
+    if (!round->spec->is_weightless) {
+        outputs.query = some_floats(rows * of.query);
+        outputs.concat = some_floats(rows * of.concat);
+        outputs.ablation = some_doubles(of.lse);
+    }
     if (subject->pool[0] > 0)
         ask_for_map(&outputs, round, subject);
     return outputs;
@@ -173,6 +205,9 @@ static struct attn_step step_of(const struct subject *subject, struct attn_cache
                               .position = subject->length,
                               .rows = subject->rows,
                               .hidden_states = subject->x,
+                              .query = subject->x,
+                              .key = subject->key,
+                              .value = subject->value,
                               .outputs = *outputs};
 }
 
@@ -190,8 +225,9 @@ static void fill(struct round *round, struct subject *subject)
     const struct attn_layer_spec *spec = round->spec;
     struct attn_error error = {0};
     size_t n = subject->length;
-    float *key = rng_floats(&round->rng, n * spec->num_kv_heads * spec->head_dim, 1);
-    float *value = rng_floats(&round->rng, n * spec->num_kv_heads * spec->value_head_dim, 1);
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    float *key = rng_floats(&round->rng, n * sizes.heads * sizes.key, 1);
+    float *value = rng_floats(&round->rng, n * sizes.heads * sizes.value, 1);
     need(attn_cache_new(&subject->cache, round->pool, round->model, n + SPARE, &error) == ATTN_OK,
          error.message);
     need(n == 0 ||
@@ -213,6 +249,18 @@ static void compute_alone(struct round *round, struct subject *subject)
     decode(round, round->engines[0], (struct attn_step *[]){&step}, 1);
 }
 
+static void make_rows(struct round *round, struct subject *subject)
+{
+    const struct attn_layer_spec *spec = round->spec;
+    size_t queries = subject->rows * spec->num_heads, keys = subject->rows * spec->num_kv_heads;
+    size_t given = queries * spec->head_dim + keys * (spec->head_dim + spec->value_head_dim);
+    bool weightless = spec->is_weightless;
+    size_t count = weightless ? given : subject->rows * spec->hidden_size;
+    subject->x = rng_floats(&round->rng, count, 1);
+    subject->key = weightless ? subject->x + queries * spec->head_dim : NULL;
+    subject->value = weightless ? subject->key + keys * spec->head_dim : NULL;
+}
+
 static void make_subjects(struct round *round)
 {
     struct rng *rng = &round->rng;
@@ -223,7 +271,7 @@ static void make_subjects(struct round *round)
         unsigned kind = rng_below(rng, 20);
         subject->length = i == far ? SPLIT_TOKENS + rng_below(rng, 200) : rng_below(rng, LENGTHS);
         subject->rows = kind == 0 ? PREFILL : kind < 4 ? 2 + rng_below(rng, 5) : 1;
-        subject->x = rng_floats(rng, subject->rows * round->spec->hidden_size, 1);
+        make_rows(round, subject);
         subject->pool[0] = subject->pool[1] = 0;
         if (rng_below(rng, 4) == 0) {
             subject->pool[0] = 1 + rng_below(rng, 9);
@@ -259,8 +307,8 @@ static bool same_caches(const struct round *round, const struct subject *subject
 {
     const struct attn_layer_spec *spec = round->spec;
     size_t layer = round->draw.layer, n = attn_cache_length(subject->after, layer);
-    size_t keys = n * spec->num_kv_heads * spec->head_dim;
-    size_t values = n * spec->num_kv_heads * spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    size_t keys = n * sizes.heads * sizes.key, values = n * sizes.heads * sizes.value;
     float *a = some_floats(keys + values), *b = some_floats(keys + values);
     bool same = attn_cache_length(subject->cache, layer) == n;
     if (same) {
@@ -284,7 +332,8 @@ static bool same_outputs(const struct round *round, const struct attn_outputs *g
            same_floats(got->lse, want->lse, rows * of.lse) &&
            same_floats(got->query, want->query, rows * of.query) &&
            same_floats(got->concat, want->concat, rows * of.concat) &&
-           memcmp(got->ablation, want->ablation, of.lse * sizeof *got->ablation) == 0 &&
+           (got->ablation == NULL ||
+            memcmp(got->ablation, want->ablation, of.lse * sizeof *got->ablation) == 0) &&
            (subject->pool[0] == 0 ||
             same_floats(got->attention_weights, want->attention_weights, map_size(round, subject)));
 }
@@ -397,14 +446,16 @@ int main(int argc, char *argv[])
     for (size_t i = 0; i < 2 * pairs; i++)
         attn_engine_close(engines[i / 2][i % 2]);
     bool varied = result.kinds[0] > 0 && result.kinds[1] > 0 && result.kinds[2] > 0;
-    bool right = result.differing == 0 && varied && result.maps > 0 && result.largest > MOST / 2;
+    bool right = result.differing == 0 && varied && result.weightless > 0 && result.maps > 0 &&
+                 result.largest > MOST / 2;
     printf(
-        "check-invariance: %zu decodes of %zu MHA, %zu GQA and %zu MQA layers at %zu CPU levels, "
+        "check-invariance: %zu decodes of %zu MHA, %zu GQA and %zu MQA layers (%zu without "
+        "weights) at %zu CPU levels, "
         "with packed products and with OpenBLAS', each alone and in batches of up to %zu (%zu of "
         "them), on 1 and 2 threads: %zu "
         "comparisons, %zu with a pooled map, %zu differ%s\n",
-        result.decodes, result.kinds[0], result.kinds[1], result.kinds[2], result.levels,
-        result.largest, result.batches, result.compared, result.maps, result.differing,
-        right ? ": ok" : ": FAILED");
+        result.decodes, result.kinds[0], result.kinds[1], result.kinds[2], result.weightless,
+        result.levels, result.largest, result.batches, result.compared, result.maps,
+        result.differing, right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -93,6 +93,18 @@ static bool post(struct answer *answer, struct client *client, const char *path,
 
 /* ---- The load -------------------------------------------------------------------------------- */
 
+/* Whether the session is to be one without weights, which a step starts in layer 0. */
+static bool starts_weightless(struct caller *caller, const struct mirror *mirror, size_t layer)
+{
+    return layer == 0 && mirror != caller->sessions && below(caller, 3) == 0;
+}
+
+/* Whether the session has no such layer. */
+static bool lacks(const struct mirror *mirror, size_t layer)
+{
+    return mirror->live && mirror->weightless && layer > 0;
+}
+
 /* Adds a new step to a body and records it in the mirror as pending. */
 static void write_step(struct text *body, struct caller *caller, struct mirror *mirror,
                        size_t layer)
@@ -105,19 +117,23 @@ static void write_step(struct text *body, struct caller *caller, struct mirror *
         snprintf(extra, sizeof extra, ",\"position\":%zu", mirror_length(mirror, layer));
     } else {
         snprintf(mirror->id, sizeof mirror->id, "s%u-%u", caller->number, ++caller->names);
+        mirror->weightless = starts_weightless(caller, mirror, layer);
         snprintf(extra, sizeof extra, ",\"start\":true");
     }
-    text_step(body, mirror->id, mirror->seed, extra);
+    mirror_text_step(body, mirror, mirror->seed, extra);
 }
 
 static bool step_one(struct caller *caller, struct mirror *mirror)
 {
-    struct text body = {0};
+    struct text body = {0}, step = {0};
     struct answer answer;
     size_t layer = below(caller, MIRROR_LAYERS);
-    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,", layer);
-    write_step(&body, caller, mirror, layer);
-    text_add(&body, "}");
+    if (lacks(mirror, layer))
+        layer = 0;
+    write_step(&step, caller, mirror, layer);
+    text_add(&body, "{%s\"layer\":%zu,%s}", mirror->weightless ? "" : "\"model\":\"tiny\",", layer,
+             step.data);
+    text_free(&step);
     if (!post(&answer, &caller->client, "/decode", &body))
         return false;
     caller->wrong += answer.status != 200 || !take_step(mirror, answer.json);
@@ -132,17 +148,26 @@ static bool step_many(struct caller *caller)
     struct answer answer;
     size_t layer = below(caller, MIRROR_LAYERS), first = below(caller, 2);
     text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,\"sequences\":[", layer);
+    struct mirror *list[SESSIONS];
+    size_t count = 0;
     for (size_t i = first; i < SESSIONS; i += 2) {
-        text_add(&body, "%s{", i > first ? "," : "");
+        if (lacks(&caller->sessions[i], layer))
+            continue;
+        text_add(&body, "%s{", count > 0 ? "," : "");
+        list[count++] = &caller->sessions[i];
         write_step(&body, caller, &caller->sessions[i], layer);
         text_add(&body, "}");
     }
     text_add(&body, "]}");
+    if (count == 0) {
+        text_free(&body);
+        return true;
+    }
     if (!post(&answer, &caller->client, "/decode", &body))
         return false;
-    const json_t *list = json_object_get(answer.json, "sequences");
-    for (size_t i = first; i < SESSIONS; i += 2)
-        caller->wrong += !take_step(&caller->sessions[i], json_array_get(list, (i - first) / 2));
+    const json_t *items = json_object_get(answer.json, "sequences");
+    for (size_t i = 0; i < count; i++)
+        caller->wrong += !take_step(list[i], json_array_get(items, i));
     answer_free(&answer);
     return true;
 }
@@ -260,8 +285,8 @@ static struct answer decode(struct client *client, const struct mirror *mirror, 
 {
     struct text body = {0};
     struct answer answer;
-    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,", layer);
-    text_step(&body, mirror->id, seed, extra);
+    text_add(&body, "{%s\"layer\":%zu,", mirror->weightless ? "" : "\"model\":\"tiny\",", layer);
+    mirror_text_step(&body, mirror, seed, extra);
     text_add(&body, "}");
     ck_assert(post(&answer, client, "/decode", &body));
     return answer;
@@ -307,7 +332,7 @@ static void compare(struct client *client, struct mirror *mirror)
         result.lost += mirror_length(mirror, 0) + mirror_length(mirror, 1) + 1;
         return;
     }
-    for (size_t i = 0; i < MIRROR_LAYERS; i++) {
+    for (size_t i = 0; i < MIRROR_LAYERS && !lacks(mirror, i); i++) {
         size_t want = mirror_length(mirror, i);
         result.lost += lengths[i] < want ? want - lengths[i] : 0;
         result.doubled += lengths[i] > want ? lengths[i] - want : 0;

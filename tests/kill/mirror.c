@@ -5,13 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text.h"
+#include "calls.h"
 
 #define LONGEST 1024
 
 static struct attn_engine *engine;
 static struct attn_cache_pool *pool;
-static struct attn_model *model;
+static struct attn_model *model, *weightless;
+
+/* The heads of `tiny`: their query is as wide as its rows. */
+enum { HEADS = 4, KV_HEADS = 2, WIDTH = TINY / HEADS };
+
+static const struct attn_model *model_of(const struct mirror *mirror)
+{
+    return mirror->weightless ? weightless : model;
+}
 
 void mirror_open(void)
 {
@@ -23,11 +31,15 @@ void mirror_open(void)
     ck_assert_int_eq(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error),
                      ATTN_OK);
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    const struct attn_weightless_options shape = {
+        .num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = WIDTH};
+    ck_assert_int_eq(attn_model_open_weightless(&weightless, &shape, &error), ATTN_OK);
 }
 
 void mirror_close(void)
 {
     attn_model_close(model);
+    attn_model_close(weightless);
     attn_cache_pool_free(pool);
     attn_engine_close(engine);
 }
@@ -35,7 +47,8 @@ void mirror_close(void)
 void mirror_start(struct mirror *mirror)
 {
     struct attn_error error;
-    ck_assert_int_eq(attn_cache_new(&mirror->cache, pool, model, LONGEST, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_new(&mirror->cache, pool, model_of(mirror), LONGEST, &error),
+                     ATTN_OK);
     mirror->live = true;
 }
 
@@ -50,6 +63,7 @@ void mirror_fork(struct mirror *mirror, const struct mirror *from, size_t length
 {
     struct attn_error error;
     ck_assert_int_eq(attn_cache_fork(&mirror->cache, from->cache, length, &error), ATTN_OK);
+    mirror->weightless = from->weightless;
     mirror->live = true;
 }
 
@@ -72,19 +86,45 @@ void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned 
                              .position = mirror_length(mirror, layer),
                              .rows = 1,
                              .hidden_states = row,
+                             .query = row,
+                             .key = row,
+                             .value = row + KV_HEADS * WIDTH,
                              .outputs = {.output = out},
                              .commit = commit};
     struct attn_step *steps[] = {&step};
-    ck_assert_int_eq(attn_decode(engine, model, layer, steps, 1), ATTN_OK);
-    ck_assert_int_eq(step.error.status, ATTN_OK);
+    ck_assert_int_eq(attn_decode(engine, model_of(mirror), layer, steps, 1), ATTN_OK);
+    ck_assert_msg(step.error.status == ATTN_OK, "%s", step.error.message);
 }
 
+void mirror_text_step(struct text *body, const struct mirror *mirror, unsigned seed,
+                      const char *extra)
+{
+    float row[TINY];
+    if (!mirror->weightless) {
+        text_step(body, mirror->id, seed, extra);
+        return;
+    }
+    make_numbers(row, TINY, seed);
+    text_add(body, "\"session_id\":\"%s\",\"query\":", mirror->id);
+    text_floats(body, row, 9, SHAPE(HEADS, WIDTH));
+    text_add(body, ",\"key\":");
+    text_floats(body, row, 9, SHAPE(KV_HEADS, WIDTH));
+    text_add(body, ",\"value\":");
+    text_floats(body, row + KV_HEADS * WIDTH, 9, SHAPE(KV_HEADS, WIDTH));
+    text_add(body, "%s", extra);
+}
+
+/* Rows are one list of numbers, or one for each head. */
 bool mirror_output_equals(const json_t *answer, const float out[TINY])
 {
     const json_t *output = json_object_get(answer, "output");
-    bool same = json_array_size(output) == TINY;
+    size_t count = json_array_size(output);
+    bool same = count == TINY || count == HEADS;
     for (size_t i = 0; i < TINY && same; i++) {
-        float got = (float)json_number_value(json_array_get(output, i));
+        const json_t *number = count == TINY
+                                   ? json_array_get(output, i)
+                                   : json_array_get(json_array_get(output, i / WIDTH), i % WIDTH);
+        float got = (float)json_number_value(number);
         same = memcmp(&got, &out[i], sizeof got) == 0;
     }
     return same;

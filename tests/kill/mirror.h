@@ -9,6 +9,7 @@
 
 #include "attn_state.h"
 #include "daemon.h"
+#include "text.h"
 
 #define MIRROR_LAYERS 2
 
@@ -35,6 +36,8 @@ enum pending {
 
 struct mirror {
     char id[32];
+    bool
+        weightless; /* one layer without weights, of heads as `tiny` has them; set before it starts */
     bool live;
     struct attn_cache *cache; /* NULL where the mirror is not live */
     enum pending pending;
@@ -51,6 +54,11 @@ void mirror_end(struct mirror *mirror);
 void mirror_fork(struct mirror *mirror, const struct mirror *from, size_t length);
 size_t mirror_length(const struct mirror *mirror, size_t layer);
 size_t mirror_longest(const struct mirror *mirror);
+
+/* Adds "session_id" and the row that the seed names, as hidden_states or as query, key and value,
+ * and `extra`. */
+void mirror_text_step(struct text *body, const struct mirror *mirror, unsigned seed,
+                      const char *extra);
 
 /* Computes a step of the row that the seed names, and its output. */
 void mirror_step(float out[TINY], struct mirror *mirror, size_t layer, unsigned seed, bool commit);

@@ -1,9 +1,9 @@
 /* main.c: 100,000 decodes through a proxy that loses replies and duplicates requests: build/retry
  * [--quick].
  *
- * Callers step the two layers of their sessions, one or several in a request, in JSON or in binary
- * form, and begin each session with `start`.  A request without an answer is sent again, as
- * docs/API.md says.  Each answer must have the bits of the mirror (mirror.h), and the daemon must
+ * Callers step the two layers of their sessions, or the one layer of a third of them, which are
+ * without weights: one or several in a request, in JSON or in binary form.  They begin each session
+ * with `start`.  A request without an answer is sent again, as docs/API.md says.  Each answer must have the bits of the mirror (mirror.h), and the daemon must
  * say `replayed` exactly for the requests that it had before.
  *
  * A session that has become long is compared and deleted.  Its exported state must be, byte for
@@ -106,6 +106,12 @@ static void take_step(struct caller *caller, struct mirror *mirror, size_t layer
 
 /* ---- What callers do ------------------------------------------------------------------------- */
 
+/* Begins a body of one step; a session without weights has no model. */
+static void open_body(struct text *body, const struct mirror *mirror, size_t layer)
+{
+    text_add(body, "{%s\"layer\":%zu,", mirror->weightless ? "" : "\"model\":\"tiny\",", layer);
+}
+
 /* Creates a session by its first step.  A retry finds the session there, and repeats the step
  * without `start`. */
 static void start(struct caller *caller, struct mirror *mirror)
@@ -113,15 +119,16 @@ static void start(struct caller *caller, struct mirror *mirror)
     struct text body = {0}, next = {0};
     snprintf(mirror->id, sizeof mirror->id, "r%u-%u", caller->number, ++caller->names);
     mirror->seed = caller->number * 100000000u + caller->names * 4 * LONG;
+    mirror->weightless = below(caller, 3) == 0;
     mirror_start(mirror);
-    text_add(&body, "{\"model\":\"tiny\",\"layer\":0,");
-    text_step(&body, mirror->id, seed_of(mirror, 0, 0), ",\"start\":true");
+    open_body(&body, mirror, 0);
+    mirror_text_step(&body, mirror, seed_of(mirror, 0, 0), ",\"start\":true");
     text_add(&body, "}");
     struct answer answer = ask(caller, body.data, 0, 0);
     if (answer.status == 409 && strcmp(answer_code(&answer), "session_exists") == 0) {
         answer_free(&answer);
-        text_add(&next, "{\"model\":\"tiny\",\"layer\":0,");
-        text_step(&next, mirror->id, seed_of(mirror, 0, 0), ",\"position\":0");
+        open_body(&next, mirror, 0);
+        mirror_text_step(&next, mirror, seed_of(mirror, 0, 0), ",\"position\":0");
         text_add(&next, "}");
         answer = ask(caller, next.data, 1, 1);
     }
@@ -136,13 +143,13 @@ static void write_step(struct text *body, const struct mirror *mirror, size_t la
     char extra[64];
     size_t position = mirror_length(mirror, layer);
     snprintf(extra, sizeof extra, ",\"position\":%zu", position);
-    text_step(body, mirror->id, seed_of(mirror, layer, position), extra);
+    mirror_text_step(body, mirror, seed_of(mirror, layer, position), extra);
 }
 
 static void step_one(struct caller *caller, struct mirror *mirror, size_t layer)
 {
     struct text body = {0};
-    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,", layer);
+    open_body(&body, mirror, layer);
     write_step(&body, mirror, layer);
     text_add(&body, "}");
     struct answer answer = ask(caller, body.data, 1, 0);
@@ -172,6 +179,30 @@ static void step_many(struct caller *caller, struct mirror *const list[], size_t
 }
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
+
+/* The twin of a session without weights: the same rows, one by one. */
+static void make_weightless_twin(struct caller *caller, const struct mirror *mirror, const char *id)
+{
+    struct mirror twin = *mirror;
+    struct text body = {0};
+    snprintf(twin.id, sizeof twin.id, "%s", id);
+    text_add(&body,
+             "{\"session_id\":\"%s\",\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+             "\"head_dim\":4}",
+             id);
+    struct answer answer = client_post(&caller->direct, "/sessions", body.data);
+    expect_answer(&answer, 201, NULL, id);
+    for (size_t i = 0; i < mirror_length(mirror, 0); i++) {
+        answer_free(&answer);
+        text_free(&body);
+        open_body(&body, &twin, 0);
+        mirror_text_step(&body, &twin, seed_of(mirror, 0, i), "}");
+        answer = client_post(&caller->direct, "/decode", body.data);
+        expect_answer(&answer, 200, NULL, "a twin's step");
+    }
+    answer_free(&answer);
+    text_free(&body);
+}
 
 /* Creates the twin: the same rows in as few requests as possible, and the last step as a request of
  * its own, as the session had it. */
@@ -223,7 +254,10 @@ static void compare(struct caller *caller, struct mirror *mirror)
     const char *a, *b;
     size_t a_bytes, b_bytes;
     snprintf(twin, sizeof twin, "twin-%s", mirror->id);
-    make_twin(caller, mirror, twin);
+    if (mirror->weightless)
+        make_weightless_twin(caller, mirror, twin);
+    else
+        make_twin(caller, mirror, twin);
     struct answer got = export(caller, mirror->id), want = export(caller, twin);
     json_t *x = split(&a, &a_bytes, &got), *y = split(&b, &b_bytes, &want);
     caller->differing += !json_equal(x, y) || a_bytes != b_bytes || memcmp(a, b, a_bytes) != 0 ||
@@ -252,7 +286,7 @@ static void act(struct caller *caller)
             compare(caller, mirror);
         if (!mirror->live)
             start(caller, mirror);
-        else
+        else if (!mirror->weightless || layer == 0) /* which has one layer */
             list[count++] = mirror;
     }
     if (count == 1)

@@ -380,6 +380,11 @@ START_TEST(test_weightless_step_that_is_wrong_fails_alone)
     rows[1].key[5] = 1e6F; /* beyond f16 */
     rows[2].value[1] = 1e20F;
     steps[3].value = NULL;
+    float concat[2 * 4 * 6];
+    struct attn_step unsupported = steps[4];
+    unsupported.outputs.concat = concat;
+    run(engine, model, &unsupported, 1);
+    ck_assert_int_eq(unsupported.error.status, ATTN_UNSUPPORTED);
     run(engine, model, steps, SEQUENCES);
     const struct {
         enum attn_status status;
