@@ -105,8 +105,9 @@ struct attn_query_scaling {
 /* The position bias: a number that a layer adds to a score for the distance of query and key. */
 enum attn_position_bias_type {
     ATTN_BIAS_NONE = 0,
-    ATTN_BIAS_ALIBI, /* slope_h (s - t), slope_h a power of 2^(-8/H) */
-    ATTN_BIAS_T5,    /* a learned number per head and bucket of distances */
+    ATTN_BIAS_ALIBI,        /* slope_h (s - t), slope_h a power of 2^(-8/H) */
+    ATTN_BIAS_T5,           /* a learned number per head and bucket of distances */
+    ATTN_BIAS_DISENTANGLED, /* products with learned rows for the distance: DeBERTa */
 };
 
 /* The position bias of a layer; see attn_position_bias_type for which fields count. */
@@ -114,9 +115,19 @@ struct attn_position_bias_spec {
     enum attn_position_bias_type type;
     double scale;        /* alibi: multiplies it; Falcon 1/sqrt(D), Bloom 1 */
     bool bfloat16;       /* alibi: slope and slope * position are rounded to bfloat16, as Falcon */
+    bool by_slot;        /* alibi: padding counts in distances, as in MPT; else tokens count */
     size_t buckets;      /* t5: `relative_attention_num_buckets` */
     size_t max_distance; /* t5: distances from here on share the last bucket */
     bool bidirectional;  /* t5: keys after the query have half of the buckets */
+
+    /* disentangled: S is `buckets`, HF's position_buckets, or max_distance where that is 0 and each
+     * distance has a row of its own.  With x the row of distance i - j, 0 <= x < 2S, the score of
+     * query i and key j is scale (q_i.k_j + q_i.Kr_x + k_j.Qr_x).  Kr and Qr [2S][H*D] are what the
+     * layer's key and query projections make of the table, normalised (LayerNorm) where
+     * table_norm. */
+    bool content_to_position, position_to_content; /* q.Kr is there; k.Qr is there */
+    bool table_norm;
+    double table_norm_eps;
 };
 
 /* One attention layer as its configuration resolves: all that the algorithm knows of it.  Field
@@ -180,7 +191,7 @@ struct attn_model; /* the attention layers of one checkpoint */
 struct attn_model_info {
     const char *family;              /* as docs/MODELS.md lists them: "llama", "gpt2", "random";
                                         "weightless" */
-    const char *stack;               /* "encoder", "decoder", "cross"; "" where there is only one */
+    const char *stack;               /* of an architecture with several, see below; else "" */
     const char *weights_dtype;       /* as stored: "F32", "F16", "BF16" */
     size_t num_layers;               /* layers of the checkpoint */
     size_t num_linear_layers;        /* of these, linear_attention: never resident */
@@ -200,7 +211,8 @@ struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;
     const char *stack;  /* of an architecture with several: "encoder", "decoder" (the default) or
-                          "cross", the decoder's attention over the encoder; else NULL */
+                          "cross", the decoder's attention over the encoder; "text" (the default)
+                          or "vision"; else NULL */
     const char *config; /* the configuration, a JSON object as text, in place of config.json */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
 };
@@ -229,9 +241,10 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
- *   and the flags attention_bias, is_causal, is_cross, add_bias_kv, add_zero_attn,
+ *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
- *   attn_output_gate, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16.
+ *   attn_output_gate, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16,
+ *   alibi_by_slot; pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd.
  * docs/MODELS.md says what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

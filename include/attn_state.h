@@ -214,6 +214,7 @@ size_t attn_import_cache_bytes(const struct attn_import *state);
  * until this import is closed.  As many blocks are shared as hold the same tokens in both caches,
  * which is verified; either cache may end within the last of them.  No bit of either depends on
  * sharing.  Nothing is shared with a cache of another model, or in a layer that is not resident.
+ * Called again for a layer, with more blocks, it names the cache for those from there on.
  * After attn_import_begin, before attn_import_run.  Error: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
                                                           const struct attn_cache *from,

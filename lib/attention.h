@@ -11,6 +11,7 @@
 #include "kvcache.h"
 #include "maps.h"
 #include "mask.h"
+#include "relative.h"
 #include "tile.h"
 
 /* Rows [token][head][width]; `token` and `head` are their strides in floats. */
@@ -36,6 +37,7 @@ struct attn_problem {
     float *extra_k, *extra_v;     /* a tile of keys after all others, never masked */
     size_t extra;                 /* its columns in use */
     struct attn_mask mask;
+    const struct attn_relative *relative; /* of a disentangled position bias, else NULL */
     size_t first_key; /* the first key that is not padding; only where maps have head_stats */
     float scale;
     float softcap;          /* 0: none */

@@ -18,6 +18,8 @@ void attn_unit_load_queries_by_rows(struct attn_unit *u, enum attn_dtype dtype)
         const float *q =
             p->q.data + attn_unit_token(u, r) * p->q.token + attn_unit_head(u, r) * p->q.head;
         u->kernels->scale(u->q + r * ldq, q, p->scale, p->head_dim);
+        if (p->relative != NULL)
+            u->kernels->scale(u->relative.q + r * ldq, q, p->scale, p->head_dim);
     }
     if (dtype == ATTN_INT8)
         u->kernels->prepare_rows(u->q, ldq, u->prepared_queries, NULL, u->rows, p->head_dim);
@@ -130,6 +132,8 @@ void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile
     if (p->softcap > 0)
         soft_cap(u->scores, u->rows, n, p->softcap);
     copy_scores(u, ATTN_STAGE_SOFTCAP, first, n);
+    if (p->relative != NULL && first < p->keys)
+        attn_unit_add_relative(u, part, first);
     if (masked)
         for (size_t r = 0; r < u->rows; r++)
             attn_mask_apply(u->scores + r * ATTN_TILE, &p->mask, attn_unit_head(u, r),

@@ -49,11 +49,35 @@ float *attn_unit_weight_row(const struct attn_unit *u, size_t r)
     return row != NULL || u->weight_rows == NULL ? row : u->weight_rows + r * u->p->maps.columns;
 }
 
+#define PREPARED_FLOATS (sizeof(struct attn_prepared_row) / sizeof(float))
+#define RELATIVE_FLOATS(rows, stride)           \
+    ((rows) * ((stride) + ATTN_RELATIVE_ROWS) + \
+     ATTN_TILE * ((stride) + ATTN_RELATIVE_ROWS + PREPARED_FLOATS))
+_Static_assert(ATTN_UNIT_SCRATCH(ATTN_MAX_HEAD_DIM) +
+                       RELATIVE_FLOATS(ATTN_TILE, ATTN_MAX_HEAD_DIM) <=
+                   ATTN_UNITS_SCRATCH,
+               "a unit with the widest heads has room for a disentangled position bias");
+
+/* Floats for a disentangled position bias, 0 without. */
+static size_t relative_floats(const struct attn_problem *p, size_t rows)
+{
+    return p->relative != NULL ? RELATIVE_FLOATS(rows, attn_query_stride(p)) : 0;
+}
+
 size_t attn_unit_scratch_floats(const struct attn_problem *p, size_t rows)
 {
-    const size_t prepared = 2 * sizeof(struct attn_prepared_row) / sizeof(float);
-    return rows * (attn_query_stride(p) + ATTN_TILE + 1 + prepared) +
-           2 * attn_sums_floats(rows, p->value_head_dim);
+    return rows * (attn_query_stride(p) + ATTN_TILE + 1 + 2 * PREPARED_FLOATS) +
+           2 * attn_sums_floats(rows, p->value_head_dim) + relative_floats(p, rows);
+}
+
+static void layout_relative(struct attn_unit *u, float *scratch, size_t rows)
+{
+    const size_t stride = attn_query_stride(u->p);
+    u->relative.q = scratch;
+    u->relative.by_query = u->relative.q + rows * stride;
+    u->relative.rows = u->relative.by_query + rows * ATTN_RELATIVE_ROWS;
+    u->relative.by_key = u->relative.rows + ATTN_TILE * stride;
+    u->relative.prepared = (void *)(u->relative.by_key + ATTN_RELATIVE_ROWS * ATTN_TILE);
 }
 
 void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows)
@@ -66,6 +90,8 @@ void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows)
     u->rescale = u->scores + rows * ATTN_TILE + 2 * sums;
     u->prepared_queries = (void *)(u->rescale + rows);
     u->prepared_weights = u->prepared_queries + rows;
+    if (u->p->relative != NULL)
+        layout_relative(u, (float *)(void *)(u->prepared_weights + rows), rows);
 }
 
 /* ---- Splits ---- */

@@ -70,8 +70,15 @@ struct attn_unit {
     float *rescale; /* [R] */
     /* Rows of q and of weights prepared for products with int8 tiles: [R] each. */
     struct attn_prepared_row *prepared_queries, *prepared_weights;
-    struct attn_sums sums;  /* of the split being computed */
-    struct attn_sums total; /* of the splits before it */
+    struct {
+        float *q;        /* [R][attn_query_stride] scaled queries */
+        float *by_query; /* [R][ATTN_RELATIVE_ROWS] their products with keys made of rows */
+        float *rows;     /* [ATTN_TILE][attn_query_stride] queries made of rows, scaled */
+        float *by_key;   /* [ATTN_RELATIVE_ROWS][ATTN_TILE] their products with keys */
+        struct attn_prepared_row *prepared; /* [ATTN_TILE] */
+    } relative;                             /* of a disentangled position bias, else not laid out */
+    struct attn_sums sums;                  /* of the split being computed */
+    struct attn_sums total;                 /* of the splits before it */
 
     /* Filled by the solving functions. */
     struct attn_span first_span, last_span; /* keys that its first and its last token see */
@@ -95,8 +102,8 @@ static inline size_t attn_split_floats(const struct attn_problem *p)
     return attn_sums_floats(ATTN_TILE, p->value_head_dim);
 }
 
-/* Floats of scratch of a unit of at most `rows` rows, ATTN_UNIT_SCRATCH at most; and giving that
- * scratch to a unit.  A unit that goes by columns needs the scratch of ATTN_TILE rows. */
+/* Floats of scratch of a unit of at most `rows` rows; and giving that scratch to a
+ * unit.  A unit that goes by columns needs the scratch of ATTN_TILE rows. */
 size_t attn_unit_scratch_floats(const struct attn_problem *p, size_t rows);
 void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows);
 
@@ -119,6 +126,15 @@ static inline bool attn_unit_makes_weights(const struct attn_unit *u)
     return u->p->maps.weights != NULL || u->weight_rows != NULL;
 }
 float *attn_unit_weight_row(const struct attn_unit *u, size_t r);
+
+/* Rows of a disentangled position bias that are multiplied at a time: in whole tiles, those of a
+ * unit and a tile whose tokens follow each other. */
+#define ATTN_RELATIVE_ROWS (3 * ATTN_TILE)
+
+/* Adds the disentangled position bias of the problem to u->scores of a tile whose first key is
+ * `first` (attention_relative.c). */
+void attn_unit_add_relative(const struct attn_unit *u, const struct attn_unit_tile *part,
+                            size_t first);
 
 /* ---- A tile by rows (attention_rows.c) ---- */
 

@@ -39,8 +39,9 @@ static size_t layer_side_bytes(const struct attn_layer_spec *s)
     size_t floats = s->rope.type != ATTN_ROPE_NONE ? s->rope.dim / 2 : 0;
     if (s->position_bias.type == ATTN_BIAS_T5)
         floats += s->num_heads * (2 * s->position_bias.max_distance + 1);
-    else if (s->position_bias.type != ATTN_BIAS_NONE)
+    else if (s->position_bias.type == ATTN_BIAS_ALIBI)
         floats += s->num_heads;
+    floats += attn_relative_floats(s);
     if (s->bias_kv || s->add_zero_attn)
         floats += s->num_kv_heads * (s->head_dim + s->value_head_dim) * ATTN_TILE;
     return floats * sizeof(float);
@@ -56,7 +57,8 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
         if (!spec.is_cross)
             out->block_bytes = attn_min(out->block_bytes, attn_block_bytes(&spec));
         spec.dtype = ATTN_F32;
-        out->loading_bytes = attn_max(out->loading_bytes, attn_layer_weight_bytes(&spec));
+        out->loading_bytes = attn_max(out->loading_bytes, attn_layer_weight_bytes(&spec) +
+                                                              attn_layer_loading_bytes(&spec));
     }
     out->loading_bytes += attn_model_headers_memory(model);
 }

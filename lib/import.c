@@ -24,7 +24,8 @@ struct attn_import {
     struct attn_cache *cache;
     struct attn_cache_file_layer *layers; /* [num_layers] */
     size_t num_layers;
-    struct attn_import_share *shares;         /* [num_layers] NULL: all blocks are its own */
+    struct attn_import_share *shares; /* [num_shares] of a layer in the order of blocks */
+    size_t num_shares, shares_capacity;
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
     float *scratch;                           /* [scratch_bytes] 64 tokens */
     size_t scratch_bytes;
@@ -235,6 +236,20 @@ size_t attn_import_cache_bytes(const struct attn_import *import)
     return bytes;
 }
 
+static bool grow_shares(struct attn_import *import)
+{
+    const size_t capacity = attn_max(2 * import->shares_capacity, import->num_layers);
+    struct attn_import_share *shares = attn_calloc(capacity, sizeof *shares);
+    if (shares == NULL)
+        return false;
+    if (import->num_shares > 0)
+        memcpy(shares, import->shares, import->num_shares * sizeof *shares);
+    attn_free(import->shares);
+    import->shares = shares;
+    import->shares_capacity = capacity;
+    return true;
+}
+
 enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
                                           const struct attn_cache *from, size_t blocks,
                                           struct attn_error *error)
@@ -245,12 +260,11 @@ enum attn_status attn_import_share_blocks(struct attn_import *import, size_t lay
         i++;
     if (i == import->num_layers || attn_cache_model(from) != attn_cache_model(import->cache))
         return ATTN_OK;
-    if (import->shares == NULL)
-        import->shares = attn_calloc(import->num_layers, sizeof *import->shares);
-    if (import->shares == NULL)
-        return attn_fail_memory(error, import->num_layers * sizeof *import->shares);
+    if (import->num_shares == import->shares_capacity && !grow_shares(import))
+        return attn_fail_memory(error, import->num_shares * sizeof *import->shares);
     most += attn_cache_first(from, layer) / ATTN_TILE;
-    import->shares[i] = (struct attn_import_share){from, attn_min(blocks, most)};
+    import->shares[import->num_shares++] =
+        (struct attn_import_share){i, from, attn_min(blocks, most)};
     return ATTN_OK;
 }
 
@@ -362,11 +376,13 @@ static enum attn_status read_rows(float *rows, const struct attn_import *import,
 static enum attn_status write_piece(struct attn_import *import, size_t count, const float *key,
                                     const float *value, struct attn_error *error)
 {
-    struct attn_import_share none = {0};
-    struct attn_import_share *share =
-        import->shares != NULL ? &import->shares[import->layer] : &none;
-    return attn_import_share_write(share, import->cache, import->layers[import->layer].layer, count,
-                                   key, value, error);
+    const size_t layer = import->layers[import->layer].layer;
+    const size_t place = attn_cache_length(import->cache, layer) / ATTN_TILE;
+    struct attn_import_share none = {0}, *share = &none;
+    for (size_t i = 0; i < import->num_shares && share == &none; i++)
+        if (import->shares[i].layer == import->layer && place < import->shares[i].blocks)
+            share = &import->shares[i];
+    return attn_import_share_write(share, import->cache, layer, count, key, value, error);
 }
 
 /* Copies up to 64 tokens of the current layer, and goes on to the next at its end. */

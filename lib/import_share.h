@@ -10,6 +10,7 @@
 
 /* Which blocks of a layer the import is to share. */
 struct attn_import_share {
+    size_t layer;                  /* index among the resident ones */
     const struct attn_cache *from; /* of the same model and pool */
     size_t blocks; /* those before this place, of blocks of both; 0: none is left to share */
 };

@@ -121,6 +121,8 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
         status = check_variants(spec, error);
     if (status == ATTN_OK)
         status = attn_position_bias_check(&spec->position_bias, error);
+    if (status == ATTN_OK)
+        status = attn_relative_check(spec, error);
     return status == ATTN_OK ? check_rope(spec, error) : status;
 }
 
@@ -173,7 +175,27 @@ struct side_array {
     float **array;
     size_t floats;
 };
-#define NUM_SIDES 8
+#define NUM_SIDES 9
+
+size_t attn_layer_table_floats(const struct attn_layer_spec *spec)
+{
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    if (bias->type == ATTN_BIAS_T5)
+        return bias->buckets * spec->num_heads;
+    return attn_relative_rows(spec) * spec->hidden_size;
+}
+
+static size_t table_norm_floats(const struct attn_layer_spec *spec)
+{
+    return spec->position_bias.table_norm ? 2 * spec->hidden_size : 0;
+}
+
+size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec)
+{
+    if (attn_relative_rows(spec) == 0)
+        return 0;
+    return (attn_layer_table_floats(spec) + table_norm_floats(spec)) * sizeof(float);
+}
 
 static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *layer,
                         const struct attn_layer_spec *s)
@@ -181,15 +203,15 @@ static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *l
     size_t groups = s->bias_kv ? s->num_kv_heads : 0;
     size_t q_norm = attn_norm_floats(&s->qk_norm, s->num_heads, s->head_dim);
     size_t k_norm = attn_norm_floats(&s->qk_norm, s->num_kv_heads, s->head_dim);
-    size_t buckets = s->position_bias.type == ATTN_BIAS_T5 ? s->position_bias.buckets : 0;
     sides[0] = (struct side_array){&layer->bias_k, groups * s->head_dim};
     sides[1] = (struct side_array){&layer->bias_v, groups * s->value_head_dim};
     sides[2] = (struct side_array){&layer->q_norm, q_norm};
     sides[3] = (struct side_array){&layer->k_norm, k_norm};
     sides[4] = (struct side_array){&layer->sinks, s->sinks ? s->num_heads : 0};
-    sides[5] = (struct side_array){&layer->bias_table, buckets * s->num_heads};
+    sides[5] = (struct side_array){&layer->bias_table, attn_layer_table_floats(s)};
     sides[6] = (struct side_array){&layer->q_norm_bias, s->qk_norm.bias ? q_norm : 0};
     sides[7] = (struct side_array){&layer->k_norm_bias, s->qk_norm.bias ? k_norm : 0};
+    sides[8] = (struct side_array){&layer->table_norm, table_norm_floats(s)};
 }
 
 size_t attn_layer_parameters(const struct attn_layer_spec *spec)
@@ -220,7 +242,7 @@ size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
                  (shapes[i].bias ? shapes[i].out : 0) * sizeof(float);
     for (int i = 0; i < NUM_SIDES; i++)
         bytes += sides[i].floats * sizeof(float);
-    return bytes;
+    return bytes - attn_layer_loading_bytes(spec);
 }
 
 static bool make_linear(const struct linear_shape *shape)
@@ -268,14 +290,16 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
 void attn_layer_fini(struct attn_layer *layer)
 {
     struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o, &layer->gate};
-    float *arrays[] = {layer->bias_k,     layer->bias_v,      layer->q_norm,      layer->k_norm,
-                       layer->sinks,      layer->q_norm_bias, layer->k_norm_bias, layer->inv_freq,
-                       layer->bias_table, layer->extra_k,     layer->extra_v};
+    float *arrays[] = {layer->bias_k,      layer->bias_v,   layer->q_norm,
+                       layer->k_norm,      layer->sinks,    layer->q_norm_bias,
+                       layer->k_norm_bias, layer->inv_freq, layer->bias_table,
+                       layer->extra_k,     layer->extra_v,  layer->table_norm};
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
         attn_linear_fini(linears[i]);
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         attn_free(arrays[i]);
     attn_position_bias_fini(&layer->position_bias);
+    attn_relative_fini(&layer->relative);
     *layer = (struct attn_layer){0};
 }
 
@@ -328,6 +352,20 @@ static enum attn_status check_weights(const struct attn_layer *layer, struct att
     return status;
 }
 
+/* Derives the disentangled position bias and frees what it is made of. */
+static enum attn_status derive_relative(struct attn_layer *layer, struct attn_error *error)
+{
+    const enum attn_status status =
+        attn_relative_init(&layer->relative, &layer->spec, layer->bias_table, layer->table_norm,
+                           &layer->q, &layer->k, error);
+    if (status != ATTN_OK || layer->relative.rows == 0)
+        return status;
+    attn_free(layer->bias_table);
+    attn_free(layer->table_norm);
+    layer->bias_table = layer->table_norm = NULL;
+    return ATTN_OK;
+}
+
 enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
@@ -335,6 +373,8 @@ enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *
     if (status == ATTN_OK)
         status =
             attn_position_bias_init(&layer->position_bias, &layer->spec, layer->bias_table, error);
+    if (status == ATTN_OK)
+        status = derive_relative(layer, error);
     if (status != ATTN_OK)
         return status;
     if (rope->type != ATTN_ROPE_NONE) {

@@ -9,6 +9,7 @@
 #include "attn.h"
 #include "linear.h"
 #include "position_bias.h"
+#include "relative.h"
 #include "tile.h"
 
 struct attn_layer {
@@ -22,8 +23,11 @@ struct attn_layer {
     float *q_norm, *k_norm;           /* attn_norm_floats of qk_norm: its weights; NULL without */
     float *q_norm_bias, *k_norm_bias; /* likewise: its biases; NULL without */
     float *sinks;                     /* [H]; NULL without */
-    float *bias_table;                /* [buckets][H] of a T5 position bias; NULL without */
+    float *bias_table;                /* [buckets][H] of a T5 position bias; until `relative` is
+                                         derived, [2S][E] of a disentangled one; NULL without */
+    float *table_norm;                /* [2][E] weight and bias of that table's norm, likewise */
     float *inv_freq;                  /* [rope.dim/2] up to the trained length, NULL without RoPE */
+    struct attn_relative relative;    /* of a disentangled position bias, else zeroed */
     struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */
     /* The keys and values of bias_kv and add_zero_attn as one tile for each key/value head, which
      * follows the real keys: [G][D][ATTN_TILE] and [G] tiles of values; NULL where the layer has
@@ -54,6 +58,12 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
 
 /* The weights that a norm of rows of `heads` heads of D = `width` has; 0 where it has none. */
 size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width);
+
+/* Floats of bias_table, as it is loaded. */
+size_t attn_layer_table_floats(const struct attn_layer_spec *spec);
+
+/* Bytes of what is loaded but not resident: the table of a disentangled position bias. */
+size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec);
 
 /* The numbers that such a layer has learned; resident bytes of its packed weights; cache bytes of
  * one token. */

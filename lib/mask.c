@@ -66,7 +66,7 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *m,
 /* Whether positions count real tokens only. */
 static bool counts_tokens(const struct attn_modifiers *m, const struct attn_position_bias *bias)
 {
-    bool alibi = bias != NULL && bias->type == ATTN_BIAS_ALIBI;
+    bool alibi = bias != NULL && bias->type == ATTN_BIAS_ALIBI && !bias->by_slot;
     return m->padding_mask != NULL && (alibi || has_tree_positions(m));
 }
 

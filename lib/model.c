@@ -12,6 +12,7 @@
 #include "checkpoint.h"
 #include "families/family_config.h"
 #include "families/family_weights.h"
+#include "fingerprint.h"
 #include "hash.h"
 #include "mem.h"
 #include "status.h"
@@ -26,7 +27,7 @@ struct attn_model {
     size_t *indices;               /* [num_resident] slot -> layer */
     size_t *slots;                 /* [config.num_layers] layer -> slot or NO_SLOT */
     struct attn_layer_spec *specs; /* [num_resident], borrowing from config */
-    struct attn_layer *layers;     /* [num_resident], zeroed until loaded */
+    struct attn_layer *layers;     /* [num_resident], zeroed until loaded; see weights_slot */
     bool loaded;
     char fingerprint[17];
 };
@@ -180,6 +181,17 @@ enum attn_status attn_model_open_random(struct attn_model **out, const char *con
     return ATTN_OK;
 }
 
+/* The slot that holds the weights of `slot`: the first one of its group where layers share their
+ * tensors, else the slot itself. */
+static size_t weights_slot(const struct attn_model *model, size_t slot)
+{
+    const struct attn_config *config = &model->config;
+    const size_t index = attn_config_tensor_index(config, model->indices[slot]);
+    while (slot > 0 && attn_config_tensor_index(config, model->indices[slot - 1]) == index)
+        slot--;
+    return slot;
+}
+
 /* ---- Without weights ------------------------------------------------------------------------ */
 
 static struct attn_layer_spec weightless_spec(const struct attn_weightless_options *options)
@@ -231,154 +243,6 @@ enum attn_status attn_model_open_weightless(struct attn_model **out,
 
 /* ---- Loading ------------------------------------------------------------------------------- */
 
-static uint64_t hash_real(uint64_t hash, double value)
-{
-    uint64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return attn_hash_word(hash, bits);
-}
-
-/* Two floats a step.  The length is hashed too, so that one array cannot pass for the beginning of
- * the next. */
-static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
-{
-    if (x == NULL)
-        return attn_hash_word(hash, NO_SLOT);
-    hash = attn_hash_word(hash, count);
-    for (size_t i = 0; i + 2 <= count; i += 2) {
-        uint64_t pair;
-        memcpy(&pair, &x[i], sizeof pair);
-        hash = attn_hash_word(hash, pair);
-    }
-    return count % 2 == 0 ? hash : hash_real(hash, (double)x[count - 1]);
-}
-
-static uint64_t hash_sizes(uint64_t hash, const size_t *sizes, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        hash = attn_hash_word(hash, sizes[i]);
-    return hash;
-}
-
-static uint64_t hash_reals(uint64_t hash, const double *reals, size_t count)
-{
-    if (reals == NULL)
-        return attn_hash_word(hash, NO_SLOT);
-    hash = attn_hash_word(hash, count);
-    for (size_t i = 0; i < count; i++)
-        hash = hash_real(hash, reals[i]);
-    return hash;
-}
-
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
-static uint64_t hash_rope(uint64_t hash, const struct attn_rope_spec *r)
-{
-    const size_t sizes[] = {(size_t)r->type, r->dim, r->interleaved, r->truncate};
-    const double reals[] = {
-        r->theta,           r->factor,           r->attention_factor, r->original_max_position,
-        r->low_freq_factor, r->high_freq_factor, r->beta_fast,        r->beta_slow};
-    hash = hash_sizes(hash, sizes, COUNT(sizes));
-    hash = hash_reals(hash, reals, COUNT(reals));
-    hash = hash_reals(hash, r->short_factor, r->dim / 2);
-    return hash_reals(hash, r->long_factor, r->dim / 2);
-}
-
-/* Members that few layers have.  A layer without any of them adds nothing to the hash, so its
- * fingerprint is that of sessions that were kept before these members existed. */
-static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
-{
-    const struct attn_norm_spec *qk = &s->qk_norm, *v = &s->v_norm;
-    const struct attn_query_scaling *scaling = &s->query_scaling;
-    const size_t sizes[] = {
-        qk->type == ATTN_NORM_LAYER,
-        (size_t)qk->extent,
-        qk->weightless,
-        qk->bias,
-        qk->after_rope,
-        (size_t)v->type,
-        s->output_gate,
-        s->attention_chunk_size,
-        scaling->next,
-        scaling->by_slot,
-        s->shares_layer + 1,
-        s->rope.proportional_dim,
-    };
-    const double reals[] = {v->eps, scaling->beta, scaling->period};
-    bool any = v->eps != 0 || scaling->period != 0;
-    for (size_t i = 0; i < COUNT(sizes); i++)
-        any = any || sizes[i] != 0;
-    if (!any)
-        return hash;
-    hash = hash_sizes(hash, sizes, COUNT(sizes));
-    return hash_reals(hash, reals, COUNT(reals));
-}
-
-static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
-{
-    bool normed = s->qk_norm.type != ATTN_NORM_NONE;
-    const struct attn_position_bias_spec *b = &s->position_bias;
-    const size_t sizes[] = {
-        s->hidden_size,
-        s->key_size,
-        s->value_size,
-        s->num_heads,
-        s->num_kv_heads,
-        s->head_dim,
-        s->value_head_dim,
-        s->is_causal,
-        s->is_cross,
-        s->q_bias,
-        s->k_bias,
-        s->v_bias,
-        s->o_bias,
-        s->bias_kv,
-        s->add_zero_attn,
-        s->sinks,
-        normed,
-        s->sliding_window,
-        (size_t)b->type,
-        b->bfloat16,
-        b->buckets,
-        b->max_distance,
-        b->bidirectional,
-        (size_t)s->dtype,
-        (size_t)s->kv_dtype,
-    };
-    const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
-    hash = hash_sizes(hash, sizes, COUNT(sizes));
-    hash = hash_reals(hash, reals, COUNT(reals));
-    return hash_variants(hash_rope(hash, &s->rope), s);
-}
-
-static uint64_t hash_layer(uint64_t hash, const struct attn_layer *layer)
-{
-    const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
-    const struct attn_layer_spec *spec = &layer->spec;
-    size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
-    size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
-    hash = hash_spec(hash, spec);
-    for (size_t i = 0; i < COUNT(linears); i++) {
-        hash = hash_floats(hash, linears[i]->weight, linears[i]->in * linears[i]->out);
-        hash = hash_floats(hash, linears[i]->bias, linears[i]->out);
-    }
-    hash = hash_floats(hash, layer->bias_k, layer->k.out);
-    hash = hash_floats(hash, layer->bias_v, layer->v.out);
-    hash = hash_floats(hash, layer->q_norm, q_norm);
-    hash = hash_floats(hash, layer->k_norm, k_norm);
-    hash = hash_floats(hash, layer->sinks, spec->num_heads);
-    hash = hash_floats(hash, layer->bias_table, spec->position_bias.buckets * spec->num_heads);
-    if (spec->qk_norm.bias) {
-        hash = hash_floats(hash, layer->q_norm_bias, q_norm);
-        hash = hash_floats(hash, layer->k_norm_bias, k_norm);
-    }
-    if (spec->output_gate) {
-        hash = hash_floats(hash, layer->gate.weight, layer->gate.in * layer->gate.out);
-        hash = hash_floats(hash, layer->gate.bias, layer->gate.out);
-    }
-    return hash;
-}
-
 static enum attn_status load_layer(struct attn_model *model, size_t slot, struct attn_error *error)
 {
     struct attn_layer *layer = &model->layers[slot];
@@ -407,10 +271,12 @@ enum attn_status attn_model_load(struct attn_model *model, struct attn_error *er
         return ATTN_OK;
     uint64_t hash = 0;
     for (size_t i = 0; i < model->num_resident; i++) {
+        hash = attn_hash_word(hash, model->indices[i]);
+        if (weights_slot(model, i) != i)
+            continue;
         enum attn_status status = load_layer(model, i, error);
         if (status == ATTN_OK) {
-            hash = attn_hash_word(hash, model->indices[i]);
-            hash = hash_layer(hash, &model->layers[i]);
+            hash = attn_layer_hash(hash, &model->layers[i]);
             if (!model->specs[i].is_weightless)
                 status = attn_layer_pack(&model->layers[i], error);
         }
@@ -459,8 +325,10 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         out->num_linear_layers += !attn_config_attends(&model->config, i);
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
-        out->num_parameters += attn_layer_parameters(spec);
-        out->weight_bytes += attn_layer_weight_bytes(spec);
+        if (weights_slot(model, i) == i) {
+            out->num_parameters += attn_layer_parameters(spec);
+            out->weight_bytes += attn_layer_weight_bytes(spec);
+        }
         const bool caches = !spec->is_cross && spec->shares_layer == SIZE_MAX;
         out->cache_bytes_per_token += caches ? attn_layer_token_bytes(spec) : 0;
     }
@@ -487,7 +355,7 @@ const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, s
 const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model, size_t layer)
 {
     size_t slot = attn_model_slot(model, layer);
-    return model->loaded && slot != NO_SLOT ? &model->layers[slot] : NULL;
+    return model->loaded && slot != NO_SLOT ? &model->layers[weights_slot(model, slot)] : NULL;
 }
 
 size_t attn_model_headers_memory(const struct attn_model *model)

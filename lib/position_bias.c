@@ -42,6 +42,7 @@ static enum attn_status init_alibi(struct attn_position_bias *out,
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
     out->bfloat16 = bias->bfloat16;
+    out->by_slot = bias->by_slot;
     out->scale = (float)bias->scale;
     out->slopes = attn_alloc(spec->num_heads, sizeof(float));
     if (out->slopes == NULL)
@@ -136,6 +137,7 @@ enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *
 {
     switch (spec->type) {
     case ATTN_BIAS_NONE:
+    case ATTN_BIAS_DISENTANGLED: /* relative.c */
         return ATTN_OK;
     case ATTN_BIAS_ALIBI:
         return check_alibi(spec, error);
@@ -210,7 +212,8 @@ void attn_position_bias_add(float *scores, const struct attn_position_bias *bias
                             int64_t query, const int64_t *keys, int64_t first, size_t n)
 {
     int64_t counted[RUN];
-    for (size_t at = 0; at < n && bias->type != ATTN_BIAS_NONE; at += RUN) {
+    const bool adds = bias->type == ATTN_BIAS_ALIBI || bias->type == ATTN_BIAS_T5;
+    for (size_t at = 0; at < n && adds; at += RUN) {
         size_t run = attn_min(RUN, n - at);
         for (size_t j = 0; keys == NULL && j < run; j++)
             counted[j] = first + (int64_t)(at + j);

@@ -13,6 +13,7 @@
 struct attn_position_bias {
     enum attn_position_bias_type type;
     bool bfloat16; /* alibi: as the specification says */
+    bool by_slot;  /* alibi: as the specification says */
     float scale;   /* alibi: factor of slope * position where bfloat16, else part of the slopes */
     float *slopes; /* alibi: [H] */
     float *table;  /* t5: [H][2*reach + 1] by key - query + reach, clamped to [0, 2*reach] */

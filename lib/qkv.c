@@ -186,6 +186,7 @@ struct attn_problem attn_layer_problem(const struct attn_layer *layer,
         .extra = layer->extra,
         .scale = (float)(modifiers->scale != 0 ? modifiers->scale : spec->scale),
         .softcap = (float)(modifiers->has_softcap ? modifiers->softcap : spec->softcap),
+        .relative = layer->relative.rows != 0 ? &layer->relative : NULL,
         .sinks = layer->sinks,
         .head_mask = modifiers->head_mask,
     };

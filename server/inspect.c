@@ -211,8 +211,10 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 
+/* Opens a stack, NULL: the default one.  *out stays NULL where the family has no stack of that name
+ * and `any` is true. */
 static bool open_stack(struct attn_model **out, const struct arguments *arguments,
-                       const char *stack)
+                       const char *stack, bool any)
 {
     const struct attn_model_options options = {
         .layers = arguments->num_layers > 0 ? arguments->layers : NULL,
@@ -223,7 +225,10 @@ static bool open_stack(struct attn_model **out, const struct arguments *argument
         .kv_dtype = arguments->kv_dtype,
     };
     struct attn_error error = {0};
+    *out = NULL;
     if (attn_model_open(out, arguments->directory, &options, &error) == ATTN_OK)
+        return true;
+    if (any && error.status == ATTN_UNSUPPORTED && strcmp(error.param, "stack") == 0)
         return true;
     fprintf(stderr, "attnd: inspect: %s: %s\n", arguments->directory, error.message);
     return false;
@@ -234,7 +239,7 @@ static bool inspect(struct srv_buffer *out, const struct arguments *arguments)
 {
     struct attn_model *model = NULL;
     struct attn_model_info info;
-    if (!open_stack(&model, arguments, arguments->stack))
+    if (!open_stack(&model, arguments, arguments->stack, false))
         return false;
     attn_model_describe(&info, model);
     bool single = arguments->stack != NULL || info.stack[0] == '\0';
@@ -242,9 +247,10 @@ static bool inspect(struct srv_buffer *out, const struct arguments *arguments)
         print_model(out, model);
     attn_model_close(model);
     for (size_t i = 0; i < SRV_STACKS && !single; i++) {
-        if (!open_stack(&model, arguments, srv_stack_names[i]))
+        if (!open_stack(&model, arguments, srv_stack_names[i], true))
             return false;
-        print_model(out, model);
+        if (model != NULL)
+            print_model(out, model);
         attn_model_close(model);
     }
     return true;

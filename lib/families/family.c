@@ -1,9 +1,9 @@
 /* family.c: the table of families, and finding a row.
  *
  * Rows are in family_llama.c, family_qwen.c, family_gemma.c and family_decoders.c (Llama and the
- * decoders after it), family_gpt.c (GPT-2 to OPT) and family_encoders.c (BERT, T5, PyTorch).  The
- * row of random models stands there too, but not in the table: model.c names it, since no
- * configuration does. */
+ * decoders after it), family_gpt.c (GPT-2 to OPT), family_bert.c, family_vision.c, family_speech.c
+ * (encoders; stacks of encoder and decoder) and family_encoders.c (T5, PyTorch).  The row of random
+ * models stands there too, but not in the table: model.c names it, since no configuration does. */
 #include "families/family.h"
 
 #include <string.h>
@@ -34,6 +34,42 @@ static const struct attn_family *const families[] = {
     &attn_family_t5_cross,
     &attn_family_torch,
     &attn_family_attention,
+
+    /* Encoders, and stacks of encoder and decoder. */
+    &attn_family_xlm_roberta,
+    &attn_family_camembert,
+    &attn_family_electra,
+    &attn_family_ernie,
+    &attn_family_albert,
+    &attn_family_mpnet,
+    &attn_family_xlm,
+    &attn_family_vit,
+    &attn_family_mt5_decoder,
+    &attn_family_mt5_encoder,
+    &attn_family_mt5_cross,
+    &attn_family_bart_decoder,
+    &attn_family_bart_encoder,
+    &attn_family_bart_cross,
+    &attn_family_mbart_decoder,
+    &attn_family_mbart_encoder,
+    &attn_family_mbart_cross,
+    &attn_family_whisper_decoder,
+    &attn_family_whisper_encoder,
+    &attn_family_whisper_cross,
+    &attn_family_wav2vec2,
+    &attn_family_hubert,
+    &attn_family_modernbert,
+    &attn_family_deberta_v2,
+    &attn_family_clip_text,
+    &attn_family_clip_vision,
+    &attn_family_clip_text_model,
+    &attn_family_clip_vision_model,
+    &attn_family_siglip_text,
+    &attn_family_siglip_vision,
+    &attn_family_siglip_text_model,
+    &attn_family_siglip_vision_model,
+    &attn_family_mpt,
+
     /* family_llama.c, family_qwen.c, family_gemma.c, family_decoders.c */
     &attn_family_mixtral,
     &attn_family_ministral3,

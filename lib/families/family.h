@@ -86,9 +86,15 @@ struct attn_hf_config {
     bool keys_as_values;
     size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */
 
-    bool alibi, alibi_scaled, alibi_bfloat16, alibi_replaces_rope;
+    bool alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot, alibi_replaces_rope;
     size_t buckets, max_distance; /* of T5's position bias */
     bool transposed;              /* weights are stored [in][out], whatever the row says */
+
+    /* Of DeBERTa: the products of pos_att_type (enum attn_position_terms), which need both flags;
+     * the table's rows; SIZE_MAX is -1, none.  relative_norm 1: layer_norm. */
+    size_t position_terms, position_buckets, max_relative_positions, relative_norm;
+    bool relative_attention, share_att_key;
+    double relative_norm_eps;
 
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
      * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
@@ -97,6 +103,8 @@ struct attn_hf_config {
     size_t rope_layers; /* enum attn_rope_layers */
     size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
+
+    size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
 };
 
 /* The types of layers.  A linear layer is no attention: a model lists it and never loads it. */
@@ -115,6 +123,9 @@ enum attn_rope_layers {
     ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
 };
 
+/* The products of a disentangled position bias, as bits. */
+enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
+
 /* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
     ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
@@ -128,7 +139,9 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
     ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
     ATTN_CONFIG_FIXED,   /* would change the mathematics; only the JSON value `only` is computed */
+    ATTN_CONFIG_OBJECT,  /* object; the list has its keys as "NAME.KEY" */
     ATTN_CONFIG_IGNORED, /* does not touch attention; any value is accepted */
 };
 
@@ -162,14 +175,17 @@ enum attn_tensor_role {
     ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K */
     ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
-    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], one for all layers; entered as projection Q */
+    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], or [2S][E] of a disentangled bias; one for all
+                                layers; entered as projection Q */
+    ATTN_ROLE_POSITION_NORM, /* [E], norm of a disentangled bias' rows, one for all layers: its
+                                weight as projection Q, its bias as K */
 };
-#define ATTN_NUM_ROLES 7
+#define ATTN_NUM_ROLES 8
 
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */
 struct attn_family_tensor {
-    const char *name; /* after the prefix; '*' stands for the layer's index; NULL ends */
+    const char *name; /* after the prefix; '*' is the index of the layer or group; NULL ends */
     unsigned projections;
     enum attn_tensor_role role;
 };
@@ -195,8 +211,8 @@ struct attn_family {
     /* The key of the nested object that holds the settings, NULL: none.  Where a configuration has
      * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED; where it
      * has none, the settings are beside it.  submodel_type: the only model_type that the object may
-     * have, NULL: any. */
-    const char *subconfig, *submodel_type;
+     * have, NULL: any.  subconfig_dict: another object with some of the same settings, or NULL. */
+    const char *subconfig, *submodel_type, *subconfig_dict;
     const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
     const struct attn_family_tensor *tensors;
     const struct attn_family_tensor *shared_tensors; /* in layers with keys_as_values; or NULL */

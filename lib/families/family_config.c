@@ -7,12 +7,13 @@
 #include "families/family_config.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "attn_json.h"
 #include "checkpoint.h"
+#include "families/family_choice.h"
 #include "families/family_spec.h"
-#include "json_members.h"
 #include "status.h"
 
 struct reader {
@@ -211,6 +212,28 @@ static enum attn_status read_period(struct reader *reader, const struct attn_hf_
     return set_field(reader, key, offset, &count, sizeof count, error);
 }
 
+static enum attn_status read_terms(struct reader *reader, const struct attn_hf_key *key,
+                                   size_t offset, const json_t *value, struct attn_error *error)
+{
+    static const char *const names[] = {"c2p", "p2c", "c2p|p2c", "p2c|c2p"};
+    const size_t bits[] = {ATTN_TERM_C2P, ATTN_TERM_P2C, ATTN_TERM_C2P | ATTN_TERM_P2C,
+                           ATTN_TERM_C2P | ATTN_TERM_P2C};
+    const size_t count = json_is_array(value) ? json_array_size(value) : 1;
+    size_t terms = 0;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        size_t n = 0;
+        if (!json_is_string(item))
+            return fail_type(key->name, "a string, or a list of strings", error);
+        while (n < 4 && strcmp(names[n], json_string_value(item)) != 0)
+            n++;
+        if (n == 4)
+            return fail_value(key->name, item, error);
+        terms |= bits[n];
+    }
+    return set_field(reader, key, offset, &terms, sizeof terms, error);
+}
+
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
 /* Clears the scaling of the row's default, unless an object has been read already. */
@@ -240,12 +263,40 @@ static void clear_field(struct reader *reader, const struct attn_hf_key *key, si
         [ATTN_CONFIG_LAYER_TYPES] = sizeof(size_t),
         [ATTN_CONFIG_PERIOD] = sizeof(size_t),
         [ATTN_CONFIG_ROPE_LAYERS] = sizeof(size_t),
+        [ATTN_CONFIG_TERMS] = sizeof(size_t),
+        [ATTN_CONFIG_OBJECT] = 0,
         [ATTN_CONFIG_IGNORED] = 0,
     };
     if (key->kind == ATTN_CONFIG_ROPE)
         clear_rope(reader);
     else if (!reader->is_set[offset])
         memset((char *)&reader->hf + offset, 0, sizes[key->kind]);
+}
+
+static enum attn_status read_key(struct reader *reader, const struct attn_hf_key *key,
+                                 size_t offset, const json_t *value, struct attn_error *error);
+
+/* Reads the keys of an object that is no RoPE object; the family's list has them behind a dot. */
+static enum attn_status read_members(struct reader *reader, const struct attn_hf_key *object,
+                                     const json_t *value, struct attn_error *error)
+{
+    char name[128];
+    const char *key;
+    json_t *item;
+    if (!json_is_object(value))
+        return fail_type(object->name, "an object", error);
+    json_object_foreach((json_t *)value, key, item) {
+        int length = snprintf(name, sizeof name, "%s.%s", object->name, key);
+        const struct attn_hf_key *known =
+            (size_t)length < sizeof name ? attn_hf_key_find(reader->family->keys, name) : NULL;
+        if (known == NULL)
+            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
+                             object->name, key);
+        enum attn_status status = read_key(reader, known, known->offset, item, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
 }
 
 /* Reads one key, except objects of RoPE (read_rope), into the field at `offset`. */
@@ -276,6 +327,10 @@ static enum attn_status read_key(struct reader *reader, const struct attn_hf_key
         return read_rope_layers(reader, key, offset, value, error);
     case ATTN_CONFIG_FIXED:
         return read_fixed(key, value, error);
+    case ATTN_CONFIG_TERMS:
+        return read_terms(reader, key, offset, value, error);
+    case ATTN_CONFIG_OBJECT:
+        return read_members(reader, key, value, error);
     case ATTN_CONFIG_ROPE:
     case ATTN_CONFIG_IGNORED:
         break;
@@ -393,63 +448,6 @@ static enum attn_status read_object(struct reader *reader, json_t *object, struc
 
 /* ---- The whole ----------------------------------------------------------------------------- */
 
-static enum attn_status parse(json_t **out, const char *text, size_t length,
-                              struct attn_error *error)
-{
-    json_error_t why;
-    if (length > ATTN_CHECKPOINT_MAX_CONFIG)
-        return attn_fail(error, ATTN_MALFORMED, "", "configuration of %zu bytes, limit %d", length,
-                         ATTN_CHECKPOINT_MAX_CONFIG);
-    enum attn_status status = attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, &why);
-    if (status == ATTN_NO_MEMORY)
-        return attn_fail_memory(error, length);
-    if (status != ATTN_OK)
-        return attn_fail(error, ATTN_MALFORMED, "", "not valid JSON, line %d column %d", why.line,
-                         why.column);
-    if (!json_is_object(*out)) {
-        json_decref(*out);
-        return attn_fail(error, ATTN_MALFORMED, "", "configuration is not a JSON object");
-    }
-    return ATTN_OK;
-}
-
-/* The nested object that holds the settings; NULL where the configuration has none. */
-static json_t *nested(const struct attn_family *family, const json_t *object)
-{
-    json_t *inner = family->subconfig != NULL ? json_object_get(object, family->subconfig) : NULL;
-    return json_is_object(inner) ? inner : NULL;
-}
-
-/* The nested model_type, whichever nested object has one that a family of `type` reads. */
-static enum attn_status find_nested(const struct attn_family **out, const json_t *object,
-                                    const char *type, const char *stack, struct attn_error *error)
-{
-    const struct attn_family *first = attn_family_find(type, NULL, stack);
-    const json_t *inner = first != NULL ? nested(first, object) : NULL;
-    const json_t *subtype = json_object_get(inner, "model_type");
-    *out = attn_family_find(type, json_string_value(subtype), stack);
-    if (*out == NULL && first != NULL)
-        return attn_fail(error, ATTN_UNSUPPORTED, first->subconfig,
-                         "%s: model_type '%.64s' is not supported", first->subconfig,
-                         json_string_value(subtype));
-    return ATTN_OK;
-}
-
-static enum attn_status find_family(const struct attn_family **out, const json_t *object,
-                                    const char *stack, struct attn_error *error)
-{
-    const json_t *type = json_object_get(object, "model_type");
-    if (!json_is_string(type))
-        return fail_type("model_type", "a string", error);
-    if (attn_family_find(json_string_value(type), NULL, NULL) == NULL)
-        return fail_value("model_type", type, error);
-    enum attn_status status = find_nested(out, object, json_string_value(type), stack, error);
-    if (status != ATTN_OK || *out != NULL)
-        return status;
-    return attn_fail(error, ATTN_UNSUPPORTED, "stack", "stack: a %.32s model has no stack '%.64s'",
-                     json_string_value(type), stack);
-}
-
 /* Keys beside the nested object: only those that are known to change the mathematics count. */
 static enum attn_status check_outer(const struct attn_family *family, json_t *object,
                                     struct attn_error *error)
@@ -472,19 +470,22 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
                                   struct attn_error *error)
 {
     json_t *object;
-    enum attn_status status = parse(&object, text, length, error);
+    enum attn_status status = attn_config_parse(&object, text, length, error);
     if (status != ATTN_OK)
         return status;
     if (family == NULL)
-        status = find_family(&family, object, stack, error);
+        status = attn_config_family(&family, object, stack, error);
     if (status == ATTN_OK) {
         struct reader reader = {.family = family, .config = out, .hf = family->defaults};
-        json_t *inner = nested(family, object);
+        json_t *inner = attn_config_nested(family, object);
         *out = (struct attn_config){.family = family};
         if (inner != NULL)
             status = check_outer(family, object, error);
         if (status == ATTN_OK)
             status = read_object(&reader, inner != NULL ? inner : object, error);
+        if (status == ATTN_OK && attn_config_object(object, family->subconfig_dict) != NULL)
+            status =
+                read_object(&reader, attn_config_object(object, family->subconfig_dict), error);
         out->says_layout = reader.is_set[offsetof(struct attn_hf_config, transposed)];
         out->layout = reader.hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (status == ATTN_OK)

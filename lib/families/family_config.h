@@ -12,6 +12,7 @@
 struct attn_config {
     const struct attn_family *family;
     size_t num_layers;
+    size_t num_groups;       /* of layers that share one set of tensors; 0: none share */
     size_t max_position;     /* 0: the configuration sets none */
     uint64_t seed;           /* random weights only */
     enum attn_layout layout; /* of weights: the family's, or as the configuration says */
@@ -38,6 +39,9 @@ struct attn_config {
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
                                   const char *stack, const char *text, size_t length,
                                   struct attn_error *error);
+
+/* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
+size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
 /* Whether layer `layer`, which must exist, is attention; a linear layer is none. */
 bool attn_config_attends(const struct attn_config *config, size_t layer);

@@ -1,101 +1,11 @@
-/* family_encoders.c: rows of BERT and its relatives, of T5's three stacks, of PyTorch's own layer
- * and of random models.  Data only.
+/* family_encoders.c: rows of the three stacks of T5 and mT5, of PyTorch's own layer and of random
+ * models.  Data only.
  *
  * Sources: as in family_llama.c, and torch.nn.MultiheadAttention. */
 #include "families/family_keys.h"
 #include "families/family_rows.h"
 
-/* ---- bert, roberta --------------------------------------------------------------------------- */
-
-static const struct attn_hf_key bert_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    LAYERS,
-    POSITIONS,
-    FLAG("is_decoder", is_causal),
-    FIXED("position_embedding_type", "\"absolute\""),
-    END,
-};
-
-static const char *const bert_prefixes[] = {"bert.", "", NULL};
-static const char *const roberta_prefixes[] = {"roberta.", "", NULL};
-
-static const struct attn_family_tensor bert_tensors[] = {
-    {"encoder.layer.*.attention.self.query.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
-    {"encoder.layer.*.attention.self.key.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
-    {"encoder.layer.*.attention.self.value.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
-    {"encoder.layer.*.attention.output.dense.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {"encoder.layer.*.attention.self.query.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},
-    {"encoder.layer.*.attention.self.key.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},
-    {"encoder.layer.*.attention.self.value.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},
-    {"encoder.layer.*.attention.output.dense.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {.name = NULL},
-};
-
-const struct attn_family attn_family_bert = {
-    .model_type = "bert",
-    .name = "bert",
-    .keys = bert_keys,
-    .common_keys = true,
-    .prefixes = bert_prefixes,
-    .tensors = bert_tensors,
-    .defaults = {.bias = true, .scale_attn_weights = true},
-};
-
-const struct attn_family attn_family_roberta = {
-    .model_type = "roberta",
-    .name = "roberta",
-    .keys = bert_keys,
-    .common_keys = true,
-    .prefixes = roberta_prefixes,
-    .tensors = bert_tensors,
-    .defaults = {.bias = true, .scale_attn_weights = true},
-};
-
-/* ---- distilbert ------------------------------------------------------------------------------ */
-
-static const struct attn_hf_key distilbert_keys[] = {
-    SIZE("dim", hidden_size, ATTN_MAX_HIDDEN_SIZE),
-    HIDDEN_SIZE,
-    SIZE("n_heads", num_heads, ATTN_MAX_HEADS),
-    HEADS,
-    SIZE("n_layers", num_layers, ATTN_MAX_LAYERS),
-    LAYERS,
-    POSITIONS,
-    IGNORED("activation"),
-    IGNORED("hidden_dim"),
-    IGNORED("qa_dropout"),
-    IGNORED("seq_classif_dropout"),
-    IGNORED("sinusoidal_pos_embds"),
-    IGNORED("tie_weights_"),
-    END,
-};
-
-static const char *const distilbert_prefixes[] = {"distilbert.", "", NULL};
-
-static const struct attn_family_tensor distilbert_tensors[] = {
-    {"transformer.layer.*.attention.q_lin.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.k_lin.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.v_lin.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.out_lin.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.q_lin.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.k_lin.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.v_lin.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.out_lin.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {.name = NULL},
-};
-
-const struct attn_family attn_family_distilbert = {
-    .model_type = "distilbert",
-    .name = "distilbert",
-    .keys = distilbert_keys,
-    .common_keys = true,
-    .prefixes = distilbert_prefixes,
-    .tensors = distilbert_tensors,
-    .defaults = {.bias = true, .scale_attn_weights = true},
-};
-
-/* ---- t5: scores are not scaled; block 0 holds the position bias of its stack ---------------- */
+/* ---- t5, mt5: scores are not scaled; block 0 holds the position bias of its stack ----------- */
 
 #define T5_SIZES                                        \
     SIZE("d_model", hidden_size, ATTN_MAX_HIDDEN_SIZE), \
@@ -160,41 +70,24 @@ static const struct attn_family_tensor t5_cross_tensors[] = {
     {.name = NULL},
 };
 
-const struct attn_family attn_family_t5_decoder = {
-    .model_type = "t5",
-    .stack = "decoder",
-    .name = "t5",
-    .keys = t5_decoder_keys,
-    .common_keys = true,
-    .prefixes = t5_prefixes,
-    .tensors = t5_decoder_tensors,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {.head_dim = 64, .buckets = 32, .max_distance = 128, .is_causal = true},
-};
+#define T5_STACK(type, part, its_keys, its_tensors, ...)                                        \
+    {                                                                                           \
+        .model_type = type, .stack = part, .name = type, .keys = its_keys, .common_keys = true, \
+        .prefixes = t5_prefixes, .tensors = its_tensors, .unbiased = ATTN_PROJ_ALL,             \
+        .defaults = {.head_dim = 64, __VA_ARGS__},                                              \
+    }
+#define T5_BIAS .buckets = 32, .max_distance = 128
+#define T5_DECODER(type) \
+    T5_STACK(type, "decoder", t5_decoder_keys, t5_decoder_tensors, T5_BIAS, .is_causal = true)
+#define T5_ENCODER(type) T5_STACK(type, "encoder", t5_encoder_keys, t5_encoder_tensors, T5_BIAS)
+#define T5_CROSS(type) T5_STACK(type, "cross", t5_cross_keys, t5_cross_tensors, .is_cross = true)
 
-const struct attn_family attn_family_t5_encoder = {
-    .model_type = "t5",
-    .stack = "encoder",
-    .name = "t5",
-    .keys = t5_encoder_keys,
-    .common_keys = true,
-    .prefixes = t5_prefixes,
-    .tensors = t5_encoder_tensors,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {.head_dim = 64, .buckets = 32, .max_distance = 128},
-};
-
-const struct attn_family attn_family_t5_cross = {
-    .model_type = "t5",
-    .stack = "cross",
-    .name = "t5",
-    .keys = t5_cross_keys,
-    .common_keys = true,
-    .prefixes = t5_prefixes,
-    .tensors = t5_cross_tensors,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {.head_dim = 64, .is_cross = true},
-};
+const struct attn_family attn_family_t5_decoder = T5_DECODER("t5");
+const struct attn_family attn_family_t5_encoder = T5_ENCODER("t5");
+const struct attn_family attn_family_t5_cross = T5_CROSS("t5");
+const struct attn_family attn_family_mt5_decoder = T5_DECODER("mt5");
+const struct attn_family attn_family_mt5_encoder = T5_ENCODER("mt5");
+const struct attn_family attn_family_mt5_cross = T5_CROSS("mt5");
 
 /* ---- torch.nn.MultiheadAttention, alone or in the layers of a TransformerEncoder ------------- */
 
@@ -282,6 +175,8 @@ static const struct attn_hf_key random_keys[] = {
     FLAG("alibi", alibi),
     FLAG("alibi_scaled", alibi_scaled),
     FLAG("alibi_bfloat16", alibi_bfloat16),
+    FLAG("alibi_by_slot", alibi_by_slot),
+    POSITION_TABLE,
     SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS),
     SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS),
     THETA,
@@ -302,5 +197,8 @@ const struct attn_family attn_family_random = {
                  .norm_eps = 1e-6,
                  .use_sliding_window = true,
                  .max_distance = 128,
+                 .relative_attention = true,
+                 .share_att_key = true,
+                 .relative_norm_eps = 1e-7,
                  .rope = {.truncate = true}},
 };

@@ -246,3 +246,61 @@ const struct attn_family attn_family_opt = {
     .tensors = opt_tensors,
     .defaults = {.is_causal = true, .bias = true, .scale_attn_weights = true},
 };
+
+/* ---- mpt: ALiBi over slots, whatever is padding ---------------------------------------------- */
+
+static const struct attn_hf_key mpt_keys[] = {
+    SIZE("d_model", hidden_size, ATTN_MAX_HIDDEN_SIZE),
+    HIDDEN_SIZE,
+    SIZE("n_heads", num_heads, ATTN_MAX_HEADS),
+    HEADS,
+    SIZE("n_layers", num_layers, ATTN_MAX_LAYERS),
+    LAYERS,
+    SIZE("max_seq_len", max_position, MAX_POSITION),
+    OBJECT("attn_config"),
+    NUMBER("attn_config.softmax_scale", scale, 1e-9, ATTN_MAX_SCALE),
+    FIXED("attn_config.alibi", "true"),
+    FIXED("attn_config.alibi_bias_max", "8"),
+    FIXED("attn_config.attn_type", "\"multihead_attention\""),
+    FIXED("attn_config.attn_uses_sequence_id", "false"),
+    FIXED("attn_config.clip_qkv", "null"),
+    FIXED("attn_config.prefix_lm", "false"),
+    FIXED("attn_config.qk_ln", "false"),
+    FIXED("no_bias", "true"),
+    IGNORED("attn_config.attn_impl"),
+    IGNORED("attn_config.attn_pdrop"),
+    IGNORED("attn_config.model_type"),
+    IGNORED("auto_map"),
+    IGNORED("emb_pdrop"),
+    IGNORED("embedding_fraction"),
+    IGNORED("expansion_ratio"),
+    IGNORED("init_config"),
+    IGNORED("init_device"),
+    IGNORED("is_decoder"),
+    IGNORED("learned_pos_emb"),
+    IGNORED("logit_scale"),
+    IGNORED("norm_type"),
+    IGNORED("tokenizer_name"),
+    IGNORED("verbose"),
+    END,
+};
+
+static const struct attn_family_tensor mpt_tensors[] = {
+    {"blocks.*.attn.Wqkv.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
+    {"blocks.*.attn.out_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
+    {.name = NULL},
+};
+
+const struct attn_family attn_family_mpt = {
+    .model_type = "mpt",
+    .name = "mpt",
+    .keys = mpt_keys,
+    .common_keys = true,
+    .prefixes = transformer_prefixes,
+    .tensors = mpt_tensors,
+    .unbiased = ATTN_PROJ_ALL,
+    .defaults = {.is_causal = true,
+                 .scale_attn_weights = true,
+                 .alibi = true,
+                 .alibi_by_slot = true},
+};

@@ -8,7 +8,9 @@
  *     LAYER_TYPES("layer_types")                list of names, one a layer
  *     FULL_PERIOD("sliding_window_pattern")     every n-th layer has full attention
  *     ROPE_LAYERS("no_rope_layers")             list of 1 and 0, one a layer
+ *     TERMS("pos_att_type")                     "c2p|p2c"
  *     FIXED("sliding_window", "null")           only this JSON value is computed
+ *     OBJECT("attn_config")                     object, with its keys as "attn_config.alibi"
  *     IGNORED("n_ctx")                          does not touch attention
  *     END                                       ends every list */
 #ifndef ATTN_LIB_FAMILY_KEYS_H
@@ -35,9 +37,14 @@
         .name = key, .kind = ATTN_CONFIG_NAME, .offset = offsetof(struct attn_hf_config, field), \
         .only = names                                                                            \
     }
+#define TERMS(key) FIELD(key, ATTN_CONFIG_TERMS, position_terms, 0, 0)
 #define FIXED(key, value)                                     \
     {                                                         \
         .name = key, .kind = ATTN_CONFIG_FIXED, .only = value \
+    }
+#define OBJECT(key)                             \
+    {                                           \
+        .name = key, .kind = ATTN_CONFIG_OBJECT \
     }
 #define IGNORED(key)                             \
     {                                            \
@@ -59,6 +66,14 @@
 #define PARTIAL NUMBER("partial_rotary_factor", rope.partial_rotary_factor, 1e-6, 1)
 #define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
 #define ROPE_OBJECTS ROPE("rope_scaling"), ROPE("rope_parameters")
+
+/* DeBERTa's position bias. */
+#define POSITION_TABLE                                                                          \
+    TERMS("pos_att_type"),                                                                      \
+        FIELD("position_buckets", ATTN_CONFIG_INTEGER, position_buckets, -1, ATTN_MAX_BUCKETS), \
+        FIELD("max_relative_positions", ATTN_CONFIG_INTEGER, max_relative_positions, -1,        \
+              ATTN_MAX_BUCKETS),                                                                \
+        NAME("norm_rel_ebd", relative_norm, "layer_norm none")
 
 /* The default .rope of a row: plain RoPE of that base. */
 #define ROPE_OF(base) .type = ATTN_ROPE_DEFAULT, .theta = base, .truncate = true

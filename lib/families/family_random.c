@@ -34,6 +34,7 @@ void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
         fill_random(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_FIRST + stream),
                     RANDOM_BIAS);
     }
+    float *table_bias = out->table_norm != NULL ? out->table_norm + spec->hidden_size : NULL;
     const struct {
         float *values;
         size_t count;
@@ -44,9 +45,11 @@ void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
         {out->q_norm, q_norm, RANDOM_BIAS, 1},
         {out->k_norm, k_norm, RANDOM_BIAS, 1},
         {out->sinks, spec->num_heads, RANDOM_SCORE, 0},
-        {out->bias_table, spec->position_bias.buckets * spec->num_heads, RANDOM_SCORE, 0},
+        {out->bias_table, attn_layer_table_floats(spec), RANDOM_SCORE, 0},
         {out->q_norm_bias, q_norm, RANDOM_BIAS, 0},
         {out->k_norm_bias, k_norm, RANDOM_BIAS, 0},
+        {out->table_norm, spec->hidden_size, RANDOM_BIAS, 1},
+        {table_bias, spec->hidden_size, RANDOM_BIAS, 0},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         fill_random(others[i].values, others[i].count,

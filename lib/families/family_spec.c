@@ -35,6 +35,16 @@ static enum attn_status check_present(const struct attn_family *family,
     return ATTN_OK;
 }
 
+static enum attn_status check_groups(const struct attn_family *family,
+                                     const struct attn_hf_config *hf, struct attn_error *error)
+{
+    const char *config_key = attn_family_key_name(family, HF_FIELD(num_groups));
+    if (hf->num_groups <= hf->num_layers)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_MALFORMED, config_key, "%s is %zu for %zu layers", config_key,
+                     hf->num_groups, hf->num_layers);
+}
+
 /* ---- Heads --------------------------------------------------------------------------------- */
 
 static size_t kv_heads(const struct attn_family *family, const struct attn_hf_config *hf)
@@ -124,6 +134,36 @@ static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_con
             (struct attn_norm_spec){.type = ATTN_NORM_RMS, .weightless = true, .eps = hf->norm_eps};
 }
 
+static size_t none_if_negative(size_t size) { return size == SIZE_MAX ? 0 : size; }
+
+/* The position bias of DeBERTa; the scale counts its products too. */
+static enum attn_status resolve_disentangled(struct attn_layer_spec *spec,
+                                             const struct attn_hf_config *hf,
+                                             struct attn_error *error)
+{
+    const bool c2p = (hf->position_terms & ATTN_TERM_C2P) != 0;
+    const bool p2c = (hf->position_terms & ATTN_TERM_P2C) != 0;
+    const size_t given = none_if_negative(hf->max_relative_positions);
+    const char *missing = !hf->relative_attention ? "relative_attention"
+                          : !hf->share_att_key    ? "share_att_key"
+                                                  : NULL;
+    if (missing != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, missing, "%s: false is not supported beside %s",
+                         missing, "pos_att_type");
+    spec->position_bias = (struct attn_position_bias_spec){
+        .type = ATTN_BIAS_DISENTANGLED,
+        .buckets = none_if_negative(hf->position_buckets),
+        .max_distance = given != 0 ? given : hf->max_position,
+        .content_to_position = c2p,
+        .position_to_content = p2c,
+        .table_norm = hf->relative_norm == 1,
+        .table_norm_eps = hf->relative_norm == 1 ? hf->relative_norm_eps : 0,
+    };
+    if (hf->scale == 0)
+        spec->scale /= sqrt(1.0 + c2p + p2c);
+    return ATTN_OK;
+}
+
 /* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
  * looks back. */
 static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
@@ -134,11 +174,17 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
     const char *config_key = attn_family_key_name(family, HF_FIELD(buckets));
     if (hf->alibi && hf->buckets != 0)
         return attn_fail(error, ATTN_MALFORMED, config_key, "%s contradicts alibi", config_key);
+    if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
+        return attn_fail(error, ATTN_MALFORMED, "pos_att_type",
+                         "pos_att_type contradicts another position bias");
+    if (hf->position_terms != 0)
+        return resolve_disentangled(spec, hf, error);
     if (hf->alibi)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,
             .scale = hf->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
             .bfloat16 = hf->alibi_bfloat16,
+            .by_slot = hf->alibi_by_slot,
         };
     else if (hf->buckets != 0)
         spec->position_bias = (struct attn_position_bias_spec){
@@ -307,6 +353,7 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
         return status;
 
     config->num_layers = hf.num_layers;
+    config->num_groups = hf.num_groups;
     config->max_position = hf.max_position;
     config->seed = hf.seed;
     config->scale_by_layer = hf.scale_by_layer;
@@ -315,7 +362,9 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
     struct attn_layer_spec common = {.dtype = ATTN_F32};
     resolve_flags(&common, family, &hf);
     resolve_norms(&common, &hf);
-    status = resolve_heads(&common, family, &hf, error);
+    status = check_groups(family, &hf, error);
+    if (status == ATTN_OK)
+        status = resolve_heads(&common, family, &hf, error);
     if (status == ATTN_OK)
         status = resolve_position_bias(&common, family, &hf, error);
     if (status != ATTN_OK)
@@ -330,6 +379,14 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
     if (status == ATTN_OK)
         status = resolve_rotating(config, &hf, error);
     return status == ATTN_OK ? resolve_rope(config, &hf, error) : status;
+}
+
+/* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */
+size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
+{
+    if (config->num_groups == 0)
+        return layer;
+    return (size_t)((double)layer / ((double)config->num_layers / (double)config->num_groups));
 }
 
 bool attn_config_attends(const struct attn_config *config, size_t layer)

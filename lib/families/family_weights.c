@@ -86,10 +86,12 @@ static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn
         return weighted && spec->qk_norm.bias ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
     case ATTN_ROLE_SINKS:
         return spec->sinks ? ATTN_PROJ_Q : 0u;
+    case ATTN_ROLE_POSITION_NORM:
+        return spec->position_bias.table_norm ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
     case ATTN_ROLE_POSITION_BIAS:
         break;
     }
-    return spec->position_bias.type == ATTN_BIAS_T5 ? ATTN_PROJ_Q : 0u;
+    return attn_layer_table_floats(spec) != 0 ? ATTN_PROJ_Q : 0u;
 }
 
 /* The widths of input and output of a fused tensor's projections together; false if they read
@@ -142,9 +144,13 @@ static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
         return norm_shape(spec, pattern->projections);
     case ATTN_ROLE_SINKS:
         return (struct tensor_shape){1, {spec->num_heads}};
+    case ATTN_ROLE_POSITION_NORM:
+        return (struct tensor_shape){1, {spec->hidden_size}};
     case ATTN_ROLE_POSITION_BIAS:
         break;
     }
+    if (spec->position_bias.type == ATTN_BIAS_DISENTANGLED)
+        return (struct tensor_shape){2, {attn_relative_rows(spec), spec->hidden_size}};
     return (struct tensor_shape){2, {spec->position_bias.buckets, spec->num_heads}};
 }
 
@@ -174,7 +180,8 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
                                     struct attn_error *error)
 {
     const struct attn_config *config = source->config;
-    bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS;
+    bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS ||
+                  pattern->role == ATTN_ROLE_POSITION_NORM;
     bool shared = source->spec.shares_layer != SIZE_MAX &&
                   (pattern->projections & (ATTN_PROJ_K | ATTN_PROJ_V)) != 0;
     size_t layer = shared ? source->spec.shares_layer : source->layer;
@@ -184,7 +191,7 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
         bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
-        expand(name, *prefix, pattern->name, layer);
+        expand(name, *prefix, pattern->name, attn_config_tensor_index(config, layer));
         enum attn_status status = attn_checkpoint_find(out, checkpoint, name, error);
         if (status != ATTN_OK || out->entry != NULL)
             return status;
@@ -276,7 +283,8 @@ static enum attn_status fail_missing(const struct attn_checkpoint *checkpoint,
            (pattern->role != role || (pattern->projections & missing) == 0 ||
             !fused_shape(&shape, &source->spec, pattern)))
         pattern++;
-    expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "", source->layer);
+    expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "",
+           attn_config_tensor_index(source->config, source->layer));
     attn_checkpoint_list(there, sizeof there, checkpoint);
     return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing%s%s", name,
                      there[0] != '\0' ? "; the file has " : "", there);
@@ -364,6 +372,8 @@ static float *destination_of(struct attn_layer *layer, enum attn_tensor_role rol
         return projection == ATTN_PROJ_Q ? layer->q_norm_bias : layer->k_norm_bias;
     case ATTN_ROLE_SINKS:
         return layer->sinks;
+    case ATTN_ROLE_POSITION_NORM:
+        return layer->table_norm + (projection == ATTN_PROJ_K ? layer->spec.hidden_size : 0);
     case ATTN_ROLE_POSITION_BIAS:
         break;
     }

@@ -77,8 +77,13 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
     case ATTN_BIAS_NONE:
         break;
     case ATTN_BIAS_ALIBI:
-        return json_pack("{s:s, s:f, s:b}", "type", "alibi", "scale", bias->scale, "bfloat16",
-                         bias->bfloat16);
+        return json_pack("{s:s, s:f, s:b, s:b}", "type", "alibi", "scale", bias->scale, "bfloat16",
+                         bias->bfloat16, "by_slot", bias->by_slot);
+    case ATTN_BIAS_DISENTANGLED:
+        return json_pack("{s:s, s:I, s:I, s:b, s:b}", "type", "disentangled", "buckets",
+                         (json_int_t)bias->buckets, "max_distance", (json_int_t)bias->max_distance,
+                         "content_to_position", bias->content_to_position, "position_to_content",
+                         bias->position_to_content);
     case ATTN_BIAS_T5:
         return json_pack("{s:s, s:I, s:I, s:b}", "type", "t5", "buckets", (json_int_t)bias->buckets,
                          "max_distance", (json_int_t)bias->max_distance, "bidirectional",

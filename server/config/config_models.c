@@ -14,7 +14,7 @@
 #include "base/id.h"
 #include "base/nearest.h"
 
-const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross"};
+const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross", "text", "vision"};
 
 /* The member that is being read, which messages name: models[index].key */
 struct member {
@@ -129,7 +129,7 @@ static bool read_stack(const struct member *member, const json_t *value)
             return true;
         }
     }
-    return refuse(member, "must be \"encoder\", \"decoder\" or \"cross\"");
+    return refuse(member, "must be \"encoder\", \"decoder\", \"cross\", \"text\" or \"vision\"");
 }
 
 static const struct {

@@ -6,8 +6,9 @@
  * have too are a prefix of its list, which is found by bisection, and a session that has the last
  * block of that prefix has all of it.
  *
- * Where windows forget, the earlier session may have given up the first of these blocks; the later
- * one has them alone then, or with a third, with which it will not share them after a restart. */
+ * Where windows forget, the earlier session may have given up the first of these blocks, which the
+ * later one has alone or with a third: each block is looked up, and each run of one owner is a
+ * share of its own. */
 #include "store/sharing.h"
 
 #include <stdlib.h>
@@ -103,14 +104,25 @@ static bool add_share(struct srv_sharing *sharing, struct srv_share share)
     return true;
 }
 
-/* Blocks before the first that an earlier session has, where that may have forgotten some. */
-static size_t count_forgotten(const struct srv_sharing *sharing, struct attn_block *const blocks[],
-                              size_t count)
+/* Adds what a layer shares where windows forget: the blocks of its list have different owners, a
+ * share for each run of one owner, and some have none. */
+static bool add_runs(struct srv_sharing *sharing, struct srv_share share,
+                     struct attn_block *const blocks[], size_t count)
 {
-    size_t n = 0;
-    while (sharing->forgets && n < count && !is_owned(sharing, blocks[n]))
-        n++;
-    return n < count ? n : 0;
+    const size_t first = share.blocks;
+    bool added = true;
+    for (size_t i = 0; i < count && added; i++) {
+        if (sharing->capacity == 0 || !is_owned(sharing, blocks[i])) {
+            added = add_owner(sharing, blocks[i], share.session);
+            continue;
+        }
+        share.parent = owner_of(sharing, blocks[i]);
+        share.blocks = (uint32_t)(first + i + 1);
+        if (i + 1 == count || !is_owned(sharing, blocks[i + 1]) ||
+            owner_of(sharing, blocks[i + 1]) != share.parent)
+            added = add_share(sharing, share);
+    }
+    return added;
 }
 
 static bool add_layer(struct srv_sharing *sharing, uint64_t session, size_t layer,
@@ -118,16 +130,18 @@ static bool add_layer(struct srv_sharing *sharing, uint64_t session, size_t laye
 {
     size_t count, first = attn_cache_first(cache, layer) / BLOCK_TOKENS;
     struct attn_block *const *blocks = attn_cache_blocks(&count, cache, layer);
+    struct srv_share share = {.session = session, .layer = (uint32_t)layer};
     sharing->forgets = sharing->forgets || first > 0;
-    const size_t alone = sharing->capacity > 0 ? count_forgotten(sharing, blocks, count) : 0;
-    const size_t owned = alone + count_owned(sharing, blocks + alone, count - alone);
-    bool added =
-        owned == alone ||
-        add_share(sharing, (struct srv_share){session, owner_of(sharing, blocks[owned - 1]),
-                                              (uint32_t)layer, (uint32_t)(first + owned)});
-    for (size_t i = 0; i < count && added; i++)
-        if (i < alone || i >= owned)
-            added = add_owner(sharing, blocks[i], session);
+    if (sharing->forgets) {
+        share.blocks = (uint32_t)first;
+        return add_runs(sharing, share, blocks, count);
+    }
+    const size_t owned = count_owned(sharing, blocks, count);
+    share.parent = owned > 0 ? owner_of(sharing, blocks[owned - 1]) : 0;
+    share.blocks = (uint32_t)owned;
+    bool added = owned == 0 || add_share(sharing, share);
+    for (size_t i = owned; i < count && added; i++)
+        added = add_owner(sharing, blocks[i], session);
     return added;
 }
 

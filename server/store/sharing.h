@@ -15,7 +15,8 @@
 #include "attn_state.h"
 
 /* As a base has it: the first `blocks` blocks of that layer of a session are the parent's too, as
- * far as windows of the two have not forgotten them. */
+ * far as windows of the two have not forgotten them.  Where windows forget, a layer has a share for
+ * each parent, in the order of blocks. */
 struct srv_share {
     uint64_t session, parent; /* epochs; the parent stands before the session in the base */
     uint32_t layer, blocks;
@@ -36,7 +37,8 @@ struct srv_sharing {
 };
 
 /* Adds a session, in the order of the base; all caches are of one moment.  O(log blocks) in each
- * layer, and what the blocks take that no earlier session has.  False where memory is short. */
+ * layer, O(blocks) once a window has forgotten some, and what the blocks take that no earlier
+ * session has.  False where memory is short. */
 bool srv_sharing_add(struct srv_sharing *sharing, uint64_t session, const struct attn_cache *cache,
                      size_t num_layers);
 

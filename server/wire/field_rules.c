@@ -129,8 +129,10 @@ static const struct {
     {.form = SRV_FORM_SELF,
      .param = "hidden_states",
      .broken = reads_another_layer,
-     .why = "hidden_states alone have no meaning for a layer that reads the keys and values of an "
-            "earlier one: it needs that layer's rows as key_hidden_states, or a session"},
+     .why =
+         "hidden_states alone have no meaning for a layer that reads the keys and values of an "
+         "earlier one: it needs that layer's rows as key_hidden_states and value_hidden_states, or "
+         "a session"},
     {.form = SRV_FORM_STEP,
      .param = "session_id",
      .broken = is_cross_layer,

@@ -37,6 +37,7 @@ static const struct bench_layer given = {
     .head_dim = 128,
     .causal = true,
 };
+
 static const struct bench_layer narrow = {
     .name = "8/2 heads of 64",
     .hidden = 512,

@@ -270,9 +270,12 @@ static void load_hf(struct golden_case *c, const struct folder *folder, json_t *
     set_stack(c, entry);
     set_shape(c, folder, entry);
     c->causal = -1;
+    if (json_object_get(entry, "shared_kv_layer") != NULL)
+        c->source = number(entry, "shared_kv_layer");
     c->hidden_states = floats(folder, inputs, "hidden_states");
     c->key_states = floats(folder, inputs, "encoder_hidden_states")
                         ?: floats(folder, inputs, "shared_kv_hidden_states");
+    c->value_states = floats(folder, inputs, "shared_kv_hidden_states");
     if (find(&view, folder, inputs, c->cross ? "encoder_padding_mask" : "padding_mask"))
         c->padding = copy(&view, 1);
     if (find(&view, folder, inputs, "position_ids"))
@@ -429,7 +432,7 @@ static void load_folder(struct golden_set *set, const char *directory, const cha
         json_t *own = json_object_get(json_object_get(entry, "tolerance"), "abs");
         if (set->count == MAX_CASES)
             die("too many cases", name);
-        memset(c, 0, sizeof *c);
+        *c = (struct golden_case){.source = SIZE_MAX};
         c->tolerance = own ? json_number_value(own) : tolerance > 0 ? tolerance : 1e-5;
         snprintf(c->name, sizeof c->name, "%s/%s", name,
                  json_string_value(json_object_get(entry, "id")));

@@ -17,6 +17,7 @@ struct golden_case {
     char path[600];  /* "tests/golden/llama_gqa/model" */
     char stack[16];  /* "encoder", "decoder", "cross", "" where there is only one */
     size_t layer;
+    size_t source; /* the layer whose keys and values that layer reads, SIZE_MAX: none */
     size_t batch, queries, keys; /* B, T, S */
     size_t past; /* of the keys, given as past_key (ONNX); what is expected of all of them: */
     float *present_key, *present_value;          /* [B][G][S][..] */

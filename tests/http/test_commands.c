@@ -150,6 +150,9 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
          "t5 cross: 2 layers, weights stored "
          "as F32, 1 to be loaded\n  layer 1: "},
         {{REFERENCE "t5/model", "--stack", "cross"}, "there are no sessions"},
+        {{GOLDEN "clip/model"}, "clip text: 2 layers"},
+        {{GOLDEN "clip/model"}, "\nclip vision: 2 layers"},
+        {{GOLDEN "clip/model", "--stack=vision"}, "hidden_size 40, "},
         {{GOLDEN "qwen3_next/model"},
          "4 layers, weights stored as F32, 2 to be loaded, 2 are linear_attention, which is not "
          "computed\n  layer 1: "},
@@ -198,6 +201,7 @@ START_TEST(test_inspect_complains_in_one_line)
         {{"/nonexistent"}, "inspect: /nonexistent: "},
         {{GOLDEN}, "config.json"},
         {{GOLDEN "bert/model", "--stack", "cross"}, "no stack 'cross'"},
+        {{GOLDEN "siglip/model", "--stack", "encoder"}, "no stack 'encoder'"},
         {{REFERENCE "t5/model", "--stack", "middle"}, "'middle'"},
         {{GOLDEN "bert/model", "--layers", "1,0"}, "--layers"},
         {{GOLDEN "bert/model", "--layers", ""}, "--layers"},
@@ -205,7 +209,7 @@ START_TEST(test_inspect_complains_in_one_line)
         {{GOLDEN "bert/model", "--layers", "2"}, "layers has 2"},
         {{GOLDEN "qwen3_next/model", "--layers", "0,1"}, "layers has 0, which is linear_attention"},
         {{GOLDEN "bert/model", "--layers"}, "--layers"},
-        {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16 or int8, not int4"},
+        {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16, int8 or w8a16, not int4"},
         {{GOLDEN "bert/model", "--dtype", "f16"}, "dtype is f16, weights are kept as"},
         {{GOLDEN "bert/model", "--layer", "0"}, "--layer"},
         {{GOLDEN "bert/model", "--measure"}, "what is --measure"},

@@ -75,7 +75,8 @@ static const struct {
     {"mistral", "qk_norm", "null"},
     {"mistral", "position_bias", "null"},
     {"bloom", "rope", "null"},
-    {"bloom", "position_bias", "{\"type\":\"alibi\",\"scale\":1.0,\"bfloat16\":false}"},
+    {"bloom", "position_bias",
+     "{\"type\":\"alibi\",\"scale\":1.0,\"bfloat16\":false,\"by_slot\":false}"},
     {"qwen3", "qk_norm",
      "{\"type\":\"rms\",\"eps\":1e-06,\"extent\":\"head\",\"weightless\":false,"
      "\"bias\":false,\"after_rope\":false}"},

@@ -263,18 +263,20 @@ struct run {
     struct style style;
 };
 
-/* Adds the members of a step of rows [from, from + n) of sequence b: rows, masks, positions. */
-static void add_step(struct text *body, const struct run *run, size_t b, size_t from, size_t n)
+/* Adds the members of a step of rows [from, from + n) of sequence b: rows, of `states`, masks,
+ * positions. */
+static void add_step_rows(struct text *body, const struct run *run, const float *states, size_t b,
+                          size_t from, size_t n)
 {
     const struct golden_case *c = run->c;
     const size_t row = b * c->queries + from;
     text_add(body, "\"session_id\":\"%s.%zu\",\"position\":%zu", run->how, b, from);
-    if (from == 0)
+    if (from == 0 && (c->source == SIZE_MAX || states != c->hidden_states))
         text_add(body, ",\"start\":true");
     if (from + n == c->queries)
         text_add(body, ",\"outputs\":[\"output\",\"key\",\"value\"]");
     text_add(body, ",\"hidden_states\":");
-    const float *rows = c->hidden_states + row * c->hidden;
+    const float *rows = states + row * c->hidden;
     if (n == 1 && from % 2)
         text_floats(body, rows, run->style.digits, SHAPE(c->hidden));
     else
@@ -287,6 +289,32 @@ static void add_step(struct text *body, const struct run *run, size_t b, size_t 
         text_add(body, ",\"position_ids\":");
         text_integers(body, c->positions + row, SHAPE(n));
     }
+}
+
+static void post_rows(const struct run *run, size_t layer, const float *states, size_t b,
+                      size_t from, size_t n, int status)
+{
+    struct text body = {0};
+    text_add(&body, "{\"model\":\"%s\",\"layer\":%zu,", run->c->model, layer);
+    add_step_rows(&body, run, states, b, from, n);
+    text_add(&body, "}");
+    struct answer answer = client_post(run->client, "/decode", body.data);
+    expect_answer(&answer, status, status == 200 ? NULL : "invalid_value", run->c->name);
+    answer_free(&answer);
+    text_free(&body);
+}
+
+/* Adds a step.  Where the case's layer reads another one's keys, that one's step is posted first,
+ * and the case's before it is refused. */
+static void add_step(struct text *body, const struct run *run, size_t b, size_t from, size_t n)
+{
+    const struct golden_case *c = run->c;
+    if (c->source != SIZE_MAX) {
+        if (from > 0)
+            post_rows(run, c->layer, c->hidden_states, b, from, n, 400);
+        post_rows(run, c->source, c->key_states, b, from, n, 200);
+    }
+    add_step_rows(body, run, c->hidden_states, b, from, n);
 }
 
 /* Copies a step's outputs from its answer, and compares the cache after the last step. */

@@ -29,6 +29,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(value_size), "width of value inputs", "E"},
     {HF_FIELD(num_layers), "layers", "required"},
     {HF_FIELD(num_layers_fallback), "layers, if the key above is absent", "required"},
+    {HF_FIELD(num_groups), "groups of layers that share their tensors", "none"},
     {HF_FIELD(max_position), "longest position", "not given"},
     {HF_FIELD(original_max_position), "trained length, for longrope", "by rope_scaling"},
     {HF_FIELD(seed), "seed of the weights", "0"},
@@ -79,7 +80,15 @@ static const struct field_words config_words[] = {
     {HF_FIELD(alibi), "ALiBi", NULL},
     {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
     {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
+    {HF_FIELD(alibi_by_slot), "padding counts in the distances of ALiBi", NULL},
     {HF_FIELD(buckets), "buckets of the relative position bias", "none"},
+    {HF_FIELD(position_terms), "products of DeBERTa's position bias", "none"},
+    {HF_FIELD(position_buckets), "S, half of its rows; -1: none", "`max_relative_positions`"},
+    {HF_FIELD(max_relative_positions), "its longest distance", "`max_position_embeddings`"},
+    {HF_FIELD(relative_norm), "norm of the rows of its table", "none"},
+    {HF_FIELD(relative_norm_eps), "epsilon of that norm", "0"},
+    {HF_FIELD(relative_attention), "required to be true beside `pos_att_type`", NULL},
+    {HF_FIELD(share_att_key), "required to be true beside `pos_att_type`", NULL},
     {HF_FIELD(max_distance), "distance from which on all share a bucket", "required"},
     {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
     {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
@@ -201,6 +210,10 @@ static void print_bounds(const struct attn_hf_key *key, const struct attn_family
     case ATTN_CONFIG_FIXED:
         printf("only `%s`", key->only);
         break;
+    case ATTN_CONFIG_TERMS:
+        printf("`c2p`, `p2c` or both: a list, or with \\| between");
+        break;
+    case ATTN_CONFIG_OBJECT:
     case ATTN_CONFIG_IGNORED:
         break;
     }
@@ -227,7 +240,7 @@ static void print_keys(const struct attn_family *family)
 {
     printf("\n| key | meaning | value | if absent |\n|---|---|---|---|\n");
     for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++) {
-        if (key->kind == ATTN_CONFIG_IGNORED)
+        if (key->kind == ATTN_CONFIG_IGNORED || key->kind == ATTN_CONFIG_OBJECT)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE;
@@ -290,26 +303,14 @@ static const char *layout_words(const struct attn_family *family,
     return fused ? "[out], q, then k, then v" : "[out]";
 }
 
-static void print_tensors(const struct attn_family *family)
+static const char *key_name(const struct attn_family *family, size_t offset)
 {
-    static const char *const roles[ATTN_NUM_ROLES] = {
-        "weight of ", "bias of ", "appended ", "norm of ", "sinks", "position bias, for all layers",
-    };
-    static const char *const shapes[ATTN_NUM_ROLES] = {
-        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]",
-        [ATTN_ROLE_NORM] = "[D]",
-        [ATTN_ROLE_SINKS] = "[H]",
-        [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
-    };
-    printf("\n| tensor | holds | stored |\n|---|---|---|\n");
-    for (const struct attn_family_tensor *t = family->tensors; t->name != NULL; t++) {
-        if (t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0)
-            continue;
-        printf("| `%s` | %s", t->name, roles[t->role]);
-        if (t->role < ATTN_ROLE_SINKS)
-            print_projections(t->projections);
-        printf(" | %s |\n", shapes[t->role] != NULL ? shapes[t->role] : layout_words(family, t));
-    }
+    const struct attn_hf_key *key = attn_hf_key_for_field(family->keys, offset);
+    return key != NULL ? key->name : NULL;
+}
+
+static void print_prefixes(const struct attn_family *family)
+{
     struct paragraph prefixes = {.length = 0};
     for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
         add(&prefixes, "%s %s%s%s",
@@ -317,17 +318,44 @@ static void print_tensors(const struct attn_family *family)
             **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
             **prefix != '\0' ? "`" : "");
     add(&prefixes, ".");
-    printf("\n");
     print_paragraph(&prefixes);
 }
 
-/* ---- Traits of layers ---------------------------------------------------------------------- */
-
-static const char *key_name(const struct attn_family *family, size_t offset)
+static void print_tensors(const struct attn_family *family)
 {
-    const struct attn_hf_key *key = attn_hf_key_for_field(family->keys, offset);
-    return key != NULL ? key->name : NULL;
+    static const char *const roles[ATTN_NUM_ROLES] = {
+        [ATTN_ROLE_WEIGHT] = "weight of ",
+        [ATTN_ROLE_BIAS] = "bias of ",
+        [ATTN_ROLE_BIAS_KV] = "appended ",
+        [ATTN_ROLE_NORM] = "norm of ",
+        [ATTN_ROLE_NORM_BIAS] = "bias of the norm of ",
+        [ATTN_ROLE_SINKS] = "sinks",
+        [ATTN_ROLE_POSITION_BIAS] = "position bias, for all layers",
+        [ATTN_ROLE_POSITION_NORM] = "norm of its rows, for all layers",
+    };
+    static const char *const shapes[ATTN_NUM_ROLES] = {
+        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]", [ATTN_ROLE_NORM] = "[D]",
+        [ATTN_ROLE_SINKS] = "[H]",           [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
+        [ATTN_ROLE_POSITION_NORM] = "[E]",
+    };
+    printf("\n| tensor | holds | stored |\n|---|---|---|\n");
+    for (const struct attn_family_tensor *t = family->tensors; t->name != NULL; t++) {
+        if (t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0)
+            continue;
+        printf("| `%s` | %s", t->name, roles[t->role]);
+        if (t->role < ATTN_ROLE_SINKS || t->role == ATTN_ROLE_NORM_BIAS)
+            print_projections(t->projections);
+        const bool rows = t->role == ATTN_ROLE_POSITION_BIAS &&
+                          key_name(family, HF_FIELD(position_terms)) != NULL;
+        printf(" | %s |\n", rows                      ? "[2S, E]"
+                            : shapes[t->role] != NULL ? shapes[t->role]
+                                                      : layout_words(family, t));
+    }
+    printf("\n");
+    print_prefixes(family);
 }
+
+/* ---- Traits of layers ---------------------------------------------------------------------- */
 
 static void print_sliding(const struct attn_family *family)
 {
@@ -410,7 +438,8 @@ static void print_rope(const struct attn_family *family)
 
 static void print_biases(const struct attn_family *family)
 {
-    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased;
+    const bool always = family->defaults.o_bias;
+    unsigned biased = ATTN_PROJ_ALL & ~family->unbiased & ~(always ? ATTN_PROJ_O : 0u);
     const char *flag = key_name(family, HF_FIELD(bias));
     printf("- Biases: ");
     if (biased == 0)
@@ -419,7 +448,7 @@ static void print_biases(const struct attn_family *family)
         print_projections(biased);
     if (biased != 0 && flag != NULL)
         printf(", if `%s` is true", flag);
-    printf(".\n");
+    printf("%s.\n", always ? "; always o" : "");
 }
 
 static void print_kv_heads(const struct attn_family *family)
@@ -517,13 +546,18 @@ static void print_traits(const struct attn_family *family)
         defaults->scale_attn_weights && defaults->scale == 0 ? "divided by sqrt(D)" : "not scaled",
         rescaled ? " unless a key says otherwise" : "");
     print_biases(family);
+    if (defaults->num_groups != 0)
+        printf("- Layers of a group share tensors, resident once; `*` is the group's index.\n");
     if (defaults->alibi || key_name(family, HF_FIELD(alibi)) != NULL)
-        printf("- ALiBi%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
+        printf("- ALiBi%s%s%s%s.\n", defaults->alibi ? "" : ", if `alibi` is true",
                defaults->alibi_scaled ? ", divided by sqrt(D)" : "",
-               defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "");
+               defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "",
+               defaults->alibi_by_slot ? "; padding counts in its distances" : "");
     if (defaults->buckets != 0)
         printf("- T5 position bias, in %s.\n",
                defaults->is_causal ? "one direction" : "both directions");
+    if (key_name(family, HF_FIELD(position_terms)) != NULL)
+        printf("- Disentangled position bias: scores are divided by sqrt(D (1 + its terms)).\n");
     if (defaults->sinks)
         printf("- Each head has a sink.\n");
     print_norms(family);
@@ -576,12 +610,13 @@ static void print_family(const struct attn_family *family)
                "that are not in this table are\nrefused.\n\n");
     const struct attn_family *like = alike(family);
     if (like != NULL) {
-        printf("As [%s](#%s)", like->name, like->name);
-        if (like->prefixes != family->prefixes && *family->prefixes != NULL)
-            printf("; the prefixes of tensors are those of [%s](#%s)",
-                   family->subconfig != NULL ? "gemma3" : "llama",
-                   family->subconfig != NULL ? "gemma3" : "llama");
+        printf("As [%s](#%s%s%s)", like->name, like->name, like->stack != NULL ? "-stack-" : "",
+               like->stack != NULL ? like->stack : "");
         printf(".\n");
+        if (like->prefixes != family->prefixes && *family->prefixes != NULL) {
+            printf("\n");
+            print_prefixes(family);
+        }
         return;
     }
     print_traits(family);
@@ -649,7 +684,9 @@ int main(void)
         "- Two keys of the same meaning must agree.\n"
         "- Tensors are found by name, layer by layer; `*` in a name is the layer's index. Tensors "
         "of layers that are not\n  asked for are not looked at.\n"
-        "- Tensors of F32, F16 and BF16 are read.\n\n"
+        "- Tensors of F32, F16 and BF16 are read.\n"
+        "- Of a family with several stacks the one that stands first is the default; `stack` of a "
+        "model names another.\n\n"
         "Letters: E width, H query heads, G key/value heads, D head width, W window.\n");
     fputs(models_own, stdout);
     const struct attn_family *family;

@@ -29,6 +29,7 @@ TCase *tcase_config(void);
 TCase *tcase_families(void);
 TCase *tcase_layouts(void);
 TCase *tcase_published(void);
+TCase *tcase_encoders(void);
 TCase *tcase_checkpoint(void);
 TCase *tcase_random(void);
 

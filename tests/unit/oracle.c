@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "relative.h"
+
 /* ---- Positions ---- */
 
 /* The slot of query t, which may be outside of the keys. */
@@ -31,7 +33,8 @@ static int64_t count_tokens(const struct oracle_problem *p, size_t b, int64_t sl
 }
 
 /* The position of a slot: ordinarily the slot itself.  New rows of a tree have given positions, and
- * then padding does not count.  For ALiBi padding never counts. */
+ * then padding does not count.  For ALiBi padding never counts, unless it
+ * goes by slots. */
 static int64_t position(const struct oracle_problem *p, size_t b, int64_t slot, bool alibi)
 {
     const struct attn_modifiers *m = &p->modifiers;
@@ -96,16 +99,56 @@ static size_t t5_bucket(const struct attn_position_bias_spec *spec, int64_t dist
     return first + (bucket < buckets ? bucket : buckets - 1);
 }
 
+/* The row of distance i - j in a table of 2S rows, with the float32 logarithms of the published
+ * code of DeBERTa. */
+static size_t relative_row(const struct attn_position_bias_spec *spec, int64_t distance)
+{
+    const int64_t span = (int64_t)(spec->buckets != 0 ? spec->buckets : spec->max_distance);
+    const int64_t mid = (int64_t)spec->buckets / 2, far = distance < 0 ? -distance : distance;
+    int64_t bucket = distance;
+    if (spec->buckets != 0 && far > mid) {
+        float logs = logf((float)far / (float)mid) /
+                     logf((float)((double)(spec->max_distance - 1) / (double)mid));
+        bucket = (int64_t)ceilf(logs * (float)(mid - 1)) + mid;
+        bucket = distance < 0 ? -bucket : bucket;
+    }
+    bucket += span;
+    return (size_t)(bucket < 0 ? 0 : bucket >= 2 * span ? 2 * span - 1 : bucket);
+}
+
+/* scale (q.Kr + k.Qr) of query t and key s (He et al. 2021). */
+static double disentangled(const struct oracle_problem *p, size_t b, size_t h, size_t t, size_t s)
+{
+    const struct attn_relative *r = p->relative;
+    const size_t d = p->head_dim;
+    const int64_t distance =
+        position(p, b, query_slot(p, b, t), false) - position(p, b, (int64_t)s, false);
+    const size_t x = relative_row(&p->position_bias, distance);
+    const double *q = p->query + ((b * p->num_heads + h) * p->queries + t) * d;
+    const double *k = p->key + ((b * p->num_heads + h) * p->keys + s) * d;
+    double sum = 0;
+    for (size_t i = 0; i < d; i++) {
+        if (p->position_bias.content_to_position)
+            sum += q[i] * (double)r->keys[((h * r->tiles + x / 64) * d + i) * 64 + x % 64];
+        if (p->position_bias.position_to_content)
+            sum += k[i] * (double)r->queries[(h * r->rows + x) * d + i];
+    }
+    return p->modifiers.scale * sum;
+}
+
 static double position_bias(const struct oracle_problem *p, size_t b, size_t h, size_t t, size_t s)
 {
     int64_t query = query_slot(p, b, t), key = (int64_t)s;
+    const bool tokens = !p->position_bias.by_slot;
     if (p->position_bias.type == ATTN_BIAS_ALIBI)
-        return p->position_bias.scale *
-               (alibi(p, h, position(p, b, key, true)) - alibi(p, h, position(p, b, query, true)));
+        return p->position_bias.scale * (alibi(p, h, position(p, b, key, tokens)) -
+                                         alibi(p, h, position(p, b, query, tokens)));
     if (p->position_bias.type == ATTN_BIAS_T5) {
         int64_t distance = position(p, b, key, false) - position(p, b, query, false);
         return (double)p->bias_table[t5_bucket(&p->position_bias, distance) * p->num_heads + h];
     }
+    if (p->position_bias.type == ATTN_BIAS_DISENTANGLED)
+        return disentangled(p, b, h, t, s);
     return 0;
 }
 

@@ -29,7 +29,8 @@ struct oracle_problem {
     size_t chunk;                    /* queries see keys of their own chunk of so many; 0: all */
     const float *sinks;              /* [H] or NULL */
     struct attn_position_bias_spec position_bias;
-    const float *bias_table; /* [buckets][H] of a T5 position bias */
+    const float *bias_table;              /* [buckets][H] of a T5 position bias */
+    const struct attn_relative *relative; /* the tables of a disentangled one, else NULL */
 };
 
 /* out->output is [B][H][T][Dv]. */

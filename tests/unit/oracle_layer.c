@@ -296,6 +296,7 @@ static void solve(struct oracle_outputs *out, const struct call *call)
         .sinks = layer->sinks,
         .position_bias = spec->position_bias,
         .bias_table = layer->bias_table,
+        .relative = &layer->relative,
     };
     struct oracle_outputs inner = *out;
     inner.output = heads;

@@ -156,16 +156,41 @@ static void draw_rope(struct draw *d)
         draw_rope_scaling(d);
 }
 
+/* DeBERTa's, with or without buckets; draw_details finishes the scale. */
+static void draw_disentangled(struct draw *d)
+{
+    static const char *const terms[] = {"\"c2p\"", "\"p2c\"", "\"p2c|c2p\"", "[\"c2p\",\"p2c\"]"};
+    struct attn_position_bias_spec *p = &d->spec.position_bias;
+    size_t which = between(d, 0, 3);
+    p->type = ATTN_BIAS_DISENTANGLED;
+    p->content_to_position = which != 1;
+    p->position_to_content = which != 0;
+    p->buckets = chance(d, 70) ? 2 * between(d, 2, 100) : 0;
+    p->max_distance = between(d, p->buckets / 2 + 2, 2 * p->buckets + 100);
+    p->table_norm = chance(d, 50);
+    p->table_norm_eps = p->table_norm ? 1e-7 : 0;
+    say(d, ",\"pos_att_type\":%s,\"max_relative_positions\":%zu,\"position_buckets\":%d",
+        terms[which], p->max_distance, p->buckets != 0 ? (int)p->buckets : -1);
+    if (p->table_norm)
+        say(d, ",\"norm_rel_ebd\":\"layer_norm\"");
+}
+
 static void draw_position_bias(struct draw *d)
 {
     struct attn_position_bias_spec *p = &d->spec.position_bias;
+    if (d->spec.num_kv_heads == d->spec.num_heads && !d->spec.is_cross &&
+        d->spec.key_size == d->spec.hidden_size && chance(d, 50)) {
+        draw_disentangled(d);
+        return;
+    }
     if (chance(d, 50)) {
         bool scaled = chance(d, 30);
         p->type = ATTN_BIAS_ALIBI;
         p->scale = scaled ? 1 / sqrt((double)d->spec.head_dim) : 1;
         p->bfloat16 = chance(d, 30);
-        say(d, ",\"alibi\":true,\"alibi_scaled\":%s,\"alibi_bfloat16\":%s", truth(scaled),
-            truth(p->bfloat16));
+        p->by_slot = chance(d, 30);
+        say(d, ",\"alibi\":true,\"alibi_scaled\":%s,\"alibi_bfloat16\":%s,\"alibi_by_slot\":%s",
+            truth(scaled), truth(p->bfloat16), truth(p->by_slot));
         return;
     }
     p->type = ATTN_BIAS_T5;
@@ -282,7 +307,8 @@ static void draw_details(struct draw *d)
     s->sinks = chance(d, 20);
     s->bias_kv = chance(d, 10);
     s->add_zero_attn = chance(d, 10);
-    s->scale = 1 / sqrt((double)s->head_dim);
+    s->scale = 1 / sqrt((double)s->head_dim * (1 + s->position_bias.content_to_position +
+                                               s->position_bias.position_to_content));
     say(d,
         ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,"
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
@@ -368,6 +394,12 @@ const char *draw_differs(double *got_value, double *want_value, const struct att
         {got->rope.interleaved, want->rope.interleaved, "interleaved"},
         {got->position_bias.type, want->position_bias.type, "position bias"},
         {got->position_bias.bfloat16, want->position_bias.bfloat16, "bfloat16"},
+        {got->position_bias.by_slot, want->position_bias.by_slot, "by_slot"},
+        {(double)got->position_bias.max_distance, (double)want->position_bias.max_distance,
+         "max_distance"},
+        {got->position_bias.content_to_position, want->position_bias.content_to_position, "c2p"},
+        {got->position_bias.position_to_content, want->position_bias.position_to_content, "p2c"},
+        {got->position_bias.table_norm, want->position_bias.table_norm, "norm_rel_ebd"},
         {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "attn.h"
+#include "mask.h"
 #include "oracle.h"
 #include "rng.h"
 #include "suites.h"
@@ -535,6 +536,41 @@ START_TEST(test_attention_levels_agree_within_rounding)
 }
 END_TEST
 
+/* ---- Spans ---- */
+
+static void expect_span(const struct attn_mask_defaults *defaults, const uint8_t *padding, size_t t,
+                        size_t first, size_t end)
+{
+    const struct attn_modifiers modifiers = {.padding_mask = padding};
+    const struct attn_mask mask = attn_mask_of(&modifiers, defaults, 0, 20, 20);
+    const struct attn_span span = attn_mask_visible(&mask, t);
+    ck_assert_msg(span.first == first && span.end == end,
+                  "query %zu sees [%zu, %zu), not [%zu, %zu)", t, span.first, span.end, first, end);
+    ck_assert(padding != NULL || attn_mask_is_span(&mask));
+}
+
+/* Tiles outside of a span are not computed, so that windows and chunks save their cost. */
+START_TEST(test_attention_spans_end_where_windows_of_both_sides_and_chunks_do)
+{
+    static const uint8_t padding[20] = {0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    const struct attn_mask_defaults both = {.sliding_window = 3, .two_sided = true};
+    const struct attn_mask_defaults chunks = {.causal = true, .chunk = 6};
+    const struct attn_mask_defaults whole = {.chunk = 6};
+    const struct attn_mask_defaults narrow = {.causal = true, .chunk = 6, .sliding_window = 2};
+    expect_span(&both, NULL, 0, 0, 3);
+    expect_span(&both, NULL, 9, 7, 12);
+    expect_span(&both, NULL, 19, 17, 20);
+    expect_span(&chunks, NULL, 5, 0, 6);
+    expect_span(&chunks, NULL, 13, 12, 14);
+    expect_span(&chunks, padding, 13, 9, 14);
+    expect_span(&chunks, padding, 8, 3, 9);
+    expect_span(&whole, NULL, 13, 12, 18);
+    expect_span(&whole, NULL, 19, 18, 20);
+    expect_span(&narrow, NULL, 12, 12, 13);
+    expect_span(&narrow, NULL, 17, 16, 18);
+}
+END_TEST
+
 Suite *suite_attention(void)
 {
     Suite *suite = suite_create("attention");
@@ -554,6 +590,7 @@ Suite *suite_attention(void)
     tcase_add_test(
         core, test_attention_of_one_unit_has_the_same_bits_however_many_threads_share_its_keys);
     tcase_add_test(core, test_attention_levels_agree_within_rounding);
+    tcase_add_test(core, test_attention_spans_end_where_windows_of_both_sides_and_chunks_do);
     suite_add_tcase(suite, core);
     return suite;
 }

@@ -307,6 +307,7 @@ Suite *suite_model(void)
     suite_add_tcase(suite, tcase_config());
     suite_add_tcase(suite, tcase_families());
     suite_add_tcase(suite, tcase_published());
+    suite_add_tcase(suite, tcase_encoders());
     suite_add_tcase(suite, tcase_layouts());
     suite_add_tcase(suite, tcase_golden());
     suite_add_tcase(suite, tcase_checkpoint());

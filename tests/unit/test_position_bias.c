@@ -2,10 +2,12 @@
  *
  * Expected buckets and slopes were computed by PyTorch with the formulas of Hugging Face. */
 #include "position_bias.h"
+#include "relative.h"
 
 #include <check.h>
 #include <float.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "suites.h"
@@ -241,7 +243,7 @@ START_TEST(test_position_bias_refuses_specifications_out_of_bounds)
     static const char buckets[] = "relative_attention_num_buckets";
     static const char distance[] = "relative_attention_max_distance";
     float weights[8] = {0, 0, 0, 2e15f};
-    struct attn_layer_spec unknown = {.num_heads = 1, .position_bias.type = 3};
+    struct attn_layer_spec unknown = {.num_heads = 1, .position_bias.type = 99};
     require_refused(alibi_of(4, 2e5, false), NULL, "alibi", "is 200000, at most");
     require_refused(alibi_of(4, (double)NAN, false), NULL, "alibi", "nan");
     require_refused(t5_of(1, 1, 20, false), weights, buckets, "is 1, allowed are 2 to 4096");
@@ -252,13 +254,77 @@ START_TEST(test_position_bias_refuses_specifications_out_of_bounds)
     require_refused(t5_of(1, 8, 4097, false), weights, distance, "is 4097");
     require_refused(t5_of(1, 8, 20, false), weights, "relative_attention_bias",
                     "holds 2e+15 at element 3");
-    require_refused(unknown, NULL, "position_bias", "no position bias 3");
+    require_refused(unknown, NULL, "position_bias", "no position bias 99");
+}
+END_TEST
+
+/* ---- Disentangled --------------------------------------------------------------------------- */
+
+#define DISENTANGLED(rows, most)                                                           \
+    {                                                                                      \
+        .hidden_size = 8, .key_size = 8, .num_heads = 2, .num_kv_heads = 2, .head_dim = 4, \
+        .position_bias = {.type = ATTN_BIAS_DISENTANGLED,                                  \
+                          .buckets = rows,                                                 \
+                          .max_distance = most,                                            \
+                          .content_to_position = true},                                    \
+    }
+
+START_TEST(test_disentangled_distances_share_rows_beyond_half_of_the_buckets)
+{
+    /* Of DeBERTa v3: 256 buckets, distances up to 512; rows from the published definition. */
+    static const struct {
+        int64_t distance;
+        size_t row;
+    } rows[] = {{0, 256},    {1, 257},   {-1, 255},  {128, 384}, {-128, 128},
+                {129, 385},  {130, 386}, {256, 448}, {511, 511}, {512, 511},
+                {9999, 511}, {-511, 1},  {-512, 0},  {-9999, 0}};
+    const struct attn_layer_spec spec = DISENTANGLED(256, 512), plain = DISENTANGLED(0, 5);
+    float *table = calloc(512 * 8, sizeof *table), weight[64] = {0};
+    const struct attn_linear linear = {.in = 8, .out = 8, .weight = weight};
+    struct attn_relative relative;
+    struct attn_error error;
+    ck_assert_ptr_nonnull(table);
+    ck_assert_int_eq(attn_relative_init(&relative, &spec, table, NULL, &linear, &linear, &error),
+                     ATTN_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        ck_assert_uint_eq(attn_relative_row(&relative, rows[i].distance), rows[i].row);
+    attn_relative_fini(&relative);
+    ck_assert_int_eq(attn_relative_init(&relative, &plain, table, NULL, &linear, &linear, &error),
+                     ATTN_OK);
+    for (int64_t d = -20; d <= 20; d++)
+        ck_assert_uint_eq(attn_relative_row(&relative, d), d < -5  ? 0
+                                                           : d > 4 ? 9
+                                                                   : (size_t)(d + 5));
+    attn_relative_fini(&relative);
+    free(table);
+}
+END_TEST
+
+START_TEST(test_disentangled_refuses_specifications_without_a_meaning)
+{
+    struct attn_error error;
+    struct attn_layer_spec grouped = DISENTANGLED(8, 32), cross = DISENTANGLED(8, 32);
+    const struct attn_layer_spec refused[] = {
+        DISENTANGLED(8, 5),    DISENTANGLED(7, 32), DISENTANGLED(2, 32),
+        DISENTANGLED(8, 4097), DISENTANGLED(0, 0),
+    };
+    ck_assert_int_eq(attn_relative_check(&grouped, &error), ATTN_OK);
+    grouped.num_kv_heads = 1;
+    ck_assert_int_eq(attn_relative_check(&grouped, &error), ATTN_UNSUPPORTED);
+    cross.is_cross = true;
+    ck_assert_int_eq(attn_relative_check(&cross, &error), ATTN_UNSUPPORTED);
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        ck_assert_int_eq(attn_relative_check(&refused[i], &error), ATTN_OUT_OF_RANGE);
 }
 END_TEST
 
 Suite *suite_position_bias(void)
 {
     Suite *suite = suite_create("position_bias");
+    TCase *disentangled = tcase_create("disentangled");
+    tcase_add_test(disentangled, test_disentangled_distances_share_rows_beyond_half_of_the_buckets);
+    tcase_add_test(disentangled, test_disentangled_refuses_specifications_without_a_meaning);
+    suite_add_tcase(suite, disentangled);
     TCase *alibi = tcase_create("alibi"), *t5 = tcase_create("t5"), *both = tcase_create("both");
     tcase_add_test(alibi, test_position_bias_alibi_slopes_of_a_power_of_two_are_its_roots);
     tcase_add_test(alibi, test_position_bias_alibi_slopes_beyond_a_power_of_two_come_from_the_next);

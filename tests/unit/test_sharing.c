@@ -25,15 +25,20 @@
 static struct attn_model *model;
 static struct attn_error error;
 
-static void setup_as(enum attn_dtype kv_dtype)
+static void setup_with(enum attn_dtype kv_dtype, const char *more)
 {
-    static const char config[] = "{\"hidden_size\":24,\"num_attention_heads\":4,"
-                                 "\"num_key_value_heads\":2,\"num_hidden_layers\":2}";
+    char config[256];
+    snprintf(config, sizeof config,
+             "{\"hidden_size\":24,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+             "\"num_hidden_layers\":2%s}",
+             more);
     const struct attn_model_options options = {.kv_dtype = kv_dtype};
     ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), &options, &error),
                      ATTN_OK);
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
 }
+
+static void setup_as(enum attn_dtype kv_dtype) { setup_with(kv_dtype, ""); }
 
 static void setup(void) { setup_as(ATTN_F32); }
 
@@ -383,6 +388,45 @@ START_TEST(test_any_family_of_forks_fits_again_where_it_did)
 }
 END_TEST
 
+/* Appends to both layers, of which the first forgets. */
+static void append_and_forget(struct attn_cache *cache, size_t n, unsigned seed)
+{
+    const size_t at = attn_cache_length(cache, 0);
+    n = n < LONGEST - at ? n : LONGEST - at;
+    append(cache, 0, n, seed);
+    attn_cache_forget(cache, 0, at);
+    if (attn_cache_length(cache, 1) + n <= LONGEST)
+        append(cache, 1, n, seed);
+}
+
+/* Sessions whose windows forget: forks of one go on, or stay where they were, or are cut. */
+START_TEST(test_forks_of_sessions_that_forget_fit_again)
+{
+    struct rng r = {.state = 99 + (uint64_t)_i};
+    teardown();
+    setup_with(
+        (enum attn_dtype)(_i % 4),
+        ",\"sliding_window\":130,\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
+    for (unsigned round = 0; round < 12; round++) {
+        struct attn_cache_pool *pool = new_pool((size_t)64 << 20);
+        struct attn_cache *caches[MOST] = {new_cache(pool)};
+        size_t order[MOST], count = 1;
+        for (unsigned i = 0; i < 120; i++) {
+            struct attn_cache *cache = caches[rng_below(&r, (unsigned)count)];
+            if (rng_below(&r, 8) < 4 && count < MOST)
+                caches[count++] = fork_of(cache, SIZE_MAX);
+            else
+                append_and_forget(cache, 1 + rng_below(&r, 90), rng_below(&r, 3));
+        }
+        for (size_t i = 0; i < count; i++)
+            order[i] = count - 1 - i;
+        const size_t used = attn_cache_pool_used(pool);
+        ck_assert_uint_eq(restart(caches, count, order, &pool), used);
+        end_all(caches, count, pool);
+    }
+}
+END_TEST
+
 Suite *suite_sharing(void)
 {
     Suite *suite = suite_create("sharing");
@@ -398,6 +442,7 @@ Suite *suite_sharing(void)
     tcase_add_test(tests,
                    test_forks_of_a_session_that_is_lost_share_with_each_other_and_with_its_parent);
     tcase_add_loop_test(tests, test_any_family_of_forks_fits_again_where_it_did, 0, 8);
+    tcase_add_loop_test(tests, test_forks_of_sessions_that_forget_fit_again, 0, 4);
     suite_add_tcase(suite, tests);
     return suite;
 }
