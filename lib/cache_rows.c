@@ -26,6 +26,22 @@ bool attn_cache_shares(const struct attn_cache *cache, size_t layer)
     return attn_model_layer(attn_cache_model(cache), layer)->shares_layer != SIZE_MAX;
 }
 
+enum attn_status attn_cache_check_source(const struct attn_cache *cache, size_t layer, size_t end,
+                                         struct attn_error *error)
+{
+    const struct attn_model *model = attn_cache_model(cache);
+    const size_t source = attn_model_layer(model, layer)->shares_layer;
+    if (source == SIZE_MAX || attn_cache_length(cache, source) >= end)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_INVALID, "layer",
+                     "layer %zu reads keys and values of layer %zu, %s: that layer's step comes "
+                     "first",
+                     layer, source,
+                     attn_model_layer(model, source) == NULL
+                         ? "which is not resident"
+                         : "which does not have these tokens yet");
+}
+
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value)
 {

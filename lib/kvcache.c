@@ -262,21 +262,6 @@ static enum attn_status fail_list(const struct attn_cache *cache, enum attn_stat
                                     : attn_fail_memory(error, blocks * sizeof(struct attn_block *));
 }
 
-/* Checks that the layer whose keys this one reads, if it reads any, has `end` tokens. */
-static enum attn_status check_source(const struct attn_cache *cache, size_t layer, size_t end,
-                                     struct attn_error *error)
-{
-    const size_t source = layer_of(cache, layer)->spec->shares_layer;
-    if (source == SIZE_MAX || attn_cache_length(cache, source) >= end)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_INVALID, "layer",
-                     "layer %zu reads keys and values of layer %zu, %s: that layer's step comes "
-                     "first",
-                     layer, source,
-                     layer_of(cache, source) == NULL ? "which is not resident"
-                                                     : "which does not have these tokens yet");
-}
-
 enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
                                     size_t rows, struct attn_error *error)
 {
@@ -286,7 +271,7 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
         return attn_fail(error, ATTN_CACHE_FULL, "position",
                          "%zu cached and %zu new tokens pass max_length %zu", position, rows,
                          cache->max_length);
-    if (check_source(cache, layer, end, error) != ATTN_OK)
+    if (attn_cache_check_source(cache, layer, end, error) != ATTN_OK)
         return error->status;
     const size_t count = kept_blocks(l, end);
     enum attn_status status = take_blocks(cache->pool, l, count);

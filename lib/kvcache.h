@@ -62,6 +62,11 @@ void attn_cache_unclaim(struct attn_cache *cache);
  * token before it. */
 bool attn_cache_shares(const struct attn_cache *cache, size_t layer);
 
+/* Checks that the layer that this one reads, if it reads any, has `end` tokens.
+ * Error: ATTN_INVALID. */
+enum attn_status attn_cache_check_source(const struct attn_cache *cache, size_t layer, size_t end,
+                                         struct attn_error *error);
+
 /* Makes slots [position, position + rows) writable, position being at most the length: allocates
  * blocks, copies shared ones.  On an error nothing has changed.
  * Errors: ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY; ATTN_INVALID (the layer that this one

@@ -481,6 +481,15 @@ START_TEST(test_config_of_modernbert_has_a_window_and_a_base_of_its_own_in_two_l
         ck_assert_uint_eq(spec.sliding_window, i % 3 == 0 ? 0 : 65); /* 64 on both sides */
         ck_assert_double_eq(spec.rope.theta, i % 3 == 0 ? 160000 : 10000);
     }
+    text = SMALL("modernbert") "\"local_rope_theta\":null}";
+    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    attn_config_layer_spec(&spec, &config, 1);
+    ck_assert_double_eq(spec.rope.theta, 160000);
+    ck_assert_uint_eq(spec.sliding_window, 65);
+    text = SMALL("modernbert") "\"local_attention\":128}";
+    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error), ATTN_OK);
+    attn_config_layer_spec(&spec, &config, 1);
+    ck_assert_double_eq(spec.rope.theta, 10000);
 }
 END_TEST
 

@@ -164,6 +164,51 @@ START_TEST(test_steps_any_split_of_a_sequence_gives_the_outputs_and_cache_of_one
 }
 END_TEST
 
+/* Appends a step of `n` rows of x to a layer; returns its status. */
+static enum attn_status append_to(struct attn_cache *cache, const struct attn_model *model,
+                                  size_t layer, const float *x, size_t n)
+{
+    struct attn_step step = {.cache = cache,
+                             .position = attn_cache_length(cache, layer),
+                             .rows = n,
+                             .hidden_states = x,
+                             .commit = true};
+    struct attn_step *steps[] = {&step};
+    ck_assert_int_eq(attn_decode(engine, model, layer, steps, 1), ATTN_OK);
+    return step.error.status;
+}
+
+/* Layer 2 of that model reads the keys and values of layer 0. */
+START_TEST(test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it)
+{
+    struct attn_model *model;
+    struct attn_cache *fork;
+    struct rng r = rng_seeded(29);
+    ck_assert_int_eq(attn_model_open(&model, "tests/golden/gemma4_kv_shared/model", NULL, &error),
+                     ATTN_OK);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    float *x = rng_floats(&r, 5 * attn_model_layer(model, 0)->hidden_size, 1);
+    struct attn_cache *cache = new_cache(model, 64);
+    ck_assert_int_eq(append_to(cache, model, 2, x, 5), ATTN_INVALID);
+    ck_assert_int_eq(append_to(cache, model, 0, x, 5), ATTN_OK);
+    const size_t bytes = attn_cache_bytes(cache);
+    ck_assert_int_eq(append_to(cache, model, 2, x, 5), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_length(cache, 2), 5);
+    ck_assert_uint_eq(attn_cache_bytes(cache), bytes);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 3, &error), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_length(fork, 2), 3);
+    ck_assert_int_eq(append_to(fork, model, 2, x, 1), ATTN_INVALID);
+    ck_assert_int_eq(append_to(fork, model, 0, x, 1), ATTN_OK);
+    ck_assert_int_eq(append_to(fork, model, 2, x, 1), ATTN_OK);
+    ck_assert(attn_cache_truncate(cache, 0));
+    ck_assert_uint_eq(attn_cache_length(cache, 2), 0);
+    attn_cache_free(fork);
+    attn_cache_free(cache);
+    attn_model_close(model);
+    free(x);
+}
+END_TEST
+
 /* A window is anchored at key positions, so it does not matter how the rows arrive. */
 START_TEST(test_steps_with_window_and_cap_are_those_of_one_prefill)
 {
@@ -549,6 +594,7 @@ Suite *suite_steps(void)
     tcase_add_checked_fixture(steps, setup, teardown);
     tcase_add_test(steps,
                    test_steps_any_split_of_a_sequence_gives_the_outputs_and_cache_of_one_prefill);
+    tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it);
     tcase_add_test(steps, test_steps_with_window_and_cap_are_those_of_one_prefill);
     tcase_add_loop_test(steps, test_steps_gqa_with_as_many_key_heads_as_heads_equals_mha, 0,
                         NUM_DTYPES);
