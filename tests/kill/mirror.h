@@ -36,8 +36,7 @@ enum pending {
 
 struct mirror {
     char id[32];
-    bool
-        weightless; /* one layer without weights, of heads as `tiny` has them; set before it starts */
+    bool weightless; /* one layer without weights, of the heads of `tiny`; set before it starts */
     bool live;
     struct attn_cache *cache; /* NULL where the mirror is not live */
     enum pending pending;

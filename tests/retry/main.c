@@ -3,8 +3,9 @@
  *
  * Callers step the two layers of their sessions, or the one layer of a third of them, which are
  * without weights: one or several in a request, in JSON or in binary form.  They begin each session
- * with `start`.  A request without an answer is sent again, as docs/API.md says.  Each answer must have the bits of the mirror (mirror.h), and the daemon must
- * say `replayed` exactly for the requests that it had before.
+ * with `start`.  A request without an answer is sent again, as docs/API.md says.  Each answer must
+ * have the bits of the mirror (mirror.h), and the daemon must say `replayed` exactly for the
+ * requests that it had before.
  *
  * A session that has become long is compared and deleted.  Its exported state must be, byte for
  * byte but for the epoch and the checksum, that of its twin, a session that got the same rows
