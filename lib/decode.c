@@ -36,7 +36,7 @@
 /* ---- Admission ---- */
 
 /* Checks a step and reserves room in its cache; on success the step is in the batch. */
-static void admit(struct attn_decode_batch *batch, struct attn_step *step)
+static void admit(struct batch *batch, struct attn_step *step)
 {
     struct attn_error *error = &step->error;
     *error = (struct attn_error){.status = ATTN_OK};
@@ -46,7 +46,7 @@ static void admit(struct attn_decode_batch *batch, struct attn_step *step)
         attn_fail(error, ATTN_INVALID, "cache", "two steps of a batch name one cache");
         return;
     }
-    struct attn_admitted a = {.step = step};
+    struct admitted a = {.step = step};
     a.append = !batch->layer->spec.is_cross &&
                step->position == attn_cache_length(step->cache, batch->layer_index);
     if (attn_step_reserve(&a.again, step, batch->layer_index, a.append, error) != ATTN_OK) {
@@ -58,12 +58,12 @@ static void admit(struct attn_decode_batch *batch, struct attn_step *step)
 }
 
 /* Gives every step its rows in the buffers. */
-static void assign_rows(struct attn_decode_batch *batch)
+static void assign_rows(struct batch *batch)
 {
     size_t end[PLACES];
     for (enum place place = 0; place < PLACES; place++) {
         for (size_t i = 0; i < batch->count; i++) {
-            struct attn_admitted *a = &batch->admitted[i];
+            struct admitted *a = &batch->admitted[i];
             if (place_of(a->step) != place)
                 continue;
             a->row = batch->rows;
@@ -76,8 +76,7 @@ static void assign_rows(struct attn_decode_batch *batch)
 }
 
 /* Takes memory for one step; where memory is short only that step fails. */
-static void *take_for_step(const struct attn_decode_batch *batch, struct attn_admitted *a,
-                           size_t count, size_t size)
+static void *take_for_step(const struct batch *batch, struct admitted *a, size_t count, size_t size)
 {
     void *own = attn_workspace_take(&batch->engine->workspace, count, size);
     if (own == NULL) {
@@ -88,14 +87,13 @@ static void *take_for_step(const struct attn_decode_batch *batch, struct attn_ad
 }
 
 /* Prepares a step's frequencies, positions and maps.  An error fails only that step. */
-static void prepare(const struct attn_decode_batch *batch, struct attn_admitted *a)
+static void prepare(const struct batch *batch, struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     struct attn_step *step = a->step;
-    size_t keys = attn_step_keys(step, batch->model, batch->layer_index),
-           half = layer->spec.rope.dim / 2;
-    int64_t length = attn_qkv_length(step->modifiers.position_ids, step->rows,
-                                     (int64_t)attn_step_slot(step, &layer->spec));
+    size_t keys = attn_step_keys(step, batch->model, batch->layer_index);
+    size_t half = layer->spec.rope.dim / 2, slot = attn_step_slot(step, &layer->spec);
+    int64_t length = attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)slot);
     float *rescaled = NULL;
     if (attn_rope_is_rescaled(&layer->spec.rope, length) &&
         (rescaled = take_for_step(batch, a, half, sizeof *rescaled)) == NULL)
@@ -106,9 +104,12 @@ static void prepare(const struct attn_decode_batch *batch, struct attn_admitted 
              take_for_step(batch, a, attn_add(keys, step->rows), sizeof *a->positions)) == NULL)
         return;
     const size_t heads = layer->spec.num_heads, columns = keys + layer->extra;
+    /* The caller has made room for sums of pooled maps by the layer's own key/value heads. */
+    const size_t groups = step->outputs.pool.rows == 0 ? batch->latents.groups : 0;
     const struct attn_map_sizes sizes = {.batch = 1,
                                          .num_heads = heads,
-                                         .num_kv_heads = layer->spec.num_kv_heads,
+                                         .num_kv_heads =
+                                             groups > 0 ? groups : layer->spec.num_kv_heads,
                                          .queries = step->rows,
                                          .keys = keys,
                                          .columns = columns};
@@ -117,7 +118,7 @@ static void prepare(const struct attn_decode_batch *batch, struct attn_admitted 
         atomic_store(&a->failed, true);
 }
 
-static bool take_buffers(struct attn_decode_batch *batch)
+static bool take_buffers(struct batch *batch)
 {
     struct attn_workspace *workspace = &batch->engine->workspace;
     const struct attn_layer *layer = batch->layer;
@@ -126,9 +127,12 @@ static bool take_buffers(struct attn_decode_batch *batch)
         float **buffer;
         size_t rows, width;
     } buffers[] = {
-        {&batch->x, batch->shared_rows, layer->q.in}, {&batch->q, batch->rows, layer->q.out},
-        {&batch->k, new_keys, layer->k.out},          {&batch->v, new_keys, layer->v.out},
-        {&batch->o, batch->rows, layer->o.in},        {&batch->y, batch->output_rows, layer->o.out},
+        {&batch->x, batch->shared_rows, batch->in.q->in},
+        {&batch->q, batch->rows, layer->q.out},
+        {&batch->k, new_keys, batch->in.k->out},
+        {&batch->v, new_keys, batch->in.v->out},
+        {&batch->o, batch->rows, layer->o.in},
+        {&batch->y, batch->output_rows, layer->o.out},
         {&batch->gate, batch->rows, layer->gate.out},
     };
     bool taken = true;
@@ -141,6 +145,13 @@ static bool take_buffers(struct attn_decode_batch *batch)
         memset(batch->k, 0, batch->rows * layer->k.out * sizeof *batch->k);
         memset(batch->v, 0, batch->rows * layer->v.out * sizeof *batch->v);
     }
+    batch->first = batch->q;
+    if (attn_layer_is_latent(layer)) {
+        taken = attn_latent_rows_take(&batch->latents, batch->engine, layer, batch->q, batch->rows,
+                                      true) &&
+                taken;
+        batch->first = batch->latents.q_a;
+    }
     batch->products =
         attn_workspace_take(workspace, PRODUCTS * (batch->count + 1), sizeof *batch->products);
     batch->problems = attn_workspace_take(workspace, batch->count, sizeof *batch->problems);
@@ -150,28 +161,29 @@ static bool take_buffers(struct attn_decode_batch *batch)
 
 /* ---- Computing ---- */
 
-static size_t add_products(const struct attn_decode_batch *batch, size_t n, const float *x,
-                           size_t row, size_t rows)
+static size_t add_products(const struct batch *batch, size_t n, const float *x, size_t row,
+                           size_t rows)
 {
-    const struct attn_layer *l = batch->layer;
+    const struct attn_layer_inputs *in = &batch->in;
+    const struct attn_linear *gate = &batch->layer->gate;
     struct attn_projection *p = &batch->products[n];
-    *p++ = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
-    if (!attn_queries_only(&l->spec)) {
-        *p++ = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
-        *p++ = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
+    *p++ = attn_projection_of(in->q, x, batch->first + row * in->q->out, rows);
+    if (!attn_queries_only(&batch->layer->spec)) {
+        *p++ = attn_projection_of(in->k, x, batch->k + row * in->k->out, rows);
+        *p++ = attn_projection_of(in->v, x, batch->v + row * in->v->out, rows);
     }
-    if (l->gate.out != 0)
-        *p++ = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
+    if (gate->out != 0)
+        *p++ = attn_projection_of(gate, x, batch->gate + row * gate->out, rows);
     return (size_t)(p - batch->products);
 }
 
-static enum attn_status project_in(const struct attn_decode_batch *batch)
+static enum attn_status project_in(const struct batch *batch)
 {
-    size_t width = batch->layer->q.in, n = 0;
+    size_t width = batch->in.q->in, n = 0;
     if (batch->layer->spec.is_weightless)
         return ATTN_OK;
     for (size_t i = 0; i < batch->count; i++) {
-        const struct attn_admitted *a = &batch->admitted[i];
+        const struct admitted *a = &batch->admitted[i];
         if (shares_products(a->step))
             memcpy(batch->x + a->row * width, a->step->hidden_states,
                    a->step->rows * width * sizeof(float));
@@ -182,31 +194,34 @@ static enum attn_status project_in(const struct attn_decode_batch *batch)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        const struct attn_admitted *a = &batch->admitted[i];
+        const struct admitted *a = &batch->admitted[i];
         if (!shares_products(a->step))
             n = add_products(batch, n, a->step->hidden_states, a->row, a->step->rows);
     }
-    return attn_project(batch->engine, batch->products, n, false);
+    enum attn_status status = attn_project(batch->engine, batch->products, n, false);
+    return status == ATTN_OK && attn_layer_is_latent(batch->layer)
+               ? attn_mla_project(batch->engine, batch->layer, batch->q, batch->first, batch->k,
+                                  batch->rows)
+               : status;
 }
 
 /* The step that row r of the batch belongs to. */
-static struct attn_admitted *step_of_row(const struct attn_decode_batch *batch, size_t r)
+static struct admitted *step_of_row(const struct batch *batch, size_t r)
 {
-    struct attn_admitted *a = batch->admitted;
+    struct admitted *a = batch->admitted;
     while (r < a->row || r - a->row >= a->step->rows)
         a++;
     return a;
 }
 
-static void norm_rotate_and_cache_row(const struct attn_decode_batch *batch,
-                                      struct attn_admitted *a, size_t r)
+static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted *a, size_t r)
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
     struct attn_qkv row = {.q = batch->q + r * layer->q.out};
     if (!attn_queries_only(&layer->spec)) {
-        row.k = batch->k + r * layer->k.out;
-        row.v = batch->v + r * layer->v.out;
+        row.k = batch->k + r * batch->in.k->out;
+        row.v = batch->v + r * batch->in.v->out;
     }
     size_t i = r - a->row, slot = attn_step_slot(step, &layer->spec) + i;
     const int64_t *positions = step->modifiers.position_ids;
@@ -229,9 +244,9 @@ static void norm_rotate_and_cache_row(const struct attn_decode_batch *batch,
 
 static void postprocess_task(void *argument, size_t i, unsigned thread)
 {
-    const struct attn_decode_batch *batch = argument;
+    const struct batch *batch = argument;
     size_t end = attn_min((i + 1) * POSTPROCESS_ROWS, batch->rows);
-    struct attn_admitted *a = NULL;
+    struct admitted *a = NULL;
     (void)thread;
     for (size_t r = i * POSTPROCESS_ROWS; r < end; r++) {
         if (a == NULL || r - a->row >= a->step->rows)
@@ -240,8 +255,22 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
     }
 }
 
-static struct attn_problem step_problem(const struct attn_decode_batch *batch,
-                                        const struct attn_admitted *a)
+/* Makes the queries for latents; a step fails where one is beyond its bound. */
+static enum attn_status absorb(const struct batch *batch)
+{
+    const struct attn_layer *layer = batch->layer;
+    enum attn_status status =
+        attn_mla_absorb(batch->engine, layer, batch->latents.absorbed, batch->q, batch->rows);
+    for (size_t i = 0; status == ATTN_OK && i < batch->count; i++) {
+        struct admitted *a = &batch->admitted[i];
+        if (!attn_latent_rows_within(&batch->latents, batch->engine, &layer->spec, a->row,
+                                     a->step->rows))
+            atomic_store(&a->failed, true);
+    }
+    return status;
+}
+
+static struct attn_problem step_problem(const struct batch *batch, const struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
@@ -254,27 +283,36 @@ static struct attn_problem step_problem(const struct attn_decode_batch *batch,
     if (attn_outputs_need_heads(&step->outputs))
         p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(a->cache, batch->layer_index);
+    if (attn_layer_is_latent(layer))
+        attn_latent_rows_set(&p, &batch->latents, &layer->spec, a->row,
+                             step->outputs.pool.rows == 0);
     p.invariant = shares_products(step);
     attn_problem_set_modifiers(&p, &defaults, &step->modifiers, a->positions, &a->maps,
                                step->outputs.lse, 0);
     return p;
 }
 
-static enum attn_status solve(const struct attn_decode_batch *batch)
+static enum attn_status solve(const struct batch *batch)
 {
+    const bool latent = attn_layer_is_latent(batch->layer);
+    enum attn_status status = latent ? absorb(batch) : ATTN_OK;
     size_t n = 0;
     for (size_t i = 0; i < batch->count; i++) {
-        struct attn_admitted *a = &batch->admitted[i];
+        struct admitted *a = &batch->admitted[i];
         if (atomic_load(&a->failed))
             continue;
         batch->problems[n] = step_problem(batch, a);
         if (attn_step_check_kept(&batch->problems[n], &a->step->error) == ATTN_OK)
             n++;
     }
-    return attn_solve(batch->engine, batch->problems, n);
+    if (status == ATTN_OK)
+        status = attn_solve(batch->engine, batch->problems, n);
+    return status == ATTN_OK && latent ? attn_mla_lift(batch->engine, batch->layer, batch->o,
+                                                       batch->latents.sums, batch->rows)
+                                       : status;
 }
 
-static enum attn_status project_out(const struct attn_decode_batch *batch)
+static enum attn_status project_out(const struct batch *batch)
 {
     const struct attn_linear *o = &batch->layer->o;
     size_t n = 0;
@@ -286,7 +324,7 @@ static enum attn_status project_out(const struct attn_decode_batch *batch)
             return ATTN_NO_MEMORY;
     }
     for (size_t i = 0; i < batch->count; i++) {
-        struct attn_admitted *a = &batch->admitted[i];
+        struct admitted *a = &batch->admitted[i];
         float *output = a->step->outputs.output;
         if (shares_products(a->step) || output == NULL)
             continue;
@@ -300,22 +338,21 @@ static enum attn_status project_out(const struct attn_decode_batch *batch)
 
 /* ---- The end of a step ---- */
 
-static bool publishes(const struct attn_admitted *a)
+static bool publishes(const struct admitted *a)
 {
     return a->step->error.status == ATTN_OK && a->step->commit && a->append;
 }
 
 /* Shows the recorder all rows that are to be published.  If it refuses, their steps fail. */
-static void record(const struct attn_decode_batch *batch, const struct attn_recorder *recorder)
+static void record(const struct batch *batch, const struct attn_recorder *recorder)
 {
-    const struct attn_layer *layer = batch->layer;
     struct attn_error error = {0};
     size_t count = 0;
     for (size_t i = 0; i < batch->count; i++)
         if (publishes(&batch->admitted[i]))
             batch->appended[count++] = (struct attn_appended){
-                batch->admitted[i].step, batch->k + batch->admitted[i].row * layer->k.out,
-                batch->v + batch->admitted[i].row * layer->v.out};
+                batch->admitted[i].step, batch->k + batch->admitted[i].row * batch->in.k->out,
+                batch->v + batch->admitted[i].row * batch->in.v->out};
     if (count == 0 || recorder->record(recorder->context, batch->appended, count, &error))
         return;
     for (size_t i = 0; i < batch->count; i++)
@@ -323,7 +360,7 @@ static void record(const struct attn_decode_batch *batch, const struct attn_reco
             attn_fail(&batch->admitted[i].step->error, ATTN_IO, error.param, "%s", error.message);
 }
 
-static void end_step(const struct attn_decode_batch *batch, const struct attn_admitted *a)
+static void end_step(const struct batch *batch, const struct admitted *a)
 {
     struct attn_step *step = a->step;
     if (publishes(a))
@@ -335,7 +372,7 @@ static void end_step(const struct attn_decode_batch *batch, const struct attn_ad
     attn_cache_unclaim(step->cache);
 }
 
-static enum attn_status run(struct attn_decode_batch *batch)
+static enum attn_status run(struct batch *batch)
 {
     if (!take_buffers(batch))
         return ATTN_NO_MEMORY;
@@ -364,7 +401,7 @@ static enum attn_status fail_all(struct attn_step *const steps[], size_t count,
     return status;
 }
 
-static size_t work_of(const struct attn_decode_batch *batch)
+static size_t work_of(const struct batch *batch)
 {
     size_t work = 0;
     for (size_t i = 0; i < batch->count; i++) {
@@ -385,14 +422,15 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
                                       size_t layer, struct attn_step *const steps[], size_t count,
                                       const struct attn_recorder *recorder)
 {
-    struct attn_decode_batch batch = {.engine = engine,
-                                      .model = model,
-                                      .layer = attn_model_loaded_layer(model, layer),
-                                      .layer_index = layer};
+    struct batch batch = {.engine = engine,
+                          .model = model,
+                          .layer = attn_model_loaded_layer(model, layer),
+                          .layer_index = layer};
     for (size_t i = 0; i < count; i++)
         steps[i]->error.status = ATTN_OK;
     if (batch.layer == NULL)
         return fail_all(steps, count, ATTN_NOT_FOUND, "layer", "the layer is not resident");
+    batch.in = attn_layer_inputs(batch.layer);
     attn_engine_lock(engine, count > 0 ? steps[0]->yield : NULL);
     enum attn_status status = ATTN_NO_MEMORY;
     batch.admitted = attn_workspace_take(&engine->workspace, count, sizeof *batch.admitted);

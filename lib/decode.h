@@ -1,4 +1,4 @@
-/* decode.h: a batch of steps while it is computed (decode.c). */
+/* decode.h: a batch of steps while it is computed. */
 #ifndef ATTN_LIB_DECODE_H
 #define ATTN_LIB_DECODE_H
 
@@ -6,13 +6,11 @@
 
 #include "attention.h"
 #include "attn_state.h"
-#include "linear.h"
-#include "maps.h"
-#include "model.h"
+#include "latents.h"
 
 #define PRODUCTS 4 /* of a step at most: queries, keys, values, gates */
 
-struct attn_admitted {
+struct admitted {
     struct attn_step *step;
     struct attn_cache *cache;    /* the keys that it sees: the step's cache, or `again` */
     struct attn_cache *again;    /* of a repeated step whose own keys are forgotten; NULL */
@@ -26,24 +24,28 @@ struct attn_admitted {
     struct attn_maps maps;
 };
 
-struct attn_decode_batch {
+struct batch {
     struct attn_engine *engine;
     const struct attn_model *model;
     const struct attn_layer *layer;
     size_t layer_index, count;
-    struct attn_admitted *admitted; /* [count] */
-    size_t output_rows;             /* of the steps that share the product of `output` */
-    size_t shared_rows;             /* of the steps that share products, whose rows come first */
-    size_t rows;                    /* of all steps */
-    float *x, *y;                   /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
-    float *q, *k, *v, *o;           /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
-    float *gate;                    /* [rows][H*Dv] of layers with a gate */
+    struct admitted *admitted; /* [count] */
+    size_t output_rows;        /* of the steps that share the product of `output` */
+    size_t shared_rows;        /* of the steps that share products, whose rows come first */
+    size_t rows;               /* of all steps */
+    float *x, *y;              /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
+    float *q, *k, *v, *o;      /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv]; G, D and Dv
+                                  of k and v are those of the cache (attn_cached_sizes) */
+    struct attn_layer_inputs in;     /* the maps that read hidden states */
+    float *first;                    /* [rows][in.q->out]: q, or latents of queries */
+    struct attn_latent_rows latents; /* of a latent layer */
+    float *gate;                     /* [rows][H*Dv] of layers with a gate */
     struct attn_projection *products;
     struct attn_problem *problems;
     struct attn_appended *appended; /* [count] */
 };
 
-_Static_assert(sizeof(struct attn_admitted) +
+_Static_assert(sizeof(struct admitted) +
                        PRODUCTS *
                            (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
                        sizeof(struct attn_problem) + sizeof(struct attn_appended) +
@@ -67,6 +69,6 @@ static inline enum place place_of(const struct attn_step *step)
 }
 
 /* Checks all outputs of the batch, and copies those that are copies.  Errors are the steps'. */
-void attn_decode_write_outputs(const struct attn_decode_batch *batch);
+void attn_decode_write_outputs(const struct batch *batch);
 
 #endif

@@ -1,18 +1,16 @@
 /* decode_outputs.c: the outputs of a batch of steps: checked, and copied to the callers. */
-#include "decode.h"
-
 #include <float.h>
 #include <string.h>
 
 #include "ablation.h"
 #include "copies.h"
+#include "decode.h"
 #include "qkv.h"
 #include "status.h"
 #include "step_check.h"
 
 /* Checks a step's output, and copies it to the caller where the step shared products. */
-static enum attn_status finish_output(const struct attn_decode_batch *batch,
-                                      const struct attn_admitted *a)
+static enum attn_status finish_output(const struct batch *batch, const struct admitted *a)
 {
     struct attn_step *step = a->step;
     const bool shared = place_of(step) == SHARED_WITH_OUTPUT;
@@ -40,7 +38,7 @@ static enum attn_status finish_output(const struct attn_decode_batch *batch,
                : attn_ablate(step->outputs.ablation, batch->engine, &ablated, &step->error);
 }
 
-static void copy_outputs(const struct attn_decode_batch *batch, const struct attn_admitted *a)
+static enum attn_status copy_outputs(const struct batch *batch, const struct admitted *a)
 {
     const struct attn_step *step = a->step;
     const struct attn_layer *layer = batch->layer;
@@ -54,16 +52,17 @@ static void copy_outputs(const struct attn_decode_batch *batch, const struct att
                                        .q = batch->q + a->row * layer->q.out,
                                        .o = batch->o + a->row * layer->o.in};
     attn_copy_rows(pool, &copies);
-    attn_copy_cached(pool, &step->outputs, a->cache, batch->layer_index,
-                     attn_step_keys(step, batch->model, batch->layer_index));
+    return attn_copy_cached(batch->engine, layer, &step->outputs, a->cache, batch->layer_index,
+                            attn_step_keys(step, batch->model, batch->layer_index));
 }
 
-void attn_decode_write_outputs(const struct attn_decode_batch *batch)
+void attn_decode_write_outputs(const struct batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++)
         if (batch->admitted[i].step->error.status == ATTN_OK)
             (void)finish_output(batch, &batch->admitted[i]);
     for (size_t i = 0; i < batch->count; i++)
-        if (batch->admitted[i].step->error.status == ATTN_OK)
-            copy_outputs(batch, &batch->admitted[i]);
+        if (batch->admitted[i].step->error.status == ATTN_OK &&
+            copy_outputs(batch, &batch->admitted[i]) != ATTN_OK)
+            attn_fail_memory(&batch->admitted[i].step->error, 0);
 }

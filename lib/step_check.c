@@ -108,7 +108,7 @@ enum attn_status attn_step_reserve(struct attn_cache **again, const struct attn_
     if (step->position > 0 || attn_cache_first(step->cache, layer) == 0 ||
         attn_cache_shares(step->cache, layer))
         return ATTN_OK;
-    enum attn_status status = attn_cache_new_like(again, step->cache, error);
+    enum attn_status status = attn_cache_fork(again, step->cache, 0, error);
     if (status != ATTN_OK)
         return status;
     status = attn_cache_reserve(*again, layer, 0, step->rows, error);

@@ -83,9 +83,10 @@ static size_t tile_bytes(const struct srv_model *model)
     size_t tile = 0;
     for (size_t i = 0; i < model->info.num_layers; i++) {
         const struct attn_layer_spec *spec = attn_model_layer(model->attn, i);
-        if (spec != NULL)
-            tile = larger(tile, mul(64 * sizeof(float) * spec->num_kv_heads,
-                                    spec->head_dim + spec->value_head_dim));
+        if (spec == NULL)
+            continue;
+        const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+        tile = larger(tile, mul(64 * sizeof(float) * sizes.heads, sizes.key + sizes.value));
     }
     return tile;
 }

@@ -8,6 +8,7 @@
 #include "base/digest.h"
 #include "ops/metrics.h"
 #include "schedule/encoding.h"
+#include "schedule/given_steps.h"
 #include "session/model_stats.h"
 #include "session/weightless.h"
 #include "store/store.h"
@@ -39,25 +40,6 @@ static enum srv_error_code check_item(struct srv_item *item, const struct attn_l
         return srv_fail(error, SRV_E_SHAPE_MISMATCH, "hidden_states",
                         "hidden_states hold %zu sequences, a session is one", sizes->batch);
     return SRV_OK;
-}
-
-/* The sizes of a step without weights follow from its tensors alone; srv_item_bind compares them
- * with the session's. */
-static enum srv_error_code check_given_item(struct srv_item *item, struct srv_error *error)
-{
-    const struct srv_rows *rows = item->rows;
-    struct srv_sizes *sizes = &item->sizes;
-    enum srv_error_code code = srv_field_rules_check(rows, SRV_FORM_GIVEN_STEP, NULL, error);
-    if (code == SRV_OK)
-        code = srv_shape_given_rows(sizes, rows, error);
-    if (code == SRV_OK && sizes->keys != sizes->queries)
-        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "key",
-                        "%zu keys for %zu queries: a session takes a key and a value of each row",
-                        sizes->keys, sizes->queries);
-    if (code == SRV_OK && sizes->batch != 1)
-        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query",
-                        "query holds %zu sequences, a session is one", sizes->batch);
-    return code;
 }
 
 static void add_tensor(uint64_t digest[2], const struct srv_tensor *tensor)
@@ -107,7 +89,7 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     enum srv_error_code code = SRV_OK;
     item->sizes.over_cache = true;
     if (rows->query.present) {
-        code = check_given_item(item, error);
+        code = srv_given_item_check(item, error);
         take_digest(item);
         return code;
     }
@@ -164,37 +146,11 @@ enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error
 
 /* ---- Binding to a session -------------------------------------------------------------------- */
 
-/* Whether a session takes the rows of a step without weights; its model is then the item's. */
-static bool check_given_rows(struct srv_item *item)
-{
-    const struct srv_model *model = item->session->model;
-    const struct srv_sizes *s = &item->sizes;
-    const struct attn_layer_spec *spec =
-        attn_model_layer(model->attn, (size_t)item->job->call.layer);
-    if (model->weightless == NULL)
-        srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "query",
-                 "the session belongs to model %s, which takes hidden_states", model->name);
-    else if (spec == NULL)
-        srv_fail(&item->error, SRV_E_LAYER_NOT_FOUND, "layer",
-                 "the session has no layer %lld (of %zu)", (long long)item->job->call.layer,
-                 model->info.num_layers);
-    else if (s->num_heads != spec->num_heads || s->num_kv_heads != spec->num_kv_heads ||
-             s->head_dim != spec->head_dim || s->value_head_dim != spec->value_head_dim)
-        srv_fail(&item->error, SRV_E_SHAPE_MISMATCH, "query",
-                 "%zu query and %zu key heads of width %zu, and %zu of values, are not the "
-                 "session's %zu, %zu, %zu and %zu",
-                 s->num_heads, s->num_kv_heads, s->head_dim, s->value_head_dim, spec->num_heads,
-                 spec->num_kv_heads, spec->head_dim, spec->value_head_dim);
-    else
-        item->model = model;
-    return item->error.code == SRV_OK;
-}
-
 /* Whether the item's session is the one that the body means. */
 static bool check_session(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    if (rows->query.present && !check_given_rows(item))
+    if (rows->query.present && !srv_given_item_bind(item))
         return false;
     if (item->session->model != item->model)
         srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "model",

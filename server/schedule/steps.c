@@ -6,6 +6,7 @@
  * at that position are a conflict.  A step of cross-attention appends nothing and may be repeated
  * at any time; its position is what the caller says. */
 #include "schedule/steps.h"
+#include "schedule/given_steps.h"
 
 #include <stdio.h>
 #include <string.h>

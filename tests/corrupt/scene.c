@@ -15,6 +15,7 @@
 #include "store/store_files.h"
 
 #define WIDTH 4
+#define TOKENS 64 /* of a session, that are not forgotten, at most */
 
 struct scene scene;
 
@@ -93,17 +94,19 @@ void scene_close(void)
 uint64_t scene_state_of(const struct srv_session *session)
 {
     struct srv_checksum sum;
-    float key[80 * WIDTH], value[80 * WIDTH];
+    float key[TOKENS * WIDTH], value[TOKENS * WIDTH];
     srv_checksum_init(&sum);
     srv_checksum_add(&sum, session->id, sizeof session->id / 4 * 4);
     srv_checksum_add(&sum, &session->epoch, sizeof session->epoch);
     srv_checksum_add(&sum, session->key_digest, sizeof session->key_digest);
     for (size_t i = 0; i < 2; i++) {
         size_t length = attn_cache_length(session->cache, i);
-        attn_cache_read(key, value, session->cache, i, length);
+        size_t first = attn_cache_first(session->cache, i), kept = length - first;
+        need(kept <= TOKENS, "no more tokens than were written");
+        attn_cache_read_from(key, value, session->cache, i, first, kept);
         srv_checksum_add(&sum, &length, sizeof length);
-        srv_checksum_add(&sum, key, length * WIDTH * sizeof *key);
-        srv_checksum_add(&sum, value, length * WIDTH * sizeof *value);
+        srv_checksum_add(&sum, key, kept * WIDTH * sizeof *key);
+        srv_checksum_add(&sum, value, kept * WIDTH * sizeof *value);
         if (session->last_steps[i].position + session->last_steps[i].rows == length)
             srv_checksum_add(&sum, &session->last_steps[i], sizeof session->last_steps[i]);
     }

@@ -19,6 +19,7 @@
     X(coding)      \
     X(fields)      \
     X(families)    \
+    X(latent)      \
     X(own)         \
     X(decode)      \
     X(cross)       \

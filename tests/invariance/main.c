@@ -31,7 +31,11 @@ static const char *const wide[] = {
     "\"seed\":2}",
     "{\"hidden_size\":640,\"num_attention_heads\":10,\"num_key_value_heads\":1,\"head_dim\":80,"
     "\"alibi\":true,\"seed\":3}",
+    "{\"hidden_size\":512,\"num_attention_heads\":80,\"kv_lora_rank\":96,\"q_lora_rank\":160,"
+    "\"qk_nope_head_dim\":32,\"qk_rope_head_dim\":16,\"value_head_dim\":24,\"rope_theta\":10000,"
+    "\"seed\":4}",
 };
+#define NUM_WIDE (sizeof wide / sizeof wide[0])
 
 /* A session, its next step, and the results of that step computed alone. */
 struct subject {
@@ -113,7 +117,7 @@ static bool open_layer(struct round *round, unsigned seed)
     bool large = rng_below(&round->rng, 4) == 0;
     if (rng_below(&round->rng, 8) == 0)
         return open_weightless(round, options.kv_dtype);
-    const char *config = large ? wide[rng_below(&round->rng, 3)] : round->draw.json;
+    const char *config = large ? wide[rng_below(&round->rng, NUM_WIDE)] : round->draw.json;
     size_t layer = round->draw.layer = large ? 0 : round->draw.layer;
     need(attn_model_open_random(&round->model, config, strlen(config), &options, &error) == ATTN_OK,
          error.message);
@@ -227,8 +231,9 @@ static void fill(struct round *round, struct subject *subject)
     const struct attn_layer_spec *spec = round->spec;
     struct attn_error error = {0};
     size_t n = subject->length;
-    float *key = rng_floats(&round->rng, n * spec->num_kv_heads * spec->head_dim, 1);
-    float *value = rng_floats(&round->rng, n * spec->num_kv_heads * spec->value_head_dim, 1);
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    float *key = rng_floats(&round->rng, n * sizes.heads * sizes.key, 1);
+    float *value = rng_floats(&round->rng, n * sizes.heads * sizes.value, 1);
     need(attn_cache_new(&subject->cache, round->pool, round->model, n + SPARE, &error) == ATTN_OK,
          error.message);
     need(n == 0 ||
@@ -309,8 +314,8 @@ static bool same_caches(const struct round *round, const struct subject *subject
 {
     const struct attn_layer_spec *spec = round->spec;
     size_t layer = round->draw.layer, n = attn_cache_length(subject->after, layer);
-    size_t keys = n * spec->num_kv_heads * spec->head_dim;
-    size_t values = n * spec->num_kv_heads * spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    size_t keys = n * sizes.heads * sizes.key, values = n * sizes.heads * sizes.value;
     float *a = some_floats(keys + values), *b = some_floats(keys + values);
     bool same = attn_cache_length(subject->cache, layer) == n;
     if (same) {

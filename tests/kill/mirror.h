@@ -38,7 +38,7 @@ enum pending {
 
 struct mirror {
     char id[32];
-    bool weightless; /* one layer without weights, of heads as `tiny` has them; set at first */
+    bool weightless; /* one layer without weights, of the heads of `tiny`; set before it starts */
     bool live;
     struct attn_cache *cache; /* NULL where the mirror is not live */
     enum pending pending;

@@ -7,10 +7,6 @@
  * have the bits of the mirror (mirror.h), and the daemon must say `replayed` exactly for the
  * requests that it had before.
  *
- * One action in sixteen is a session over encoder rows, whose start is sent again as it is and
- * whose steps append nothing; its answers must be those of a request that brings the encoder's
- * rows.
- *
  * A session that has become long is compared and deleted.  Its exported state must be, byte for
  * byte but for the epoch and the checksum, that of its twin, a session that got the same rows
  * undisturbed; its tensors must be those of the mirror's cache. */
