@@ -50,10 +50,6 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job,
                                          const struct srv_session_options *options,
                                          struct srv_error *error)
 {
-    const struct srv_rows *rows = &job->call.rows;
-    if (!rows->encoder_hidden_states.present && model->is_cross)
-        return srv_fail(error, SRV_E_MISSING_FIELD, "encoder_hidden_states",
-                        "a session of cross-attention starts with encoder_hidden_states");
     if (!model->is_cross)
         return srv_fail(error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
                         "model %s is of self-attention, whose sessions have no encoder rows",

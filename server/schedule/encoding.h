@@ -24,7 +24,7 @@ struct srv_encoding {
 
 /* Gives the job an encoding into a session of that model and these options; srv_encoding_begin
  * fills in the owner.  Checks the rows against model and limits.  On a compute thread.
- * Errors: missing_field (no rows), unsupported, shape_mismatch, too_many_tokens, out_of_memory. */
+ * Errors: unsupported, shape_mismatch, too_many_tokens, out_of_memory. */
 enum srv_error_code srv_encoding_prepare(struct srv_job *job,
                                          const struct srv_scheduler_context *context,
                                          const struct srv_model *model,

@@ -195,7 +195,7 @@ static bool create_session(struct srv_item *item)
     if (item->rows->has_epoch)
         return fail_epoch(&item->error) == SRV_OK;
     if (item->model != NULL && item->model->is_cross) {
-        srv_fail(&item->error, SRV_E_MISSING_FIELD, "encoder_hidden_states",
+        srv_fail(&item->error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
                  "a session of cross-attention starts with encoder_hidden_states");
         return false;
     }
