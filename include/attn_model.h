@@ -130,6 +130,21 @@ struct attn_position_bias_spec {
     double table_norm_eps;
 };
 
+/* Multi-head latent attention (DeepSeek-V2, 2024): a token has one latent, RMSNorm(x Wkv_a), of
+ * which the keys and values of all heads are made, and one key part that rotates, shared by all
+ * heads.  Head h has the key [latent Wk_h | shared] and the value latent Wv_h; its query is
+ * [query | rotated part] likewise, where queries may be made of a latent of their own.
+ *
+ * A call over given rows makes keys and values (the expanded form).  A cache keeps latent and
+ * shared part alone; steps multiply queries by Wk_h and weighted sums of latents by Wv_h instead
+ * (the absorbed form), which is the same in exact arithmetic. */
+struct attn_mla_spec {
+    size_t kv_lora_rank;  /* R: width of the latent; 0: the layer has none */
+    size_t q_lora_rank;   /* width of the latent of queries; 0: none */
+    size_t rope_head_dim; /* the last components of a head, which rotate */
+    double norm_eps;      /* of the RMSNorms of both latents */
+};
+
 /* One attention layer as its configuration resolves: all that the algorithm knows of it.  Field
  * names are those of Hugging Face's configurations where these have one. */
 struct attn_layer_spec {
@@ -146,7 +161,7 @@ struct attn_layer_spec {
                               causal, |i-j| < W; 0: none */
     size_t attention_chunk_size; /* C: a query at i sees keys j, j/C = i/C; 0: none (llama4) */
     bool is_causal;
-    bool is_cross; /* keys and values come from another sequence: no self-attention, no cache */
+    bool is_cross; /* keys and values come from another sequence: no self-attention */
     bool is_weightless; /* no linear maps, E is 0: steps bring query, key and value
                            (attn_model_open_weightless) */
     bool q_bias, k_bias, v_bias, o_bias;
@@ -161,12 +176,28 @@ struct attn_layer_spec {
     struct attn_query_scaling query_scaling;
     size_t shares_layer; /* the layer whose cached keys and values this layer reads (gemma4);
                             SIZE_MAX: its own */
+    struct attn_mla_spec
+        mla; /* num_kv_heads, head_dim and value_head_dim are of the expanded form */
     struct attn_rope_spec rope;
     struct attn_position_bias_spec position_bias;
     enum attn_dtype dtype;    /* of resident weight matrices: all but ATTN_F16;
                                  biases, norms and tables stay float32 */
     enum attn_dtype kv_dtype; /* of cached keys and values: all but ATTN_W8A16 */
 };
+
+/* The numbers that a cache keeps of a token in such a layer: `heads` keys and values of these
+ * widths, which comments on caches call G, D and Dv.  In a latent layer one head has the latent [R]
+ * as its key, and the shared part that rotates as its value. */
+struct attn_cached_sizes {
+    size_t heads, key, value;
+};
+
+static inline struct attn_cached_sizes attn_cached_sizes(const struct attn_layer_spec *spec)
+{
+    const struct attn_cached_sizes own = {spec->num_kv_heads, spec->head_dim, spec->value_head_dim};
+    const struct attn_cached_sizes latent = {1, spec->mla.kv_lora_rank, spec->mla.rope_head_dim};
+    return spec->mla.kv_lora_rank > 0 ? latent : own;
+}
 
 /* Bounds on a layer.  A configuration beyond them is refused with ATTN_OUT_OF_RANGE. */
 #define ATTN_MAX_HIDDEN_SIZE 65536
@@ -200,7 +231,7 @@ struct attn_model_info {
     enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */
     size_t num_parameters; /* of all resident layers: weights, biases, norms, sinks, tables */
     size_t weight_bytes;   /* of resident weights, all layers */
-    size_t cache_bytes_per_token; /* of key and value of one token in all resident layers */
+    size_t cache_bytes_per_token; /* of one token in all resident layers */
     char fingerprint[17]; /* 64-bit hash, in hex, of specifications and weights as stored; caches
                              of one fingerprint may be exchanged; "" until loaded */
 };

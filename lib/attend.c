@@ -12,6 +12,7 @@
 #include "ablation.h"
 #include "attention.h"
 #include "copies.h"
+#include "latents.h"
 #include "mem.h"
 #include "model.h"
 #include "qkv.h"
@@ -164,15 +165,16 @@ struct attend {
     struct attn_engine *engine;
     const struct attn_layer *layer;
     const struct attn_attend_args *args;
-    bool cross;                    /* keys are of another sequence */
-    bool shared;                   /* keys are of the rows that an earlier layer attends over */
-    size_t queries, keys;          /* of one sequence */
-    size_t first, count;           /* this portion: C = count sequences from `first` on */
-    float *q, *k, *v, *o;          /* [C][T][H*D], [C][S][G*D], [C][S][G*Dv], [C][T][H*Dv] */
-    float *gate;                   /* [C][T][H*Dv] of layers with a gate */
-    const float *inv_freq;         /* [rope.dim/2] of this call, NULL without RoPE */
-    int64_t *positions;            /* [B][S + T] where masks need positions, else NULL */
-    struct attn_problem *problems; /* [C] */
+    bool cross;                      /* keys are of another sequence */
+    bool shared;                     /* keys are of the rows that an earlier layer attends over */
+    size_t queries, keys;            /* of one sequence */
+    size_t first, count;             /* this portion: C = count sequences from `first` on */
+    float *q, *k, *v, *o;            /* [C][T][H*D], [C][S][G*D], [C][S][G*Dv], [C][T][H*Dv] */
+    float *gate;                     /* [C][T][H*Dv] of layers with a gate */
+    struct attn_latent_rows latents; /* of a latent layer */
+    const float *inv_freq;           /* [rope.dim/2] of this call, NULL without RoPE */
+    int64_t *positions;              /* [B][S + T] where masks need positions, else NULL */
+    struct attn_problem *problems;   /* [C] */
     struct attn_maps maps;
     atomic_bool overflow; /* a projection or an output is beyond its bound */
 };
@@ -208,9 +210,10 @@ static enum attn_status check_attend(struct attend *call, struct attn_error *err
     if (spec->is_weightless)
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "a weightless model has no projections");
-    if (call->cross && spec->rope.type != ATTN_ROPE_NONE)
-        return attn_fail(error, ATTN_UNSUPPORTED, "key_hidden_states",
-                         "cross-attention has no meaning for a layer with rotary positions");
+    if (call->cross && (spec->rope.type != ATTN_ROPE_NONE || attn_layer_is_latent(call->layer)))
+        return attn_fail(
+            error, ATTN_UNSUPPORTED, "key_hidden_states",
+            "rows of keys have no meaning for a layer with rotary positions or latents");
     if (!call->cross && spec->is_cross)
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "this layer attends over another sequence, whose rows must be given");
@@ -245,6 +248,12 @@ static size_t query_rows(const struct attend *call) { return call->count * call-
 
 static size_t key_rows(const struct attend *call) { return call->count * call->keys; }
 
+/* Floats of a token's keys. */
+static size_t key_width(const struct attend *call)
+{
+    return call->layer->spec.num_kv_heads * call->layer->spec.head_dim;
+}
+
 /* Takes the buffers of a portion of call->count sequences. */
 static bool take_buffers(struct attend *call)
 {
@@ -253,10 +262,13 @@ static bool take_buffers(struct attend *call)
     const size_t q_rows = query_rows(call), k_rows = key_rows(call);
     const size_t tokens = attn_mul(call->args->batch, attn_add(call->queries, call->keys));
     call->q = attn_workspace_take(workspace, attn_mul(q_rows, layer->q.out), sizeof(float));
-    call->k = attn_workspace_take(workspace, attn_mul(k_rows, layer->k.out), sizeof(float));
+    call->k = attn_workspace_take(workspace, attn_mul(k_rows, key_width(call)), sizeof(float));
     call->v = attn_workspace_take(workspace, attn_mul(k_rows, layer->v.out), sizeof(float));
     call->o = attn_workspace_take(workspace, attn_mul(q_rows, layer->o.in), sizeof(float));
     call->gate = attn_workspace_take(workspace, attn_mul(q_rows, layer->gate.out), sizeof(float));
+    if (attn_layer_is_latent(layer) &&
+        !attn_latent_rows_take(&call->latents, call->engine, layer, call->q, q_rows, false))
+        return false;
     call->problems = attn_workspace_take(workspace, call->count, sizeof *call->problems);
     if (attn_mask_needs_positions(&call->args->modifiers, &layer->position_bias) &&
         (call->positions = attn_workspace_take(workspace, tokens, sizeof *call->positions)) == NULL)
@@ -270,6 +282,11 @@ static enum attn_status project_in(struct attend *call)
     const struct attn_attend_args *a = call->args;
     const struct attn_layer *layer = call->layer;
     const size_t q_first = call->first * call->queries, k_first = call->first * call->keys;
+    if (attn_layer_is_latent(layer))
+        return attn_latent_rows_expand(&call->latents, call->engine, layer,
+                                       a->hidden_states + q_first * layer->spec.hidden_size,
+                                       query_rows(call),
+                                       (struct attn_qkv){call->q, call->k, call->v});
     const float *keys = a->key_hidden_states ? a->key_hidden_states : a->hidden_states;
     const float *values = a->value_hidden_states ? a->value_hidden_states : keys;
     struct attn_projection products[] = {
@@ -301,14 +318,21 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
     positions = positions != NULL ? positions + call->first * call->queries : NULL;
     for (size_t r = i * POSTPROCESS_ROWS; r < end; r++) {
         struct attn_qkv row = {.q = r < q_rows ? call->q + r * layer->q.out : NULL};
-        if (r < k_rows) {
-            row.k = call->k + r * layer->k.out;
+        if (attn_layer_is_latent(layer)) {
+            row.k = call->latents.latent + r * layer->kv_a.out;
+            row.v = call->latents.shared + r * layer->k_rope.out;
+        } else if (r < k_rows) {
+            row.k = call->k + r * key_width(call);
             row.v = call->v + r * layer->v.out;
         }
         const size_t slot = r % call->queries;
         int64_t position = positions && r < q_rows ? positions[r] : (int64_t)slot;
         if (!attn_qkv_postprocess(row, layer, &call->engine->kernels, call->inv_freq, position,
                                   slot))
+            atomic_store(&call->overflow, true);
+        if (attn_layer_is_latent(layer) &&
+            !attn_latent_share_key(call->k + r * key_width(call), call->v + r * layer->v.out, layer,
+                                   &call->engine->kernels, row.v))
             atomic_store(&call->overflow, true);
     }
 }
@@ -332,7 +356,8 @@ static struct attn_problem attend_problem(const struct attend *call, size_t b)
     p.queries = call->queries;
     p.keys = call->keys;
     p.q = (struct attn_rows){call->q + b * p.queries * layer->q.out, layer->q.out, spec->head_dim};
-    p.k = (struct attn_rows){call->k + b * p.keys * layer->k.out, layer->k.out, spec->head_dim};
+    p.k =
+        (struct attn_rows){call->k + b * p.keys * key_width(call), key_width(call), spec->head_dim};
     p.v =
         (struct attn_rows){call->v + b * p.keys * layer->v.out, layer->v.out, spec->value_head_dim};
     if (attn_outputs_need_heads(&call->args->outputs))
@@ -471,8 +496,7 @@ enum attn_status attn_attend(struct attn_engine *engine, const struct attn_model
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
     attn_engine_lock(engine, args->yield);
     enum attn_status status = check_attend(&call, error);
-    if (status == ATTN_OK)
-        status = run_attend(&call, error);
+    status = status == ATTN_OK ? run_attend(&call, error) : status;
     attn_engine_unlock(engine);
     return status;
 }

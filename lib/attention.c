@@ -149,6 +149,12 @@ static size_t scratch_floats(const struct attn_problem *p, const struct attn_ker
     return attn_ceil_div(attn_unit_scratch_floats(p, scratch_rows(p, kernels)), line) * line;
 }
 
+/* Units whose scratch a thread has, beside a tile of latents. */
+static size_t fitting_units(const struct attn_problem *p, const struct attn_kernels *kernels)
+{
+    return (ATTN_SCRATCH_FLOATS - attn_latent_floats(p)) / scratch_floats(p, kernels);
+}
+
 /* Unit i of an item, without its heads, with scratch number `slot` of the thread. */
 static struct attn_unit unit_of(const struct solver *solver, const struct item *item, size_t i,
                                 unsigned thread, size_t slot)
@@ -161,6 +167,7 @@ static struct attn_unit unit_of(const struct solver *solver, const struct item *
         u.gemm = &engine->gemm;
     float *scratch = solver->scratch + thread * ATTN_SCRATCH_FLOATS;
     attn_unit_layout(&u, scratch + slot * scratch_floats(p, u.kernels), scratch_rows(p, u.kernels));
+    u.latent_floats = scratch + ATTN_SCRATCH_FLOATS - attn_latent_floats(p);
     u.t0 = i * unit_tokens(p);
     u.tokens = attn_min(unit_tokens(p), p->queries - u.t0);
     if (attn_maps_need_rows(&p->maps)) {
@@ -311,7 +318,7 @@ static size_t item_kv_heads(const struct attn_problem *p, const struct solver *s
     if (attn_maps_need_average(&p->maps))
         return p->num_kv_heads;
     if (interleaves(p)) {
-        const size_t fit = ATTN_SCRATCH_FLOATS / scratch_floats(p, &solver->engine->kernels);
+        const size_t fit = fitting_units(p, &solver->engine->kernels);
         heads = attn_min(share / (cost / p->num_kv_heads), attn_min(fit, MAX_INTERLEAVED));
         heads = attn_max(attn_min(heads, p->num_kv_heads), 1);
     }
@@ -396,7 +403,7 @@ static void make_tasks(struct item *item, size_t units, const struct attn_engine
 {
     const struct attn_problem *p = item->problem;
     const unsigned threads = attn_pool_threads(engine->pool);
-    size_t most = attn_min(ATTN_SCRATCH_FLOATS / scratch_floats(p, &engine->kernels),
+    size_t most = attn_min(fitting_units(p, &engine->kernels),
                            attn_maps_need_rows(&p->maps) ? 1 : ATTN_TASK_UNITS);
     item->units_per_task = attn_max(attn_min(units / (TASKS_PER_THREAD * threads), most), 1);
     item->tasks = item->splits > 0 ? item->units * item->splits

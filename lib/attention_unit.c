@@ -40,7 +40,7 @@ static struct attn_unit_tile extra_tile(const struct attn_unit *u)
 /* The dtype of all tiles but the extra one, which is float32. */
 static enum attn_dtype tiles_dtype(const struct attn_problem *p)
 {
-    return p->cache.blocks != NULL ? p->cache.spec->kv_dtype : ATTN_F32;
+    return p->cache.blocks != NULL && !attn_is_latent(p) ? p->cache.spec->kv_dtype : ATTN_F32;
 }
 
 float *attn_unit_weight_row(const struct attn_unit *u, size_t r)
@@ -210,6 +210,17 @@ static bool is_partly_seen(const struct attn_unit *u, size_t first, size_t end)
     return first < u->last_span.first || end > u->first_span.end;
 }
 
+/* Tile j of the unit's head, as attn_head_tile. */
+static void read_tile(struct attn_unit_tile *part, const struct attn_unit *u, size_t j)
+{
+    if (u->latent == NULL) {
+        attn_head_tile(&part->tile, &u->kv, j);
+        return;
+    }
+    attn_latent_read(u->latent, u->p, u->latent_floats, u->kernels, j, part->count);
+    part->tile = u->latent->tile;
+}
+
 /* Computes tile j by rows and prefetches the tile that is computed next: tile `after` of the unit
  * `next`, unless that is beyond the last tile. */
 static void solve_tile_by_rows(struct attn_unit *u, size_t j, const struct attn_unit *next,
@@ -219,8 +230,8 @@ static void solve_tile_by_rows(struct attn_unit *u, size_t j, const struct attn_
     const size_t first = j * ATTN_TILE;
     const bool masked =
         !attn_mask_is_span(&u->p->mask) || is_partly_seen(u, first, first + part.count);
-    attn_head_tile(&part.tile, &u->kv, j);
-    if (after < attn_key_tiles(next->p))
+    read_tile(&part, u, j);
+    if (u->latent == NULL && after < attn_key_tiles(next->p))
         attn_head_tile(&part.next, &next->kv, after);
     attn_pool_pause(u->pool, u->thread);
     enter_split(u, j);
@@ -232,7 +243,7 @@ static void solve_tile_by_columns(struct attn_unit *u, size_t j)
     struct attn_unit_tile part = {.count = attn_head_tile_tokens(&u->kv, j)};
     const size_t first = j * ATTN_TILE;
     const bool masked = is_partly_seen(u, first, first + part.count);
-    attn_head_tile(&part.tile, &u->kv, j);
+    read_tile(&part, u, j);
     part.count = attn_min(part.count, u->last_span.end - first);
     attn_pool_pause(u->pool, u->thread);
     enter_split(u, j);
@@ -362,6 +373,9 @@ static struct tile_range union_of_tiles(const struct attn_unit units[], size_t c
 /* Computes tile by tile for all of the units, in turn. */
 static void solve_tiles(struct attn_unit units[], size_t count, struct tile_range range)
 {
+    struct attn_latent_tile latent = {.index = SIZE_MAX};
+    for (size_t i = 0; i < count && attn_is_latent(units->p); i++)
+        units[i].latent = &latent;
     const bool columns = by_columns(units);
     const struct tile_range all = union_of_tiles(units, count, range);
     for (size_t i = 0; i < count; i++)

@@ -49,6 +49,28 @@ size_t attn_head_tiles_floats(const struct attn_problem *p);
 void attn_fill_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
                     size_t j);
 
+/* ---- Tiles of latents (attention_latent.c) ---- */
+
+/* Whether a problem attends over cached latents (struct attn_mla_spec): all its heads have the key
+ * [latent | shared part] and the value latent, so its tiles are the same for every head. */
+static inline bool attn_is_latent(const struct attn_problem *p)
+{
+    return p->cache.blocks != NULL && p->cache.spec->mla.kv_lora_rank > 0;
+}
+
+/* A tile of latents as keys and values in float32, shared by the units that a task computes. */
+struct attn_latent_tile {
+    size_t index; /* of the tile it holds; SIZE_MAX: none yet */
+    struct attn_tile tile;
+};
+
+/* Floats of memory for it; 0 in other problems. */
+size_t attn_latent_floats(const struct attn_problem *p);
+
+/* Makes `latent` hold tile j, whose first `count` tokens are in use, in that memory. */
+void attn_latent_read(struct attn_latent_tile *latent, const struct attn_problem *p, float *floats,
+                      const struct attn_kernels *kernels, size_t j, size_t count);
+
 /* ---- Units ---- */
 
 /* R = tokens * heads rows; row r is query token t0 + r / heads of query head h0 + r % heads. */
@@ -60,6 +82,8 @@ struct attn_unit {
     const struct attn_problem *p;
     struct attn_head_tiles kv; /* keys and values of its group */
     size_t t0, tokens, h0, heads, rows;
+    float *latent_floats;            /* [attn_latent_floats] of the thread */
+    struct attn_latent_tile *latent; /* of the units computed together; NULL in other problems */
     float *weight_rows; /* [R][W] where weights are asked for beside the caller's map, else NULL */
     float *average;     /* [tokens][W] the mean over heads where that is to be pooled, else NULL */
     uint8_t *reachable; /* [S] of one row, where weight_rows is */

@@ -54,6 +54,24 @@ size_t attn_block_bytes(const struct attn_layer_spec *spec)
     return attn_max(attn_layer_token_bytes(spec) * ATTN_TILE, least);
 }
 
+void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
+                     const struct attn_layer_spec *spec, size_t group)
+{
+    const enum attn_dtype dtype = spec->kv_dtype;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t key = ATTN_TILE * attn_tile_key_bytes(dtype, sizes.key);
+    out->second_key = spec->mla.kv_lora_rank > 0;
+    const size_t value = ATTN_TILE * (out->second_key ? attn_tile_key_bytes(dtype, sizes.value)
+                                                      : attn_tile_value_bytes(dtype, sizes.value));
+    const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
+    unsigned char *at = block->data + group * (key + value + scales);
+    out->dtype = dtype;
+    out->k = at;
+    out->v = at + key;
+    out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
+    out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
+}
+
 /* ---- Slabs ---- */
 
 /* The number of blocks of a slab: whole huge pages then hold at least seven eighths of it. */

@@ -33,14 +33,14 @@ enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size
 size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer,
                                  enum attn_cache_file_kind kind)
 {
-    return (kind == ATTN_CACHE_FILE_KEY ? layer->spec->head_dim : layer->spec->value_head_dim) *
-           sizeof(float);
+    const struct attn_cached_sizes sizes = attn_cached_sizes(layer->spec);
+    return (kind == ATTN_CACHE_FILE_KEY ? sizes.key : sizes.value) * sizeof(float);
 }
 
 size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer,
                                     enum attn_cache_file_kind kind)
 {
-    return layer->spec->num_kv_heads * (layer->length - layer->first) *
+    return attn_cached_sizes(layer->spec).heads * (layer->length - layer->first) *
            attn_cache_file_row_bytes(layer, kind);
 }
 
@@ -51,7 +51,7 @@ size_t attn_cache_file_scratch_bytes(const struct attn_model *model)
         const struct attn_cache_file_layer layer = {.spec = attn_model_slot_spec(model, i)};
         size_t token = attn_cache_file_row_bytes(&layer, ATTN_CACHE_FILE_KEY) +
                        attn_cache_file_row_bytes(&layer, ATTN_CACHE_FILE_VALUE);
-        most = attn_max(most, layer.spec->num_kv_heads * token);
+        most = attn_max(most, attn_cached_sizes(layer.spec).heads * token);
     }
     return ATTN_TILE * most;
 }

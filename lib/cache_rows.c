@@ -6,21 +6,6 @@
 #include "model.h"
 #include "status.h"
 
-void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
-                     const struct attn_layer_spec *spec, size_t group)
-{
-    const enum attn_dtype dtype = spec->kv_dtype;
-    const size_t key = ATTN_TILE * attn_tile_key_bytes(dtype, spec->head_dim);
-    const size_t value = ATTN_TILE * attn_tile_value_bytes(dtype, spec->value_head_dim);
-    const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
-    unsigned char *at = block->data + group * (key + value + scales);
-    out->dtype = dtype;
-    out->k = at;
-    out->v = at + key;
-    out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
-    out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
-}
-
 bool attn_cache_shares(const struct attn_cache *cache, size_t layer)
 {
     return attn_model_layer(attn_cache_model(cache), layer)->shares_layer != SIZE_MAX;
@@ -49,9 +34,10 @@ bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const f
         return true;
     const struct attn_cache_view view = attn_cache_view(cache, layer);
     const struct attn_block *block = view.blocks[slot / ATTN_TILE - view.first];
-    size_t d = view.spec->head_dim, dv = view.spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(view.spec);
+    const size_t d = sizes.key, dv = sizes.value;
     bool fits = true;
-    for (size_t g = 0; g < view.spec->num_kv_heads; g++) {
+    for (size_t g = 0; g < sizes.heads; g++) {
         struct attn_tile tile;
         attn_block_tile(&tile, block, view.spec, g);
         fits = attn_tile_put(&tile, slot % ATTN_TILE, key + g * d, value + g * dv, d, dv) && fits;
@@ -72,8 +58,8 @@ struct head_major {
 static bool put_token(struct attn_cache *cache, size_t layer, size_t slot,
                       const struct head_major *from, size_t token, float *row)
 {
-    const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
-    const size_t d = spec->head_dim, dv = spec->value_head_dim, groups = spec->num_kv_heads;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(attn_model_layer(attn_cache_model(cache), layer));
+    const size_t d = sizes.key, dv = sizes.value, groups = sizes.heads;
     float *values = row + groups * d;
     for (size_t g = 0; g < groups; g++) {
         size_t at = g * from->count + token;
@@ -88,14 +74,14 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
                                      struct attn_error *error)
 {
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
-    const size_t width = spec->head_dim + spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t width = sizes.key + sizes.value;
     const struct head_major from = {.count = count, .key = key, .value = value};
     size_t length = attn_cache_length(cache, layer);
-    float *row =
-        attn_alloc(spec->num_kv_heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
+    float *row = attn_alloc(sizes.heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
     if (row == NULL) {
         attn_cache_unreserve(cache, layer);
-        return attn_fail_memory(error, spec->num_kv_heads * width * sizeof *row);
+        return attn_fail_memory(error, sizes.heads * width * sizeof *row);
     }
     bool fits = true;
     for (size_t i = there; i < count; i++)
@@ -116,8 +102,8 @@ enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
     if (spec == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
-    const size_t groups = spec->num_kv_heads;
-    const size_t keys = groups * spec->head_dim, values = groups * spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
     enum attn_status status = attn_check_magnitudes(key, count * keys, "key", error);
     if (status == ATTN_OK)
         status = attn_check_magnitudes(value, count * values, "value", error);
@@ -156,9 +142,10 @@ void attn_cache_read_strided(float *key, float *value, const struct attn_cache *
     if (spec == NULL || (key == NULL && value == NULL))
         return;
     const struct attn_cache_view view = attn_cache_view(cache, layer);
-    const size_t d = spec->head_dim, dv = spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t d = sizes.key, dv = sizes.value;
     for (size_t s = 0; s < count; s++)
-        for (size_t g = 0; g < spec->num_kv_heads; g++) {
+        for (size_t g = 0; g < sizes.heads; g++) {
             const size_t slot = first + s, row = g * apart + s;
             float *k = key ? key + row * d : NULL, *v = value ? value + row * dv : NULL;
             struct attn_tile tile;

@@ -121,10 +121,76 @@ static void copy_block_task(void *argument, size_t i, unsigned thread)
                             attn_min(from->keys - first, ATTN_TILE), from->keys);
 }
 
-void attn_copy_cached(struct attn_pool *pool, const struct attn_outputs *outputs,
-                      const struct attn_cache *cache, size_t layer, size_t keys)
+/* A tile of latents, expanded. */
+struct expanded {
+    const struct attn_outputs *outputs;
+    const struct attn_layer_spec *spec;
+    float *latent, *shared, *key, *value; /* [64][R], [64][rope_head_dim], [64][H*D], [64][H*Dv] */
+    size_t first, count, keys;
+};
+
+/* Task h copies a head. */
+static void copy_expanded_task(void *argument, size_t h, unsigned thread)
 {
-    struct cached from = {outputs, cache, layer, keys};
-    if (outputs->key != NULL || outputs->value != NULL)
-        attn_pool_run(pool, copy_block_task, &from, attn_ceil_div(keys, ATTN_TILE));
+    const struct expanded *tile = argument;
+    const size_t heads = tile->spec->num_heads, d = tile->spec->head_dim;
+    const size_t dv = tile->spec->value_head_dim, rope = tile->spec->mla.rope_head_dim;
+    (void)thread;
+    for (size_t t = 0; t < tile->count; t++) {
+        const size_t row = h * tile->keys + tile->first + t, from = t * heads + h;
+        float *key = tile->outputs->key != NULL ? tile->outputs->key + row * d : NULL;
+        if (key != NULL) {
+            memcpy(key, tile->key + from * d, (d - rope) * sizeof *key);
+            memcpy(key + d - rope, tile->shared + t * rope, rope * sizeof *key);
+        }
+        if (tile->outputs->value != NULL)
+            memcpy(tile->outputs->value + row * dv, tile->value + from * dv, dv * sizeof *key);
+    }
+}
+
+static bool take_expanded(struct expanded *out, struct attn_workspace *workspace)
+{
+    const struct attn_layer_spec *s = out->spec;
+    const size_t float_size = sizeof(float), rows = ATTN_TILE;
+    out->latent = attn_workspace_take(workspace, rows * s->mla.kv_lora_rank, float_size);
+    out->shared = attn_workspace_take(workspace, rows * s->mla.rope_head_dim, float_size);
+    out->key = attn_workspace_take(workspace, rows * s->num_heads * s->head_dim, float_size);
+    out->value =
+        attn_workspace_take(workspace, rows * s->num_heads * s->value_head_dim, float_size);
+    return out->latent != NULL && out->shared != NULL && out->key != NULL && out->value != NULL;
+}
+
+static enum attn_status copy_expanded(struct attn_engine *engine, const struct attn_layer *layer,
+                                      const struct cached *from)
+{
+    struct attn_workspace *workspace = &engine->workspace;
+    const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
+    struct expanded tile = {.outputs = from->outputs, .spec = &layer->spec, .keys = from->keys};
+    enum attn_status status = ATTN_OK;
+    for (; tile.first < from->keys && status == ATTN_OK; tile.first += ATTN_TILE) {
+        tile.count = attn_min(from->keys - tile.first, ATTN_TILE);
+        status = take_expanded(&tile, workspace) ? ATTN_OK : ATTN_NO_MEMORY;
+        if (status == ATTN_OK) {
+            attn_cache_read_strided(tile.latent, tile.shared, from->cache, from->layer, tile.first,
+                                    tile.count, tile.count);
+            status = attn_mla_expand(engine, layer, tile.key, tile.value, tile.latent, tile.count);
+        }
+        if (status == ATTN_OK)
+            attn_pool_run(engine->pool, copy_expanded_task, &tile, layer->spec.num_heads);
+        attn_workspace_rewind(workspace, before);
+    }
+    return status;
+}
+
+enum attn_status attn_copy_cached(struct attn_engine *engine, const struct attn_layer *layer,
+                                  const struct attn_outputs *outputs,
+                                  const struct attn_cache *cache, size_t index, size_t keys)
+{
+    struct cached from = {outputs, cache, index, keys};
+    if (outputs->key == NULL && outputs->value == NULL)
+        return ATTN_OK;
+    if (attn_layer_is_latent(layer))
+        return copy_expanded(engine, layer, &from);
+    attn_pool_run(engine->pool, copy_block_task, &from, attn_ceil_div(keys, ATTN_TILE));
+    return ATTN_OK;
 }

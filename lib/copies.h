@@ -5,6 +5,7 @@
 
 #include "engine.h"
 #include "kvcache.h"
+#include "mla.h"
 
 /* Some sequences of a call, and their rows as the computation holds them. */
 struct attn_copies {
@@ -19,10 +20,13 @@ struct attn_copies {
 /* Copies query, head_output, concat, key and value where they are asked for, on all threads. */
 void attn_copy_rows(struct attn_pool *pool, const struct attn_copies *copies);
 
-/* Copies the key and value of the first `keys` tokens of a layer from a cache, where they are asked
- * for; the tokens may be put but not yet visible. */
-void attn_copy_cached(struct attn_pool *pool, const struct attn_outputs *outputs,
-                      const struct attn_cache *cache, size_t layer, size_t keys);
+/* Copies the key and value of the first `keys` tokens of a layer, whose number is `index`, from a
+ * cache, where they are asked for; the tokens may be put but not yet visible.  A latent layer makes
+ * keys and values of the cached latents.
+ * Error: ATTN_NO_MEMORY. */
+enum attn_status attn_copy_cached(struct attn_engine *engine, const struct attn_layer *layer,
+                                  const struct attn_outputs *outputs,
+                                  const struct attn_cache *cache, size_t index, size_t keys);
 
 /* Whether the outputs need what heads put out. */
 bool attn_outputs_need_heads(const struct attn_outputs *outputs);

@@ -4,6 +4,9 @@
  *   cache, after its visible length) -> solve -> gate -> project -> check -> record -> publish the
  *   length
  *
+ * A step of cross-attention projects queries alone, and appends and publishes nothing: its keys are
+ * the encoder rows of its cache (encode.c).
+ *
  * Only admission can find a cache full.  An admitted step still fails where memory is short, a
  * number or the selection of its maps is wrong, the call is cancelled or the recorder refuses.  A
  * failed step leaves its cache as it was: its rows were never published, its reservation ends.
@@ -20,6 +23,7 @@
 #include "attn_limits.h"
 #include "attn_state.h"
 #include "copies.h"
+#include "decode.h"
 #include "mem.h"
 #include "model.h"
 #include "qkv.h"
@@ -28,47 +32,6 @@
 #include "step_check.h"
 
 #define CALLER_ONLY_WORK 500000 /* multiply-adds: fewer are done before another thread wakes */
-
-#define PRODUCTS 4 /* of a step at most: queries, keys, values, gates */
-
-struct admitted {
-    struct attn_step *step;
-    struct attn_cache *cache;    /* the keys that it sees: the step's cache, or `again` */
-    struct attn_cache *again;    /* of a repeated step whose own keys are forgotten; NULL */
-    size_t row;                  /* index of its first row in the batch's buffers */
-    bool append;                 /* its rows are new, not computed again */
-    atomic_bool failed;          /* before attention, which is then not computed */
-    atomic_bool kv_overflow;     /* failed because a key or value does not fit kv_dtype */
-    atomic_bool output_overflow; /* the output is beyond bounds; set for steps with own products */
-    const float *inv_freq;       /* [rope.dim/2], NULL without RoPE */
-    int64_t *positions;          /* [S + T] where the mask needs positions, else NULL */
-    struct attn_maps maps;
-};
-
-struct batch {
-    struct attn_engine *engine;
-    const struct attn_model *model;
-    const struct attn_layer *layer;
-    size_t layer_index, count;
-    struct admitted *admitted; /* [count] */
-    size_t output_rows;        /* of the steps that share the product of `output` */
-    size_t shared_rows;        /* of the steps that share products, whose rows come first */
-    size_t rows;               /* of all steps */
-    float *x, *y;              /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
-    float *q, *k, *v, *o;      /* [rows][H*D], [rows][G*D], [rows][G*Dv], [rows][H*Dv] */
-    float *gate;               /* [rows][H*Dv] of layers with a gate */
-    struct attn_projection *products;
-    struct attn_problem *problems;
-    struct attn_appended *appended; /* [count] */
-};
-
-_Static_assert(sizeof(struct admitted) +
-                       PRODUCTS *
-                           (sizeof(struct attn_projection) + ATTN_QUANTIZED_ROWS_DESCRIPTOR_BYTES) +
-                       sizeof(struct attn_problem) + sizeof(struct attn_appended) +
-                       ATTN_POOLED_MAPS * sizeof(struct attn_pooling) + ATTN_ALIGN <=
-                   ATTN_SEQUENCE_BYTES,
-               "footprint.c counts ATTN_SEQUENCE_BYTES");
 
 /* ---- Admission ---- */
 
@@ -84,7 +47,8 @@ static void admit(struct batch *batch, struct attn_step *step)
         return;
     }
     struct admitted a = {.step = step};
-    a.append = step->position == attn_cache_length(step->cache, batch->layer_index);
+    a.append = !batch->layer->spec.is_cross &&
+               step->position == attn_cache_length(step->cache, batch->layer_index);
     if (attn_step_reserve(&a.again, step, batch->layer_index, a.append, error) != ATTN_OK) {
         attn_cache_unclaim(step->cache);
         return;
@@ -139,9 +103,10 @@ static void prepare(const struct batch *batch, struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     struct attn_step *step = a->step;
-    size_t keys = step->position + step->rows, half = layer->spec.rope.dim / 2;
-    int64_t length =
-        attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
+    size_t keys = attn_step_keys(step, batch->model, batch->layer_index),
+           half = layer->spec.rope.dim / 2;
+    int64_t length = attn_qkv_length(step->modifiers.position_ids, step->rows,
+                                     (int64_t)attn_step_slot(step, &layer->spec));
     float *rescaled = NULL;
     if (attn_rope_is_rescaled(&layer->spec.rope, length) &&
         (rescaled = take_for_step(batch, a, half, sizeof *rescaled)) == NULL)
@@ -152,9 +117,12 @@ static void prepare(const struct batch *batch, struct admitted *a)
              take_for_step(batch, a, attn_add(keys, step->rows), sizeof *a->positions)) == NULL)
         return;
     const size_t heads = layer->spec.num_heads, columns = keys + layer->extra;
+    /* The caller has made room for sums of pooled maps by the layer's own key/value heads. */
+    const size_t groups = step->outputs.pool.rows == 0 ? batch->latents.groups : 0;
     const struct attn_map_sizes sizes = {.batch = 1,
                                          .num_heads = heads,
-                                         .num_kv_heads = layer->spec.num_kv_heads,
+                                         .num_kv_heads =
+                                             groups > 0 ? groups : layer->spec.num_kv_heads,
                                          .queries = step->rows,
                                          .keys = keys,
                                          .columns = columns};
@@ -167,13 +135,17 @@ static bool take_buffers(struct batch *batch)
 {
     struct attn_workspace *workspace = &batch->engine->workspace;
     const struct attn_layer *layer = batch->layer;
+    const size_t new_keys = layer->spec.is_cross ? 0 : batch->rows;
     const struct {
         float **buffer;
         size_t rows, width;
     } buffers[] = {
-        {&batch->x, batch->shared_rows, layer->q.in}, {&batch->q, batch->rows, layer->q.out},
-        {&batch->k, batch->rows, layer->k.out},       {&batch->v, batch->rows, layer->v.out},
-        {&batch->o, batch->rows, layer->o.in},        {&batch->y, batch->output_rows, layer->o.out},
+        {&batch->x, batch->shared_rows, batch->in.q->in},
+        {&batch->q, batch->rows, layer->q.out},
+        {&batch->k, new_keys, batch->in.k->out},
+        {&batch->v, new_keys, batch->in.v->out},
+        {&batch->o, batch->rows, layer->o.in},
+        {&batch->y, batch->output_rows, layer->o.out},
         {&batch->gate, batch->rows, layer->gate.out},
     };
     bool taken = true;
@@ -185,6 +157,13 @@ static bool take_buffers(struct batch *batch)
     if (taken && layer->spec.shares_layer != SIZE_MAX) { /* what the recorder is shown */
         memset(batch->k, 0, batch->rows * layer->k.out * sizeof *batch->k);
         memset(batch->v, 0, batch->rows * layer->v.out * sizeof *batch->v);
+    }
+    batch->first = batch->q;
+    if (attn_layer_is_latent(layer)) {
+        taken = attn_latent_rows_take(&batch->latents, batch->engine, layer, batch->q, batch->rows,
+                                      true) &&
+                taken;
+        batch->first = batch->latents.q_a;
     }
     batch->products =
         attn_workspace_take(workspace, PRODUCTS * (batch->count + 1), sizeof *batch->products);
@@ -198,22 +177,22 @@ static bool take_buffers(struct batch *batch)
 static size_t add_products(const struct batch *batch, size_t n, const float *x, size_t row,
                            size_t rows)
 {
-    const struct attn_layer *l = batch->layer;
+    const struct attn_layer_inputs *in = &batch->in;
+    const struct attn_linear *gate = &batch->layer->gate;
     struct attn_projection *p = &batch->products[n];
-    const bool shares = l->spec.shares_layer != SIZE_MAX;
-    *p++ = attn_projection_of(&l->q, x, batch->q + row * l->q.out, rows);
-    if (!shares)
-        *p++ = attn_projection_of(&l->k, x, batch->k + row * l->k.out, rows);
-    if (!shares)
-        *p++ = attn_projection_of(&l->v, x, batch->v + row * l->v.out, rows);
-    if (l->gate.out != 0)
-        *p++ = attn_projection_of(&l->gate, x, batch->gate + row * l->gate.out, rows);
+    *p++ = attn_projection_of(in->q, x, batch->first + row * in->q->out, rows);
+    if (!attn_queries_only(&batch->layer->spec)) {
+        *p++ = attn_projection_of(in->k, x, batch->k + row * in->k->out, rows);
+        *p++ = attn_projection_of(in->v, x, batch->v + row * in->v->out, rows);
+    }
+    if (gate->out != 0)
+        *p++ = attn_projection_of(gate, x, batch->gate + row * gate->out, rows);
     return (size_t)(p - batch->products);
 }
 
 static enum attn_status project_in(const struct batch *batch)
 {
-    size_t width = batch->layer->q.in, n = 0;
+    size_t width = batch->in.q->in, n = 0;
     if (batch->layer->spec.is_weightless)
         return ATTN_OK;
     for (size_t i = 0; i < batch->count; i++) {
@@ -232,7 +211,11 @@ static enum attn_status project_in(const struct batch *batch)
         if (!shares_products(a->step))
             n = add_products(batch, n, a->step->hidden_states, a->row, a->step->rows);
     }
-    return attn_project(batch->engine, batch->products, n, false);
+    enum attn_status status = attn_project(batch->engine, batch->products, n, false);
+    return status == ATTN_OK && attn_layer_is_latent(batch->layer)
+               ? attn_mla_project(batch->engine, batch->layer, batch->q, batch->first, batch->k,
+                                  batch->rows)
+               : status;
 }
 
 /* The step that row r of the batch belongs to. */
@@ -248,10 +231,12 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    const bool shares = layer->spec.shares_layer != SIZE_MAX;
-    struct attn_qkv row = {batch->q + r * layer->q.out, shares ? NULL : batch->k + r * layer->k.out,
-                           shares ? NULL : batch->v + r * layer->v.out};
-    size_t i = r - a->row, slot = step->position + i;
+    struct attn_qkv row = {.q = batch->q + r * layer->q.out};
+    if (!attn_queries_only(&layer->spec)) {
+        row.k = batch->k + r * batch->in.k->out;
+        row.v = batch->v + r * batch->in.v->out;
+    }
+    size_t i = r - a->row, slot = attn_step_slot(step, &layer->spec) + i;
     const int64_t *positions = step->modifiers.position_ids;
     if (layer->spec.is_weightless)
         attn_qkv_take_given(row, &layer->spec, step, i);
@@ -283,18 +268,37 @@ static void postprocess_task(void *argument, size_t i, unsigned thread)
     }
 }
 
+/* Makes the queries for latents; a step fails where one is beyond its bound. */
+static enum attn_status absorb(const struct batch *batch)
+{
+    const struct attn_layer *layer = batch->layer;
+    enum attn_status status =
+        attn_mla_absorb(batch->engine, layer, batch->latents.absorbed, batch->q, batch->rows);
+    for (size_t i = 0; status == ATTN_OK && i < batch->count; i++) {
+        struct admitted *a = &batch->admitted[i];
+        if (!attn_latent_rows_within(&batch->latents, batch->engine, &layer->spec, a->row,
+                                     a->step->rows))
+            atomic_store(&a->failed, true);
+    }
+    return status;
+}
+
 static struct attn_problem step_problem(const struct batch *batch, const struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    const struct attn_mask_defaults defaults = attn_layer_mask_defaults(layer, true);
+    const struct attn_mask_defaults defaults =
+        attn_layer_mask_defaults(layer, !layer->spec.is_cross);
     struct attn_problem p = attn_layer_problem(layer, &step->modifiers);
     p.queries = step->rows;
-    p.keys = step->position + step->rows;
+    p.keys = attn_step_keys(step, batch->model, batch->layer_index);
     p.q = (struct attn_rows){batch->q + a->row * layer->q.out, layer->q.out, p.head_dim};
     if (attn_outputs_need_heads(&step->outputs))
         p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
     p.cache = attn_cache_view(a->cache, batch->layer_index);
+    if (attn_layer_is_latent(layer))
+        attn_latent_rows_set(&p, &batch->latents, &layer->spec, a->row,
+                             step->outputs.pool.rows == 0);
     p.invariant = shares_products(step);
     attn_problem_set_modifiers(&p, &defaults, &step->modifiers, a->positions, &a->maps,
                                step->outputs.lse, 0);
@@ -303,6 +307,8 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
 
 static enum attn_status solve(const struct batch *batch)
 {
+    const bool latent = attn_layer_is_latent(batch->layer);
+    enum attn_status status = latent ? absorb(batch) : ATTN_OK;
     size_t n = 0;
     for (size_t i = 0; i < batch->count; i++) {
         struct admitted *a = &batch->admitted[i];
@@ -312,7 +318,11 @@ static enum attn_status solve(const struct batch *batch)
         if (attn_step_check_kept(&batch->problems[n], &a->step->error) == ATTN_OK)
             n++;
     }
-    return attn_solve(batch->engine, batch->problems, n);
+    if (status == ATTN_OK)
+        status = attn_solve(batch->engine, batch->problems, n);
+    return status == ATTN_OK && latent ? attn_mla_lift(batch->engine, batch->layer, batch->o,
+                                                       batch->latents.sums, batch->rows)
+                                       : status;
 }
 
 static enum attn_status project_out(const struct batch *batch)
@@ -370,7 +380,7 @@ static enum attn_status finish_output(const struct batch *batch, const struct ad
                : attn_ablate(step->outputs.ablation, batch->engine, &ablated, &step->error);
 }
 
-static void copy_outputs(const struct batch *batch, const struct admitted *a)
+static enum attn_status copy_outputs(const struct batch *batch, const struct admitted *a)
 {
     const struct attn_step *step = a->step;
     const struct attn_layer *layer = batch->layer;
@@ -384,8 +394,8 @@ static void copy_outputs(const struct batch *batch, const struct admitted *a)
                                        .q = batch->q + a->row * layer->q.out,
                                        .o = batch->o + a->row * layer->o.in};
     attn_copy_rows(pool, &copies);
-    attn_copy_cached(pool, &step->outputs, a->cache, batch->layer_index,
-                     step->position + step->rows);
+    return attn_copy_cached(batch->engine, layer, &step->outputs, a->cache, batch->layer_index,
+                            attn_step_keys(step, batch->model, batch->layer_index));
 }
 
 /* Checks all outputs and copies those that are copies. */
@@ -395,8 +405,9 @@ static void write_outputs(const struct batch *batch)
         if (batch->admitted[i].step->error.status == ATTN_OK)
             (void)finish_output(batch, &batch->admitted[i]);
     for (size_t i = 0; i < batch->count; i++)
-        if (batch->admitted[i].step->error.status == ATTN_OK)
-            copy_outputs(batch, &batch->admitted[i]);
+        if (batch->admitted[i].step->error.status == ATTN_OK &&
+            copy_outputs(batch, &batch->admitted[i]) != ATTN_OK)
+            attn_fail_memory(&batch->admitted[i].step->error, 0);
 }
 
 static bool publishes(const struct admitted *a)
@@ -407,14 +418,13 @@ static bool publishes(const struct admitted *a)
 /* Shows the recorder all rows that are to be published.  If it refuses, their steps fail. */
 static void record(const struct batch *batch, const struct attn_recorder *recorder)
 {
-    const struct attn_layer *layer = batch->layer;
     struct attn_error error = {0};
     size_t count = 0;
     for (size_t i = 0; i < batch->count; i++)
         if (publishes(&batch->admitted[i]))
             batch->appended[count++] = (struct attn_appended){
-                batch->admitted[i].step, batch->k + batch->admitted[i].row * layer->k.out,
-                batch->v + batch->admitted[i].row * layer->v.out};
+                batch->admitted[i].step, batch->k + batch->admitted[i].row * batch->in.k->out,
+                batch->v + batch->admitted[i].row * batch->in.v->out};
     if (count == 0 || recorder->record(recorder->context, batch->appended, count, &error))
         return;
     for (size_t i = 0; i < batch->count; i++)
@@ -468,7 +478,8 @@ static size_t work_of(const struct batch *batch)
     size_t work = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct attn_step *step = batch->admitted[i].step;
-        work += attn_step_work(&batch->layer->spec, step->rows, step->position + step->rows);
+        work += attn_step_work(&batch->layer->spec, step->rows,
+                               attn_step_keys(step, batch->model, batch->layer_index));
     }
     return work;
 }
@@ -491,6 +502,7 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
         steps[i]->error.status = ATTN_OK;
     if (batch.layer == NULL)
         return fail_all(steps, count, ATTN_NOT_FOUND, "layer", "the layer is not resident");
+    batch.in = attn_layer_inputs(batch.layer);
     attn_engine_lock(engine, count > 0 ? steps[0]->yield : NULL);
     enum attn_status status = ATTN_NO_MEMORY;
     batch.admitted = attn_workspace_take(&engine->workspace, count, sizeof *batch.admitted);

@@ -143,7 +143,7 @@ static void add_tensor(struct text *text, const struct attn_cache_file_layer *la
     char name[ATTN_CACHE_FILE_NAME];
     attn_cache_file_tensor_name(name, layer, kind);
     add(text, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu,%zu,%zu],\"data_offsets\":[%zu,%zu]}",
-        name, layer->spec->num_kv_heads, layer->length - layer->first,
+        name, attn_cached_sizes(layer->spec).heads, layer->length - layer->first,
         attn_cache_file_row_bytes(layer, kind) / sizeof(float), begin,
         begin + attn_cache_file_tensor_bytes(layer, kind));
 }
@@ -273,7 +273,7 @@ static size_t copy_piece(char *out, struct attn_export *export)
     const struct attn_cache_file_layer *layer = &export->layers[export->layer];
     const size_t kept = layer->length - layer->first;
     size_t count = attn_min(ATTN_TILE, kept - export->token);
-    size_t groups = layer->spec->num_kv_heads,
+    size_t groups = attn_cached_sizes(layer->spec).heads,
            keys = attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_KEY);
     char *key =
         out + export->at + export->token * attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY);

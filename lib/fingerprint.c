@@ -132,6 +132,18 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
     return hash_variants(hash_rope(hash, &s->rope), s);
 }
 
+static uint64_t hash_latent(uint64_t hash, const struct attn_layer *layer)
+{
+    const struct attn_linear *linears[] = {&layer->kv_a, &layer->k_rope, &layer->q_a};
+    const struct attn_mla_spec *m = &layer->spec.mla;
+    const size_t sizes[] = {m->kv_lora_rank, m->q_lora_rank, m->rope_head_dim};
+    hash = hash_real(hash_sizes(hash, sizes, COUNT(sizes)), m->norm_eps);
+    for (size_t i = 0; i < COUNT(linears); i++)
+        hash = hash_floats(hash, linears[i]->weight, linears[i]->in * linears[i]->out);
+    hash = hash_floats(hash, layer->kv_a_norm, m->kv_lora_rank);
+    return hash_floats(hash, layer->q_a_norm, m->q_lora_rank);
+}
+
 uint64_t attn_layer_hash(uint64_t hash, const struct attn_layer *layer)
 {
     const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
@@ -162,5 +174,5 @@ uint64_t attn_layer_hash(uint64_t hash, const struct attn_layer *layer)
         hash = hash_floats(hash, layer->gate.weight, layer->gate.in * layer->gate.out);
         hash = hash_floats(hash, layer->gate.bias, layer->gate.out);
     }
-    return hash;
+    return spec->mla.kv_lora_rank > 0 ? hash_latent(hash, layer) : hash;
 }

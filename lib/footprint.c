@@ -15,6 +15,7 @@
 #include "cpu.h"
 #include "engine.h"
 #include "kvcache.h"
+#include "mla.h"
 #include "model.h"
 #include "stats.h"
 
@@ -54,8 +55,7 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
     for (size_t i = 0; i < attn_model_num_resident(model); i++) {
         struct attn_layer_spec spec = *attn_model_slot_spec(model, i);
         out->side_bytes += sizeof(struct attn_layer) + layer_side_bytes(&spec);
-        if (!spec.is_cross)
-            out->block_bytes = attn_min(out->block_bytes, attn_block_bytes(&spec));
+        out->block_bytes = attn_min(out->block_bytes, attn_block_bytes(&spec));
         spec.dtype = ATTN_F32;
         out->loading_bytes = attn_max(out->loading_bytes, attn_layer_weight_bytes(&spec) +
                                                               attn_layer_loading_bytes(&spec));
@@ -82,6 +82,8 @@ size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t ke
     size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
     size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
     size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
+    if (spec->mla.kv_lora_rank > 0)
+        return attn_mla_step_work(spec, rows, keys);
     return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
 }
 
@@ -103,7 +105,7 @@ static size_t row_bytes(const struct attn_layer_spec *s)
     size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
     size_t gate = s->output_gate ? o : 0;
     return (q + k + v + o + gate + s->rope.dim / 2 + 4) * sizeof(float) +
-           integer_planes(s->dtype) * integers + 3 * sizeof(int64_t) +
+           integer_planes(s->dtype) * integers + 3 * sizeof(int64_t) + attn_mla_row_bytes(s) +
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
                            ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
            sizeof(uint32_t);
@@ -147,6 +149,7 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
     bytes = attn_add(bytes, attn_mul(size->shared_rows, 2 * s->hidden_size * sizeof(float)));
     bytes = attn_add(bytes, ablation_bytes(s));
+    bytes = attn_add(bytes, attn_mla_call_bytes(s));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
 }
 

@@ -113,7 +113,7 @@ static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t
     const struct attn_tensor_entry *entry = attn_safetensors_find(import->file, name);
     if (entry == NULL)
         return fail_form(error, name, "a tensor of the model's layers is missing");
-    size_t groups = layer->spec->num_kv_heads,
+    size_t groups = attn_cached_sizes(layer->spec).heads,
            width = attn_cache_file_row_bytes(layer, kind) / sizeof(float);
     if (strcmp(entry->dtype->name, "F32") != 0)
         return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is %s, not F32", name,
@@ -353,7 +353,8 @@ static enum attn_status read_rows(float *rows, const struct attn_import *import,
 {
     const struct attn_cache_file_layer *layer = &import->layers[import->layer];
     const struct attn_tensor_entry *from = import->tensors[2 * import->layer + (size_t)kind];
-    size_t row = attn_cache_file_row_bytes(layer, kind), groups = layer->spec->num_kv_heads;
+    size_t row = attn_cache_file_row_bytes(layer, kind),
+           groups = attn_cached_sizes(layer->spec).heads;
     for (size_t g = 0; g < groups; g++) {
         const void *bytes;
         char *room = (char *)rows + g * count * row;
@@ -392,8 +393,9 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *import,
     const struct attn_cache_file_layer *layer = &import->layers[import->layer];
     const size_t kept = layer->length - layer->first;
     size_t count = attn_min(ATTN_TILE, kept - import->token);
-    size_t groups = layer->spec->num_kv_heads;
-    float *key = import->scratch, *value = key + groups * count * layer->spec->head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(layer->spec);
+    const size_t groups = sizes.heads;
+    float *key = import->scratch, *value = key + groups * count * sizes.key;
     enum attn_status status =
         attn_cache_reserve_list(import->cache, layer->layer, layer->length, error);
     if (status == ATTN_OK)

@@ -27,9 +27,10 @@ struct tokens {
 static bool has_token(const struct attn_block *block, const struct tokens *tokens, size_t i)
 {
     const struct attn_layer_spec *s = tokens->spec;
-    const size_t d = s->head_dim, dv = s->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(s);
+    const size_t d = sizes.key, dv = sizes.value;
     float key[ATTN_MAX_HEAD_DIM], value[ATTN_MAX_HEAD_DIM];
-    for (size_t g = 0; g < s->num_kv_heads; g++) {
+    for (size_t g = 0; g < sizes.heads; g++) {
         size_t row = g * tokens->count + i;
         struct attn_tile tile;
         attn_block_tile(&tile, block, s, g);
@@ -57,11 +58,11 @@ static bool agrees(const struct attn_block *block, const struct tokens *tokens)
 static enum attn_status adopt(struct attn_block *block, const struct tokens *tokens,
                               struct attn_cache *cache, size_t layer, struct attn_error *error)
 {
-    const struct attn_layer_spec *s = tokens->spec;
-    const size_t rows = tokens->count * s->num_kv_heads;
-    enum attn_status status = attn_check_magnitudes(tokens->key, rows * s->head_dim, "key", error);
+    const struct attn_cached_sizes sizes = attn_cached_sizes(tokens->spec);
+    const size_t rows = tokens->count * sizes.heads;
+    enum attn_status status = attn_check_magnitudes(tokens->key, rows * sizes.key, "key", error);
     if (status == ATTN_OK)
-        status = attn_check_magnitudes(tokens->value, rows * s->value_head_dim, "value", error);
+        status = attn_check_magnitudes(tokens->value, rows * sizes.value, "value", error);
     if (status == ATTN_OK)
         status = attn_cache_adopt(cache, layer, block, error);
     if (status == ATTN_OK)

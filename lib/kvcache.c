@@ -172,12 +172,6 @@ enum attn_status attn_cache_new(struct attn_cache **out, struct attn_cache_pool 
     return ATTN_OK;
 }
 
-enum attn_status attn_cache_new_like(struct attn_cache **out, const struct attn_cache *cache,
-                                     struct attn_error *error)
-{
-    return attn_cache_new(out, cache->pool, cache->model, cache->max_length, error);
-}
-
 void attn_cache_free(struct attn_cache *cache)
 {
     if (cache == NULL)
@@ -395,11 +389,6 @@ static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_
     return status;
 }
 
-static size_t kept_length(const struct cache_layer *l, size_t length)
-{
-    return attn_min(length, atomic_load(&l->length));
-}
-
 enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cache *cache,
                                  size_t length, struct attn_error *error)
 {
@@ -414,7 +403,8 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
         return attn_fail_memory(error, sizeof *fork);
     for (size_t i = 0; status == ATTN_OK && i < cache->num_slots; i++) {
         const struct cache_layer *from = &cache->slots[i];
-        status = share_blocks(fork->pool, &fork->slots[i], from, kept_length(from, length));
+        status = share_blocks(fork->pool, &fork->slots[i], from,
+                              attn_min(length, atomic_load(&from->length)));
     }
     if (status == ATTN_OK) {
         *out = fork;

@@ -49,10 +49,6 @@ size_t attn_block_bytes(const struct attn_layer_spec *spec);
 
 struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer);
 
-/* An empty cache of the same pool, model and max_length.  Error: ATTN_NO_MEMORY. */
-enum attn_status attn_cache_new_like(struct attn_cache **out, const struct attn_cache *cache,
-                                     struct attn_error *error);
-
 /* Marks the cache as part of a batch; false where it already is in one. */
 bool attn_cache_claim(struct attn_cache *cache);
 void attn_cache_unclaim(struct attn_cache *cache);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "mla.h"
 #include "rope.h"
 #include "status.h"
 
@@ -97,6 +98,47 @@ static enum attn_status check_rope(const struct attn_layer_spec *spec, struct at
     return attn_rope_check(&spec->rope, spec->head_dim, error);
 }
 
+static enum attn_status check_latent(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_mla_spec *mla = &spec->mla;
+    if (mla->kv_lora_rank == 0)
+        return ATTN_OK;
+    const struct {
+        size_t value, limit;
+        const char *name;
+    } sizes[] = {
+        {mla->rope_head_dim, spec->head_dim - 1, "qk_rope_head_dim"},
+        {mla->kv_lora_rank + mla->rope_head_dim, ATTN_MAX_HEAD_DIM, "kv_lora_rank"},
+        {mla->q_lora_rank + 1, ATTN_MAX_HIDDEN_SIZE, "q_lora_rank"},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        enum attn_status status =
+            attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    if (!(mla->norm_eps >= 0 && mla->norm_eps <= 1))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "norm_eps", "norm_eps is %g, must be 0 to 1",
+                         mla->norm_eps);
+    if (spec->num_kv_heads != spec->num_heads)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
+                         "num_key_value_heads is %zu, latent attention has as many as %zu heads",
+                         spec->num_kv_heads, spec->num_heads);
+    if (spec->is_cross || spec->key_size != spec->hidden_size ||
+        spec->value_size != spec->hidden_size || spec->q_bias || spec->k_bias || spec->v_bias ||
+        spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
+        spec->position_bias.type == ATTN_BIAS_DISENTANGLED || spec->v_norm.type != ATTN_NORM_NONE ||
+        spec->output_gate || spec->query_scaling.period != 0 || spec->shares_layer != SIZE_MAX)
+        return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
+                         "kv_lora_rank: latent attention has no other rows, biases, added keys, "
+                         "norms of heads, gates or scaled queries");
+    if (spec->rope.type != ATTN_ROPE_NONE && spec->rope.dim != mla->rope_head_dim)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_rope_head_dim",
+                         "qk_rope_head_dim is %zu, of which %zu rotate", mla->rope_head_dim,
+                         spec->rope.dim);
+    return ATTN_OK;
+}
+
 static enum attn_status check_dtype(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     if (spec->dtype == ATTN_F16)
@@ -123,7 +165,9 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
         status = attn_position_bias_check(&spec->position_bias, error);
     if (status == ATTN_OK)
         status = attn_relative_check(spec, error);
-    return status == ATTN_OK ? check_rope(spec, error) : status;
+    if (status == ATTN_OK)
+        status = check_rope(spec, error);
+    return status == ATTN_OK ? check_latent(spec, error) : status;
 }
 
 size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys)
@@ -133,9 +177,11 @@ size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys)
 
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 {
-    size_t bytes = attn_tile_key_bytes(spec->kv_dtype, spec->head_dim) +
-                   attn_tile_value_bytes(spec->kv_dtype, spec->value_head_dim);
-    return spec->num_kv_heads * (bytes + attn_tile_scale_bytes(spec->kv_dtype));
+    const struct attn_cached_sizes cached = attn_cached_sizes(spec);
+    size_t value = spec->mla.kv_lora_rank > 0 ? attn_tile_key_bytes(spec->kv_dtype, cached.value)
+                                              : attn_tile_value_bytes(spec->kv_dtype, cached.value);
+    size_t bytes = attn_tile_key_bytes(spec->kv_dtype, cached.key) + value;
+    return cached.heads * (bytes + attn_tile_scale_bytes(spec->kv_dtype));
 }
 
 size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width)
@@ -149,24 +195,42 @@ size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t 
 
 /* The matrices of a layer: where each stands, and its shape by the specification; out 0 where the
  * layer has no such matrix. */
+#define NUM_LINEARS 8
 struct linear_shape {
     struct attn_linear *linear;
     size_t in, out;
     bool bias;
 };
-#define NUM_LINEARS 5
+
+static void list_linears(struct attn_linear *out[NUM_LINEARS], struct attn_layer *layer)
+{
+    struct attn_linear *all[NUM_LINEARS] = {&layer->q,      &layer->k,    &layer->v,
+                                            &layer->o,      &layer->gate, &layer->kv_a,
+                                            &layer->k_rope, &layer->q_a};
+    memcpy(out, all, sizeof all);
+}
 
 static void linear_shapes(struct linear_shape shapes[NUM_LINEARS], struct attn_layer *layer,
                           const struct attn_layer_spec *s)
 {
     size_t q_out = s->num_heads * s->head_dim, o_in = s->num_heads * s->value_head_dim;
     size_t k_out = s->num_kv_heads * s->head_dim, v_out = s->num_kv_heads * s->value_head_dim;
+    const struct attn_mla_spec *m = &s->mla;
+    memset(shapes, 0, NUM_LINEARS * sizeof *shapes);
     shapes[0] = (struct linear_shape){&layer->q, s->hidden_size, q_out, s->q_bias};
     shapes[1] = (struct linear_shape){&layer->k, s->key_size, k_out, s->k_bias};
     shapes[2] = (struct linear_shape){&layer->v, s->value_size, v_out, s->v_bias};
     shapes[3] = (struct linear_shape){&layer->o, o_in, s->hidden_size, s->o_bias};
     shapes[4] = (struct linear_shape){&layer->gate, s->hidden_size, s->output_gate ? o_in : 0,
                                       s->output_gate && s->q_bias};
+    if (m->kv_lora_rank == 0)
+        return;
+    shapes[0].in = m->q_lora_rank > 0 ? m->q_lora_rank : s->hidden_size;
+    shapes[1].in = shapes[2].in = m->kv_lora_rank;
+    shapes[1].out -= s->num_heads * m->rope_head_dim;
+    shapes[5] = (struct linear_shape){&layer->kv_a, s->hidden_size, m->kv_lora_rank, false};
+    shapes[6] = (struct linear_shape){&layer->k_rope, s->hidden_size, m->rope_head_dim, false};
+    shapes[7] = (struct linear_shape){&layer->q_a, s->hidden_size, m->q_lora_rank, false};
 }
 
 /* The small arrays of a layer: where each pointer stands, and how many floats it needs; 0 where the
@@ -175,7 +239,7 @@ struct side_array {
     float **array;
     size_t floats;
 };
-#define NUM_SIDES 9
+#define NUM_SIDES 11
 
 size_t attn_layer_table_floats(const struct attn_layer_spec *spec)
 {
@@ -212,6 +276,8 @@ static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *l
     sides[6] = (struct side_array){&layer->q_norm_bias, s->qk_norm.bias ? q_norm : 0};
     sides[7] = (struct side_array){&layer->k_norm_bias, s->qk_norm.bias ? k_norm : 0};
     sides[8] = (struct side_array){&layer->table_norm, table_norm_floats(s)};
+    sides[9] = (struct side_array){&layer->q_a_norm, s->mla.q_lora_rank};
+    sides[10] = (struct side_array){&layer->kv_a_norm, s->mla.kv_lora_rank};
 }
 
 size_t attn_layer_parameters(const struct attn_layer_spec *spec)
@@ -237,9 +303,12 @@ size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
     linear_shapes(shapes, &layer, spec);
     side_arrays(sides, &layer, spec);
     size_t bytes = 0;
-    for (int i = 0; i < NUM_LINEARS && shapes[i].out != 0 && !spec->is_weightless; i++)
-        bytes += attn_linear_bytes(shapes[i].in, shapes[i].out, spec->dtype) +
-                 (shapes[i].bias ? shapes[i].out : 0) * sizeof(float);
+    for (int i = 0; i < NUM_LINEARS; i++)
+        if (shapes[i].out != 0 && !spec->is_weightless &&
+            !attn_mla_divides(spec, shapes[i].linear, &layer))
+            bytes += attn_linear_bytes(shapes[i].in, shapes[i].out, spec->dtype) +
+                     (shapes[i].bias ? shapes[i].out : 0) * sizeof(float);
+    bytes += attn_mla_weight_bytes(spec);
     for (int i = 0; i < NUM_SIDES; i++)
         bytes += sides[i].floats * sizeof(float);
     return bytes - attn_layer_loading_bytes(spec);
@@ -248,9 +317,11 @@ size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec)
 static bool make_linear(const struct linear_shape *shape)
 {
     struct attn_linear *linear = shape->linear;
+    if (linear == NULL) /* of latent attention */
+        return true;
     linear->in = shape->in;
     linear->out = shape->out;
-    if (shape->in == 0 || shape->out == 0) /* of a weightless layer */
+    if (shape->in == 0 || shape->out == 0) /* of a weightless layer, or a gate that is not there */
         return true;
     linear->weight = attn_calloc(attn_mul(shape->in, shape->out), sizeof(float));
     if (shape->bias)
@@ -277,7 +348,7 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
     linear_shapes(shapes, layer, spec);
     side_arrays(sides, layer, spec);
     bool made = true;
-    for (int i = 0; i < NUM_LINEARS && (shapes[i].out != 0 || spec->is_weightless); i++)
+    for (int i = 0; i < NUM_LINEARS; i++)
         made = make_linear(&shapes[i]) && made;
     for (int i = 0; i < NUM_SIDES; i++)
         made = make_side(&sides[i]) && made;
@@ -289,12 +360,14 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
 
 void attn_layer_fini(struct attn_layer *layer)
 {
-    struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o, &layer->gate};
-    float *arrays[] = {layer->bias_k,      layer->bias_v,   layer->q_norm,
-                       layer->k_norm,      layer->sinks,    layer->q_norm_bias,
-                       layer->k_norm_bias, layer->inv_freq, layer->bias_table,
-                       layer->extra_k,     layer->extra_v,  layer->table_norm};
-    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
+    struct attn_linear *linears[NUM_LINEARS];
+    float *arrays[] = {layer->bias_k,     layer->bias_v,      layer->q_norm,      layer->k_norm,
+                       layer->sinks,      layer->q_norm_bias, layer->k_norm_bias, layer->inv_freq,
+                       layer->bias_table, layer->extra_k,     layer->extra_v,     layer->q_a_norm,
+                       layer->kv_a_norm,  layer->table_norm};
+    list_linears(linears, layer);
+    attn_mla_fini(layer);
+    for (size_t i = 0; i < NUM_LINEARS; i++)
         attn_linear_fini(linears[i]);
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++)
         attn_free(arrays[i]);
@@ -345,6 +418,8 @@ static enum attn_status check_weights(const struct attn_layer *layer, struct att
         {layer->q_norm_bias, q_norm, "q_norm"},
         {layer->k_norm_bias, k_norm, "k_norm"},
         {layer->sinks, layer->spec.num_heads, "sinks"},
+        {layer->q_a_norm, layer->q_a.out, "q_a_layernorm"},
+        {layer->kv_a_norm, layer->kv_a.out, "kv_a_layernorm"},
     };
     enum attn_status status = ATTN_OK;
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && status == ATTN_OK; i++)
@@ -393,9 +468,12 @@ enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *
 enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error)
 {
     const enum attn_dtype dtype = layer->spec.dtype;
-    struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o, &layer->gate};
-    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++)
-        if (linears[i]->out != 0 && !attn_linear_pack(linears[i], dtype))
+    struct attn_linear *linears[NUM_LINEARS];
+    list_linears(linears, layer);
+    if (!attn_mla_pack(layer))
+        return attn_fail_memory(error, attn_mla_weight_bytes(&layer->spec));
+    for (size_t i = 0; i < NUM_LINEARS; i++)
+        if (linears[i]->weight != NULL && !attn_linear_pack(linears[i], dtype))
             return attn_fail_memory(error,
                                     attn_linear_bytes(linears[i]->in, linears[i]->out, dtype));
     return ATTN_OK;

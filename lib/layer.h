@@ -14,11 +14,18 @@
 
 struct attn_layer {
     struct attn_layer_spec spec;
-    struct attn_linear q;             /* E -> H*D */
-    struct attn_linear k;             /* key_size -> G*D */
-    struct attn_linear v;             /* value_size -> G*Dv */
-    struct attn_linear o;             /* H*Dv -> E */
-    struct attn_linear gate;          /* E -> H*Dv; zeroed without output_gate */
+    struct attn_linear q;    /* E -> H*D */
+    struct attn_linear k;    /* key_size -> G*D */
+    struct attn_linear v;    /* value_size -> G*Dv */
+    struct attn_linear o;    /* H*Dv -> E */
+    struct attn_linear gate; /* E -> H*Dv; zeroed without output_gate */
+    /* Latent attention: hidden states to latents and the shared part, E -> q_lora_rank, E -> R and
+     * E -> rope_head_dim, weights of the RMSNorms of both latents, and what mla.h makes of k and v,
+     * [H].  q then reads the latent of queries (E where there is none), k is R -> H*nope, v is
+     * R -> H*Dv; both are without panels once packed. */
+    struct attn_linear q_a, kv_a, k_rope;
+    float *q_a_norm, *kv_a_norm;
+    struct attn_mla_head *mla_heads;
     float *bias_k, *bias_v;           /* [G*D], [G*Dv]: PyTorch add_bias_kv; NULL without */
     float *q_norm, *k_norm;           /* attn_norm_floats of qk_norm: its weights; NULL without */
     float *q_norm_bias, *k_norm_bias; /* likewise: its biases; NULL without */

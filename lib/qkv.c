@@ -73,6 +73,24 @@ static void rotate(float *x, const struct attn_layer_spec *spec, const float *co
         attn_rope_rotate(x + h * spec->head_dim, &spec->rope, cos_sin);
 }
 
+/* The row of a latent layer: the last components of each query and the shared part rotate. */
+static bool postprocess_latent(struct attn_qkv row, const struct attn_layer *layer,
+                               const struct attn_kernels *kernels, const float *inv_freq,
+                               int64_t position)
+{
+    const struct attn_layer_spec *spec = &layer->spec;
+    const size_t nope = attn_mla_nope(spec), width = spec->num_heads * spec->head_dim;
+    if (inv_freq != NULL) {
+        float cos_sin[ATTN_MAX_HEAD_DIM];
+        attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position);
+        rotate(row.q + nope, spec, cos_sin, spec->num_heads);
+        rotate(row.v, spec, cos_sin, 1);
+    }
+    return kernels->all_within(row.q, width, ATTN_MAX_MAGNITUDE) &&
+           kernels->all_within(row.k, spec->mla.kv_lora_rank, ATTN_MAX_MAGNITUDE) &&
+           kernels->all_within(row.v, spec->mla.rope_head_dim, ATTN_MAX_MAGNITUDE);
+}
+
 static void scale_query(float *q, const struct attn_query_scaling *scaling, size_t n,
                         int64_t position, size_t slot)
 {
@@ -89,6 +107,8 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
+    if (attn_layer_is_latent(layer))
+        return postprocess_latent(row, layer, kernels, inv_freq, position);
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
     if (!spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
@@ -125,7 +145,8 @@ bool attn_layer_has_postprocessing(const struct attn_layer *layer)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
-           layer->inv_freq != NULL || spec->query_scaling.period != 0;
+           layer->inv_freq != NULL || spec->query_scaling.period != 0 ||
+           attn_layer_is_latent(layer);
 }
 
 #define GATE_ROWS 16 /* of one task */

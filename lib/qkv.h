@@ -4,8 +4,10 @@
 #define ATTN_LIB_QKV_H
 
 #include "layer.h"
+#include "mla.h"
 
-/* One token's projections: q [H][D], k [G][D], v [G][Dv].  In cross-attention, where queries and
+/* One token's projections: q [H][D], k [G][D], v [G][Dv]; in a latent layer k is the latent [R] and
+ * v the shared part.  In cross-attention, where queries and
  * keys differ in number, q may be NULL, or k and v. */
 struct attn_qkv {
     float *q, *k, *v;

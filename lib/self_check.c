@@ -76,9 +76,9 @@ static size_t fit_length(const struct attn_layer_spec *spec, size_t wanted)
 static enum attn_status fill(struct attn_cache *cache, const struct check *check, size_t layer,
                              size_t length, struct attn_error *error)
 {
-    const struct attn_layer_spec *spec = check->spec;
-    size_t keys = spec->num_kv_heads * spec->head_dim * WRITE_TOKENS;
-    size_t values = spec->num_kv_heads * spec->value_head_dim * WRITE_TOKENS;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(check->spec);
+    const size_t keys = sizes.heads * sizes.key * WRITE_TOKENS;
+    const size_t values = sizes.heads * sizes.value * WRITE_TOKENS;
     enum attn_status status = ATTN_OK;
     float *numbers = attn_alloc(keys + values, sizeof *numbers);
     if (numbers == NULL)

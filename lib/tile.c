@@ -245,12 +245,27 @@ static size_t value_at(const struct format *format, size_t slot, size_t j, size_
     return (j * ATTN_TILE + slot / each * each * width + slot % each) * format->bytes;
 }
 
+/* Stores a key [d] at `k`, where the keys of the tile or its second keys begin. */
+static bool put_key(unsigned char *k, float *scale, const struct attn_tile *tile, size_t slot,
+                    const float *key, size_t d)
+{
+    const struct format *format = &formats[tile->dtype];
+    const unsigned char *numbers;
+    struct row row;
+    bool fits = encode(&numbers, &row, format, scale_at(scale, slot), key, d);
+    format->move_words(k + key_at(tile, slot, d), attn_tile_panel(tile->dtype), numbers, 1,
+                       words_of(format, d));
+    return fits;
+}
+
 bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float *value, size_t dv)
 {
     const struct format *format = &formats[tile->dtype];
     unsigned char *v = tile->v;
     const unsigned char *numbers;
     struct row row;
+    if (tile->second_key)
+        return put_key(v, tile->v_scale, tile, slot, value, dv);
     bool fits = encode(&numbers, &row, format, scale_at(tile->v_scale, slot), value, dv);
     for (size_t j = 0, width; j < dv; j += width) {
         width = attn_tile_width(tile->dtype, dv, j);
@@ -263,31 +278,78 @@ bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float 
 bool attn_tile_put(const struct attn_tile *tile, size_t slot, const float *key, const float *value,
                    size_t d, size_t dv)
 {
-    const struct format *format = &formats[tile->dtype];
-    unsigned char *k = tile->k;
-    const unsigned char *numbers;
-    struct row row;
-    bool fits = encode(&numbers, &row, format, scale_at(tile->k_scale, slot), key, d);
-    format->move_words(k + key_at(tile, slot, d), attn_tile_panel(tile->dtype), numbers, 1,
-                       words_of(format, d));
+    bool fits = put_key(tile->k, tile->k_scale, tile, slot, key, d);
     return attn_tile_put_value(tile, slot, value, dv) && fits;
+}
+
+static void get_key(float *key, const unsigned char *k, const float *scale,
+                    const struct attn_tile *tile, size_t slot, size_t d)
+{
+    const struct format *format = &formats[tile->dtype];
+    struct row row;
+    format->move_words(row.numbers, 1, k + key_at(tile, slot, d), attn_tile_panel(tile->dtype),
+                       words_of(format, d));
+    format->decode(key, row.numbers, scale != NULL ? scale[slot] : 1, d);
 }
 
 void attn_tile_get(float *key, float *value, const struct attn_tile *tile, size_t slot, size_t d,
                    size_t dv)
 {
     const struct format *format = &formats[tile->dtype];
-    const unsigned char *k = tile->k, *v = tile->v;
+    const unsigned char *v = tile->v;
     struct row row;
-    if (key != NULL) {
-        format->move_words(row.numbers, 1, k + key_at(tile, slot, d), attn_tile_panel(tile->dtype),
-                           words_of(format, d));
-        format->decode(key, row.numbers, tile->k_scale != NULL ? tile->k_scale[slot] : 1, d);
+    if (key != NULL)
+        get_key(key, tile->k, tile->k_scale, tile, slot, d);
+    if (value != NULL && tile->second_key) {
+        get_key(value, v, tile->v_scale, tile, slot, dv);
+        return;
     }
     for (size_t j = 0, width; value != NULL && j < dv; j += width) {
         width = attn_tile_width(tile->dtype, dv, j);
         format->move(row.numbers, 1, v + value_at(format, slot, j, width), format->each, width);
         format->decode(value + j, row.numbers, tile->v_scale != NULL ? tile->v_scale[slot] : 1,
                        width);
+    }
+}
+
+/* ---- Tiles ----------------------------------------------------------------------------------- */
+
+/* Component i of a panel of integers: byte i % 4 of the words of its tokens. */
+static void widen_component(float *out, const uint8_t *words, const float *scale, size_t i)
+{
+    enum { PANEL = 32 };
+    const unsigned shift = 8 * (unsigned)(i % WORD);
+    for (size_t t = 0; t < PANEL; t++) {
+        uint32_t four;
+        memcpy(&four, words + t * WORD, WORD);
+        out[t] = (float)((int32_t)(four >> shift & 0xff) - 128) * scale[t];
+    }
+}
+
+static void widen_int8(float *out, const uint8_t *keys, const float *scale, size_t d)
+{
+    const size_t panel = attn_tile_panel(ATTN_INT8), words = attn_ceil_div(d, WORD);
+    for (size_t first = 0; first < ATTN_TILE; first += panel)
+        for (size_t i = 0; i < d; i++)
+            widen_component(out + i * ATTN_TILE + first,
+                            keys + (first * words + i / WORD * panel) * WORD, scale + first, i);
+}
+
+void attn_tile_widen_keys(float *out, const void *keys, const float *scale, enum attn_dtype dtype,
+                          size_t d)
+{
+    switch (dtype) {
+    case ATTN_BF16:
+        (void)attn_widen_bf16(out, keys, d * ATTN_TILE);
+        break;
+    case ATTN_F16:
+        (void)attn_widen_f16(out, keys, d * ATTN_TILE);
+        break;
+    case ATTN_INT8:
+        widen_int8(out, keys, scale, d);
+        break;
+    default:
+        memcpy(out, keys, d * ATTN_TILE * sizeof *out);
+        break;
     }
 }

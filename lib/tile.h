@@ -21,6 +21,7 @@ struct attn_tile {
     void *k, *v;              /* of dtype, as above */
     float *k_scale, *v_scale; /* [ATTN_TILE] each; NULL but for int8 */
     enum attn_dtype dtype;
+    bool second_key; /* values lie as keys do, transposed: the shared part of latent attention */
 };
 
 /* Columns of a panel, of keys (tokens) and of values (components). */
@@ -56,6 +57,10 @@ bool attn_tile_put(const struct attn_tile *tile, size_t slot, const float *key, 
 
 /* The same for the value alone. */
 bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float *value, size_t dv);
+
+/* Reads all keys of a tile, or all second keys, as [d][ATTN_TILE]: the numbers of attn_tile_get. */
+void attn_tile_widen_keys(float *out, const void *keys, const float *scale, enum attn_dtype dtype,
+                          size_t d);
 
 /* Reads one token's key [D] and value [Dv], exactly the numbers that attention computes with;
  * either may be NULL. */

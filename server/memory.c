@@ -83,9 +83,10 @@ static size_t tile_bytes(const struct srv_model *model)
     size_t tile = 0;
     for (size_t i = 0; i < model->info.num_layers; i++) {
         const struct attn_layer_spec *spec = attn_model_layer(model->attn, i);
-        if (spec != NULL)
-            tile = larger(tile, mul(64 * sizeof(float) * spec->num_kv_heads,
-                                    spec->head_dim + spec->value_head_dim));
+        if (spec == NULL)
+            continue;
+        const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+        tile = larger(tile, mul(64 * sizeof(float) * sizes.heads, sizes.key + sizes.value));
     }
     return tile;
 }
@@ -132,8 +133,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     attn_model_memory(&memory, model->attn);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
     out->loading = larger(out->loading, memory.loading_bytes);
-    if (memory.block_bytes != SIZE_MAX)
-        add_caches(out, config, model, &memory);
+    add_caches(out, config, model, &memory);
     out->call = larger(out->call, attn_call_bytes(model->attn, &call, threads));
     out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));
 }

@@ -110,6 +110,10 @@ static const struct attn_family *const families[] = {
     &attn_family_cohere2,
     &attn_family_persimmon,
     &attn_family_nemotron,
+    &attn_family_deepseek_v2,
+    &attn_family_deepseek_v3,
+    &attn_family_kimi_k2,
+    &attn_family_minicpm3,
 };
 
 const struct attn_family *attn_family_at(size_t i)

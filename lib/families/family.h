@@ -80,6 +80,11 @@ struct attn_hf_config {
     bool half_window;                       /* W = sliding_window/2+1 */
     size_t sliding_window, first_sliding, sliding_period;
 
+    /* Latent attention where kv_lora_rank is not 0: head_dim is then the sum of the two parts.
+     * scale_by_mscale: yarn's gain for mscale_all_dim, squared, multiplies scores. */
+    size_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim;
+    bool scale_by_mscale;
+    bool rope_gathered; /* pairs that rotate are neighbours in weights, and halves in heads */
     /* Full layers have a head_dim of their own; with keys_as_values, also kv heads of their own,
      * and values that are made by the weights of the keys.  0: as the other layers. */
     size_t global_head_dim, num_global_kv_heads;
@@ -152,6 +157,7 @@ struct attn_hf_key {
     size_t offset; /* of the field in attn_hf_config; for attn_rope_keys in attn_hf_rope */
     double min, max;
     const char *only;
+    const char *remedy; /* of another value than `only`; NULL: none is known */
 };
 
 /* The projections that a tensor holds, as bits.  The projections of a fused tensor follow each
@@ -162,6 +168,11 @@ enum attn_proj {
     ATTN_PROJ_V = 4,
     ATTN_PROJ_O = 8,
     ATTN_PROJ_GATE = 16, /* fused with Q alone: by head, its query and then its gate */
+    /* of latent attention: hidden states to the latent, to the part of keys that rotates, and to
+     * the latent of queries */
+    ATTN_PROJ_KV_A = 32,
+    ATTN_PROJ_K_ROPE = 64,
+    ATTN_PROJ_Q_A = 128,
 };
 
 #define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_K | ATTN_PROJ_V)
@@ -172,7 +183,8 @@ enum attn_tensor_role {
     ATTN_ROLE_WEIGHT,        /* [out][in]; [in][out] with ATTN_LAYOUT_TRANSPOSED */
     ATTN_ROLE_BIAS,          /* [out] */
     ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
-    ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K */
+    ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K; of
+                                the norm of a latent, projection KV_A or Q_A */
     ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
     ATTN_ROLE_POSITION_BIAS, /* [buckets][H], or [2S][E] of a disentangled bias; one for all
@@ -195,7 +207,8 @@ enum attn_layout {
     ATTN_LAYOUT_PLAIN,      /* [out][in]; fused: one projection after the other, as rows */
     ATTN_LAYOUT_TRANSPOSED, /* [in][out]; fused: one projection after the other, as columns */
     ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value;
-                               without keys by query head: query, gate */
+                               key and value without query likewise; without keys by query
+                               head: query, gate */
 };
 
 /* One row of the table: a model_type of config.json, or one stack of it. */

@@ -124,7 +124,10 @@ static enum attn_status read_fixed(const struct attn_hf_key *key, const json_t *
                     ? json_number_value(only) == json_number_value(value)
                     : json_equal(only, value) != 0;
     json_decref(only);
-    return same ? ATTN_OK : fail_value(key->name, value, error);
+    if (same || key->remedy == NULL)
+        return same ? ATTN_OK : fail_value(key->name, value, error);
+    return attn_fail(error, ATTN_UNSUPPORTED, key->name, "%.96s is not supported: %s", key->name,
+                     key->remedy);
 }
 
 /* ---- Lists --------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ struct attn_config {
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
     bool scale_by_layer;            /* layer l's scale is divided by l + 1 */
+    bool rope_gathered;             /* as attn_hf_config */
     bool norm_rope_layers;          /* layers without RoPE have no qk_norm */
     bool scaling_without_rope;      /* layers with RoPE have no query_scaling */
     bool keys_as_values;            /* full layers make values by the weights of the keys */

@@ -143,6 +143,7 @@ static const struct attn_hf_key random_keys[] = {
     SIZE("value_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM),
     SIZE("kdim", key_size, ATTN_MAX_HIDDEN_SIZE),
     SIZE("vdim", value_size, ATTN_MAX_HIDDEN_SIZE),
+    LATENT_SIZES,
     LAYERS,
     POSITIONS,
     FLAG("attention_bias", bias),

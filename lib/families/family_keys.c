@@ -48,10 +48,19 @@ const struct attn_rope_name attn_rope_names[] = {
 };
 
 const struct attn_hf_key attn_common_fixed_keys[] = {
-    FIXED("add_cross_attention", "false"), FIXED("is_encoder_decoder", "false"),
-    FIXED("partial_rotary_factor", "1.0"), FIXED("pruned_heads", "{}"),
-    FIXED("quantization_config", "null"),  FIXED("rope_interleaved", "false"),
-    FIXED("sliding_window", "null"),       END,
+    FIXED("add_cross_attention", "false"),
+    FIXED("is_encoder_decoder", "false"),
+    FIXED("partial_rotary_factor", "1.0"),
+    FIXED("pruned_heads", "{}"),
+    {
+        .name = "quantization_config",
+        .kind = ATTN_CONFIG_FIXED,
+        .only = "null",
+        .remedy = "convert the weights to bf16 first, and leave the key out",
+    },
+    FIXED("rope_interleaved", "false"),
+    FIXED("sliding_window", "null"),
+    END,
 };
 
 const char *const attn_common_ignored_keys[] = {

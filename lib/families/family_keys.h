@@ -65,6 +65,11 @@
 #define THETA NUMBER("rope_theta", rope.theta, 1, MAX_THETA)
 #define PARTIAL NUMBER("partial_rotary_factor", rope.partial_rotary_factor, 1e-6, 1)
 #define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
+#define LATENT_SIZES                                                   \
+    SIZE("kv_lora_rank", kv_lora_rank, ATTN_MAX_HEAD_DIM),             \
+        SIZE("q_lora_rank", q_lora_rank, ATTN_MAX_HIDDEN_SIZE),        \
+        SIZE("qk_nope_head_dim", qk_nope_head_dim, ATTN_MAX_HEAD_DIM), \
+        SIZE("qk_rope_head_dim", qk_rope_head_dim, ATTN_MAX_HEAD_DIM)
 #define ROPE_OBJECTS ROPE("rope_scaling"), ROPE("rope_parameters")
 
 /* DeBERTa's position bias. */

@@ -14,19 +14,32 @@ static void fill_random(float *out, size_t count, uint64_t stream, float bound)
 }
 
 /* Streams of the generator are numbered by tensor: weights, biases, then the rest in a fixed
- * order, and the gate's far behind. */
+ * order, and far behind the weights that few layers have. */
 #define NUM_FIRST 4
 #define GATE_STREAM 64
+#define LATENT_STREAM 80
 
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
 {
     const struct attn_layer_spec *spec = &out->spec;
     size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
     size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
-    const struct attn_linear *linears[] = {&out->q, &out->k, &out->v, &out->o, &out->gate};
+    const struct {
+        const struct attn_linear *linear;
+        size_t stream;
+    } linears[] = {
+        {&out->q, 0},
+        {&out->k, 1},
+        {&out->v, 2},
+        {&out->o, 3},
+        {&out->gate, GATE_STREAM},
+        {&out->kv_a, LATENT_STREAM},
+        {&out->k_rope, LATENT_STREAM + 1},
+        {&out->q_a, LATENT_STREAM + 2},
+    };
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
-        const struct attn_linear *linear = linears[i];
-        size_t stream = i < NUM_FIRST ? i : GATE_STREAM;
+        const struct attn_linear *linear = linears[i].linear;
+        const size_t stream = linears[i].stream;
         if (linear->out == 0)
             continue;
         fill_random(linear->weight, linear->out * linear->in,
@@ -50,6 +63,8 @@ void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
         {out->k_norm_bias, k_norm, RANDOM_BIAS, 0},
         {out->table_norm, spec->hidden_size, RANDOM_BIAS, 1},
         {table_bias, spec->hidden_size, RANDOM_BIAS, 0},
+        {out->q_a_norm, spec->mla.q_lora_rank, RANDOM_BIAS, 1},
+        {out->kv_a_norm, spec->mla.kv_lora_rank, RANDOM_BIAS, 1},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         fill_random(others[i].values, others[i].count,

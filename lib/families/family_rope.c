@@ -109,8 +109,7 @@ static size_t trained_length(const struct attn_hf_config *hf, const struct attn_
     return own;
 }
 
-/* 0.1 m ln(factor) + 1, the gain by which yarn scales scores up. */
-static double yarn_gain(double factor, double m)
+double attn_yarn_gain(double factor, double m)
 {
     return factor <= 1 ? 1 : 0.1 * m * log(factor) + 1;
 }
@@ -124,9 +123,9 @@ static double yarn_attention(const struct attn_hf_rope *rope)
     if (rope->attention_factor != 0)
         return rope->attention_factor;
     if (rope->mscale != 0 && rope->mscale_all_dim != 0)
-        return yarn_gain(rope->factor, rope->mscale) /
-               yarn_gain(rope->factor, rope->mscale_all_dim);
-    return yarn_gain(rope->factor, 1);
+        return attn_yarn_gain(rope->factor, rope->mscale) /
+               attn_yarn_gain(rope->factor, rope->mscale_all_dim);
+    return attn_yarn_gain(rope->factor, 1);
 }
 
 /* The attention factor of longrope.  Where the model gives its trained length, the ratio of the two

@@ -44,6 +44,8 @@ extern const struct attn_family attn_family_granite, attn_family_smollm3, attn_f
     attn_family_internlm2, attn_family_olmo2, attn_family_olmo3, attn_family_exaone4,
     attn_family_cohere, attn_family_cohere2, attn_family_persimmon, attn_family_nemotron;
 
+extern const struct attn_family attn_family_deepseek_v2, attn_family_deepseek_v3,
+    attn_family_kimi_k2, attn_family_minicpm3;
 extern const struct attn_family attn_family_attention;
 
 #endif

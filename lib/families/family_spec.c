@@ -61,6 +61,34 @@ static double scale_of(const struct attn_hf_config *hf, size_t head_dim)
     return 1 / sqrt(hf->query_pre_attn_scalar != 0 ? hf->query_pre_attn_scalar : (double)head_dim);
 }
 
+/* The sizes of latent attention. */
+static enum attn_status resolve_latent(struct attn_layer_spec *spec, struct attn_hf_config *hf,
+                                       struct attn_error *error)
+{
+    const struct {
+        size_t value;
+        const char *name;
+    } needed[] = {{hf->qk_nope_head_dim, "qk_nope_head_dim"},
+                  {hf->qk_rope_head_dim, "qk_rope_head_dim"}};
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (needed[i].value == 0)
+            return attn_fail(error, ATTN_MALFORMED, needed[i].name, "%s is missing",
+                             needed[i].name);
+    spec->mla = (struct attn_mla_spec){.kv_lora_rank = hf->kv_lora_rank,
+                                       .q_lora_rank = hf->q_lora_rank,
+                                       .rope_head_dim = hf->qk_rope_head_dim,
+                                       .norm_eps = 1e-6};
+    if (hf->value_head_dim == 0)
+        hf->value_head_dim = hf->hidden_size / hf->num_heads;
+    const size_t head_dim = hf->qk_nope_head_dim + hf->qk_rope_head_dim;
+    if (hf->head_dim != 0 && hf->head_dim != head_dim)
+        return attn_fail(error, ATTN_MALFORMED, "head_dim",
+                         "head_dim is %zu, qk_nope_head_dim and qk_rope_head_dim make %zu",
+                         hf->head_dim, head_dim);
+    hf->head_dim = head_dim;
+    return ATTN_OK;
+}
+
 static enum attn_status resolve_heads(struct attn_layer_spec *spec,
                                       const struct attn_family *family,
                                       const struct attn_hf_config *hf, struct attn_error *error)
@@ -87,6 +115,8 @@ static enum attn_status resolve_heads(struct attn_layer_spec *spec,
     }
     spec->value_head_dim = hf->value_head_dim != 0 ? hf->value_head_dim : spec->head_dim;
     spec->scale = scale_of(hf, spec->head_dim);
+    if (hf->scale_by_mscale && hf->rope.type == ATTN_ROPE_YARN && hf->rope.mscale_all_dim != 0)
+        spec->scale *= pow(attn_yarn_gain(hf->rope.factor, hf->rope.mscale_all_dim), 2);
     return attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", error);
 }
 
@@ -96,6 +126,8 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
                           const struct attn_hf_config *hf)
 {
     unsigned biased = hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
+    if (hf->kv_lora_rank > 0)
+        biased &= ATTN_PROJ_O;
     spec->q_bias = (biased & ATTN_PROJ_Q) != 0;
     spec->k_bias = (biased & ATTN_PROJ_K) != 0;
     spec->v_bias = (biased & ATTN_PROJ_V) != 0;
@@ -315,7 +347,7 @@ static enum attn_status resolve_rope(struct attn_config *config, const struct at
         struct attn_layer_spec *spec = &config->specs[type];
         enum attn_status status = attn_rope_from_hf(
             &spec->rope, config->family, hf, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
-            spec->head_dim, error);
+            spec->mla.rope_head_dim != 0 ? spec->mla.rope_head_dim : spec->head_dim, error);
         if (status != ATTN_OK)
             return status;
     }
@@ -357,12 +389,15 @@ enum attn_status attn_config_from_hf(struct attn_config *config,
     config->max_position = hf.max_position;
     config->seed = hf.seed;
     config->scale_by_layer = hf.scale_by_layer;
+    config->rope_gathered = hf.rope_gathered;
     config->norm_rope_layers = hf.norm_rope_layers;
     config->scaling_without_rope = hf.scaling_without_rope;
     struct attn_layer_spec common = {.dtype = ATTN_F32};
     resolve_flags(&common, family, &hf);
     resolve_norms(&common, &hf);
     status = check_groups(family, &hf, error);
+    if (status == ATTN_OK && hf.kv_lora_rank > 0)
+        status = resolve_latent(&common, &hf, error);
     if (status == ATTN_OK)
         status = resolve_heads(&common, family, &hf, error);
     if (status == ATTN_OK)

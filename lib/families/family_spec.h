@@ -21,4 +21,7 @@ enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn
  * has none. */
 const char *attn_family_key_name(const struct attn_family *family, size_t offset);
 
+/* 0.1 m ln(factor) + 1, the gain by which yarn scales scores up. */
+double attn_yarn_gain(double factor, double m);
+
 #endif

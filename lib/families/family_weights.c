@@ -40,8 +40,9 @@ static struct checkpoint_layer layer_of(const struct attn_config *config, size_t
     return source;
 }
 
-static const unsigned projections[] = {ATTN_PROJ_Q, ATTN_PROJ_K, ATTN_PROJ_V, ATTN_PROJ_O,
-                                       ATTN_PROJ_GATE};
+static const unsigned projections[] = {ATTN_PROJ_Q,      ATTN_PROJ_K,    ATTN_PROJ_V,
+                                       ATTN_PROJ_O,      ATTN_PROJ_GATE, ATTN_PROJ_KV_A,
+                                       ATTN_PROJ_K_ROPE, ATTN_PROJ_Q_A};
 #define NUM_PROJECTIONS (sizeof projections / sizeof projections[0])
 
 /* ---- What a layer needs -------------------------------------------------------------------- */
@@ -52,36 +53,56 @@ struct projection_shape {
 
 static struct projection_shape shape_of(const struct attn_layer_spec *spec, unsigned projection)
 {
+    const struct attn_mla_spec *mla = &spec->mla;
+    const bool latent = mla->kv_lora_rank > 0;
     switch (projection) {
     case ATTN_PROJ_Q:
-        return (struct projection_shape){spec->hidden_size, spec->num_heads * spec->head_dim};
+        return (struct projection_shape){mla->q_lora_rank > 0 ? mla->q_lora_rank
+                                                              : spec->hidden_size,
+                                         spec->num_heads * spec->head_dim};
     case ATTN_PROJ_K:
-        return (struct projection_shape){spec->key_size, spec->num_kv_heads * spec->head_dim};
+        return (struct projection_shape){latent ? mla->kv_lora_rank : spec->key_size,
+                                         spec->num_kv_heads *
+                                             (spec->head_dim - mla->rope_head_dim)};
     case ATTN_PROJ_V:
-        return (struct projection_shape){spec->value_size,
+        return (struct projection_shape){latent ? mla->kv_lora_rank : spec->value_size,
                                          spec->num_kv_heads * spec->value_head_dim};
     case ATTN_PROJ_GATE:
         return (struct projection_shape){spec->hidden_size, spec->num_heads * spec->value_head_dim};
+    case ATTN_PROJ_KV_A:
+        return (struct projection_shape){spec->hidden_size, mla->kv_lora_rank};
+    case ATTN_PROJ_K_ROPE:
+        return (struct projection_shape){spec->hidden_size, mla->rope_head_dim};
+    case ATTN_PROJ_Q_A:
+        return (struct projection_shape){spec->hidden_size, mla->q_lora_rank};
     default:
         return (struct projection_shape){spec->num_heads * spec->value_head_dim, spec->hidden_size};
     }
+}
+
+/* The projections to latents. */
+static unsigned latents_of(const struct attn_layer_spec *spec)
+{
+    return (spec->mla.kv_lora_rank > 0 ? (unsigned)ATTN_PROJ_KV_A : 0u) |
+           (spec->mla.q_lora_rank > 0 ? (unsigned)ATTN_PROJ_Q_A : 0u);
 }
 
 /* The projections for which the specification asks for a tensor of this role. */
 static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn_tensor_role role)
 {
     unsigned gate = spec->output_gate ? ATTN_PROJ_GATE : 0u;
+    unsigned latents = latents_of(spec);
     bool weighted = attn_norm_floats(&spec->qk_norm, 1, 1) != 0;
     switch (role) {
     case ATTN_ROLE_WEIGHT:
-        return ATTN_PROJ_ALL | gate;
+        return ATTN_PROJ_ALL | gate | latents | (latents != 0 ? (unsigned)ATTN_PROJ_K_ROPE : 0u);
     case ATTN_ROLE_BIAS:
         return (spec->q_bias ? ATTN_PROJ_Q | gate : 0u) | (spec->k_bias ? ATTN_PROJ_K : 0u) |
                (spec->v_bias ? ATTN_PROJ_V : 0u) | (spec->o_bias ? ATTN_PROJ_O : 0u);
     case ATTN_ROLE_BIAS_KV:
         return spec->bias_kv ? ATTN_PROJ_K | ATTN_PROJ_V : 0u;
     case ATTN_ROLE_NORM:
-        return weighted ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
+        return (weighted ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u) | latents;
     case ATTN_ROLE_NORM_BIAS:
         return weighted && spec->qk_norm.bias ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
     case ATTN_ROLE_SINKS:
@@ -140,6 +161,9 @@ static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
     case ATTN_ROLE_BIAS_KV:
         return (struct tensor_shape){3, {1, 1, fused.out}};
     case ATTN_ROLE_NORM:
+        if ((latents_of(spec) & pattern->projections) != 0)
+            return (struct tensor_shape){1, {fused.out}};
+        return norm_shape(spec, pattern->projections);
     case ATTN_ROLE_NORM_BIAS:
         return norm_shape(spec, pattern->projections);
     case ATTN_ROLE_SINKS:
@@ -350,6 +374,12 @@ static struct attn_linear *linear_of(struct attn_layer *layer, unsigned projecti
         return &layer->v;
     case ATTN_PROJ_GATE:
         return &layer->gate;
+    case ATTN_PROJ_KV_A:
+        return &layer->kv_a;
+    case ATTN_PROJ_K_ROPE:
+        return &layer->k_rope;
+    case ATTN_PROJ_Q_A:
+        return &layer->q_a;
     default:
         return &layer->o;
     }
@@ -367,7 +397,10 @@ static float *destination_of(struct attn_layer *layer, enum attn_tensor_role rol
     case ATTN_ROLE_BIAS_KV:
         return projection == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
     case ATTN_ROLE_NORM:
-        return projection == ATTN_PROJ_Q ? layer->q_norm : layer->k_norm;
+        return projection == ATTN_PROJ_Q      ? layer->q_norm
+               : projection == ATTN_PROJ_K    ? layer->k_norm
+               : projection == ATTN_PROJ_KV_A ? layer->kv_a_norm
+                                              : layer->q_a_norm;
     case ATTN_ROLE_NORM_BIAS:
         return projection == ATTN_PROJ_Q ? layer->q_norm_bias : layer->k_norm_bias;
     case ATTN_ROLE_SINKS:
@@ -402,7 +435,8 @@ static size_t groups_of(const struct checkpoint_layer *source,
     if (pattern->projections == (ATTN_PROJ_Q | ATTN_PROJ_GATE))
         return source->spec.num_heads;
     bool grouped = source->config->family->layout == ATTN_LAYOUT_GROUPED;
-    return grouped && pattern->projections == ATTN_PROJ_QKV ? source->spec.num_kv_heads : 1;
+    const unsigned both = ATTN_PROJ_K | ATTN_PROJ_V;
+    return grouped && (pattern->projections & both) == both ? source->spec.num_kv_heads : 1;
 }
 
 /* Reads a tensor whose projections follow each other as rows, once, or in turn for each of
@@ -492,5 +526,5 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
         if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
             shift_norm(out, binding);
     }
-    return status;
+    return status == ATTN_OK && config->rope_gathered ? attn_latent_gather(out, error) : status;
 }

@@ -26,4 +26,9 @@ enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoin
  * +-sqrt(3/in), biases in +-0.1, weights of norms in 1 +-0.1, sinks and position biases in +-1. */
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer);
 
+/* Puts the components of queries and keys that rotate in pairs, which lie side by side in weights,
+ * half of their number apart: row 2i becomes row i, row 2i + 1 comes after all even ones.
+ * Error: ATTN_NO_MEMORY. */
+enum attn_status attn_latent_gather(struct attn_layer *layer, struct attn_error *error);
+
 #endif

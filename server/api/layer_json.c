@@ -133,6 +133,16 @@ static json_t *sizes_json(const struct attn_layer_spec *spec)
                      "value_head_dim", (json_int_t)spec->value_head_dim);
 }
 
+static json_t *mla_json(const struct attn_mla_spec *mla)
+{
+    if (mla->kv_lora_rank == 0)
+        return json_null();
+    return json_pack(
+        "{s:I, s:o, s:I, s:f}", "kv_lora_rank", (json_int_t)mla->kv_lora_rank, "q_lora_rank",
+        mla->q_lora_rank > 0 ? json_integer((json_int_t)mla->q_lora_rank) : json_null(),
+        "qk_rope_head_dim", (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps);
+}
+
 json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     json_t *json = sizes_json(spec);
@@ -149,6 +159,7 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         spec->output_gate, "biases", "query", spec->q_bias, "key", spec->k_bias, "value",
         spec->v_bias, "output", spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn",
         spec->add_zero_attn);
+    srv_document_set(&rest, "mla", mla_json(&spec->mla));
     if (json == NULL || rest == NULL || json_object_update(json, rest) != 0) {
         json_decref(json);
         json = NULL;

@@ -40,7 +40,7 @@ static const struct attn_layer_spec *spec_of(const struct srv_item *item)
 size_t srv_item_keys(const struct srv_item *item)
 {
     return attn_cache_length(item->session->cache, (size_t)item->job->call.layer) +
-           item->sizes.queries;
+           (item->model->is_cross ? 0 : item->sizes.queries);
 }
 
 /* Keys that the item attends to.  The layer's window or chunk spares the others, unless the call
@@ -71,11 +71,22 @@ static size_t ablation_work(const struct srv_rows *rows, const struct srv_sizes 
     return rows->ablate ? ABLATE_WORK * tokens * s->hidden_size * width : 0;
 }
 
+/* Keys and values that a step of a latent layer wants are made of all cached latents. */
+static size_t expand_work(const struct srv_item *item)
+{
+    const struct attn_layer_spec *spec = spec_of(item);
+    bool wanted = (item->rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
+    return wanted ? srv_item_keys(item) * spec->mla.kv_lora_rank * spec->num_heads *
+                        (spec->head_dim + spec->value_head_dim)
+                  : 0;
+}
+
 size_t srv_item_work(const struct srv_item *item)
 {
     size_t weights = item->sizes.queries * spec_of(item)->num_heads * srv_item_keys(item);
     return attn_step_work(spec_of(item), item->sizes.queries, visible_keys(item)) +
-           weight_work(item->rows) * weights + ablation_work(item->rows, &item->sizes);
+           weight_work(item->rows) * weights + ablation_work(item->rows, &item->sizes) +
+           expand_work(item);
 }
 
 size_t srv_attend_work(const struct srv_job *job)

@@ -187,8 +187,8 @@ static enum attn_status apply_rows(const struct srv_restored_session *entry,
     if (spec == NULL || (rows.position != attn_cache_length(session->cache, layer) &&
                          !(forgets && begin_layer(entry, &rows))))
         return ATTN_MALFORMED;
-    size_t keys = spec->num_kv_heads * spec->head_dim;
-    size_t values = spec->num_kv_heads * spec->value_head_dim;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
     if (record->head.length != sizeof rows + n * (keys + values) * sizeof(float))
         return ATTN_MALFORMED;
     enum attn_status status = append_rows(session, record, &rows, keys, values);

@@ -323,13 +323,13 @@ enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_sessi
 void srv_store_add_rows(struct srv_store *store, const struct srv_session *session, uint64_t chain,
                         const struct srv_record_rows *rows, const float *key, const float *value)
 {
-    const struct attn_layer_spec *spec =
-        attn_model_layer(session->model->attn, (size_t)rows->layer);
-    size_t heads = (size_t)rows->rows * spec->num_kv_heads * sizeof(float);
+    const struct attn_cached_sizes sizes =
+        attn_cached_sizes(attn_model_layer(session->model->attn, (size_t)rows->layer));
+    size_t heads = (size_t)rows->rows * sizes.heads * sizeof(float);
     const struct srv_record_part parts[] = {
         {rows, sizeof *rows},
-        {key, heads * spec->head_dim},
-        {value, heads * spec->value_head_dim},
+        {key, heads * sizes.key},
+        {value, heads * sizes.value},
     };
     srv_store_add(store, session, SRV_RECORD_ROWS, chain, parts, 3);
 }

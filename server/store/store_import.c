@@ -19,11 +19,11 @@
 static void read_tokens(float *key, float *value, const struct srv_session *session, size_t layer,
                         size_t first, size_t n)
 {
-    const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
+    const struct attn_cached_sizes s =
+        attn_cached_sizes(attn_model_layer(session->model->attn, layer));
     for (size_t i = 0; i < n; i++)
-        attn_cache_read_from(key + i * spec->num_kv_heads * spec->head_dim,
-                             value + i * spec->num_kv_heads * spec->value_head_dim, session->cache,
-                             layer, first + i, 1);
+        attn_cache_read_from(key + i * s.heads * s.key, value + i * s.heads * s.value,
+                             session->cache, layer, first + i, 1);
 }
 
 /* Goes on to a layer that has tokens left, and there to the first that is kept; false where there
@@ -45,8 +45,9 @@ static bool find_layer(struct srv_store_import *import, const struct srv_session
 static size_t add_tokens(struct srv_store *store, struct srv_store_import *import,
                          const struct srv_session *session)
 {
-    const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, import->layer);
-    size_t width = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim) * sizeof(float);
+    const struct attn_cached_sizes s =
+        attn_cached_sizes(attn_model_layer(session->model->attn, import->layer));
+    size_t width = s.heads * (s.key + s.value) * sizeof(float);
     size_t left = attn_cache_length(session->cache, import->layer) - import->first;
     size_t n = PIECE / width < TOKENS ? PIECE / width : TOKENS;
     n = n < 1 ? 1 : n;
@@ -54,7 +55,7 @@ static size_t add_tokens(struct srv_store *store, struct srv_store_import *impor
     float *key = malloc(n * width);
     if (key == NULL)
         return 0;
-    float *value = key + n * spec->num_kv_heads * spec->head_dim;
+    float *value = key + n * s.heads * s.key;
     const struct srv_record_rows rows = {srv_session_used(store->context.sessions, session),
                                          import->first,
                                          n,

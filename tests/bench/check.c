@@ -297,6 +297,8 @@ double bench_check(const struct bench_work *work, struct attn_engine *engine)
     const struct bench_layer *l = shape->layer;
     struct oracle oracle = {.work = work, .layer = l, .width = l->kv_heads * l->head_dim};
     double worst = 0;
+    if (l->kv_rank > 0)
+        return bench_check_latent(work, engine);
     oracle.keys = shape->kind == BENCH_DECODE ? work->context + 1 : shape->tokens;
     oracle.kv = bench_need(attn_alloc(attn_mul(oracle.keys, 2 * oracle.width), sizeof(double)));
     if (shape->kind != BENCH_CORE && l->hidden > 0)

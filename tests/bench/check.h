@@ -9,4 +9,7 @@
  * for a NaN.  Only the engine's threads are used, not its kernels. */
 double bench_check(const struct bench_work *work, struct attn_engine *engine);
 
+/* The same for a decode of a latent layer. */
+double bench_check_latent(const struct bench_work *work, struct attn_engine *engine);
+
 #endif

@@ -38,6 +38,19 @@ static const struct bench_layer given = {
     .causal = true,
 };
 
+static const struct bench_layer deepseek = {
+    .name = "DeepSeek V3",
+    .hidden = 7168,
+    .heads = 128,
+    .kv_heads = 128,
+    .head_dim = 128,
+    .rope_theta = 10000,
+    .causal = true,
+    .q_rank = 1536,
+    .kv_rank = 512,
+    .nope = 128,
+    .rope = 64,
+};
 static const struct bench_layer narrow = {
     .name = "8/2 heads of 64",
     .hidden = 512,
@@ -72,6 +85,8 @@ const struct bench_shape bench_shapes[] = {
     {SHAPE("D1k_b32", DECODE, llama, 32, 1024), PEER(GGML, 24, 5.8)},
     {SHAPE("D4k_b32", DECODE, llama, 32, 4096), PEER(GGML, 57, 16.5)},
     {SHAPE("D16k_b32", DECODE, llama, 32, 16384)},
+    {SHAPE("M4k_b1", DECODE, deepseek, 1, 4096)},
+    {SHAPE("M4k_b8", DECODE, deepseek, 8, 4096)},
     {SHAPE("E_b1", DECODE, gpt2, 1, 1024), PEER(GGML, 0.138, 0.06)},
     {SHAPE("E_b8", DECODE, gpt2, 8, 1024), PEER(ORT, 1.45, 0.79)},
     {SHAPE("E_b32", DECODE, gpt2, 32, 1024), PEER(ORT, 6.1, 2.8)},
@@ -133,9 +148,27 @@ size_t bench_row_width(const struct bench_layer *l)
     return l->hidden > 0 ? l->hidden : l->heads * l->head_dim;
 }
 
+/* Numbers of a latent layer's matrices, each once: hidden states to latents and the shared part,
+ * the latent of queries to queries, the latent to and from heads, and back. */
+static double latent_weights(const struct bench_layer *l)
+{
+    double inputs = (double)l->hidden * (double)(l->q_rank + l->kv_rank + l->rope);
+    double heads = (double)l->q_rank * (double)(l->nope + l->rope) +
+                   (double)l->kv_rank * (double)(l->nope + l->head_dim) +
+                   (double)(l->head_dim * l->hidden);
+    return inputs + (double)l->heads * heads;
+}
+
 double bench_weights(const struct bench_layer *l)
 {
+    if (l->kv_rank > 0)
+        return latent_weights(l);
     return 2.0 * (double)l->hidden * (double)((l->heads + l->kv_heads) * l->head_dim);
+}
+
+size_t bench_cached_width(const struct bench_layer *l)
+{
+    return l->kv_rank > 0 ? l->kv_rank + l->rope : 2 * l->kv_heads * l->head_dim;
 }
 
 /* Pairs of a query and a visible key, in one sequence. */
@@ -152,7 +185,9 @@ double bench_flops(const struct bench_shape *shape)
     const struct bench_layer *l = shape->layer;
     double batch = (double)shape->batch;
     double rows = shape->kind == BENCH_DECODE ? batch : batch * (double)shape->tokens;
-    double attention = 4.0 * (double)(l->heads * l->head_dim) * pairs(shape) * batch;
+    double width = l->kv_rank > 0 ? 4.0 * (double)l->kv_rank + 2.0 * (double)l->rope
+                                  : 4.0 * (double)l->head_dim; /* of a key and a value, doubled */
+    double attention = width * (double)l->heads * pairs(shape) * batch;
     return shape->kind == BENCH_CORE ? attention : attention + 2 * bench_weights(l) * rows;
 }
 
@@ -162,7 +197,7 @@ double bench_bytes(const struct bench_shape *shape, const struct bench_dtype *dt
     const struct bench_layer *l = shape->layer;
     double batch = (double)shape->batch, tokens = (double)shape->tokens;
     double row = 2.0 * 4 * (double)bench_row_width(l); /* float32 in and out */
-    double kv = 2.0 * (double)(l->kv_heads * l->head_dim);
+    double kv = (double)bench_cached_width(l);
     if (l->hidden == 0)
         row += 4 * kv; /* key and value are given too */
     double weights = bench_weights(l) * dtype->weight_bytes;

@@ -23,6 +23,9 @@ struct bench_layer {
     size_t hidden, heads, kv_heads, head_dim; /* hidden 0: a weightless model */
     double rope_theta;                        /* 0: none */
     bool bias, causal;
+    /* Latent attention; kv_rank 0: none.  head_dim is the width of a value, and nope + rope that of
+     * a query. */
+    size_t q_rank, kv_rank, nope, rope;
 };
 
 struct bench_shape {
@@ -61,7 +64,8 @@ bool bench_shape_matches(const struct bench_shape *shape, const char *name);
 /* Floats of one row of inputs, and of outputs: hidden, or those of a query. */
 size_t bench_row_width(const struct bench_layer *layer);
 
-double bench_weights(const struct bench_layer *layer); /* numbers in the four matrices */
+size_t bench_cached_width(const struct bench_layer *layer); /* numbers of a cached token */
+double bench_weights(const struct bench_layer *layer); /* numbers in the matrices of a decode */
 double bench_flops(const struct bench_shape *shape);
 double bench_bytes(const struct bench_shape *shape, const struct bench_dtype *dtype);
 

@@ -57,7 +57,7 @@ static void open_model(struct bench_work *work)
 {
     const struct bench_layer *l = work->shape->layer;
     struct attn_error error = {0};
-    char config[512], rope[64] = "";
+    char config[640], rope[64] = "", latent[192] = "";
     const struct attn_weightless_options shape = {.num_heads = l->heads,
                                                   .num_kv_heads = l->kv_heads,
                                                   .head_dim = l->head_dim,
@@ -68,12 +68,17 @@ static void open_model(struct bench_work *work)
     }
     if (l->rope_theta > 0)
         snprintf(rope, sizeof rope, ",\"rope_theta\":%.0f", l->rope_theta);
+    if (l->kv_rank > 0)
+        snprintf(latent, sizeof latent,
+                 ",\"q_lora_rank\":%zu,\"kv_lora_rank\":%zu,\"qk_nope_head_dim\":%zu,"
+                 "\"qk_rope_head_dim\":%zu,\"value_head_dim\":%zu",
+                 l->q_rank, l->kv_rank, l->nope, l->rope, l->head_dim);
     int length = snprintf(config, sizeof config,
                           "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,"
                           "\"num_key_value_heads\":%zu,\"head_dim\":%zu,\"attention_bias\":%s,"
-                          "\"is_causal\":%s,\"seed\":%d%s}",
+                          "\"is_causal\":%s,\"seed\":%d%s%s}",
                           l->hidden, l->heads, l->kv_heads, l->head_dim, l->bias ? "true" : "false",
-                          l->causal ? "true" : "false", BENCH_SEED, rope);
+                          l->causal ? "true" : "false", BENCH_SEED, rope, latent);
     const struct attn_model_options options = {.dtype = work->dtype->dtype,
                                                .kv_dtype = work->dtype->kv_dtype};
     check(attn_model_open_random(&work->model, config, (size_t)length, &options, &error), &error);
@@ -81,11 +86,6 @@ static void open_model(struct bench_work *work)
 }
 
 /* ---- Caches -------------------------------------------------------------------------------- */
-
-size_t bench_cached_width(const struct bench_layer *layer)
-{
-    return 2 * layer->kv_heads * layer->head_dim;
-}
 
 void bench_cached_row(float *out, const struct bench_layer *layer, size_t session, size_t token)
 {
@@ -103,7 +103,8 @@ static void cache_task(void *context, size_t i)
     float *row = bench_need(attn_alloc(width, sizeof *row));
     for (size_t t = first; t < attn_min(first + FILL_TOKENS, work->context); t++) {
         bench_cached_row(row, layer, session, t);
-        attn_cache_put(work->caches[session], 0, t, row, row + width / 2);
+        attn_cache_put(work->caches[session], 0, t, row,
+                       row + (layer->kv_rank > 0 ? layer->kv_rank : width / 2));
     }
     attn_free(row);
 }

@@ -36,8 +36,8 @@ double bench_work_run(struct bench_work *work, struct attn_engine *engine);
 /* Shortens all caches to `context` tokens for later runs. */
 void bench_work_shorten(struct bench_work *work, size_t context);
 
-/* The key [G][D] of a cached token followed by its value [G][D]; and the number of floats. */
+/* The key [G][D] of a cached token followed by its value [G][D], or the latent and the shared part
+ * of a latent layer: bench_cached_width floats. */
 void bench_cached_row(float *out, const struct bench_layer *layer, size_t session, size_t token);
-size_t bench_cached_width(const struct bench_layer *layer);
 
 #endif

@@ -15,6 +15,7 @@
 #include "store/store_files.h"
 
 #define WIDTH 4
+#define TOKENS 64 /* of a session, that are not forgotten, at most */
 
 struct scene scene;
 
@@ -46,11 +47,15 @@ void scene_open(void)
     char message[256] = "";
     struct srv_config *config = &scene.app.config;
     struct attn_error error;
-    config->models = calloc(1, sizeof *config->models);
+    static const char crossed[] = "{\"hidden_size\":4,\"num_attention_heads\":1,"
+                                  "\"num_hidden_layers\":2,\"is_cross\":true,\"seed\":2}";
+    config->models = calloc(2, sizeof *config->models);
     need(config->models != NULL, "memory");
-    config->num_models = 1;
+    config->num_models = 2;
     snprintf(config->models[0].name, sizeof config->models[0].name, "tiny");
     config->models[0].random = strdup(random);
+    snprintf(config->models[1].name, sizeof config->models[1].name, "crossed");
+    config->models[1].random = strdup(crossed);
     config->limits = (struct srv_limits){.max_sessions = MAX_SESSIONS,
                                          .max_weightless_shapes = 1,
                                          .max_session_length = 4096,
@@ -89,17 +94,19 @@ void scene_close(void)
 uint64_t scene_state_of(const struct srv_session *session)
 {
     struct srv_checksum sum;
-    float key[80 * WIDTH], value[80 * WIDTH];
+    float key[TOKENS * WIDTH], value[TOKENS * WIDTH];
     srv_checksum_init(&sum);
     srv_checksum_add(&sum, session->id, sizeof session->id / 4 * 4);
     srv_checksum_add(&sum, &session->epoch, sizeof session->epoch);
     srv_checksum_add(&sum, session->key_digest, sizeof session->key_digest);
     for (size_t i = 0; i < 2; i++) {
         size_t length = attn_cache_length(session->cache, i);
-        attn_cache_read(key, value, session->cache, i, length);
+        size_t first = attn_cache_first(session->cache, i), kept = length - first;
+        need(kept <= TOKENS, "no more tokens than were written");
+        attn_cache_read_from(key, value, session->cache, i, first, kept);
         srv_checksum_add(&sum, &length, sizeof length);
-        srv_checksum_add(&sum, key, length * WIDTH * sizeof *key);
-        srv_checksum_add(&sum, value, length * WIDTH * sizeof *value);
+        srv_checksum_add(&sum, key, kept * WIDTH * sizeof *key);
+        srv_checksum_add(&sum, value, kept * WIDTH * sizeof *value);
         if (session->last_steps[i].position + session->last_steps[i].rows == length)
             srv_checksum_add(&sum, &session->last_steps[i], sizeof session->last_steps[i]);
     }
@@ -162,6 +169,21 @@ static struct srv_session *create(const char *id, struct attn_cache *cache, cons
 {
     const struct srv_session_options options = {.id = id, .cache = cache, .idempotency_key = key};
     return create_of(&scene.app.models.items[0], &options);
+}
+
+/* A session over encoder rows, as its start leaves it. */
+static struct srv_session *create_encoded(const char *id)
+{
+    static const float rows[3 * WIDTH] = {1, 2, 3, 4, 4, 3, 2, 1, -1, 1, -1, 1};
+    const struct attn_encode_args args = {.rows = 3, .encoder_hidden_states = rows};
+    const struct srv_session_options options = {.id = id};
+    struct srv_session *session = create_of(&scene.app.models.items[1], &options);
+    struct attn_error error;
+    need(attn_cache_encode(session->cache, scene.app.engine, &args, &error) == ATTN_OK,
+         "encoder rows");
+    for (size_t i = 0; i < 2; i++)
+        session->last_steps[i] = (struct srv_last_step){0, 3, {17, 23}};
+    return session;
 }
 
 /* A session without weights, of the same widths. */
@@ -234,7 +256,10 @@ static void record_all_kinds(void)
     step(fork, 0, 1);
     struct srv_session *import = create("i", forgetful_like(a), NULL);
     record_import(import, a);
+    struct srv_session *encoded = create_encoded("e");
+    record_import(encoded, fork);
     scene.epoch = a->epoch;
+    srv_session_put(encoded);
     srv_session_put(a);
     srv_session_put(b);
     srv_session_put(w);

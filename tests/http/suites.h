@@ -19,8 +19,10 @@
     X(coding)      \
     X(fields)      \
     X(families)    \
+    X(latent)      \
     X(own)         \
     X(decode)      \
+    X(cross)       \
     X(weightless)  \
     X(sessions)    \
     X(algebra)     \

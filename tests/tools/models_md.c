@@ -40,6 +40,11 @@ static const struct field_words config_words[] = {
     {HF_FIELD(bias_kv), "one learned key and value is appended", NULL},
     {HF_FIELD(add_zero_attn), "one key and value of zeros is appended", NULL},
     {HF_FIELD(sinks), "each head has a sink", NULL},
+    {HF_FIELD(kv_lora_rank), "width R of the latent of keys and values", "no latents"},
+    {HF_FIELD(q_lora_rank), "width of the latent of queries", "none"},
+    {HF_FIELD(qk_nope_head_dim), "components of a head that do not rotate", "required"},
+    {HF_FIELD(qk_rope_head_dim), "components of a head that rotate, after those", "required"},
+    {HF_FIELD(rope_gathered), "neighbouring components rotate together, and come as halves", NULL},
     {HF_FIELD(qk_norm), "RMSNorm of each query and key head", NULL},
     {HF_FIELD(norm_type), "type of that norm", "`rms_norm`"},
     {HF_FIELD(norm_extent), "over what its mean is taken, its weights having that shape",
@@ -271,11 +276,22 @@ static void print_keys(const struct attn_family *family)
 
 static void print_projections(unsigned projections)
 {
-    static const char names[] = "qkvo";
+    static const struct {
+        unsigned projection;
+        const char *name;
+    } names[] = {
+        {ATTN_PROJ_Q, "q"},
+        {ATTN_PROJ_K, "k"},
+        {ATTN_PROJ_V, "v"},
+        {ATTN_PROJ_O, "o"},
+        {ATTN_PROJ_KV_A, "the latent"},
+        {ATTN_PROJ_K_ROPE, "the part that rotates"},
+        {ATTN_PROJ_Q_A, "the latent of queries"},
+    };
     const char *comma = "";
-    for (size_t i = 0; i < 4; i++)
-        if ((projections & 1u << i) != 0) {
-            printf("%s%c", comma, names[i]);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if ((projections & names[i].projection) != 0) {
+            printf("%s%s", comma, names[i].name);
             comma = ", ";
         }
 }
@@ -284,6 +300,10 @@ static const char *layout_words(const struct attn_family *family,
                                 const struct attn_family_tensor *tensor)
 {
     bool fused = tensor->projections == ATTN_PROJ_QKV;
+    if (tensor->projections == (ATTN_PROJ_K | ATTN_PROJ_V))
+        return "[out, in], rows by head: k without its part that rotates, v";
+    if (tensor->role == ATTN_ROLE_WEIGHT && (tensor->projections & ATTN_PROJ_K_ROPE) != 0)
+        return "[out, in], rows of the latent, then of the part";
     switch (family->layout) {
     case ATTN_LAYOUT_TRANSPOSED:
         if (tensor->role == ATTN_ROLE_WEIGHT)
@@ -471,6 +491,13 @@ static void print_norms(const struct attn_family *family)
     const struct attn_hf_config *defaults = &family->defaults;
     const char *flag = key_name(family, HF_FIELD(qk_norm));
     struct paragraph p = {.length = 0};
+    if (defaults->kv_lora_rank > 0) {
+        add(&p,
+            "- Latent attention: k and v are made of RMSNorm(latent), the last components of k, "
+            "which rotate, are the same for all heads, q is made of RMSNorm(latent) where there "
+            "is one. A session keeps the latent and the shared part of each token.");
+        print_paragraph(&p);
+    }
     if (!defaults->qk_norm && flag == NULL)
         return;
     add(&p, "- %s%s of %s %s RoPE",

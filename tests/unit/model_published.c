@@ -22,6 +22,24 @@
     "\"cls_index\",\"summary_proj_to_labels\":true,\"summary_use_proj\":true,"    \
     "\"task_specific_params\":{\"text-generation\":{\"do_sample\":true,\"max_length\":50}}"
 
+#define DEEPSEEK_V3                                                                               \
+    "\"architectures\":[\"DeepseekV3ForCausalLM\"],\"attention_bias\":false,"                     \
+    "\"attention_dropout\":0.0,\"auto_map\":{},\"bos_token_id\":0,\"eos_token_id\":1,"            \
+    "\"ep_size\":1,\"first_k_dense_replace\":3,\"hidden_act\":\"silu\",\"hidden_size\":7168,"     \
+    "\"initializer_range\":0.02,\"intermediate_size\":18432,\"kv_lora_rank\":512,"                \
+    "\"max_position_embeddings\":163840,\"model_type\":\"deepseek_v3\","                          \
+    "\"moe_intermediate_size\":2048,\"moe_layer_freq\":1,\"n_group\":8,\"n_routed_experts\":256," \
+    "\"n_shared_experts\":1,\"norm_topk_prob\":true,\"num_attention_heads\":128,"                 \
+    "\"num_experts_per_tok\":8,\"num_hidden_layers\":61,\"num_key_value_heads\":128,"             \
+    "\"num_nextn_predict_layers\":1,\"q_lora_rank\":1536,\"qk_nope_head_dim\":128,"               \
+    "\"qk_rope_head_dim\":64,\"rms_norm_eps\":1e-06,\"rope_scaling\":{\"beta_fast\":32,"          \
+    "\"beta_slow\":1,\"factor\":40,\"mscale\":1.0,\"mscale_all_dim\":1.0,"                        \
+    "\"original_max_position_embeddings\":4096,\"type\":\"yarn\"},\"rope_theta\":10000,"          \
+    "\"routed_scaling_factor\":2.5,\"scoring_func\":\"sigmoid\",\"tie_word_embeddings\":false,"   \
+    "\"topk_group\":4,\"topk_method\":\"noaux_tc\",\"torch_dtype\":\"bfloat16\","                 \
+    "\"transformers_version\":\"4.33.1\",\"use_cache\":true,\"v_head_dim\":128,"                  \
+    "\"vocab_size\":129280"
+
 static const struct {
     const char *name, *text;
     size_t layers, kv_heads, head_dim;
@@ -170,7 +188,38 @@ static const struct {
      "\"pad_token_id\":0,\"qa_dropout\":0.1,\"seq_classif_dropout\":0.2,"
      "\"sinusoidal_pos_embds\":false,\"tie_weights_\":true" REST,
      6, 12, 64},
+    {"DeepSeek-V3 in bf16", "{" DEEPSEEK_V3 "}", 61, 128, 192},
+    {"DeepSeek-V2-Lite",
+     "{\"architectures\":[\"DeepseekV2ForCausalLM\"],\"attention_bias\":false,"
+     "\"attention_dropout\":0.0,\"auto_map\":{},\"aux_loss_alpha\":0.001,"
+     "\"first_k_dense_replace\":1,\"hidden_act\":\"silu\",\"hidden_size\":2048,"
+     "\"intermediate_size\":10944,\"kv_lora_rank\":512,\"max_position_embeddings\":163840,"
+     "\"model_type\":\"deepseek_v2\",\"moe_intermediate_size\":1408,\"moe_layer_freq\":1,"
+     "\"n_group\":1,\"n_routed_experts\":64,\"n_shared_experts\":2,\"norm_topk_prob\":false,"
+     "\"num_attention_heads\":16,\"num_experts_per_tok\":6,\"num_hidden_layers\":27,"
+     "\"num_key_value_heads\":16,\"pretraining_tp\":1,\"q_lora_rank\":null,"
+     "\"qk_nope_head_dim\":128,\"qk_rope_head_dim\":64,\"rope_scaling\":{\"beta_fast\":32,"
+     "\"beta_slow\":1,\"factor\":40,\"mscale\":0.707,\"mscale_all_dim\":0.707,"
+     "\"original_max_position_embeddings\":4096,\"type\":\"yarn\"},\"rope_theta\":10000,"
+     "\"routed_scaling_factor\":1.0,\"scoring_func\":\"softmax\",\"seq_aux\":true,"
+     "\"tie_word_embeddings\":false,\"topk_group\":1,\"topk_method\":\"greedy\","
+     "\"v_head_dim\":128" REST,
+     27, 16, 192},
 };
+
+START_TEST(test_config_of_quantised_weights_is_refused_with_the_remedy)
+{
+    static const char text[] =
+        "{" DEEPSEEK_V3 ",\"quantization_config\":{\"activation_scheme\":\"dynamic\","
+        "\"fmt\":\"e4m3\",\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}}";
+    struct attn_error error = {0};
+    struct attn_config config;
+    ck_assert_int_eq(attn_config_read(&config, NULL, NULL, text, strlen(text), &error),
+                     ATTN_UNSUPPORTED);
+    ck_assert_str_eq(error.param, "quantization_config");
+    ck_assert_ptr_nonnull(strstr(error.message, "convert the weights to bf16"));
+}
+END_TEST
 
 START_TEST(test_config_of_every_family_is_read_with_all_its_published_keys)
 {
@@ -294,6 +343,7 @@ TCase *tcase_published(void)
 {
     TCase *tcase = tcase_create("published");
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_config_of_quantised_weights_is_refused_with_the_remedy);
     tcase_add_loop_test(tcase, test_config_of_every_family_is_read_with_all_its_published_keys, 0,
                         sizeof published / sizeof published[0]);
     tcase_add_test(tcase, test_config_of_published_files_means_what_they_mean);

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "mla.h"
+
 #define PI 3.14159265358979323846
 #define MAX_PAIRS (ATTN_MAX_HEAD_DIM / 2)
 
@@ -255,24 +257,130 @@ static void replace(double *out, const float *in, size_t count)
         out[i] = (double)in[i];
 }
 
+/* ---- Latent attention ---- */
+
+/* y [count][out] = W x, x [count][in]; the caller frees. */
+static double *multiply(const struct attn_linear *linear, const double *x, size_t count)
+{
+    double *y = calloc(count * linear->out, sizeof *y);
+    for (size_t i = 0; i < count * linear->out; i++)
+        for (size_t j = 0; j < linear->in; j++)
+            y[i] += (double)attn_linear_weight(linear, i % linear->out, j) *
+                    x[i / linear->out * linear->in + j];
+    return y;
+}
+
+static double *multiply_floats(const struct attn_linear *linear, const float *x, size_t count)
+{
+    double *wide = malloc(count * linear->in * sizeof *wide);
+    replace(wide, x, count * linear->in);
+    double *y = multiply(linear, wide, count);
+    free(wide);
+    return y;
+}
+
+/* RMSNorm of rows x [count][n]. */
+static void normalize_rows(double *x, const float *weight, size_t count, size_t n, double eps)
+{
+    for (size_t r = 0; r < count; r++, x += n) {
+        double squares = 0;
+        for (size_t i = 0; i < n; i++)
+            squares += x[i] * x[i];
+        for (size_t i = 0; i < n; i++)
+            x[i] *= (double)weight[i] / sqrt(squares / (double)n + eps);
+    }
+}
+
+/* Queries [B][H][T][D]: of hidden states or of their latents; the last components rotate. */
+static double *latent_queries(const struct call *call)
+{
+    const struct attn_layer *l = call->layer;
+    const struct attn_layer_spec *s = &l->spec;
+    const size_t heads = s->num_heads, d = s->head_dim, rows = call->batch * call->queries;
+    double *rank = multiply_floats(l->q_a.out > 0 ? &l->q_a : &l->q, call->x, rows), *flat = rank;
+    if (l->q_a.out > 0) {
+        normalize_rows(rank, l->q_a_norm, rows, s->mla.q_lora_rank, s->mla.norm_eps);
+        flat = multiply(&l->q, rank, rows);
+        free(rank);
+    }
+    double *q = malloc(rows * heads * d * sizeof *q);
+    for (size_t i = 0; i < rows * heads; i++) {
+        size_t t = i % call->queries, h = i / call->queries % heads, b = i / call->queries / heads;
+        size_t row = b * call->queries + t;
+        for (size_t c = 0; c < d; c++)
+            q[i * d + c] = flat[(row * heads + h) * d + c];
+        if (s->rope.type != ATTN_ROPE_NONE)
+            rotate(q + (i + 1) * d - s->mla.rope_head_dim, call, call->query_positions[row]);
+    }
+    free(flat);
+    return q;
+}
+
+/* Keys [B][H][S][D] and values [B][H][S][Dv] of latents and of the part that heads share. */
+static void latent_keys(double **k, double **v, const struct call *call)
+{
+    const struct attn_layer *l = call->layer;
+    const struct attn_layer_spec *s = &l->spec;
+    const size_t heads = s->num_heads, d = s->head_dim, dv = s->value_head_dim, keys = call->keys;
+    const size_t rope = s->mla.rope_head_dim, rank = s->mla.kv_lora_rank;
+    double *latent = multiply_floats(&l->kv_a, call->y, call->batch * keys);
+    double *shared = multiply_floats(&l->k_rope, call->y, call->batch * keys);
+    normalize_rows(latent, l->kv_a_norm, call->batch * keys, rank, s->mla.norm_eps);
+    for (size_t r = 0; s->rope.type != ATTN_ROPE_NONE && r < call->batch * keys; r++)
+        rotate(shared + r * rope, call, call->key_positions[r]);
+    *k = malloc(call->batch * heads * keys * d * sizeof **k);
+    *v = malloc(call->batch * heads * keys * dv * sizeof **v);
+    for (size_t i = 0; i < call->batch * heads; i++) {
+        const double *from = latent + i / heads * keys * rank;
+        double *up = multiply(&l->mla_heads[i % heads].k_up, from, keys);
+        double *values = multiply(&l->mla_heads[i % heads].v_up, from, keys);
+        for (size_t c = 0; c < keys * d; c++)
+            (*k)[i * keys * d + c] =
+                c % d < d - rope ? up[c / d * (d - rope) + c % d]
+                                 : shared[(i / heads * keys + c / d) * rope + c % d - (d - rope)];
+        copy(*v + i * keys * dv, values, keys * dv);
+        free(up);
+        free(values);
+    }
+    free(latent);
+    free(shared);
+}
+
+/* ---- The whole ---- */
+
+/* Queries, keys and values of other layers. */
+static void head_rows(double **q, double **k, double **v, const struct call *call)
+{
+    const struct attn_layer *layer = call->layer;
+    const struct attn_layer_spec *spec = &layer->spec;
+    size_t groups = spec->num_kv_heads;
+    *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
+    *k = project(&layer->k, call->y, call->batch, call->keys, groups);
+    *v = project(&layer->v, call->z, call->batch, call->keys, groups);
+    postprocess(*q, call, layer->q_norm, layer->q_norm_bias, call->query_positions, spec->num_heads,
+                call->queries);
+    scale_queries(*q, call);
+    postprocess(*k, call, layer->k_norm, layer->k_norm_bias, call->key_positions, groups,
+                call->keys);
+    normalize(*v, call, &spec->v_norm, NULL, NULL, groups, call->keys, spec->value_head_dim);
+}
+
 static void solve(struct oracle_outputs *out, const struct call *call)
 {
     const struct attn_layer *layer = call->layer;
     const struct attn_layer_spec *spec = &layer->spec;
     size_t groups = spec->num_kv_heads;
-    double *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
-    double *k = project(&layer->k, call->y, call->batch, call->keys, groups);
-    double *v = project(&layer->v, call->z, call->batch, call->keys, groups);
-    postprocess(q, call, layer->q_norm, layer->q_norm_bias, call->query_positions, spec->num_heads,
-                call->queries);
-    scale_queries(q, call);
-    postprocess(k, call, layer->k_norm, layer->k_norm_bias, call->key_positions, groups,
-                call->keys);
-    normalize(v, call, &spec->v_norm, NULL, NULL, groups, call->keys, spec->value_head_dim);
-    copy(out->key, k, call->batch * call->keys * layer->k.out);
+    double *q, *k, *v;
+    if (spec->mla.kv_lora_rank > 0) {
+        q = latent_queries(call);
+        latent_keys(&k, &v, call);
+    } else {
+        head_rows(&q, &k, &v, call);
+    }
+    copy(out->key, k, call->batch * call->keys * groups * spec->head_dim);
     copy(out->value, v, call->batch * call->keys * layer->v.out);
     copy(out->query, q, call->batch * call->queries * layer->q.out);
-    replace(k, call->cached_k, call->keys * layer->k.out);
+    replace(k, call->cached_k, call->keys * groups * spec->head_dim);
     replace(v, call->cached_v, call->keys * layer->v.out);
     double *extra_k = extra_rows(layer->bias_k, layer->k.out);
     double *extra_v = extra_rows(layer->bias_v, layer->v.out);
@@ -387,7 +495,7 @@ void oracle_rounded_step(struct oracle_outputs *out, const struct attn_layer *la
         .batch = 1,
         .queries = step->rows,
         .keys = keys,
-        .x = hidden_states + cached * layer->q.in,
+        .x = hidden_states + cached * layer->spec.hidden_size,
         .y = hidden_states,
         .z = hidden_states,
         .cached_k = key,

@@ -76,6 +76,25 @@ static void draw_wide(struct attn_layer_spec *s, struct draw *d)
         s->value_head_dim = widths[between(d, 0, 2)];
 }
 
+/* Latent attention, with or without a latent of queries. */
+static void draw_latent(struct draw *d)
+{
+    struct attn_layer_spec *s = &d->spec;
+    struct attn_mla_spec *m = &s->mla;
+    const size_t nope = between(d, 1, 20);
+    *m = (struct attn_mla_spec){.kv_lora_rank = between(d, 4, chance(d, 80) ? 40 : 200),
+                                .q_lora_rank = chance(d, 60) ? between(d, 4, 30) : 0,
+                                .rope_head_dim = 2 * between(d, 1, 8),
+                                .norm_eps = 1e-6};
+    s->num_kv_heads = s->num_heads;
+    s->head_dim = nope + m->rope_head_dim;
+    say(d, "{\"kv_lora_rank\":%zu,\"qk_nope_head_dim\":%zu,\"qk_rope_head_dim\":%zu",
+        m->kv_lora_rank, nope, m->rope_head_dim);
+    if (m->q_lora_rank > 0)
+        say(d, ",\"q_lora_rank\":%zu", m->q_lora_rank);
+    say(d, ",");
+}
+
 static void draw_shape(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
@@ -89,7 +108,11 @@ static void draw_shape(struct draw *d)
     if (chance(d, 2))
         draw_wide(s, d);
     s->key_size = s->value_size = s->hidden_size;
-    say(d, "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,\"num_key_value_heads\":%zu",
+    if (d->seed % 8 == 3)
+        draw_latent(d);
+    else
+        say(d, "{");
+    say(d, "\"hidden_size\":%zu,\"num_attention_heads\":%zu,\"num_key_value_heads\":%zu",
         s->hidden_size, s->num_heads, s->num_kv_heads);
 }
 
@@ -133,19 +156,20 @@ static void draw_rope(struct draw *d)
 {
     static const double bases[] = {100, 10000, 500000};
     struct attn_rope_spec *r = &d->spec.rope;
-    d->spec.head_dim += d->spec.head_dim % 2;
-    r->dim = d->spec.head_dim;
+    const bool latent = d->spec.mla.kv_lora_rank > 0;
+    d->spec.head_dim += latent ? 0 : d->spec.head_dim % 2;
+    r->dim = latent ? d->spec.mla.rope_head_dim : d->spec.head_dim;
     r->type = chance(d, 30) ? ATTN_ROPE_DEFAULT : (enum attn_rope_type)between(d, 1, 7);
     r->theta = bases[between(d, 0, 2)];
     r->interleaved = chance(d, 30);
-    if (chance(d, 30) && r->dim >= 4) {
+    if (!latent && chance(d, 30) && r->dim >= 4) {
         r->dim = 2 * between(d, 1, r->dim / 2 - 1);
         say(d, ",\"partial_rotary_factor\":%.17g",
             ((double)r->dim + 0.25) / (double)d->spec.head_dim);
     }
     if (r->type == ATTN_ROPE_PROPORTIONAL) {
         r->proportional_dim = r->dim;
-        r->dim = d->spec.head_dim;
+        r->dim = latent ? r->dim : d->spec.head_dim;
     }
     if (r->type == ATTN_ROPE_DYNAMIC && r->dim < 4)
         r->type = ATTN_ROPE_DEFAULT; /* its base has an exponent of dim/(dim-2) */
@@ -179,7 +203,7 @@ static void draw_position_bias(struct draw *d)
 {
     struct attn_position_bias_spec *p = &d->spec.position_bias;
     if (d->spec.num_kv_heads == d->spec.num_heads && !d->spec.is_cross &&
-        d->spec.key_size == d->spec.hidden_size && chance(d, 50)) {
+        d->spec.mla.kv_lora_rank == 0 && d->spec.key_size == d->spec.hidden_size && chance(d, 50)) {
         draw_disentangled(d);
         return;
     }
@@ -303,18 +327,21 @@ static void draw_norms(struct draw *d)
 static void draw_details(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
-    s->q_bias = chance(d, 50);
+    const bool latent = s->mla.kv_lora_rank > 0; /* which has a bias of the output alone */
+    const bool bias = chance(d, 50);
+    s->q_bias = bias && !latent;
     s->sinks = chance(d, 20);
-    s->bias_kv = chance(d, 10);
-    s->add_zero_attn = chance(d, 10);
+    s->bias_kv = !latent && chance(d, 10);
+    s->add_zero_attn = !latent && chance(d, 10);
     s->scale = 1 / sqrt((double)s->head_dim * (1 + s->position_bias.content_to_position +
                                                s->position_bias.position_to_content));
     say(d,
         ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,"
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
-        s->head_dim, s->value_head_dim, truth(s->q_bias), truth(s->sinks), truth(s->bias_kv),
+        s->head_dim, s->value_head_dim, truth(bias), truth(s->sinks), truth(s->bias_kv),
         truth(s->add_zero_attn));
-    draw_norms(d);
+    if (!latent)
+        draw_norms(d);
     if (chance(d, 25)) {
         s->softcap = real(d, 0.5, 20);
         say(d, ",\"attn_logit_softcapping\":%.17g", s->softcap);
@@ -338,10 +365,10 @@ void draw_layer(struct draw *out, unsigned seed)
         draw_rope(out);
         if (chance(out, 15))
             draw_unrotated(out, layers);
-    } else if (chance(out, 25)) {
+    } else if (out->spec.mla.kv_lora_rank == 0 && chance(out, 25)) {
         draw_cross(out);
     }
-    if (chance(out, 15))
+    if (out->spec.mla.kv_lora_rank == 0 && chance(out, 15))
         draw_query_scaling(out);
     if (out->spec.rope.type == ATTN_ROPE_NONE && chance(out, 60))
         draw_position_bias(out);
@@ -373,6 +400,9 @@ const char *draw_differs(double *got_value, double *want_value, const struct att
         {got->query_scaling.period, want->query_scaling.period, "floor_scale"},
         {got->query_scaling.next, want->query_scaling.next, "attn_scale_next"},
         {got->query_scaling.by_slot, want->query_scaling.by_slot, "attn_scale_by_slot"},
+        {(double)got->mla.kv_lora_rank, (double)want->mla.kv_lora_rank, "kv_lora_rank"},
+        {(double)got->mla.q_lora_rank, (double)want->mla.q_lora_rank, "q_lora_rank"},
+        {(double)got->mla.rope_head_dim, (double)want->mla.rope_head_dim, "qk_rope_head_dim"},
         {got->is_causal, want->is_causal, "is_causal"},
         {got->is_cross, want->is_cross, "is_cross"},
         {got->q_bias, want->q_bias, "bias"},
@@ -430,7 +460,7 @@ static size_t cost(const struct attn_attend_args *a, const struct attn_layer_spe
 static void draw_rows(struct draw *d, const struct attn_layer_spec *s)
 {
     struct attn_attend_args *a = &d->call;
-    bool may_cross = s->rope.type == ATTN_ROPE_NONE;
+    bool may_cross = s->rope.type == ATTN_ROPE_NONE && s->mla.kv_lora_rank == 0;
     bool must_cross =
         s->is_cross || s->key_size != s->hidden_size || s->value_size != s->hidden_size;
     bool cross = must_cross || (may_cross && chance(d, 30));

@@ -476,9 +476,9 @@ static struct attn_cache *new_cache(const struct subject *s, size_t max_length)
 /* The cache's tokens, keys before values. */
 static float *contents(struct subject *s, const struct attn_cache *cache, size_t tokens)
 {
-    const struct attn_layer_spec *spec = &s->layer->spec;
-    size_t keys = spec->num_kv_heads * tokens * spec->head_dim;
-    float *data = unwritten(&s->draw, keys + spec->num_kv_heads * tokens * spec->value_head_dim);
+    const struct attn_cached_sizes sizes = attn_cached_sizes(&s->layer->spec);
+    size_t keys = sizes.heads * tokens * sizes.key;
+    float *data = unwritten(&s->draw, keys + sizes.heads * tokens * sizes.value);
     attn_cache_read(data, data + keys, cache, s->draw.layer, tokens);
     return data;
 }
@@ -487,7 +487,8 @@ static float *contents(struct subject *s, const struct attn_cache *cache, size_t
 static void try_step(struct subject *s, struct attn_cache *cache, const float *x, size_t length)
 {
     const struct attn_layer_spec *spec = &s->layer->spec;
-    size_t bytes = spec->num_kv_heads * length * (spec->head_dim + spec->value_head_dim);
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    size_t bytes = sizes.heads * length * (sizes.key + sizes.value);
     struct attn_step step = {
         .cache = cache,
         .position = length,
