@@ -27,6 +27,8 @@ struct create_call {
     const char *kv_dtype;
 };
 
+#define OF_SHAPE .needs = "num_attention_heads", .meaning = "of a session without weights"
+
 static const struct srv_document_field create_fields[] = {
     SRV_TEXT_FIELD(create_call, session_id, .meaning = "the id; made by attnd where not given"),
     SRV_TEXT_FIELD(create_call, model, .meaning = "the model, for good; default the only one"),
@@ -35,24 +37,16 @@ static const struct srv_document_field create_fields[] = {
     SRV_COUNT_FIELD(create_call, ttl_s, 1,
                     .meaning = "seconds without a step after which the session expires"),
     SRV_FLAG_FIELD(create_call, shared, .meaning = "every API key finds the session"),
-    SRV_COUNT_FIELD(create_call, num_attention_heads, 1,
-                    .meaning =
-                        "a session without weights, for query, key and value; with head_dim"),
-    SRV_COUNT_FIELD(create_call, num_key_value_heads, 1,
-                    .meaning = "of a session without weights; default num_attention_heads"),
-    SRV_COUNT_FIELD(create_call, head_dim, 1,
-                    .meaning = "of a session without weights; with num_attention_heads"),
-    SRV_COUNT_FIELD(create_call, value_head_dim, 1,
-                    .meaning = "of a session without weights; default head_dim"),
-    SRV_COUNT_FIELD(create_call, num_hidden_layers, 1,
-                    .meaning = "of a session without weights; default 1, at most 256"),
-    SRV_TEXT_FIELD(create_call, kv_dtype,
-                   .meaning = "of a session without weights: f32, bf16, f16 or int8; default f32"),
-    SRV_NUMBER_FIELD(create_call, scale,
-                     .meaning = "of a session without weights; default 1/sqrt(head_dim)"),
-    SRV_NUMBER_FIELD(create_call, softcap, .meaning = "of a session without weights; default none"),
-    SRV_COUNT_FIELD(create_call, sliding_window, 1,
-                    .meaning = "of a session without weights; default none"),
+    SRV_COUNT_FIELD(create_call, num_attention_heads, 1, .needs = "head_dim",
+                    .meaning = "a session without weights, for query, key and value"),
+    SRV_COUNT_FIELD(create_call, num_key_value_heads, 1, OF_SHAPE "; default num_attention_heads"),
+    SRV_COUNT_FIELD(create_call, head_dim, 1, OF_SHAPE),
+    SRV_COUNT_FIELD(create_call, value_head_dim, 1, OF_SHAPE "; default head_dim"),
+    SRV_COUNT_FIELD(create_call, num_hidden_layers, 1, OF_SHAPE "; default 1, at most 256"),
+    SRV_TEXT_FIELD(create_call, kv_dtype, OF_SHAPE ": f32, bf16, f16 or int8; default f32"),
+    SRV_NUMBER_FIELD(create_call, scale, OF_SHAPE "; default 1/sqrt(head_dim)"),
+    SRV_NUMBER_FIELD(create_call, softcap, OF_SHAPE "; default none"),
+    SRV_COUNT_FIELD(create_call, sliding_window, 1, OF_SHAPE "; default none"),
 };
 const struct srv_document_table srv_create_fields = {
     .fields = create_fields, .count = sizeof create_fields / sizeof create_fields[0]};
@@ -64,34 +58,9 @@ struct create {
     struct srv_session_options options;
 };
 
-/* The first field given that says the shape of a session without weights; NULL: none. */
-static const char *shape_field(const struct create_call *call)
-{
-    const struct {
-        bool given;
-        const char *name;
-    } fields[] = {
-        {call->num_attention_heads > 0, "num_attention_heads"},
-        {call->num_key_value_heads > 0, "num_key_value_heads"},
-        {call->head_dim > 0, "head_dim"},
-        {call->value_head_dim > 0, "value_head_dim"},
-        {call->num_hidden_layers > 0, "num_hidden_layers"},
-        {call->kv_dtype != NULL, "kv_dtype"},
-        {call->scale != 0, "scale"},
-        {call->softcap != 0, "softcap"},
-        {call->sliding_window > 0, "sliding_window"},
-    };
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
-        if (fields[i].given)
-            return fields[i].name;
-    return NULL;
-}
-
 static enum srv_error_code read_shape(struct attn_weightless_options *out,
-                                      const struct create_call *call, const char *field,
-                                      struct srv_error *error)
+                                      const struct create_call *call, struct srv_error *error)
 {
-    const char *missing = call->num_attention_heads == 0 ? "num_attention_heads" : "head_dim";
     *out = (struct attn_weightless_options){.num_heads = call->num_attention_heads,
                                             .num_kv_heads = call->num_key_value_heads,
                                             .head_dim = call->head_dim,
@@ -101,11 +70,8 @@ static enum srv_error_code read_shape(struct attn_weightless_options *out,
                                             .softcap = call->softcap,
                                             .sliding_window = call->sliding_window};
     if (call->model != NULL)
-        return srv_fail(error, SRV_E_INVALID_VALUE, field,
-                        "%s cannot stand beside model, whose sessions have its shape", field);
-    if (call->num_attention_heads == 0 || call->head_dim == 0)
-        return srv_fail(error, SRV_E_MISSING_FIELD, missing, "%s is missing beside %s", missing,
-                        field);
+        return srv_fail(error, SRV_E_INVALID_VALUE, "num_attention_heads",
+                        "num_attention_heads cannot stand beside model, which has its shape");
     if (call->kv_dtype != NULL && !attn_dtype_find(&out->kv_dtype, call->kv_dtype))
         return srv_fail(error, SRV_E_INVALID_VALUE, "kv_dtype",
                         "kv_dtype must be f32, bf16, f16 or int8");
@@ -123,10 +89,10 @@ static enum srv_error_code read_call(struct create *create, json_t *body, struct
     const char *id = call.session_id != NULL ? call.session_id : "";
     if (srv_session_check_header(request, id, error) != SRV_OK)
         return error->code;
-    const char *field = shape_field(&call);
-    if (field != NULL && read_shape(&create->shape, &call, field, error) != SRV_OK)
+    bool weightless = call.num_attention_heads > 0; /* without which no field of a shape stands */
+    if (weightless && read_shape(&create->shape, &call, error) != SRV_OK)
         return error->code;
-    if (field == NULL && srv_models_find(&create->model, models, call.model, error) != SRV_OK)
+    if (!weightless && srv_models_find(&create->model, models, call.model, error) != SRV_OK)
         return error->code;
     if (create->model != NULL && create->model->is_cross)
         return srv_fail(

@@ -134,18 +134,31 @@ static json_t *field_schema(const struct srv_document_field *field)
     return schema;
 }
 
+static json_t *given(const char *name)
+{
+    return json_pack("{s:[s], s:{s:o}}", "required", name, "properties", name,
+                     srv_openapi_ref("schemas", "Given"));
+}
+
 static json_t *document_schema(const struct srv_route *route)
 {
-    json_t *members = json_object(), *required = json_array();
+    json_t *members = json_object(), *required = json_array(), *rules = json_array();
     for (size_t i = 0; i < route->fields->count; i++) {
         const struct srv_document_field *field = &route->fields->fields[i];
         srv_document_set(&members, field->name, field_schema(field));
         if (field->required)
             srv_document_append(&required, json_string(field->name));
+        if (field->needs != NULL)
+            srv_document_append(&rules, json_pack("{s:o, s:o}", "if", given(field->name), "then",
+                                                  given(field->needs)));
     }
     json_t *schema = json_pack("{s:s, s:s+, s:b, s:o, s:o}", "type", "object", "description",
                                "The body of: ", route->doc.summary, "additionalProperties", 0,
                                "properties", members, "required", required);
+    if (json_array_size(rules) > 0)
+        srv_document_set(&schema, "allOf", rules);
+    else
+        json_decref(rules);
     return schema;
 }
 

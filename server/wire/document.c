@@ -120,15 +120,24 @@ static enum srv_error_code read_field(void *out, const struct srv_document_table
     return fail_unknown(table->fields, table->count, name, error);
 }
 
-/* Fails where a required field is left out or null. */
+static bool is_given(const json_t *document, const char *name)
+{
+    const json_t *value = json_object_get(document, name);
+    return value != NULL && !json_is_null(value);
+}
+
+/* Fails where a required field is left out or null, or one that another needs. */
 static enum srv_error_code check_required(const struct srv_document_table *table,
                                           const json_t *document, struct srv_error *error)
 {
     for (size_t i = 0; i < table->count; i++) {
-        const char *name = table->fields[i].name;
-        const json_t *value = json_object_get(document, name);
-        if (table->fields[i].required && (value == NULL || json_is_null(value)))
+        const char *name = table->fields[i].name, *needs = table->fields[i].needs;
+        bool given = is_given(document, name);
+        if (table->fields[i].required && !given)
             return srv_fail(error, SRV_E_MISSING_FIELD, name, "%s is missing", name);
+        if (given && needs != NULL && !is_given(document, needs))
+            return srv_fail(error, SRV_E_MISSING_FIELD, needs, "%s is missing beside %s", needs,
+                            name);
     }
     return SRV_OK;
 }

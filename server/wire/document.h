@@ -20,6 +20,7 @@ struct srv_document_field {
     bool required;
     size_t offset; /* in the struct to fill: of a const char *, bool, double or size_t */
     size_t least;
+    const char *needs;   /* a field that must be given too; NULL: none */
     const char *meaning; /* one line without its full stop, for /openapi.json */
 };
 
