@@ -76,14 +76,15 @@ static void draw_wide(struct attn_layer_spec *s, struct draw *d)
         s->value_head_dim = widths[between(d, 0, 2)];
 }
 
-/* Latent attention, with or without a latent of queries. */
+/* Latent attention, with or without a latent of queries.  Latents have 4 numbers at least: RMSNorm
+ * of a single number near 0 multiplies its rounding. */
 static void draw_latent(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
     struct attn_mla_spec *m = &s->mla;
     const size_t nope = between(d, 1, 20);
-    *m = (struct attn_mla_spec){.kv_lora_rank = between(d, 1, chance(d, 80) ? 40 : 200),
-                                .q_lora_rank = chance(d, 60) ? between(d, 1, 30) : 0,
+    *m = (struct attn_mla_spec){.kv_lora_rank = between(d, 4, chance(d, 80) ? 40 : 200),
+                                .q_lora_rank = chance(d, 60) ? between(d, 4, 30) : 0,
                                 .rope_head_dim = 2 * between(d, 1, 8),
                                 .norm_eps = 1e-6};
     s->num_kv_heads = s->num_heads;
