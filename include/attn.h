@@ -446,7 +446,9 @@ size_t attn_cache_bytes(const struct attn_cache *cache);
 size_t attn_cache_layer_bytes(const struct attn_cache *cache, size_t layer, size_t tokens);
 
 /* One step: n rows appended to one cache (n = 1: decode; more: prefill or speculation).  Each row
- * attends over the cached tokens, the rows before it and itself. */
+ * attends over the cached tokens, the rows before it and itself.  A step of a layer that is_cross
+ * attends over the encoder rows of its cache alone (attn_cache_encode of attn_state.h), S being
+ * their number; such a step appends nothing, whatever commit says, and position has no meaning. */
 struct attn_step {
     struct attn_cache *cache;
     size_t position; /* the layer's length, to append; or smaller, to compute rows that are cached

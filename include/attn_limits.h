@@ -36,8 +36,7 @@ struct attn_model_memory {
     size_t side_bytes;    /* resident: tables derived from the weights */
     size_t loading_bytes; /* while attn_model_load runs: one layer as float32, files' headers */
     size_t cache_bytes;   /* of an empty cache */
-    size_t block_bytes;   /* of the smallest block that its caches grow by; SIZE_MAX: no layer of
-                             the model keeps a cache */
+    size_t block_bytes;   /* of the smallest block that its caches grow by */
 };
 
 /* Fills *out for a model that is open; before it is loaded the figures are complete. */

@@ -1,5 +1,5 @@
-/* attn_state.h: operations on a cache beside steps: fork, freeze, truncate, read, write, record,
- * export, import.
+/* attn_state.h: operations on a cache beside steps: encode, fork, freeze, truncate, read, write,
+ * record, export, import.
  *
  * Caches share blocks of 64 tokens by reference: a fork and a frozen copy cost references, and a
  * cache that writes to a shared block copies it first.  Notation, errors, ownership and threads are
@@ -73,6 +73,34 @@ void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position);
  * Error: ATTN_INVALID, where no layer with such a window can begin there. */
 ATTN_MUST_CHECK enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer,
                                                      size_t first, struct attn_error *error);
+
+/* ---- Encoder rows --------------------------------------------------------------------------- */
+
+/* An encoder's rows for attn_cache_encode. */
+struct attn_encode_args {
+    size_t rows;                        /* S */
+    const float *encoder_hidden_states; /* [S][key_size] */
+    const uint8_t *padding_mask;        /* [S] 1 = real token, 0 = left out; NULL: all are real */
+    const struct attn_yield *yield;     /* NULL: gives way to nothing */
+};
+
+/* Projects an encoder's rows to keys and values of every resident layer, which must be of
+ * cross-attention, and stores them in an empty cache: steps then attend to them and append nothing.
+ * Rows of padding are left out, so a layer's length is the number of real rows and keys are counted
+ * among these; a layer with a position bias, window or chunks takes no padding.
+ *
+ * Blocks until all layers are stored; runs on all threads of the engine, in pieces of 512 rows,
+ * whose memory does not grow with S.  After an error, or cancelled, the cache is empty.
+ * Cost: 2 S key_size G (D + Dv) operations a layer.
+ * Errors: ATTN_INVALID (a cache that is not empty, no real row), ATTN_UNSUPPORTED (a layer of
+ * self-attention, one whose keys and values come from rows of different widths or whose queries are
+ * scaled by position, padding), ATTN_OUT_OF_RANGE (rows), ATTN_NON_FINITE, ATTN_OVERFLOW,
+ * ATTN_NOT_FOUND (a model that is not loaded), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_CANCELLED,
+ * ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_cache_encode(struct attn_cache *cache,
+                                                   struct attn_engine *engine,
+                                                   const struct attn_encode_args *args,
+                                                   struct attn_error *error);
 
 /* ---- Tokens --------------------------------------------------------------------------------- */
 

@@ -7,9 +7,12 @@
 #include "mem.h"
 #include "tile.h"
 
-/* The keys that a query sees at most, itself included; 0: all. */
+/* The keys that a query sees at most, itself included; 0: all.  Queries over encoder rows may stand
+ * anywhere. */
 static size_t width_of(const struct attn_layer_spec *spec)
 {
+    if (spec->is_cross)
+        return 0;
     const size_t window = spec->sliding_window, chunk = spec->attention_chunk_size;
     return window > 0 && chunk > 0 ? attn_min(window, chunk) : attn_max(window, chunk);
 }

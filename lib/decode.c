@@ -4,6 +4,9 @@
  *   cache, after its visible length) -> solve -> gate -> project -> check -> record -> publish the
  *   length
  *
+ * A step of cross-attention projects queries alone, and appends and publishes nothing: its keys are
+ * the encoder rows of its cache (encode.c).
+ *
  * Only admission can find a cache full.  An admitted step still fails where memory is short, a
  * number or the selection of its maps is wrong, the call is cancelled or the recorder refuses.  A
  * failed step leaves its cache as it was: its rows were never published, its reservation ends.
@@ -44,7 +47,8 @@ static void admit(struct batch *batch, struct attn_step *step)
         return;
     }
     struct admitted a = {.step = step};
-    a.append = step->position == attn_cache_length(step->cache, batch->layer_index);
+    a.append = !batch->layer->spec.is_cross &&
+               step->position == attn_cache_length(step->cache, batch->layer_index);
     if (attn_step_reserve(&a.again, step, batch->layer_index, a.append, error) != ATTN_OK) {
         attn_cache_unclaim(step->cache);
         return;
@@ -99,9 +103,10 @@ static void prepare(const struct batch *batch, struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
     struct attn_step *step = a->step;
-    size_t keys = step->position + step->rows, half = layer->spec.rope.dim / 2;
-    int64_t length =
-        attn_qkv_length(step->modifiers.position_ids, step->rows, (int64_t)step->position);
+    size_t keys = attn_step_keys(step, batch->model, batch->layer_index),
+           half = layer->spec.rope.dim / 2;
+    int64_t length = attn_qkv_length(step->modifiers.position_ids, step->rows,
+                                     (int64_t)attn_step_slot(step, &layer->spec));
     float *rescaled = NULL;
     if (attn_rope_is_rescaled(&layer->spec.rope, length) &&
         (rescaled = take_for_step(batch, a, half, sizeof *rescaled)) == NULL)
@@ -130,14 +135,15 @@ static bool take_buffers(struct batch *batch)
 {
     struct attn_workspace *workspace = &batch->engine->workspace;
     const struct attn_layer *layer = batch->layer;
+    const size_t new_keys = layer->spec.is_cross ? 0 : batch->rows;
     const struct {
         float **buffer;
         size_t rows, width;
     } buffers[] = {
         {&batch->x, batch->shared_rows, batch->in.q->in},
         {&batch->q, batch->rows, layer->q.out},
-        {&batch->k, batch->rows, batch->in.k->out},
-        {&batch->v, batch->rows, batch->in.v->out},
+        {&batch->k, new_keys, batch->in.k->out},
+        {&batch->v, new_keys, batch->in.v->out},
         {&batch->o, batch->rows, layer->o.in},
         {&batch->y, batch->output_rows, layer->o.out},
         {&batch->gate, batch->rows, layer->gate.out},
@@ -173,10 +179,9 @@ static size_t add_products(const struct batch *batch, size_t n, const float *x, 
 {
     const struct attn_layer_inputs *in = &batch->in;
     const struct attn_linear *gate = &batch->layer->gate;
-    const bool shares = batch->layer->spec.shares_layer != SIZE_MAX;
     struct attn_projection *p = &batch->products[n];
     *p++ = attn_projection_of(in->q, x, batch->first + row * in->q->out, rows);
-    if (!shares) {
+    if (!attn_queries_only(&batch->layer->spec)) {
         *p++ = attn_projection_of(in->k, x, batch->k + row * in->k->out, rows);
         *p++ = attn_projection_of(in->v, x, batch->v + row * in->v->out, rows);
     }
@@ -226,11 +231,12 @@ static void norm_rotate_and_cache_row(const struct batch *batch, struct admitted
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    const bool shares = layer->spec.shares_layer != SIZE_MAX;
-    struct attn_qkv row = {batch->q + r * layer->q.out,
-                           shares ? NULL : batch->k + r * batch->in.k->out,
-                           shares ? NULL : batch->v + r * batch->in.v->out};
-    size_t i = r - a->row, slot = step->position + i;
+    struct attn_qkv row = {.q = batch->q + r * layer->q.out};
+    if (!attn_queries_only(&layer->spec)) {
+        row.k = batch->k + r * batch->in.k->out;
+        row.v = batch->v + r * batch->in.v->out;
+    }
+    size_t i = r - a->row, slot = attn_step_slot(step, &layer->spec) + i;
     const int64_t *positions = step->modifiers.position_ids;
     if (layer->spec.is_weightless)
         attn_qkv_take_given(row, &layer->spec, step, i);
@@ -281,10 +287,11 @@ static struct attn_problem step_problem(const struct batch *batch, const struct 
 {
     const struct attn_layer *layer = batch->layer;
     const struct attn_step *step = a->step;
-    const struct attn_mask_defaults defaults = attn_layer_mask_defaults(layer, true);
+    const struct attn_mask_defaults defaults =
+        attn_layer_mask_defaults(layer, !layer->spec.is_cross);
     struct attn_problem p = attn_layer_problem(layer, &step->modifiers);
     p.queries = step->rows;
-    p.keys = step->position + step->rows;
+    p.keys = attn_step_keys(step, batch->model, batch->layer_index);
     p.q = (struct attn_rows){batch->q + a->row * layer->q.out, layer->q.out, p.head_dim};
     if (attn_outputs_need_heads(&step->outputs))
         p.out = (struct attn_rows){batch->o + a->row * layer->o.in, layer->o.in, p.value_head_dim};
@@ -388,7 +395,7 @@ static enum attn_status copy_outputs(const struct batch *batch, const struct adm
                                        .o = batch->o + a->row * layer->o.in};
     attn_copy_rows(pool, &copies);
     return attn_copy_cached(batch->engine, layer, &step->outputs, a->cache, batch->layer_index,
-                            step->position + step->rows);
+                            attn_step_keys(step, batch->model, batch->layer_index));
 }
 
 /* Checks all outputs and copies those that are copies. */
@@ -471,7 +478,8 @@ static size_t work_of(const struct batch *batch)
     size_t work = 0;
     for (size_t i = 0; i < batch->count; i++) {
         const struct attn_step *step = batch->admitted[i].step;
-        work += attn_step_work(&batch->layer->spec, step->rows, step->position + step->rows);
+        work += attn_step_work(&batch->layer->spec, step->rows,
+                               attn_step_keys(step, batch->model, batch->layer_index));
     }
     return work;
 }

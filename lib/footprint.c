@@ -55,8 +55,7 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
     for (size_t i = 0; i < attn_model_num_resident(model); i++) {
         struct attn_layer_spec spec = *attn_model_slot_spec(model, i);
         out->side_bytes += sizeof(struct attn_layer) + layer_side_bytes(&spec);
-        if (!spec.is_cross)
-            out->block_bytes = attn_min(out->block_bytes, attn_block_bytes(&spec));
+        out->block_bytes = attn_min(out->block_bytes, attn_block_bytes(&spec));
         spec.dtype = ATTN_F32;
         out->loading_bytes = attn_max(out->loading_bytes, attn_layer_weight_bytes(&spec) +
                                                               attn_layer_loading_bytes(&spec));

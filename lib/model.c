@@ -329,7 +329,7 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
             out->num_parameters += attn_layer_parameters(spec);
             out->weight_bytes += attn_layer_weight_bytes(spec);
         }
-        const bool caches = !spec->is_cross && spec->shares_layer == SIZE_MAX;
+        const bool caches = spec->shares_layer == SIZE_MAX;
         out->cache_bytes_per_token += caches ? attn_layer_token_bytes(spec) : 0;
     }
     memcpy(out->fingerprint, model->fingerprint, sizeof out->fingerprint);

@@ -1,4 +1,4 @@
-/* step_check.c: whether a step over a cache can be computed, and room for its keys. */
+/* step_check.c: whether a step over a cache can be computed, over which keys, and room for them. */
 #include "step_check.h"
 
 #include "attention.h"
@@ -8,14 +8,48 @@
 #include "qkv.h"
 #include "status.h"
 
-static enum attn_status check_layer(const struct attn_layer_spec *spec, struct attn_error *error)
+size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer)
 {
-    if (spec->is_cross)
-        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
-                         "a layer that attends over another sequence has no cache");
+    return attn_model_layer(model, layer)->is_cross ? attn_cache_length(step->cache, layer)
+                                                    : step->position + step->rows;
+}
+
+size_t attn_step_slot(const struct attn_step *step, const struct attn_layer_spec *spec)
+{
+    return spec->is_cross ? 0 : step->position;
+}
+
+bool attn_queries_only(const struct attn_layer_spec *spec)
+{
+    return spec->is_cross || spec->shares_layer != SIZE_MAX;
+}
+
+/* A step of cross-attention reads what is cached, wherever its rows stand in their own sequence. */
+static enum attn_status check_cross(const struct attn_step *step, size_t length,
+                                    struct attn_error *error)
+{
+    if (length == 0)
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache holds no encoder rows");
+    if (step->modifiers.tree)
+        return attn_fail(error, ATTN_UNSUPPORTED, "attention_mask",
+                         "a mask of new rows among themselves needs rows that are appended");
+    return ATTN_OK;
+}
+
+static enum attn_status check_self(const struct attn_step *step, const struct attn_layer_spec *spec,
+                                   size_t length, struct attn_error *error)
+{
+    if (step->position > length ||
+        (step->position < length && step->rows > length - step->position))
+        return attn_fail(error, ATTN_INVALID, "position",
+                         "%zu rows at position %zu neither follow nor repeat a cache of %zu tokens",
+                         step->rows, step->position, length);
     if (spec->key_size != spec->hidden_size || spec->value_size != spec->hidden_size)
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "a layer whose keys and values have other widths has no cache");
+    if (step->modifiers.query_offset != NULL)
+        return attn_fail(error, ATTN_INVALID, "query_offset",
+                         "query_offset follows from the cache");
     return ATTN_OK;
 }
 
@@ -52,18 +86,11 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
     enum attn_status status = attn_check_count(step->rows, ATTN_MAX_TOKENS, "rows", error);
     if (status != ATTN_OK)
         return status;
-    if (step->position > length ||
-        (step->position < length && step->rows > length - step->position))
-        return attn_fail(error, ATTN_INVALID, "position",
-                         "%zu rows at position %zu neither follow nor repeat a cache of %zu tokens",
-                         step->rows, step->position, length);
-    if (check_layer(spec, error) != ATTN_OK)
-        return error->status;
-    if (step->modifiers.query_offset != NULL)
-        return attn_fail(error, ATTN_INVALID, "query_offset",
-                         "query_offset follows from the cache");
-    status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
-                             step->position + step->rows, error);
+    status =
+        spec->is_cross ? check_cross(step, length, error) : check_self(step, spec, length, error);
+    if (status == ATTN_OK)
+        status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
+                                 attn_step_keys(step, model, layer), error);
     if (status != ATTN_OK)
         return status;
     if (spec->is_weightless)

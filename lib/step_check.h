@@ -12,6 +12,16 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
                                  const struct attn_model *model, size_t layer,
                                  struct attn_error *error);
 
+/* S, the keys that a step attends over: the cached tokens and its own rows, or, where the layer is
+ * of cross-attention, the encoder rows of its cache. */
+size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer);
+
+/* The slot of the step's first row; 0 in a layer of cross-attention, whose rows have none. */
+size_t attn_step_slot(const struct attn_step *step, const struct attn_layer_spec *spec);
+
+/* Whether steps of the layer bring queries alone: its keys are an encoder's, or another layer's. */
+bool attn_queries_only(const struct attn_layer_spec *spec);
+
 /* Reserves room for the keys of a step that appends.  A step that is computed again from 0 on sees
  * no keys but its own: where a window has forgotten them, *again becomes a cache with room for
  * them, the caller's to free, in which the step is computed as at first; else NULL.

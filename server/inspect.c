@@ -177,7 +177,7 @@ static void print_costs(struct srv_buffer *out, const struct attn_model *model,
     srv_buffer_printf(out, "  %zu parameters, loading takes %zu bytes", info->num_parameters,
                       info->weight_bytes);
     if (srv_model_first_layer(model)->is_cross) {
-        srv_buffer_text(out, "; there are no sessions: keys come from another sequence\n");
+        srv_buffer_printf(out, ", a cached encoder row %zu\n", info->cache_bytes_per_token);
         return;
     }
     srv_buffer_printf(out, ", a cached token %zu", info->cache_bytes_per_token);

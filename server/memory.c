@@ -133,8 +133,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     attn_model_memory(&memory, model->attn);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
     out->loading = larger(out->loading, memory.loading_bytes);
-    if (memory.block_bytes != SIZE_MAX)
-        add_caches(out, config, model, &memory);
+    add_caches(out, config, model, &memory);
     out->call = larger(out->call, attn_call_bytes(model->attn, &call, threads));
     out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));
 }

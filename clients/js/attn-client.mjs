@@ -106,6 +106,7 @@ const TENSORS = {
     targets: I64,
     padding_mask: MASK,
     attention_mask: MASK,
+    encoder_padding_mask: MASK,
 };
 const ALIGNMENT = 64; // of the first tensor within a body
 const LITTLE = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
@@ -373,7 +374,11 @@ export class Client {
         };
         const id = fields.session_id;
         if (id !== undefined) headers["X-Session-Id"] = id;
-        const again = id === undefined || (fields.position !== undefined && !fields.start);
+        // A start over encoder rows that is sent again goes to the session that it has made.
+        const again =
+            id === undefined ||
+            (fields.position !== undefined && !fields.start) ||
+            (fields.encoder_hidden_states ?? null) !== null;
         const reply = await this.request("POST", path, { body, headers, again });
         return replyOf(reply.headers, reply.buffer);
     }
@@ -458,6 +463,29 @@ export class Client {
         return result;
     }
 
+    /**
+     * A new session of a model of cross-attention. The encoder's rows are projected here, in all
+     * layers; `decode` and `prefill` then attend to them and append nothing.
+     * @param {TensorLike} encoderHiddenStates [S,Ek]
+     * @param {TensorLike} hiddenStates rows of the first step; its reply is the session's `first`
+     * @param {object} [fields] model, layer, session_id, encoder_padding_mask, outputs, ...
+     * @returns {Promise<Session>}
+     */
+    async start(encoderHiddenStates, hiddenStates, fields = {}) {
+        const id = fields.session_id ?? token();
+        const first = await this.call("/decode", {
+            layer: 0,
+            ...fields,
+            session_id: id,
+            start: true,
+            encoder_hidden_states: encoderHiddenStates,
+            hidden_states: hiddenStates,
+        });
+        const session = await this.open(id);
+        session.first = first;
+        return session;
+    }
+
     /** @returns {Promise<Session>} a session that is there */
     async open(sessionId) {
         return new Session(this, await this.get(`/sessions/${encodeURIComponent(sessionId)}`));
@@ -523,6 +551,8 @@ export class Session {
         this.sessionId = facts.session_id;
         this.model = facts.model;
         this.epoch = facts.epoch;
+        /** @type {Reply | null} the reply to the step that `Client.start` has made */
+        this.first = null;
         this.#note(facts);
     }
 

@@ -137,7 +137,8 @@ _TENSORS = {
     "hidden_states": "FP32", "encoder_hidden_states": "FP32", "key_hidden_states": "FP32",
     "value_hidden_states": "FP32", "query": "FP32", "key": "FP32", "value": "FP32",
     "attention_bias": "FP32", "head_mask": "FP32", "position_ids": "INT64", "query_offset": "INT64",
-    "targets": "INT64", "padding_mask": "BOOL", "attention_mask": "BOOL"}
+    "targets": "INT64", "padding_mask": "BOOL", "attention_mask": "BOOL",
+    "encoder_padding_mask": "BOOL"}
 # Members of a reply that are tensors; `index` and `weight` are those of `top_k`.
 _OUTPUTS = {"output": "FP32", "attention_weights": "FP32", "attention_scores": "FP32",
             "lse": "FP32", "key": "FP32", "value": "FP32", "query": "FP32", "head_output": "FP32",
@@ -435,7 +436,8 @@ class Client:
                        "Inference-Header-Content-Length": str(length)}
         if session_id is not None:
             headers["X-Session-Id"] = session_id
-        again = session_id is None or placed
+        # A start over encoder rows that is sent again goes to the session that it has made.
+        again = session_id is None or placed or fields.get("encoder_hidden_states") is not None
         return _reply_of(*self.request("POST", path, body, headers, again=again))
 
     def _post(self, path, fields, once=False, session_id=None):
@@ -490,6 +492,23 @@ class Client:
         num_attention_heads, head_dim and what else docs/API.md has of its shape."""
         fields["session_id"] = session_id
         return Session(self, self._post("/sessions", fields, once=True))
+
+    def start(self, encoder_hidden_states, hidden_states, layer=0, session_id=None, **fields):
+        """A new Session of a model of cross-attention, over an encoder's rows [S,Ek].
+
+        hidden_states  the rows of the first step, in `layer`; its Reply is the session's `first`
+        fields         model, encoder_padding_mask [S], outputs, ... of that step
+
+        The encoder's rows are projected here, in all layers.  `decode` and `prefill` then attend to
+        them and append nothing.
+        """
+        fields = {"session_id": session_id or uuid.uuid4().hex, "start": True, "layer": layer,
+                  "encoder_hidden_states": encoder_hidden_states, "hidden_states": hidden_states,
+                  **fields}
+        first = self._call("/decode", fields)
+        session = self.open(fields["session_id"])
+        session.first = first
+        return session
 
     def open(self, session_id):
         """A Session that is there.  Leaving its `with` block ends it, unless `keep` is set."""
@@ -546,12 +565,13 @@ class Session:
     session_id, model, epoch  as GET /sessions/{id} has them; model None: without weights
     lengths  {layer: tokens}, as far as answers have told
     keep     True: leaving the `with` block does not end the session
+    first    the Reply to the step that Client.start has made; else None
     """
 
     def __init__(self, client, facts):
         self.client, self.lock, self.keep = client, threading.RLock(), False
         self.session_id, self.model = facts["session_id"], facts["model"]
-        self.epoch = facts["epoch"]
+        self.epoch, self.first = facts["epoch"], None
         self.lengths = {item["layer"]: item["length"] for item in facts["lengths"]}
 
     def __enter__(self):

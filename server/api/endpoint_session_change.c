@@ -99,6 +99,19 @@ static enum srv_error_code check_kept(size_t length, const struct srv_session *s
     return error->code;
 }
 
+/* A session of cross-attention keeps its encoder rows. */
+static enum srv_error_code check_whole(size_t length, size_t longest, struct srv_error *error)
+{
+    if (length == longest)
+        return SRV_OK;
+    srv_fail(error, SRV_E_POSITION_CONFLICT, "length",
+             "length is %zu, a session of cross-attention keeps its %zu encoder rows", length,
+             longest);
+    error->has_length = true;
+    error->length = (uint32_t)longest;
+    return error->code;
+}
+
 /* Checks the epoch and length of the body, where given, against the session. */
 static enum srv_error_code check_call(const struct change_call *call,
                                       const struct srv_session *session, struct srv_error *error)
@@ -110,7 +123,8 @@ static enum srv_error_code check_call(const struct change_call *call,
     if (call->length == NOT_GIVEN)
         return SRV_OK;
     if (call->length <= longest)
-        return check_kept(call->length, session, error);
+        return session->model->is_cross ? check_whole(call->length, longest, error)
+                                        : check_kept(call->length, session, error);
     srv_fail(error, SRV_E_POSITION_GAP, "length", "length is %zu, the longest layer has %zu",
              call->length, longest);
     error->has_length = true;

@@ -187,9 +187,6 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
         return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
     if (srv_models_take(&state->model, &request->app->models, name, error) != SRV_OK)
         return error->code;
-    if (state->model->is_cross)
-        return srv_fail(error, SRV_E_UNSUPPORTED, "model",
-                        "model %s is of cross-attention, which has no cache", state->model->name);
     if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
         return error->code;
     size_t limit = state->model->max_length, noted = srv_notes_number(state->import, "max_length");

@@ -129,8 +129,8 @@ static enum srv_error_code read_call(struct create *create, json_t *body, struct
     if (field == NULL && srv_models_find(&create->model, models, call.model, error) != SRV_OK)
         return error->code;
     if (create->model != NULL && create->model->is_cross)
-        return srv_fail(error, SRV_E_UNSUPPORTED, "model",
-                        "model %s is of cross-attention, which has no cache", create->model->name);
+        return srv_fail(error, SRV_E_MISSING_FIELD, "encoder_hidden_states",
+                        "a session of cross-attention starts with encoder_hidden_states");
     create->options = (struct srv_session_options){.id = call.session_id,
                                                    .max_length = call.max_length,
                                                    .ttl_s = call.ttl_s,

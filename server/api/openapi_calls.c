@@ -165,14 +165,17 @@ static const struct {
     const char *excludes; /* likewise */
 } rules[] = {
     {EVERY_BODY, "query", "key value", "hidden_states"},
-    {SRV_CALL_ATTEND | SRV_CALL_DECODE, "query", NULL, "model"},
-    {SRV_CALL_ATTEND, "query", NULL, "encoder_hidden_states key_hidden_states value_hidden_states"},
+    {SRV_CALL_ATTEND | SRV_CALL_DECODE, "query", NULL,
+     "model encoder_hidden_states encoder_padding_mask"},
+    {SRV_CALL_ATTEND, "query", NULL, "key_hidden_states value_hidden_states"},
     {SRV_CALL_ATTEND, "query layer", "session_id", NULL},
     {SRV_CALL_ATTEND, "past_key", "query past_value", "session_id"},
     {SRV_CALL_ATTEND, "past_value", "query past_key", NULL},
     {EVERY_BODY, "key", "query value", NULL},
     {EVERY_BODY, "value", "query key", NULL},
-    {SRV_CALL_ATTEND, "session_id", NULL, "encoder_hidden_states key_hidden_states"},
+    {SRV_CALL_ATTEND, "session_id", NULL, "key_hidden_states"},
+    {SRV_CALL_ATTEND | SRV_CALL_DECODE, "encoder_padding_mask", "encoder_hidden_states session_id",
+     NULL},
     {SRV_CALL_ATTEND, "encoder_hidden_states", NULL, "key_hidden_states value_hidden_states"},
     {SRV_CALL_ATTEND, "key_hidden_states", "value_hidden_states", NULL},
     {SRV_CALL_ATTEND, "value_hidden_states", "key_hidden_states", NULL},
@@ -216,6 +219,14 @@ static json_t *refinement(const struct srv_field *field)
                                         "properties", "outputs", "contains", "enum", names));
 }
 
+/* A session has the encoder rows that it starts with. */
+static json_t *encoder_starts(void)
+{
+    return if_then(
+        given("encoder_hidden_states session_id"),
+        json_pack("{s:[s], s:{s:{s:b}}}", "required", "start", "properties", "start", "const", 1));
+}
+
 /* Rows are given as hidden_states, or projected already. */
 static json_t *some_rows(void)
 {
@@ -247,6 +258,8 @@ static json_t *call_schema(enum srv_call_kind body, const char *meaning)
     else
         srv_document_append(&list, body == SRV_CALL_DECODE ? list_or_step() : step());
     add_rules(&list, body);
+    if (body != SRV_CALL_ITEM)
+        srv_document_append(&list, encoder_starts());
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if (srv_fields[i].refines != 0 && (srv_fields[i].bodies & body) != 0)
             srv_document_append(&list, refinement(&srv_fields[i]));

@@ -40,7 +40,7 @@ static const struct attn_layer_spec *spec_of(const struct srv_item *item)
 size_t srv_item_keys(const struct srv_item *item)
 {
     return attn_cache_length(item->session->cache, (size_t)item->job->call.layer) +
-           item->sizes.queries;
+           (item->model->is_cross ? 0 : item->sizes.queries);
 }
 
 /* Keys that the item attends to.  The layer's window or chunk spares the others, unless the call

@@ -11,25 +11,13 @@
 #include "base/clock.h"
 #include "ops/metrics.h"
 #include "schedule/batch.h"
+#include "schedule/encoding.h"
 #include "schedule/steps.h"
 
-#define ALONE_BYTES 32768 /* of bodies or replies, below which waking threads does not pay */
 #define BATCH_LOOKS ((size_t)4 * SRV_BATCH_STEPS) /* most items looked at for one batch */
 #define COST_WORK 65536                           /* multiply-adds that a caller is charged 1 for */
 #define PIECE_COST 512                            /* of a piece of about a millisecond */
 #define CHANGE_COST 64 /* of a job that begins, beside its wait for the disk */
-
-/* Calls task(context, i) for each i below count, on all threads where `bytes` make that pay. */
-static void run_tasks(struct srv_dispatch *d, void (*task)(void *context, size_t i), void *context,
-                      size_t count, size_t bytes)
-{
-    if (count > 1 && bytes > ALONE_BYTES) {
-        attn_engine_run(d->context->engine, task, context, count);
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        task(context, i);
-}
 
 /* ---- Ended jobs ------------------------------------------------------------------------------ */
 
@@ -44,53 +32,10 @@ static void end_job(struct srv_dispatch *d, struct srv_job *job)
     /* A single item's error is the request's. */
     if (job->num_items == 1 && job->call.sequences == NULL && job->error.code == SRV_OK)
         job->error = job->items[0].error;
+    srv_encoding_abandon(job);
     if (job->error.code != SRV_OK && job->type->abandon != NULL)
         job->type->abandon(job);
     end_request(d, job->request);
-}
-
-static void write_task(void *requests, size_t i)
-{
-    srv_write_reply(((struct srv_request **)requests)[i]);
-}
-
-/* Gives up the request's references to sessions and its place in the queue. */
-static void leave_scheduler(struct srv_dispatch *d, struct srv_request *request)
-{
-    if (request->job != NULL)
-        srv_job_release(request->job);
-    srv_admission_leave(&d->admission, request);
-}
-
-static void hand_back(struct srv_dispatch *d, struct srv_request *const requests[], size_t count)
-{
-    d->context->resume(d->context->resume_context, requests, count);
-}
-
-void srv_dispatch_reply(struct srv_dispatch *d)
-{
-    srv_admission_count_ended(&d->admission, d->ended, d->num_ended);
-    d->num_ended = srv_io_workers_take_large(d->io_workers, d->ended, d->num_ended);
-    if (d->num_ended == 0)
-        return;
-    size_t bytes = 0;
-    for (size_t i = 0; i < d->num_ended; i++)
-        bytes += d->ended[i]->reply_bytes;
-    run_tasks(d, write_task, d->ended, d->num_ended, bytes);
-    for (size_t i = 0; i < d->num_ended; i++)
-        leave_scheduler(d, d->ended[i]);
-    hand_back(d, d->ended, d->num_ended);
-    d->num_ended = 0;
-}
-
-bool srv_dispatch_write_piece(struct srv_dispatch *d, struct srv_request *request)
-{
-    if (srv_write_reply_piece(request))
-        return true;
-    leave_scheduler(d, request);
-    srv_request_release(request);
-    hand_back(d, &request, 1);
-    return false;
 }
 
 /* ---- Queueing -------------------------------------------------------------------------------- */
@@ -128,6 +73,20 @@ static void enqueue_attend(struct srv_dispatch *d, struct srv_job *job)
 {
     job->work = srv_attend_work(job);
     enqueue_job(d, SRV_QUEUE_ATTENDS, job, cost_of(job->work));
+}
+
+/* Begins a job's encoding, and queues the job for the long computation that follows; true where
+ * nothing is left of it, since the session was made before. */
+static bool begin_encoding(struct srv_dispatch *d, struct srv_job *job)
+{
+    srv_encoding_begin(job);
+    if (job->error.code != SRV_OK)
+        end_job(d, job);
+    if (job->error.code != SRV_OK || !srv_encoding_is_due(job))
+        return job->error.code == SRV_OK;
+    job->work = srv_encoding_work(job->encoding);
+    enqueue_job(d, SRV_QUEUE_ATTENDS, job, cost_of(job->work));
+    return false;
 }
 
 /* Queues a job that has no `begin` or has begun; ends the job if nothing is left to do. */
@@ -176,6 +135,8 @@ static struct srv_job *take_job(struct srv_dispatch *d, enum srv_queue_kind kind
  * each job that begins may wait for the disk, and takes its turn. */
 static void bind_and_begin_job(struct srv_dispatch *d, struct srv_job *job)
 {
+    if (srv_encoding_is_due(job) && !begin_encoding(d, job))
+        return;
     for (size_t i = 0; i < job->num_items; i++)
         bind_item(d, &job->items[i]);
     if (job->type->begin == NULL)
@@ -217,7 +178,7 @@ void srv_dispatch_parse_and_queue(struct srv_dispatch *d, struct srv_request *re
 {
     count = end_cancelled_requests(d, requests, count);
     count = srv_io_workers_take_large(d->io_workers, requests, count);
-    run_tasks(d, read_task, requests, count, bytes);
+    srv_dispatch_run_tasks(d, read_task, requests, count, bytes);
     /* Again: some bodies turned out to be large when they were decompressed. */
     count = srv_io_workers_take_large(d->io_workers, requests, count);
     uint64_t now = srv_now_ns();
@@ -297,35 +258,6 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
 
 /* ---- Long computations and pieces ------------------------------------------------------------ */
 
-static void begin_long(struct srv_dispatch *d, const struct srv_long *started)
-{
-    srv_dispatch_reply(d);
-    srv_admission_count_begun(&d->admission, started->request);
-    d->longs[d->num_longs++] = *started;
-    srv_dispatch_note_waiting(d);
-}
-
-struct srv_long *srv_dispatch_running(struct srv_dispatch *d)
-{
-    return d->num_longs > 0 ? &d->longs[d->num_longs - 1] : NULL;
-}
-
-bool srv_dispatch_long_goes_on(struct srv_dispatch *d)
-{
-    struct srv_long *running = srv_dispatch_running(d);
-    return running == NULL || srv_request_check_cancelled(running->request, srv_now_ns(),
-                                                          &running->stop_error) == SRV_OK;
-}
-
-/* `error` is the computation's.  The library ends every stopped computation with ATTN_CANCELLED,
- * which base/errors.c turns into `draining`; the true reason is known here. */
-static void end_long(struct srv_dispatch *d, struct srv_error *error)
-{
-    const struct srv_long *ended = &d->longs[--d->num_longs];
-    if (error->code == SRV_E_DRAINING && ended->stop_error.code != SRV_OK)
-        *error = ended->stop_error;
-}
-
 void srv_dispatch_run_change(struct srv_dispatch *d)
 {
     struct srv_job *job = srv_dispatch_find_change(d, true);
@@ -337,10 +269,10 @@ void srv_dispatch_run_change(struct srv_dispatch *d)
  * session. */
 static void run_long_step(struct srv_dispatch *d, struct srv_item *item)
 {
-    begin_long(d, &(struct srv_long){item->job->request, item, .work = item->work});
+    srv_dispatch_begin_long(d, &(struct srv_long){item->job->request, item, .work = item->work});
     item->step.yield = srv_dispatch_yield(d);
     srv_items_run(&item, 1);
-    end_long(d, &item->error);
+    srv_dispatch_end_long(d, &item->error);
     end_item(d, item);
     while (!d->context->records_on_disk && srv_dispatch_find_change(d, false) != NULL)
         srv_dispatch_run_change(d);
@@ -349,10 +281,17 @@ static void run_long_step(struct srv_dispatch *d, struct srv_item *item)
 static void run_attend(struct srv_dispatch *d, struct srv_job *job)
 {
     uint64_t start = srv_now_ns();
-    begin_long(d, &(struct srv_long){job->request, NULL, .work = job->work});
+    const bool encodes = srv_encoding_is_due(job);
+    srv_dispatch_begin_long(d, &(struct srv_long){job->request, NULL, .work = job->work});
     job->yield = srv_dispatch_yield(d);
-    job->type->compute(job);
-    end_long(d, &job->error);
+    (encodes ? srv_encoding_compute : job->type->compute)(job);
+    srv_dispatch_end_long(d, &job->error);
+    if (encodes && job->error.code == SRV_OK) {
+        srv_metrics_attend(d->context->metrics, job->encoding->model->index,
+                           job->encoding->args.rows, srv_now_ns() - start);
+        enqueue_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
+        return;
+    }
     if (job->error.code == SRV_OK)
         srv_metrics_attend(d->context->metrics,
                            job->model != NULL ? job->model->index : SRV_NO_MODEL,
@@ -388,13 +327,27 @@ bool srv_dispatch_run_interrupting(struct srv_dispatch *d)
     return node != NULL;
 }
 
+/* The job's session is made: binds its step, or replies where that was all. */
+static void end_encoding(struct srv_dispatch *d, struct srv_job *job)
+{
+    if (job->num_items > 0) {
+        bind_and_begin_job(d, job);
+        return;
+    }
+    job->type->begin(job);
+    end_job(d, job);
+}
+
 void srv_dispatch_run_piece(struct srv_dispatch *d)
 {
     struct srv_job *job = take_job(d, SRV_QUEUE_PIECES);
     if (job == NULL)
         return;
-    if (job->type->advance(job))
+    const bool encodes = srv_encoding_is_due(job);
+    if ((encodes ? srv_encoding_advance : job->type->advance)(job))
         enqueue_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
+    else if (encodes && job->error.code == SRV_OK)
+        end_encoding(d, job);
     else
         end_job(d, job);
 }

@@ -68,6 +68,11 @@ struct srv_job *srv_dispatch_find_change(struct srv_dispatch *dispatch, bool tak
  * (interrupt.c); false where there is none. */
 bool srv_dispatch_run_interrupting(struct srv_dispatch *dispatch);
 
+/* Begins a long computation, after replies that are due, and ends the innermost one; `error` is
+ * that computation's. */
+void srv_dispatch_begin_long(struct srv_dispatch *dispatch, const struct srv_long *started);
+void srv_dispatch_end_long(struct srv_dispatch *dispatch, struct srv_error *error);
+
 /* The long computation that runs; NULL: none. */
 struct srv_long *srv_dispatch_running(struct srv_dispatch *dispatch);
 
@@ -80,6 +85,10 @@ void srv_dispatch_end_cancelled(struct srv_dispatch *dispatch);
 /* Writes the replies that are due and hands the requests back; large replies go to the I/O
  * workers. */
 void srv_dispatch_reply(struct srv_dispatch *dispatch);
+
+/* Calls task(context, i) for each i below count, on all threads where `bytes` make that pay. */
+void srv_dispatch_run_tasks(struct srv_dispatch *dispatch, void (*task)(void *context, size_t i),
+                            void *context, size_t count, size_t bytes);
 
 /* On an I/O worker's thread: writes a piece of a large reply; true while there is more, else the
  * request has been handed back. */

@@ -9,8 +9,10 @@
  * The computation that is interrupted goes on when the inner one has ended, and then runs
  * undisturbed for as long as that took: half of the time is its own, whatever interrupts it. */
 #include "attn_limits.h"
+#include "base/clock.h"
 #include "schedule/batch.h"
 #include "schedule/dispatch.h"
+#include "schedule/encoding.h"
 
 #define SHORTER 8         /* parts of a computation's work, one of which may interrupt it */
 #define INTERRUPT_LOOKS 4 /* most nodes of each caller looked at for one that may */
@@ -50,6 +52,37 @@ struct srv_job *srv_dispatch_find_change(struct srv_dispatch *d, bool take)
     return NULL;
 }
 
+/* ---- Long computations ----------------------------------------------------------------------- */
+
+void srv_dispatch_begin_long(struct srv_dispatch *d, const struct srv_long *started)
+{
+    srv_dispatch_reply(d);
+    srv_admission_count_begun(&d->admission, started->request);
+    d->longs[d->num_longs++] = *started;
+    srv_dispatch_note_waiting(d);
+}
+
+struct srv_long *srv_dispatch_running(struct srv_dispatch *d)
+{
+    return d->num_longs > 0 ? &d->longs[d->num_longs - 1] : NULL;
+}
+
+bool srv_dispatch_long_goes_on(struct srv_dispatch *d)
+{
+    struct srv_long *running = srv_dispatch_running(d);
+    return running == NULL || srv_request_check_cancelled(running->request, srv_now_ns(),
+                                                          &running->stop_error) == SRV_OK;
+}
+
+/* The library ends every stopped computation with ATTN_CANCELLED,
+ * which base/errors.c turns into `draining`; the true reason is known here. */
+void srv_dispatch_end_long(struct srv_dispatch *d, struct srv_error *error)
+{
+    const struct srv_long *ended = &d->longs[--d->num_longs];
+    if (error->code == SRV_E_DRAINING && ended->stop_error.code != SRV_OK)
+        *error = ended->stop_error;
+}
+
 /* ---- At a pause ------------------------------------------------------------------------------ */
 
 /* The memory that the computation takes, at most. */
@@ -59,6 +92,8 @@ static size_t bytes_of(const struct srv_dispatch *d, struct srv_queue_node *node
     attn_engine_describe(&engine, d->context->engine);
     const struct srv_job *job = node->kind == SRV_NODE_JOB ? srv_job_of(node) : NULL;
     const struct srv_item *item = job == NULL ? srv_item_of(node) : NULL;
+    if (job != NULL && srv_encoding_is_due(job))
+        return srv_encoding_bytes(job->encoding, engine.threads);
     const struct srv_sizes *sizes = job != NULL ? &job->sizes : &item->sizes;
     const struct srv_model *model = job != NULL ? job->model : item->model;
     size_t tokens = sizes->queries > sizes->keys ? sizes->queries : sizes->keys;

@@ -20,6 +20,8 @@
 #include "wire/request.h"
 #include "wire/shapes.h"
 
+struct srv_encoding; /* encoding.h */
+
 /* A step over one session with its request. */
 struct srv_item {
     struct srv_queue_node node;       /* queued while the item is the first of its session */
@@ -80,7 +82,8 @@ struct srv_job {
     struct srv_queue_node node;                  /* queued where the job has no items */
     struct srv_request *request;
     struct srv_call call;
-    struct srv_item *items; /* [num_items] */
+    struct srv_encoding *encoding; /* that comes before all else (encoding.h); NULL: none */
+    struct srv_item *items;        /* [num_items] */
     size_t num_items;
     size_t pending;         /* items that have not ended */
     bool ended;             /* the last item has ended, and the reply is due */

@@ -3,7 +3,8 @@
  * A caller that never saw the reply to a step repeats its request.  So each session remembers, for
  * each layer, the last step that it published.  A step at that position with the same rows is
  * computed again over the cached rows, which gives the same bits, and appends nothing.  Other rows
- * at that position are a conflict. */
+ * at that position are a conflict.  A step of cross-attention appends nothing and may be repeated
+ * at any time; its position is what the caller says. */
 #include "schedule/steps.h"
 #include "schedule/given_steps.h"
 
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/digest.h"
 #include "ops/metrics.h"
+#include "schedule/encoding.h"
 #include "session/model_stats.h"
 #include "session/weightless.h"
 #include "store/store.h"
@@ -105,11 +107,33 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     if (code != SRV_OK)
         return code;
     item->sizes = srv_sizes_of_layer(spec);
-    item->sizes.over_cache = true;
+    item->sizes.over_cache = !spec->is_cross;
     code = check_item(item, spec, error);
     if (code == SRV_OK)
         take_digest(item);
     return code;
+}
+
+static enum srv_error_code fail_epoch(struct srv_error *error)
+{
+    return srv_fail(error, SRV_E_EPOCH_MISMATCH, "epoch", "a session that starts has no epoch yet");
+}
+
+static struct srv_session_options start_options(const struct srv_item *item)
+{
+    const struct srv_key *key = &item->job->request->key;
+    return (struct srv_session_options){.id = item->rows->session_id,
+                                        .idempotency_key = item->job->start_key,
+                                        .owner = key->name,
+                                        .group = key->group};
+}
+
+static enum srv_error_code prepare_encoding(const struct srv_item *item, struct srv_error *error)
+{
+    const struct srv_session_options options = start_options(item);
+    if (item->rows->has_epoch)
+        return fail_epoch(error);
+    return srv_encoding_prepare(item->job, item->job->context, item->model, &options, error);
 }
 
 enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error *error)
@@ -121,6 +145,8 @@ enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error
         return code;
     job->items[0].rows = &job->call.rows;
     code = srv_item_prepare(&job->items[0], error);
+    if (code == SRV_OK && job->call.rows.encoder_hidden_states.present)
+        code = prepare_encoding(&job->items[0], error);
     return code == SRV_OK ? srv_job_reserve_reply(job, error) : code;
 }
 
@@ -170,15 +196,13 @@ static bool make_session(struct srv_item *item, const struct srv_session_options
 
 static bool create_session(struct srv_item *item)
 {
-    const struct srv_key *key = &item->job->request->key;
     struct srv_sessions *sessions = item->job->context->sessions;
-    const struct srv_session_options options = {.id = item->rows->session_id,
-                                                .idempotency_key = item->job->start_key,
-                                                .owner = key->name,
-                                                .group = key->group};
-    if (item->rows->has_epoch) {
-        srv_fail(&item->error, SRV_E_EPOCH_MISMATCH, "epoch",
-                 "a session that starts has no epoch yet");
+    const struct srv_session_options options = start_options(item);
+    if (item->rows->has_epoch)
+        return fail_epoch(&item->error) == SRV_OK;
+    if (item->model->is_cross) {
+        srv_fail(&item->error, SRV_E_MISSING_FIELD, "encoder_hidden_states",
+                 "a session of cross-attention starts with encoder_hidden_states");
         return false;
     }
     if (srv_session_find_by_idempotency_key(&item->session, sessions, &options, &item->error) !=
@@ -190,6 +214,18 @@ static bool create_session(struct srv_item *item)
         return false;
     item->creates_session = item->session->pending_creation = true;
     return true;
+}
+
+/* Takes over the session that the request's encoder rows have made. */
+static bool take_encoded(struct srv_item *item)
+{
+    struct srv_encoding *encoding = item->job->encoding;
+    item->session = encoding->session;
+    encoding->session = NULL;
+    item->is_replay = encoding->replayed;
+    if (!encoding->replayed)
+        item->creates_session = item->session->pending_creation = true;
+    return check_session(item);
 }
 
 static bool find_session(struct srv_item *item)
@@ -242,7 +278,9 @@ static bool join_waiting(struct srv_item *item)
 
 bool srv_item_bind(struct srv_item *item)
 {
-    bool found = item->rows->start ? create_session(item) : find_session(item);
+    bool found = item->job->encoding != NULL ? take_encoded(item)
+                 : item->rows->start         ? create_session(item)
+                                             : find_session(item);
     if (!found || !join_waiting(item))
         return false;
     struct srv_session *session = item->session;
@@ -275,6 +313,8 @@ static enum srv_error_code place(struct srv_item *item)
     size_t length = attn_cache_length(item->session->cache, (size_t)item->job->call.layer);
     size_t position = rows->has_position ? (size_t)rows->position : length;
     item->step.position = position;
+    if (item->model->is_cross)
+        return SRV_OK;
     item->is_replay = position < length && repeats_last(item, position, length);
     if (position == length || item->is_replay)
         return SRV_OK;
@@ -292,7 +332,7 @@ static enum srv_error_code charge(struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
     size_t layer = (size_t)item->job->call.layer;
-    if (item->is_replay)
+    if (item->is_replay || item->model->is_cross)
         return SRV_OK;
     item->held = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows);
     size_t bytes = item->held - attn_cache_layer_bytes(step->cache, layer, step->position);
@@ -322,7 +362,9 @@ static bool make_step(struct srv_item *item)
     step->key = item->rows->key.f32;
     step->value = item->rows->value.f32;
     step->commit = item->rows->commit;
-    item->sizes.keys = step->position + step->rows;
+    item->sizes.keys = item->model->is_cross
+                           ? attn_cache_length(step->cache, (size_t)job->call.layer)
+                           : step->position + step->rows;
     item->sizes.columns = attn_weight_columns(spec, item->sizes.keys);
     item->sizes.map_datatype = item->rows->map_datatype;
     const struct srv_limits *limits = job->request->limits;
@@ -343,13 +385,24 @@ static void remember(const struct srv_item *item)
     memcpy(last->digest, item->digest, sizeof last->digest);
 }
 
+/* Removes the session that the item has made.  One of encoder rows is on record already. */
+static void undo_creation(const struct srv_item *item)
+{
+    const struct srv_scheduler_context *context = item->job->context;
+    struct srv_error error;
+    if (item->job->encoding != NULL &&
+        srv_store_delete(context->store, item->session, &error) != SRV_OK)
+        srv_store_expire(context->store, item->session);
+    srv_session_remove(context->sessions, item->session);
+}
+
 struct srv_item *srv_item_end(struct srv_item *item)
 {
     const struct srv_scheduler_context *context = item->job->context;
     struct srv_session *session = item->session;
     bool failed = item->error.code != SRV_OK;
     if (failed && item->creates_session)
-        srv_session_remove(context->sessions, session);
+        undo_creation(item);
     if (!failed && item->creates_session) {
         session->pending_creation = false;
         srv_metrics_session(context->metrics, SRV_SESSION_CREATED, 1);
@@ -379,7 +432,7 @@ static void take_result(struct srv_item *item)
         item->error.lowest = (uint32_t)attn_cache_lowest_length(item->session->cache);
     if (item->error.code != SRV_OK || !item->step.commit) {
         srv_session_uncharge(item->session, item->charged);
-    } else if (!item->is_replay) {
+    } else if (!item->is_replay && !item->model->is_cross) {
         uncharge_forgotten(item);
         remember(item);
     }
@@ -441,6 +494,8 @@ void srv_items_run(struct srv_item *const items[], size_t count)
 size_t srv_item_length(const struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
+    if (item->model->is_cross)
+        return item->sizes.keys;
     return item->is_replay || step->commit ? step->position + step->rows : step->position;
 }
 

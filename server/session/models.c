@@ -91,7 +91,7 @@ static double reach_of(const struct srv_model *model)
 
 static size_t max_length_of(const struct srv_model *model, size_t limit)
 {
-    double reach = reach_of(model);
+    double reach = model->is_cross ? 0 : reach_of(model); /* an encoder's rows are not bounded */
     return reach > 0 && reach < (double)limit ? (size_t)reach : limit;
 }
 

@@ -21,7 +21,7 @@ struct srv_model {
     struct attn_model_info info;
     struct attn_cache_pool *pool;  /* shared by all models */
     size_t max_length;             /* of its sessions: the reach of its positions, or the limit */
-    bool is_cross;                 /* its layers attend over other sequences: it has no sessions */
+    bool is_cross;                 /* its layers attend over other sequences: sessions hold those */
     size_t batch_rows;             /* most rows of a batch of steps; 0: no bound of its own */
     struct srv_model_stats *stats; /* [info.num_layers]; NULL: weightless_stats of srv_models */
     struct srv_weightless_model *weightless; /* of a weightless session; NULL: configured */

@@ -371,21 +371,28 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
     return code;
 }
 
+enum srv_error_code srv_session_prepare(struct srv_session **out, struct srv_sessions *sessions,
+                                        const struct srv_model *model,
+                                        const struct srv_session_options *options,
+                                        struct srv_error *error)
+{
+    struct srv_account *account = account_of(sessions, options->owner);
+    enum srv_error_code code = srv_session_check_options(options, model, account, error);
+    if (code == SRV_OK)
+        code = check_before_allocating(sessions, options, account, error);
+    if (code == SRV_OK)
+        return srv_session_new(out, sessions, model, options, error);
+    attn_cache_free(options->cache);
+    return code;
+}
+
 enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sessions *sessions,
                                        const struct srv_model *model,
                                        const struct srv_session_options *options,
                                        struct srv_error *error)
 {
     struct srv_session *session = NULL;
-    struct srv_account *account = account_of(sessions, options->owner);
-    enum srv_error_code code = srv_session_check_options(options, model, account, error);
-    if (code == SRV_OK)
-        code = check_before_allocating(sessions, options, account, error);
-    if (code != SRV_OK) {
-        attn_cache_free(options->cache);
-        return code;
-    }
-    code = srv_session_new(&session, sessions, model, options, error);
+    enum srv_error_code code = srv_session_prepare(&session, sessions, model, options, error);
     if (code == SRV_OK)
         code = srv_session_insert(sessions, session, error); /* another may have been faster */
     if (code == SRV_OK)

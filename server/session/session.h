@@ -96,13 +96,17 @@ enum srv_error_code srv_session_charge(struct srv_session *session, size_t bytes
                                        struct srv_error *error);
 void srv_session_uncharge(struct srv_session *session, size_t bytes);
 
-/* `new` makes a session that is in no table, with one reference, the caller's; `insert` puts it
- * into the table, which takes a reference of its own.  Errors: as srv_session_create, which does
- * both and checks the options. */
+/* `new` makes a session that is in no table, with one reference, the caller's; `prepare` checks the
+ * options before that; `insert` puts it into the table, which takes a reference of its own.
+ * Errors: as srv_session_create, which does all. */
 enum srv_error_code srv_session_new(struct srv_session **out, struct srv_sessions *sessions,
                                     const struct srv_model *model,
                                     const struct srv_session_options *options,
                                     struct srv_error *error);
+enum srv_error_code srv_session_prepare(struct srv_session **out, struct srv_sessions *sessions,
+                                        const struct srv_model *model,
+                                        const struct srv_session_options *options,
+                                        struct srv_error *error);
 enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv_session *session,
                                        struct srv_error *error);
 

@@ -136,7 +136,7 @@ const struct srv_model *srv_restore_model(const struct srv_restore *restore, con
     if (name == NULL || fingerprint == NULL ||
         srv_models_take(&model, restore->models, name, &error) != SRV_OK)
         return NULL;
-    if (!model->is_cross && strcmp(model->info.fingerprint, fingerprint) == 0)
+    if (strcmp(model->info.fingerprint, fingerprint) == 0)
         return model;
     srv_model_put(model);
     return NULL;

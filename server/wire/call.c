@@ -220,6 +220,8 @@ static bool fail_unknown(const struct body *body, const char *name)
     char why[SRV_HINT_MAX];
     const struct srv_field *field = srv_field_find(name, ANY_BODY);
     size_t count = 0;
+    if (field != NULL && field->bodies == (ATTEND | DECODE) && !field->in_call)
+        return fail(body, SRV_E_UNKNOWN_FIELD, name, "is for a request of one step");
     if (field != NULL && owners[field->bodies] != NULL)
         return fail(body, SRV_E_UNKNOWN_FIELD, name, owners[field->bodies]);
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
@@ -282,6 +284,7 @@ static bool check_weightless(const struct body *body)
                                             "layer",
                                             "hidden_states",
                                             "encoder_hidden_states",
+                                            "encoder_padding_mask",
                                             "key_hidden_states",
                                             "value_hidden_states"};
     for (size_t i = 0; i < sizeof of_layers / sizeof of_layers[0]; i++)
@@ -295,14 +298,24 @@ static bool check_weightless(const struct body *body)
            needs_other(body, "past_value", "past_key") && exclude(body, "past_key", "session_id");
 }
 
+/* A session has the encoder rows that it starts with. */
+static bool check_encoder(const struct body *body)
+{
+    if (is_given(body, "encoder_hidden_states") && is_given(body, "session_id") &&
+        !body->rows->start)
+        return fail(body, SRV_E_INVALID_VALUE, "encoder_hidden_states",
+                    "can stand beside session_id only where start is true: the session keeps them");
+    return needs_other(body, "encoder_padding_mask", "encoder_hidden_states") &&
+           needs_other(body, "encoder_padding_mask", "session_id");
+}
+
 /* Rows are given as hidden_states, or as query, key and value, which are projected already. */
 static bool check_source(const struct body *body)
 {
     if (is_given(body, "query") || is_given(body, "key") || is_given(body, "value") ||
         is_given(body, "past_key") || is_given(body, "past_value"))
         return check_weightless(body);
-    return must_have(body, "hidden_states") &&
-           exclude(body, "encoder_hidden_states", "session_id") &&
+    return must_have(body, "hidden_states") && check_encoder(body) &&
            exclude(body, "key_hidden_states", "session_id") &&
            exclude(body, "key_hidden_states", "encoder_hidden_states") &&
            exclude(body, "value_hidden_states", "encoder_hidden_states") &&

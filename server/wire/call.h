@@ -44,7 +44,7 @@ struct srv_rows {
     bool is_causal;
     double scale;
     double softcap; /* 0: none, even where the layer has one */
-    struct srv_tensor hidden_states, encoder_hidden_states;
+    struct srv_tensor hidden_states, encoder_hidden_states, encoder_padding_mask;
     struct srv_tensor key_hidden_states, value_hidden_states;
     struct srv_tensor query, key, value, past_key, past_value;
     struct srv_tensor query_offset, padding_mask, attention_mask, attention_bias;

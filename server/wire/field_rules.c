@@ -10,12 +10,6 @@ static bool gives_positions(const struct srv_rows *rows, const struct attn_layer
     return rows->position_ids.present;
 }
 
-static bool gives_offset(const struct srv_rows *rows, const struct attn_layer_spec *spec)
-{
-    (void)spec;
-    return rows->query_offset.present;
-}
-
 static bool wants_key_or_value(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     (void)spec;
@@ -61,6 +55,16 @@ static bool gives_positions_across(const struct srv_rows *rows, const struct att
     return gives_positions(rows, spec) && spec->shares_layer == SIZE_MAX;
 }
 
+static bool offsets_self(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    return rows->query_offset.present && (spec == NULL || !spec->is_cross);
+}
+
+static bool positions_cross(const struct srv_rows *rows, const struct attn_layer_spec *spec)
+{
+    return rows->position_ids.present && spec->is_cross;
+}
+
 static bool is_cross_layer(const struct srv_rows *rows, const struct attn_layer_spec *spec)
 {
     (void)rows;
@@ -84,11 +88,11 @@ static const struct {
      .why = "position_ids have no meaning where keys are of another sequence"},
     {.form = SRV_FORM_STEP,
      .param = "query_offset",
-     .broken = gives_offset,
+     .broken = offsets_self,
      .why = "query_offset has no meaning over a session, whose cached length says it"},
     {.form = SRV_FORM_GIVEN_STEP,
      .param = "query_offset",
-     .broken = gives_offset,
+     .broken = offsets_self,
      .why = "query_offset has no meaning over a session, whose cached length says it"},
     {.form = SRV_FORM_WEIGHTLESS,
      .param = "outputs",
@@ -134,9 +138,9 @@ static const struct {
          "earlier one: it needs that layer's rows as key_hidden_states and value_hidden_states, or "
          "a session"},
     {.form = SRV_FORM_STEP,
-     .param = "session_id",
-     .broken = is_cross_layer,
-     .why = "session_id has no meaning for a layer of cross-attention, which has no cache"},
+     .param = "position_ids",
+     .broken = positions_cross,
+     .why = "position_ids have no meaning where keys are of another sequence"},
 };
 
 enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,

@@ -14,6 +14,7 @@
 #include "accuracy.h"
 #include "caches.h"
 #include "cpu.h"
+#include "cross.h"
 #include "machine.h"
 #include "maps.h"
 #include "mem.h"
@@ -36,6 +37,7 @@ static const char usage[] =
     "  --markdown FILE       also put the table into FILE, between its marker lines\n"
     "  --slope               decode time against context, 1,024 to 131,072 tokens\n"
     "  --maps                12 heads of 4,096 tokens: maps whole, pooled, ranked, measured\n"
+    "  --cross               a step over 1,500 encoder rows, with a session and without\n"
     "  --accuracy DIR        what weights of --dtype and caches of --kv-dtype do to the outputs "
     "of\n"
     "                        the checkpoint in DIR\n"
@@ -54,7 +56,7 @@ struct options {
     enum attn_dtype kv_dtype;        /* of the caches of --accuracy */
     struct attn_engine_options sides[BENCH_MAX_SIDES]; /* the second one is for --interleave */
     size_t num_sides;
-    bool json, slope, maps;
+    bool json, slope, maps, cross;
 };
 
 static void __attribute__((noreturn)) refuse(const char *option, const char *value)
@@ -134,14 +136,23 @@ static void __attribute__((noreturn)) list_shapes(void)
 static void parse(struct options *out, int argc, char **argv)
 {
     static const struct option table[] = {
-        {"shape", required_argument, NULL, 's'},    {"dtype", required_argument, NULL, 'd'},
-        {"threads", required_argument, NULL, 't'},  {"cpu-level", required_argument, NULL, 'c'},
-        {"gemm", required_argument, NULL, 'g'},     {"interleave", required_argument, NULL, 'i'},
-        {"json", no_argument, NULL, 'j'},           {"markdown", required_argument, NULL, 'm'},
-        {"slope", no_argument, NULL, 'l'},          {"accuracy", required_argument, NULL, 'a'},
-        {"kv-dtype", required_argument, NULL, 'k'}, {"list", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},           {"maps", no_argument, NULL, 'p'},
-        {"caches", no_argument, NULL, 'b'},         {NULL, 0, NULL, 0},
+        {"shape", required_argument, NULL, 's'},
+        {"dtype", required_argument, NULL, 'd'},
+        {"threads", required_argument, NULL, 't'},
+        {"cpu-level", required_argument, NULL, 'c'},
+        {"gemm", required_argument, NULL, 'g'},
+        {"interleave", required_argument, NULL, 'i'},
+        {"json", no_argument, NULL, 'j'},
+        {"markdown", required_argument, NULL, 'm'},
+        {"slope", no_argument, NULL, 'l'},
+        {"accuracy", required_argument, NULL, 'a'},
+        {"kv-dtype", required_argument, NULL, 'k'},
+        {"list", no_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},
+        {"maps", no_argument, NULL, 'p'},
+        {"cross", no_argument, NULL, 'x'},
+        {"caches", no_argument, NULL, 'b'},
+        {NULL, 0, NULL, 0},
     };
     struct attn_engine_options *engine = &out->sides[0];
     const char *other = NULL;
@@ -178,7 +189,9 @@ static void parse(struct options *out, int argc, char **argv)
             out->slope = true;
             break;
         case 'p':
-            out->maps = true;
+        case 'x':
+            out->maps = c == 'p';
+            out->cross = c == 'x';
             break;
         case 'a':
             out->accuracy = optarg;
@@ -319,6 +332,8 @@ static bool run(const struct options *o, struct attn_engine *engine)
     }
     if (o->maps)
         return bench_maps(engine);
+    if (o->cross)
+        return bench_cross(engine, dtype);
     struct bench_meter *meter = bench_need(bench_meter_new());
     attn_engine_describe(&info, engine);
     bool right = o->slope ? bench_slope(dtype, engine, meter) : run_shapes(o, &info, meter);

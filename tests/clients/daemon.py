@@ -17,6 +17,8 @@ ATTND = os.environ.get("ATTND", str(TOP / "build" / "attnd"))
 TINY = {"name": "tiny", "random": {"hidden_size": 8, "num_attention_heads": 4, "seed": 7,
                                    "num_key_value_heads": 2, "num_hidden_layers": 2,
                                    "rope_theta": 10000}}
+CROSSED = {"name": "crossed", "random": {"hidden_size": 8, "num_attention_heads": 4, "seed": 9,
+                                         "num_hidden_layers": 2, "is_cross": True}}
 START_S = 120
 
 

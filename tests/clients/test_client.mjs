@@ -1,7 +1,7 @@
 /**
  * test_client.mjs: attn-client.mjs against a daemon, beside plain requests and through losses.
  *
- *     node tests/clients/test_client.mjs URL       URL: of attnd with the model of daemon.py
+ *     node tests/clients/test_client.mjs URL CROSSED      of attnd with the models of daemon.py
  *
  * Prints each test that fails, and `Ran N tests`; the exit status is 1 where one failed.
  */
@@ -11,14 +11,14 @@ import { readFileSync } from "node:fs";
 
 import { AttnError, Client } from "../../clients/js/attn-client.mjs";
 
-const url = process.argv[2];
+const [url, crossed] = process.argv.slice(2);
 const rows = Array.from({ length: 40 }, (_, token) =>
     Array.from({ length: 8 }, (_, width) => Math.sin(8 * token + width)),
 );
 
 /** A POST of plain JSON, by no client of ours: what a client is compared with. */
-async function ask(path, body) {
-    const reply = await fetch(url + path, {
+async function ask(path, body, of = url) {
+    const reply = await fetch(of + path, {
         method: "POST",
         body: JSON.stringify(body),
         headers: { "Content-Type": "application/json" },
@@ -475,6 +475,25 @@ const tests = {
             "X-Deadline-Ms",
             "X-Session-Id",
         ]);
+    },
+
+    async "steps attend to the encoder rows of the start, which may be sent again"() {
+        const encoder = rows.slice(0, 9);
+        const padding_mask = [1, 1, 0, 1, 1, 1, 1, 1, 0];
+        const client = new Client(crossed);
+        const fields = { layer: 1, session_id: "x", encoder_padding_mask: padding_mask };
+        const session = await client.start(encoder, [rows[10]], fields);
+        const again = await client.start(encoder, [rows[10]], fields);
+        assert.equal(again.first.replayed, true);
+        assert.deepEqual(session.lengths, { 0: 7, 1: 7 });
+        const step = await session.decode([rows[10]], { layer: 1 });
+        const body = { layer: 1, hidden_states: [rows[10]], padding_mask };
+        const plain = await ask("/attend", { ...body, encoder_hidden_states: encoder }, crossed);
+        for (const reply of [session.first, again.first, step])
+            nested(reply.output)[0].forEach((number, i) =>
+                assert.ok(Math.abs(number - plain.output[0][i]) < 1e-6),
+            );
+        await session.end();
     },
 
     async "a session without weights takes query, key and value"() {

@@ -11,6 +11,7 @@ from daemon import ATTND, TOP, TINY, Daemon, ask
 
 EXAMPLES = TOP / "examples"
 LLAMA = TOP / "tests" / "clients" / "golden" / "llama_lm" / "model"
+T5 = TOP / "tests" / "reference" / "t5" / "model"
 KEY = "k" * 40
 
 
@@ -101,7 +102,15 @@ class Load(Case):
 
 
 class Numpy(Case):
-    """block.py, generate.py and capture.py."""
+    """block.py, generate.py, seq2seq.py and capture.py."""
+
+    def test_seq2seq(self):
+        stacks = [{"name": name, "path": str(T5), "stack": name} for name in ("decoder", "cross")]
+        daemon = self.started(models=stacks)
+        output = self.assert_runs("seq2seq.py", "--url", daemon.url, "--encoder-rows", "70")
+        self.assertRegex(output, r"70 encoder rows in .*, 2 layers\n10 tokens, .* off by at most")
+        self.assertEqual(ask(daemon.url + "/sessions")[1]["sessions"], [])
+        self.assertIn("unauthorized", self.assert_fails("seq2seq.py", "--url", self.keyed.url))
 
     def test_capture(self):
         call = ["capture.py", "--model", LLAMA, "--ids", "1,2,3", "-o",

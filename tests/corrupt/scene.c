@@ -47,11 +47,15 @@ void scene_open(void)
     char message[256] = "";
     struct srv_config *config = &scene.app.config;
     struct attn_error error;
-    config->models = calloc(1, sizeof *config->models);
+    static const char crossed[] = "{\"hidden_size\":4,\"num_attention_heads\":1,"
+                                  "\"num_hidden_layers\":2,\"is_cross\":true,\"seed\":2}";
+    config->models = calloc(2, sizeof *config->models);
     need(config->models != NULL, "memory");
-    config->num_models = 1;
+    config->num_models = 2;
     snprintf(config->models[0].name, sizeof config->models[0].name, "tiny");
     config->models[0].random = strdup(random);
+    snprintf(config->models[1].name, sizeof config->models[1].name, "crossed");
+    config->models[1].random = strdup(crossed);
     config->limits = (struct srv_limits){.max_sessions = MAX_SESSIONS,
                                          .max_weightless_shapes = 1,
                                          .max_session_length = 4096,
@@ -167,6 +171,21 @@ static struct srv_session *create(const char *id, struct attn_cache *cache, cons
     return create_of(&scene.app.models.items[0], &options);
 }
 
+/* A session over encoder rows, as its start leaves it. */
+static struct srv_session *create_encoded(const char *id)
+{
+    static const float rows[3 * WIDTH] = {1, 2, 3, 4, 4, 3, 2, 1, -1, 1, -1, 1};
+    const struct attn_encode_args args = {.rows = 3, .encoder_hidden_states = rows};
+    const struct srv_session_options options = {.id = id};
+    struct srv_session *session = create_of(&scene.app.models.items[1], &options);
+    struct attn_error error;
+    need(attn_cache_encode(session->cache, scene.app.engine, &args, &error) == ATTN_OK,
+         "encoder rows");
+    for (size_t i = 0; i < 2; i++)
+        session->last_steps[i] = (struct srv_last_step){0, 3, {17, 23}};
+    return session;
+}
+
 /* A session without weights, of the same widths. */
 static struct srv_session *create_weightless(const char *id)
 {
@@ -237,7 +256,10 @@ static void record_all_kinds(void)
     step(fork, 0, 1);
     struct srv_session *import = create("i", forgetful_like(a), NULL);
     record_import(import, a);
+    struct srv_session *encoded = create_encoded("e");
+    record_import(encoded, fork);
     scene.epoch = a->epoch;
+    srv_session_put(encoded);
     srv_session_put(a);
     srv_session_put(b);
     srv_session_put(w);

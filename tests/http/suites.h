@@ -22,6 +22,7 @@
     X(latent)      \
     X(own)         \
     X(decode)      \
+    X(cross)       \
     X(weightless)  \
     X(sessions)    \
     X(algebra)     \

@@ -149,7 +149,7 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
         {{REFERENCE "t5/model", "--stack=cross", "--layers=1"},
          "t5 cross: 2 layers, weights stored "
          "as F32, 1 to be loaded\n  layer 1: "},
-        {{REFERENCE "t5/model", "--stack", "cross"}, "there are no sessions"},
+        {{REFERENCE "t5/model", "--stack", "cross"}, "a cached encoder row"},
         {{GOLDEN "clip/model"}, "clip text: 2 layers"},
         {{GOLDEN "clip/model"}, "\nclip vision: 2 layers"},
         {{GOLDEN "clip/model", "--stack=vision"}, "hidden_size 40, "},

@@ -174,7 +174,7 @@ static void refuse(const char *path, const char *model, size_t width, const char
     answer_free(&answer);
 }
 
-START_TEST(test_a_cross_stack_needs_other_rows_and_has_no_sessions)
+START_TEST(test_a_cross_stack_needs_other_rows_also_for_a_session)
 {
     struct text encoder = {0};
     add_rows(&encoder, "encoder_hidden_states", 2, 5, T5_WIDTH);
@@ -182,10 +182,11 @@ START_TEST(test_a_cross_stack_needs_other_rows_and_has_no_sessions)
     expect_answer(&answer, 200, NULL, "cross");
     answer_free(&answer);
     refuse("/attend", "t5.cross", T5_WIDTH, "", "hidden_states");
-    refuse("/attend", "t5.cross", T5_WIDTH, ",\"session_id\":\"x\",\"start\":true", "session_id");
-    refuse("/decode", "t5.cross", T5_WIDTH, ",\"session_id\":\"x\",\"start\":true", "session_id");
+    answer = post("/decode", "t5.cross", 2, T5_WIDTH, ",\"session_id\":\"x\",\"start\":true");
+    expect_answer(&answer, 400, "missing_field", "a step that starts without encoder rows");
+    answer_free(&answer);
     answer = client_post(&client, "/sessions", "{\"model\":\"t5.cross\"}");
-    expect_answer(&answer, 422, "unsupported", "a session");
+    expect_answer(&answer, 400, "missing_field", "a session");
     answer_free(&answer);
     answer = client_get(&client, "/sessions");
     ck_assert_uint_eq(json_array_size(json_object_get(answer.json, "sessions")), 0);
@@ -240,7 +241,7 @@ Suite *suite_families(void)
     TCase *families = tcase_create("families");
     tcase_add_checked_fixture(families, set_up, serve_end);
     tcase_add_test(families, test_models_report_their_layers);
-    tcase_add_test(families, test_a_cross_stack_needs_other_rows_and_has_no_sessions);
+    tcase_add_test(families, test_a_cross_stack_needs_other_rows_also_for_a_session);
     tcase_add_test(families, test_rotary_layers_refuse_other_rows);
     tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_removed);
     suite_add_tcase(suite, families);

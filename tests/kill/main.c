@@ -6,6 +6,8 @@
  * lengths of every session and the bits of its next decode must be those of a mirror that was never
  * killed.
  *
+ * Another caller starts sessions over encoder rows (encoder.h).
+ *
  * In a second test the daemon is killed in the middle of large imports, between two pieces of one,
  * and nothing of such an import may be left.  The last line has the figures. */
 #include <check.h>
@@ -19,6 +21,7 @@
 #include <time.h>
 
 #include "calls.h"
+#include "encoder.h"
 #include "import.h"
 #include "mirror.h"
 #include "suite_run.h"
@@ -47,7 +50,8 @@ static struct caller {
 } callers[CALLERS];
 
 static struct {
-    size_t rows, lost, doubled, differing, sessions, forgot; /* forgot: truncated after that */
+    size_t rows, lost, doubled, differing, sessions, encoders,
+        forgot; /* forgot: truncated after that */
     size_t interrupted,
         left; /* imports interrupted by a kill, and those of which something was left */
     unsigned slowest_ms;
@@ -359,6 +363,7 @@ static void verify(void)
                 else if (pass == 2 && mirror->live)
                     compare(&client, mirror);
             }
+    result.lost += encoder_verify(&result.encoders, &client);
     client_close(&client);
 }
 
@@ -382,9 +387,10 @@ static void start(void)
  * import if possible. */
 static void kill_under_load(struct caller *moments)
 {
-    pthread_t threads[CALLERS];
+    pthread_t threads[CALLERS], encoder;
     for (size_t i = 0; i < CALLERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
+    ck_assert_int_eq(pthread_create(&encoder, NULL, encoder_call, &served), 0);
     if (moments != NULL)
         pause_ms(5 + below(moments, 120));
     else
@@ -392,6 +398,7 @@ static void kill_under_load(struct caller *moments)
     process_end(&served.process); /* SIGKILL */
     for (size_t i = 0; i < CALLERS; i++)
         pthread_join(threads[i], NULL);
+    pthread_join(encoder, NULL);
 }
 
 static void set_up(void)
@@ -485,15 +492,16 @@ int main(int argc, char *argv[])
     snprintf(command, sizeof command, "rm -rf %s", directory);
     bool removed = system(command) == 0;
     bool right = ran && removed && wrong == 0 && result.lost == 0 && result.doubled == 0 &&
-                 result.differing == 0 && result.sessions > kills &&
+                 result.differing == 0 && result.sessions > kills && result.encoders > kills &&
                  (result.forgot > 0 || INSTRUMENTED) && result.interrupted == imports &&
                  result.left == 0 && answers > (INSTRUMENTED ? 1 : 10) * kills &&
                  (INSTRUMENTED || result.slowest_ms <= READY_MS);
     printf("check-kill: %zu kills, %zu more within imports, %zu of which left something; %zu "
            "answers, %zu rows of %zu sessions looked at: %zu lost, %zu doubled, %zu decodes "
-           "differ, %zu answers wrong; ready again within %u ms%s\n",
+           "differ, %zu answers wrong; %zu starts over encoder rows sent again; ready again within "
+           "%u ms%s\n",
            kills, result.interrupted, result.left, answers, result.rows, result.sessions,
-           result.lost, result.doubled, result.differing, wrong, result.slowest_ms,
+           result.lost, result.doubled, result.differing, wrong, result.encoders, result.slowest_ms,
            right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -22,7 +22,9 @@
 #define MIRROR_CONFIG                                                                      \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"instance\":\"test\",\"memory_limit\":\"64GiB\"," \
     "\"models\":["                                                                         \
-    "{\"name\":\"tiny\",\"random\":" MIRROR_MODEL "}]}"
+    "{\"name\":\"tiny\",\"random\":" MIRROR_MODEL                                          \
+    "},{\"name\":\"crossed\",\"random\":{\"hidden_size\":16,\"num_attention_heads\":4,"    \
+    "\"num_key_value_heads\":2,\"num_hidden_layers\":2,\"is_cross\":true,\"seed\":5}}]}"
 
 /* The last request where no answer to it came: it may have taken effect, or not. */
 enum pending {

@@ -7,10 +7,15 @@
  * have the bits of the mirror (mirror.h), and the daemon must say `replayed` exactly for the
  * requests that it had before.
  *
+ * One action in sixteen is a session over encoder rows, whose start is sent again as it is and
+ * whose steps append nothing; its answers must be those of a request that brings the encoder's
+ * rows.
+ *
  * A session that has become long is compared and deleted.  Its exported state must be, byte for
  * byte but for the epoch and the checksum, that of its twin, a session that got the same rows
  * undisturbed; its tensors must be those of the mirror's cache. */
 #include <check.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +26,7 @@
 #include "mirror.h"
 #include "proxy.h"
 #include "suite_run.h"
+#include "tensors.h"
 
 #define DECODES 100000
 #define DECODES_QUICK 20000
@@ -39,7 +45,7 @@ static struct caller {
     size_t requests;
     struct client client, direct; /* through the proxy; past the proxy */
     struct mirror sessions[SESSIONS];
-    size_t decodes, retries, wrong, compared, rows, differing;
+    size_t decodes, retries, wrong, compared, rows, differing, encoders;
 } callers[CALLERS];
 
 static unsigned below(struct caller *caller, unsigned n)
@@ -179,6 +185,66 @@ static void step_many(struct caller *caller, struct mirror *const list[], size_t
     text_free(&body);
 }
 
+/* ---- Encoder rows ---------------------------------------------------------------------------- */
+
+#define ENCODER_ROWS 70
+#define ENCODER_STEPS 4
+
+static void add_rows(struct text *body, const char *name, unsigned seed, size_t rows)
+{
+    float x[ENCODER_ROWS * TINY];
+    make_numbers(x, rows * TINY, seed);
+    text_add(body, ",\"%s\":", name);
+    text_floats(body, x, 9, SHAPE(rows, TINY));
+}
+
+/* Compares an answer with that of a request that brings the encoder's rows. */
+static void compare_cross(struct caller *caller, const struct answer *answer, unsigned seed,
+                          unsigned step)
+{
+    struct text body = {0};
+    text_add(&body, "{\"model\":\"crossed\",\"layer\":%u", step % 2);
+    add_rows(&body, "hidden_states", seed + step + 1, 1);
+    add_rows(&body, "encoder_hidden_states", seed, ENCODER_ROWS);
+    text_add(&body, "}");
+    struct answer want = client_post(&caller->direct, "/attend", body.data);
+    float *a = tensor_of(answer->json, "output", SHAPE(1, TINY));
+    float *b = tensor_of(want.json, "output", SHAPE(1, TINY));
+    for (size_t i = 0; i < TINY; i++)
+        caller->wrong += !(fabsf(a[i] - b[i]) < 1e-5F);
+    free(a);
+    free(b);
+    answer_free(&want);
+    text_free(&body);
+}
+
+static void cross(struct caller *caller)
+{
+    char id[40], path[64];
+    unsigned seed = caller->number * 100000000u + ++caller->names * 4 * LONG;
+    snprintf(id, sizeof id, "x%u-%u", caller->number, caller->names);
+    for (unsigned step = 0; step < ENCODER_STEPS; step++) {
+        struct text body = {0};
+        text_add(&body, "{\"model\":\"crossed\",\"session_id\":\"%s\",\"layer\":%u", id, step % 2);
+        add_rows(&body, "hidden_states", seed + step + 1, 1);
+        if (step == 0) {
+            text_add(&body, ",\"start\":true");
+            add_rows(&body, "encoder_hidden_states", seed, ENCODER_ROWS);
+        }
+        text_add(&body, "}");
+        struct answer answer = ask(caller, body.data, step == 0, 0);
+        expect_answer(&answer, 200, NULL, id);
+        compare_cross(caller, &answer, seed, step);
+        answer_free(&answer);
+        text_free(&body);
+    }
+    caller->encoders++;
+    snprintf(path, sizeof path, "/sessions/%s", id);
+    struct answer ended = client_delete(&caller->direct, path);
+    expect_answer(&ended, 204, NULL, id);
+    answer_free(&ended);
+}
+
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
 /* The twin of a session without weights: the same rows, one by one. */
@@ -290,6 +356,8 @@ static void act(struct caller *caller)
         else if (!mirror->weightless || layer == 0) /* which has one layer */
             list[count++] = mirror;
     }
+    if (below(caller, 16) == 0)
+        cross(caller);
     if (count == 1)
         step_one(caller, list[0], layer);
     else if (count > 1)
@@ -355,16 +423,19 @@ int main(int argc, char *argv[])
         all.compared += callers[i].compared;
         all.rows += callers[i].rows;
         all.differing += callers[i].differing;
+        all.encoders += callers[i].encoders;
     }
     size_t disturbed = proxied.dropped + proxied.doubled;
-    bool right = ran && all.wrong == 0 && all.differing == 0 && all.rows == all.decodes &&
-                 all.decodes >= decodes && disturbed * 11 > proxied.requests &&
-                 proxied.replayed == proxied.expected && proxied.replayed > disturbed / 2;
+    bool right = ran && all.encoders > 0 && all.wrong == 0 && all.differing == 0 &&
+                 all.rows == all.decodes && all.decodes >= decodes &&
+                 disturbed * 11 > proxied.requests && proxied.replayed == proxied.expected &&
+                 proxied.replayed > disturbed / 2;
     printf(
         "check-retry: %zu decodes in %zu requests, of which %zu lost their reply and %zu came "
         "twice: %zu rows in %zu sessions compared, %zu sessions differ, %zu answers wrong, %zu of "
-        "%zu replays told%s\n",
+        "%zu replays told, %zu sessions over encoder rows%s\n",
         all.decodes, proxied.requests, proxied.dropped, proxied.doubled, all.rows, all.compared,
-        all.differing, all.wrong, proxied.replayed, proxied.expected, right ? ": ok" : ": FAILED");
+        all.differing, all.wrong, proxied.replayed, proxied.expected, all.encoders,
+        right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

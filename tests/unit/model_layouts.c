@@ -280,7 +280,7 @@ START_TEST(test_layout_t5_stacks_share_block_0s_table)
 }
 END_TEST
 
-START_TEST(test_layout_t5_cross_stack_has_no_table_and_no_cache)
+START_TEST(test_layout_t5_cross_stack_has_no_table_and_caches_encoder_rows)
 {
     const size_t zeroth[] = {0};
     struct attn_model_info info;
@@ -294,7 +294,7 @@ START_TEST(test_layout_t5_cross_stack_has_no_table_and_no_cache)
     ck_assert(layer->spec.is_cross);
     attn_model_describe(&info, model);
     ck_assert_str_eq(info.stack, "cross");
-    ck_assert_uint_eq(info.cache_bytes_per_token, 0);
+    ck_assert_uint_eq(info.cache_bytes_per_token, attn_layer_token_bytes(&layer->spec));
     attn_model_close(model);
 
     struct attn_error error = {0};
@@ -448,7 +448,7 @@ TCase *tcase_layouts(void)
     tcase_add_loop_test(tcase, test_layout_finds_tensors_under_each_prefix, 0,
                         sizeof named / sizeof named[0]);
     tcase_add_test(tcase, test_layout_t5_stacks_share_block_0s_table);
-    tcase_add_test(tcase, test_layout_t5_cross_stack_has_no_table_and_no_cache);
+    tcase_add_test(tcase, test_layout_t5_cross_stack_has_no_table_and_caches_encoder_rows);
     tcase_add_test(tcase, test_layout_opens_no_shard_of_an_unwanted_layer);
     tcase_add_test(tcase, test_layout_reads_norms_and_sinks);
     tcase_add_test(tcase, test_layout_refuses_sinks_and_norms_beyond_bounds);

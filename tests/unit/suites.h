@@ -64,6 +64,7 @@
     X(yield)            \
     X(portions)         \
     X(copies)           \
+    X(cross)            \
     X(weightless)       \
     X(footprint)        \
     X(sandbox)          \

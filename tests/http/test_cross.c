@@ -1,0 +1,493 @@
+/* test_cross.c: sessions of cross-attention: encoder rows are projected when the session starts,
+ * and steps attend to them. */
+#include <check.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "golden.h"
+#include "secret.h"
+#include "served.h"
+#include "suites.h"
+#include "tensors.h"
+
+#define E 16  /* width of the model `crossed` */
+#define EK 12 /* of its encoder rows */
+#define LAYERS 2
+#define CONFIG(members)                                                                            \
+    "{\"host\":\"127.0.0.1\",\"port\":0,\"memory_limit\":\"64GiB\",\"log\":\"error\"," members     \
+    "\"models\":[{\"name\":\"crossed\",\"random\":{\"hidden_size\":16,\"num_attention_heads\":4,"  \
+    "\"num_key_value_heads\":2,\"num_hidden_layers\":2,\"is_cross\":true,\"kdim\":12,\"vdim\":12," \
+    "\"attention_bias\":true,\"seed\":5}}]}"
+#define BLOCK ((size_t)2 * 64 * (4 + 4) * 4) /* bytes of 64 tokens in a layer */
+
+static char directory[64];
+
+static void start(const char *config, const char *durability, const char *const variables[])
+{
+    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
+    daemon_start(&served, config, arguments, variables);
+    client_open(&client, &served);
+}
+
+static void set_up(void)
+{
+    snprintf(directory, sizeof directory, "/tmp/attnd-cross-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+}
+
+static void tear_down(void)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void serve_crossed(void) { serve(CONFIG("")); }
+
+/* ---- Bodies ---------------------------------------------------------------------------------- */
+
+/* Rows of numbers that the seed makes, as a member. */
+static void add_made(struct text *body, const char *name, unsigned seed, size_t rows, size_t width)
+{
+    float *x = malloc(rows * width * sizeof *x);
+    make_numbers(x, rows * width, seed);
+    text_add(body, ",\"%s\":", name);
+    text_floats(body, x, 9, SHAPE(rows, width));
+    free(x);
+}
+
+static struct answer post(const char *path, struct text *body)
+{
+    text_add(body, "}");
+    struct answer answer = client_post(&client, path, body->data);
+    text_free(body);
+    return answer;
+}
+
+/* A step of `rows` query rows that starts a session over encoder rows. */
+static struct answer start_session(const char *id, unsigned seed, size_t encoder_rows,
+                                   const char *more)
+{
+    struct text body = {0};
+    text_add(&body, "{\"session_id\":\"%s\",\"start\":true%s", id, more);
+    add_made(&body, "hidden_states", 1, 2, E);
+    add_made(&body, "encoder_hidden_states", seed, encoder_rows, EK);
+    return post("/decode", &body);
+}
+
+static void make_session(const char *id, unsigned seed, size_t encoder_rows)
+{
+    struct answer answer = start_session(id, seed, encoder_rows, "");
+    expect_answer(&answer, 200, NULL, id);
+    ck_assert_int_eq(answer_integer(&answer, "length"), (json_int_t)encoder_rows);
+    answer_free(&answer);
+}
+
+static const char outputs[] =
+    ",\"outputs\":[\"output\",\"attention_weights\",\"lse\",\"key\",\"head_stats\"]";
+
+/* The stateless answer to a query row: all outputs. */
+static struct answer attend(unsigned layer, unsigned query, unsigned seed, size_t encoder_rows)
+{
+    struct text body = {0};
+    text_add(&body, "{\"layer\":%u%s", layer, outputs);
+    add_made(&body, "hidden_states", query, 1, E);
+    add_made(&body, "encoder_hidden_states", seed, encoder_rows, EK);
+    return post("/attend", &body);
+}
+
+static struct answer step(const char *id, unsigned layer, unsigned query, const char *more)
+{
+    struct text body = {0};
+    text_add(&body, "{\"session_id\":\"%s\",\"layer\":%u%s", id, layer, more);
+    add_made(&body, "hidden_states", query, 1, E);
+    return post("/decode", &body);
+}
+
+/* The bits of a step in layer 1. */
+static char *bits_of(const char *id)
+{
+    struct answer answer = step(id, 1, 9, "");
+    expect_answer(&answer, 200, NULL, id);
+    char *bits = exact_text(answer.json, "output");
+    answer_free(&answer);
+    return bits;
+}
+
+static void expect_bits(const char *id, const char *want)
+{
+    char *got = bits_of(id);
+    ck_assert_str_eq(got, want);
+    free(got);
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+static void expect_stateless(const json_t *got, unsigned layer, unsigned query, unsigned seed,
+                             size_t encoder_rows)
+{
+    const struct {
+        const char *name;
+        size_t count, shape[3];
+        unsigned rank;
+    } parts[] = {{"output", E, {1, E}, 2},
+                 {"attention_weights", 4 * encoder_rows, {4, 1, encoder_rows}, 3},
+                 {"lse", 4, {4, 1}, 2},
+                 {"key", 8 * encoder_rows, {2, encoder_rows, 4}, 3}};
+    struct answer want = attend(layer, query, seed, encoder_rows);
+    expect_answer(&want, 200, NULL, "stateless");
+    for (size_t i = 0; i < 4; i++) {
+        float *a = tensor_of(got, parts[i].name, parts[i].rank, parts[i].shape);
+        float *b = tensor_of(want.json, parts[i].name, parts[i].rank, parts[i].shape);
+        expect_close(parts[i].name, a, b, parts[i].count, 1e-6);
+        free(a);
+        free(b);
+    }
+    answer_free(&want);
+}
+
+START_TEST(test_steps_in_all_layers_equal_the_stateless_answers_and_append_nothing)
+{
+    make_session("a", 7, 150);
+    size_t bytes = (size_t)call_metric(&client, "attnd_cache_used_bytes");
+    ck_assert_uint_eq(bytes, LAYERS * 3 * BLOCK);
+    for (unsigned query = 20; query < 24; query++)
+        for (unsigned layer = 0; layer < LAYERS; layer++) {
+            struct answer answer = step("a", layer, query, outputs);
+            expect_answer(&answer, 200, NULL, "step");
+            ck_assert_int_eq(answer_integer(&answer, "length"), 150);
+            expect_stateless(answer.json, layer, query, 7, 150);
+            answer_free(&answer);
+        }
+    ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), bytes);
+}
+END_TEST
+
+START_TEST(test_a_step_may_be_repeated_at_any_position)
+{
+    make_session("a", 7, 70);
+    struct answer first = step("a", 0, 3, ",\"position\":0"), next = step("a", 0, 4, "");
+    struct answer again = step("a", 0, 3, ",\"position\":0,\"commit\":false");
+    expect_answer(&next, 200, NULL, "the step after");
+    ck_assert_int_eq(answer_integer(&next, "position"), 70);
+    ck_assert_int_eq(answer_integer(&again, "position"), 0);
+    ck_assert_str_eq(first.text, again.text);
+    ck_assert_uint_eq(call_length(&client, "a", 0), 70);
+    answer_free(&first);
+    answer_free(&next);
+    answer_free(&again);
+}
+END_TEST
+
+START_TEST(test_sessions_of_different_encoder_lengths_share_a_request)
+{
+    static const size_t lengths[] = {1, 64, 65, 300};
+    struct text body = {0};
+    text_add(&body, "{\"layer\":1,\"sequences\":[");
+    for (unsigned i = 0; i < 4; i++) {
+        char id[8];
+        snprintf(id, sizeof id, "s%u", i);
+        make_session(id, i, lengths[i]);
+        text_add(&body, "%s{\"session_id\":\"%s\"%s", i > 0 ? "," : "", id, outputs);
+        add_made(&body, "hidden_states", 30 + i, 1, E);
+        text_add(&body, "}");
+    }
+    text_add(&body, "]");
+    struct answer answer = post("/decode", &body);
+    expect_answer(&answer, 200, NULL, "a list of steps");
+    json_t *list = json_object_get(answer.json, "sequences");
+    ck_assert_uint_eq(json_array_size(list), 4);
+    for (unsigned i = 0; i < 4; i++)
+        expect_stateless(json_array_get(list, i), 1, 30 + i, i, lengths[i]);
+    answer_free(&answer);
+}
+END_TEST
+
+START_TEST(test_rows_of_encoder_padding_are_left_out)
+{
+    struct text body = {0};
+    text_add(&body, "{\"session_id\":\"p\",\"start\":true,\"encoder_padding_mask\":[1,0,1,1,0]");
+    add_made(&body, "hidden_states", 8, 1, E);
+    add_made(&body, "encoder_hidden_states", 2, 5, EK);
+    struct answer answer = post("/attend", &body), want;
+    expect_answer(&answer, 200, NULL, "padded");
+    ck_assert_int_eq(answer_integer(&answer, "length"), 3);
+    body = (struct text){0};
+    text_add(&body, "{\"padding_mask\":[1,0,1,1,0]");
+    add_made(&body, "hidden_states", 8, 1, E);
+    add_made(&body, "encoder_hidden_states", 2, 5, EK);
+    want = post("/attend", &body);
+    expect_answer(&want, 200, NULL, "stateless");
+    float *a = tensor_of(answer.json, "output", SHAPE(1, E));
+    float *b = tensor_of(want.json, "output", SHAPE(1, E));
+    expect_close("output", a, b, E, 1e-6);
+    free(a);
+    free(b);
+    answer_free(&answer);
+    answer_free(&want);
+}
+END_TEST
+
+/* A start that is sent again, also after a restart, goes to the session that it has made. */
+static void expect_start_replayed(void)
+{
+    struct answer answer = start_session("a", 7, 90, "");
+    expect_answer(&answer, 200, NULL, "a start again");
+    ck_assert(json_is_true(json_object_get(answer.json, "replayed")));
+    answer_free(&answer);
+    answer = start_session("a", 8, 90, "");
+    expect_answer(&answer, 409, "session_exists", "a start with other rows");
+    answer_free(&answer);
+}
+
+START_TEST(test_a_start_that_is_repeated_is_answered_again)
+{
+    make_session("a", 7, 90);
+    size_t used = (size_t)call_metric(&client, "attnd_cache_used_bytes");
+    expect_start_replayed();
+    ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), used);
+    struct answer answer = start_session("a", 7, 90, ",\"position_ids\":[0,1]");
+    expect_answer(&answer, 422, "unsupported", "a start again that fails");
+    answer_free(&answer);
+    answer = start_session("a", 7, 90, ",\"attention_mask\":[[1]]");
+    expect_answer(&answer, 422, "shape_mismatch", "a start again that fails as a step");
+    answer_free(&answer);
+    ck_assert_uint_eq(call_length(&client, "a", 0), 90);
+}
+END_TEST
+
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static void expect_no_session(struct answer *answer, long status, const char *code)
+{
+    expect_answer(answer, status, code, "a start");
+    answer_free(answer);
+    ck_assert_int_eq(call_status(&client, "x"), 404);
+    ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), 0);
+}
+
+START_TEST(test_a_start_that_fails_leaves_no_session)
+{
+    struct answer answer = start_session("x", 1, 20, ",\"encoder_padding_mask\":[1]");
+    expect_no_session(&answer, 422, "shape_mismatch");
+    answer = start_session("x", 1, 2, ",\"encoder_padding_mask\":[0,0]");
+    expect_no_session(&answer, 400, "invalid_value");
+    answer = start_session("x", 1, 20, ",\"position_ids\":[0,1]");
+    expect_no_session(&answer, 422, "unsupported");
+    answer = start_session("x", 1, 20, ",\"epoch\":1");
+    expect_no_session(&answer, 409, "epoch_mismatch");
+    answer = start_session("x", 1, 20, ",\"attention_mask\":[[1]]"); /* known after the encoding */
+    expect_no_session(&answer, 422, "shape_mismatch");
+    make_session("x", 1, 20);
+    answer = start_session("x", 2, 30, "");
+    expect_answer(&answer, 409, "session_exists", "a second start");
+    answer_free(&answer);
+    ck_assert_uint_eq(call_length(&client, "x", 0), 20);
+}
+END_TEST
+
+START_TEST(test_encoder_rows_beyond_the_pool_take_nothing)
+{
+    const char *const arguments[] = {"--cache-bytes", "64KiB", NULL};
+    daemon_start(&served, CONFIG(""), arguments, NULL);
+    client_open(&client, &served);
+    struct answer answer = start_session("x", 1, 600, ""); /* 20 blocks of 4 KiB; there are 16 */
+    expect_no_session(&answer, 503, "pool_full");
+    make_session("y", 1, 512);
+    serve_end();
+}
+END_TEST
+
+#define KEYS                                                                                 \
+    "{\"keys\":[{\"name\":\"a\",\"key\":\"a-0123456789abcdef0123456789abcdef\",\"scopes\":[" \
+    "\"infer\"],\"cache_bytes\":16384}]}"
+
+/* The account has room for four blocks. */
+START_TEST(test_encoder_rows_count_towards_the_quota)
+{
+    char path[SECRET_PATH], variable[96];
+    const char *const variables[] = {variable, NULL};
+    secret_write(path, KEYS);
+    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", path);
+    daemon_start(&served, CONFIG(""), NULL, variables);
+    served.authorization = "Authorization: Bearer a-0123456789abcdef0123456789abcdef";
+    client_open(&client, &served);
+    struct answer answer = start_session("x", 1, 129, "");
+    expect_answer(&answer, 429, "quota_exceeded", "six blocks");
+    answer_free(&answer);
+    make_session("y", 1, 128);
+    answer = start_session("z", 1, 1, "");
+    expect_answer(&answer, 429, "quota_exceeded", "two more");
+    answer_free(&answer);
+    call_delete(&client, "y");
+    make_session("z", 1, 128);
+    serve_end();
+    unlink(path);
+}
+END_TEST
+
+/* ---- What is kept ---------------------------------------------------------------------------- */
+
+START_TEST(test_forks_and_states_keep_the_encoder_rows)
+{
+    make_session("a", 7, 100);
+    char *want = bits_of("a");
+    call_fork(&client, "a", "f", "");
+    struct answer answer = client_post(&client, "/sessions/a/truncate", "{\"length\":99}");
+    expect_answer(&answer, 409, "position_conflict", "a truncation");
+    ck_assert_int_eq(
+        json_integer_value(json_object_get(json_object_get(answer.json, "error"), "length")), 100);
+    answer_free(&answer);
+    answer = client_post(&client, "/sessions/a/fork", "{\"session_id\":\"g\",\"length\":99}");
+    expect_answer(&answer, 409, "position_conflict", "a fork of fewer rows");
+    answer_free(&answer);
+    answer = client_post(&client, "/sessions/a/truncate", "{\"length\":100}");
+    expect_answer(&answer, 200, NULL, "a truncation to all rows");
+    answer_free(&answer);
+    answer = client_get(&client, "/sessions/a/state");
+    call_delete(&client, "a");
+    expect_bits("f", want);
+    const char *const headers[] = {"Content-Type: application/octet-stream", NULL};
+    const struct request put = {"PUT", "/sessions/i/state", answer.text, answer.length, headers};
+    struct answer imported = client_send(&client, &put);
+    expect_answer(&imported, 201, NULL, "import");
+    expect_bits("i", want);
+    answer_free(&imported);
+    answer_free(&answer);
+    free(want);
+}
+END_TEST
+
+/* Of each session what was answered is there after a kill, and what has failed is not. */
+START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
+{
+    start(CONFIG(""), "journal", NULL);
+    make_session("a", 7, 90);
+    make_session("gone", 8, 10);
+    call_fork(&client, "a", "f", "");
+    call_delete(&client, "gone");
+    struct answer answer = start_session("x", 1, 20, ",\"attention_mask\":[[1]]");
+    expect_answer(&answer, 422, "shape_mismatch", "a start that fails after the encoding");
+    answer_free(&answer);
+    char *want = bits_of("a");
+    for (int round = 0; round < 2; round++) {
+        client_close(&client);
+        process_end(&served.process); /* SIGKILL */
+        start(CONFIG(""), "journal", NULL);
+        expect_bits("a", want);
+        expect_bits("f", want);
+        expect_start_replayed();
+        ck_assert_int_eq(call_status(&client, "gone"), 404);
+        ck_assert_int_eq(call_status(&client, "x"), 404);
+        answer = start_session("x", 1, 20, ",\"attention_mask\":[[1]]");
+        answer_free(&answer);
+    }
+    serve_end();
+    free(want);
+}
+END_TEST
+
+START_TEST(test_a_stopped_daemon_has_the_encoder_rows_again)
+{
+    start(CONFIG(""), "snapshot", NULL);
+    make_session("a", 7, 90);
+    char *want = bits_of("a");
+    serve_end();
+    start(CONFIG(""), "snapshot", NULL);
+    expect_bits("a", want);
+    expect_start_replayed();
+    serve_end();
+    free(want);
+}
+END_TEST
+
+/* ---- Golden vectors -------------------------------------------------------------------------- */
+
+/* Sequence b of a case: a session that starts with its first row, and a step for each other. */
+static void run_golden(const struct golden_case *c, size_t b)
+{
+    char id[32];
+    snprintf(id, sizeof id, "s%zu", b);
+    float *output = malloc(c->queries * c->hidden * sizeof *output);
+    for (size_t t = 0; t < c->queries; t++) {
+        struct text body = {0};
+        text_add(&body,
+                 "{\"model\":\"m\",\"session_id\":\"%s\",\"layer\":%zu,\"hidden_states\":", id,
+                 c->layer);
+        text_floats(&body, c->hidden_states + (b * c->queries + t) * c->hidden, 9,
+                    SHAPE(1, c->hidden));
+        if (t == 0) {
+            text_add(&body, ",\"start\":true,\"encoder_hidden_states\":");
+            text_floats(&body, c->key_states + b * c->keys * c->key_size, 9,
+                        SHAPE(c->keys, c->key_size));
+        }
+        if (t == 0 && c->padding != NULL) {
+            text_add(&body, ",\"encoder_padding_mask\":");
+            text_flags(&body, c->padding + b * c->keys, true, SHAPE(1, c->keys));
+        }
+        struct answer answer = post("/decode", &body);
+        expect_answer(&answer, 200, NULL, c->name);
+        float *row = tensor_of(answer.json, "output", SHAPE(1, c->hidden));
+        memcpy(output + t * c->hidden, row, c->hidden * sizeof *row);
+        free(row);
+        answer_free(&answer);
+    }
+    expect_close(c->name, output, c->output + b * c->queries * c->hidden, c->queries * c->hidden,
+                 c->tolerance);
+    free(output);
+}
+
+START_TEST(test_golden_cross_cases_hold_over_sessions)
+{
+    struct golden_set set;
+    char path[PATH_MAX], config[2 * PATH_MAX];
+    size_t runs = 0;
+    golden_load(&set);
+    for (size_t i = 0; i < set.count; i++) {
+        const struct golden_case *c = &set.cases[i];
+        if (strcmp(c->stack, "cross") != 0)
+            continue;
+        ck_assert_ptr_nonnull(realpath(c->path, path));
+        snprintf(config, sizeof config,
+                 "{\"port\":0,\"memory_limit\":\"64GiB\",\"models\":[{\"name\":\"m\",\"path\":\"%s"
+                 "\",\"stack\":\"cross\"}]}",
+                 path);
+        serve(config);
+        for (size_t b = 0; b < c->batch; b++, runs++)
+            run_golden(c, b);
+        serve_end();
+    }
+    golden_free(&set);
+    printf("cross: %zu golden sequences hold over sessions\n", runs);
+    ck_assert_uint_ge(runs, 2);
+}
+END_TEST
+
+Suite *suite_cross(void)
+{
+    Suite *suite = suite_create("cross");
+    TCase *steps = tcase_create("steps"), *kept = tcase_create("kept");
+    tcase_set_timeout(steps, 120);
+    tcase_set_timeout(kept, 120);
+    tcase_add_checked_fixture(steps, serve_crossed, serve_end);
+    tcase_add_test(steps, test_steps_in_all_layers_equal_the_stateless_answers_and_append_nothing);
+    tcase_add_test(steps, test_a_step_may_be_repeated_at_any_position);
+    tcase_add_test(steps, test_sessions_of_different_encoder_lengths_share_a_request);
+    tcase_add_test(steps, test_rows_of_encoder_padding_are_left_out);
+    tcase_add_test(steps, test_a_start_that_is_repeated_is_answered_again);
+    tcase_add_test(steps, test_a_start_that_fails_leaves_no_session);
+    tcase_add_test(steps, test_forks_and_states_keep_the_encoder_rows);
+    tcase_add_checked_fixture(kept, set_up, tear_down);
+    tcase_add_test(kept, test_encoder_rows_beyond_the_pool_take_nothing);
+    tcase_add_test(kept, test_encoder_rows_count_towards_the_quota);
+    tcase_add_test(kept, test_a_killed_daemon_has_the_encoder_rows_again);
+    tcase_add_test(kept, test_a_stopped_daemon_has_the_encoder_rows_again);
+    tcase_add_test(kept, test_golden_cross_cases_hold_over_sessions);
+    suite_add_tcase(suite, steps);
+    suite_add_tcase(suite, kept);
+    return suite;
+}

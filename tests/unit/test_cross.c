@@ -1,0 +1,476 @@
+/* test_cross.c: caches of encoder rows, and steps of cross-attention over them. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "attn_state.h"
+#include "golden.h"
+#include "model.h"
+#include "oracle_layer.h"
+#include "property_draw.h"
+#include "rng.h"
+#include "suites.h"
+
+#define TOLERANCE 1e-4 /* as of suite property: oracle_error's, layers of any scale */
+#define SEEDS 900      /* of random layers, of which one in thirty is of cross-attention */
+
+static const char config[] = "{\"hidden_size\":48,\"num_attention_heads\":6,\"kdim\":40,"
+                             "\"vdim\":40,\"num_key_value_heads\":2,\"num_hidden_layers\":3,"
+                             "\"is_cross\":true,\"attention_bias\":true}";
+enum { E = 48, EK = 40, LAYERS = 3 };
+
+static struct attn_engine *engine;
+static struct attn_cache_pool *pool;
+static struct attn_model *model;
+static struct attn_error error;
+
+static void setup(void)
+{
+    ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)64 << 20), ATTN_OK);
+    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+}
+
+static void teardown(void)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_model_close(model);
+    attn_cache_pool_free(pool);
+    attn_engine_close(engine);
+}
+
+static struct attn_cache *new_cache(const struct attn_model *of, size_t max_length)
+{
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_new(&cache, pool, of, max_length, &error), ATTN_OK);
+    return cache;
+}
+
+static void encode(struct attn_cache *cache, const float *x, size_t rows, const uint8_t *padding)
+{
+    const struct attn_encode_args args = {
+        .rows = rows, .encoder_hidden_states = x, .padding_mask = padding};
+    ck_assert_msg(attn_cache_encode(cache, engine, &args, &error) == ATTN_OK, "%s", error.message);
+}
+
+static struct attn_cache *encoded(const float *x, size_t rows, const uint8_t *padding)
+{
+    struct attn_cache *cache = new_cache(model, 4096);
+    encode(cache, x, rows, padding);
+    return cache;
+}
+
+static enum attn_status run_step(const struct attn_model *of, size_t layer, struct attn_step *step)
+{
+    struct attn_step *steps[] = {step};
+    enum attn_status status = attn_decode(engine, of, layer, steps, 1);
+    return status != ATTN_OK ? status : step->error.status;
+}
+
+/* ---- Golden vectors ---- */
+
+/* Steps of one row each over the encoder rows of sequence b; its padding is either the cache's or
+ * the step's. */
+static void run_golden(float *output, const struct golden_case *c, const struct attn_model *of,
+                       size_t b, bool leave_out)
+{
+    const uint8_t *padding = c->padding != NULL ? c->padding + b * c->keys : NULL;
+    struct attn_cache *cache = new_cache(of, 256);
+    encode(cache, c->key_states + b * c->keys * c->key_size, c->keys, leave_out ? padding : NULL);
+    for (size_t t = 0; t < c->queries; t++) {
+        size_t row = (b * c->queries + t) * c->hidden;
+        struct attn_step step = {.cache = cache,
+                                 .position = t,
+                                 .rows = 1,
+                                 .hidden_states = c->hidden_states + row,
+                                 .modifiers.padding_mask = leave_out ? NULL : padding,
+                                 .outputs.output = output + row,
+                                 .commit = true};
+        ck_assert_msg(run_step(of, c->layer, &step) == ATTN_OK, "%s: %s", c->name,
+                      step.error.message);
+    }
+    attn_cache_free(cache);
+}
+
+START_TEST(test_cross_golden_cases_hold_over_a_cache_of_encoder_rows)
+{
+    struct golden_set set;
+    size_t compared = 0;
+    golden_load(&set);
+    for (size_t i = 0; i < set.count; i++) {
+        const struct golden_case *c = &set.cases[i];
+        const struct attn_model_options options = {.stack = c->stack};
+        if (strcmp(c->stack, "cross") != 0)
+            continue;
+        struct attn_model *of;
+        ck_assert_int_eq(attn_model_open(&of, c->path, &options, &error), ATTN_OK);
+        ck_assert_int_eq(attn_model_load(of, &error), ATTN_OK);
+        float *output = calloc(c->batch * c->queries * c->hidden, sizeof *output);
+        for (int leave_out = 0; leave_out < 2; leave_out++) {
+            for (size_t b = 0; b < c->batch; b++)
+                run_golden(output, c, of, b, leave_out == 1);
+            size_t worst;
+            double largest = golden_error(&worst, output, c->output, c->batch * c->queries,
+                                          c->hidden, c->compare_rows);
+            ck_assert_msg(largest <= c->tolerance, "%s: error %g > %g", c->name, largest,
+                          c->tolerance);
+        }
+        compared++;
+        free(output);
+        attn_model_close(of);
+    }
+    golden_free(&set);
+    printf("cross: %zu golden cases hold over caches of encoder rows\n", compared);
+    ck_assert_uint_ge(compared, 2);
+}
+END_TEST
+
+/* ---- Random layers ---- */
+
+/* Sequence b of a drawn call. */
+static struct attn_attend_args sequence_of(const struct attn_attend_args *call,
+                                           const struct attn_layer_spec *spec, size_t b)
+{
+    struct attn_attend_args args = *call;
+    struct attn_modifiers *m = &args.modifiers;
+    args.batch = 1;
+    args.hidden_states += b * call->queries * spec->hidden_size;
+    args.key_hidden_states += b * call->keys * spec->key_size;
+    args.value_hidden_states = NULL;
+    m->padding_mask = m->padding_mask ? m->padding_mask + b * call->keys : NULL;
+    m->query_offset = m->query_offset ? m->query_offset + b : NULL;
+    if (m->attention_mask)
+        m->attention_mask += b * m->attention_mask_batch_stride;
+    if (m->attention_bias)
+        m->attention_bias += b * m->attention_bias_batch_stride;
+    return args;
+}
+
+/* Rows [at, at + rows) of the sequence as a step. */
+static void check_rows(const struct draw *d, const struct attn_model *of, struct attn_cache *cache,
+                       const struct attn_attend_args *args, size_t at, size_t rows,
+                       const double *want)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(of, d->layer);
+    const size_t width = spec->hidden_size;
+    const int64_t first = args->modifiers.query_offset
+                              ? args->modifiers.query_offset[0]
+                              : (int64_t)args->keys - (int64_t)args->queries;
+    const int64_t offset = first + (int64_t)at;
+    float *output = calloc(rows * width, sizeof *output);
+    struct attn_step step = {.cache = cache,
+                             .rows = rows,
+                             .hidden_states = args->hidden_states + at * width,
+                             .modifiers = args->modifiers,
+                             .outputs.output = output,
+                             .commit = at % 2 == 0};
+    step.modifiers.query_offset = &offset;
+    if (step.modifiers.attention_mask && !step.modifiers.attention_mask_one_row)
+        step.modifiers.attention_mask += at * args->keys;
+    if (step.modifiers.attention_bias && !step.modifiers.attention_bias_one_row)
+        step.modifiers.attention_bias += at * args->keys;
+    ck_assert_msg(run_step(of, d->layer, &step) == ATTN_OK, "seed %u: %s", d->seed,
+                  step.error.message);
+    double wrong = oracle_error(output, want + at * width, rows, width);
+    ck_assert_msg(wrong <= TOLERANCE, "seed %u: rows %zu to %zu: error %g\n%s", d->seed, at,
+                  at + rows, wrong, d->json);
+    ck_assert_uint_eq(attn_cache_length(cache, d->layer), args->keys);
+    free(output);
+}
+
+static void check_random_layer(struct draw *d)
+{
+    struct attn_model *of;
+    ck_assert_int_eq(attn_model_open_random(&of, d->json, strlen(d->json), NULL, &error), ATTN_OK);
+    ck_assert_int_eq(attn_model_load(of, &error), ATTN_OK);
+    const struct attn_layer *layer = attn_model_loaded_layer(of, d->layer);
+    draw_call(d, &layer->spec);
+    size_t b = rng_below(&d->rng, (unsigned)d->call.batch);
+    const struct attn_attend_args args = sequence_of(&d->call, &layer->spec, b);
+    struct oracle_outputs want = {
+        .output = calloc(args.queries * layer->spec.hidden_size, sizeof *want.output)};
+    oracle_layer(&want, layer, &args);
+    struct attn_cache *cache = new_cache(of, args.keys);
+    encode(cache, args.key_hidden_states, args.keys, NULL);
+    for (size_t at = 0, rows; at < args.queries; at += rows) {
+        size_t left = args.queries - at;
+        rows = rng_below(&d->rng, 3) == 0 ? left : 1 + rng_below(&d->rng, (unsigned)left);
+        check_rows(d, of, cache, &args, at, rows, want.output);
+    }
+    attn_cache_free(cache);
+    free(want.output);
+    attn_model_close(of);
+}
+
+START_TEST(test_cross_steps_of_random_layers_equal_the_oracle)
+{
+    size_t layers = 0;
+    for (unsigned seed = 1; seed <= SEEDS; seed++) {
+        struct draw d;
+        draw_layer(&d, seed);
+        if (d.spec.is_cross && d.spec.key_size == d.spec.value_size &&
+            d.spec.query_scaling.period == 0) {
+            check_random_layer(&d);
+            layers++;
+        }
+        draw_free(&d);
+    }
+    printf("cross: %zu random layers hold over caches of encoder rows\n", layers);
+    ck_assert_uint_ge(layers, 20);
+}
+END_TEST
+
+/* ---- What a cache of encoder rows is ---- */
+
+static void step_of_row(float output[E], struct attn_cache *cache, size_t layer, size_t position,
+                        const float *x)
+{
+    struct attn_step step = {.cache = cache,
+                             .position = position,
+                             .rows = 1,
+                             .hidden_states = x,
+                             .outputs.output = output,
+                             .commit = true};
+    ck_assert_msg(run_step(model, layer, &step) == ATTN_OK, "%s", step.error.message);
+}
+
+START_TEST(test_cross_step_appends_nothing_and_has_the_same_bits_at_any_position)
+{
+    struct rng r = rng_seeded(3);
+    float *x = rng_floats(&r, 700 * EK, 1), *q = rng_floats(&r, E, 1), first[E], again[E];
+    struct attn_cache *cache = encoded(x, 700, NULL);
+    size_t used = attn_cache_pool_used(pool);
+    for (size_t layer = 0; layer < LAYERS; layer++) {
+        ck_assert_uint_eq(attn_cache_length(cache, layer), 700);
+        step_of_row(first, cache, layer, 0, q);
+        step_of_row(again, cache, layer, 5000, q);
+        ck_assert_mem_eq(first, again, sizeof first);
+        ck_assert_uint_eq(attn_cache_length(cache, layer), 700);
+    }
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    attn_cache_free(cache);
+    free(x);
+    free(q);
+}
+END_TEST
+
+/* Rows of padding take no room, and no step sees them. */
+START_TEST(test_cross_rows_of_padding_are_left_out)
+{
+    struct rng r = rng_seeded(4);
+    enum { S = 1100 };
+    float *x = rng_floats(&r, S * EK, 1), *q = rng_floats(&r, E, 1), got[E], want[E];
+    uint8_t padding[S];
+    size_t real = 0;
+    for (size_t i = 0; i < S; i++)
+        real += padding[i] = rng_below(&r, 3) > 0 && i > 600;
+    struct attn_cache *left = encoded(x, S, padding), *all = encoded(x, S, NULL);
+    ck_assert_uint_eq(attn_cache_length(left, 1), real);
+    ck_assert_uint_lt(attn_cache_bytes(left), attn_cache_bytes(all));
+    step_of_row(got, left, 1, 0, q);
+    struct attn_step masked = {.cache = all,
+                               .rows = 1,
+                               .hidden_states = q,
+                               .modifiers.padding_mask = padding,
+                               .outputs.output = want};
+    ck_assert_int_eq(run_step(model, 1, &masked), ATTN_OK);
+    for (size_t i = 0; i < E; i++)
+        ck_assert_double_eq_tol((double)got[i], (double)want[i], 1e-5);
+    attn_cache_free(left);
+    attn_cache_free(all);
+    free(x);
+    free(q);
+}
+END_TEST
+
+START_TEST(test_cross_forks_and_files_have_the_same_bits)
+{
+    struct rng r = rng_seeded(5);
+    float *x = rng_floats(&r, 130 * EK, 1), *q = rng_floats(&r, E, 1), want[E], got[E];
+    struct attn_cache *cache = encoded(x, 130, NULL), *fork, *read = new_cache(model, 4096);
+    struct attn_export *out;
+    struct attn_import *in;
+    bool more = true;
+    step_of_row(want, cache, 2, 0, q);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, 130, &error), ATTN_OK);
+    ck_assert_int_eq(attn_export_open(&out, cache, NULL, 0, &error), ATTN_OK);
+    size_t bytes = attn_export_bytes(out);
+    float *file = malloc(bytes);
+    while (attn_export_run(out, file, 1 << 20))
+        ;
+    attn_export_close(out);
+    attn_cache_free(cache);
+    step_of_row(got, fork, 2, 0, q);
+    ck_assert_mem_eq(got, want, sizeof got);
+    ck_assert_int_eq(attn_import_open(&in, file, bytes, &error), ATTN_OK);
+    ck_assert_int_eq(attn_import_begin(in, read, &error), ATTN_OK);
+    while (more)
+        ck_assert_int_eq(attn_import_run(&more, in, 1 << 20, &error), ATTN_OK);
+    attn_import_close(in);
+    step_of_row(got, read, 2, 0, q);
+    ck_assert_mem_eq(got, want, sizeof got);
+    attn_cache_free(fork);
+    attn_cache_free(read);
+    free(file);
+    free(x);
+    free(q);
+}
+END_TEST
+
+/* ---- Refusals ---- */
+
+static void expect_refused(struct attn_cache *cache, const struct attn_encode_args *args,
+                           enum attn_status status, const char *param)
+{
+    size_t length = attn_cache_length(cache, 0), used = attn_cache_pool_used(pool);
+    ck_assert_int_eq(attn_cache_encode(cache, engine, args, &error), status);
+    ck_assert_str_eq(error.param, param);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), length);
+    ck_assert_uint_eq(attn_cache_length(cache, LAYERS - 1), length);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+}
+
+START_TEST(test_cross_encode_refuses_bad_arguments_and_leaves_the_cache)
+{
+    struct rng r = rng_seeded(6);
+    float *x = rng_floats(&r, 600 * EK, 1), *q = rng_floats(&r, E, 1);
+    static const uint8_t none[600];
+    struct attn_encode_args args = {.rows = 600, .encoder_hidden_states = x};
+    struct attn_cache *cache = new_cache(model, 599), *large = new_cache(model, 600);
+    struct attn_step step = {.cache = large, .rows = 1, .hidden_states = q};
+    ck_assert_int_eq(run_step(model, 0, &step), ATTN_INVALID); /* nothing is encoded yet */
+    ck_assert_str_eq(step.error.param, "cache");
+    expect_refused(cache, &args, ATTN_CACHE_FULL, "position");
+    args.padding_mask = none;
+    expect_refused(large, &args, ATTN_INVALID, "encoder_padding_mask");
+    args.padding_mask = NULL;
+    args.rows = 0;
+    expect_refused(large, &args, ATTN_OUT_OF_RANGE, "rows");
+    args.rows = 600;
+    x[599 * EK] = NAN;
+    expect_refused(large, &args, ATTN_NON_FINITE, "encoder_hidden_states");
+    x[599 * EK] = 1e30F;
+    expect_refused(large, &args, ATTN_OVERFLOW, "encoder_hidden_states");
+    x[599 * EK] = 1;
+    encode(large, x, 600, NULL);
+    expect_refused(large, &args, ATTN_INVALID, "cache");
+    attn_cache_free(cache);
+    attn_cache_free(large);
+    free(x);
+    free(q);
+}
+END_TEST
+
+static const struct {
+    const char *json, *param;
+} unfit[] = {
+    {"{\"hidden_size\":40,\"num_attention_heads\":2}", "encoder_hidden_states"},
+    {"{\"hidden_size\":40,\"num_attention_heads\":2,\"is_cross\":true,\"kdim\":8,\"vdim\":40}",
+     "encoder_hidden_states"},
+    {"{\"hidden_size\":40,\"num_attention_heads\":2,\"is_cross\":true,\"attn_scale\":0.1,"
+     "\"floor_scale\":8}",
+     "encoder_hidden_states"},
+    {"{\"hidden_size\":40,\"num_attention_heads\":2,\"is_cross\":true,"
+     "\"attention_chunk_size\":4}",
+     "encoder_padding_mask"},
+    {"{\"hidden_size\":40,\"num_attention_heads\":2,\"is_cross\":true,\"alibi\":true}",
+     "encoder_padding_mask"},
+    {"{\"hidden_size\":40,\"num_attention_heads\":2,\"is_cross\":true,\"sliding_window\":9}",
+     "encoder_padding_mask"},
+};
+
+START_TEST(test_cross_encode_refuses_layers_it_cannot_serve)
+{
+    static const float x[3 * 40];
+    static const uint8_t padding[3] = {1, 0, 1};
+    const struct attn_encode_args args = {
+        .rows = 3, .encoder_hidden_states = x, .padding_mask = padding};
+    struct attn_model *of;
+    const char *json = unfit[_i].json;
+    ck_assert_int_eq(attn_model_open_random(&of, json, strlen(json), NULL, &error), ATTN_OK);
+    ck_assert_int_eq(attn_model_load(of, &error), ATTN_OK);
+    struct attn_cache *cache = new_cache(of, 64);
+    ck_assert_int_eq(attn_cache_encode(cache, engine, &args, &error), ATTN_UNSUPPORTED);
+    ck_assert_str_eq(error.param, unfit[_i].param);
+    attn_cache_free(cache);
+    attn_model_close(of);
+}
+END_TEST
+
+/* ---- Pauses ---- */
+
+struct pauses {
+    struct attn_cache *other; /* a step over it runs at each tenth pause */
+    const float *q;
+    float output[E];
+    size_t asked, ran, most;
+};
+
+static bool wants(void *context)
+{
+    struct pauses *p = context;
+    return ++p->asked % 10 == 0;
+}
+
+static bool pause_runs(void *context)
+{
+    struct pauses *p = context;
+    step_of_row(p->output, p->other, 0, 0, p->q);
+    return ++p->ran < p->most;
+}
+
+/* Decodes run at the pauses of a long encoder, whose bits stay the same; where one says stop, the
+ * cache is empty again. */
+START_TEST(test_cross_encode_gives_way_and_can_be_cancelled)
+{
+    struct rng r = rng_seeded(7);
+    enum { S = 3000 };
+    float *x = rng_floats(&r, S * EK, 1), *q = rng_floats(&r, E, 1), alone[E], got[E], want[E];
+    struct pauses p = {.other = encoded(x, 200, NULL), .q = q, .most = SIZE_MAX};
+    const struct attn_yield yield = {wants, pause_runs, &p};
+    const struct attn_encode_args args = {.rows = S, .encoder_hidden_states = x, .yield = &yield};
+    struct attn_cache *plain = encoded(x, S, NULL), *cache = new_cache(model, S);
+    step_of_row(alone, p.other, 0, 0, q);
+    step_of_row(want, plain, 1, 0, q);
+    ck_assert_int_eq(attn_cache_encode(cache, engine, &args, &error), ATTN_OK);
+    ck_assert_uint_gt(p.ran, 0);
+    ck_assert_mem_eq(p.output, alone, sizeof alone);
+    step_of_row(got, cache, 1, 0, q);
+    ck_assert_mem_eq(got, want, sizeof got);
+    attn_cache_free(cache);
+    cache = new_cache(model, S);
+    p.most = p.ran + 1;
+    size_t used = attn_cache_pool_used(pool);
+    ck_assert_int_eq(attn_cache_encode(cache, engine, &args, &error), ATTN_CANCELLED);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), 0);
+    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
+    attn_cache_free(cache);
+    attn_cache_free(plain);
+    attn_cache_free(p.other);
+    free(x);
+    free(q);
+}
+END_TEST
+
+Suite *suite_cross(void)
+{
+    Suite *suite = suite_create("cross");
+    TCase *cross = tcase_create("cross");
+    tcase_set_timeout(cross, 300); /* a sanitizer may take so long */
+    tcase_add_checked_fixture(cross, setup, teardown);
+    tcase_add_test(cross, test_cross_golden_cases_hold_over_a_cache_of_encoder_rows);
+    tcase_add_test(cross, test_cross_steps_of_random_layers_equal_the_oracle);
+    tcase_add_test(cross, test_cross_step_appends_nothing_and_has_the_same_bits_at_any_position);
+    tcase_add_test(cross, test_cross_rows_of_padding_are_left_out);
+    tcase_add_test(cross, test_cross_forks_and_files_have_the_same_bits);
+    tcase_add_test(cross, test_cross_encode_refuses_bad_arguments_and_leaves_the_cache);
+    tcase_add_loop_test(cross, test_cross_encode_refuses_layers_it_cannot_serve, 0,
+                        sizeof unfit / sizeof unfit[0]);
+    tcase_add_test(cross, test_cross_encode_gives_way_and_can_be_cancelled);
+    suite_add_tcase(suite, cross);
+    return suite;
+}
