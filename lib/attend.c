@@ -282,20 +282,17 @@ static enum attn_status project_in(struct attend *call)
     const struct attn_attend_args *a = call->args;
     const struct attn_layer *layer = call->layer;
     const size_t q_first = call->first * call->queries, k_first = call->first * call->keys;
+    const float *x = a->hidden_states + q_first * layer->spec.hidden_size;
     if (attn_layer_is_latent(layer))
-        return attn_latent_rows_expand(&call->latents, call->engine, layer,
-                                       a->hidden_states + q_first * layer->spec.hidden_size,
-                                       query_rows(call),
+        return attn_latent_rows_expand(&call->latents, call->engine, layer, x, query_rows(call),
                                        (struct attn_qkv){call->q, call->k, call->v});
     const float *keys = a->key_hidden_states ? a->key_hidden_states : a->hidden_states;
     const float *values = a->value_hidden_states ? a->value_hidden_states : keys;
     struct attn_projection products[] = {
-        attn_projection_of(&layer->q, a->hidden_states + q_first * layer->q.in, call->q,
-                           query_rows(call)),
+        attn_projection_of(&layer->q, x, call->q, query_rows(call)),
         attn_projection_of(&layer->k, keys + k_first * layer->k.in, call->k, key_rows(call)),
         attn_projection_of(&layer->v, values + k_first * layer->v.in, call->v, key_rows(call)),
-        attn_projection_of(&layer->gate, a->hidden_states + q_first * layer->q.in, call->gate,
-                           query_rows(call)),
+        attn_projection_of(&layer->gate, x, call->gate, query_rows(call)),
     };
     bool bounded = !attn_layer_has_postprocessing(layer); /* attn_project then checks the bounds */
     for (size_t i = 0; i < 4; i++) {

@@ -58,7 +58,8 @@ struct head_major {
 static bool put_token(struct attn_cache *cache, size_t layer, size_t slot,
                       const struct head_major *from, size_t token, float *row)
 {
-    const struct attn_cached_sizes sizes = attn_cached_sizes(attn_model_layer(attn_cache_model(cache), layer));
+    const struct attn_cached_sizes sizes =
+        attn_cached_sizes(attn_model_layer(attn_cache_model(cache), layer));
     const size_t d = sizes.key, dv = sizes.value, groups = sizes.heads;
     float *values = row + groups * d;
     for (size_t g = 0; g < groups; g++) {

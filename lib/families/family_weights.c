@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "families/weight_shapes.h"
 #include "mem.h"
 #include "status.h"
 
@@ -38,144 +39,6 @@ static struct checkpoint_layer layer_of(const struct attn_config *config, size_t
     struct checkpoint_layer source = {.config = config, .layer = layer};
     attn_config_layer_spec(&source.spec, config, layer);
     return source;
-}
-
-static const unsigned projections[] = {ATTN_PROJ_Q,      ATTN_PROJ_K,    ATTN_PROJ_V,
-                                       ATTN_PROJ_O,      ATTN_PROJ_GATE, ATTN_PROJ_KV_A,
-                                       ATTN_PROJ_K_ROPE, ATTN_PROJ_Q_A};
-#define NUM_PROJECTIONS (sizeof projections / sizeof projections[0])
-
-/* ---- What a layer needs -------------------------------------------------------------------- */
-
-struct projection_shape {
-    size_t in, out;
-};
-
-static struct projection_shape shape_of(const struct attn_layer_spec *spec, unsigned projection)
-{
-    const struct attn_mla_spec *mla = &spec->mla;
-    const bool latent = mla->kv_lora_rank > 0;
-    switch (projection) {
-    case ATTN_PROJ_Q:
-        return (struct projection_shape){mla->q_lora_rank > 0 ? mla->q_lora_rank
-                                                              : spec->hidden_size,
-                                         spec->num_heads * spec->head_dim};
-    case ATTN_PROJ_K:
-        return (struct projection_shape){latent ? mla->kv_lora_rank : spec->key_size,
-                                         spec->num_kv_heads *
-                                             (spec->head_dim - mla->rope_head_dim)};
-    case ATTN_PROJ_V:
-        return (struct projection_shape){latent ? mla->kv_lora_rank : spec->value_size,
-                                         spec->num_kv_heads * spec->value_head_dim};
-    case ATTN_PROJ_GATE:
-        return (struct projection_shape){spec->hidden_size, spec->num_heads * spec->value_head_dim};
-    case ATTN_PROJ_KV_A:
-        return (struct projection_shape){spec->hidden_size, mla->kv_lora_rank};
-    case ATTN_PROJ_K_ROPE:
-        return (struct projection_shape){spec->hidden_size, mla->rope_head_dim};
-    case ATTN_PROJ_Q_A:
-        return (struct projection_shape){spec->hidden_size, mla->q_lora_rank};
-    default:
-        return (struct projection_shape){spec->num_heads * spec->value_head_dim, spec->hidden_size};
-    }
-}
-
-/* The projections to latents. */
-static unsigned latents_of(const struct attn_layer_spec *spec)
-{
-    return (spec->mla.kv_lora_rank > 0 ? (unsigned)ATTN_PROJ_KV_A : 0u) |
-           (spec->mla.q_lora_rank > 0 ? (unsigned)ATTN_PROJ_Q_A : 0u);
-}
-
-/* The projections for which the specification asks for a tensor of this role. */
-static unsigned needed_projections(const struct attn_layer_spec *spec, enum attn_tensor_role role)
-{
-    unsigned gate = spec->output_gate ? ATTN_PROJ_GATE : 0u;
-    unsigned latents = latents_of(spec);
-    bool weighted = attn_norm_floats(&spec->qk_norm, 1, 1) != 0;
-    switch (role) {
-    case ATTN_ROLE_WEIGHT:
-        return ATTN_PROJ_ALL | gate | latents | (latents != 0 ? (unsigned)ATTN_PROJ_K_ROPE : 0u);
-    case ATTN_ROLE_BIAS:
-        return (spec->q_bias ? ATTN_PROJ_Q | gate : 0u) | (spec->k_bias ? ATTN_PROJ_K : 0u) |
-               (spec->v_bias ? ATTN_PROJ_V : 0u) | (spec->o_bias ? ATTN_PROJ_O : 0u);
-    case ATTN_ROLE_BIAS_KV:
-        return spec->bias_kv ? ATTN_PROJ_K | ATTN_PROJ_V : 0u;
-    case ATTN_ROLE_NORM:
-        return (weighted ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u) | latents;
-    case ATTN_ROLE_NORM_BIAS:
-        return weighted && spec->qk_norm.bias ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
-    case ATTN_ROLE_SINKS:
-        return spec->sinks ? ATTN_PROJ_Q : 0u;
-    case ATTN_ROLE_POSITION_NORM:
-        return spec->position_bias.table_norm ? ATTN_PROJ_Q | ATTN_PROJ_K : 0u;
-    case ATTN_ROLE_POSITION_BIAS:
-        break;
-    }
-    return attn_layer_table_floats(spec) != 0 ? ATTN_PROJ_Q : 0u;
-}
-
-/* The widths of input and output of a fused tensor's projections together; false if they read
- * inputs of different widths and so cannot share a weight. */
-static bool fused_shape(struct projection_shape *out, const struct attn_layer_spec *spec,
-                        const struct attn_family_tensor *pattern)
-{
-    *out = (struct projection_shape){0, 0};
-    for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
-        if ((pattern->projections & projections[i]) == 0)
-            continue;
-        struct projection_shape shape = shape_of(spec, projections[i]);
-        if (out->in != 0 && out->in != shape.in && pattern->role == ATTN_ROLE_WEIGHT)
-            return false;
-        out->in = shape.in;
-        out->out += shape.out;
-    }
-    return true;
-}
-
-struct tensor_shape {
-    size_t ndim, size[3];
-};
-
-static struct tensor_shape norm_shape(const struct attn_layer_spec *spec, unsigned projection)
-{
-    size_t heads = projection == ATTN_PROJ_Q ? spec->num_heads : spec->num_kv_heads;
-    if (spec->qk_norm.extent == ATTN_NORM_EACH_HEAD)
-        return (struct tensor_shape){2, {heads, spec->head_dim}};
-    return (struct tensor_shape){1, {attn_norm_floats(&spec->qk_norm, heads, spec->head_dim)}};
-}
-
-static struct tensor_shape tensor_shape(const struct checkpoint_layer *source,
-                                        const struct attn_family_tensor *pattern)
-{
-    const struct attn_layer_spec *spec = &source->spec;
-    struct projection_shape fused;
-    fused_shape(&fused, spec, pattern);
-    switch (pattern->role) {
-    case ATTN_ROLE_WEIGHT:
-        if (source->config->layout == ATTN_LAYOUT_TRANSPOSED)
-            return (struct tensor_shape){2, {fused.in, fused.out}};
-        return (struct tensor_shape){2, {fused.out, fused.in}};
-    case ATTN_ROLE_BIAS:
-        return (struct tensor_shape){1, {fused.out}};
-    case ATTN_ROLE_BIAS_KV:
-        return (struct tensor_shape){3, {1, 1, fused.out}};
-    case ATTN_ROLE_NORM:
-        if ((latents_of(spec) & pattern->projections) != 0)
-            return (struct tensor_shape){1, {fused.out}};
-        return norm_shape(spec, pattern->projections);
-    case ATTN_ROLE_NORM_BIAS:
-        return norm_shape(spec, pattern->projections);
-    case ATTN_ROLE_SINKS:
-        return (struct tensor_shape){1, {spec->num_heads}};
-    case ATTN_ROLE_POSITION_NORM:
-        return (struct tensor_shape){1, {spec->hidden_size}};
-    case ATTN_ROLE_POSITION_BIAS:
-        break;
-    }
-    if (spec->position_bias.type == ATTN_BIAS_DISENTANGLED)
-        return (struct tensor_shape){2, {attn_relative_rows(spec), spec->hidden_size}};
-    return (struct tensor_shape){2, {spec->position_bias.buckets, spec->num_heads}};
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */
@@ -235,7 +98,7 @@ static void write_shape(char *out, size_t size, const size_t *shape, size_t ndim
 /* Refuses a tensor of another shape than the configuration asks for.  Where the tensor is what the
  * other orientation asks for, the message says so. */
 static enum attn_status fail_shape(const struct checkpoint_layer *source,
-                                   const struct tensor_shape *shape,
+                                   const struct attn_tensor_shape *shape,
                                    const struct attn_tensor_entry *entry, struct attn_error *error)
 {
     char got[64], needed[64];
@@ -267,7 +130,8 @@ static enum attn_status check_tensor(const struct checkpoint_layer *source,
                                      const struct attn_tensor_entry *entry,
                                      struct attn_error *error)
 {
-    struct tensor_shape shape = tensor_shape(source, pattern);
+    struct attn_tensor_shape shape =
+        attn_tensor_shape(source->config->layout, &source->spec, pattern);
     if (!entry->dtype->readable)
         return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
                          "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
@@ -301,11 +165,11 @@ static enum attn_status fail_missing(const struct attn_checkpoint *checkpoint,
     char there[96];
     const struct attn_family *family = source->config->family;
     char name[NAME_SIZE];
-    struct projection_shape shape;
+    struct attn_projection_shape shape;
     const struct attn_family_tensor *pattern = tensors_of(source);
     while (pattern->name != NULL &&
            (pattern->role != role || (pattern->projections & missing) == 0 ||
-            !fused_shape(&shape, &source->spec, pattern)))
+            !attn_fused_shape(&shape, &source->spec, pattern)))
         pattern++;
     expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "",
            attn_config_tensor_index(source->config, source->layer));
@@ -321,16 +185,16 @@ static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint 
     unsigned bound[ATTN_NUM_ROLES] = {0};
     out->count = 0;
     for (; pattern->name != NULL; pattern++) {
-        struct projection_shape shape;
+        struct attn_projection_shape shape;
         struct attn_tensor tensor;
         if ((bound[pattern->role] & pattern->projections) != 0 ||
-            !fused_shape(&shape, &source->spec, pattern))
+            !attn_fused_shape(&shape, &source->spec, pattern))
             continue;
         enum attn_status status = find_tensor(&tensor, checkpoint, source, pattern, error);
         if (status == ATTN_OK && tensor.entry == NULL)
             continue;
         if (status == ATTN_OK &&
-            (pattern->projections & ~needed_projections(&source->spec, pattern->role)) != 0)
+            (pattern->projections & ~attn_needed_projections(&source->spec, pattern->role)) != 0)
             status = attn_fail(error, ATTN_MALFORMED, tensor.entry->name,
                                "tensor '%.96s' is there, but the configuration denies it",
                                tensor.entry->name);
@@ -342,7 +206,7 @@ static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint 
         out->items[out->count++] = (struct binding){pattern, tensor};
     }
     for (enum attn_tensor_role role = 0; role < ATTN_NUM_ROLES; role++) {
-        unsigned missing = needed_projections(&source->spec, role) & ~bound[role];
+        unsigned missing = attn_needed_projections(&source->spec, role) & ~bound[role];
         if (missing != 0)
             return fail_missing(checkpoint, source, role, missing, error);
     }
@@ -446,11 +310,11 @@ static enum attn_status read_rows(struct attn_layer *out, const struct binding *
 {
     size_t first = 0;
     for (size_t g = 0; g < groups; g++)
-        for (size_t i = 0; i < NUM_PROJECTIONS; i++) {
-            if ((binding->pattern->projections & projections[i]) == 0)
+        for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
+            if ((binding->pattern->projections & attn_projections[i]) == 0)
                 continue;
-            size_t count = elements_of(binding, linear_of(out, projections[i])) / groups;
-            float *destination = destination_of(out, binding->pattern->role, projections[i]);
+            size_t count = elements_of(binding, linear_of(out, attn_projections[i])) / groups;
+            float *destination = destination_of(out, binding->pattern->role, attn_projections[i]);
             enum attn_status status = attn_tensor_read_f32(destination + g * count,
                                                            &binding->tensor, first, count, error);
             if (status != ATTN_OK)
@@ -487,10 +351,10 @@ static enum attn_status read_columns(struct attn_layer *out, const struct bindin
     for (size_t row = 0; row < in && status == ATTN_OK; row += most) {
         size_t rows = attn_min(in - row, most), column = 0;
         status = attn_tensor_read_f32(scratch, &binding->tensor, row * total, rows * total, error);
-        for (size_t i = 0; i < NUM_PROJECTIONS && status == ATTN_OK; i++) {
-            if ((binding->pattern->projections & projections[i]) == 0)
+        for (size_t i = 0; i < ATTN_NUM_PROJECTIONS && status == ATTN_OK; i++) {
+            if ((binding->pattern->projections & attn_projections[i]) == 0)
                 continue;
-            struct attn_linear *linear = linear_of(out, projections[i]);
+            struct attn_linear *linear = linear_of(out, attn_projections[i]);
             transpose(linear, row, scratch + column, total, rows);
             column += linear->out;
         }

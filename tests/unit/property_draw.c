@@ -76,7 +76,8 @@ static void draw_wide(struct attn_layer_spec *s, struct draw *d)
         s->value_head_dim = widths[between(d, 0, 2)];
 }
 
-/* Latent attention, with or without a latent of queries. */
+/* Latent attention, with or without a latent of queries.  Latents have 4 numbers at least: RMSNorm
+ * of a single number near 0 multiplies its rounding. */
 static void draw_latent(struct draw *d)
 {
     struct attn_layer_spec *s = &d->spec;
