@@ -200,7 +200,7 @@ static bool create_session(struct srv_item *item)
     const struct srv_session_options options = start_options(item);
     if (item->rows->has_epoch)
         return fail_epoch(&item->error) == SRV_OK;
-    if (item->model->is_cross) {
+    if (item->model != NULL && item->model->is_cross) {
         srv_fail(&item->error, SRV_E_MISSING_FIELD, "encoder_hidden_states",
                  "a session of cross-attention starts with encoder_hidden_states");
         return false;
