@@ -161,7 +161,7 @@ struct attn_layer_spec {
                               causal, |i-j| < W; 0: none */
     size_t attention_chunk_size; /* C: a query at i sees keys j, j/C = i/C; 0: none (llama4) */
     bool is_causal;
-    bool is_cross; /* keys and values come from another sequence: no self-attention */
+    bool is_cross;      /* keys and values come from another sequence: no self-attention */
     bool is_weightless; /* no linear maps, E is 0: steps bring query, key and value
                            (attn_model_open_weightless) */
     bool q_bias, k_bias, v_bias, o_bias;
