@@ -403,7 +403,7 @@ static void kill_under_load(struct caller *moments)
 
 static void set_up(void)
 {
-    mirror_open();
+    mirror_open(MIRROR_MODEL);
     for (unsigned i = 0; i < CALLERS; i++) {
         callers[i].number = i + 1;
         callers[i].random = i + 1;

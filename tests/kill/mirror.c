@@ -21,15 +21,13 @@ static const struct attn_model *model_of(const struct mirror *mirror)
     return mirror->weightless ? weightless : model;
 }
 
-void mirror_open(void)
+void mirror_open(const char *config)
 {
-    static const char config[] = MIRROR_MODEL;
     struct attn_error error;
     ck_assert_int_eq(attn_engine_open(&engine, &(struct attn_engine_options){.threads = 1}, &error),
                      ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)256 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error),
-                     ATTN_OK);
+    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
     const struct attn_weightless_options shape = {
         .num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = WIDTH};

@@ -47,7 +47,8 @@ struct mirror {
     struct mirror *from;  /* parent of the pending fork */
 };
 
-void mirror_open(void);
+/* `config` is of the model whose sessions are mirrored, as the daemon has it. */
+void mirror_open(const char *config);
 void mirror_close(void);
 
 void mirror_start(struct mirror *mirror);

@@ -504,10 +504,15 @@ static void look_first(struct scene *scene)
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
+/* `tiny` of daemon.h. */
+#define TINY_MODEL                                                             \
+    "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2," \
+    "\"num_hidden_layers\":2,\"rope_theta\":10000,\"is_causal\":true,\"seed\":7}"
+
 static void make_large(struct scene *scene)
 {
     struct mirror mirror = {0};
-    mirror_open();
+    mirror_open(TINY_MODEL);
     mirror_fill(&mirror, LARGE_TOKENS);
     scene->large = mirror_state(&scene->large_size, &mirror);
     mirror_end(&mirror);

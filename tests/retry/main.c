@@ -381,7 +381,7 @@ START_TEST(test_retries_lose_and_duplicate_nothing)
 {
     static const char *const arguments[] = {"--log", "error", NULL};
     pthread_t threads[CALLERS];
-    mirror_open();
+    mirror_open(MIRROR_MODEL);
     daemon_start(&served, MIRROR_CONFIG, arguments, NULL);
     proxy_open(&through, &served);
     for (unsigned i = 0; i < CALLERS; i++) {
