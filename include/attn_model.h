@@ -192,12 +192,7 @@ struct attn_cached_sizes {
     size_t heads, key, value;
 };
 
-static inline struct attn_cached_sizes attn_cached_sizes(const struct attn_layer_spec *spec)
-{
-    const struct attn_cached_sizes own = {spec->num_kv_heads, spec->head_dim, spec->value_head_dim};
-    const struct attn_cached_sizes latent = {1, spec->mla.kv_lora_rank, spec->mla.rope_head_dim};
-    return spec->mla.kv_lora_rank > 0 ? latent : own;
-}
+struct attn_cached_sizes attn_cached_sizes(const struct attn_layer_spec *spec);
 
 /* Bounds on a layer.  A configuration beyond them is refused with ATTN_OUT_OF_RANGE. */
 #define ATTN_MAX_HIDDEN_SIZE 65536

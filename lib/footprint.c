@@ -186,5 +186,6 @@ size_t attn_cache_layer_bytes(const struct attn_cache *cache, size_t layer, size
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
     const size_t first = attn_cache_first(cache, layer) / ATTN_TILE;
     const size_t blocks = attn_ceil_div(tokens, ATTN_TILE);
-    return spec != NULL && blocks > first ? (blocks - first) * attn_block_bytes(spec) : 0;
+    const bool holds = spec != NULL && spec->shares_layer == SIZE_MAX;
+    return holds && blocks > first ? (blocks - first) * attn_block_bytes(spec) : 0;
 }

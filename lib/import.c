@@ -126,6 +126,17 @@ static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t
     return ATTN_OK;
 }
 
+/* Whether a layer that reads another begins where that begins. */
+static bool begins_with_source(const struct attn_import *import, size_t i)
+{
+    const struct attn_cache_file_layer *layer = &import->layers[i];
+    size_t first = 0;
+    for (size_t j = 0; j < i; j++)
+        if (import->layers[j].layer == layer->spec->shares_layer)
+            first = import->layers[j].first;
+    return layer->spec->shares_layer == SIZE_MAX || layer->first == first;
+}
+
 static enum attn_status find_layer(struct attn_import *import, size_t i, struct attn_error *error)
 {
     struct attn_cache_file_layer *layer = &import->layers[i];
@@ -147,6 +158,10 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
                          limit);
     if (attn_cache_length(import->cache, layer->layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
+    if (!begins_with_source(import, i))
+        return attn_fail(error, ATTN_MALFORMED, "first",
+                         "layer %zu begins at token %zu, the layer that it reads at another",
+                         layer->layer, layer->first);
     if (layer->first > 0 &&
         (lengths[0] == 0 || layer->first > attn_window_first(layer->spec, layer->length)))
         return attn_fail(error, ATTN_MALFORMED, "first",

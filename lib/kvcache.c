@@ -300,15 +300,24 @@ static bool is_shared(const struct attn_cache *cache, size_t layer)
     return i < cache->num_slots;
 }
 
+/* The tokens of the layer, or of one that reads it where that has fewer. */
+static size_t shortest_reader(const struct attn_cache *cache, size_t layer, size_t length)
+{
+    for (size_t i = 0; i < cache->num_slots; i++)
+        if (cache->slots[i].spec->shares_layer == layer)
+            length = attn_min(length, atomic_load(&cache->slots[i].length));
+    return length;
+}
+
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 {
     const struct cache_layer *found = layer_of(cache, layer);
     if (found == NULL || found->spec->shares_layer != SIZE_MAX)
         return;
     struct cache_layer *l = writable_layer(cache, layer);
-    const size_t length = atomic_load(&l->length);
+    const size_t length = shortest_reader(cache, layer, atomic_load(&l->length));
     const bool again = position > 0 || is_shared(cache, layer);
-    const size_t seen = attn_window_first(l->spec, again ? position : length);
+    const size_t seen = attn_window_first(l->spec, again ? attn_min(position, length) : length);
     const size_t from = attn_min(seen, length - (length > 0)) / ATTN_TILE;
     const size_t first = atomic_load(&l->first);
     if (from > first)
@@ -334,9 +343,10 @@ enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer, siz
 /* The layer that holds the tokens of `layer`: the one that it reads, or itself. */
 static const struct cache_layer *holder_of(const struct attn_cache *cache, size_t layer)
 {
-    const struct cache_layer *l = layer_of(cache, layer);
-    return l != NULL && l->spec->shares_layer != SIZE_MAX ? layer_of(cache, l->spec->shares_layer)
-                                                          : l;
+    const struct cache_layer *l = layer_of(cache, layer), *source = NULL;
+    if (l != NULL && l->spec->shares_layer != SIZE_MAX)
+        source = layer_of(cache, l->spec->shares_layer);
+    return source != NULL ? source : l; /* a source that is not resident has no tokens */
 }
 
 size_t attn_cache_first(const struct attn_cache *cache, size_t layer)

@@ -175,6 +175,13 @@ size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys)
     return keys + spec->bias_kv + spec->add_zero_attn;
 }
 
+struct attn_cached_sizes attn_cached_sizes(const struct attn_layer_spec *spec)
+{
+    const struct attn_cached_sizes own = {spec->num_kv_heads, spec->head_dim, spec->value_head_dim};
+    const struct attn_cached_sizes latent = {1, spec->mla.kv_lora_rank, spec->mla.rope_head_dim};
+    return spec->mla.kv_lora_rank > 0 ? latent : own;
+}
+
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 {
     const struct attn_cached_sizes cached = attn_cached_sizes(spec);

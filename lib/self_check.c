@@ -46,8 +46,8 @@ struct check {
 
 static bool keeps_cache(const struct attn_layer_spec *spec)
 {
-    return !spec->is_cross && spec->key_size == spec->hidden_size &&
-           spec->value_size == spec->hidden_size;
+    return !spec->is_cross && spec->shares_layer == SIZE_MAX &&
+           spec->key_size == spec->hidden_size && spec->value_size == spec->hidden_size;
 }
 
 /* The first layer that keeps a cache, NULL where none does; *index is its number. */

@@ -12,6 +12,8 @@ static void resolve(const struct attn_family *family, const char *stack, const c
     FUZZ_EXPECT(status == error.status && (status == ATTN_OK) == (error.message[0] == '\0'));
     for (size_t i = 0; status == ATTN_OK && i < config->num_layers && i < 4; i++) {
         struct attn_layer_spec spec;
+        if (!attn_config_attends(config, i))
+            continue;
         attn_config_layer_spec(&spec, config, i);
         FUZZ_EXPECT(spec.num_heads > 0 && spec.num_kv_heads > 0);
         FUZZ_EXPECT(spec.num_heads % spec.num_kv_heads == 0);
@@ -22,12 +24,12 @@ static void resolve(const struct attn_family *family, const char *stack, const c
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const stacks[] = {NULL, "encoder", "decoder", "cross"};
+    static const char *const stacks[] = {NULL, "encoder", "decoder", "cross", "text", "vision"};
     struct fuzz_input in = {data, size};
     unsigned way = fuzz_byte(&in);
     size_t length;
     char *text = fuzz_text(&length, &in, in.left);
-    resolve(NULL, stacks[way % 4], text, length);
+    resolve(NULL, stacks[way % 6], text, length);
     resolve(&attn_family_random, NULL, text, length);
     free(text);
     return 0;

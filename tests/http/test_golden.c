@@ -162,8 +162,8 @@ static void write_body(struct text *body, const struct golden_case *c, const str
 {
     static const char *const stages[] = {"raw", "softcap", "masked"};
     text_add(body, "{\"outputs\":[\"output\",\"attention_weights\",\"lse\"%s%s]",
-             c->model[0] || c->past > 0 ? ",\"key\",\"value\"" : "",
-             c->scores != NULL ? ",\"attention_scores\"" : "");
+             c->scores != NULL ? ",\"attention_scores\"" : "",
+             c->model[0] || c->past > 0 ? ",\"key\",\"value\"" : "");
     if (c->model[0])
         text_add(body, ",\"model\":\"%s\",\"layer\":%zu", c->model, c->layer);
     if (average)
