@@ -172,6 +172,19 @@ static void reclaim_idle(struct attn_cache_pool *pool)
     pool->idle = 0;
 }
 
+/* Gives back what sizes hold of which no block is in use: their partly used huge pages pass the
+ * budget, and shapes of weightless sessions come and go. */
+static void reclaim_unused(struct attn_cache_pool *pool)
+{
+    for (size_t i = 0; i < pool->num_sizes; i++) {
+        struct free_lists *lists = &pool->sizes[i];
+        for (struct attn_block *b = lists->idle; lists->live == 0 && b != NULL; b = b->next)
+            pool->idle -= lists->bytes;
+        if (lists->live == 0)
+            reclaim_lists(lists);
+    }
+}
+
 /* Free lists for a size that has none: new ones, or those of a size of which no block is in use;
  * NULL where all are in use. */
 static struct free_lists *make_lists(struct attn_cache_pool *pool, size_t bytes)
@@ -269,6 +282,8 @@ static enum attn_status take_block(struct attn_block **out, struct attn_cache_po
         pool->idle -= bytes;
         return ATTN_OK;
     }
+    if (lists == NULL || lists->empty == NULL)
+        reclaim_unused(pool);
     make_room(pool, bytes);
     *out = fresh_block(lists, bytes);
     return *out != NULL ? ATTN_OK : ATTN_NO_MEMORY;

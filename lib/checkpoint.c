@@ -264,13 +264,13 @@ static enum attn_status is_archive(bool *out, int directory, const char *name,
 {
     int file;
     size_t size;
-    char start[2] = "";
+    char start[4] = ""; /* two alone may be the length of a safetensors header */
     enum attn_status status = attn_file_open(&file, &size, directory, name, error);
     if (status != ATTN_OK)
         return status;
     status = attn_file_read(start, file, name, 0, attn_min(size, sizeof start), error);
     close(file);
-    *out = memcmp(start, "PK", 2) == 0;
+    *out = memcmp(start, "PK\3\4", 4) == 0 || memcmp(start, "PK\5\6", 4) == 0;
     return status;
 }
 

@@ -73,8 +73,8 @@ static const struct attn_family *const families[] = {
     /* family_llama.c, family_qwen.c, family_gemma.c, family_decoders.c */
     &attn_family_mixtral,
     &attn_family_ministral3,
+    &attn_family_mistral3_mistral, /* also where the text model has no model_type */
     &attn_family_mistral3,
-    &attn_family_mistral3_mistral,
     &attn_family_llama4,
     &attn_family_llama4_text,
     &attn_family_qwen2_moe,

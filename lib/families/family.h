@@ -131,6 +131,9 @@ enum attn_rope_layers {
 /* The products of a disentangled position bias, as bits. */
 enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
 
+/* The offset of a field, by which keys name it. */
+#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
+
 /* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
     ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */

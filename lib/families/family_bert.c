@@ -67,6 +67,7 @@ static const struct attn_hf_key albert_keys[] = {
     IGNORED("down_scale_factor"),
     IGNORED("embedding_size"),
     IGNORED("gap_size"),
+    IGNORED("layers_to_keep"),
     IGNORED("net_structure_type"),
     IGNORED("num_memory_blocks"),
     END,

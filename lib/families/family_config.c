@@ -243,7 +243,7 @@ static enum attn_status read_terms(struct reader *reader, const struct attn_hf_k
 static void clear_rope(struct reader *reader)
 {
     struct attn_hf_rope *rope = &reader->hf.rope;
-    if (reader->is_set[offsetof(struct attn_hf_config, rope.type)])
+    if (reader->is_set[HF_FIELD(rope.type)])
         return;
     *rope = (struct attn_hf_rope){
         .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
@@ -387,8 +387,7 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
 static enum attn_status read_rope_by_type(struct reader *reader, const char *name, json_t *object,
                                           struct attn_error *error)
 {
-    static const size_t bases[] = {offsetof(struct attn_hf_config, rope),
-                                   offsetof(struct attn_hf_config, sliding_rope)};
+    static const size_t bases[] = {HF_FIELD(rope), HF_FIELD(sliding_rope)};
     const char *key;
     json_t *item;
     if (!reader->hf.rope_by_type)
@@ -414,12 +413,13 @@ static enum attn_status read_rope(struct reader *reader, const struct attn_hf_ke
 {
     bool by_type = json_object_get(value, attn_layer_types[ATTN_LAYER_FULL]) != NULL ||
                    json_object_get(value, attn_layer_types[ATTN_LAYER_SLIDING]) != NULL;
-    clear_rope(reader);
+    const struct attn_hf_rope *own = &reader->family->defaults.rope;
+    if (!json_is_null(value) || (own->type != ATTN_ROPE_PROPORTIONAL && own->scaling_beta == 0))
+        clear_rope(reader); /* else: classes with scaling of their own put it in null's place */
     if (json_is_null(value))
         return ATTN_OK;
     /* An object by type beside a plain one would contradict it, or be mixed with it. */
-    if (reader->typed_rope ||
-        (by_type && reader->is_set[offsetof(struct attn_hf_config, rope.type)]))
+    if (reader->typed_rope || (by_type && reader->is_set[HF_FIELD(rope.type)]))
         return fail_contradiction(key->name, error);
     if (by_type)
         return read_rope_by_type(reader, key->name, value, error);
@@ -489,7 +489,7 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
         if (status == ATTN_OK && attn_config_object(object, family->subconfig_dict) != NULL)
             status =
                 read_object(&reader, attn_config_object(object, family->subconfig_dict), error);
-        out->says_layout = reader.is_set[offsetof(struct attn_hf_config, transposed)];
+        out->says_layout = reader.is_set[HF_FIELD(transposed)];
         out->layout = reader.hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (status == ATTN_OK)
             status = attn_config_from_hf(out, &reader.hf, error);

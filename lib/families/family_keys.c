@@ -49,6 +49,7 @@ const struct attn_rope_name attn_rope_names[] = {
 
 const struct attn_hf_key attn_common_fixed_keys[] = {
     FIXED("add_cross_attention", "false"),
+    FIXED("is_decoder", "false"),
     FIXED("is_encoder_decoder", "false"),
     FIXED("partial_rotary_factor", "1.0"),
     FIXED("pruned_heads", "{}"),

@@ -169,6 +169,7 @@ static const struct attn_hf_key qwen3_next_keys[] = {
     FIXED("attention_bias", "false"),
     FIXED("attn_output_gate", "true"),
     FIXED("output_gate_type", "\"swish\""), /* of linear layers */
+    IGNORED("use_sliding_window"),          /* no layer slides */
     IGNORED("linear_conv_kernel_dim"),
     IGNORED("linear_key_head_dim"),
     IGNORED("linear_num_key_heads"),

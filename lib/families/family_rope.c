@@ -9,8 +9,6 @@
 #include "rope.h"
 #include "status.h"
 
-#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
-
 /* ---- What a type needs --------------------------------------------------------------------- */
 
 static const char *type_name(size_t type)
@@ -226,6 +224,10 @@ enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn
         return status;
     out->type = rope->type != ATTN_ROPE_NONE ? (enum attn_rope_type)rope->type : ATTN_ROPE_DEFAULT;
     out->interleaved = rope->interleaved;
+    if (out->type == ATTN_ROPE_PROPORTIONAL && rope->factor > 1)
+        return attn_fail(error, ATTN_UNSUPPORTED, "factor",
+                         "rope_scaling: proportional with a factor of %g is not supported",
+                         rope->factor);
     if (out->type == ATTN_ROPE_PROPORTIONAL) {
         out->proportional_dim = out->dim;
         out->dim = head_dim - head_dim % 2;

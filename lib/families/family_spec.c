@@ -9,8 +9,6 @@
 
 #include "status.h"
 
-#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
-
 const char *attn_family_key_name(const struct attn_family *family, size_t offset)
 {
     const struct attn_hf_key *key = attn_hf_key_for_field(family->keys, offset);
@@ -26,6 +24,7 @@ static enum attn_status check_present(const struct attn_family *family,
         {hf->hidden_size, HF_FIELD(hidden_size)},
         {hf->num_heads, HF_FIELD(num_heads)},
         {hf->num_layers, HF_FIELD(num_layers)},
+        {family->defaults.kv_lora_rank == 0 || hf->kv_lora_rank != 0, HF_FIELD(kv_lora_rank)},
     };
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
         const char *config_key = attn_family_key_name(family, needed[i].offset);
@@ -142,8 +141,10 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->attention_chunk_size = hf->attention_chunk_size;
     spec->query_scaling = hf->query_scaling;
     if (hf->rope.scaling_beta != 0)
-        spec->query_scaling = (struct attn_query_scaling){.beta = hf->rope.scaling_beta,
-                                                          .period = hf->rope.original_max_position};
+        spec->query_scaling = (struct attn_query_scaling){
+            .beta = hf->rope.scaling_beta,
+            .period = hf->rope.original_max_position != 0 ? hf->rope.original_max_position
+                                                          : (double)hf->max_position};
     if (attn_hf_key_for_field(family->keys, HF_FIELD(query_tuning)) != NULL && !hf->query_tuning)
         spec->query_scaling = (struct attn_query_scaling){.period = 0};
     spec->shares_layer = SIZE_MAX;

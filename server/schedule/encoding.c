@@ -92,6 +92,14 @@ static bool holds_rows(const struct srv_session *session, const struct srv_encod
     return same;
 }
 
+/* Not one that another owner shares: a start makes the caller's own beside it. */
+static bool is_own(const struct srv_session *session, const struct srv_encoding *encoding)
+{
+    const char *owner = encoding->options.owner, *group = encoding->options.group;
+    return strcmp(session->owner, owner != NULL ? owner : "") == 0 ||
+           (session->group[0] != '\0' && group != NULL && strcmp(session->group, group) == 0);
+}
+
 /* The session of that id that was made of the same rows; NULL where there is none. */
 static struct srv_session *find_same(const struct srv_job *job)
 {
@@ -100,7 +108,7 @@ static struct srv_session *find_same(const struct srv_job *job)
     if (encoding->options.id != NULL)
         session =
             srv_session_get(encoding->context->sessions, &job->request->key, encoding->options.id);
-    if (session == NULL || holds_rows(session, encoding))
+    if (session == NULL || (is_own(session, encoding) && holds_rows(session, encoding)))
         return session;
     srv_session_put(session);
     return NULL;
@@ -112,6 +120,12 @@ void srv_encoding_begin(struct srv_job *job)
     struct srv_sessions *sessions = encoding->context->sessions;
     enum srv_error_code code = srv_session_find_by_idempotency_key(&encoding->session, sessions,
                                                                    &encoding->options, &job->error);
+    if (encoding->session != NULL && !holds_rows(encoding->session, encoding)) {
+        srv_session_put(encoding->session);
+        encoding->session = NULL;
+        code = srv_fail(&job->error, SRV_E_IDEMPOTENCY, "encoder_hidden_states",
+                        "the start was sent before with other encoder rows");
+    }
     if (code == SRV_OK && encoding->session == NULL)
         encoding->session = find_same(job);
     encoding->made = encoding->replayed = encoding->session != NULL;

@@ -1,6 +1,7 @@
 /* test_blockpool.c: cache blocks: budget, slabs, and memory that goes back to the system. */
 #include <check.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "blockpool.h"
 #include "suites.h"
@@ -151,6 +152,23 @@ START_TEST(test_blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others)
 }
 END_TEST
 
+/* Memory of sizes that come and go does not add up. */
+START_TEST(test_blockpool_a_size_out_of_use_gives_its_slab_back)
+{
+    struct attn_block *block;
+    unsigned char resident;
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(attn_block_alloc(&block, pool, LARGE + 64 * i), ATTN_OK);
+        unsigned char *data = block->data;
+        memset(data, 1, LARGE);
+        attn_block_unref(pool, block);
+        ck_assert_int_eq(attn_block_alloc(&block, pool, OTHER + 64 * i), ATTN_OK);
+        ck_assert(mincore(data, 1, &resident) != 0 || (resident & 1) == 0);
+        attn_block_unref(pool, block);
+    }
+}
+END_TEST
+
 Suite *suite_blockpool(void)
 {
     Suite *suite = suite_create("blockpool");
@@ -164,6 +182,7 @@ Suite *suite_blockpool(void)
     tcase_add_test(cases, test_blockpool_a_slab_with_nothing_live_goes_back_whole);
     tcase_add_test(cases, test_blockpool_more_sizes_than_it_keeps_lists_for_work_too);
     tcase_add_test(cases, test_blockpool_sizes_that_are_out_of_use_leave_their_lists_to_others);
+    tcase_add_test(cases, test_blockpool_a_size_out_of_use_gives_its_slab_back);
     suite_add_tcase(suite, cases);
     return suite;
 }

@@ -212,6 +212,48 @@ START_TEST(test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after
 }
 END_TEST
 
+/* A layer with a window keeps what a slower layer that reads it still sees, and a state of both can
+ * be written.  A layer whose source is not resident has no tokens. */
+START_TEST(test_steps_of_a_layer_that_reads_another_may_stay_behind)
+{
+    static const size_t reader = 2, behind[] = {1, 100, 386};
+    struct attn_model *model;
+    struct attn_export *state;
+    struct rng r = rng_seeded(31);
+    ck_assert_int_eq(
+        attn_model_open(&model, "tests/golden/gemma4_kv_shared/model",
+                        &(struct attn_model_options){.layers = &reader, .num_layers = 1}, &error),
+        ATTN_OK);
+    struct attn_cache *cache = new_cache(model, 1000);
+    ck_assert_uint_eq(attn_cache_first(cache, reader), 0);
+    ck_assert_int_eq(attn_export_open(&state, cache, NULL, 0, &error), ATTN_OK);
+    attn_export_close(state);
+    attn_cache_free(cache);
+    attn_model_close(model);
+
+    ck_assert_int_eq(attn_model_open(&model, "tests/golden/gemma4_kv_shared/model", NULL, &error),
+                     ATTN_OK);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    float *x = rng_floats(&r, 500 * attn_model_layer(model, 0)->hidden_size, 1);
+    for (size_t i = 0; i < 3; i++) {
+        cache = new_cache(model, 1000);
+        ck_assert_int_eq(append_to(cache, model, 0, x, 386), ATTN_OK);
+        ck_assert_int_eq(append_to(cache, model, reader, x, behind[i]), ATTN_OK);
+        for (size_t step = 0; step < 3; step++)
+            ck_assert_int_eq(append_to(cache, model, 0, x, 50), ATTN_OK);
+        ck_assert_uint_le(attn_cache_first(cache, reader), behind[i]);
+        ck_assert_uint_eq(attn_cache_layer_bytes(cache, reader, 536), 0);
+        ck_assert_int_eq(attn_export_open(&state, cache, NULL, 0, &error), ATTN_OK);
+        ck_assert_uint_lt(attn_export_bytes(state), (size_t)1 << 20);
+        attn_export_close(state);
+        ck_assert_int_eq(append_to(cache, model, reader, x, 1), ATTN_OK);
+        attn_cache_free(cache);
+    }
+    free(x);
+    attn_model_close(model);
+}
+END_TEST
+
 /* A window is anchored at key positions, so it does not matter how the rows arrive. */
 START_TEST(test_steps_with_window_and_cap_are_those_of_one_prefill)
 {
@@ -598,6 +640,7 @@ Suite *suite_steps(void)
     tcase_add_test(steps,
                    test_steps_any_split_of_a_sequence_gives_the_outputs_and_cache_of_one_prefill);
     tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_take_no_block_and_come_after_it);
+    tcase_add_test(steps, test_steps_of_a_layer_that_reads_another_may_stay_behind);
     tcase_add_test(steps, test_steps_with_window_and_cap_are_those_of_one_prefill);
     tcase_add_loop_test(steps, test_steps_gqa_with_as_many_key_heads_as_heads_equals_mha, 0,
                         NUM_DTYPES);
