@@ -165,11 +165,15 @@ START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
     struct client client;
     struct long_call call;
     begin_heavy(&daemon, &client, heavy, LONG_SESSION);
-    double began = now_ms();
-    send_heavy(&call, &client, NULL, heavy);
-    long_end(&call, 200, NULL);
+    double least = INFINITY; /* of three: another process may have disturbed one */
+    for (size_t i = 0; i < 3; i++) {
+        double began = now_ms();
+        send_heavy(&call, &client, NULL, heavy);
+        long_end(&call, 200, NULL);
+        least = fmin(least, now_ms() - began);
+    }
     char deadline[40];
-    snprintf(deadline, sizeof deadline, "X-Deadline-Ms: %.0f", ceil((now_ms() - began) / 4));
+    snprintf(deadline, sizeof deadline, "X-Deadline-Ms: %.0f", ceil(least / 4));
     const double before = call_metric(&client, "attnd_decode_rows_total");
     const char *const soon[] = {deadline, NULL};
     send_heavy(&call, &client, soon, heavy);
