@@ -1,10 +1,10 @@
 /* mla.c: latent attention's maps, packed by heads, and products with them on all threads. */
 #include "mla.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "mem.h"
+#include "norm.h"
 
 /* ---- Packing ---- */
 
@@ -97,29 +97,20 @@ struct latents {
     size_t rows;
 };
 
-static void normalize(float *x, const float *weight, size_t n, double eps)
-{
-    double squares = 0;
-    for (size_t i = 0; i < n; i++)
-        squares += (double)x[i] * (double)x[i];
-    float factor = (float)(1 / sqrt(squares / (double)n + eps));
-    for (size_t i = 0; i < n; i++)
-        x[i] = x[i] * factor * weight[i];
-}
-
 static void normalize_task(void *argument, size_t i, unsigned thread)
 {
     const struct latents *all = argument;
     const struct attn_layer *layer = all->layer;
     const struct attn_mla_spec *mla = &layer->spec.mla;
+    const struct attn_norm_spec norm = {.type = ATTN_NORM_RMS, .eps = mla->norm_eps};
     const size_t end = attn_min((i + 1) * NORM_ROWS, all->rows);
     (void)thread;
     for (size_t r = i * NORM_ROWS; r < end; r++) {
-        normalize(all->latent + r * mla->kv_lora_rank, layer->kv_a_norm, mla->kv_lora_rank,
-                  mla->norm_eps);
+        attn_norm_vector(all->latent + r * mla->kv_lora_rank, &norm, layer->kv_a_norm, NULL,
+                         mla->kv_lora_rank);
         if (mla->q_lora_rank > 0)
-            normalize(all->q_a + r * mla->q_lora_rank, layer->q_a_norm, mla->q_lora_rank,
-                      mla->norm_eps);
+            attn_norm_vector(all->q_a + r * mla->q_lora_rank, &norm, layer->q_a_norm, NULL,
+                             mla->q_lora_rank);
     }
 }
 
@@ -155,6 +146,22 @@ static void set_product(struct attn_projection *out, const struct attn_layer *la
                                     .rows = p->rows};
 }
 
+/* The product of each head with its map at `offset` in struct attn_mla_head. */
+static enum attn_status project_heads(struct attn_engine *engine, const struct attn_layer *layer,
+                                      size_t offset, const struct head_products *all)
+{
+    const size_t heads = layer->spec.num_heads;
+    struct attn_projection *products =
+        attn_workspace_take(&engine->workspace, heads, sizeof *products);
+    if (products == NULL)
+        return ATTN_NO_MEMORY;
+    for (size_t h = 0; h < heads; h++) {
+        const char *maps = (const char *)&layer->mla_heads[h];
+        set_product(&products[h], layer, (const void *)(maps + offset), all, h);
+    }
+    return attn_project(engine, products, heads, true);
+}
+
 enum attn_status attn_mla_expand(struct attn_engine *engine, const struct attn_layer *layer,
                                  float *k, float *v, const float *latent, size_t rows)
 {
@@ -180,15 +187,9 @@ enum attn_status attn_mla_absorb(struct attn_engine *engine, const struct attn_l
     const size_t heads = spec->num_heads, d = spec->head_dim, nope = attn_mla_nope(spec);
     const size_t rank = spec->mla.kv_lora_rank, rope = spec->mla.rope_head_dim;
     const struct head_products all = {q, out, heads * d, d, rank + rope, rows};
-    struct attn_projection *products =
-        attn_workspace_take(&engine->workspace, heads, sizeof *products);
-    if (products == NULL)
-        return ATTN_NO_MEMORY;
-    for (size_t h = 0; h < heads; h++)
-        set_product(&products[h], layer, &layer->mla_heads[h].k_down, &all, h);
     for (size_t i = 0; i < rows * heads; i++)
         memcpy(out + i * (rank + rope) + rank, q + i * d + nope, rope * sizeof *out);
-    return attn_project(engine, products, heads, true);
+    return project_heads(engine, layer, offsetof(struct attn_mla_head, k_down), &all);
 }
 
 enum attn_status attn_mla_lift(struct attn_engine *engine, const struct attn_layer *layer, float *o,
@@ -197,13 +198,7 @@ enum attn_status attn_mla_lift(struct attn_engine *engine, const struct attn_lay
     const struct attn_layer_spec *spec = &layer->spec;
     const size_t heads = spec->num_heads, rank = spec->mla.kv_lora_rank;
     const struct head_products all = {sums, o, heads * rank, rank, spec->value_head_dim, rows};
-    struct attn_projection *products =
-        attn_workspace_take(&engine->workspace, heads, sizeof *products);
-    if (products == NULL)
-        return ATTN_NO_MEMORY;
-    for (size_t h = 0; h < heads; h++)
-        set_product(&products[h], layer, &layer->mla_heads[h].v_up, &all, h);
-    return attn_project(engine, products, heads, true);
+    return project_heads(engine, layer, offsetof(struct attn_mla_head, v_up), &all);
 }
 
 size_t attn_mla_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)

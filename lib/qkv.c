@@ -8,6 +8,7 @@
 
 #include "attention.h"
 #include "mem.h"
+#include "norm.h"
 #include "rope.h"
 #include "status.h"
 
@@ -28,24 +29,6 @@ int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first)
     return last + 1;
 }
 
-/* One vector: RMSNorm (Zhang and Sennrich 2019), or LayerNorm (Ba et al. 2016).  weight and bias
- * [n] may be NULL. */
-static void normalize_vector(float *x, const struct attn_norm_spec *norm, const float *weight,
-                             const float *bias, size_t n)
-{
-    double sum = 0, squares = 0;
-    for (size_t i = 0; norm->type == ATTN_NORM_LAYER && i < n; i++)
-        sum += (double)x[i];
-    float mean = (float)(sum / (double)n);
-    for (size_t i = 0; i < n; i++) {
-        x[i] -= mean;
-        squares += (double)x[i] * (double)x[i];
-    }
-    float factor = (float)(1 / sqrt(squares / (double)n + norm->eps));
-    for (size_t i = 0; i < n; i++)
-        x[i] = x[i] * factor * (weight != NULL ? weight[i] : 1) + (bias != NULL ? bias[i] : 0);
-}
-
 /* Normalises x [heads][width] where there is a norm; weight and bias [attn_norm_floats]. */
 static void normalize(float *x, const struct attn_norm_spec *norm, const float *weight,
                       const float *bias, size_t heads, size_t width)
@@ -54,7 +37,7 @@ static void normalize(float *x, const struct attn_norm_spec *norm, const float *
     size_t n = together ? heads * width : width, step = norm->extent == ATTN_NORM_EACH_HEAD ? n : 0;
     size_t vectors = norm->type == ATTN_NORM_NONE ? 0 : together ? heads > 0 : heads;
     for (size_t i = 0; i < vectors; i++)
-        normalize_vector(x + i * n, norm, weight != NULL ? weight + i * step : NULL,
+        attn_norm_vector(x + i * n, norm, weight != NULL ? weight + i * step : NULL,
                          bias != NULL ? bias + i * step : NULL, n);
 }
 

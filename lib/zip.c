@@ -329,7 +329,7 @@ static enum attn_status check_member(const struct attn_zip *zip,
     return ATTN_OK;
 }
 
-/* Begins to read the member: finds its data behind its local header. */
+/* Begins to read the member: finds its data, after its local header. */
 static enum attn_status begin(struct attn_zip *zip, const struct attn_zip_member *member,
                               struct attn_error *error)
 {

@@ -156,17 +156,20 @@ static const struct attn_hf_key distilbert_keys[] = {
 
 static const char *const distilbert_prefixes[] = {"distilbert.", "", NULL};
 
-static const struct attn_family_tensor distilbert_tensors[] = {
-    {"transformer.layer.*.attention.q_lin.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.k_lin.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.v_lin.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.out_lin.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {"transformer.layer.*.attention.q_lin.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.k_lin.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.v_lin.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},
-    {"transformer.layer.*.attention.out_lin.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {.name = NULL},
-};
+#define LIN_TENSORS(layer)                                               \
+    {                                                                    \
+        {layer "q_lin.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},           \
+            {layer "k_lin.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},       \
+            {layer "v_lin.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},       \
+            {layer "out_lin.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},     \
+            {layer "q_lin.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},           \
+            {layer "k_lin.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},           \
+            {layer "v_lin.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},           \
+            {layer "out_lin.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS}, {NULL}, \
+    }
+
+static const struct attn_family_tensor distilbert_tensors[] =
+    LIN_TENSORS("transformer.layer.*.attention.");
 
 const struct attn_family attn_family_distilbert = {
     .model_type = "distilbert",
@@ -217,17 +220,7 @@ static const struct attn_hf_key xlm_keys[] = {
 
 static const char *const xlm_prefixes[] = {"transformer.", "", NULL};
 
-static const struct attn_family_tensor xlm_tensors[] = {
-    {"attentions.*.q_lin.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
-    {"attentions.*.k_lin.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
-    {"attentions.*.v_lin.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
-    {"attentions.*.out_lin.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {"attentions.*.q_lin.bias", ATTN_PROJ_Q, ATTN_ROLE_BIAS},
-    {"attentions.*.k_lin.bias", ATTN_PROJ_K, ATTN_ROLE_BIAS},
-    {"attentions.*.v_lin.bias", ATTN_PROJ_V, ATTN_ROLE_BIAS},
-    {"attentions.*.out_lin.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {.name = NULL},
-};
+static const struct attn_family_tensor xlm_tensors[] = LIN_TENSORS("attentions.*.");
 
 const struct attn_family attn_family_xlm = {
     .model_type = "xlm",

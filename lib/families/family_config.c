@@ -279,7 +279,7 @@ static void clear_field(struct reader *reader, const struct attn_hf_key *key, si
 static enum attn_status read_key(struct reader *reader, const struct attn_hf_key *key,
                                  size_t offset, const json_t *value, struct attn_error *error);
 
-/* Reads the keys of an object that is no RoPE object; the family's list has them behind a dot. */
+/* Reads the keys of an object other than RoPE's; the family's list has them after a dot. */
 static enum attn_status read_members(struct reader *reader, const struct attn_hf_key *object,
                                      const json_t *value, struct attn_error *error)
 {

@@ -39,28 +39,21 @@ static const struct attn_family_tensor tensors[] = {
         IGNORED("routed_scaling_factor"), IGNORED("scoring_func"), IGNORED("seq_aux"),            \
         IGNORED("topk_group"), IGNORED("topk_method")
 
+#define LATENT_ROW(type, keys_)                                                                 \
+    .model_type = type, .name = type, .keys = keys_, .common_keys = true, .prefixes = prefixes, \
+    .tensors = tensors, .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_ALL
+
+#define DEEPSEEK_DEFAULTS                                                                      \
+    .kv_lora_rank = 512, .q_lora_rank = 1536, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64, \
+    .value_head_dim = 128, .is_causal = true, .scale_attn_weights = true, .scale_by_mscale = true
+
 /* ---- deepseek_v2: neighbouring components rotate -------------------------------------------- */
 
 static const struct attn_hf_key deepseek_v2_keys[] = {DEEPSEEK_KEYS, END};
 
 const struct attn_family attn_family_deepseek_v2 = {
-    .model_type = "deepseek_v2",
-    .name = "deepseek_v2",
-    .keys = deepseek_v2_keys,
-    .common_keys = true,
-    .prefixes = prefixes,
-    .tensors = tensors,
-    .layout = ATTN_LAYOUT_GROUPED,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {.kv_lora_rank = 512,
-                 .q_lora_rank = 1536,
-                 .qk_nope_head_dim = 128,
-                 .qk_rope_head_dim = 64,
-                 .value_head_dim = 128,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
-                 .scale_by_mscale = true,
-                 .rope = {ROPE_OF(10000), .interleaved = true}},
+    LATENT_ROW("deepseek_v2", deepseek_v2_keys),
+    .defaults = {DEEPSEEK_DEFAULTS, .rope = {ROPE_OF(10000), .interleaved = true}},
 };
 
 /* ---- deepseek_v3, kimi_k2: neighbours in weights become halves ------------------------------ */
@@ -71,33 +64,14 @@ static const struct attn_hf_key deepseek_v3_keys[] = {
     END,
 };
 
-#define V3_DEFAULTS                                                                                \
-    .kv_lora_rank = 512, .q_lora_rank = 1536, .qk_nope_head_dim = 128, .qk_rope_head_dim = 64,     \
-    .value_head_dim = 128, .is_causal = true, .scale_attn_weights = true, .scale_by_mscale = true, \
-    .rope_gathered = true
-
 const struct attn_family attn_family_deepseek_v3 = {
-    .model_type = "deepseek_v3",
-    .name = "deepseek_v3",
-    .keys = deepseek_v3_keys,
-    .common_keys = true,
-    .prefixes = prefixes,
-    .tensors = tensors,
-    .layout = ATTN_LAYOUT_GROUPED,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {V3_DEFAULTS, .rope = {ROPE_OF(10000)}},
+    LATENT_ROW("deepseek_v3", deepseek_v3_keys),
+    .defaults = {DEEPSEEK_DEFAULTS, .rope_gathered = true, .rope = {ROPE_OF(10000)}},
 };
 
 const struct attn_family attn_family_kimi_k2 = {
-    .model_type = "kimi_k2",
-    .name = "kimi_k2",
-    .keys = deepseek_v3_keys,
-    .common_keys = true,
-    .prefixes = prefixes,
-    .tensors = tensors,
-    .layout = ATTN_LAYOUT_GROUPED,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {V3_DEFAULTS, .rope = {ROPE_OF(50000)}},
+    LATENT_ROW("kimi_k2", deepseek_v3_keys),
+    .defaults = {DEEPSEEK_DEFAULTS, .rope_gathered = true, .rope = {ROPE_OF(50000)}},
 };
 
 /* ---- minicpm3: halves rotate ---------------------------------------------------------------- */
@@ -107,14 +81,7 @@ static const struct attn_hf_key minicpm3_keys[] = {
 };
 
 const struct attn_family attn_family_minicpm3 = {
-    .model_type = "minicpm3",
-    .name = "minicpm3",
-    .keys = minicpm3_keys,
-    .common_keys = true,
-    .prefixes = prefixes,
-    .tensors = tensors,
-    .layout = ATTN_LAYOUT_GROUPED,
-    .unbiased = ATTN_PROJ_ALL,
+    LATENT_ROW("minicpm3", minicpm3_keys),
     .defaults = {.kv_lora_rank = 256,
                  .q_lora_rank = 768,
                  .qk_nope_head_dim = 64,

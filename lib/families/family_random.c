@@ -14,7 +14,7 @@ static void fill_random(float *out, size_t count, uint64_t stream, float bound)
 }
 
 /* Streams of the generator are numbered by tensor: weights, biases, then the rest in a fixed
- * order, and far behind the weights that few layers have. */
+ * order, and far after the weights that few layers have. */
 #define NUM_FIRST 4
 #define GATE_STREAM 64
 #define LATENT_STREAM 80

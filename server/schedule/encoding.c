@@ -92,15 +92,8 @@ static bool holds_rows(const struct srv_session *session, const struct srv_encod
     return same;
 }
 
-/* Not one that another owner shares: a start makes the caller's own beside it. */
-static bool is_own(const struct srv_session *session, const struct srv_encoding *encoding)
-{
-    const char *owner = encoding->options.owner, *group = encoding->options.group;
-    return strcmp(session->owner, owner != NULL ? owner : "") == 0 ||
-           (session->group[0] != '\0' && group != NULL && strcmp(session->group, group) == 0);
-}
-
-/* The session of that id that was made of the same rows; NULL where there is none. */
+/* The caller's own session of that id that was made of the same rows; NULL where there is none.  A
+ * start makes the caller's own beside one that another owner shares. */
 static struct srv_session *find_same(const struct srv_job *job)
 {
     const struct srv_encoding *encoding = job->encoding;
@@ -108,7 +101,8 @@ static struct srv_session *find_same(const struct srv_job *job)
     if (encoding->options.id != NULL)
         session =
             srv_session_get(encoding->context->sessions, &job->request->key, encoding->options.id);
-    if (session == NULL || (is_own(session, encoding) && holds_rows(session, encoding)))
+    if (session == NULL ||
+        (srv_session_is_own(session, &encoding->options) && holds_rows(session, encoding)))
         return session;
     srv_session_put(session);
     return NULL;

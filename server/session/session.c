@@ -266,6 +266,15 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     return code;
 }
 
+bool srv_session_is_own(const struct srv_session *session,
+                        const struct srv_session_options *options)
+{
+    const char *owner = options->owner != NULL ? options->owner : "";
+    const char *group = options->group != NULL ? options->group : "";
+    return strcmp(session->owner, owner) == 0 ||
+           (group[0] != '\0' && strcmp(session->group, group) == 0);
+}
+
 /* ---- The table's calls ----------------------------------------------------------------------- */
 
 /* Under the lock: whether the owner has a session of that id, or its group has one.  One that
@@ -273,13 +282,10 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
 static bool exists(const struct srv_sessions *sessions, const struct srv_session_options *options,
                    bool any_owner)
 {
-    const char *owner = options->owner != NULL ? options->owner : "";
-    const char *group = options->group != NULL ? options->group : "";
     struct srv_session *s =
         options->id != NULL ? sessions->buckets[bucket_of(sessions, options->id)] : NULL;
     for (; s != NULL; s = s->next)
-        if (strcmp(s->id, options->id) == 0 && (any_owner || strcmp(s->owner, owner) == 0 ||
-                                                (group[0] != '\0' && strcmp(s->group, group) == 0)))
+        if (strcmp(s->id, options->id) == 0 && (any_owner || srv_session_is_own(s, options)))
             return true;
     return false;
 }

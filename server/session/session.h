@@ -118,6 +118,11 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
                                        const struct srv_session_options *options,
                                        struct srv_error *error);
 
+/* Whether the session is of the owner of these options, or of its group; one that another owner
+ * shares is not. */
+bool srv_session_is_own(const struct srv_session *session,
+                        const struct srv_session_options *options);
+
 /* Whether the id of these options is in use, so that a session with them cannot be created. */
 bool srv_session_exists(struct srv_sessions *sessions, const struct srv_session_options *options);
 

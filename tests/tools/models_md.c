@@ -429,8 +429,9 @@ static void print_types(const struct attn_family *family)
             key_name(family, HF_FIELD(full_period)));
     if (defaults->other_type == ATTN_LAYER_CHUNKED)
         add(&p,
-            "- `chunked_attention` layers: a query sees the keys of its chunk of `%s`. They are "
-            "those that rotate, where `layer_types` is absent. The others scale their queries.",
+            "- `chunked_attention` layers: a query sees the keys of its chunk of `%s`. Where "
+            "`layer_types` is absent, the layers that rotate are chunked. The others scale their "
+            "queries.",
             key_name(family, HF_FIELD(attention_chunk_size)));
     else if (key_name(family, HF_FIELD(attention_chunk_size)) != NULL)
         add(&p,
