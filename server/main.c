@@ -181,6 +181,7 @@ static struct srv_store_context store_context(struct srv_app *app)
         .durability = (enum srv_durability)config->durability,
         .fsync = (enum srv_journal_fsync)config->journal_fsync,
         .state_dir = config->state_dir,
+        .naming = config->names_instance ? SRV_NAME_GIVEN : SRV_NAME_DEFAULT,
         .journal_bytes = config->journal_bytes,
         .snapshot_interval_s = config->snapshot_interval_s,
         .snapshot_tokens = config->snapshot_tokens,
@@ -255,7 +256,7 @@ static struct srv_http_context http_context(struct srv_app *app)
     return (struct srv_http_context){
         .limits = &app->config.limits,
         .routes = app->routes,
-        .instance = app->config.instance,
+        .instance = srv_sessions_identity(app->sessions)->instance,
         .keys = app->config.api_keys != NULL ? &app->keys : NULL,
         .allowed_hosts = app->config.allowed_hosts,
         .allow_origins = app->config.allow_origins,

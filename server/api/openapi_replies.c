@@ -196,6 +196,7 @@ static const struct member {
     {"ErrorDetail", "retryable", "boolean", "whether the same request may succeed later"},
     {"ErrorDetail", "length?", "Count", "of the layer, with position_conflict and position_gap"},
     {"ErrorDetail", "lowest_length?", "Count", "to which windows let the session be cut, beside 0"},
+    {"ErrorDetail", "owner?", "string", "with wrong_instance: the instance that the id names"},
     {"ErrorDetail", "request_id?", "string", "as in the log; not of an item of a list"},
 
     {"Attention", "model", "string?", "null: without weights"},
@@ -369,6 +370,7 @@ static const struct member {
     {"V2Error", "retryable", "boolean", "whether the same request may succeed later"},
     {"V2Error", "length?", "Count", "of the layer, with position_conflict and position_gap"},
     {"V2Error", "lowest_length?", "Count", "to which windows let the session be cut, beside 0"},
+    {"V2Error", "owner?", "string", "with wrong_instance: the instance that the id names"},
     {"V2Error", "request_id?", "string", "as in the log"},
     {V2_NAMED " V2Server V2Config V2Input", "name", "string", "its name"},
     {"V2Server", "version", "string", "of attnd"},

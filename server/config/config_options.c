@@ -22,13 +22,6 @@ static bool host_valid(const char *text)
            inet_pton(AF_INET6, text, address) == 1;
 }
 
-static bool instance_valid(const char *text)
-{
-    static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-";
-    size_t length = strlen(text);
-    return length <= SRV_INSTANCE_MAX && text[0] != '-' && strspn(text, set) == length;
-}
-
 /* Whether every entry of a list is good: texts separated by commas, of 1 to SRV_LISTED_MAX
  * characters each. */
 static bool list_valid(const char *text, bool (*entry_valid)(const char *text, size_t length))
@@ -119,8 +112,8 @@ const struct srv_option srv_options[] = {
      .valid = host_valid, .help = "address to listen on; localhost is 127.0.0.1"},
     {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},
     {TEXT(instance), .accepts = "1 to 32 letters, digits and hyphens, the first no hyphen",
-     .valid = instance_valid,
-     .help = "this daemon's name, which begins its session ids [the host's]"},
+     .valid = srv_instance_valid,
+     .help = "this daemon's name, which begins its session ids [state_dir's, or the host's]"},
     {SIZE(event_threads), .initial = "1", RANGE(1, SRV_MAX_EVENT_THREADS),
      .help = "threads that watch connections"},
     {SIZE(threads), .initial = "0", RANGE(0, ATTN_MAX_THREADS),

@@ -25,6 +25,7 @@
     X(cross)       \
     X(weightless)  \
     X(sessions)    \
+    X(instances)   \
     X(algebra)     \
     X(state)       \
     X(durability)  \
