@@ -59,6 +59,7 @@
     X(promises)    \
     X(notify)      \
     X(phases)      \
+    X(lame_duck)   \
     X(bounds)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
