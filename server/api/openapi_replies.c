@@ -63,7 +63,7 @@ static void add_simple(json_t **schemas)
 static const struct {
     const char *name, *words;
 } names[] = {
-    {"Phase", "loading ready draining"},
+    {"Phase", "loading ready lame_duck draining"},
     {"RopeType", "default linear dynamic yarn llama3 longrope proportional"},
     {"MaskKind", "causal full sliding_window chunked"},
     {"NormType", "rms layer"},
@@ -157,6 +157,7 @@ static const struct object {
     {.name = "Biases", .meaning = "Which projections have a bias"},
     {.name = "Health", .meaning = "The daemon answers"},
     {.name = "Ready", .meaning = "Requests are served"},
+    {.name = "Stopping", .meaning = "The daemon stops soon, and serves until then"},
     {.name = "V2Error", .meaning = "A refused request of the Open Inference Protocol"},
     {.name = "V2Server", .meaning = "The server"},
     {.name = "V2Model", .meaning = "Inputs and outputs of a model"},
@@ -363,6 +364,9 @@ static const struct member {
     {"Health", "status", "string", "ok"},
     {"Health", "phase", "Phase", "of the daemon"},
     {"Ready", "status", "Phase", "ready"},
+    {"Stopping", "phase", "Phase", "lame_duck"},
+    {"Stopping", "lame_duck_s", "Count", "seconds from the first request to stop to draining"},
+    {"Stopping", "drain_timeout_s", "Count", "seconds that running requests have after these"},
 
     {"V2Error", "error", "string", "one line for people"},
     {"V2Error", "code", "ErrorCode", "what to decide by"},

@@ -72,6 +72,7 @@ struct srv_config {
     char *api_keys;                      /* a file; NULL: requests need no key */
     char *allowed_hosts, *allow_origins; /* separated by commas; NULL: none */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
+    size_t lame_duck_s; /* from SIGTERM to draining */
     size_t port, threads, event_threads;
     size_t memory_limit; /* 0: that of the control group or the machine */
     struct srv_limits limits;

@@ -60,6 +60,7 @@
     X(promises)    \
     X(notify)      \
     X(phases)      \
+    X(lame_duck)   \
     X(bounds)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
