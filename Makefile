@@ -189,6 +189,8 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
          check-metrics check-image check-install check-ui
+# Those of them that measure, so that no other check may run beside them.
+CHECKS_ALONE = check-soak check-overload check-framing
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
@@ -198,7 +200,8 @@ run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd
 
 check: all $(CHECK_PROGRAMS) | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory suites presets layers style check-ui-size models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 check-promises $(CHECKS) fuzz
+	@$(MAKE) --no-print-directory QUICK=1 -j$(shell nproc) -O check-promises $(filter-out $(CHECKS_ALONE),$(CHECKS))
+	@$(MAKE) --no-print-directory QUICK=1 $(CHECKS_ALONE) fuzz
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test

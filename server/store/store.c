@@ -69,6 +69,20 @@ static bool open_directory(struct srv_store *store, char *message, size_t size)
     return true;
 }
 
+/* Whose the directory is, it and the table agree about. */
+static bool settle_identity(struct srv_store *store, char *message, size_t size)
+{
+    const struct srv_store_context *context = &store->context;
+    struct srv_identity identity = *srv_sessions_identity(context->sessions);
+    if (!srv_identity_settle(&identity, store->directory, context->state_dir, context->naming,
+                             message, size))
+        return false;
+    srv_sessions_set_identity(context->sessions, &identity);
+    srv_log_event(context->log, SRV_LOG_INFO, "identity", "instance %s, generation %s",
+                  identity.instance, identity.generation);
+    return true;
+}
+
 static void free_store(struct srv_store *store)
 {
     srv_journal_close(&store->journal);
@@ -108,7 +122,7 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&store->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (!open_directory(store, message, size)) {
+    if (!open_directory(store, message, size) || !settle_identity(store, message, size)) {
         free_store(store);
         return false;
     }
@@ -148,8 +162,8 @@ bool srv_store_close(struct srv_store *store)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-static struct srv_record_create describe(const struct srv_store *store,
-                                         const struct srv_session *session)
+struct srv_record_create srv_store_describe_session(const struct srv_store *store,
+                                                    const struct srv_session *session)
 {
     struct srv_record_create create = {
         .used_ns = srv_session_used(store->context.sessions, session),
@@ -169,7 +183,7 @@ static struct srv_record_create describe(const struct srv_store *store,
 
 void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending)
 {
-    struct srv_record_create create = describe(store, session);
+    struct srv_record_create create = srv_store_describe_session(store, session);
     create.pending = pending;
     srv_store_add(store, session, SRV_RECORD_CREATE, 0,
                   &(struct srv_record_part){&create, sizeof create}, 1);
@@ -268,7 +282,7 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
                                        const struct srv_session *parent, size_t length,
                                        struct srv_error *error)
 {
-    struct srv_record_create create = describe(store, session);
+    struct srv_record_create create = srv_store_describe_session(store, session);
     create.parent = parent->epoch;
     create.parent_chain = parent->next_record;
     create.length = length;

@@ -26,6 +26,10 @@ local function renew(session)
     session.done = 0
     session.name = prefix .. "-" .. session.number .. "-" .. session.life
     by_name[session.name] = session
+    session.headers = { ["X-Session-Id"] = session.name } -- by which a proxy routes
+    for name, value in pairs(wrk.headers) do
+        session.headers[name] = value
+    end
     push(session)
 end
 
@@ -39,11 +43,11 @@ function init(args)
     end
     local model = args[4] and '","model":"' .. args[4] or ""
     tail = model .. '","hidden_states":[' .. table.concat(row, ",") .. "]"
+    wrk.headers["Content-Type"] = "application/json"
     for i = 1, connections do
         renew({ number = i, life = 0 })
     end
     number = connections
-    wrk.headers["Content-Type"] = "application/json"
 end
 
 function request()
@@ -56,11 +60,11 @@ function request()
     first = first + 1
     if session.done == steps then
         deleting[#deleting + 1] = session
-        return wrk.format("DELETE", "/sessions/" .. session.name)
+        return wrk.format("DELETE", "/sessions/" .. session.name, session.headers)
     end
     local start = session.done == 0 and ',"start":true}' or "}"
     session.done = session.done + 1
-    return wrk.format("POST", "/decode", nil, '{"session_id":"' .. session.name .. tail .. start)
+    return wrk.format("POST", "/decode", session.headers, '{"session_id":"' .. session.name .. tail .. start)
 end
 
 function response(status, headers, body)
