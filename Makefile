@@ -51,6 +51,9 @@ SOAK_FLAGS =
 # For check-power: --again RECORD --state N; --mode always|everysec|os|snapshot, --states N, --records N.
 POWER_FLAGS =
 
+# For check-cluster: --only EVENT,..., --random N, --seed N, --cost.
+CLUSTER_FLAGS =
+
 # For each target of `make fuzz`.
 FUZZ_SECONDS = 60
 FUZZ_RUNS    =
@@ -188,7 +191,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
-         check-metrics check-image check-install check-ui
+         check-metrics check-image check-install check-ui check-cluster
 # Those of them that measure, so that no other check may run beside them.
 CHECKS_ALONE = check-soak check-overload check-framing
 .PHONY: $(CHECKS) bench-ui screenshots
@@ -232,7 +235,7 @@ asan ubsan tsan: | build/deps/check
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
 CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
-CHECKS_OF_ubsan = $(filter-out check-clients check-image check-install check-ui,$(CHECKS))
+CHECKS_OF_ubsan = $(filter-out check-clients check-cluster check-image check-install check-ui,$(CHECKS))
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
@@ -307,6 +310,9 @@ check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and go
 # Debian's Python, which is the one that has Debian's numpy.
 check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
+
+check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
+	$(Q)ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/cluster/run.py $(CLUSTER_FLAGS)
 
 check-v2: $(OUT)/v2 $(OUT)/attnd ## requests of the Open Inference Protocol, byte for byte as its clients send them, beside /attend; QUICK=1: fewer
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/v2 $(if $(QUICK),--quick)
