@@ -191,7 +191,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
-         check-metrics check-image check-install check-ui check-cluster
+         check-metrics check-image check-install check-kubernetes check-ui check-cluster
 # Those of them that measure, so that no other check may run beside them.
 CHECKS_ALONE = check-soak check-overload check-framing
 .PHONY: $(CHECKS) bench-ui screenshots
@@ -235,7 +235,7 @@ asan ubsan tsan: | build/deps/check
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
 CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
-CHECKS_OF_ubsan = $(filter-out check-clients check-cluster check-image check-install check-ui,$(CHECKS))
+CHECKS_OF_ubsan = $(filter-out check-clients check-cluster check-image check-install check-kubernetes check-ui,$(CHECKS))
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
@@ -362,6 +362,13 @@ ifeq ($(QUICK),)
 	$(Q)tests/image/engine.sh
 endif
 
+# The whole of it needs npm's registry, for the schemas.
+check-kubernetes: $(OUT)/attnd $(if $(QUICK),,build/kubernetes/models) | build/deps/$(if $(QUICK),check,kubernetes) ## config/kubernetes against attnd --check, the published schemas and kubectl's dry run; QUICK=1: against attnd --check alone
+	$(Q)$(SUITE_ENV) /usr/bin/python3 tests/kubernetes/manifests.py $(OUT)/attnd $(if $(QUICK),,build/kubernetes/models)
+
+build/kubernetes/models: tests/kubernetes/fetch.sh | build/deps/kubernetes
+	@$< $(@D) && touch $@
+
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
 
@@ -417,6 +424,7 @@ build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
 build/deps/lint: build/deps/check
 build/deps/image: build/deps/check
+build/deps/kubernetes: build/deps/lint
 build/deps/ui: build/deps/check
 build/deps/screenshots: build/deps/ui
 build/deps/deb: build/deps/build
@@ -425,7 +433,7 @@ build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/screenshots build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/kubernetes build/deps/screenshots build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
 
 include config/install.mk
 
