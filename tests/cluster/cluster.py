@@ -37,7 +37,7 @@ class Shard:
         self.config.write_text(json.dumps({
             "models": [MODEL], "instance": name, "durability": "journal",
             "allow_unauthenticated": True, "threads": 1, "max_connections": 1024,
-            **options}), "utf-8")
+            "lame_duck_s": LAME_DUCK_S, **options}), "utf-8")
         self.log = directory.parent / f"{name}.log"
         self.process = None
 

@@ -1,4 +1,4 @@
-"""rules.py: what config/haproxy.cfg does with each kind of request, before shards that obey the test."""
+"""rules.py: what config/haproxy.cfg does with each kind of request, before scripted shards."""
 import asyncio
 import json
 import time
@@ -79,7 +79,8 @@ class Rules:
         text = script.read_text("utf-8")
         if "HOLD_MS = 30000 " not in text:
             raise RuntimeError("config/haproxy.lua has no HOLD_MS of 30000")
-        script.write_text(text.replace("HOLD_MS = 30000 ", f"HOLD_MS = {HOLD_S * 1e3:.0f} "), "utf-8")
+        text = text.replace("HOLD_MS = 30000 ", f"HOLD_MS = {HOLD_S * 1e3:.0f} ")
+        script.write_text(text, "utf-8")
         self.failed, self.checked = [], 0
 
     async def run(self, only=()):
@@ -187,7 +188,8 @@ class Rules:
                   ("POST", "/decode", b'{"sequences":[' + STEP + b"," + BLIND + b"]}"),
                   ("POST", "/sessions/a.1/fork", b"{}"),
                   ("POST", "/sessions/a.1/truncate", b'{"length":1}'),
-                  ("PUT", "/sessions/a.1/state", b"x"), ("POST", "/sessions", b'{"session_id":"a.1"}'))
+                  ("PUT", "/sessions/a.1/state", b"x"),
+                  ("POST", "/sessions", b'{"session_id":"a.1"}'))
         for refusal, status in ((None, 502), ((503, "draining"), 503)):
             for request, headers in safe:
                 shard.got, shard.does = [], lambda number: refusal if number == 0 else (200, "a")

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """run.py: shards behind HAProxy under load, for `make check-cluster`.
 
-    ATTND=build/attnd [QUICK=1] tests/cluster/run.py [--only EVENT,...] [--random N] [--seed N] [--keep]
+    ATTND=build/attnd [QUICK=1] tests/cluster/run.py [--only EVENT,...] [--random N] [--seed N]
+                                                     [--keep] [--cost]
 
 Sessions decode through the proxy while shards are added, restarted, moved, killed, stopped, cut off
 and run out of disk; then N moves and kills come at random.  Each reply is compared with that of a
-single daemon, and each session's length with the rows that were acknowledged.
+single daemon, and each session's length with the rows that were acknowledged.  --cost measures
+what the proxy costs instead (with wrk, of `tests/tools/deps.sh load`); --keep leaves the files.
 """
 import argparse
 import asyncio
@@ -22,6 +24,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 # pylint: disable=wrong-import-position
 import audit  # noqa: E402
+import cost  # noqa: E402
 import events  # noqa: E402
 import machines  # noqa: E402
 from cluster import HAPROXY, TOP, Proxy, Shard  # noqa: E402
@@ -189,9 +192,16 @@ def main():
     parser.add_argument("--random", type=int, default=10 if os.environ.get("QUICK") else 500)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--keep", action="store_true")
+    parser.add_argument("--cost", action="store_true")
     options = parser.parse_args()
     isolated = machines.isolate()
     directory = pathlib.Path(tempfile.mkdtemp(prefix="cluster-"))
+    if options.cost:
+        try:
+            asyncio.run(cost.measure(directory))
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        return 0
     cluster = Cluster(directory, options, isolated)
     begun = time.monotonic()
     try:
