@@ -193,7 +193,7 @@ CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-re
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
          check-metrics check-image check-install check-kubernetes check-ui check-cluster
 # Those of them that measure, so that no other check may run beside them.
-CHECKS_ALONE = check-soak check-overload check-framing
+CHECKS_ALONE = check-soak check-overload check-framing check-cluster
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
