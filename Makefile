@@ -178,7 +178,7 @@ BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
-        fuzz-coverage suites asan ubsan tsan \
+        fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed style layers presets \
         models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
@@ -192,8 +192,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
          check-metrics check-image check-install check-kubernetes check-ui check-cluster
-# Those of them that measure, so that no other check may run beside them.
-CHECKS_ALONE = check-soak check-overload check-framing check-cluster
+# Those of them that measure, so that no other check may run beside them, and the one that looks at
+# what http-suites has recorded.
+CHECKS_ALONE = check-openapi check-soak check-overload check-framing check-cluster
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
@@ -201,9 +202,11 @@ CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault att
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
+# What measures, and what needs others' results, comes after the rest, and alone.
 check: all $(CHECK_PROGRAMS) | build/deps/check ## everything that a change must pass (minutes)
-	@$(MAKE) --no-print-directory suites presets layers style check-ui-size models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 -j$(shell nproc) -O check-promises $(filter-out $(CHECKS_ALONE),$(CHECKS))
+	@$(MAKE) --no-print-directory QUICK=1 -j$(shell nproc) -O layers style check-ui-size models-check \
+	    docs-check check-promises presets unit-suites check-kernels $(filter-out $(CHECKS_ALONE),$(CHECKS))
+	@$(MAKE) --no-print-directory QUICK=1 http-suites
 	@$(MAKE) --no-print-directory QUICK=1 $(CHECKS_ALONE) fuzz
 	@echo "check: all passed"
 
@@ -217,12 +220,21 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory check-load check-journal check-promises
 	@echo "check-all: all passed"
 
-# One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
+# One after another under -j too.  CK_RUN_SUITE=name runs one.
 suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/kernelcheck $(OUT)/attnd
+	@$(MAKE) --no-print-directory unit-suites
+	@$(MAKE) --no-print-directory http-suites
+	@$(MAKE) --no-print-directory check-kernels
+
+unit-suites: $(OUT)/unit
 	$(Q)$(SUITE_ENV) $(OUT)/unit
+
+http-suites: $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/attnd
 	$(Q)rm -f $(OUT)/exchanges
 	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/http_suite
 	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/catalogue
+
+check-kernels: $(OUT)/kernelcheck
 	$(Q)$(SUITE_ENV) $(OUT)/kernelcheck --seconds $(KERNELCHECK_SECONDS)
 
 asan: ## the suites and QUICK=1 checks under AddressSanitizer and LeakSanitizer
