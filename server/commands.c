@@ -1,9 +1,11 @@
 /* commands.c: --help, --version and --check, each of which prints a text and ends. */
 #include "commands.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/endpoints.h"
 #include "attn.h"
@@ -16,6 +18,7 @@
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "session/models.h"
+#include "store/store.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* bytes that a command prints at most */
 
@@ -138,6 +141,28 @@ static bool print_sandbox(struct srv_buffer *out, const struct srv_config *confi
     return filters || !config->sandbox;
 }
 
+/* False, with the message, where a start would refuse the state directory by its identity. */
+static bool print_state_dir(struct srv_buffer *out, const struct srv_config *config, char *message,
+                            size_t size)
+{
+    struct srv_identity identity = {.generation = ""};
+    snprintf(identity.instance, sizeof identity.instance, "%s", config->instance);
+    int directory = config->durability != SRV_DURABLE_NONE
+                        ? open(config->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+                        : -1;
+    if (directory < 0)
+        return true;
+    bool good = srv_identity_check(&identity, directory, config->state_dir, config->names_instance,
+                                   message, size);
+    close(directory);
+    if (good)
+        srv_buffer_printf(out, "state_dir: instance %s%s%s\n", identity.instance,
+                          identity.generation[0] != '\0' ? ", generation "
+                                                         : ", which a start names",
+                          identity.generation);
+    return good;
+}
+
 static void print_models(struct srv_buffer *out, const struct srv_models *models)
 {
     srv_buffer_printf(out, "models: %zu%s\n", models->count,
@@ -160,7 +185,8 @@ int srv_command_check(struct srv_config *config)
     srv_buffer_text(&text, "bounds: what, how much, what happens beyond, of what\n");
     srv_bounds_print(&text, config);
     good = good && print_keys(&text, config, message, sizeof message) &&
-           print_tls(&text, config, message, sizeof message);
+           print_tls(&text, config, message, sizeof message) &&
+           print_state_dir(&text, config, message, sizeof message);
     if (good) {
         print_models(&text, &models);
         srv_memory_print(&text, &memory);

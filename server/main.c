@@ -4,8 +4,8 @@
  * the scheduler, then closes each part before those that it uses; models, block pool and engine do
  * not use each other, so their order is free.  The port opens before weights are read, so that
  * /livez answers and /readyz says "loading".  SIGTERM and SIGINT are blocked in all threads and
- * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP is blocked and
- * taken in the same way. */
+ * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP and
+ * SRV_DRAIN_SIGNAL are blocked and taken in the same way. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +67,7 @@ static sigset_t served_signals(void)
 {
     sigset_t set = stop_signals();
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SRV_DRAIN_SIGNAL);
     return set;
 }
 
@@ -82,11 +83,18 @@ static void hold_signals(void)
  * the signal's default action, so there is a handler. */
 static void stop_at_once(void (*leave)(int))
 {
-    struct sigaction action = {.sa_handler = leave};
+    struct sigaction action = {.sa_handler = leave, .sa_flags = SA_RESTART};
     sigset_t set = stop_signals();
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* The first signal of a daemon that drains because a request asked for it: the next one counts. */
+static void expect_another(int signal_number)
+{
+    (void)signal_number;
+    stop_at_once(leave_with_failure);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -181,6 +189,7 @@ static struct srv_store_context store_context(struct srv_app *app)
         .durability = (enum srv_durability)config->durability,
         .fsync = (enum srv_journal_fsync)config->journal_fsync,
         .state_dir = config->state_dir,
+        .naming = config->names_instance ? SRV_NAME_GIVEN : SRV_NAME_DEFAULT,
         .journal_bytes = config->journal_bytes,
         .snapshot_interval_s = config->snapshot_interval_s,
         .snapshot_tokens = config->snapshot_tokens,
@@ -255,7 +264,7 @@ static struct srv_http_context http_context(struct srv_app *app)
     return (struct srv_http_context){
         .limits = &app->config.limits,
         .routes = app->routes,
-        .instance = app->config.instance,
+        .instance = srv_sessions_identity(app->sessions)->instance,
         .keys = app->config.api_keys != NULL ? &app->keys : NULL,
         .allowed_hosts = app->config.allowed_hosts,
         .allow_origins = app->config.allow_origins,
@@ -316,9 +325,10 @@ static void note_exposure(struct srv_app *app)
     if (srv_config_is_loopback(config->host))
         return;
     if (config->api_keys == NULL)
-        srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
-                      "no API keys: whoever reaches %s may use and end every session",
-                      config->host);
+        srv_log_event(
+            &app->log, SRV_LOG_INFO, "exposed",
+            "no API keys: whoever reaches %s may use and end every session, and stop attnd",
+            config->host);
     else if (config->tls_cert == NULL)
         srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
                       "no TLS: API keys and tensors cross the network to %s in the clear",
@@ -356,7 +366,7 @@ static void announce_ready(struct srv_app *app)
 
 /* ---- From start to end ----------------------------------------------------------------------- */
 
-/* False where sessions could not be saved. */
+/* Closes all but the log.  False where sessions could not be saved. */
 static bool close_all(struct srv_app *app)
 {
     srv_scheduler_stop(app->scheduler);
@@ -373,13 +383,14 @@ static bool close_all(struct srv_app *app)
     srv_metrics_close(app->metrics);
     srv_keyring_fini(&app->keys);
     srv_notifier_close(&app->notifier);
-    srv_log_close(&app->log);
     return saved;
 }
 
 static int run(struct srv_app *app)
 {
     char message[MESSAGE_MAX];
+    struct srv_stop stop = {0};
+    app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     srv_notifier_open(&app->notifier, &app->log);
@@ -394,13 +405,16 @@ static int run(struct srv_app *app)
         note_exposure(app);
         announce_ready(app);
         sigset_t signals = served_signals();
-        srv_serve(app, &signals);
-        stop_at_once(leave_with_failure);
-        srv_drain(app);
+        srv_serve(&stop, app, &signals);
+        stop_at_once(stop.signalled ? leave_with_failure : expect_another);
+        srv_drain(app, &stop);
     } else {
         fprintf(stderr, "attnd: %s\n", message);
     }
     bool saved = close_all(app);
+    if (opened)
+        srv_log_stopped(app, &stop);
+    srv_log_close(&app->log);
     return opened && saved ? 0 : 1;
 }
 

@@ -25,7 +25,7 @@ static const struct parameter {
      SRV_TRAIT_ANY},
     {"traceparent", "header", "string", "W3C Trace Context: logged, and answered", SRV_TRAIT_ANY},
     {"X-Session-Id", "header", "Id",
-     "for load balancers; must name the session of the request, in a list that of every item",
+     "for load balancers; must name the session of the request, in a list that of one item",
      SRV_TRAIT_QUEUED | SRV_TRAIT_SESSION},
     {"X-Deadline-Ms", "header", "DeadlineMs", "what is not computed by then is not computed at all",
      SRV_TRAIT_QUEUED},

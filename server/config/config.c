@@ -357,10 +357,17 @@ static bool check_exposure(struct srv_config_reading *reading)
                              config->host);
 }
 
+static bool is_given(const struct srv_config *config, const char *name)
+{
+    const struct srv_option *option = srv_option_find(name, strlen(name), SRV_FROM_FILE);
+    return config->sources[option - srv_options] > SRV_FROM_MEMORY;
+}
+
 /* Fills in what several options say together. */
 static bool complete(struct srv_config_reading *reading)
 {
     struct srv_config *config = reading->config;
+    config->names_instance = is_given(config, "instance");
     if (strcmp(config->host, "localhost") == 0)
         memcpy(config->host, "127.0.0.1", sizeof "localhost"); /* which is as long */
     if (config->mode != SRV_RUN_HEALTH && !srv_config_model_dir(reading))

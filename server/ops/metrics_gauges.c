@@ -17,7 +17,7 @@ static const struct {
     size_t offset; /* of a size_t in struct srv_gauges */
 } gauges[] = {
     {"attnd_ready", "1 while requests are served.", MEMBER(ready)},
-    {"attnd_draining", "1 after SIGTERM.", MEMBER(draining)},
+    {"attnd_draining", "1 after SIGTERM or POST /admin/drain.", MEMBER(draining)},
     {"attnd_sessions", "Live sessions.", MEMBER(sessions)},
     {"attnd_sessions_limit", "Live sessions at most.", LIMIT(max_sessions)},
     {"attnd_weightless_shapes", "Shapes that live weightless sessions have.",

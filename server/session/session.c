@@ -44,7 +44,8 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     uint64_t random[2];
     struct srv_sessions *sessions =
         calloc(1, sizeof *sessions + 2 * buckets * sizeof sessions->buckets[0]);
-    if (sessions == NULL || getrandom(random, sizeof random, 0) != sizeof random) {
+    if (sessions == NULL || getrandom(random, sizeof random, 0) != sizeof random ||
+        !srv_identity_make(&sessions->identity, instance)) {
         free(sessions);
         return false;
     }
@@ -57,7 +58,6 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     sessions->hash_point = random[0];
     /* 40 random bits that two runs will not share, then a counter: 52 bits, exact in a double. */
     sessions->next_epoch = (random[1] >> 24 << 12) + 1;
-    snprintf(sessions->instance, sizeof sessions->instance, "%s", instance);
     *out = sessions;
     return true;
 }
@@ -257,7 +257,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
                                                       : fail_layers(session, options, error);
     if (code == SRV_OK && options->id != NULL)
         snprintf(session->id, sizeof session->id, "%s", options->id);
-    else if (code == SRV_OK && !srv_session_make_id(session->id, sessions->instance))
+    else if (code == SRV_OK && !srv_session_make_id(session->id, &sessions->identity))
         code = srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for an id");
     if (code == SRV_OK)
         *out = session;
@@ -362,6 +362,8 @@ enum srv_error_code srv_session_prepare(struct srv_session **out, struct srv_ses
     enum srv_error_code code = srv_session_check_options(options, model, account, error);
     if (code == SRV_OK)
         code = check_before_allocating(sessions, options, account, error);
+    if (code == SRV_OK)
+        code = srv_session_check_instance(sessions, options->id, error);
     if (code == SRV_OK)
         return srv_session_new(out, sessions, model, options, error);
     attn_cache_free(options->cache);

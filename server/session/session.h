@@ -18,6 +18,7 @@
 
 #include "attn.h"
 #include "base/errors.h"
+#include "base/id.h"
 #include "config/bounds.h"
 #include "config/keys.h"
 
@@ -66,10 +67,26 @@ struct srv_session {
 
 struct srv_sessions; /* the table */
 
-/* `instance` is the first part of the ids that the table makes, so that a router can tell whose a
- * session is.  False where memory or random numbers cannot be had. */
+/* The beginning of the ids that a table makes: the name of an instance, by which a router can tell
+ * whose a session is, and the generation of its state directory, digits that no other directory of
+ * that name has. */
+#define SRV_GENERATION 5
+struct srv_identity {
+    char instance[SRV_INSTANCE_MAX + 1], generation[SRV_GENERATION + 1];
+};
+
+/* Makes the identity of a new directory; false where there are no random numbers. */
+bool srv_identity_make(struct srv_identity *out, const char *instance);
+bool srv_generation_valid(const char *text);
+
+/* The table's identity is a new one of this instance, until it is set.  False where memory or
+ * random numbers cannot be had. */
 bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limits,
                        const char *instance);
+const struct srv_identity *srv_sessions_identity(
+    const struct srv_sessions *sessions); /* borrowed */
+/* Called before requests are served. */
+void srv_sessions_set_identity(struct srv_sessions *sessions, const struct srv_identity *identity);
 void srv_sessions_close(struct srv_sessions *sessions); /* drops the table's references */
 
 struct srv_session_options {
@@ -112,7 +129,7 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
 
 /* Creates a session and returns it with a reference for the caller.  Errors: session_exists,
  * session_limit, quota_exceeded, idempotency_conflict (a session was created with that key),
- * invalid_value, out_of_memory. */
+ * invalid_value, wrong_instance, out_of_memory. */
 enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sessions *sessions,
                                        const struct srv_model *model,
                                        const struct srv_session_options *options,
@@ -148,8 +165,13 @@ struct srv_session *srv_session_peek(struct srv_sessions *sessions, const struct
 struct srv_session *srv_session_peek_owned(struct srv_sessions *sessions, const char *owner,
                                            const char *id);
 
-/* Fails since the caller finds no session of that id.  Errors: wrong_instance where the id is one
- * that another instance made, whether or not a session has it there; else session_not_found. */
+/* Whether sessions of this id, which may be NULL, may be made here.  Error: wrong_instance where
+ * the id is one that another instance made, whether or not a session has it there. */
+enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessions, const char *id,
+                                               struct srv_error *error);
+
+/* Fails since the caller finds no session of that id.  Errors: wrong_instance; session_lost where
+ * it was made under this name, but in another state directory; else session_not_found. */
 enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,
                                              struct srv_error *error);
 

@@ -15,7 +15,7 @@ struct srv_sessions {
     atomic_uint_fast64_t next_epoch;
     uint64_t clock_offset; /* of the table's clock from the monotonic one */
     uint64_t hash_point;
-    char instance[SRV_ID_MAX + 1];
+    struct srv_identity identity;
     size_t num_buckets;                      /* a power of two */
     struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
     struct srv_session *buckets[];           /* [num_buckets] hashed by id */
@@ -27,8 +27,8 @@ static inline atomic_size_t *srv_sessions_counter(struct srv_sessions *sessions,
     return &sessions->count_of_model[index < SRV_MAX_MODELS ? index : SRV_MAX_MODELS];
 }
 
-/* Makes an id of this instance that nobody can guess; false where there are no random numbers. */
-bool srv_session_make_id(char out[SRV_ID_MAX + 1], const char *instance);
+/* Makes an id that nobody can guess; false where there are no random numbers. */
+bool srv_session_make_id(char out[SRV_ID_MAX + 1], const struct srv_identity *identity);
 
 /* Checks the options against the model and the limits of the owner's account.
  * Errors: invalid_value, quota_exceeded. */

@@ -69,6 +69,20 @@ static bool open_directory(struct srv_store *store, char *message, size_t size)
     return true;
 }
 
+/* Whose the directory is, it and the table agree about. */
+static bool settle_identity(struct srv_store *store, char *message, size_t size)
+{
+    const struct srv_store_context *context = &store->context;
+    struct srv_identity identity = *srv_sessions_identity(context->sessions);
+    if (!srv_identity_settle(&identity, store->directory, context->state_dir, context->naming,
+                             message, size))
+        return false;
+    srv_sessions_set_identity(context->sessions, &identity);
+    srv_log_event(context->log, SRV_LOG_INFO, "identity", "instance %s, generation %s",
+                  identity.instance, identity.generation);
+    return true;
+}
+
 static void free_store(struct srv_store *store)
 {
     srv_journal_close(&store->journal);
@@ -108,7 +122,7 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&store->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (!open_directory(store, message, size)) {
+    if (!open_directory(store, message, size) || !settle_identity(store, message, size)) {
         free_store(store);
         return false;
     }

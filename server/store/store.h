@@ -22,6 +22,7 @@
 #include "attn_state.h"
 #include "base/errors.h"
 #include "session/session.h"
+#include "store/identity.h"
 
 struct srv_models;
 struct srv_log;
@@ -37,6 +38,7 @@ struct srv_store_context {
     enum srv_durability durability;
     enum srv_journal_fsync fsync;
     const char *state_dir;
+    enum srv_naming naming;     /* of the directory, by the identity of the table */
     size_t journal_bytes;       /* of journals, beyond which a checkpoint is due */
     size_t snapshot_interval_s; /* with `snapshot`: seconds between checkpoints; 0: no limit */
     size_t snapshot_tokens;     /* with `snapshot`: tokens between checkpoints; 0: no limit */
@@ -53,7 +55,8 @@ struct srv_store_context {
 };
 
 /* Opens the directory, which is made where it does not exist, and locks it; fails where another
- * daemon holds the lock.  *out is NULL where nothing is to be kept.  The context is copied. */
+ * daemon holds the lock.  The table of sessions gets the directory's identity.  *out is NULL where
+ * nothing is to be kept.  The context is copied. */
 bool srv_store_open(struct srv_store **out, const struct srv_store_context *context, char *message,
                     size_t size);
 

@@ -1,6 +1,7 @@
 /* store_files.h: the files of a state directory.
  *
  *   lock                          held by the daemon that uses the directory
+ *   identity                      whose sessions it holds (identity.h)
  *   <generation>.journal          records (record.h)
  *   <epoch>-<generation>.session  a session as that generation began: a safetensors file as
  *                                 GET /sessions/{id}/state sends it, with more notes

@@ -34,7 +34,7 @@ class Daemon:
     def start(self):
         """Starts attnd; returns when the port that it names is open."""
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("ATTN_", "OPENBLAS_"))}
+                       if not name.startswith(("ATTN_", "OPENBLAS_"))} | {"ATTN_LAME_DUCK_S": "0"}
         self.process = subprocess.Popen(
             [ATTND, "--config", str(self.config), "--port", "0", "--log", "error"],
             stdout=subprocess.PIPE, env=environment)

@@ -25,6 +25,7 @@
     X(cross)       \
     X(weightless)  \
     X(sessions)    \
+    X(instances)   \
     X(algebra)     \
     X(state)       \
     X(durability)  \
@@ -59,6 +60,7 @@
     X(promises)    \
     X(notify)      \
     X(phases)      \
+    X(lame_duck)   \
     X(bounds)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);

@@ -29,7 +29,7 @@ wrong=0
 
 stop() {
     if [ -n "$daemon" ]; then
-        kill -TERM "$daemon" 2>/dev/null || true
+        kill -INT "$daemon" 2>/dev/null || true
         wait "$daemon" 2>/dev/null || true
         daemon=
     fi

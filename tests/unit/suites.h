@@ -49,6 +49,7 @@
     X(forget)           \
     X(self_check)       \
     X(record)           \
+    X(identity)         \
     X(store)            \
     X(restore)          \
     X(store_checkpoint) \

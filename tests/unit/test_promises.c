@@ -111,9 +111,9 @@ END_TEST
 /* ---- What cannot be foreseen ----------------------------------------------------------------- */
 
 #define MADE 256         /* sessions */
-#define DIGITS 26        /* of an id that attnd makes */
+#define DIGITS 21        /* of an id that attnd makes, after the generation's */
 #define FEWEST_DIGITS 16 /* of 32 that must occur in each place */
-#define ID_AT (sizeof "here.") - 1
+#define ID_AT (sizeof "here.12345" - 1)
 
 static const struct srv_limits limits = {.max_sessions = 1024, .session_ttl_s = 100};
 static struct srv_model model;
