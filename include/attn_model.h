@@ -341,6 +341,13 @@ ATTN_MUST_CHECK enum attn_status attn_model_load_cached(struct attn_cached_load 
                                                         const char *directory, const char *label,
                                                         struct attn_error *error);
 
+/* Whether attn_model_load_cached would find a file of that model, which is open and not loaded, by
+ * its header; writes nothing.
+ * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY, ATTN_UNSUPPORTED. */
+ATTN_MUST_CHECK enum attn_status attn_model_find_cached(const struct attn_model *model,
+                                                        const char *directory, const char *label,
+                                                        struct attn_error *error);
+
 /* Frees the model.  Its caches must have been freed before, and no call may be using it. */
 void attn_model_close(struct attn_model *model);
 

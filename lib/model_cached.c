@@ -249,7 +249,7 @@ enum attn_status attn_model_load_cached(struct attn_cached_load *out, struct att
     *out = (struct attn_cached_load){0};
     if (model->loaded)
         return ATTN_OK;
-    enum attn_status status = attn_weights_directory_open(&cache.directory, directory, &why);
+    enum attn_status status = attn_weights_directory_open(&cache.directory, directory, true, &why);
     if (status == ATTN_UNSUPPORTED)
         return attn_fail(error, status, why.param, "%s", why.message);
     if (status == ATTN_OK) {
@@ -260,6 +260,23 @@ enum attn_status attn_model_load_cached(struct attn_cached_load *out, struct att
         status = ATTN_OK;
     }
     return status == ATTN_OK ? attn_model_load(model, error) : status;
+}
+
+enum attn_status attn_model_find_cached(const struct attn_model *model, const char *directory,
+                                        const char *label, struct attn_error *error)
+{
+    struct cache cache = {.label = label};
+    enum attn_status status =
+        attn_weights_directory_open(&cache.directory, directory, false, error);
+    if (status != ATTN_OK)
+        return status;
+    status = measure(&cache.data, model, error);
+    if (status == ATTN_OK && !make_key(&cache, model, error))
+        status = ATTN_UNSUPPORTED;
+    if (status == ATTN_OK)
+        status = attn_weights_file_check(cache.directory, cache.name, cache.key, cache.data, error);
+    close(cache.directory);
+    return status;
 }
 
 /* ---- Notes ---- */

@@ -24,11 +24,13 @@
 #define NOTE_MAX 2048
 #define LINE_MAX_BYTES 96
 
-enum attn_status attn_weights_directory_open(int *out, const char *path, struct attn_error *error)
+enum attn_status attn_weights_directory_open(int *out, const char *path, bool make,
+                                             struct attn_error *error)
 {
     struct stat info;
     char text[64];
-    (void)mkdir(path, 0700);
+    if (make)
+        (void)mkdir(path, 0700);
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0 || fstat(directory, &info) != 0) {
         int code = errno;
@@ -160,6 +162,8 @@ void attn_weights_note(int directory, const char *name, const char *fact,
 {
     char text[NOTE_MAX + LINE_MAX_BYTES], note[ATTN_WEIGHTS_NAME_MAX + sizeof NOTE_SUFFIX];
     char fresh[sizeof note + 16];
+    if (attn_weights_noted(directory, name, fact, digest))
+        return;
     read_note(text, directory, name);
     size_t used = strlen(text);
     print_line(text + used, fact, digest);

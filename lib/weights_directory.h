@@ -13,9 +13,11 @@
 #define ATTN_WEIGHTS_NAME_MAX 160
 #define ATTN_WEIGHTS_WAIT_S 300 /* for another process that writes */
 
-/* Opens the directory, which is made (0700) if need be; *out is the caller's to close.
+/* Opens the directory, which is made (0700) if need be and where `make` says so; *out is the
+ * caller's to close.
  * Errors: ATTN_IO; ATTN_UNSUPPORTED where every user of the machine may write to it. */
-enum attn_status attn_weights_directory_open(int *out, const char *path, struct attn_error *error);
+enum attn_status attn_weights_directory_open(int *out, const char *path, bool make,
+                                             struct attn_error *error);
 
 /* Waits until no other process writes to the directory; the lock ends with the descriptor.
  * Error: ATTN_IO, also after ATTN_WEIGHTS_WAIT_S. */

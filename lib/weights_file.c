@@ -155,6 +155,17 @@ enum attn_status attn_weights_file_open(struct attn_weights_file *out, int direc
     return status;
 }
 
+enum attn_status attn_weights_file_check(int directory, const char *name,
+                                         const char key[ATTN_CHECKSUM_DIGITS], size_t data,
+                                         struct attn_error *error)
+{
+    struct attn_weights_file file;
+    enum attn_status status = open_checked(&file, directory, name, key, data, error);
+    if (file.file >= 0)
+        close(file.file);
+    return status;
+}
+
 void attn_weights_file_close(struct attn_weights_file *file)
 {
     if (file->memory != NULL) {

@@ -32,6 +32,12 @@ struct attn_weights_file {
 enum attn_status attn_weights_file_open(struct attn_weights_file *out, int directory,
                                         const char *name, const char key[ATTN_CHECKSUM_DIGITS],
                                         size_t data, struct attn_error *error);
+
+/* Whether there is a file of that name, key and size with a good header; nothing is mapped.
+ * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED. */
+enum attn_status attn_weights_file_check(int directory, const char *name,
+                                         const char key[ATTN_CHECKSUM_DIGITS], size_t data,
+                                         struct attn_error *error);
 void attn_weights_file_close(struct attn_weights_file *file); /* takes a zeroed one */
 
 /* ---- Writing ---- */
