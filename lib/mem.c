@@ -1,6 +1,7 @@
 /* mem.c: aligned allocation with a checked product, and mappings of huge pages. */
 #include "mem.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,14 +80,18 @@ static char *map_file(int file, size_t bytes)
     return mapped ? memory : NULL;
 }
 
+/* A page that cannot be read shows here as an error, and later as SIGBUS.  EINVAL: the kernel does
+ * not know the advice. */
 void *attn_map_file(int file, size_t bytes)
 {
     void *memory = map_file(file, bytes);
-    if (memory != NULL) {
-        (void)madvise(memory, bytes, MADV_HUGEPAGE);
-        (void)madvise(memory, bytes, MADV_POPULATE_READ);
-    }
-    return memory;
+    if (memory == NULL)
+        return NULL;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    if (madvise(memory, bytes, MADV_POPULATE_READ) == 0 || errno == EINVAL)
+        return memory;
+    attn_unmap(memory, bytes);
+    return NULL;
 }
 
 void attn_collapse_file(int file, size_t bytes)

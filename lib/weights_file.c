@@ -209,7 +209,7 @@ void attn_weights_writer_begin(struct attn_weights_writer *writer, int directory
     if (writer->file < 0 || bytes > INT64_MAX)
         fail(writer);
     else if (fallocate(writer->file, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes) != 0 &&
-             errno != EOPNOTSUPP)
+             errno != EOPNOTSUPP && errno != ENOSYS)
         fail(writer);
 }
 

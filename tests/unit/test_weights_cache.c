@@ -306,6 +306,21 @@ START_TEST(test_weights_cache_finds_damaged_weights_and_other_lengths)
 }
 END_TEST
 
+START_TEST(test_weights_cache_maps_no_page_that_cannot_be_read)
+{
+    char *bytes = write_one(), path[2 * SCRATCH_PATH];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    int file = open(path, O_RDONLY);
+    void *memory = attn_map_file(file, size);
+    ck_assert_ptr_nonnull(memory);
+    ck_assert_mem_eq(memory, bytes, size);
+    attn_unmap(memory, size);
+    ck_assert_ptr_null(attn_map_file(file, size + 2 * ATTN_WEIGHTS_HEADER));
+    close(file);
+    free(bytes);
+}
+END_TEST
+
 START_TEST(test_weights_cache_writes_a_damaged_file_anew)
 {
     char *bytes = write_one();
@@ -532,6 +547,7 @@ Suite *suite_weights_cache(void)
                         4);
     tcase_add_test(tests, test_weights_cache_finds_each_damaged_byte_of_a_header);
     tcase_add_test(tests, test_weights_cache_finds_damaged_weights_and_other_lengths);
+    tcase_add_test(tests, test_weights_cache_maps_no_page_that_cannot_be_read);
     tcase_add_test(tests, test_weights_cache_writes_a_damaged_file_anew);
     tcase_add_test(tests, test_weights_cache_does_not_trust_what_every_user_may_write);
     tcase_add_test(tests, test_weights_cache_tells_models_and_formats_apart);
