@@ -65,6 +65,8 @@ class AttnError(Exception):
     param        the field at fault, or None
     retryable    whether the same request may succeed later
     length       with `position_conflict` and `position_gap` the true length of the layer, else None
+    lowest_length  with `position_forgotten` the least length, beside 0, to which the session can be
+                   truncated or forked, else None; with `position_conflict` where there is one
     request_id   the request in attnd's log, or None
     retry_after  seconds that the reply asked to wait, or None
     """
@@ -73,6 +75,7 @@ class AttnError(Exception):
         self.code, self.message = code, message
         self.status, self.param = facts.get("status", 0), facts.get("param")
         self.retryable, self.length = bool(facts.get("retryable")), facts.get("length")
+        self.lowest_length = facts.get("lowest_length")
         self.request_id, self.retry_after = facts.get("request_id"), facts.get("retry_after")
         super().__init__(f"{code}: {message}" +
                          (f" (request {self.request_id})" if self.request_id else ""))
@@ -441,13 +444,16 @@ class Client:
         return _reply_of(*self.request("POST", path, body, headers, again=again))
 
     def _post(self, path, fields, once=False, session_id=None):
+        body, length = _body_of(fields, self.binary)
         headers = {"Content-Type": "application/json"}
+        if length < len(body):
+            headers = {"Content-Type": "application/octet-stream",
+                       "Inference-Header-Content-Length": str(length)}
         if once:
             headers["Idempotency-Key"] = uuid.uuid4().hex
         if session_id is not None:
             headers["X-Session-Id"] = session_id
-        given = {name: value for name, value in fields.items() if value is not None}
-        return _reply_of(*self.request("POST", path, json.dumps(given).encode(), headers))
+        return _reply_of(*self.request("POST", path, body, headers))
 
     def get(self, path):
         """The JSON of a GET."""
@@ -488,7 +494,8 @@ class Client:
             return [session.took(layer, reply) for session, reply in zip(sessions, replies)]
 
     def session(self, session_id=None, **fields):
-        """A new Session.  fields: model, max_length, ttl_s, shared; or, for one without weights,
+        """A new Session.  fields: model, max_length, ttl_s, shared; for one of cross-attention
+        encoder_hidden_states [S,Ek] and encoder_padding_mask [S]; or, for one without weights,
         num_attention_heads, head_dim and what else docs/API.md has of its shape."""
         fields["session_id"] = session_id
         return Session(self, self._post("/sessions", fields, once=True))
