@@ -288,6 +288,8 @@ static const struct member {
     {"Model", "kv_dtype", "string", "of caches"},
     {"Model", "parameters", "Count", "numbers that the resident layers have learned"},
     {"Model", "weight_bytes", "Count", "of the resident weights"},
+    {"Model", "weights_mapped", "boolean",
+     "these are pages of a file of weights_cache, which daemons share"},
     {"Model", "cache_bytes_per_token", "Count", "of all layers that hold the token"},
     {"Model", "cache_bytes_per_session", "Count", "of max_length tokens, windows counted"},
     {"Model", "fingerprint", "string", "of specification and weights"},
