@@ -48,7 +48,7 @@ class Cluster:
         self.quick = bool(os.environ.get("QUICK"))
         self.machines = [machines.Machine(number, isolated) for number in range(1, 6)]
         self.shards, self.volume, self.single = [], None, None
-        self.sessions, self.freeze_s = 200, 6 if self.quick else 15
+        self.sessions, self.freeze_s, self.cut_s = 200, *((6, 4) if self.quick else (15, 20))
         # Clients and checks give up before that, and so does the proxy here.
         self.proxy = Proxy(directory, [("timeout server 600s", "timeout server 5s")])
         self.load, self.audit, self.source = None, None, random.Random(options.seed)
@@ -135,7 +135,7 @@ class Cluster:
         await self.begin()
         print(COLUMNS.format("event", "requests", "wrong", "rows", "unfound", "gap s", "p50 ms",
                              "p99 ms", "s"))
-        right &= await self.event("steady load", lambda _: asyncio.sleep(2))
+        right &= await self.event("steady load", lambda _: asyncio.sleep(1))
         for name, title in EVENTS.items():
             if self.options.only and name not in self.options.only.split(","):
                 continue
@@ -151,7 +151,7 @@ class Cluster:
         """One event under load, judged."""
         begun = time.monotonic()
         await action(self)
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.5 if self.quick else 2)
         return await self.judge(title, begun)
 
     async def at_random(self, _):
