@@ -54,6 +54,7 @@ ui     chromium-headless-shell command chromium-headless-shell
 ui     python3-numpy        file /usr/lib/python3/dist-packages/numpy
 ui     nodejs               command node
 screenshots pngquant         command pngquant
+kubernetes kubernetes-client command kubectl
 image  podman               command podman
 image  runc                 file /usr/sbin/runc
 image  netavark             file /usr/lib/podman/netavark
@@ -76,6 +77,7 @@ deb     build
 package check
 lint    check
 image   check
+kubernetes lint
 ui      check
 screenshots ui
 TABLE
