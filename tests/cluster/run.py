@@ -36,6 +36,7 @@ EVENTS = {"added": "a shard added", "restarted": "rolling restart of all",
           "frozen": "SIGSTOP, SIGCONT", "twice": "a directory started twice",
           "cut": "network cut, healed", "full": "volume full, then not"}
 MOVE_GAP_S = 1.5
+CHUNK = 100  # moves and kills between two judgements
 VOLUME = 24 << 20
 COLUMNS = "{:26} {:>8} {:>6} {:>5} {:>8} {:>10} {:>8} {:>8} {:>8}"
 
@@ -142,8 +143,10 @@ class Cluster:
             if name in ("cut", "full") and not self.isolated:
                 continue
             right &= await self.event(title, getattr(events, name))
-        if self.options.random:
-            right &= await self.event(f"{self.options.random} at random", self.at_random)
+        for left in range(self.options.random, 0, -CHUNK):
+            count = min(left, CHUNK)
+            right &= await self.event(f"{count} moves, kills at random",
+                                      lambda _, count=count: self.at_random(count))
         await self.load.stop()
         return right
 
@@ -154,13 +157,12 @@ class Cluster:
         await asyncio.sleep(0.5 if self.quick else 2)
         return await self.judge(title, begun)
 
-    async def at_random(self, _):
+    async def at_random(self, count):
         """Moves and kills at random moments, of all shards at once."""
-        left = [self.options.random]
+        left = iter(range(count))
 
         async def disturb(shard):
-            while left[0] > 0:
-                left[0] -= 1
+            for _ in left:
                 await asyncio.sleep(self.source.uniform(0, 1))
                 if self.source.random() < 0.5:
                     await shard.kill()
