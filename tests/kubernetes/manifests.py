@@ -115,6 +115,17 @@ def check_copies():
                f"{PLACE}/{name} is not config/{name} with other shards: tests/kubernetes/manifests.py --copy")
 
 
+def check_proxy():
+    """HAProxy takes the files, where the names of a cluster are an address of this machine."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in ("haproxy.cfg", "haproxy.lua"):
+            with open(os.path.join(scratch, name), "w", encoding="utf-8") as file:
+                file.write(re.sub(r" \S+\.svc\.cluster\.local:", " 127.0.0.1:", read(f"{PLACE}/{name}")))
+        done = subprocess.run(["/usr/sbin/haproxy", "-c", "-f", os.path.join(scratch, "haproxy.cfg")],
+                              capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 0, f"haproxy -c: {done.stderr.strip()}")
+
+
 def copy():
     for name in ("haproxy.cfg", "haproxy.lua"):
         text = copy_of(name)
@@ -219,6 +230,7 @@ def main():
     check_selectors(objects)
     check_shards(objects)
     check_copies()
+    check_proxy()
     check_pods(objects)
     check_images(objects)
     variables = check_options(os.path.abspath(sys.argv[1]), objects)
