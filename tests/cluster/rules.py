@@ -177,17 +177,23 @@ class Rules:
 
     async def rule_3_an_id_without_a_shard_is_refused(self):
         """No shard is guessed: it would be another one once a shard is added."""
-        for name in ("chat-1", "7", "z.1", "hold:1.x"):
-            expected = (421, "wrong_instance") if "." in name else (400, "invalid_value")
+        for name in ("chat-1", "7", "z.1", "hold:1.x", "a\r\nX-Planted: 1.2", "-a.1", "a."):
+            expected = (421, "wrong_instance") if name == "z.1" else (400, "invalid_value")
             for method, path, body, headers in (
                     ("POST", "/decode", b"{}", {"X-Session-Id": name}),
                     ("GET", f"/sessions/{name}", b"", {}),
                     ("POST", "/sessions", json.dumps({"session_id": name}).encode(), {})):
+                if "\r" in name and method + path != "POST/sessions":
+                    continue
                 said = await self.ask(method, path, body, **headers)
-                self.hold(f"{method} {path} of {name}: {said}", said[:2] == expected)
+                self.hold(f"{method} {path} of {name}: {said}",
+                          said[:2] == expected and "x-planted" not in said[2])
         self.hold(f"shards were asked: {self.got()}", sum(self.got().values()) == 0)
         _, _, fields = await self.ask("GET", "/sessions/z.1")
         self.hold(f"the owner of z.1 is {fields}", fields.get("x-attn-owner") == "z")
+        for method, path in (("OPTIONS", "/sessions"), ("DELETE", "/sessions")):
+            said, _, _ = await self.ask(method, path)
+            self.hold(f"{method} {path}: {said}", said == 200)  # whatever a shard says to it
 
     async def rule_4_a_lost_reply_is_asked_for_again_only_where_that_is_safe(self):
         """By position, and by Idempotency-Key; nothing else is sent twice."""
