@@ -38,7 +38,7 @@ struct srv_model_entry {
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
 
-#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts or allow_origins */
+#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts, allow_origins or adopt */
 
 /* The source of an option's value; a later one overrides an earlier one.  SRV_FROM_MEMORY: the
  * default, divided because memory is short. */
@@ -68,6 +68,7 @@ struct srv_config {
     unsigned reply_compression;          /* enum srv_reply_compression (wire/coding.h) */
     unsigned allow_unauthenticated;      /* 1: may listen beyond loopback without api_keys */
     char *state_dir;                     /* NULL: none */
+    char *adopt;                         /* directories separated by commas; NULL: none */
     char *tls_cert, *tls_key;            /* PEM files; NULL: plain HTTP */
     char *api_keys;                      /* a file; NULL: requests need no key */
     char *allowed_hosts, *allow_origins; /* separated by commas; NULL: none */

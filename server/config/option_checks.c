@@ -63,3 +63,17 @@ static bool origin_valid(const char *text, size_t length)
 
 bool srv_hosts_valid(const char *text) { return list_valid(text, host_name_valid); }
 bool srv_origins_valid(const char *text) { return list_valid(text, origin_valid); }
+
+static bool any_name(const char *text, size_t length)
+{
+    (void)text;
+    return length > 0;
+}
+
+bool srv_adopted_valid(const char *text)
+{
+    size_t commas = 0;
+    for (const char *at = text; *at != '\0'; at++)
+        commas += *at == ',';
+    return commas < SRV_MAX_ADOPTED && list_valid(text, any_name);
+}

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/landlock.h>
 #include <seccomp.h>
 #include <stdint.h>
@@ -71,8 +72,6 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
 {
     const uint64_t files = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE |
                            LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_TRUNCATE;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return false;
     int directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return false;
@@ -86,23 +85,44 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
     return allowed;
 }
 
-static bool lock_files(int version, const char *state_dir, char *message, size_t size)
+/* The same for the directories of a list, up to the first that is not allowed, whose name `path`
+ * gets. */
+static bool allow_adopted(char path[PATH_MAX], int rules, const char *names, uint64_t handled)
 {
+    for (bool more = names != NULL; more;) {
+        size_t length = strcspn(names, ",");
+        snprintf(path, PATH_MAX, "%.*s", (int)length, names);
+        if (!allow_directory(rules, path, handled))
+            return false;
+        more = names[length] == ',';
+        names += length + 1;
+    }
+    return true;
+}
+
+static bool lock_files(int version, const char *state_dir, const char *adopted, char *message,
+                       size_t size)
+{
+    char path[PATH_MAX];
     struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
     int rules =
         (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
     if (rules < 0)
         return refuse(message, size, "landlock", errno);
     bool locked = true;
-    if (state_dir != NULL && !allow_directory(rules, state_dir, ruleset.handled_access_fs))
+    if (state_dir != NULL && ((mkdir(state_dir, 0700) != 0 && errno != EEXIST) ||
+                              !allow_directory(rules, state_dir, ruleset.handled_access_fs)))
         locked = refuse(message, size, state_dir, errno);
+    if (locked && !allow_adopted(path, rules, adopted, ruleset.handled_access_fs))
+        locked = refuse(message, size, path, errno);
     if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
         locked = refuse(message, size, "landlock", errno);
     close(rules);
     return locked;
 }
 
-bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t size)
+bool srv_sandbox_restrict_files(const char *state_dir, const char *adopted, char *message,
+                                size_t size)
 {
     char words[SRV_SANDBOX_TEXT_MAX];
     int version = landlock_version();
@@ -110,7 +130,7 @@ bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t siz
         return refuse(message, size, "this kernel filters no system calls", ENOSYS);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return refuse(message, size, "no new privileges", errno);
-    return version == 0 || lock_files(version, state_dir, message, size);
+    return version == 0 || lock_files(version, state_dir, adopted, message, size);
 }
 
 /* ---- System calls ---------------------------------------------------------------------------- */
@@ -147,15 +167,24 @@ static const int allowed[] = {
 static const int named[] = {SCMP_SYS(openat), SCMP_SYS(unlinkat), SCMP_SYS(renameat),
                             SCMP_SYS(renameat2)};
 
-static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
+/* Allows the calls that name a file for one directory. */
+static int add_named(scmp_filter_ctx filter, int directory)
+{
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0; i++)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
+                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
+    return wrong;
+}
+
+static int add_rules(scmp_filter_ctx filter, const int directories[], size_t count, bool reads)
 {
     const uint64_t run = PROT_EXEC, change = O_ACCMODE | O_CREAT | O_TRUNC;
     int wrong = 0;
     for (size_t i = 0; i < sizeof allowed / sizeof allowed[0] && wrong == 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0 && directory >= 0; i++)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
-                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
+    for (size_t i = 0; i < count && wrong == 0; i++)
+        wrong = add_named(filter, directories[i]);
     if (wrong == 0)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
                                  SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
@@ -171,14 +200,15 @@ static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
     return wrong;
 }
 
-bool srv_sandbox_restrict_calls(int directory, bool reads, char *message, size_t size)
+bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads, char *message,
+                                size_t size)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
         return refuse(message, size, "seccomp", ENOMEM);
     int wrong = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (wrong == 0)
-        wrong = add_rules(filter, directory, reads);
+        wrong = add_rules(filter, directories, count, reads);
     if (wrong == 0)
         wrong = seccomp_load(filter);
     seccomp_release(filter);

@@ -80,12 +80,13 @@ static bool write_files(const struct srv_checkpoint *checkpoint, const struct sr
 static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((checkpoint->count + 1) * sizeof *entries);
-    const struct srv_base base = {.generation = checkpoint->generation,
-                                  .time_ns = srv_sessions_clock(store->context.sessions),
-                                  .entries = entries,
-                                  .shares = checkpoint->sharing.shares,
-                                  .num_entries = checkpoint->count,
-                                  .num_shares = checkpoint->sharing.count};
+    const struct srv_base base = {
+        .generation = checkpoint->generation,
+        .time_ns = srv_sessions_clock(store->context.sessions, store->context.index),
+        .entries = entries,
+        .shares = checkpoint->sharing.shares,
+        .num_entries = checkpoint->count,
+        .num_shares = checkpoint->sharing.count};
     for (size_t i = 0; entries != NULL && i < checkpoint->count; i++)
         entries[i] = checkpoint->entries[i].listed;
     bool written = entries != NULL && srv_base_write(store->directory, &base);

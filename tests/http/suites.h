@@ -26,6 +26,7 @@
     X(weightless)  \
     X(sessions)    \
     X(instances)   \
+    X(adopted)     \
     X(algebra)     \
     X(state)       \
     X(durability)  \
