@@ -258,19 +258,20 @@ static enum attn_status open_parent(const char **name, struct attn_checkpoint *c
                : attn_fail(error, ATTN_NOT_FOUND, "path", "the file's directory cannot be opened");
 }
 
-/* Whether the file begins as a ZIP archive does. */
+/* Whether the file begins as a ZIP archive does, whose ninth byte is of its compression method.
+ * "PK" may be the length of a safetensors header too, which then begins with that byte. */
 static enum attn_status is_archive(bool *out, int directory, const char *name,
                                    struct attn_error *error)
 {
     int file;
     size_t size;
-    char start[4] = ""; /* two alone may be the length of a safetensors header */
+    char start[9] = "";
     enum attn_status status = attn_file_open(&file, &size, directory, name, error);
     if (status != ATTN_OK)
         return status;
     status = attn_file_read(start, file, name, 0, attn_min(size, sizeof start), error);
     close(file);
-    *out = memcmp(start, "PK\3\4", 4) == 0 || memcmp(start, "PK\5\6", 4) == 0;
+    *out = memcmp(start, "PK", 2) == 0 && start[8] != '{';
     return status;
 }
 

@@ -114,9 +114,12 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
         entry->lost = true;
         return SRV_RESTORE_OK;
     }
-    const struct srv_model *model = srv_restore_model(restore, create.model, create.fingerprint);
+    const struct srv_model *model;
     enum srv_restore_status status =
-        make_session(entry, restore, &create, model, record->head.type == SRV_RECORD_FORK);
+        srv_restore_model(&model, restore, create.model, create.fingerprint);
+    if (status == SRV_RESTORE_FULL)
+        return status;
+    status = make_session(entry, restore, &create, model, record->head.type == SRV_RECORD_FORK);
     srv_model_put(model); /* the session holds it */
     return status;
 }

@@ -128,18 +128,21 @@ void srv_restore_note_time(struct srv_restore *restore, uint64_t time_ns)
         restore->newest_ns = time_ns;
 }
 
-const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
-                                          const char *fingerprint)
+enum srv_restore_status srv_restore_model(const struct srv_model **out, struct srv_restore *restore,
+                                          const char *name, const char *fingerprint)
 {
-    const struct srv_model *model = NULL;
-    struct srv_error error;
-    if (name == NULL || fingerprint == NULL ||
-        srv_models_take(&model, restore->models, name, &error) != SRV_OK)
-        return NULL;
-    if (strcmp(model->info.fingerprint, fingerprint) == 0)
-        return model;
-    srv_model_put(model);
-    return NULL;
+    struct srv_error error = {.code = SRV_OK};
+    *out = NULL;
+    if (name != NULL && fingerprint != NULL)
+        srv_models_take(out, restore->models, name, &error);
+    if (error.code == SRV_E_SESSION_LIMIT || error.code == SRV_E_UNSUPPORTED ||
+        error.code == SRV_E_OUT_OF_MEMORY)
+        return fail(restore, SRV_RESTORE_FULL, error.message);
+    if (*out != NULL && strcmp((*out)->info.fingerprint, fingerprint) == 0)
+        return SRV_RESTORE_OK;
+    srv_model_put(*out);
+    *out = NULL;
+    return fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
 }
 
 /* ---- Session files --------------------------------------------------------------------------- */
@@ -298,13 +301,10 @@ enum srv_restore_status srv_restore_file(struct srv_restore *restore,
         entry->lost = true;
         return result;
     }
-    file.model = srv_restore_model(restore, attn_import_note(file.import, "model"),
-                                   attn_import_note(file.import, "fingerprint"));
-    if (file.model != NULL)
+    result = srv_restore_model(&file.model, restore, attn_import_note(file.import, "model"),
+                               attn_import_note(file.import, "fingerprint"));
+    if (result == SRV_RESTORE_OK)
         result = make_session(entry, restore, &file);
-    else
-        result =
-            fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
     entry->lost = result != SRV_RESTORE_OK;
     entry->unknown_model = result == SRV_RESTORE_NO_MODEL;
     srv_model_put(file.model);

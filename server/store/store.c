@@ -165,8 +165,8 @@ bool srv_store_close(struct srv_store *store)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-static struct srv_record_create describe(const struct srv_store *store,
-                                         const struct srv_session *session)
+struct srv_record_create srv_store_describe_session(const struct srv_store *store,
+                                                    const struct srv_session *session)
 {
     struct srv_record_create create = {
         .used_ns = srv_session_used(store->context.sessions, session),
@@ -186,7 +186,7 @@ static struct srv_record_create describe(const struct srv_store *store,
 
 void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending)
 {
-    struct srv_record_create create = describe(store, session);
+    struct srv_record_create create = srv_store_describe_session(store, session);
     create.pending = pending;
     srv_store_add(store, session, SRV_RECORD_CREATE, 0,
                   &(struct srv_record_part){&create, sizeof create}, 1);
@@ -288,7 +288,7 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
                                        const struct srv_session *parent, size_t length,
                                        struct srv_error *error)
 {
-    struct srv_record_create create = describe(store, session);
+    struct srv_record_create create = srv_store_describe_session(store, session);
     create.parent = parent->epoch;
     create.parent_chain = parent->next_record;
     create.length = length;

@@ -9,7 +9,7 @@ import assert from "node:assert/strict";
 import http from "node:http";
 import { readFileSync } from "node:fs";
 
-import { AttnError, Client } from "../../clients/js/attn-client.mjs";
+import { AttnError, Client, Session } from "../../clients/js/attn-client.mjs";
 
 const [url, crossed] = process.argv.slice(2);
 const rows = Array.from({ length: 40 }, (_, token) =>
@@ -395,6 +395,88 @@ const tests = {
         assert.equal(late.seen[0].headers["X-Deadline-Ms"], "50");
         const page = fake([{ status: 502, body: "<html>" }]);
         assert.equal((await failing(page.client.restore("a", new Uint8Array(1)))).code, "http_502");
+    },
+
+    async "every request of a session names it for a proxy"() {
+        const facts = JSON.stringify({ session_id: "a.1", model: "m", epoch: 5, lengths: [] });
+        const json = (body) => ({ body });
+        const { client, seen } = fake([
+            ...Array.from({ length: 6 }, () => json(facts)),
+            json("{}"),
+            json('{"length":1}'),
+            json('{"length":2}'),
+            json('{"sequences":[{"length":3}]}'),
+            json("{}"),
+        ]);
+        const session = await client.session({ session_id: "a.1" });
+        await client.open("a.1");
+        await client.restore("a.1", new Uint8Array(1));
+        await session.refresh();
+        await session.fork();
+        await session.truncate(0);
+        await session.export();
+        await session.prefill([[1]]);
+        await session.decode([1]);
+        await client.stepMany([[session, [1]]]);
+        await session.end();
+        assert.deepEqual(
+            seen.map((request) => request.headers["X-Session-Id"]),
+            new Array(11).fill("a.1"),
+        );
+    },
+
+    async "the wrong shard is asked again for a time and then told"() {
+        const wrong = {
+            status: 421,
+            body: JSON.stringify({
+                error: { code: "wrong_instance", message: "m", retryable: true, owner: "b" },
+            }),
+        };
+        const { client, seen } = fake([wrong, wrong, {}]);
+        await client.attend([[1]], { session_id: "b.1" }); // no position: nothing was applied
+        assert.equal(seen.length, 3);
+        const never = fake(
+            Array.from({ length: 50 }, () => wrong),
+            { retryMs: 300 },
+        );
+        const error = await failing(never.client.attend([[1]], { session_id: "b.1" }));
+        assert.deepEqual([error.kind, error.owner, error.status], ["unavailable", "b", 421]);
+        assert.ok(never.seen.length > 1 && never.seen.length < 20);
+        const lost = fake([refusal(410, "session_lost", false)]);
+        assert.equal((await failing(lost.client.open("b.1"))).kind, "session_lost");
+        assert.equal(lost.seen.length, 1);
+    },
+
+    async "a list goes to the shards of its sessions"() {
+        const list = (...items) => ({ body: JSON.stringify({ sequences: items }) });
+        const wrong = { error: { code: "wrong_instance", message: "m", retryable: true } };
+        const { client, seen } = fake(
+            [
+                list({ length: 1 }, wrong, { length: 1 }),
+                list(wrong),
+                list({ length: 1 }),
+                list({ length: 2 }, { length: 2 }),
+                refusal(410, "session_lost", false),
+            ],
+            { retryMs: 20000 },
+        );
+        const facts = { model: "m", epoch: 5, lengths: [] };
+        const steps = ["a.1", "b.1", "a.2"].map((session_id) => [
+            new Session(client, { session_id, ...facts }),
+            [1],
+        ]);
+        const lengths = (replies) => replies.map((reply) => reply.length);
+        assert.deepEqual(lengths(await client.stepMany(steps)), [1, 1, 1]);
+        const [one, two, three] = await client.stepMany(steps);
+        assert.deepEqual([one.length, two.kind, three.length], [2, "session_lost", 2]);
+        assert.deepEqual(
+            steps.map(([session]) => session.lengths[0]),
+            [2, 1, 2],
+        );
+        assert.deepEqual(
+            seen.map((request) => request.headers["X-Session-Id"]),
+            ["a.1", "b.1", "b.1", "a.1", "b.1"],
+        );
     },
 
     async "a server that never answered is not waited for"() {

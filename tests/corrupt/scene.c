@@ -323,7 +323,13 @@ void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **f
     remove_files();
     const struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
     const struct srv_share share = {.session = 4, .parent = 1, .layer = 1, .blocks = 2};
-    const struct srv_base both = {7, 9, entries, &share, 2, 1};
+    struct {
+        struct srv_base_session session;
+        struct srv_base_layer layers[2];
+    } first = {{.made = {.ttl_s = 1, .id = "a"}, .num_layers = 2}, {{.length = 3}, {.rows = 1}}};
+    struct srv_base_session second = {.made = {.ttl_s = 2, .id = "b"}};
+    struct srv_base_session *const told[] = {&first.session, &second};
+    const struct srv_base both = {7, 9, entries, &share, 2, 1, told};
     need(mkdir(scene.directory, 0700) == 0, "a directory");
     int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
     need(srv_base_write(directory, &both), "a base");

@@ -1,5 +1,5 @@
 #!/bin/bash
-# run.sh: runs fuzzing targets one after another and counts what they find.
+# run.sh: runs fuzzing targets, as many at once as there are CPUs, and counts what they find.
 #
 #   tests/fuzz/run.sh DIRECTORY TARGET...
 #
@@ -30,34 +30,42 @@ seeds_of() { # target
     fi
 }
 
-number() { # name of a statistic, log
-    sed -nE "s/^stat::$1: *([0-9]+)/\1/p" "$2" | tail -1
+number() { # name of a statistic, log: 0 where the log does not have it
+    sed -nE "s/^stat::$1: *([0-9]+)/\1/p" "$2" | tail -1 | grep . || echo 0
 }
 
-executions=0
-findings=0
-for target in "$@"; do
-    corpus=$out/corpus/$target
-    log=$out/$target.log
+fuzz() { # target: its line of the summary, and its log where something was found
+    local target=$1 corpus=$out/corpus/$1 log=$out/$1.log seeds words=() status=0 found=
     mkdir -p "$corpus"
     mapfile -t seeds < <(seeds_of "$target")
-    words=()
     if [ -e "tests/fuzz/$target.dict" ]; then
         words=(-dict="tests/fuzz/$target.dict")
     fi
-    failed=0
     "$out/fuzz_$target" "$limit" -max_len=8192 -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
         "${words[@]}" -artifact_prefix="$out/findings/$target-" "$corpus" "${seeds[@]}" \
-        >"$log" 2>&1 || failed=1
-    runs=$(number number_of_executed_units "$log")
-    edges=$(sed -nE 's/.* cov: ([0-9]+) .*/\1/p' "$log" | tail -1)
-    printf 'fuzz: %-14s %10d executions, %5d edges, %5d inputs%s\n' "$target" "${runs:-0}" \
-        "${edges:-0}" "$(find "$corpus" -type f | wc -l)" "$([ "$failed" = 0 ] || echo ', A FINDING')"
-    if [ "$failed" = 1 ]; then
-        tail -40 "$log"
+        >"$log" 2>&1 || status=$?
+    [ "$status" = 0 ] || found=', A FINDING'
+    printf 'fuzz: %-14s %10d executions, %5d edges, %5d inputs%s\n' "$target" \
+        "$(number number_of_executed_units "$log")" \
+        "$(sed -nE 's/.* cov: ([0-9]+) .*/\1/p' "$log" | tail -1)" \
+        "$(find "$corpus" -type f | wc -l)" "$found"
+    [ "$status" = 0 ] || tail -40 "$log"
+    return "$status"
+}
+
+findings=0
+for target in "$@"; do
+    if [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; then
+        wait -n || findings=$((findings + 1))
     fi
-    executions=$((executions + ${runs:-0}))
-    findings=$((findings + failed))
+    fuzz "$target" &
+done
+while [ -n "$(jobs -p)" ]; do
+    wait -n || findings=$((findings + 1))
+done
+executions=0
+for target in "$@"; do
+    executions=$((executions + $(number number_of_executed_units "$out/$target.log")))
 done
 echo "fuzz: $# parsers, $executions executions, $findings findings"
 [ "$findings" = 0 ]

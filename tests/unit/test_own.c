@@ -341,6 +341,28 @@ START_TEST(test_npz_headers_that_are_not_understood_are_refused_by_array)
 }
 END_TEST
 
+/* A file is an archive by its content, and this safetensors file begins as one does. */
+START_TEST(test_safetensors_whose_header_length_is_written_PK_is_read)
+{
+    enum { LENGTH = 'P' | 'K' << 8 };
+    static const char tensors[] =
+        "{\"W_q\":{\"dtype\":\"F32\",\"shape\":[8,16],\"data_offsets\":[0,512]},"
+        "\"W_k\":{\"dtype\":\"F32\",\"shape\":[8,8],\"data_offsets\":[512,768]},"
+        "\"W_v\":{\"dtype\":\"F32\",\"shape\":[8,6],\"data_offsets\":[768,960]},"
+        "\"W_o\":{\"dtype\":\"F32\",\"shape\":[12,8],\"data_offsets\":[960,1344]}}";
+    char directory[SCRATCH_PATH], path[SCRATCH_PATH + 16], header[LENGTH + 1];
+    struct attn_model *model;
+    scratch_make(directory);
+    snprintf(header, sizeof header, "%-*s", LENGTH, tensors);
+    scratch_write_tensors(directory, "w", header, NULL, 1344);
+    snprintf(path, sizeof path, "%s/w", directory);
+    ck_assert_msg(open_own(&model, path, "{" SMALL ",\"transposed\":true}") == ATTN_OK, "%s: %s",
+                  error.param, error.message);
+    attn_model_close(model);
+    scratch_remove(directory);
+}
+END_TEST
+
 Suite *suite_own(void)
 {
     Suite *suite = suite_create("own");
@@ -354,6 +376,7 @@ Suite *suite_own(void)
     tcase_add_test(own, test_own_weights_that_do_not_fit_are_refused_with_a_remedy);
     tcase_add_test(own, test_npz_with_a_changed_bit_never_loads_other_weights);
     tcase_add_test(own, test_npz_cut_off_anywhere_is_refused);
+    tcase_add_test(own, test_safetensors_whose_header_length_is_written_PK_is_read);
     tcase_add_test(own, test_npz_headers_that_are_not_understood_are_refused_by_array);
     suite_add_tcase(suite, own);
     return suite;
