@@ -443,6 +443,7 @@ void srv_config_fini(struct srv_config *config)
     free(config->instance);
     free(config->state_dir);
     free(config->adopt);
+    free(config->weights_cache);
     free(config->api_keys);
     free(config->allowed_hosts);
     free(config->allow_origins);

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <linux/landlock.h>
 #include <seccomp.h>
 #include <stdint.h>
@@ -56,7 +55,7 @@ static bool refuse(char *message, size_t size, const char *what, int error)
 
 /* ---- Landlock -------------------------------------------------------------------------------- */
 
-/* The rights that exist only within the state directory: all but reading. */
+/* The rights that exist only within the directories of the daemon: all but reading. */
 static uint64_t write_rights(int version)
 {
     uint64_t all =
@@ -72,6 +71,8 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
 {
     const uint64_t files = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_FILE |
                            LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_TRUNCATE;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return false;
     int directory = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return false;
@@ -85,43 +86,25 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
     return allowed;
 }
 
-/* The same for the directories of a list, up to the first that is not allowed, whose name `path`
- * gets. */
-static bool allow_adopted(char path[PATH_MAX], int rules, const char *names, uint64_t handled)
-{
-    for (bool more = names != NULL; more;) {
-        size_t length = strcspn(names, ",");
-        snprintf(path, PATH_MAX, "%.*s", (int)length, names);
-        if (!allow_directory(rules, path, handled))
-            return false;
-        more = names[length] == ',';
-        names += length + 1;
-    }
-    return true;
-}
-
-static bool lock_files(int version, const char *state_dir, const char *adopted, char *message,
+static bool lock_files(int version, const char *const directories[], size_t count, char *message,
                        size_t size)
 {
-    char path[PATH_MAX];
     struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
     int rules =
         (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
     if (rules < 0)
         return refuse(message, size, "landlock", errno);
     bool locked = true;
-    if (state_dir != NULL && ((mkdir(state_dir, 0700) != 0 && errno != EEXIST) ||
-                              !allow_directory(rules, state_dir, ruleset.handled_access_fs)))
-        locked = refuse(message, size, state_dir, errno);
-    if (locked && !allow_adopted(path, rules, adopted, ruleset.handled_access_fs))
-        locked = refuse(message, size, path, errno);
+    for (size_t i = 0; i < count && locked; i++)
+        if (!allow_directory(rules, directories[i], ruleset.handled_access_fs))
+            locked = refuse(message, size, directories[i], errno);
     if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
         locked = refuse(message, size, "landlock", errno);
     close(rules);
     return locked;
 }
 
-bool srv_sandbox_restrict_files(const char *state_dir, const char *adopted, char *message,
+bool srv_sandbox_restrict_files(const char *const directories[], size_t count, char *message,
                                 size_t size)
 {
     char words[SRV_SANDBOX_TEXT_MAX];
@@ -130,7 +113,7 @@ bool srv_sandbox_restrict_files(const char *state_dir, const char *adopted, char
         return refuse(message, size, "this kernel filters no system calls", ENOSYS);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return refuse(message, size, "no new privileges", errno);
-    return version == 0 || lock_files(version, state_dir, adopted, message, size);
+    return version == 0 || lock_files(version, directories, count, message, size);
 }
 
 /* ---- System calls ---------------------------------------------------------------------------- */

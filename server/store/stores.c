@@ -26,12 +26,9 @@ static bool refuse(const char *what, char *message, size_t size)
     return false;
 }
 
-static bool adopt(struct srv_store *own, const char *name, size_t length, char *message,
-                  size_t size)
+static bool adopt(struct srv_store *own, const char *path, char *message, size_t size)
 {
-    char path[SRV_LISTED_MAX + 1];
     struct srv_store_context context = own->context;
-    snprintf(path, sizeof path, "%.*s", (int)length, name);
     context.state_dir = path;
     context.index = (unsigned)own->num_adopted + 1;
     context.naming = SRV_NAME_HELD;
@@ -44,16 +41,11 @@ static bool adopt(struct srv_store *own, const char *name, size_t length, char *
 bool srv_stores_open(struct srv_store **out, const struct srv_store_context *context,
                      const char *names, char *message, size_t size)
 {
-    if (!srv_store_open(out, context, message, size))
-        return false;
-    for (size_t length; *out != NULL && names != NULL; names += length + 1) {
-        length = strcspn(names, ",");
-        if (!adopt(*out, names, length, message, size))
-            return false; /* the own one is the caller's to close */
-        if (names[length] == '\0')
-            break;
-    }
-    return true;
+    char path[SRV_LISTED_MAX + 1];
+    bool opened = srv_store_open(out, context, message, size);
+    while (opened && *out != NULL && srv_config_take_name(path, &names))
+        opened = adopt(*out, path, message, size);
+    return opened; /* where false, what is open is the caller's to close */
 }
 
 bool srv_stores_load(struct srv_store *own, char *message, size_t size)
