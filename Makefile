@@ -179,15 +179,9 @@ BENCH_HTTP_FLAGS =
 BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
-<<<<<<< HEAD
-        fuzz-coverage suites asan ubsan tsan \
+        fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-weights style \
         layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
-=======
-        fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed style layers presets \
-        models-md models-check docs-check format deps install uninstall deb sbom version clean help
->>>>>>> integ
 .DELETE_ON_ERROR:
 .SECONDARY:
 
