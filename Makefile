@@ -180,11 +180,7 @@ BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
         fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
-<<<<<<< HEAD
         bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-shard bench-weights style \
-=======
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-weights style \
->>>>>>> wcache
         layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
