@@ -176,10 +176,11 @@ BENCH_OBJS  = $(filter-out %/json.o $(BENCH_HTTP),$(call objects,tests/bench/*.c
 BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
+BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
         fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed style layers presets \
+        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-weights style layers presets \
         models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -396,6 +397,9 @@ bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a cli
 	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
+
+bench-weights: $(OUT)/attnd ## start, memory and speed of daemons that share packed weights, beside private ones
+	$(Q)/usr/bin/python3 tests/bench/weights.py --program $(OUT)/attnd $(BENCH_WEIGHTS_FLAGS)
 
 # Measurements must not inherit another OpenBLAS kernel from the shell.
 bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every level

@@ -81,6 +81,17 @@ size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
            (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
 }
 
+size_t attn_linear_panel_bytes(const struct attn_linear *linear)
+{
+    return total_words(linear->in, linear->out, linear->dtype) * sizeof(float);
+}
+
+void attn_linear_shape(struct attn_linear *linear, size_t in, size_t out, enum attn_dtype dtype)
+{
+    *linear = (struct attn_linear){
+        .in = in, .out = out, .dtype = stored_as(dtype), .wide_rows = dtype == ATTN_W8A16};
+}
+
 /* Packs the weights of inputs [first, end), all in one range, of output o; for int8 `integers` [in]
  * are the output's weights. */
 static void pack_range(struct attn_linear *linear, size_t o, const int8_t *integers, size_t first,

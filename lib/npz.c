@@ -100,6 +100,8 @@ enum attn_status attn_npz_open(struct attn_npz **out, int directory, const char 
     return status;
 }
 
+int attn_npz_descriptor(const struct attn_npz *npz) { return attn_zip_descriptor(npz->zip); }
+
 void attn_npz_close(struct attn_npz *npz)
 {
     if (npz == NULL)

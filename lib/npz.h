@@ -19,6 +19,9 @@ enum attn_status attn_npz_open(struct attn_npz **out, int directory, const char 
                                struct attn_error *error);
 void attn_npz_close(struct attn_npz *npz);
 
+/* The descriptor of the file.  Borrowed. */
+int attn_npz_descriptor(const struct attn_npz *npz);
+
 size_t attn_npz_count(const struct attn_npz *npz);
 
 /* The name of array i < attn_npz_count, without ".npy".  Borrowed. */

@@ -163,6 +163,29 @@ static bool print_state_dir(struct srv_buffer *out, const struct srv_config *con
     return good;
 }
 
+/* Prints which weights a start would map.  False, with the message, where a start would refuse the
+ * directory. */
+static bool print_weights_cache(struct srv_buffer *out, const struct srv_config *config,
+                                const struct srv_models *models, char *message, size_t size)
+{
+    for (size_t i = 0; i < models->count && config->weights_cache != NULL; i++) {
+        const struct srv_model *model = &models->items[i];
+        struct attn_error error = {0};
+        const enum attn_status status =
+            attn_model_find_cached(model->attn, config->weights_cache, model->name, &error);
+        if (status == ATTN_UNSUPPORTED) {
+            snprintf(message, size, "%s", error.message);
+            return false;
+        }
+        srv_buffer_printf(out, "weights_cache: %s: %.1f MiB, %s\n", model->name,
+                          (double)model->info.weight_bytes / (1 << 20),
+                          status == ATTN_OK
+                              ? "in a file: mapped, once for all daemons that use it"
+                              : "in no file: the start that writes one packs them first");
+    }
+    return true;
+}
+
 static void print_models(struct srv_buffer *out, const struct srv_models *models)
 {
     srv_buffer_printf(out, "models: %zu%s\n", models->count,
@@ -186,7 +209,8 @@ int srv_command_check(struct srv_config *config)
     srv_bounds_print(&text, config);
     good = good && print_keys(&text, config, message, sizeof message) &&
            print_tls(&text, config, message, sizeof message) &&
-           print_state_dir(&text, config, message, sizeof message);
+           print_state_dir(&text, config, message, sizeof message) &&
+           print_weights_cache(&text, config, &models, message, sizeof message);
     if (good) {
         print_models(&text, &models);
         srv_memory_print(&text, &memory);

@@ -295,13 +295,31 @@ static bool open_http(struct srv_app *app, char *message)
     return opened;
 }
 
+/* How the weights of each model came, and how long that took. */
+static void log_weights(struct srv_app *app)
+{
+    for (size_t i = 0; i < app->models.count; i++) {
+        const struct srv_model *model = &app->models.items[i];
+        const struct attn_cached_load *cached = &model->cached;
+        const char *how = cached->written  ? "packed, written and mapped"
+                          : cached->mapped ? "mapped"
+                                           : "packed, in memory of this process";
+        srv_log_event(&app->log, cached->reason[0] != '\0' ? SRV_LOG_ERROR : SRV_LOG_INFO,
+                      "weights", "model %s: %s, %.1f MiB; %.1f ms%s%s", model->name, how,
+                      (double)model->info.weight_bytes / (1 << 20), model->load_ms,
+                      cached->reason[0] != '\0' ? ": " : "", cached->reason);
+    }
+}
+
 static bool load(struct srv_app *app, char *message)
 {
     srv_notify(&app->notifier, SRV_NOTICE_LOADING, "loading");
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
-    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
-                  srv_self_check(app, message, MESSAGE_MAX) &&
-                  srv_store_load(app->store, message, MESSAGE_MAX);
+    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX);
+    if (loaded)
+        log_weights(app);
+    loaded = loaded && srv_self_check(app, message, MESSAGE_MAX) &&
+             srv_store_load(app->store, message, MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
     hold_signals();
@@ -347,8 +365,13 @@ static bool restrict_calls(struct srv_app *app, char *message)
 static bool restrict_files(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
-    const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
-    return !config->sandbox || srv_sandbox_restrict_files(directory, message, MESSAGE_MAX);
+    const char *directories[2];
+    size_t count = 0;
+    if (config->durability != SRV_DURABLE_NONE)
+        directories[count++] = config->state_dir;
+    if (config->weights_cache != NULL)
+        directories[count++] = config->weights_cache;
+    return !config->sandbox || srv_sandbox_restrict_files(directories, count, message, MESSAGE_MAX);
 }
 
 static void announce_ready(struct srv_app *app)

@@ -34,6 +34,7 @@
 #define SNAPSHOT_SESSION_BYTES (1 * KIB) /* a session's entries in a snapshot's lists of files */
 #define STORE_BYTES (24 * MIB)  /* buffers of journals, the piece of a file being written */
 #define RESTORE_BYTES (8 * MIB) /* windows over files, a file's header as import reads it */
+#define WRITER_BYTES (4 * MIB)  /* a piece of a file of weights */
 #define QUEUED_BYTES (8 * sizeof(void *)) /* a request in queues of scheduler and I/O workers */
 /* Bytes of address space. */
 #define RESERVED_THREAD_BYTES (136 * MIB) /* a thread's arena and stack */
@@ -132,7 +133,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     inner.tokens = SRV_DECODE_ROWS_MAX;
     attn_model_memory(&memory, model->attn);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
-    out->loading = larger(out->loading, memory.loading_bytes);
+    out->loading = larger(out->loading, memory.loading_bytes + WRITER_BYTES);
     add_caches(out, config, model, &memory);
     out->call = larger(out->call, attn_call_bytes(model->attn, &call, threads));
     out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));

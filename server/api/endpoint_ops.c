@@ -63,12 +63,13 @@ void srv_post_drain(struct srv_request *request)
 
 /* ---- Metrics --------------------------------------------------------------------------------- */
 
-static size_t weight_bytes(const struct srv_models *models)
+static void add_weights(struct srv_gauges *g, const struct srv_models *models)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < models->count; i++)
-        bytes += models->items[i].info.weight_bytes;
-    return bytes;
+    for (size_t i = 0; i < models->count; i++) {
+        const struct attn_model_info *info = &models->items[i].info;
+        g->weight_bytes += info->weight_bytes;
+        g->mapped_bytes += info->is_mapped ? info->weight_bytes : 0;
+    }
 }
 
 static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
@@ -76,7 +77,8 @@ static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
     g->in_flight = atomic_load(&app->in_flight.used);
     g->cache_used_bytes = attn_cache_pool_used(app->pool);
     g->cache_budget_bytes = attn_cache_pool_budget(app->pool);
-    g->weight_bytes = loading ? 0 : weight_bytes(&app->models);
+    if (!loading)
+        add_weights(g, &app->models);
     g->memory_limit_bytes = app->memory.limit;
     g->heap_bytes = srv_usage_heap_bytes(app->usage);
     g->open_files = srv_usage_open_files(app->usage);

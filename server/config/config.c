@@ -415,6 +415,7 @@ void srv_config_fini(struct srv_config *config)
     free(config->host);
     free(config->instance);
     free(config->state_dir);
+    free(config->weights_cache);
     free(config->api_keys);
     free(config->allowed_hosts);
     free(config->allow_origins);

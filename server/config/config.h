@@ -68,6 +68,7 @@ struct srv_config {
     unsigned reply_compression;          /* enum srv_reply_compression (wire/coding.h) */
     unsigned allow_unauthenticated;      /* 1: may listen beyond loopback without api_keys */
     char *state_dir;                     /* NULL: none */
+    char *weights_cache;                 /* a directory; NULL: none */
     char *tls_cert, *tls_key;            /* PEM files; NULL: plain HTTP */
     char *api_keys;                      /* a file; NULL: requests need no key */
     char *allowed_hosts, *allow_origins; /* separated by commas; NULL: none */

@@ -50,6 +50,8 @@ const struct srv_option srv_options[] = {
      .help = "how weights are kept, where a model does not say it"},
     {CHOICE(kv_dtype), .initial = "f32", .choices = "f32|bf16|f16|int8",
      .help = "how sessions cache keys and values, where a model does not say it"},
+    {TEXT(weights_cache), .accepts = A_DIRECTORY,
+     .help = "directory of packed weights, which daemons that are given the same one share"},
     {TEXT(host), .initial = "127.0.0.1", .accepts = "localhost, or a numeric IPv4 or IPv6 address",
      .valid = srv_host_valid, .help = "address to listen on; localhost is 127.0.0.1"},
     {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},

@@ -55,7 +55,7 @@ static bool refuse(char *message, size_t size, const char *what, int error)
 
 /* ---- Landlock -------------------------------------------------------------------------------- */
 
-/* The rights that exist only within the state directory: all but reading. */
+/* The rights that exist only within the directories of the daemon: all but reading. */
 static uint64_t write_rights(int version)
 {
     uint64_t all =
@@ -86,7 +86,8 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
     return allowed;
 }
 
-static bool lock_files(int version, const char *state_dir, char *message, size_t size)
+static bool lock_files(int version, const char *const directories[], size_t count, char *message,
+                       size_t size)
 {
     struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
     int rules =
@@ -94,15 +95,17 @@ static bool lock_files(int version, const char *state_dir, char *message, size_t
     if (rules < 0)
         return refuse(message, size, "landlock", errno);
     bool locked = true;
-    if (state_dir != NULL && !allow_directory(rules, state_dir, ruleset.handled_access_fs))
-        locked = refuse(message, size, state_dir, errno);
+    for (size_t i = 0; i < count && locked; i++)
+        if (!allow_directory(rules, directories[i], ruleset.handled_access_fs))
+            locked = refuse(message, size, directories[i], errno);
     if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
         locked = refuse(message, size, "landlock", errno);
     close(rules);
     return locked;
 }
 
-bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t size)
+bool srv_sandbox_restrict_files(const char *const directories[], size_t count, char *message,
+                                size_t size)
 {
     char words[SRV_SANDBOX_TEXT_MAX];
     int version = landlock_version();
@@ -110,7 +113,7 @@ bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t siz
         return refuse(message, size, "this kernel filters no system calls", ENOSYS);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return refuse(message, size, "no new privileges", errno);
-    return version == 0 || lock_files(version, state_dir, message, size);
+    return version == 0 || lock_files(version, directories, count, message, size);
 }
 
 /* ---- System calls ---------------------------------------------------------------------------- */

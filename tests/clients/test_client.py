@@ -346,6 +346,25 @@ class Sessions(Case):
             self.assertIn(reply["session_id"], ids)
 
 
+class Windows(Case):
+    """Sessions whose windows forget."""
+
+    def test_the_error_says_the_lowest_length(self):
+        rows = [[[1.0, 0.0]] * 200]
+        with self.client().session(num_attention_heads=1, head_dim=2, sliding_window=8) as session:
+            session.decode(query=rows, key=rows, value=rows)
+            with self.assertRaises(Conflict) as caught:
+                session.truncate(10)
+            self.assertEqual(caught.exception.code, "position_forgotten")
+            lowest = caught.exception.lowest_length
+            self.assertEqual(lowest, session.refresh()["lowest_length"])
+            session.truncate(lowest)
+            self.assertEqual(session.lengths, {0: lowest})
+            with self.assertRaises(Conflict) as caught:
+                session.truncate(lowest + 1)
+            self.assertIsNone(caught.exception.lowest_length)
+
+
 class Encoders(Case):
     """Sessions over an encoder's rows, through a relay that loses replies."""
     models = (CROSSED,)
@@ -371,6 +390,23 @@ class Encoders(Case):
                     near = zip(lists(reply["output"]), expected["output"][0])
                     self.assertLess(max(abs(one - other) for one, other in near), 1e-6)
                 self.assertEqual(session.refresh()["lengths"][1]["length"], 7)
+        self.assertEqual(list(self.client().sessions()), [])
+
+    def test_a_session_is_created_over_the_rows(self):
+        relay = Relay(lambda: self.daemon.url,
+                      lambda number, head: "pass" if head.startswith(b"GET /models")
+                      else ["lose", "twice"][number % 2])
+        self.addCleanup(relay.close)
+        fields = {"encoder_padding_mask": [1, 0, 1, 1, 1], "ttl_s": 99, "max_length": 4}
+        for binary in (True, False):
+            client = self.client(relay.url, binary=binary)
+            client.models()
+            with client.start(ROWS[:5], ROWS[6],
+                              encoder_padding_mask=fields["encoder_padding_mask"]) as started:
+                with client.session(encoder_hidden_states=ROWS[:5], **fields) as session:
+                    self.assertEqual(session.lengths, {0: 4, 1: 4})
+                    self.assertEqual(session.refresh()["ttl_s"], 99)
+                    self.assert_same(session.decode(ROWS[6])["output"], started.first["output"])
         self.assertEqual(list(self.client().sessions()), [])
 
     def test_asyncio(self):

@@ -37,6 +37,7 @@
     X(observed)    \
     X(limits)      \
     X(memory)      \
+    X(weights)     \
     X(keys)        \
     X(origins)     \
     X(page)        \

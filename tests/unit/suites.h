@@ -7,6 +7,7 @@
 
 #define SUITES(X)       \
     X(safetensors)      \
+    X(weights_cache)    \
     X(own)              \
     X(model)            \
     X(blockpool)        \

@@ -37,7 +37,8 @@ static void tear_down(void)
 static bool begin(void)
 {
     char message[256];
-    return srv_sandbox_restrict_files(inside, message, sizeof message);
+    const char *directories[] = {inside};
+    return srv_sandbox_restrict_files(directories, 1, message, sizeof message);
 }
 
 /* Enters the sandbox with the inner directory open, as the daemon does. */
