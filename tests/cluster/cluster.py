@@ -124,7 +124,7 @@ class Proxy:
         """Writes the configuration: a line for each shard in place of the shipped ones."""
         text = (TOP / "config" / "haproxy.cfg").read_text("utf-8")
         text, lines = re.subn(r"^    server [a-z] attnd-[a-z]:8080\n", "", text, flags=re.M)
-        hold = f"attnd-hold-{os.getpid()}"
+        hold = f"attnd-hold-{os.getpid()}-{self.port}"
         for old, new in (("bind :8080\n", f"bind fd@{self.listener.fileno()}\n"),
                          ("abns@attnd-hold", f"abns@{hold}"), *self.edits):
             if old not in text:
