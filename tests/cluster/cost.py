@@ -57,6 +57,7 @@ async def measure(directory):
         for name in "abc":
             shard = Shard(name, directory / name, Machine(1, False))
             options = json.loads(shard.config.read_text("utf-8"))
+            del options["weights_cache"]
             shard.config.write_text(json.dumps({**options, "models": [MODEL], "log": "error"}))
             shards.append(shard)
             await shard.start()

@@ -69,6 +69,7 @@ class Cluster:
 
     async def begin(self):
         """Three shards behind the proxy, sessions under way."""
+        (self.directory / "weights").mkdir()
         for machine, name in enumerate("abc", 1):
             await self.add(name, machine)
         (self.directory / "single").mkdir()
