@@ -757,7 +757,7 @@ export class Session {
                     ...options,
                 });
             } catch (error) {
-                if (error.kind !== "not_found") throw error;
+                if (!["not_found", "session_lost"].includes(error.kind)) throw error;
             }
         });
     }

@@ -716,7 +716,7 @@ class Session:
 
     def end(self, retry_s=None):
         """Ends the session; one that is gone already is no error."""
-        with self.lock, contextlib.suppress(NotFound):
+        with self.lock, contextlib.suppress(NotFound, SessionLost):
             self.client.request("DELETE", f"/sessions/{self.session_id}",
                                 headers={"X-Session-Id": self.session_id}, retry_s=retry_s)
 

@@ -57,7 +57,7 @@ const struct srv_option srv_options[] = {
     {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},
     {TEXT(instance), .accepts = "1 to 32 letters, digits and hyphens, the first no hyphen",
      .valid = srv_instance_valid,
-     .help = "this daemon's name, which begins its session ids [the host's]"},
+     .help = "this daemon's name, which begins its session ids [state_dir's, or the host's]"},
     {SIZE(event_threads), .initial = "1", RANGE(1, SRV_MAX_EVENT_THREADS),
      .help = "threads that watch connections"},
     {SIZE(threads), .initial = "0", RANGE(0, ATTN_MAX_THREADS),

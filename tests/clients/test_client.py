@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import ssl
 import subprocess
 import sys
@@ -518,8 +519,9 @@ class Shards(Case):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
+        self.state_dirs = {name: f"{directory.name}/{name}" for name in "ab"}
         self.shards = {name: Daemon(directory.name, instance=name, durability="journal",
-                                    state_dir=f"{directory.name}/{name}") for name in "ab"}
+                                    state_dir=path) for name, path in self.state_dirs.items()}
         for shard in self.shards.values():
             self.addCleanup(shard.stop)
 
@@ -566,6 +568,22 @@ class Shards(Case):
         self.assert_steps(client, whole, stop_or_kill)
         for timer in timers:
             timer.join()
+
+    def test_a_lost_volume_and_a_wrong_shard_are_told_apart(self):
+        client = self.client(self.router().url)
+        session = dict(self.sessions_of(client))["b"]
+        session.prefill(ROWS[:3])
+        with self.assertRaises(Unavailable) as caught:
+            self.client(self.shards["a"].url, retry_s=0).open(session.session_id)
+        self.assertEqual((caught.exception.code, caught.exception.owner), ("wrong_instance", "b"))
+        self.shards["b"].kill()
+        shutil.rmtree(self.state_dirs["b"])
+        self.shards["b"].start()
+        for call in (lambda: session.decode(ROWS[3]), lambda: client.open(session.session_id)):
+            with self.assertRaises(SessionLost) as caught:
+                call()
+            self.assertEqual(caught.exception.code, "session_lost")
+        session.end()
 
     def test_a_list_goes_to_the_shards_of_its_sessions(self):
         router = self.router()

@@ -23,6 +23,7 @@
     X(own)         \
     X(decode)      \
     X(cross)       \
+    X(starts)      \
     X(weightless)  \
     X(sessions)    \
     X(instances)   \
