@@ -362,6 +362,32 @@ START_TEST(test_a_stop_under_load_loses_and_doubles_no_step)
 }
 END_TEST
 
+#define WAITING 400
+
+/* Connections that the stopped daemon has not accepted when the signal comes. */
+START_TEST(test_requests_that_wait_to_be_accepted_are_answered_as_it_drains)
+{
+    static struct raw waiting[WAITING];
+    unsigned answered = 0;
+    serve_lame(CONFIG_SMALL(""), "0", NULL);
+    send_signal(SIGSTOP);
+    for (size_t i = 0; i < WAITING; i++) {
+        raw_open(&waiting[i], served.host, served.port);
+        ck_assert(raw_text(&waiting[i], LIVEZ));
+    }
+    send_signal(SIGTERM);
+    send_signal(SIGCONT);
+    for (size_t i = 0; i < WAITING; i++) {
+        struct raw_answer answer = raw_read(&waiting[i], false, WAIT_MS);
+        answered += answer.status == 200;
+        raw_answer_free(&answer);
+        raw_close(&waiting[i]);
+    }
+    ck_assert_msg(answered == WAITING, "%u of %d", answered, WAITING);
+    expect_status(0);
+}
+END_TEST
+
 Suite *suite_lame_duck(void)
 {
     Suite *suite = suite_create("lame_duck");
@@ -376,6 +402,8 @@ Suite *suite_lame_duck(void)
     tcase_add_test(tests, test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox);
     tcase_add_test(tests, test_the_signal_of_a_request_to_drain_means_nothing_from_others);
     tcase_add_test(tests, test_a_stop_under_load_loses_and_doubles_no_step);
+    tcase_add_loop_test(tests, test_requests_that_wait_to_be_accepted_are_answered_as_it_drains, 0,
+                        3);
     suite_add_tcase(suite, tests);
     return suite;
 }
