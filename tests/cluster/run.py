@@ -118,7 +118,8 @@ class Cluster:
             print("    " + complaint)
         late = name == EVENTS["moved"] and times[-1] > MOVE_GAP_S
         if late:
-            print(f"    a move under load took a session more than {MOVE_GAP_S} s")
+            print(f"    a move under load took a session more than {MOVE_GAP_S} s: "
+                  f"{tally.slowest[1]}")
         self.load.resume()
         return wrong == lost == doubled == tally.not_found == 0 and not late
 
