@@ -27,6 +27,7 @@
     X(weightless)  \
     X(sessions)    \
     X(instances)   \
+    X(adopted)     \
     X(algebra)     \
     X(state)       \
     X(durability)  \
