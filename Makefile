@@ -180,7 +180,7 @@ BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
         fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-weights style \
+        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-shard bench-weights style \
         layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -395,6 +395,8 @@ bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights do
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
 bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
 	$(Q)tests/bench/coding.py $(OUT)/attnd
+bench-shard: $(OUT)/attnd ## what one shard holds and does, for docs/SCALE.md: rows a second, memory, journal
+	$(Q)/usr/bin/python3 tests/bench/shard.py $(OUT)/attnd
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
 

@@ -263,11 +263,14 @@ static size_t table_norm_floats(const struct attn_layer_spec *spec)
     return spec->position_bias.table_norm ? 2 * spec->hidden_size : 0;
 }
 
+size_t attn_layer_table_parameters(const struct attn_layer_spec *spec)
+{
+    return attn_layer_table_floats(spec) + table_norm_floats(spec);
+}
+
 size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec)
 {
-    if (attn_relative_rows(spec) == 0)
-        return 0;
-    return (attn_layer_table_floats(spec) + table_norm_floats(spec)) * sizeof(float);
+    return attn_relative_rows(spec) == 0 ? 0 : attn_layer_table_parameters(spec) * sizeof(float);
 }
 
 static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *layer,

@@ -81,8 +81,9 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
 /* The weights that a norm of rows of `heads` heads of D = `width` has; 0 where it has none. */
 size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width);
 
-/* Floats of bias_table, as it is loaded. */
+/* Floats of bias_table, as it is loaded; and with those of table_norm. */
 size_t attn_layer_table_floats(const struct attn_layer_spec *spec);
+size_t attn_layer_table_parameters(const struct attn_layer_spec *spec);
 
 /* Bytes of what is loaded but not resident: the table of a disentangled position bias. */
 size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec);

@@ -321,6 +321,20 @@ void attn_model_close(struct attn_model *model)
 
 /* ---- Access -------------------------------------------------------------------------------- */
 
+/* Layers of a checkpoint share its table of a position bias; random layers have one each. */
+static size_t count_parameters(const struct attn_model *model)
+{
+    size_t parameters = 0, table = 0;
+    for (size_t i = 0; i < model->num_resident; i++) {
+        if (attn_model_weights_slot(model, i) != i)
+            continue;
+        const size_t own = attn_layer_table_parameters(&model->specs[i]);
+        parameters += attn_layer_parameters(&model->specs[i]) - table;
+        table = model->config.family->tensors != NULL ? own : 0;
+    }
+    return parameters;
+}
+
 void attn_model_describe(struct attn_model_info *out, const struct attn_model *model)
 {
     const struct attn_family *family = model->config.family;
@@ -330,6 +344,7 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         .weights_dtype = model->weights_dtype,
         .num_layers = model->config.num_layers,
         .num_resident = model->num_resident,
+        .num_parameters = count_parameters(model),
         .max_position = model->config.max_position,
         .dtype = model->specs[0].dtype,
         .kv_dtype = model->specs[0].kv_dtype,
@@ -339,10 +354,8 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         out->num_linear_layers += !attn_config_attends(&model->config, i);
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
-        if (attn_model_weights_slot(model, i) == i) {
-            out->num_parameters += attn_layer_parameters(spec);
+        if (attn_model_weights_slot(model, i) == i)
             out->weight_bytes += attn_layer_weight_bytes(spec);
-        }
         const bool caches = spec->shares_layer == SIZE_MAX;
         out->cache_bytes_per_token += caches ? attn_layer_token_bytes(spec) : 0;
     }

@@ -26,6 +26,7 @@
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "serve.h"
+#include "store/stores.h"
 #include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
@@ -210,7 +211,7 @@ static struct srv_store_context store_context(struct srv_app *app)
 static bool open_store(struct srv_app *app, char *message)
 {
     const struct srv_store_context context = store_context(app);
-    return srv_store_open(&app->store, &context, message, MESSAGE_MAX);
+    return srv_stores_open(&app->store, &context, app->config.adopt, message, MESSAGE_MAX);
 }
 
 static void resume(void *app, struct srv_request *const requests[], size_t count)
@@ -322,7 +323,7 @@ static bool load(struct srv_app *app, char *message)
     if (loaded)
         log_weights(app);
     loaded = loaded && srv_self_check(app, message, MESSAGE_MAX) &&
-             srv_store_load(app->store, message, MESSAGE_MAX);
+             srv_stores_load(app->store, message, MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
     hold_signals();
@@ -330,7 +331,7 @@ static bool load(struct srv_app *app, char *message)
         snprintf(message, MESSAGE_MAX, "out of memory");
         return false;
     }
-    if (!loaded || !srv_store_start(app->store, message, MESSAGE_MAX))
+    if (!loaded || !srv_stores_start(app->store, message, MESSAGE_MAX))
         return false;
     if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
         snprintf(message, MESSAGE_MAX, "out of memory");
@@ -360,16 +361,21 @@ static void note_exposure(struct srv_app *app)
  * those that SIGHUP reloads. */
 static bool restrict_calls(struct srv_app *app, char *message)
 {
+    int directories[SRV_MAX_ADOPTED + 1];
     return !app->config.sandbox ||
-           srv_sandbox_restrict_calls(srv_store_directory(app->store), reads_again(&app->config),
-                                      message, MESSAGE_MAX);
+           srv_sandbox_restrict_calls(directories, srv_stores_directories(directories, app->store),
+                                      reads_again(&app->config), message, MESSAGE_MAX);
 }
 
 static bool restrict_files(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
-    const char *directories[2];
+    const char *directories[SRV_MAX_ADOPTED + 2], *names = config->adopt;
+    char adopted[SRV_MAX_ADOPTED][SRV_LISTED_MAX + 1];
     size_t count = 0;
+    for (size_t i = 0; i < SRV_MAX_ADOPTED && srv_config_take_name(adopted[i], &names); i++)
+        if (access(adopted[i], F_OK) == 0) /* it is not to be made */
+            directories[count++] = adopted[i];
     if (config->durability != SRV_DURABLE_NONE)
         directories[count++] = config->state_dir;
     if (config->weights_cache != NULL)
@@ -398,7 +404,7 @@ static bool close_all(struct srv_app *app)
     srv_scheduler_stop(app->scheduler);
     srv_http_close(app->http);
     srv_upkeep_close(app->upkeep);
-    bool saved = srv_store_close(app->store);
+    bool saved = srv_stores_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
     srv_models_close(&app->models);

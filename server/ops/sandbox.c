@@ -150,15 +150,24 @@ static const int allowed[] = {
 static const int named[] = {SCMP_SYS(openat), SCMP_SYS(unlinkat), SCMP_SYS(renameat),
                             SCMP_SYS(renameat2)};
 
-static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
+/* Allows the calls that name a file for one directory. */
+static int add_named(scmp_filter_ctx filter, int directory)
+{
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0; i++)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
+                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
+    return wrong;
+}
+
+static int add_rules(scmp_filter_ctx filter, const int directories[], size_t count, bool reads)
 {
     const uint64_t run = PROT_EXEC, change = O_ACCMODE | O_CREAT | O_TRUNC;
     int wrong = 0;
     for (size_t i = 0; i < sizeof allowed / sizeof allowed[0] && wrong == 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0 && directory >= 0; i++)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
-                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
+    for (size_t i = 0; i < count && wrong == 0; i++)
+        wrong = add_named(filter, directories[i]);
     if (wrong == 0)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
                                  SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
@@ -174,14 +183,15 @@ static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
     return wrong;
 }
 
-bool srv_sandbox_restrict_calls(int directory, bool reads, char *message, size_t size)
+bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads, char *message,
+                                size_t size)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
         return refuse(message, size, "seccomp", ENOMEM);
     int wrong = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (wrong == 0)
-        wrong = add_rules(filter, directory, reads);
+        wrong = add_rules(filter, directories, count, reads);
     if (wrong == 0)
         wrong = seccomp_load(filter);
     seccomp_release(filter);

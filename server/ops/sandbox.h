@@ -19,9 +19,10 @@ bool srv_sandbox_restrict_files(const char *const directories[], size_t count, c
                                 size_t size);
 
 /* Called when everything is loaded and open.  From then on all threads make only the system calls
- * that serving needs, and open files only relative to the descriptor `directory` (-1: none) or,
- * where `reads`, any file for reading.  Other calls fail with EPERM.  False with a message where
- * the kernel refuses. */
-bool srv_sandbox_restrict_calls(int directory, bool reads, char *message, size_t size);
+ * that serving needs, and open files only relative to the descriptors `directories` or, where
+ * `reads`, any file for reading.  Other calls fail with EPERM.  False with a message where the
+ * kernel refuses. */
+bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads, char *message,
+                                size_t size);
 
 #endif

@@ -80,6 +80,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .group = create->group,
         .shared = create->shared != 0,
         .epoch = entry->epoch,
+        .store = restore->store + 1,
     };
     struct srv_session *parent = fork ? find_parent(restore, create, model) : NULL;
     entry->unknown_model = model == NULL;

@@ -2,7 +2,8 @@
  *
  * A checkpoint is taken between two batches, while all computing waits.  So the engine owner does
  * three short things: it switches to a new journal, freezes changed caches (block lists, no
- * tokens), and copies lengths and last steps.  The store's thread does everything else (store_write.c). */
+ * tokens), and copies lengths and last steps.  The store's thread does everything else
+ * (store_write.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ void srv_checkpoint_free(struct srv_checkpoint *checkpoint)
     free(checkpoint);
 }
 
-/* What the base tells of a session's layers; of what never changes the store's thread adds the rest
+/* Copies what the base tells of a session's layers; the store's thread adds what never changes
  * (store_write.c).  NULL where memory is short. */
 static struct srv_base_session *tell_layers(const struct srv_session *session)
 {
@@ -160,7 +161,8 @@ static bool list_sessions(struct srv_checkpoint *checkpoint, struct srv_store *s
         return false;
     checkpoint->entries = calloc(count + 1, sizeof *checkpoint->entries);
     for (size_t i = 0; i < count; i++)
-        if (checkpoint->entries != NULL && all[i]->record_state == SRV_RECORDED)
+        if (checkpoint->entries != NULL && all[i]->store == store->context.index &&
+            all[i]->record_state == SRV_RECORDED)
             checkpoint->entries[checkpoint->count++].session = all[i];
         else
             srv_session_put(all[i]);

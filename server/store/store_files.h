@@ -78,7 +78,7 @@ struct srv_base_layer {
     uint64_t digest[2];     /* of the last step */
 };
 
-/* What a session is beside its tokens, so that a start need not open its file. */
+/* A session beside its tokens, so that a start need not open its file. */
 struct srv_base_session {
     struct srv_record_create made; /* used_ns, parent, parent_chain, length, pending: 0 */
     uint64_t next_record;          /* among the session's records */

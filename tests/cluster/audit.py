@@ -18,6 +18,7 @@ class Audit:
     async def replies(self, sessions):
         """Replies that differ from the single daemon's, of what came since the last call."""
         wrong = 0
+        self.connection.close()  # it may have been idle for too long
         for session in sessions:
             if session.number not in self.known:
                 self.known.add(session.number)

@@ -15,6 +15,9 @@ WIDTH, LAYERS = 32, 2
 MODEL = {"name": "tiny", "random": {"hidden_size": WIDTH, "num_attention_heads": 4, "seed": 7,
                                     "num_key_value_heads": 2, "num_hidden_layers": LAYERS,
                                     "rope_theta": 10000}}
+# Nobody asks for it; a start without `weights_cache` takes half a second for it.
+LARGE = {"name": "large", "random": {"hidden_size": 1024, "num_attention_heads": 16, "seed": 8,
+                                     "num_hidden_layers": 4}}
 LAME_DUCK_S = 1
 START_S = 60
 
@@ -35,7 +38,8 @@ class Shard:
         self.name, self.directory, self.machine, self.port = name, directory, machine, 0
         self.config = directory.parent / f"{name}.json"
         self.config.write_text(json.dumps({
-            "models": [MODEL], "instance": name, "durability": "journal",
+            "models": [MODEL, LARGE], "weights_cache": str(directory.parent.parent / "weights"),
+            "instance": name, "durability": "journal",
             "allow_unauthenticated": True, "threads": 1, "max_connections": 1024,
             "lame_duck_s": LAME_DUCK_S, **options}), "utf-8")
         self.log = directory.parent / f"{name}.log"
@@ -124,7 +128,7 @@ class Proxy:
         """Writes the configuration: a line for each shard in place of the shipped ones."""
         text = (TOP / "config" / "haproxy.cfg").read_text("utf-8")
         text, lines = re.subn(r"^    server [a-z] attnd-[a-z]:8080\n", "", text, flags=re.M)
-        hold = f"attnd-hold-{os.getpid()}"
+        hold = f"attnd-hold-{os.getpid()}-{self.port}"
         for old, new in (("bind :8080\n", f"bind fd@{self.listener.fileno()}\n"),
                          ("abns@attnd-hold", f"abns@{hold}"), *self.edits):
             if old not in text:

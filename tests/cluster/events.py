@@ -66,7 +66,7 @@ async def cut(cluster):
     """The link of a shard's machine is cut, and healed."""
     machine = cluster.shards[1].machine
     machine.cut()
-    await asyncio.sleep(cluster.freeze_s)
+    await asyncio.sleep(cluster.cut_s)
     machine.heal()
     await cluster.wait_up()
 

@@ -36,6 +36,7 @@ EVENTS = {"added": "a shard added", "restarted": "rolling restart of all",
           "frozen": "SIGSTOP, SIGCONT", "twice": "a directory started twice",
           "cut": "network cut, healed", "full": "volume full, then not"}
 MOVE_GAP_S = 1.5
+CHUNK = 100  # moves and kills between two judgements
 VOLUME = 24 << 20
 COLUMNS = "{:26} {:>8} {:>6} {:>5} {:>8} {:>10} {:>8} {:>8} {:>8}"
 
@@ -48,7 +49,7 @@ class Cluster:
         self.quick = bool(os.environ.get("QUICK"))
         self.machines = [machines.Machine(number, isolated) for number in range(1, 6)]
         self.shards, self.volume, self.single = [], None, None
-        self.sessions, self.freeze_s = 200, 6 if self.quick else 15
+        self.sessions, self.freeze_s, self.cut_s = 200, *((6, 4) if self.quick else (15, 20))
         # Clients and checks give up before that, and so does the proxy here.
         self.proxy = Proxy(directory, [("timeout server 600s", "timeout server 5s")])
         self.load, self.audit, self.source = None, None, random.Random(options.seed)
@@ -68,6 +69,7 @@ class Cluster:
 
     async def begin(self):
         """Three shards behind the proxy, sessions under way."""
+        (self.directory / "weights").mkdir()
         for machine, name in enumerate("abc", 1):
             await self.add(name, machine)
         (self.directory / "single").mkdir()
@@ -114,7 +116,7 @@ class Cluster:
               flush=True)
         for complaint in tally.complaints:
             print("    " + complaint)
-        late = name in ("moved", EVENTS["moved"]) and times[-1] > MOVE_GAP_S
+        late = name == EVENTS["moved"] and times[-1] > MOVE_GAP_S
         if late:
             print(f"    a move under load took a session more than {MOVE_GAP_S} s")
         self.load.resume()
@@ -131,36 +133,37 @@ class Cluster:
 
     async def run(self):
         """Rules and all events; returns whether all is right."""
-        right = await self.rules()
+        rules = asyncio.create_task(self.rules())  # it waits more than it computes
         await self.begin()
         print(COLUMNS.format("event", "requests", "wrong", "rows", "unfound", "gap s", "p50 ms",
                              "p99 ms", "s"))
-        right &= await self.event("steady load", lambda _: asyncio.sleep(2))
+        right = await self.event("steady load", lambda _: asyncio.sleep(1))
         for name, title in EVENTS.items():
             if self.options.only and name not in self.options.only.split(","):
                 continue
             if name in ("cut", "full") and not self.isolated:
                 continue
             right &= await self.event(title, getattr(events, name))
-        if self.options.random:
-            right &= await self.event(f"{self.options.random} at random", self.at_random)
+        for left in range(self.options.random, 0, -CHUNK):
+            count = min(left, CHUNK)
+            right &= await self.event(f"{count} moves, kills at random",
+                                      lambda _, count=count: self.at_random(count))
         await self.load.stop()
-        return right
+        return await rules and right
 
     async def event(self, title, action):
         """One event under load, judged."""
         begun = time.monotonic()
         await action(self)
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.5 if self.quick else 2)
         return await self.judge(title, begun)
 
-    async def at_random(self, _):
+    async def at_random(self, count):
         """Moves and kills at random moments, of all shards at once."""
-        left = [self.options.random]
+        left = iter(range(count))
 
         async def disturb(shard):
-            while left[0] > 0:
-                left[0] -= 1
+            for _ in left:
                 await asyncio.sleep(self.source.uniform(0, 1))
                 if self.source.random() < 0.5:
                     await shard.kill()

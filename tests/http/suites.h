@@ -23,9 +23,11 @@
     X(own)         \
     X(decode)      \
     X(cross)       \
+    X(starts)      \
     X(weightless)  \
     X(sessions)    \
     X(instances)   \
+    X(adopted)     \
     X(algebra)     \
     X(state)       \
     X(durability)  \

@@ -156,6 +156,10 @@ def check_cluster(compose):
     states = [volumes_of(services[name])["/var/lib/attnd"] for name in ["attnd"] + names]
     expect(len(set(states)) == len(names) + 1, f"compose: services share a state: {states}")
     for name in names:
+        weights = services[name]["environment"]["ATTN_WEIGHTS_CACHE"]
+        expect(volumes_of(services[name])[weights] == "weights", f"{name}: has weights of its own")
+        expect(f" {weights}" in " ".join(instruction(dockerfile(), "RUN")),
+               f"Dockerfile: {weights} does not belong to user 65532")
         expect(services[name]["ports"] == [], f"{name}: is reached beside haproxy")
         expect(services[name]["profiles"] == services["haproxy"]["profiles"] == ["cluster"],
                f"{name}: is of another profile than haproxy")

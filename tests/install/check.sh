@@ -163,18 +163,19 @@ verify_unit() { # unit, instance, lines that it has
 # What the command of a shard's unit gives to attnd, with the file of its own, is taken as it is meant.
 check_shard() {
     local command
-    command=$(sed -nE 's|^ExecStart=||p' "$lib/systemd/system/attnd@.service" | sed "s|%i|a|g; s|/etc/attnd|$root/etc/attnd|")
+    command=$(sed -nE 's|^ExecStart=||p' "$lib/systemd/system/attnd@.service" | sed "s|%i|a|g; s|%C|$work|; s|/etc/attnd|$root/etc/attnd|")
     # shellcheck disable=SC2086 # words on purpose
     env -i ATTN_PORT=8081 $root$command --memory-limit 64GiB --check >"$work/shard" || fail "attnd@.service: attnd --check"
     grep -qE '^  instance += a +\(flag\)' "$work/shard" || fail "attnd@.service: instance"
     grep -qE '^  state_dir += /var/lib/attnd/a +\(flag\)' "$work/shard" || fail "attnd@.service: state_dir"
+    grep -qE "^  weights_cache += $work/attnd +\(flag\)" "$work/shard" || fail "attnd@.service: weights_cache"
     grep -qE '^  port += 8081 +\(variable\)' "$work/shard" || fail "attnd@.service: port"
     passed "attnd --check takes the shard's command: its name, its directory, a port of its own"
 }
 
 check_units() {
     verify_unit attnd.service '' "ExecStart=/usr/bin/attnd --config /etc/attnd/attnd.json" Type=notify StateDirectory=attnd
-    verify_unit attnd@.service a Type=notify EnvironmentFile=/etc/attnd/%i.env StateDirectory=attnd/%i
+    verify_unit attnd@.service a Type=notify EnvironmentFile=/etc/attnd/%i.env StateDirectory=attnd/%i CacheDirectory=attnd
     check_shard
     if command -v systemd-sysusers >/dev/null; then
         systemd-sysusers --dry-run "$lib/sysusers.d/attnd.conf" >/dev/null 2>&1 || fail "sysusers.d"

@@ -226,8 +226,9 @@ check_shards() {
         ask GET "/sessions/$id" | grep -q '"length":1' || fail "the session $id after a restart"
     done
     port=8080
+    [ "$(inside sh -c 'stat -c %U:%a /var/cache/attnd && ls /var/cache/attnd/*.weights | wc -l' | paste -sd ' ')" = "attnd:700 1" ] || fail "the shards' weights"
     inside systemctl stop attnd@a.service attnd@b.service
-    passed "attnd@a and attnd@b: a port, a directory and sessions of their own, also after a restart"
+    passed "attnd@a and attnd@b: a port, a directory and sessions of their own, also after a restart, and one file of weights"
 }
 
 check_unit() {

@@ -3,6 +3,7 @@
 
     tests/kubernetes/manifests.py build/attnd                      names, ports, options, limits
     tests/kubernetes/manifests.py build/attnd build/kubernetes     and the published schemas, and kubectl
+    tests/kubernetes/manifests.py --copy           takes over config/haproxy.*, but for the shards in it
 
 `attnd --check` runs with the variables that the image and the pod of a shard have, within the pod's
 memory.  The schemas are those that @kubernetes/client-node was made from (fetch.sh); every object of
@@ -97,14 +98,39 @@ def servers_of(path):
     return [pair for pair in re.findall(r"(?m)^ +server +(\S+) +(\S+)", read(path)) if ":8080" in pair[1]]
 
 
+def copy_of(name):
+    """A file of HAProxy as it has to be here: that of config/, with the lines of this one's shards."""
+    def is_shard(line):
+        return re.match(r" +server \S+ \S+:8080", line) is not None
+    own = [line for line in read(f"{PLACE}/{name}").splitlines() if is_shard(line)]
+    lines = read(f"config/{name}").splitlines()
+    first = next((i for i, line in enumerate(lines) if is_shard(line)), len(lines))
+    rest = [line for line in lines if not is_shard(line)]
+    return "\n".join(rest[:first] + own + rest[first:]) + "\n"
+
+
 def check_copies():
-    """The files of HAProxy are those of config/, but for the lines of shards."""
-    def rest(path):
-        return [line for line in read(path).splitlines() if not re.match(r" +server \S+ \S+:8080", line)]
     for name in ("haproxy.cfg", "haproxy.lua"):
-        if os.path.exists(os.path.join(services.ROOT, "config", name)):
-            expect(rest(f"config/{name}") == rest(f"{PLACE}/{name}"),
-                   f"{PLACE}/{name} is not config/{name} with other shards: copy all but these lines")
+        expect(read(f"{PLACE}/{name}") == copy_of(name),
+               f"{PLACE}/{name} is not config/{name} with other shards: tests/kubernetes/manifests.py --copy")
+
+
+def check_proxy():
+    """HAProxy takes the files, where the names of a cluster are an address of this machine."""
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in ("haproxy.cfg", "haproxy.lua"):
+            with open(os.path.join(scratch, name), "w", encoding="utf-8") as file:
+                file.write(re.sub(r" \S+\.svc\.cluster\.local:", " 127.0.0.1:", read(f"{PLACE}/{name}")))
+        done = subprocess.run(["/usr/sbin/haproxy", "-c", "-f", os.path.join(scratch, "haproxy.cfg")],
+                              capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 0, f"haproxy -c: {done.stderr.strip()}")
+
+
+def copy():
+    for name in ("haproxy.cfg", "haproxy.lua"):
+        text = copy_of(name)
+        with open(os.path.join(services.ROOT, PLACE, name), "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def check_pods(objects):
@@ -197,10 +223,14 @@ def check_kubectl(objects, schema):
 def main():
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
+    if sys.argv[1] == "--copy":
+        copy()
+        return
     objects = documents()
     check_selectors(objects)
     check_shards(objects)
     check_copies()
+    check_proxy()
     check_pods(objects)
     check_images(objects)
     variables = check_options(os.path.abspath(sys.argv[1]), objects)

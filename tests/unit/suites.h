@@ -56,6 +56,7 @@
     X(store_room)       \
     X(store_gap)        \
     X(store_disk)       \
+    X(stores)           \
     X(rope)             \
     X(position_bias)    \
     X(stats)            \

@@ -46,7 +46,8 @@ static int begin_and_close(void)
 {
     char message[256];
     int directory = begin() ? open(inside, O_RDONLY | O_DIRECTORY) : -1;
-    return directory >= 0 && srv_sandbox_restrict_calls(directory, false, message, sizeof message)
+    return directory >= 0 &&
+                   srv_sandbox_restrict_calls(&directory, 1, false, message, sizeof message)
                ? directory
                : -1;
 }
