@@ -344,10 +344,9 @@ static void note_exposure(struct srv_app *app)
     if (srv_config_is_loopback(config->host))
         return;
     if (config->api_keys == NULL)
-        srv_log_event(
-            &app->log, SRV_LOG_INFO, "exposed",
-            "no API keys: whoever reaches %s may use and end every session, and stop attnd",
-            config->host);
+        srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
+                      "no API keys: whoever reaches %s may use and end every session",
+                      config->host);
     else if (config->tls_cert == NULL)
         srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
                       "no TLS: API keys and tensors cross the network to %s in the clear",

@@ -51,7 +51,15 @@ void srv_get_ready(struct srv_request *request)
 void srv_post_drain(struct srv_request *request)
 {
     struct srv_app *app = request->app;
+    struct srv_error error;
     int phase = SRV_READY;
+    if (app->config.api_keys == NULL) {
+        srv_fail(&error, SRV_E_FORBIDDEN, NULL,
+                 "draining asks for an API key of the scope admin, and none are configured; "
+                 "SIGTERM does the same");
+        srv_reply_error(request, &error);
+        return;
+    }
     if (atomic_compare_exchange_strong(&app->phase, &phase, SRV_LAME_DUCK))
         pthread_kill(app->main_thread, SRV_DRAIN_SIGNAL);
     srv_document_reply(request, 202,
