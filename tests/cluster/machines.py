@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
-MS_REC, MS_PRIVATE = 0x4000, 1 << 18
+MS_REC, MS_PRIVATE, MNT_DETACH = 0x4000, 1 << 18, 2
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -96,3 +96,8 @@ def small_volume(path, size):
     """Mounts a file system of `size` bytes at `path`, a new directory."""
     path.mkdir()
     call("mount", b"none", os.fsencode(path), b"tmpfs", 0, f"size={size},mode=700".encode())
+
+
+def remove_volume(path):
+    """Takes it away again, and all that is on it."""
+    call("umount2", os.fsencode(path), MNT_DETACH)

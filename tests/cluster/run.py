@@ -15,6 +15,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,12 +50,17 @@ class Cluster:
         self.directory, self.options, self.network, self.mounts = (directory, options, network,
                                                                    mounts)
         self.quick = bool(os.environ.get("QUICK"))
-        self.machines = [machines.Machine(number, network) for number in range(1, 6)]
-        self.shards, self.volume, self.single = [], None, None
+        self.machines, self.shards, self.single = [], [], None
+        self.volume, self.volume_place = None, None  # the shard on it, and where it is
         self.sessions, self.freeze_s, self.cut_s = 200, *((6, 4) if self.quick else (15, 20))
         # Clients and checks give up before that, and so does the proxy here.
         self.proxy = Proxy(directory, [("timeout server 600s", "timeout server 5s")])
         self.load, self.audit, self.source = None, None, random.Random(options.seed)
+
+    def connect(self):
+        """Makes the machines."""
+        for number in range(1, 6):
+            self.machines.append(machines.Machine(number, self.network))
 
     async def add(self, name, machine):
         """Starts one more shard."""
@@ -62,7 +68,8 @@ class Cluster:
         directory.mkdir(exist_ok=True)
         shard = Shard(name, directory / name, self.machines[machine - 1])
         if machine == 3 and self.mounts:
-            machines.small_volume(directory / "volume", VOLUME)
+            self.volume_place = directory / "volume"
+            machines.small_volume(self.volume_place, VOLUME)
             shard.directory = directory / "volume" / name
             self.volume = shard
         self.shards.append(shard)
@@ -189,6 +196,8 @@ class Cluster:
                 shard.close()
         for machine in self.machines:
             machine.close()
+        if self.volume_place:
+            machines.remove_volume(self.volume_place)
 
 
 def main():
@@ -200,6 +209,7 @@ def main():
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--cost", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all is ended, as by SIGINT
     network, mounts = machines.isolate()
     directory = pathlib.Path(tempfile.mkdtemp(prefix="cluster-"))
     if options.cost:
@@ -211,6 +221,7 @@ def main():
     cluster = Cluster(directory, options, network, mounts)
     begun = time.monotonic()
     try:
+        cluster.connect()
         right = asyncio.run(cluster.run())
     finally:
         cluster.close()
