@@ -114,6 +114,9 @@ check_cluster() {
     compose --profile cluster down >/dev/null || fail "down: $(tail -n 5 "$work/compose.log")"
     up --profile cluster up -d haproxy
     expect_all "down and up of all"
+    expect "shards that map the weights of llama" 3 \
+        "$(compose logs --no-color attnd-a attnd-b attnd-c | grep -c 'model llama: mapped, ')"
+    ok "the three shards map one file of llama's weights"
     for shard in attnd-a attnd-b attnd-c; do
         expect_no_error "$(compose logs --no-color $shard | sed 's/^[^|]*| //' | grep '^{')" $shard
     done

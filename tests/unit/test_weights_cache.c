@@ -350,6 +350,12 @@ START_TEST(test_weights_cache_does_not_trust_what_every_user_may_write)
     struct attn_model *model = open_seeded(1, ATTN_BF16);
     ck_assert_int_eq(attn_model_load_cached(&out, model, directory, "m", &error), ATTN_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(error.message, "chmod o-w"));
+    if (geteuid() == 0) {
+        ck_assert_int_eq(chmod(directory, 0700) | chown(directory, 12345, 0), 0);
+        ck_assert_int_eq(attn_model_load_cached(&out, model, directory, "m", &error),
+                         ATTN_UNSUPPORTED);
+        ck_assert_ptr_nonnull(strstr(error.message, "belongs to user 12345"));
+    }
     attn_model_close(model);
     free(bytes);
 }
