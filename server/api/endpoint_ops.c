@@ -89,6 +89,7 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     *g = (struct srv_gauges){.ready = phase == SRV_READY, .draining = phase > SRV_READY};
     g->limits = app->config.limits;
     g->sessions = srv_sessions_count(app->sessions);
+    g->sessions_restoring = srv_store_restoring(app->store);
     g->running = srv_scheduler_running(app->scheduler);
     g->queue = srv_scheduler_depth(app->scheduler);
     g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */

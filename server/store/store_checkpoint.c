@@ -2,7 +2,8 @@
  *
  * A checkpoint is taken between two batches, while all computing waits.  So the engine owner does
  * three short things: it switches to a new journal, freezes changed caches (block lists, no
- * tokens), and copies lengths and last steps.  The store's thread does everything else (store_write.c). */
+ * tokens), and copies lengths and last steps.  The store's thread does everything else
+ * (store_write.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ void srv_checkpoint_free(struct srv_checkpoint *checkpoint)
     free(checkpoint);
 }
 
-/* What the base tells of a session's layers; of what never changes the store's thread adds the rest
+/* Copies what the base tells of a session's layers; the store's thread adds what never changes
  * (store_write.c).  NULL where memory is short. */
 static struct srv_base_session *tell_layers(const struct srv_session *session)
 {
@@ -135,8 +136,9 @@ static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_
     entry->listed = (struct srv_base_entry){session->epoch, session->file_generation,
                                             srv_session_used(store->context.sessions, session)};
     entry->shares_blocks = session->shares_blocks;
-    entry->keeps_file = !session->changed && session->file_generation != 0 &&
-                        !atomic_load(&store->last_checkpoint_failed);
+    entry->keeps_file =
+        !session->changed && session->file_generation != 0 &&
+        (session->presence == SRV_UNREAD || !atomic_load(&store->last_checkpoint_failed));
     entry->told = tell_layers(session);
     if (entry->told == NULL)
         return fail_memory(error, "what a session is");
