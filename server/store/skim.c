@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define PLACE_RECORDS 1024
+#define PLACE_RECORDS 64
 
 bool srv_places_note(struct srv_places *places, const struct srv_journal_reader *reader,
                      const struct srv_record *record)

@@ -10,7 +10,7 @@
 
 /* Places of records, so that reading may begin again near a record.  Zeroed at first. */
 struct srv_places {
-    struct srv_journal_reader *items; /* [count] readers, each after another 1,024 records */
+    struct srv_journal_reader *items; /* [count] readers, each after another 64 records */
     size_t count, capacity;
     uint64_t synced; /* the largest one of the records */
 };

@@ -53,6 +53,7 @@
     X(restore)          \
     X(store_checkpoint) \
     X(store_room)       \
+    X(store_unread)     \
     X(store_gap)        \
     X(store_disk)       \
     X(rope)             \
