@@ -11,7 +11,8 @@
  *   - read a frozen copy that it holds, as the store's thread does;
  *   - make an empty cache for a new session, before other threads see that session;
  *   - free a cache, by dropping the last reference to its session.
- * Before the daemon is ready, the main thread alone fills caches from disk (store_load.c).
+ * Caches are filled from the disk by the main thread before the daemon is ready (store_load.c), and
+ * those of unread sessions, which nobody else uses, by the store's thread (store_reader.c).
  *
  * A round (dispatch.h):
  *

@@ -19,6 +19,7 @@
 
 #define PIECE ((size_t)256 << 10) /* bytes of a file that are read at a time */
 #define WINDOW ((size_t)16 << 10) /* bytes of a journal that are read at a time */
+#define DEPTH 4                   /* a small session need not wait for a large one that is read */
 #define RETRY_NS 200000000L       /* where memory is short */
 
 /* ---- Handing over ---------------------------------------------------------------------------- */
@@ -122,7 +123,7 @@ struct reading {
     const struct srv_extent **records; /* [count] newest first */
     size_t *record_ends;               /* [count] tokens of that record that count end here */
     size_t count, capacity;
-    bool nested; /* another session's reading waits for this one's end */
+    unsigned depth; /* readings of other sessions that wait for this one's end */
     char why[256];
 };
 
@@ -191,14 +192,14 @@ static bool is_deleted(struct srv_store *store, const struct srv_session *sessio
     return deleted;
 }
 
-static void read_wanted(struct srv_store *store);
+static void read_wanted(struct srv_store *store, unsigned depth);
 
 /* Between two pieces: others go first, and this thread leaves the CPU to requests.  False where
  * reading is to end. */
 static bool give_way(const struct reading *r)
 {
-    if (!r->nested)
-        read_wanted(r->store);
+    if (r->depth < DEPTH)
+        read_wanted(r->store, r->depth + 1);
     pthread_mutex_lock(&r->store->lock);
     const bool stop = r->store->stop;
     pthread_mutex_unlock(&r->store->lock);
@@ -346,9 +347,9 @@ static bool is_put_off(struct srv_store *store, struct srv_unread *unread, const
            (status == ATTN_CANCELLED && !is_deleted(store, r->session));
 }
 
-static void read_one(struct srv_store *store, struct srv_unread *unread, bool nested)
+static void read_one(struct srv_store *store, struct srv_unread *unread, unsigned depth)
 {
-    struct reading r = {.store = store, .session = unread->session, .nested = nested};
+    struct reading r = {.store = store, .session = unread->session, .depth = depth};
     unread->reading = true;
     enum attn_status status =
         is_deleted(store, unread->session) ? ATTN_CANCELLED : read_session(&r, unread->newest);
@@ -388,19 +389,19 @@ static bool has_stopped(struct srv_store *store)
     return stop;
 }
 
-static void read_wanted(struct srv_store *store)
+static void read_wanted(struct srv_store *store, unsigned depth)
 {
     for (struct srv_unread *unread; (unread = take_wanted(store)) != NULL;)
-        read_one(store, unread, true);
+        read_one(store, unread, depth);
 }
 
 /* Reads all sessions once. */
 static void read_all(struct srv_store *store)
 {
     for (size_t i = 0; i < store->num_unread && !has_stopped(store); i++) {
-        read_wanted(store);
+        read_wanted(store, 0);
         if (store->unread[i].session != NULL)
-            read_one(store, &store->unread[i], false);
+            read_one(store, &store->unread[i], 0);
     }
 }
 
