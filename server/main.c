@@ -26,10 +26,12 @@
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "serve.h"
+#include "store/stores.h"
 #include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* of each event thread */
+#define FILES_OF_MAPPED_MODEL 2            /* the file of weights, and its directory */
 #define MESSAGE_MAX SRV_MESSAGE_MAX
 
 extern char **environ;
@@ -106,6 +108,8 @@ static void fit_connections(struct srv_app *app)
     struct rlimit files;
     size_t *connections = &app->config.limits.max_connections;
     size_t beside = FILES_BESIDE_CONNECTIONS + app->config.event_threads * FILES_OF_LOOP;
+    if (app->config.weights_cache != NULL)
+        beside += app->config.num_models * FILES_OF_MAPPED_MODEL;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
         return;
     files.rlim_cur = files.rlim_max;
@@ -207,7 +211,7 @@ static struct srv_store_context store_context(struct srv_app *app)
 static bool open_store(struct srv_app *app, char *message)
 {
     const struct srv_store_context context = store_context(app);
-    return srv_store_open(&app->store, &context, message, MESSAGE_MAX);
+    return srv_stores_open(&app->store, &context, app->config.adopt, message, MESSAGE_MAX);
 }
 
 static void resume(void *app, struct srv_request *const requests[], size_t count)
@@ -295,13 +299,31 @@ static bool open_http(struct srv_app *app, char *message)
     return opened;
 }
 
+/* How the weights of each model came, and how long that took. */
+static void log_weights(struct srv_app *app)
+{
+    for (size_t i = 0; i < app->models.count; i++) {
+        const struct srv_model *model = &app->models.items[i];
+        const struct attn_cached_load *cached = &model->cached;
+        const char *how = cached->written  ? "packed, written and mapped"
+                          : cached->mapped ? "mapped"
+                                           : "packed, in memory of this process";
+        srv_log_event(&app->log, cached->reason[0] != '\0' ? SRV_LOG_ERROR : SRV_LOG_INFO,
+                      "weights", "model %s: %s, %.1f MiB; %.1f ms%s%s", model->name, how,
+                      (double)model->info.weight_bytes / (1 << 20), model->load_ms,
+                      cached->reason[0] != '\0' ? ": " : "", cached->reason);
+    }
+}
+
 static bool load(struct srv_app *app, char *message)
 {
     srv_notify(&app->notifier, SRV_NOTICE_LOADING, "loading");
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
-    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
-                  srv_self_check(app, message, MESSAGE_MAX) &&
-                  srv_store_load(app->store, message, MESSAGE_MAX);
+    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX);
+    if (loaded)
+        log_weights(app);
+    loaded = loaded && srv_self_check(app, message, MESSAGE_MAX) &&
+             srv_stores_load(app->store, message, MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
     hold_signals();
@@ -309,7 +331,7 @@ static bool load(struct srv_app *app, char *message)
         snprintf(message, MESSAGE_MAX, "out of memory");
         return false;
     }
-    if (!loaded || !srv_store_start(app->store, message, MESSAGE_MAX))
+    if (!loaded || !srv_stores_start(app->store, message, MESSAGE_MAX))
         return false;
     if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
         snprintf(message, MESSAGE_MAX, "out of memory");
@@ -325,10 +347,9 @@ static void note_exposure(struct srv_app *app)
     if (srv_config_is_loopback(config->host))
         return;
     if (config->api_keys == NULL)
-        srv_log_event(
-            &app->log, SRV_LOG_INFO, "exposed",
-            "no API keys: whoever reaches %s may use and end every session, and stop attnd",
-            config->host);
+        srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
+                      "no API keys: whoever reaches %s may use and end every session",
+                      config->host);
     else if (config->tls_cert == NULL)
         srv_log_event(&app->log, SRV_LOG_INFO, "exposed",
                       "no TLS: API keys and tensors cross the network to %s in the clear",
@@ -339,16 +360,26 @@ static void note_exposure(struct srv_app *app)
  * those that SIGHUP reloads. */
 static bool restrict_calls(struct srv_app *app, char *message)
 {
+    int directories[SRV_MAX_ADOPTED + 1];
     return !app->config.sandbox ||
-           srv_sandbox_restrict_calls(srv_store_directory(app->store), reads_again(&app->config),
-                                      message, MESSAGE_MAX);
+           srv_sandbox_restrict_calls(directories, srv_stores_directories(directories, app->store),
+                                      reads_again(&app->config), message, MESSAGE_MAX);
 }
 
 static bool restrict_files(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
-    const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
-    return !config->sandbox || srv_sandbox_restrict_files(directory, message, MESSAGE_MAX);
+    const char *directories[SRV_MAX_ADOPTED + 2], *names = config->adopt;
+    char adopted[SRV_MAX_ADOPTED][SRV_LISTED_MAX + 1];
+    size_t count = 0;
+    for (size_t i = 0; i < SRV_MAX_ADOPTED && srv_config_take_name(adopted[i], &names); i++)
+        if (access(adopted[i], F_OK) == 0) /* it is not to be made */
+            directories[count++] = adopted[i];
+    if (config->durability != SRV_DURABLE_NONE)
+        directories[count++] = config->state_dir;
+    if (config->weights_cache != NULL)
+        directories[count++] = config->weights_cache;
+    return !config->sandbox || srv_sandbox_restrict_files(directories, count, message, MESSAGE_MAX);
 }
 
 static void announce_ready(struct srv_app *app)
@@ -372,7 +403,7 @@ static bool close_all(struct srv_app *app)
     srv_scheduler_stop(app->scheduler);
     srv_http_close(app->http);
     srv_upkeep_close(app->upkeep);
-    bool saved = srv_store_close(app->store);
+    bool saved = srv_stores_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
     srv_models_close(&app->models);

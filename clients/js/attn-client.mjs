@@ -41,8 +41,9 @@ const MOVING = ["wrong_instance", "draining"]; // errors of a session that is on
  * A request that failed. Decide by `code` (docs/API.md, "Errors").
  * `kind` is "invalid", "unauthorized", "not_found", "conflict", "session_lost", "busy",
  * "unavailable" or "connection"; `status` 0 without an answer, and for an item of a list; `length`
- * with position_conflict and position_gap the true length of the layer; `owner` with wrong_instance
- * the shard that the session's id names.
+ * with position_conflict and position_gap the true length of the layer; `lowestLength` with
+ * position_forgotten the least length, beside 0, to which the session can be truncated or forked;
+ * `owner` with wrong_instance the shard that the session's id names.
  */
 export class AttnError extends Error {
     constructor(code, message, facts = {}) {
@@ -57,6 +58,7 @@ export class AttnError extends Error {
         this.retryable = Boolean(facts.retryable);
         this.length = facts.length ?? null;
         this.owner = facts.owner ?? null;
+        this.lowestLength = facts.lowest_length ?? null;
         this.requestId = facts.request_id ?? null;
         this.retryAfterMs = facts.retryAfterMs ?? 0;
     }
@@ -235,9 +237,7 @@ function bodyOf(fields) {
         }
         return made;
     };
-    let head = new TextEncoder().encode(
-        JSON.stringify(document({ ...fields, binary_output: true })),
-    );
+    let head = new TextEncoder().encode(JSON.stringify(document(fields)));
     if (parts.length > 0) {
         const padded = new Uint8Array(Math.ceil(head.length / ALIGNMENT) * ALIGNMENT).fill(0x20);
         padded.set(head);
@@ -381,7 +381,7 @@ export class Client {
 
     /** @param {string} [lead] of a list, one of its sessions */
     async call(path, fields, lead) {
-        const { body, headLength } = bodyOf(fields);
+        const { body, headLength } = bodyOf({ ...fields, binary_output: true });
         const id = fields.session_id;
         const headers = {
             "Content-Type": "application/octet-stream",
@@ -398,11 +398,13 @@ export class Client {
     }
 
     async post(path, fields, headers = {}) {
-        const body = JSON.stringify(fields);
-        const reply = await this.request("POST", path, {
-            body,
-            headers: { "Content-Type": "application/json", ...headers },
-        });
+        const { body, headLength } = bodyOf(fields);
+        const sent = { "Content-Type": "application/json" };
+        if (headLength < body.length) {
+            sent["Content-Type"] = "application/octet-stream";
+            sent["Inference-Header-Content-Length"] = String(headLength);
+        }
+        const reply = await this.request("POST", path, { body, headers: { ...sent, ...headers } });
         return replyOf(reply.headers, reply.buffer);
     }
 
@@ -492,8 +494,10 @@ export class Client {
 
     /**
      * @param {{session_id?: string, model?: string, max_length?: number, ttl_s?: number,
-     *     shared?: boolean}} [fields] for a session without weights num_attention_heads, head_dim
-     *     and what else docs/API.md has of its shape
+     *     shared?: boolean, encoder_hidden_states?: TensorLike,
+     *     encoder_padding_mask?: TensorLike}} [fields] encoder rows for a model of cross-attention;
+     *     for a session without weights num_attention_heads, head_dim and what else docs/API.md has
+     *     of its shape
      * @returns {Promise<Session>} a new session
      */
     async session(fields = {}) {
@@ -753,7 +757,7 @@ export class Session {
                     ...options,
                 });
             } catch (error) {
-                if (error.kind !== "not_found") throw error;
+                if (!["not_found", "session_lost"].includes(error.kind)) throw error;
             }
         });
     }

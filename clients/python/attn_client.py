@@ -65,6 +65,8 @@ class AttnError(Exception):
     param        the field at fault, or None
     retryable    whether the same request may succeed later
     length       with `position_conflict` and `position_gap` the true length of the layer, else None
+    lowest_length  with `position_forgotten` the least length, beside 0, to which the session can be
+                   truncated or forked, else None; with `position_conflict` where there is one
     request_id   the request in attnd's log, or None
     retry_after  seconds that the reply asked to wait, or None
     owner        with `wrong_instance` the shard that the session's id names, else None
@@ -74,6 +76,7 @@ class AttnError(Exception):
         self.code, self.message = code, message
         self.status, self.param = facts.get("status", 0), facts.get("param")
         self.retryable, self.length = bool(facts.get("retryable")), facts.get("length")
+        self.lowest_length = facts.get("lowest_length")
         self.request_id, self.retry_after = facts.get("request_id"), facts.get("retry_after")
         self.owner = facts.get("owner")
         super().__init__(f"{code}: {message}" +
@@ -469,12 +472,15 @@ class Client:
         return _reply_of(*self.request("POST", path, body, headers, again=again))
 
     def _post(self, path, fields, once=False, session_id=None):
+        body, length = _body_of(fields, self.binary)
         headers = {"Content-Type": "application/json"}
+        if length < len(body):
+            headers = {"Content-Type": "application/octet-stream",
+                       "Inference-Header-Content-Length": str(length)}
         if once:
             headers["Idempotency-Key"] = uuid.uuid4().hex
         headers.update(_naming(session_id))
-        given = {name: value for name, value in fields.items() if value is not None}
-        return _reply_of(*self.request("POST", path, json.dumps(given).encode(), headers))
+        return _reply_of(*self.request("POST", path, body, headers))
 
     def get(self, path, session_id=None):
         """The JSON of a GET; `session_id`: of the session in the path."""
@@ -551,7 +557,8 @@ class Client:
             wait = min(2 * wait, 2.0)
 
     def session(self, session_id=None, **fields):
-        """A new Session.  fields: model, max_length, ttl_s, shared; or, for one without weights,
+        """A new Session.  fields: model, max_length, ttl_s, shared; for one of cross-attention
+        encoder_hidden_states [S,Ek] and encoder_padding_mask [S]; or, for one without weights,
         num_attention_heads, head_dim and what else docs/API.md has of its shape."""
         fields["session_id"] = session_id
         return Session(self, self._post("/sessions", fields, True, session_id))
@@ -709,7 +716,7 @@ class Session:
 
     def end(self, retry_s=None):
         """Ends the session; one that is gone already is no error."""
-        with self.lock, contextlib.suppress(NotFound):
+        with self.lock, contextlib.suppress(NotFound, SessionLost):
             self.client.request("DELETE", f"/sessions/{self.session_id}",
                                 headers={"X-Session-Id": self.session_id}, retry_s=retry_s)
 

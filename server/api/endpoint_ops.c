@@ -7,6 +7,7 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "session/weightless.h"
+#include "store/stores.h"
 #include "wire/document.h"
 
 static const char *phase_name(int phase)
@@ -51,7 +52,15 @@ void srv_get_ready(struct srv_request *request)
 void srv_post_drain(struct srv_request *request)
 {
     struct srv_app *app = request->app;
+    struct srv_error error;
     int phase = SRV_READY;
+    if (app->config.api_keys == NULL) {
+        srv_fail(&error, SRV_E_FORBIDDEN, NULL,
+                 "draining asks for an API key of the scope admin, and none are configured; "
+                 "SIGTERM does the same");
+        srv_reply_error(request, &error);
+        return;
+    }
     if (atomic_compare_exchange_strong(&app->phase, &phase, SRV_LAME_DUCK))
         pthread_kill(app->main_thread, SRV_DRAIN_SIGNAL);
     srv_document_reply(request, 202,
@@ -63,12 +72,13 @@ void srv_post_drain(struct srv_request *request)
 
 /* ---- Metrics --------------------------------------------------------------------------------- */
 
-static size_t weight_bytes(const struct srv_models *models)
+static void add_weights(struct srv_gauges *g, const struct srv_models *models)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < models->count; i++)
-        bytes += models->items[i].info.weight_bytes;
-    return bytes;
+    for (size_t i = 0; i < models->count; i++) {
+        const struct attn_model_info *info = &models->items[i].info;
+        g->weight_bytes += info->weight_bytes;
+        g->mapped_bytes += info->is_mapped ? info->weight_bytes : 0;
+    }
 }
 
 static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
@@ -76,7 +86,8 @@ static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
     g->in_flight = atomic_load(&app->in_flight.used);
     g->cache_used_bytes = attn_cache_pool_used(app->pool);
     g->cache_budget_bytes = attn_cache_pool_budget(app->pool);
-    g->weight_bytes = loading ? 0 : weight_bytes(&app->models);
+    if (!loading)
+        add_weights(g, &app->models);
     g->memory_limit_bytes = app->memory.limit;
     g->heap_bytes = srv_usage_heap_bytes(app->usage);
     g->open_files = srv_usage_open_files(app->usage);
@@ -89,7 +100,7 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     *g = (struct srv_gauges){.ready = phase == SRV_READY, .draining = phase > SRV_READY};
     g->limits = app->config.limits;
     g->sessions = srv_sessions_count(app->sessions);
-    g->sessions_restoring = srv_store_restoring(app->store);
+    g->sessions_restoring = srv_stores_restoring(app->store);
     g->running = srv_scheduler_running(app->scheduler);
     g->queue = srv_scheduler_depth(app->scheduler);
     g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */

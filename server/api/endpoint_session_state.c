@@ -281,7 +281,7 @@ static void begin_import(struct srv_job *job)
     if (srv_session_exists(sessions, &options))
         srv_fail(&job->error, SRV_E_SESSION_EXISTS, "session_id", "the session exists");
     else
-        srv_session_check_instance(sessions, options.id, &job->error);
+        srv_session_check_instance(sessions, &options, &job->error);
 }
 
 static bool advance_import(struct srv_job *job)

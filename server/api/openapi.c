@@ -106,7 +106,7 @@ static json_t *request_body(const struct srv_route *route)
     json_t *content = json_pack("{s:{s:o}}", JSON_TYPE, "schema",
                                 route->doc.request != NULL ? srv_openapi_type(route->doc.request)
                                                            : json_object());
-    if (route->body == SRV_BODY_TENSORS)
+    if (route->body == SRV_BODY_TENSORS || route->body == SRV_BODY_OPTIONAL_TENSORS)
         srv_document_set(&content, BYTES_TYPE,
                          json_pack("{s:{s:s}}", "schema", "description",
                                    "the JSON, as long as Inference-Header-Content-Length says, and "

@@ -11,10 +11,12 @@ static const struct srv_route table[] = {
      .doc = {"decode", "One step over a session, or one over each of many",
              .request = "DecodeRequest", .reply = "DecodeReply"}},
 
-    {SRV_POST, "/sessions", SRV_BODY_OPTIONAL, .parse = srv_parse_create,
+    {SRV_POST, "/sessions", SRV_BODY_OPTIONAL_TENSORS, .parse = srv_parse_create,
      .fields = &srv_create_fields,
      .doc = {"createSession", "Creates a session", 201, "CreateRequest", "Session",
-             .errors = "model_not_found unsupported", .parameters = "Idempotency-Key"}},
+             .errors = "model_not_found unsupported shape_mismatch non_finite_input "
+                       "too_many_tokens numeric_overflow",
+             .parameters = "Idempotency-Key"}},
     {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions, .access = SRV_FOR_ADMIN,
      .doc = {"listSessions", "Lists sessions in the order of their ids", .reply = "SessionPage",
              .errors = "unknown_field duplicate_field", .parameters = "after limit"}},

@@ -38,7 +38,7 @@ struct srv_model_entry {
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
 
-#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts or allow_origins */
+#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts, allow_origins or adopt */
 
 /* The source of an option's value; a later one overrides an earlier one.  SRV_FROM_MEMORY: the
  * default, divided because memory is short. */
@@ -68,6 +68,8 @@ struct srv_config {
     unsigned reply_compression;          /* enum srv_reply_compression (wire/coding.h) */
     unsigned allow_unauthenticated;      /* 1: may listen beyond loopback without api_keys */
     char *state_dir;                     /* NULL: none */
+    char *adopt;                         /* directories separated by commas; NULL: none */
+    char *weights_cache;                 /* a directory; NULL: none */
     char *tls_cert, *tls_key;            /* PEM files; NULL: plain HTTP */
     char *api_keys;                      /* a file; NULL: requests need no key */
     char *allowed_hosts, *allow_origins; /* separated by commas; NULL: none */
@@ -96,6 +98,9 @@ void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
  * divided by `divisor`, 1 to SRV_MAX_DIVISOR. */
 #define SRV_MAX_DIVISOR 64
 void srv_config_divide_shares(struct srv_config *config, unsigned divisor);
+
+/* Takes the first name off *names, a list as `adopt` is; false at its end, which NULL is too. */
+bool srv_config_take_name(char out[SRV_LISTED_MAX + 1], const char **names);
 
 /* Whether the numeric address is one that only this machine can reach: 127.0.0.0/8, ::1. */
 bool srv_config_is_loopback(const char *host);

@@ -2,6 +2,7 @@
 #include "config/option_checks.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "config/config.h"
@@ -63,3 +64,27 @@ static bool origin_valid(const char *text, size_t length)
 
 bool srv_hosts_valid(const char *text) { return list_valid(text, host_name_valid); }
 bool srv_origins_valid(const char *text) { return list_valid(text, origin_valid); }
+
+static bool any_name(const char *text, size_t length)
+{
+    (void)text;
+    return length > 0;
+}
+
+bool srv_adopted_valid(const char *text)
+{
+    size_t commas = 0;
+    for (const char *at = text; *at != '\0'; at++)
+        commas += *at == ',';
+    return commas < SRV_MAX_ADOPTED && list_valid(text, any_name);
+}
+
+bool srv_config_take_name(char out[SRV_LISTED_MAX + 1], const char **names)
+{
+    if (*names == NULL || **names == '\0')
+        return false;
+    size_t length = strcspn(*names, ",");
+    snprintf(out, SRV_LISTED_MAX + 1, "%.*s", (int)length, *names);
+    *names += length + ((*names)[length] == ',');
+    return true;
+}

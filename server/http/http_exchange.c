@@ -163,7 +163,8 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
                                        bool has_body, struct srv_error *error)
 {
     const struct srv_route *route = request->route;
-    bool tensors = route->body == SRV_BODY_TENSORS;
+    bool binary_reply = route->body == SRV_BODY_TENSORS;
+    bool tensors = binary_reply || route->body == SRV_BODY_OPTIONAL_TENSORS;
     if (request->is_v2)
         return srv_v2_check_types(request, head, has_body, error);
     has_body = has_body && route->body != SRV_BODY_IGNORED;
@@ -178,7 +179,7 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
     if (has_body && srv_guard_content_encoding(&request->coding, head, error) != SRV_OK)
         return error->code;
     request->accepted = srv_guard_accept_encoding(head);
-    if (tensors)
+    if (binary_reply)
         return srv_guard_accept_binary(&request->binary, head, error);
     const char *type = route->type != NULL ? route->type : "application/json";
     return strchr(type, ' ') != NULL ? SRV_OK : srv_guard_accept(head, type, error);

@@ -38,6 +38,8 @@ static const struct {
     {"attnd_cache_used_bytes", "Key/value blocks in use.", MEMBER(cache_used_bytes)},
     {"attnd_cache_budget_bytes", "Key/value blocks at most.", MEMBER(cache_budget_bytes)},
     {"attnd_weight_bytes", "Resident weights.", MEMBER(weight_bytes)},
+    {"attnd_weight_mapped_bytes", "Resident weights that daemons share, pages of weights_cache.",
+     MEMBER(mapped_bytes)},
     {"attnd_memory_limit_bytes", "Memory that the bounds of the daemon fit.",
      MEMBER(memory_limit_bytes)},
     {"attnd_heap_bytes", "Memory given out by the allocator.", MEMBER(heap_bytes)},

@@ -40,7 +40,7 @@
 
 #include "base/clock.h"
 #include "schedule/dispatch.h"
-#include "store/store.h"
+#include "store/stores.h"
 
 #define ROUND_BATCHES 4 /* of steps, before a long step, an attend and a piece */
 #define THREADS_PER_IO_WORKER 4
@@ -110,7 +110,7 @@ static bool take_inbox(struct srv_scheduler *s)
 /* Goes on with jobs whose sessions have been read. */
 static void take_settled(struct srv_scheduler *s)
 {
-    if (srv_store_take_settled(s->context->store))
+    if (srv_stores_take_settled(s->context->store))
         srv_dispatch_release_parked(&s->dispatch);
 }
 
@@ -172,7 +172,7 @@ static void sweep_parked(struct srv_scheduler *s)
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
-    srv_store_take_checkpoint(s->context->store);
+    srv_stores_take_checkpoint(s->context->store);
     read_taken(s);
     sweep(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping; i++) {
@@ -218,8 +218,8 @@ static bool await_work(struct srv_scheduler *s)
     bool slept = false;
     pthread_mutex_lock(&s->inbox_lock);
     while (s->inbox_count == 0 && !s->handed_over && !s->stop && !(parked && slept) &&
-           !srv_store_wants_checkpoint(s->context->store) &&
-           !srv_store_has_settled(s->context->store)) {
+           !srv_stores_want_checkpoint(s->context->store) &&
+           !srv_stores_have_settled(s->context->store)) {
         sleep_in_turn(s, parked);
         slept = true;
     }
@@ -237,7 +237,7 @@ static void *scheduler_main(void *argument)
     while (goes_on) {
         goes_on = await_work(s); /* when false, an event thread may still have left work */
         pthread_mutex_lock(&s->engine_lock);
-        srv_store_take_checkpoint(s->context->store);
+        srv_stores_take_checkpoint(s->context->store);
         sweep_parked(s);
         while (take_inbox(s)) {
             if (!s->stopping)

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "schedule/dispatch.h"
 #include "session/session.h"
-#include "store/store.h"
+#include "store/stores.h"
 
 /* Whether the job must wait for this session, which it then holds; else gives the reference back.
  * A job that `comes` waits too where others do already. */
@@ -51,7 +51,7 @@ static bool park(struct srv_dispatch *d, struct srv_job *job, bool comes)
 
 bool srv_dispatch_park(struct srv_dispatch *d, struct srv_job *job)
 {
-    if (srv_store_restoring(d->context->store) == 0 && d->queue.waiting[SRV_QUEUE_UNREAD] == 0)
+    if (srv_stores_restoring(d->context->store) == 0 && d->queue.waiting[SRV_QUEUE_UNREAD] == 0)
         return false;
     return park(d, job, true);
 }

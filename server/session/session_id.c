@@ -55,45 +55,109 @@ static size_t instance_length(const char *id)
     return made ? length : 0;
 }
 
-/* Whether the id, whose instance's name has that length, begins with the identity's. */
-static bool is_of(const struct srv_identity *identity, const char *id, size_t length)
-{
-    return strlen(identity->instance) == length && memcmp(identity->instance, id, length) == 0;
-}
+/* ---- Stores ---------------------------------------------------------------------------------- */
 
 const struct srv_identity *srv_sessions_identity(const struct srv_sessions *sessions)
 {
-    return &sessions->identity;
+    return &sessions->identities[0];
 }
 
-void srv_sessions_set_identity(struct srv_sessions *sessions, const struct srv_identity *identity)
+bool srv_sessions_set_identity(struct srv_sessions *sessions, unsigned store,
+                               const struct srv_identity *identity)
 {
-    sessions->identity = *identity;
+    for (unsigned i = 0; i < store; i++)
+        if (strcmp(sessions->identities[i].instance, identity->instance) == 0 &&
+            strcmp(sessions->identities[i].generation, identity->generation) == 0)
+            return false;
+    sessions->identities[store] = *identity;
+    sessions->num_stores = store + 1;
+    return true;
 }
 
-enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessions, const char *id,
-                                               struct srv_error *error)
+/* How far an id is a store's. */
+enum belonging { FOREIGN, OF_INSTANCE, OF_GENERATION };
+
+/* Whether the id begins with the store's instance and a point, and with its generation. */
+static enum belonging belonging(const struct srv_identity *identity, const char *id)
 {
-    size_t length = id != NULL ? instance_length(id) : 0;
-    if (length == 0 || is_of(&sessions->identity, id, length))
-        return SRV_OK;
+    size_t length = strlen(identity->instance);
+    if (strncmp(identity->instance, id, length) != 0 || id[length] != '.')
+        return FOREIGN;
+    return strncmp(identity->generation, id + length + 1, SRV_GENERATION) == 0 ? OF_GENERATION
+                                                                               : OF_INSTANCE;
+}
+
+/* Finds the store that an id is of, the first of several; FOREIGN where there is none. */
+static enum belonging find_store(unsigned *store, const struct srv_sessions *sessions,
+                                 const char *id)
+{
+    enum belonging nearest = FOREIGN;
+    for (unsigned i = 0; i < sessions->num_stores; i++) {
+        enum belonging near = belonging(&sessions->identities[i], id);
+        *store = near > nearest ? i : *store;
+        nearest = near > nearest ? near : nearest;
+    }
+    return nearest;
+}
+
+unsigned srv_session_choose_store(const struct srv_sessions *sessions,
+                                  const struct srv_session_options *options)
+{
+    unsigned store = 0;
+    if (options->store > 0)
+        return options->store - 1;
+    if (options->id != NULL)
+        find_store(&store, sessions, options->id);
+    return store;
+}
+
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static enum srv_error_code fail_instance(const struct srv_sessions *sessions, const char *id,
+                                         size_t length, struct srv_error *error)
+{
     srv_fail(error, SRV_E_WRONG_INSTANCE, "session_id",
              "the session's id is of the instance %.*s, this is %s", (int)length, id,
-             sessions->identity.instance);
+             sessions->identities[0].instance);
     snprintf(error->owner, sizeof error->owner, "%.*s", (int)length, id);
     return error->code;
+}
+
+enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessions,
+                                               const struct srv_session_options *options,
+                                               struct srv_error *error)
+{
+    unsigned store = 0;
+    if (options->id == NULL)
+        return SRV_OK;
+    size_t length = instance_length(options->id);
+    enum belonging nearest = find_store(&store, sessions, options->id);
+    if (nearest == FOREIGN && length > 0)
+        return fail_instance(sessions, options->id, length, error);
+    if (nearest == FOREIGN || options->store == 0)
+        return SRV_OK;
+    const char *named = sessions->identities[store].instance,
+               *kept = sessions->identities[options->store - 1].instance;
+    if (strcmp(named, kept) == 0)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
+                    "session_id begins with the instance %s, and the session would be of %s, as "
+                    "the one it is forked from",
+                    named, kept);
 }
 
 enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,
                                              struct srv_error *error)
 {
+    unsigned store = 0;
     size_t length = instance_length(id);
-    if (srv_session_check_instance(sessions, id, error) != SRV_OK)
-        return error->code;
-    if (length > 0 && memcmp(id + length + 1, sessions->identity.generation, SRV_GENERATION) != 0)
+    enum belonging nearest = length > 0 ? find_store(&store, sessions, id) : OF_GENERATION;
+    if (nearest == FOREIGN)
+        return fail_instance(sessions, id, length, error);
+    if (nearest == OF_INSTANCE)
         return srv_fail(error, SRV_E_SESSION_LOST, "session_id",
                         "the session was made in a state_dir that %s no longer has",
-                        sessions->identity.instance);
+                        sessions->identities[store].instance);
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
                     "there is no session of this id; `start` makes one");
 }

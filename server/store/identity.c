@@ -102,16 +102,21 @@ static bool refuse_unread(enum srv_identity_status status, const char *path, con
 
 /* Checks as srv_identity_check does; *status says what was found. */
 static bool check(enum srv_identity_status *status, struct srv_identity *identity, int directory,
-                  const char *path, bool named, char *message, size_t size)
+                  const char *path, enum srv_naming naming, char *message, size_t size)
 {
     struct srv_identity found;
     char why[128];
     *status = srv_identity_read(&found, directory, why, sizeof why);
+    if (*status == SRV_IDENTITY_NONE && naming == SRV_NAME_HELD)
+        snprintf(message, size,
+                 "state_dir %s: it has no identity: start it once with --state-dir %s and "
+                 "--instance NAME, by which its sessions were made",
+                 path, path);
     if (*status == SRV_IDENTITY_NONE)
-        return true;
+        return naming != SRV_NAME_HELD;
     if (*status != SRV_IDENTITY_SOUND)
         return refuse_unread(*status, path, why, message, size);
-    if (named && strcmp(found.instance, identity->instance) != 0) {
+    if (naming == SRV_NAME_GIVEN && strcmp(found.instance, identity->instance) != 0) {
         snprintf(message, size,
                  "state_dir %s: its sessions are those of the instance %s, and instance is %s: "
                  "give --instance %s, or another --state-dir and --adopt %s",
@@ -122,18 +127,18 @@ static bool check(enum srv_identity_status *status, struct srv_identity *identit
     return true;
 }
 
-bool srv_identity_check(struct srv_identity *identity, int directory, const char *path, bool named,
-                        char *message, size_t size)
+bool srv_identity_check(struct srv_identity *identity, int directory, const char *path,
+                        enum srv_naming naming, char *message, size_t size)
 {
     enum srv_identity_status status;
-    return check(&status, identity, directory, path, named, message, size);
+    return check(&status, identity, directory, path, naming, message, size);
 }
 
 bool srv_identity_settle(struct srv_identity *identity, int directory, const char *path,
                          enum srv_naming naming, char *message, size_t size)
 {
     enum srv_identity_status status;
-    if (!check(&status, identity, directory, path, naming == SRV_NAME_GIVEN, message, size))
+    if (!check(&status, identity, directory, path, naming, message, size))
         return false;
     if (status == SRV_IDENTITY_SOUND || naming == SRV_NAME_NONE ||
         srv_identity_write(directory, identity))

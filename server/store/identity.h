@@ -27,18 +27,19 @@ enum srv_identity_status srv_identity_read(struct srv_identity *out, int directo
 /* Writes the file, which appears whole and on the disk, or not at all.  False with errno. */
 bool srv_identity_write(int directory, const struct srv_identity *identity);
 
-/* Checks the identity of the directory at `path`, a descriptor, which *identity becomes; a
- * directory without one leaves it as it is.  False with one line that says what to do: where the
- * file cannot be read, and where `named` and the name is another than that of *identity. */
-bool srv_identity_check(struct srv_identity *identity, int directory, const char *path, bool named,
-                        char *message, size_t size);
-
 /* How a daemon takes the name of its directory. */
 enum srv_naming {
     SRV_NAME_DEFAULT, /* the directory's counts; a directory without one gets the daemon's */
     SRV_NAME_GIVEN,   /* the directory's must be the daemon's; one without gets it */
     SRV_NAME_NONE,    /* the directory's counts, and a directory without one gets none */
+    SRV_NAME_HELD,    /* the directory's counts; one without is refused */
 };
+
+/* Checks the identity of the directory at `path`, a descriptor, which *identity becomes where the
+ * directory has one.  False with one line that says what to do: where the file cannot be read, or
+ * is not as `naming` says. */
+bool srv_identity_check(struct srv_identity *identity, int directory, const char *path,
+                        enum srv_naming naming, char *message, size_t size);
 
 /* The same for a directory that is locked; *identity is written where the directory has none and
  * is to get one. */

@@ -83,6 +83,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .group = create->group,
         .shared = create->shared != 0,
         .epoch = entry->epoch,
+        .store = restore->store + 1,
     };
     const struct srv_restored_session *from = fork ? find_parent(restore, create, model) : NULL;
     struct srv_session *parent = from != NULL ? from->session : NULL;

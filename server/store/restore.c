@@ -279,6 +279,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
     options.cache = cache;
     options.last_steps = last;
+    options.store = restore->store + 1;
     if (result == SRV_RESTORE_OK)
         result = new_session(entry, restore, file, &options);
     else
@@ -328,7 +329,7 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
 {
     size_t found = 0;
     if (restore->newest_ns > 0)
-        srv_sessions_set_clock(restore->sessions, restore->newest_ns);
+        srv_sessions_set_clock(restore->sessions, restore->store, restore->newest_ns);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < restore->capacity; i++) {
         struct srv_restored_session *entry = &restore->entries[i];
@@ -358,6 +359,11 @@ bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *res
         return false;
     }
     size_t count = collect(list, out, restore);
+    if (restore->store > 0 && out->unknown_model > 0) { /* it is another daemon's to serve again */
+        free(list);
+        fail(restore, SRV_RESTORE_FULL, "it has a session whose model is not here");
+        return false;
+    }
     qsort(list, count, sizeof(struct srv_restored_session *), by_id);
     bool inserted = true;
     for (size_t i = 0; i < count && inserted; i++) {
@@ -366,9 +372,13 @@ bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *res
         out->published += list[i]->published;
         /* Of two sessions that cannot both have an id (session.h), the older one was deleted before
          * the younger was created. */
-        inserted = list[i]->published || code == SRV_E_SESSION_EXISTS;
+        inserted =
+            list[i]->published || (code == SRV_E_SESSION_EXISTS &&
+                                   !srv_session_is_elsewhere(restore->sessions, list[i]->session));
         if (!inserted)
-            fail(restore, SRV_RESTORE_FULL, error.message);
+            fail(restore, SRV_RESTORE_FULL,
+                 code == SRV_E_SESSION_EXISTS ? "another directory has a session of the same id"
+                                              : error.message);
     }
     free(list);
     return inserted;

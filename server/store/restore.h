@@ -38,6 +38,7 @@ struct srv_restored_session {
 
 struct srv_restore {
     struct srv_sessions *sessions; /* where they will be published */
+    unsigned store;                /* of them: srv_store_context.index */
     const struct srv_models *models;
     struct srv_restored_session *entries; /* [capacity] hashed by epoch; epoch 0: free */
     size_t capacity, count;               /* count: entries in use */

@@ -92,6 +92,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .group = made->group,
         .shared = made->shared != 0,
         .epoch = entry->epoch,
+        .store = restore->store + 1,
         .cache = t->cache,
         .last_steps = t->last_steps,
     };

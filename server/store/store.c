@@ -54,7 +54,7 @@ static bool refuse_errno(char *message, size_t size, const char *path)
 static bool open_directory(struct srv_store *store, char *message, size_t size)
 {
     const char *path = store->context.state_dir;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+    if (store->context.index == 0 && mkdir(path, 0700) != 0 && errno != EEXIST)
         return refuse_errno(message, size, path);
     store->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (store->directory < 0)
@@ -69,7 +69,7 @@ static bool open_directory(struct srv_store *store, char *message, size_t size)
     return true;
 }
 
-/* Whose the directory is, it and the table agree about. */
+/* Makes the identity of the directory that of its store in the table. */
 static bool settle_identity(struct srv_store *store, char *message, size_t size)
 {
     const struct srv_store_context *context = &store->context;
@@ -77,9 +77,12 @@ static bool settle_identity(struct srv_store *store, char *message, size_t size)
     if (!srv_identity_settle(&identity, store->directory, context->state_dir, context->naming,
                              message, size))
         return false;
-    srv_sessions_set_identity(context->sessions, &identity);
-    srv_log_event(context->log, SRV_LOG_INFO, "identity", "instance %s, generation %s",
-                  identity.instance, identity.generation);
+    if (!srv_sessions_set_identity(context->sessions, context->index, &identity))
+        return refuse(message, size, context->state_dir,
+                      "it is a copy of another directory that is to be served: both have the same "
+                      "identity");
+    srv_log_event(context->log, SRV_LOG_INFO, "identity", "instance %s, generation %s%s",
+                  identity.instance, identity.generation, context->index > 0 ? ", adopted" : "");
     return true;
 }
 
@@ -227,6 +230,7 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
                                      struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);
@@ -261,6 +265,7 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
                                      struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);
@@ -276,6 +281,7 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
 
 void srv_store_expire(struct srv_store *store, struct srv_session *session)
 {
+    store = srv_store_of(store, session);
     if (store != NULL)
         set_deleted(store, session, true);
 }
@@ -304,6 +310,7 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
 {
     enum srv_error_code code = SRV_OK;
     session->shares_blocks = parent->shares_blocks = true;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);
@@ -318,6 +325,7 @@ enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_sessi
                                        size_t length, struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     const struct srv_record_truncate truncate = {srv_session_used(store->context.sessions, session),
@@ -387,6 +395,7 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
                                     size_t count, struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = count > 0 ? srv_store_of(store, steps[0].session) : NULL;
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);

@@ -162,7 +162,8 @@ static bool list_sessions(struct srv_checkpoint *checkpoint, struct srv_store *s
         return false;
     checkpoint->entries = calloc(count + 1, sizeof *checkpoint->entries);
     for (size_t i = 0; i < count; i++)
-        if (checkpoint->entries != NULL && all[i]->record_state == SRV_RECORDED)
+        if (checkpoint->entries != NULL && all[i]->store == store->context.index &&
+            all[i]->record_state == SRV_RECORDED)
             checkpoint->entries[checkpoint->count++].session = all[i];
         else
             srv_session_put(all[i]);

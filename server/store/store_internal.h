@@ -67,7 +67,9 @@ struct srv_store {
     struct srv_store_context context;
     int directory, lock_file;
     pthread_mutex_t flushing, records, lock;
-    pthread_cond_t wake;  /* the store's threads wait for it */
+    pthread_cond_t wake;                        /* the store's threads wait for it */
+    struct srv_store *adopted[SRV_MAX_ADOPTED]; /* [num_adopted] of the own store */
+    size_t num_adopted;
     pthread_t threads[2]; /* [started] */
     size_t started;
     bool keep_journals; /* the start found damage: the next checkpoint sets journals aside */
@@ -121,6 +123,14 @@ struct srv_store {
     atomic_bool last_checkpoint_failed; /* so session files that it was to write are missing */
     atomic_size_t changes; /* tokens and changes of sessions since the last checkpoint */
 };
+
+/* The store that keeps a session; NULL where nothing is kept. */
+static inline struct srv_store *srv_store_of(struct srv_store *own,
+                                             const struct srv_session *session)
+{
+    return own == NULL || session->store == own->context.index ? own
+                                                               : own->adopted[session->store - 1];
+}
 
 static inline bool srv_store_journals(const struct srv_store *store)
 {

@@ -314,6 +314,7 @@ static void begin(struct srv_load *load, struct srv_extents *extents)
 {
     const struct srv_store_context *context = &load->store->context;
     srv_restore_init(&load->restore, context->sessions, context->max_sessions, context->models);
+    load->restore.store = context->index;
     load->restore.extents = extents;
 }
 
@@ -355,6 +356,5 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
     srv_extents_fini(&load.extents);
     free(load.shares);
     free(load.files);
-    store->loaded = loaded;
-    return loaded;
+    return store->loaded = loaded;
 }

@@ -86,6 +86,7 @@ void srv_store_forget_unread(struct srv_store *store)
 
 void srv_store_want(struct srv_store *store, struct srv_session *session)
 {
+    store = srv_store_of(store, session);
     pthread_mutex_lock(&store->lock);
     struct srv_unread *unread = session->presence == SRV_UNREAD ? session->unread : NULL;
     if (unread != NULL && !unread->wanted) {

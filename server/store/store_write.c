@@ -98,13 +98,14 @@ static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv
     struct srv_base_entry *entries = malloc((checkpoint->count + 1) * sizeof *entries);
     struct srv_base_session **told =
         malloc((checkpoint->count + 1) * sizeof(struct srv_base_session *));
-    const struct srv_base base = {.generation = checkpoint->generation,
-                                  .time_ns = srv_sessions_clock(store->context.sessions),
-                                  .entries = entries,
-                                  .sessions = told,
-                                  .shares = checkpoint->sharing.shares,
-                                  .num_entries = checkpoint->count,
-                                  .num_shares = checkpoint->sharing.count};
+    const struct srv_base base = {
+        .generation = checkpoint->generation,
+        .time_ns = srv_sessions_clock(store->context.sessions, store->context.index),
+        .entries = entries,
+        .sessions = told,
+        .shares = checkpoint->sharing.shares,
+        .num_entries = checkpoint->count,
+        .num_shares = checkpoint->sharing.count};
     const bool made = entries != NULL && told != NULL;
     for (size_t i = 0; made && i < checkpoint->count; i++) {
         entries[i] = checkpoint->entries[i].listed;

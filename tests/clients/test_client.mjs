@@ -578,6 +578,33 @@ const tests = {
         await session.end();
     },
 
+    async "a session is created over encoder rows"() {
+        const encoder_padding_mask = [1, 1, 0, 1, 1, 1, 1, 1, 0];
+        const client = new Client(crossed);
+        const started = await client.start(rows.slice(0, 9), [rows[10]], { encoder_padding_mask });
+        const fields = { encoder_hidden_states: rows.slice(0, 9), encoder_padding_mask, ttl_s: 99 };
+        await client.withSession(fields, async (session) => {
+            assert.deepEqual(session.lengths, { 0: 7, 1: 7 });
+            assert.equal((await session.refresh()).ttl_s, 99);
+            const step = await session.decode([rows[10]]);
+            assert.deepEqual(nested(step.output), nested(started.first.output));
+        });
+        await started.end();
+    },
+
+    async "an error says the lowest length that a window has left"() {
+        const heads = [Array(200).fill([1, 0])];
+        const shape = { num_attention_heads: 1, head_dim: 2, sliding_window: 8 };
+        await new Client(url).withSession(shape, async (session) => {
+            await session.decode(undefined, { query: heads, key: heads, value: heads });
+            const error = await session.truncate(10).catch((caught) => caught);
+            assert.equal(error.code, "position_forgotten");
+            assert.equal(error.lowestLength, (await session.refresh()).lowest_length);
+            await session.truncate(error.lowestLength);
+            assert.deepEqual(session.lengths, { 0: error.lowestLength });
+        });
+    },
+
     async "a session without weights takes query, key and value"() {
         const heads = (seed) => ({
             query: [[Math.sin(seed), 1], [0.5, Math.cos(seed)]],

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import ssl
 import subprocess
 import sys
@@ -346,6 +347,25 @@ class Sessions(Case):
             self.assertIn(reply["session_id"], ids)
 
 
+class Windows(Case):
+    """Sessions whose windows forget."""
+
+    def test_the_error_says_the_lowest_length(self):
+        rows = [[[1.0, 0.0]] * 200]
+        with self.client().session(num_attention_heads=1, head_dim=2, sliding_window=8) as session:
+            session.decode(query=rows, key=rows, value=rows)
+            with self.assertRaises(Conflict) as caught:
+                session.truncate(10)
+            self.assertEqual(caught.exception.code, "position_forgotten")
+            lowest = caught.exception.lowest_length
+            self.assertEqual(lowest, session.refresh()["lowest_length"])
+            session.truncate(lowest)
+            self.assertEqual(session.lengths, {0: lowest})
+            with self.assertRaises(Conflict) as caught:
+                session.truncate(lowest + 1)
+            self.assertIsNone(caught.exception.lowest_length)
+
+
 class Encoders(Case):
     """Sessions over an encoder's rows, through a relay that loses replies."""
     models = (CROSSED,)
@@ -371,6 +391,23 @@ class Encoders(Case):
                     near = zip(lists(reply["output"]), expected["output"][0])
                     self.assertLess(max(abs(one - other) for one, other in near), 1e-6)
                 self.assertEqual(session.refresh()["lengths"][1]["length"], 7)
+        self.assertEqual(list(self.client().sessions()), [])
+
+    def test_a_session_is_created_over_the_rows(self):
+        relay = Relay(lambda: self.daemon.url,
+                      lambda number, head: "pass" if head.startswith(b"GET /models")
+                      else ["lose", "twice"][number % 2])
+        self.addCleanup(relay.close)
+        fields = {"encoder_padding_mask": [1, 0, 1, 1, 1], "ttl_s": 99, "max_length": 4}
+        for binary in (True, False):
+            client = self.client(relay.url, binary=binary)
+            client.models()
+            with client.start(ROWS[:5], ROWS[6],
+                              encoder_padding_mask=fields["encoder_padding_mask"]) as started:
+                with client.session(encoder_hidden_states=ROWS[:5], **fields) as session:
+                    self.assertEqual(session.lengths, {0: 4, 1: 4})
+                    self.assertEqual(session.refresh()["ttl_s"], 99)
+                    self.assert_same(session.decode(ROWS[6])["output"], started.first["output"])
         self.assertEqual(list(self.client().sessions()), [])
 
     def test_asyncio(self):
@@ -482,8 +519,9 @@ class Shards(Case):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
+        self.state_dirs = {name: f"{directory.name}/{name}" for name in "ab"}
         self.shards = {name: Daemon(directory.name, instance=name, durability="journal",
-                                    state_dir=f"{directory.name}/{name}") for name in "ab"}
+                                    state_dir=path) for name, path in self.state_dirs.items()}
         for shard in self.shards.values():
             self.addCleanup(shard.stop)
 
@@ -530,6 +568,22 @@ class Shards(Case):
         self.assert_steps(client, whole, stop_or_kill)
         for timer in timers:
             timer.join()
+
+    def test_a_lost_volume_and_a_wrong_shard_are_told_apart(self):
+        client = self.client(self.router().url)
+        session = dict(self.sessions_of(client))["b"]
+        session.prefill(ROWS[:3])
+        with self.assertRaises(Unavailable) as caught:
+            self.client(self.shards["a"].url, retry_s=0).open(session.session_id)
+        self.assertEqual((caught.exception.code, caught.exception.owner), ("wrong_instance", "b"))
+        self.shards["b"].kill()
+        shutil.rmtree(self.state_dirs["b"])
+        self.shards["b"].start()
+        for call in (lambda: session.decode(ROWS[3]), lambda: client.open(session.session_id)):
+            with self.assertRaises(SessionLost) as caught:
+                call()
+            self.assertEqual(caught.exception.code, "session_lost")
+        session.end()
 
     def test_a_list_goes_to_the_shards_of_its_sessions(self):
         router = self.router()

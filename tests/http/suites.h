@@ -23,9 +23,11 @@
     X(own)         \
     X(decode)      \
     X(cross)       \
+    X(starts)      \
     X(weightless)  \
     X(sessions)    \
     X(instances)   \
+    X(adopted)     \
     X(algebra)     \
     X(state)       \
     X(durability)  \
@@ -37,6 +39,7 @@
     X(observed)    \
     X(limits)      \
     X(memory)      \
+    X(weights)     \
     X(keys)        \
     X(origins)     \
     X(page)        \

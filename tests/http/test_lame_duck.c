@@ -17,6 +17,7 @@
 #include "suites.h"
 #include "waiting.h"
 
+#define AUTHORIZATION "Authorization: Bearer " KEY_BOTH
 #define READYZ "GET /readyz HTTP/1.1\r\nHost: test\r\n\r\n"
 
 /* Starts a daemon that is a lame duck for so long; `more` ends in NULL, or is NULL. */
@@ -27,6 +28,16 @@ static void serve_lame(const char *config, const char *seconds, const char *cons
         arguments[2 + i] = more[i];
     daemon_start(&served, config, arguments, NULL);
     client_open(&client, &served);
+}
+
+/* The same with keys; the client has one that may do everything. */
+static void serve_lame_with_keys(const char *config, const char *seconds)
+{
+    char keys[SECRET_PATH];
+    secret_write(keys, KEYS_THREE);
+    serve_lame(config, seconds, (const char *const[]){"--api-keys", keys, NULL});
+    unlink(keys);
+    served.authorization = AUTHORIZATION;
 }
 
 static void send_signal(int number) { ck_assert_int_eq(kill(served.process.pid, number), 0); }
@@ -143,7 +154,7 @@ START_TEST(test_after_the_lame_duck_requests_are_refused_before_anything_is_done
     struct long_call call;
     struct raw kept;
     char value[256];
-    serve_lame(SLOW_CONFIG, "600", NULL);
+    serve_lame_with_keys(SLOW_CONFIG, "600");
     raw_open(&kept, served.host, served.port);
     ck_assert(raw_text(&kept, LIVEZ));
     raw_expect_status(&kept, 200);
@@ -154,8 +165,8 @@ START_TEST(test_after_the_lame_duck_requests_are_refused_before_anything_is_done
     send_signal(SIGINT);
     await_phase("draining");
     ck_assert(!atomic_load(&call.answered) && !inspected_accepts(served.port));
-    ck_assert(
-        raw_text(&kept, "POST /sessions HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"));
+    ck_assert(raw_text(&kept, "POST /sessions HTTP/1.1\r\nHost: test\r\n" AUTHORIZATION
+                              "\r\nContent-Length: 0\r\n\r\n"));
     struct raw_answer answer = raw_read(&kept, false, WAIT_MS);
     ck_assert_uint_eq(answer.status, 503);
     ck_assert_ptr_nonnull(strstr(answer.body, "\"draining\""));
@@ -207,7 +218,7 @@ END_TEST
 START_TEST(test_a_signal_after_the_request_to_drain_cuts_nothing_off)
 {
     struct long_call call;
-    serve_lame(SLOW_CONFIG, "0", NULL);
+    serve_lame_with_keys(SLOW_CONFIG, "0");
     long_begin(&call, &client, "", 5120);
     ask_drain();
     await_phase("draining");
@@ -219,7 +230,7 @@ END_TEST
 
 START_TEST(test_the_second_signal_after_the_request_to_drain_ends_it_at_once)
 {
-    serve_lame(CONFIG_SMALL(""), "600", NULL);
+    serve_lame_with_keys(CONFIG_SMALL(""), "600");
     ask_drain();
     daemon_terminate(&served);
     while (daemon_status_number(&served, served.process.pid, "ShdPnd", 16) != 0)
@@ -241,6 +252,15 @@ static void expect_refused(const char *authorization, long status, const char *c
     answer_free(&answer);
     expect_readyz(200, NULL);
 }
+
+START_TEST(test_a_daemon_without_keys_is_drained_by_signals_alone)
+{
+    serve_lame(CONFIG_SMALL(""), "600", NULL);
+    expect_refused(NULL, 403, "forbidden");
+    send_signal(SIGINT);
+    expect_status(0);
+}
+END_TEST
 
 START_TEST(test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox)
 {
@@ -362,6 +382,32 @@ START_TEST(test_a_stop_under_load_loses_and_doubles_no_step)
 }
 END_TEST
 
+#define WAITING 400
+
+/* Connections that the stopped daemon has not accepted when the signal comes. */
+START_TEST(test_requests_that_wait_to_be_accepted_are_answered_as_it_drains)
+{
+    static struct raw waiting[WAITING];
+    unsigned answered = 0;
+    serve_lame(CONFIG_SMALL(""), "0", NULL);
+    send_signal(SIGSTOP);
+    for (size_t i = 0; i < WAITING; i++) {
+        raw_open(&waiting[i], served.host, served.port);
+        ck_assert(raw_text(&waiting[i], LIVEZ));
+    }
+    send_signal(SIGTERM);
+    send_signal(SIGCONT);
+    for (size_t i = 0; i < WAITING; i++) {
+        struct raw_answer answer = raw_read(&waiting[i], false, WAIT_MS);
+        answered += answer.status == 200;
+        raw_answer_free(&answer);
+        raw_close(&waiting[i]);
+    }
+    ck_assert_msg(answered == WAITING, "%u of %d", answered, WAITING);
+    expect_status(0);
+}
+END_TEST
+
 Suite *suite_lame_duck(void)
 {
     Suite *suite = suite_create("lame_duck");
@@ -373,9 +419,12 @@ Suite *suite_lame_duck(void)
     tcase_add_test(tests, test_an_interrupt_ends_it_without_a_lame_duck);
     tcase_add_test(tests, test_a_signal_after_the_request_to_drain_cuts_nothing_off);
     tcase_add_test(tests, test_the_second_signal_after_the_request_to_drain_ends_it_at_once);
+    tcase_add_test(tests, test_a_daemon_without_keys_is_drained_by_signals_alone);
     tcase_add_test(tests, test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox);
     tcase_add_test(tests, test_the_signal_of_a_request_to_drain_means_nothing_from_others);
     tcase_add_test(tests, test_a_stop_under_load_loses_and_doubles_no_step);
+    tcase_add_loop_test(tests, test_requests_that_wait_to_be_accepted_are_answered_as_it_drains, 0,
+                        3);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -7,6 +7,7 @@
 
 #define SUITES(X)       \
     X(safetensors)      \
+    X(weights_cache)    \
     X(own)              \
     X(model)            \
     X(blockpool)        \
@@ -57,6 +58,7 @@
     X(unread)           \
     X(store_gap)        \
     X(store_disk)       \
+    X(stores)           \
     X(rope)             \
     X(position_bias)    \
     X(stats)            \

@@ -258,9 +258,10 @@ static bool enter_sandbox(bool reads)
 {
     char message[256];
     int directory;
-    return srv_sandbox_restrict_files(inside, message, sizeof message) &&
+    const char *directories[] = {inside};
+    return srv_sandbox_restrict_files(directories, 1, message, sizeof message) &&
            (directory = open(inside, O_RDONLY | O_DIRECTORY)) >= 0 &&
-           srv_sandbox_restrict_calls(directory, reads, message, sizeof message);
+           srv_sandbox_restrict_calls(&directory, 1, reads, message, sizeof message);
 }
 
 static bool refused(long result) { return result == -1 && errno == EPERM; }

@@ -32,7 +32,7 @@ static void open_table(void)
     attn_model_describe(&model.info, model.attn);
     model.max_length = 64;
     ck_assert(srv_sessions_open(&sessions, &limits, "here"));
-    srv_sessions_set_identity(sessions, &(struct srv_identity){"here", "zyxwv"});
+    srv_sessions_set_identity(sessions, 0, &(struct srv_identity){"here", "zyxwv"});
     error = (struct srv_error){0};
 }
 
