@@ -138,8 +138,18 @@ static bool advance_export(struct srv_job *job)
     return false;
 }
 
-static const struct srv_job_type export_type = {
-    .begin = begin_export, .advance = advance_export, .release = end_state};
+static struct srv_session *needed_session(const struct srv_job *job)
+{
+    struct srv_error ignored;
+    struct srv_session *session;
+    (void)srv_session_of_path(&session, job->request, &ignored);
+    return session;
+}
+
+static const struct srv_job_type export_type = {.begin = begin_export,
+                                                .needs = needed_session,
+                                                .advance = advance_export,
+                                                .release = end_state};
 
 enum srv_error_code srv_parse_export(struct srv_request *request, struct srv_error *error)
 {

@@ -63,6 +63,17 @@ struct srv_session {
     bool changed;             /* since the moment that its file holds */
     uint64_t file_generation; /* of its file; 0: it has none */
 
+    /* Whether the cache has the numbers of its tokens: where not, its lengths and blocks are right
+     * and nothing else may use it (store/store_reader.c).  Set by the store. */
+    _Atomic enum srv_presence {
+        SRV_PRESENT,
+        SRV_UNREAD,  /* tokens are still on the disk */
+        SRV_LOST,    /* and were found to be damaged there */
+        SRV_DROPPED, /* or the session was deleted before they were read */
+    } presence;
+    struct srv_unread *unread; /* the store's */
+    size_t parked;             /* the engine owner's: jobs that wait until it is present */
+
     struct srv_session *next, *next_by_idempotency_key; /* in the table's lists */
 };
 

@@ -90,6 +90,7 @@ static void free_store(struct srv_store *store)
 {
     srv_journal_close(&store->journal);
     srv_marks_fini(&store->marks);
+    srv_store_forget_unread(store);
     if (store->lock_file >= 0)
         close(store->lock_file);
     if (store->directory >= 0)
@@ -254,6 +255,8 @@ static bool set_deleted(struct srv_store *store, struct srv_session *session, bo
     if (live && defer)
         srv_store_defer_deletion(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
+    if (session->presence == SRV_UNREAD) /* the reading thread drops it, and its blocks are free */
+        srv_store_want(store, session);
     srv_store_count_change(store, 1);
     return live;
 }

@@ -86,6 +86,30 @@ void srv_stores_take_checkpoint(struct srv_store *own)
         srv_store_take_checkpoint(store_at(own, i));
 }
 
+size_t srv_stores_restoring(const struct srv_store *own)
+{
+    size_t sessions = 0;
+    for (size_t i = 0; i < count_of(own); i++)
+        sessions += srv_store_restoring(store_at(own, i));
+    return sessions;
+}
+
+bool srv_stores_have_settled(struct srv_store *own)
+{
+    bool settled = false;
+    for (size_t i = 0; i < count_of(own); i++)
+        settled = settled || srv_store_has_settled(store_at(own, i));
+    return settled;
+}
+
+bool srv_stores_take_settled(struct srv_store *own)
+{
+    bool settled = false;
+    for (size_t i = 0; i < count_of(own); i++)
+        settled = srv_store_take_settled(store_at(own, i)) || settled;
+    return settled;
+}
+
 /* ---- Status ---------------------------------------------------------------------------------- */
 
 /* Adds the status of an adopted store to that of the own one, whose `owed` generation is. */
