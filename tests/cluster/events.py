@@ -45,8 +45,8 @@ async def adopted(cluster):
     await asyncio.sleep(1)
     await owner.stop()
     owner.adopted.clear()
+    cluster.proxy.readdress(other)  # before its adopter serves again, which no longer knows it
     await asyncio.gather(owner.start(), other.start())
-    cluster.proxy.readdress(other)
     await cluster.wait_up()
 
 
