@@ -582,6 +582,7 @@ const tests = {
         const encoder_padding_mask = [1, 1, 0, 1, 1, 1, 1, 1, 0];
         const client = new Client(crossed);
         const started = await client.start(rows.slice(0, 9), [rows[10]], { encoder_padding_mask });
+        assert.match(started.sessionId, /^[\w-]+\.[0-9a-z]{26}$/); // names a shard
         const fields = { encoder_hidden_states: rows.slice(0, 9), encoder_padding_mask, ttl_s: 99 };
         await client.withSession(fields, async (session) => {
             assert.deepEqual(session.lengths, { 0: 7, 1: 7 });
