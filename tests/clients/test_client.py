@@ -715,6 +715,18 @@ class Fake(unittest.TestCase):
             self.client.restore("a", b"state")
         self.assertEqual((caught.exception.code, len(self.seen)), ("http_502", 3))
 
+    def test_an_error_of_a_proxy_in_the_form_of_attnd_is_of_the_proxy(self):
+        for status, code in ((502, "bad_gateway"), (504, "gateway_timeout")):
+            for call in (lambda: self.client.restore("a.1", b"state"),
+                         lambda: self.client.attend([[1.0]], session_id="a.1")):
+                self.seen.clear()
+                self.replies = [self.refusal(status, code, True), (200, {}, b'{"output":[[1]]}')]
+                with self.assertRaises(Unavailable) as caught:
+                    call()
+                self.assertEqual((caught.exception.code, len(self.seen)), (code, 1))
+        self.replies = [self.refusal(504, "deadline_exceeded", True), (200, {}, b'{"length":1}')]
+        self.assertEqual(self.client.attend([[1.0]], session_id="a.1")["length"], 1)
+
     def test_retrying_ends_with_its_time(self):
         self.client.retry_s = 0.3
         self.replies = [self.refusal(429, "session_busy", True) for _ in range(50)]
