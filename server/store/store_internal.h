@@ -52,7 +52,8 @@ struct srv_epochs {
 #define SRV_MARK_NS UINT64_C(60000000000) /* idle time that a crash may forget, about */
 
 struct srv_store {
-    struct srv_store_context context;
+    struct srv_store_context context; /* its state_dir is `path` */
+    char *path;
     int directory, lock_file;
     pthread_mutex_t flushing, records, lock;
     pthread_cond_t wake;                        /* the store's threads wait for it */
