@@ -185,6 +185,11 @@ bool srv_checkpoint_begin_journal(struct srv_store *store);
 /* Makes a checkpoint from beginning to end, where no other thread uses the store. */
 bool srv_store_make_checkpoint(struct srv_store *store);
 
+/* store_load.c: removes the empty journal of a start that failed, so that the next start finds the
+ * directory unchanged.  The journal stays where another file has its generation: the next start
+ * would begin the journal after that one, and a later start would miss the one removed. */
+void srv_store_drop_journal(const struct srv_store *store);
+
 /* store_repair.c: repairs of files, listed while a start reads them and made once the sessions are
  * published.  Zeroed at first. */
 struct srv_repairs {

@@ -48,11 +48,23 @@ bool srv_stores_open(struct srv_store **out, const struct srv_store_context *con
     return opened; /* where false, what is open is the caller's to close */
 }
 
+/* Leaves the first stores as the start has found them: a daemon that is started again and again
+ * would add a journal to each every time. */
+static void unload(struct srv_store *own, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        srv_store_drop_journal(store_at(own, i));
+        store_at(own, i)->loaded = false;
+    }
+}
+
 bool srv_stores_load(struct srv_store *own, char *message, size_t size)
 {
     for (size_t i = 0; i < count_of(own); i++)
-        if (!srv_store_load(store_at(own, i), message, size))
+        if (!srv_store_load(store_at(own, i), message, size)) {
+            unload(own, i);
             return i == 0 ? false : refuse(store_at(own, i)->path, message, size);
+        }
     return true;
 }
 
