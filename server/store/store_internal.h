@@ -64,7 +64,8 @@ struct srv_unread {
 #define SRV_MARK_NS UINT64_C(60000000000) /* idle time that a crash may forget, about */
 
 struct srv_store {
-    struct srv_store_context context;
+    struct srv_store_context context; /* its state_dir is `path` */
+    char *path;
     int directory, lock_file;
     pthread_mutex_t flushing, records, lock;
     pthread_cond_t wake;                        /* the store's threads wait for it */
@@ -210,6 +211,11 @@ bool srv_store_make_checkpoint(struct srv_store *store);
  * are wanted first; returns early where the store stops.  From the store's thread. */
 void srv_store_read_tokens(struct srv_store *store);
 void srv_store_forget_unread(struct srv_store *store); /* frees the lists */
+
+/* store_load.c: removes the empty journal of a start that failed, so that the next start finds the
+ * directory unchanged.  The journal stays where another file has its generation: the next start
+ * would begin the journal after that one, and a later start would miss the one removed. */
+void srv_store_drop_journal(const struct srv_store *store);
 
 /* store_repair.c: repairs of files, listed while a start reads them and made once the sessions are
  * published.  Zeroed at first. */

@@ -224,10 +224,7 @@ static bool publish_sessions(struct srv_load *load)
     return true;
 }
 
-/* Removes the empty journal of a first checkpoint that failed, so that the next start finds the
- * directory unchanged.  The journal stays where another file has its generation: the next start
- * would begin the journal after that one, and a later start would miss the one removed. */
-static void drop_journal(const struct srv_store *store)
+void srv_store_drop_journal(const struct srv_store *store)
 {
     struct srv_file *files, journal;
     size_t count;
@@ -260,7 +257,7 @@ static bool start_recording(struct srv_load *load)
             store->keep_journals = false;
             return true;
         }
-        drop_journal(store);
+        srv_store_drop_journal(store);
     } else if (named && srv_store_sync_files(store, load->files, load->count) &&
                srv_store_new_journal(&store->journal, store)) {
         store->generation += srv_store_journals(store);
