@@ -193,6 +193,11 @@ enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessio
                                                const struct srv_session_options *options,
                                                struct srv_error *error);
 
+/* Whether a session may begin under that id, or NULL.  Error: session_lost where one had it in a
+ * directory that is gone: nobody begins such a one anew by accident. */
+enum srv_error_code srv_session_check_lost(const struct srv_sessions *sessions, const char *id,
+                                           struct srv_error *error);
+
 /* Fails since the caller finds no session of that id.  Errors: wrong_instance; session_lost where
  * it was made under this name, but in another state directory; else session_not_found. */
 enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,

@@ -146,18 +146,26 @@ enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessio
                     named, kept);
 }
 
+enum srv_error_code srv_session_check_lost(const struct srv_sessions *sessions, const char *id,
+                                           struct srv_error *error)
+{
+    unsigned store = 0;
+    if (id == NULL || instance_length(id) == 0 || find_store(&store, sessions, id) != OF_INSTANCE)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_SESSION_LOST, "session_id",
+                    "the session was made in a state_dir that %s no longer has",
+                    sessions->identities[store].instance);
+}
+
 enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,
                                              struct srv_error *error)
 {
     unsigned store = 0;
     size_t length = instance_length(id);
-    enum belonging nearest = length > 0 ? find_store(&store, sessions, id) : OF_GENERATION;
-    if (nearest == FOREIGN)
+    if (length > 0 && find_store(&store, sessions, id) == FOREIGN)
         return fail_instance(sessions, id, length, error);
-    if (nearest == OF_INSTANCE)
-        return srv_fail(error, SRV_E_SESSION_LOST, "session_id",
-                        "the session was made in a state_dir that %s no longer has",
-                        sessions->identities[store].instance);
+    if (srv_session_check_lost(sessions, id, error) != SRV_OK)
+        return error->code;
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
                     "there is no session of this id; `start` makes one");
 }

@@ -207,6 +207,7 @@ START_TEST(test_sessions_of_an_emptied_directory_are_lost)
     shell("rm -rf %s/*");
     start();
     expect_status(id, 410, "session_lost");
+    refuse_decode(&client, id, 0, ",\"start\":true", 410, "session_lost");
     make(new);
     ck_assert_int_ne(strncmp(id, new, strlen("test.") + 5), 0);
     again();
