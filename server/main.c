@@ -211,6 +211,7 @@ static struct srv_store_context store_context(struct srv_app *app)
 static bool open_store(struct srv_app *app, char *message)
 {
     const struct srv_store_context context = store_context(app);
+    srv_sessions_set_sharded(app->sessions, app->config.sharded != 0);
     return srv_stores_open(&app->store, &context, app->config.adopt, message, MESSAGE_MAX);
 }
 

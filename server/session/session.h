@@ -186,6 +186,10 @@ struct srv_session *srv_session_peek(struct srv_sessions *sessions, const struct
 struct srv_session *srv_session_peek_owned(struct srv_sessions *sessions, const char *owner,
                                            const char *id);
 
+/* Has every id with a point count as one of the instance before the point, and no session made
+ * under an id without one.  Called once, before requests are served. */
+void srv_sessions_set_sharded(struct srv_sessions *sessions, bool sharded);
+
 /* Whether a session with these options may be made here, by its id.  Errors: wrong_instance where
  * the id is one that another instance made, whether or not a session has it there; invalid_value
  * where it begins with the instance of another store than the one that is to keep it. */

@@ -39,7 +39,7 @@ class Shard:
         self.config = directory.parent / f"{name}.json"
         self.config.write_text(json.dumps({
             "models": [MODEL, LARGE], "weights_cache": str(directory.parent.parent / "weights"),
-            "instance": name, "durability": "journal",
+            "instance": name, "sharded": "on", "durability": "journal",
             "allow_unauthenticated": True, "threads": 1, "max_connections": 1024,
             "lame_duck_s": LAME_DUCK_S, **options}), "utf-8")
         self.log = directory.parent / f"{name}.log"
