@@ -82,7 +82,8 @@ class Cluster:
         for machine, name in enumerate("abc", 1):
             await self.add(name, machine)
         (self.directory / "single").mkdir()
-        self.single = Shard("single", self.directory / "single" / "state", self.machines[4])
+        self.single = Shard("single", self.directory / "single" / "state", self.machines[4],
+                            sharded="off")
         await self.single.start()
         self.audit = audit.Audit(self.single.address)
         self.proxy.write(self.shards)
