@@ -37,16 +37,27 @@ static bool find_awaited(struct srv_dispatch *d, struct srv_job *job, bool comes
     return found;
 }
 
-static bool park(struct srv_dispatch *d, struct srv_job *job, bool comes)
+static void wait_in_queue(struct srv_dispatch *d, struct srv_job *job)
 {
-    if (job->ended || !find_awaited(d, job, comes))
-        return false;
     job->awaited->parked++;
-    srv_store_want(d->context->store, job->awaited);
     job->node =
         (struct srv_queue_node){.kind = SRV_NODE_JOB, .caller = job->request->caller, .cost = 1};
     srv_fair_queue_put(&d->queue, SRV_QUEUE_UNREAD, &job->node);
-    return true;
+}
+
+/* A session may be read between the look at it and the wish: then it is looked for again, for its
+ * reader wakes nobody. */
+static bool park(struct srv_dispatch *d, struct srv_job *job, bool comes)
+{
+    while (!job->ended && find_awaited(d, job, comes)) {
+        if (srv_store_want(d->context->store, job->awaited) || job->awaited->parked > 0) {
+            wait_in_queue(d, job);
+            return true;
+        }
+        srv_session_put(job->awaited);
+        job->awaited = NULL;
+    }
+    return false;
 }
 
 bool srv_dispatch_park(struct srv_dispatch *d, struct srv_job *job)

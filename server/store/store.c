@@ -261,7 +261,7 @@ static bool set_deleted(struct srv_store *store, struct srv_session *session, bo
         srv_store_defer_deletion(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
     if (session->presence == SRV_UNREAD) /* the reading thread drops it, and its blocks are free */
-        srv_store_want(store, session);
+        (void)srv_store_want(store, session);
     srv_store_count_change(store, 1);
     return live;
 }

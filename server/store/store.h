@@ -85,8 +85,9 @@ bool srv_store_close(struct srv_store *store);
  * deleted and expire.  One whose tokens are damaged becomes SRV_LOST and leaves the table.  No
  * checkpoint is taken before all are read. */
 
-/* Has an unread session read before those for which nobody waits.  Any thread. */
-void srv_store_want(struct srv_store *store, struct srv_session *session);
+/* Has an unread session read before those for which nobody waits.  False where it is unread no
+ * longer, so that no call of ask_checkpoint will follow.  Any thread. */
+bool srv_store_want(struct srv_store *store, struct srv_session *session);
 
 /* Whether a session that was wanted has been read, lost or dropped since the last call; the store
  * then has called ask_checkpoint.  The engine owner's.  Takes NULL. */

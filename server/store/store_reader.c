@@ -84,11 +84,11 @@ void srv_store_forget_unread(struct srv_store *store)
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-void srv_store_want(struct srv_store *store, struct srv_session *session)
+bool srv_store_want(struct srv_store *store, struct srv_session *session)
 {
     store = srv_store_of(store, session);
     pthread_mutex_lock(&store->lock);
-    struct srv_unread *unread = session->presence == SRV_UNREAD ? session->unread : NULL;
+    struct srv_unread *unread = session->unread;
     if (unread != NULL && !unread->wanted) {
         unread->wanted = true;
         *store->last_wanted = unread;
@@ -96,6 +96,7 @@ void srv_store_want(struct srv_store *store, struct srv_session *session)
         pthread_cond_broadcast(&store->wake);
     }
     pthread_mutex_unlock(&store->lock);
+    return unread != NULL;
 }
 
 bool srv_store_has_settled(struct srv_store *store)

@@ -2,6 +2,7 @@
  * and for nothing else. */
 #include <check.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,8 +74,8 @@ static void tear_down(void)
     store_app_close(&app);
 }
 
-/* POST /sessions/a/fork, which waits for a's tokens. */
-static void ask_for_fork(void)
+/* POST /sessions/a/fork */
+static void send_fork(void)
 {
     char allowed[64];
     *request = (struct srv_request){.app = &app,
@@ -90,6 +91,12 @@ static void ask_for_fork(void)
     request->body_length = strlen(body);
     ck_assert_msg(request->route->parse(request, &error) == SRV_OK, "%s", error.message);
     srv_dispatch_parse_and_queue(&dispatch, &(struct srv_request *){request}, 1, 0);
+}
+
+/* The same, which waits for a's tokens. */
+static void ask_for_fork(void)
+{
+    send_fork();
     ck_assert_uint_eq(dispatch.queue.waiting[SRV_QUEUE_UNREAD], 1);
     ck_assert(!srv_dispatch_has_work(&dispatch));
     srv_dispatch_release_parked(&dispatch); /* there is no reason yet */
@@ -161,6 +168,29 @@ START_TEST(test_fork_of_an_unread_session_that_is_deleted_finds_none)
 }
 END_TEST
 
+static void *settle_soon(void *session)
+{
+    usleep(50000);
+    atomic_store(&((struct srv_session *)session)->presence, SRV_PRESENT);
+    return NULL;
+}
+
+/* The reader has done with the session, for which nobody waited, after the request has looked at it
+ * and before the request says that it waits. */
+START_TEST(test_request_does_not_wait_for_a_session_that_has_just_been_read)
+{
+    pthread_t reader;
+    struct srv_session *session = srv_session_peek(app.sessions, NULL, "a");
+    session->unread = NULL;
+    ck_assert_int_eq(pthread_create(&reader, NULL, settle_soon, session), 0);
+    send_fork();
+    pthread_join(reader, NULL);
+    srv_session_put(session);
+    ck_assert_uint_eq(dispatch.queue.waiting[SRV_QUEUE_UNREAD], 0);
+    ck_assert(srv_dispatch_has_work(&dispatch));
+}
+END_TEST
+
 /* Its client leaves, or its deadline passes. */
 START_TEST(test_request_that_waits_for_tokens_is_cancelled_as_others_are)
 {
@@ -185,6 +215,7 @@ Suite *suite_unread(void)
     tcase_add_test(tests, test_fork_of_an_unread_session_waits_until_it_is_read);
     tcase_add_test(tests, test_fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost);
     tcase_add_test(tests, test_fork_of_an_unread_session_that_is_deleted_finds_none);
+    tcase_add_test(tests, test_request_does_not_wait_for_a_session_that_has_just_been_read);
     tcase_add_loop_test(tests, test_request_that_waits_for_tokens_is_cancelled_as_others_are, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
