@@ -2,10 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/least.h"
 #include "session/weightless.h"
 #include "store/restore.h"
-
-#define BLOCK_TOKENS 64
 
 /* A session while it is being made. */
 struct told_restore {
@@ -17,8 +16,6 @@ struct told_restore {
     struct srv_last_step *last_steps; /* [info.num_layers] */
 };
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
 /* Makes the layer as long as the share goes.  Blocks that windows of the parent have forgotten are
  * the session's own. */
 static enum attn_status share_layer(const struct told_restore *t, const struct srv_share *share,
@@ -26,12 +23,13 @@ static enum attn_status share_layer(const struct told_restore *t, const struct s
 {
     struct attn_error cause;
     const struct srv_restored_session *parent = srv_restore_find(t->restore, share->parent);
-    const size_t layer = share->layer, end = least((size_t)share->blocks * BLOCK_TOKENS, length);
+    const size_t layer = share->layer;
+    const size_t end = srv_least((size_t)share->blocks * SRV_BLOCK_TOKENS, length);
     if (parent == NULL || parent->session == NULL || parent->session->model != t->model ||
         end < attn_cache_length(t->cache, layer))
         return ATTN_MALFORMED;
     const struct attn_cache *from = parent->session->cache;
-    const size_t kept = least(attn_cache_first(from, layer), end);
+    const size_t kept = srv_least(attn_cache_first(from, layer), end);
     enum attn_status status = ATTN_OK;
     parent->session->shares_blocks = true;
     if (kept > attn_cache_length(t->cache, layer))
