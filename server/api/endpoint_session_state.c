@@ -240,9 +240,9 @@ static enum srv_error_code make_session(struct state_job *state, struct srv_erro
         return error->code;
     struct srv_session_options options = {
         .id = request->path_arg,
-        .ttl_s =
-            srv_least(srv_notes_number(state->import, "ttl_s"),
-                  srv_least(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
+        .ttl_s = srv_least(
+            srv_notes_number(state->import, "ttl_s"),
+            srv_least(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
         .cache = state->cache,
         .charged_bytes = state->charged_bytes,
         .last_steps = state->last_steps,

@@ -111,7 +111,7 @@ enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding c
     size_t expanded =
         size > SIZE_MAX / SRV_DECOMPRESS_RATIO_MAX ? SIZE_MAX : size * SRV_DECOMPRESS_RATIO_MAX;
     e.most = srv_least(limits->most,
-                   expanded > SRV_DECOMPRESS_FREE_BYTES ? expanded : SRV_DECOMPRESS_FREE_BYTES);
+                       expanded > SRV_DECOMPRESS_FREE_BYTES ? expanded : SRV_DECOMPRESS_FREE_BYTES);
     e.most = srv_least(e.most, SIZE_MAX / 4);
     e.z.next_in = (Bytef *)(uintptr_t)bytes;
     int status = inflateInit2(&e.z, codings[coding].window_bits);
