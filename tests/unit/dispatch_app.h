@@ -1,5 +1,5 @@
-/* dispatch_app.h: a scheduler's dispatch over the parts of store_app.h, and one request that it gets
- * as if an event thread had read it. */
+/* dispatch_app.h: a scheduler's dispatch over the parts of store_app.h, and one request that it
+ * gets as if an event thread had read it. */
 #ifndef TESTS_UNIT_DISPATCH_APP_H
 #define TESTS_UNIT_DISPATCH_APP_H
 
