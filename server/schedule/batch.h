@@ -1,9 +1,9 @@
 /* batch.h: which steps are computed together, and which are long.
  *
  * A batch cannot be interrupted: what arrives while a batch runs waits for its end.  So a batch is
- * bounded by its estimated work, beside its rows and the memory it takes.  A step that alone takes
- * half of the most work is long: it runs alone and gives way to batches.  No bit of a result
- * depends on how steps are batched. */
+ * bounded by its estimated work, beside its rows and the memory it takes.  A step with more than
+ * half of that work, or more than SRV_DECODE_ROWS_MAX rows, is long: it runs alone and gives way to
+ * batches.  No bit of a result depends on how steps are batched. */
 #ifndef SRV_BATCH_H
 #define SRV_BATCH_H
 

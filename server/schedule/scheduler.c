@@ -6,13 +6,13 @@
  * the engine.
  *
  * Only the engine owner changes, forks and freezes the caches of sessions, with the engine's
- * threads as its helpers.  Every other thread may do four things with caches, and no more:
+ * threads as its helpers.  Every other thread may do five things with caches, and no more:
  *   - read lengths and sizes, which are atomic;
  *   - read a frozen copy that it holds, as the store's thread does;
  *   - make an empty cache for a new session, before other threads see that session;
- *   - free a cache, by dropping the last reference to its session.
- * Caches are filled from the disk by the main thread before the daemon is ready (store_load.c), and
- * those of unread sessions, which nobody else uses, by the store's thread (store_reader.c).
+ *   - free a cache, by dropping the last reference to its session;
+ *   - fill a cache that nobody else uses from the disk: the main thread before the daemon is ready
+ *     (store_load.c), the store's thread those of unread sessions (store_reader.c).
  *
  * A round (dispatch.h):
  *

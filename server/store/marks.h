@@ -1,8 +1,9 @@
 /* marks.h: what the marks of a journal list (record.h).
  *
  * For each record that is written the store notes its session and the number of the session's next
- * record.  A mark lists the notes of at least SRV_MARK_BYTES of journal before the mark that was
- * written before it.  So a gap of up to that length is explained by the next mark that is sound.
+ * record.  A mark lists the notes since some place in the journal, which is at least
+ * SRV_MARK_BYTES before the previous mark.  So a gap of up to that length is explained by the next
+ * mark that is sound.
  *
  * The notes are bounded by the records of 2 * SRV_MARK_BYTES of journal and of two writes.  Where
  * memory is short they are dropped, and marks list what comes after.  The caller serializes

@@ -1,8 +1,8 @@
 /* skim.h: a journal whose rows are read later.
  *
- * Rows that a later record says were on the disk are passed over: what becomes of them is the
- * disk's doing, and costs the sessions that have them.  Rows after those may never have been
- * written, and then nothing after them counts, so they are read at once. */
+ * Rows that were flushed, as a later record says, are read later: where the disk has damaged them,
+ * only their sessions are lost.  Rows after the last flush may never have been written, and then no
+ * record after them counts, so those rows are verified at once. */
 #ifndef SRV_SKIM_H
 #define SRV_SKIM_H
 
