@@ -37,9 +37,11 @@
 
 CC      = gcc
 AR      = ar
+PKG_CONFIG = pkg-config
 WERROR  = -Werror
 V       = 0
 VARIANT =
+ARCH    =
 
 # Seconds that kernelcheck runs within `make check`; its seed changes from run to run.
 KERNELCHECK_SECONDS = 20
@@ -55,10 +57,28 @@ POWER_FLAGS =
 FUZZ_SECONDS = 60
 FUZZ_RUNS    =
 
-OUT = build$(VARIANT:%=/%)
+OUT = build$(ARCH:%=/%)$(VARIANT:%=/%)
 OBJ = $(OUT)/obj
 Q_0 = @
 Q   = $(Q_$(V))
+
+# ---- Architecture ----------------------------------------------------------------------------
+
+# ARCH=arm64 is built by Debian's cross compiler from headers and libraries that stand below
+# ARM64_ROOT (tests/arm64/root.sh), and run by qemu-user.
+ARM64_ROOT = build/deps/arm64
+ON_ARM64 = qemu-aarch64 -L $(ARM64_ROOT)
+ifeq ($(ARCH),arm64)
+CC = aarch64-linux-gnu-gcc --sysroot=$(CURDIR)/$(ARM64_ROOT)
+AR = aarch64-linux-gnu-ar
+PKG_CONFIG = PKG_CONFIG_SYSROOT_DIR=$(CURDIR)/$(ARM64_ROOT) \
+             PKG_CONFIG_LIBDIR=$(CURDIR)/$(ARM64_ROOT)/usr/lib/aarch64-linux-gnu/pkgconfig pkg-config
+endif
+
+# Sources of other architectures than the one that the compiler compiles for.
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+FOREIGN := $(if $(filter x86_64,$(MACHINE)),,lib/kernels/kernels_avx% tests/kernels/emulated% tests/bench/peaks.c) \
+           $(if $(filter aarch64,$(MACHINE)),,lib/kernels/kernels_neon% tests/bench/peaks_arm64.c)
 
 # ---- Flags -----------------------------------------------------------------------------------
 
@@ -95,8 +115,8 @@ LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize
 
 # pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
 # it.  Headers of packages are system headers, to which our warnings do not apply.
-pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
-pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
+pkg_cflags = $(patsubst -I%,-isystem%,$(shell $(PKG_CONFIG) --cflags $(1)))
+pkg_libs   = $(if $(1),$(shell $(PKG_CONFIG) --libs $(1))) -lm
 
 LIB_PKGS    = jansson nettle zlib
 SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
@@ -143,7 +163,7 @@ $(call objects_of,tests/unit/oracle*.c):               EXTRA = -O1 -ffp-contract
 
 # ---- Sources ---------------------------------------------------------------------------------
 
-objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
+objects = $(patsubst %.c,$(OBJ)/%.o,$(filter-out $(FOREIGN),$(wildcard $(1))))
 
 LIB_OBJS    = $(call objects,lib/*.c lib/*/*.c)
 SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c server/*/*.c))
@@ -356,6 +376,17 @@ ifeq ($(QUICK),)
 	$(Q)tests/image/engine.sh
 endif
 
+# Under qemu-user, which says nothing about speed.  QUICK=1: the golden cases at every level.
+check-arm64: | build/deps/arm64-tools $(ARM64_ROOT) ## build for arm64 and run the suites under qemu-user; QUICK=1: golden cases alone
+	@$(MAKE) --no-print-directory ARCH=arm64 build/arm64/attnd build/arm64/unit build/arm64/kernelcheck
+	$(Q)CK_RUN_SUITE=$(if $(QUICK),golden) $(ON_ARM64) build/arm64/unit
+ifeq ($(QUICK),)
+	$(Q)$(ON_ARM64) build/arm64/kernelcheck --seconds 60
+endif
+
+$(ARM64_ROOT): tests/arm64/root.sh | build/deps/arm64-tools
+	$(Q)$< $@ && touch $@
+
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
 
@@ -409,6 +440,7 @@ build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
+build/deps/arm64-tools: build/deps/check
 build/deps/lint: build/deps/check
 build/deps/image: build/deps/check
 build/deps/ui: build/deps/check

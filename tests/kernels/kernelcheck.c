@@ -208,11 +208,13 @@ int main(int argc, char **argv)
     run.levels = attn_cpu_best();
     for (size_t level = 1; level <= run.levels; level++)
         attn_kernels_get(&run.kernels[level], (enum attn_cpu_level)level);
+#ifdef __x86_64__
     if (run.levels >= ATTN_CPU_AVX512) {
         run.emulated = run.kernels[ATTN_CPU_AVX512];
         kernels_emulated_bf16(&run.emulated);
         run.emulated.name = "emulated";
     }
+#endif
     if (!load_openblas(&run, options.gemm))
         return 2;
     if (options.bench) {
