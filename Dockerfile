@@ -21,7 +21,7 @@ RUN apt-get update \
       libgnutls30 libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread libseccomp2 zlib1g \
  && rm -rf /var/lib/apt/lists/* \
  && install -d /models \
- && install -d -m 700 -o 65532 -g 65532 /var/lib/attnd
+ && install -d -m 700 -o 65532 -g 65532 /var/lib/attnd /var/cache/attnd
 COPY --from=build /src/build/attnd /usr/local/bin/attnd
 COPY config/attnd.json /etc/attnd/attnd.json
 

@@ -53,6 +53,9 @@ SOAK_FLAGS =
 # For check-power: --again RECORD --state N; --mode always|everysec|os|snapshot, --states N, --records N.
 POWER_FLAGS =
 
+# For check-cluster: --only EVENT,..., --random N, --seed N, --cost.
+CLUSTER_FLAGS =
+
 # For each target of `make fuzz`.
 FUZZ_SECONDS = 60
 FUZZ_RUNS    =
@@ -193,11 +196,12 @@ BENCH_OBJS  = $(filter-out %/json.o $(BENCH_HTTP),$(call objects,tests/bench/*.c
 BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
 BENCH_HTTP_FLAGS =
+BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
-        fuzz-coverage suites asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed style layers presets \
-        models-md models-check docs-check format deps install uninstall deb sbom version clean help
+        fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
+        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-shard bench-weights style \
+        layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -208,9 +212,10 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
-         check-metrics check-image check-install check-ui
-# Those of them that measure, so that no other check may run beside them.
-CHECKS_ALONE = check-soak check-overload check-framing
+         check-metrics check-image check-install check-kubernetes check-ui check-cluster
+# Those of them that measure, so that no other check may run beside them, and the one that looks at
+# what http-suites has recorded.
+CHECKS_ALONE = check-openapi check-soak check-overload check-framing check-cluster
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
@@ -218,9 +223,11 @@ CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault att
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
+# What measures, and what needs others' results, comes after the rest, and alone.
 check: all $(CHECK_PROGRAMS) | build/deps/check ## everything that a change must pass (minutes)
-	@$(MAKE) --no-print-directory suites presets layers style check-ui-size models-check docs-check
-	@$(MAKE) --no-print-directory QUICK=1 -j$(shell nproc) -O check-promises $(filter-out $(CHECKS_ALONE),$(CHECKS))
+	@$(MAKE) --no-print-directory QUICK=1 -j$(shell nproc) -O layers style check-ui-size models-check \
+	    docs-check check-promises presets unit-suites check-kernels $(filter-out $(CHECKS_ALONE),$(CHECKS))
+	@$(MAKE) --no-print-directory QUICK=1 http-suites
 	@$(MAKE) --no-print-directory QUICK=1 $(CHECKS_ALONE) fuzz
 	@echo "check: all passed"
 
@@ -234,12 +241,21 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	@$(MAKE) --no-print-directory check-load check-journal check-promises
 	@echo "check-all: all passed"
 
-# One recipe, so that the suites run one after another under -j too.  CK_RUN_SUITE=name runs one.
+# One after another under -j too.  CK_RUN_SUITE=name runs one.
 suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/kernelcheck $(OUT)/attnd
+	@$(MAKE) --no-print-directory unit-suites
+	@$(MAKE) --no-print-directory http-suites
+	@$(MAKE) --no-print-directory check-kernels
+
+unit-suites: $(OUT)/unit
 	$(Q)$(SUITE_ENV) $(OUT)/unit
+
+http-suites: $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/attnd
 	$(Q)rm -f $(OUT)/exchanges
 	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/http_suite
 	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/catalogue
+
+check-kernels: $(OUT)/kernelcheck
 	$(Q)$(SUITE_ENV) $(OUT)/kernelcheck --seconds $(KERNELCHECK_SECONDS)
 
 asan: ## the suites and QUICK=1 checks under AddressSanitizer and LeakSanitizer
@@ -252,7 +268,7 @@ asan ubsan tsan: | build/deps/check
 
 # What docs/TESTING.md says of them.  Each can be run alone: make VARIANT=tsan QUICK=1 check-kill.
 CHECKS_OF_tsan  = $(filter-out check-fault,$(CHECKS_OF_ubsan))
-CHECKS_OF_ubsan = $(filter-out check-clients check-image check-install check-ui,$(CHECKS))
+CHECKS_OF_ubsan = $(filter-out check-clients check-cluster check-image check-install check-kubernetes check-ui,$(CHECKS))
 CHECKS_OF_asan  = $(CHECKS_OF_ubsan)
 
 # detect_stack_use_after_return stays off: gcc 12 then misaligns AVX-512 locals (its bug 110027), and
@@ -328,6 +344,9 @@ check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and go
 check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
 
+check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
+	$(Q)ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/cluster/run.py $(CLUSTER_FLAGS)
+
 check-v2: $(OUT)/v2 $(OUT)/attnd ## requests of the Open Inference Protocol, byte for byte as its clients send them, beside /attend; QUICK=1: fewer
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/v2 $(if $(QUICK),--quick)
 
@@ -387,6 +406,13 @@ endif
 $(ARM64_ROOT): tests/arm64/root.sh | build/deps/arm64-tools
 	$(Q)$< $@ && touch $@
 
+# The whole of it needs npm's registry, for the schemas.
+check-kubernetes: $(OUT)/attnd $(if $(QUICK),,build/kubernetes/models) | build/deps/$(if $(QUICK),check,kubernetes) ## config/kubernetes against attnd --check, the published schemas and kubectl's dry run; QUICK=1: against attnd --check alone
+	$(Q)$(SUITE_ENV) /usr/bin/python3 tests/kubernetes/manifests.py $(OUT)/attnd $(if $(QUICK),,build/kubernetes/models)
+
+build/kubernetes/models: tests/kubernetes/fetch.sh | build/deps/kubernetes
+	@$< $(@D) && touch $@
+
 check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: at most 5 %
 	$(Q)ATTND=$(OUT)/attnd tests/load/journal.sh
 
@@ -400,8 +426,13 @@ bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights do
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
 bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
 	$(Q)tests/bench/coding.py $(OUT)/attnd
+bench-shard: $(OUT)/attnd ## what one shard holds and does, for docs/SCALE.md: rows a second, memory, journal
+	$(Q)/usr/bin/python3 tests/bench/shard.py $(OUT)/attnd
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
+
+bench-weights: $(OUT)/attnd ## start, memory and speed of daemons that share packed weights, beside private ones
+	$(Q)/usr/bin/python3 tests/bench/weights.py --program $(OUT)/attnd $(BENCH_WEIGHTS_FLAGS)
 
 # Measurements must not inherit another OpenBLAS kernel from the shell.
 bench-kernels: $(OUT)/kernelcheck ## GFLOP/s and GB/s of every kernel at every level
@@ -443,6 +474,7 @@ build/deps/fuzz: build/deps/check
 build/deps/arm64-tools: build/deps/check
 build/deps/lint: build/deps/check
 build/deps/image: build/deps/check
+build/deps/kubernetes: build/deps/lint
 build/deps/ui: build/deps/check
 build/deps/screenshots: build/deps/ui
 build/deps/deb: build/deps/build
@@ -451,7 +483,7 @@ build/deps/%: tests/tools/deps.sh
 	@tests/tools/deps.sh $*
 	@mkdir -p build/deps && touch $@
 
-deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/screenshots build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
+deps: build/deps/fuzz build/deps/load build/deps/clients build/deps/lint build/deps/image build/deps/kubernetes build/deps/screenshots build/deps/package build/prometheus/prometheus ## install what any target needs (Debian: apt)
 
 include config/install.mk
 

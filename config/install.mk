@@ -50,7 +50,7 @@ $(OBJ)/tests/tools/option_text.o: LOCAL = -Iserver
 # Files that are made of a template: directories may change from one call to the next, so none is
 # kept.
 vpath %.in config config/man config/systemd config/completions
-FILLED = $(addprefix $(SHARE)/,attnd.1 attnd.conf.5 libattn.3 attn.pc attnd.service attnd.sysusers \
+FILLED = $(addprefix $(SHARE)/,attnd.1 attnd.conf.5 libattn.3 attn.pc attnd.service attnd@.service attnd.sysusers \
          attnd.tmpfiles attnd.json attnd.bash _attnd attnd.fish)
 .PHONY: fill
 $(FILLED): $(SHARE)/%: %.in $(OUT)/option_text fill
@@ -70,6 +70,7 @@ $(MANDIR)/man1    644 $(SHARE)/attnd.1
 $(MANDIR)/man5    644 $(SHARE)/attnd.conf.5
 $(MANDIR)/man3    644 $(SHARE)/libattn.3
 $(UNITDIR)        644 $(SHARE)/attnd.service
+$(UNITDIR)        644 $(SHARE)/attnd@.service
 $(SYSUSERSDIR)    644 $(SHARE)/attnd.sysusers attnd.conf
 $(TMPFILESDIR)    644 $(SHARE)/attnd.tmpfiles attnd.conf
 $(BASHDIR)        644 $(SHARE)/attnd.bash attnd

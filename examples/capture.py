@@ -137,7 +137,8 @@ def own_daemon(directory, name):
     """The URL of an attnd that serves the directory as `name`, and that ends with the block."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ATTN_")}
     with subprocess.Popen(
-            [program(), "--model", f"{name}={directory}", "--port", "0", "--log", "error"],
+            [program(), "--model", f"{name}={directory}", "--port", "0", "--log", "error",
+             "--lame-duck-s", "0"],
             stdout=subprocess.PIPE, env=environment, start_new_session=True,
             preexec_fn=end_with_parent) as process:
         try:

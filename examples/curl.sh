@@ -68,7 +68,8 @@ length=$(tr -d '\r' <"$work/head" | sed -nE 's/^Inference-Header-Content-Length:
 head -c "$length" "$work/reply.bin" && echo
 tail -c "+$((length + 1))" "$work/reply.bin" | head -c 16 | od -A n -t f4
 
-echo "== A session: a prefill of three tokens, then two decodes; position makes each safe to repeat"
+echo "== A session: a prefill of three tokens, then two decodes; position makes each safe to repeat,"
+echo "   and a proxy of several attnds finds the one that has the session by X-Session-Id"
 call /sessions -H "Idempotency-Key: curl-$$-$RANDOM" --json "{\"model\":\"$model\",\"ttl_s\":600}"
 session=$(member session_id)
 call /attend -H "X-Session-Id: $session" \
@@ -80,8 +81,9 @@ done
 [ "$(member replayed)" = true ] || { echo "curl.sh: the repeated step was not recognised"; exit 1; }
 
 echo "== The session, a fork of its first two tokens, and the end of both"
-call "/sessions/$session"
-call "/sessions/$session/fork" --json '{"length":2}'
-call "/sessions/$(member session_id)" -X DELETE
-call "/sessions/$session" -X DELETE
+call "/sessions/$session" -H "X-Session-Id: $session"
+call "/sessions/$session/fork" -H "X-Session-Id: $session" --json '{"length":2}'
+for id in "$(member session_id)" "$session"; do
+    call "/sessions/$id" -X DELETE -H "X-Session-Id: $id"
+done
 echo "curl.sh: ok"

@@ -226,6 +226,8 @@ struct attn_model_info {
     enum attn_dtype dtype, kv_dtype; /* of resident weights, of cached keys and values */
     size_t num_parameters; /* of all resident layers: weights, biases, norms, sinks, tables */
     size_t weight_bytes;   /* of resident weights, all layers */
+    bool is_mapped;        /* these are pages of a file, resident once for all processes that map it
+                              (attn_model_load_cached) */
     size_t cache_bytes_per_token; /* of one token in all resident layers */
     char fingerprint[17]; /* 64-bit hash, in hex, of specifications and weights as stored; caches
                              of one fingerprint may be exchanged; "" until loaded */
@@ -311,6 +313,40 @@ ATTN_MUST_CHECK enum attn_status attn_model_open_weightless(
  * Errors: as attn_model_open; ATTN_NON_FINITE. */
 ATTN_MUST_CHECK enum attn_status attn_model_load(struct attn_model *model,
                                                  struct attn_error *error);
+
+/* The outcome of attn_model_load_cached. */
+struct attn_cached_load {
+    bool mapped;      /* the weights are pages of a file; false: memory of this process */
+    bool written;     /* this call wrote that file */
+    char reason[200]; /* why no file is mapped, in one line; else "" */
+};
+
+/* As attn_model_load, with packed weights in a file of `directory` that processes share: maps the
+ * file of this model, or writes it first.  A model of other weights, another configuration, format
+ * or build has another file: the name has a hash of all these, of files of a checkpoint by size,
+ * inode and times of change, not by content.  So the file has to be removed by hand where weights
+ * changed while the system's clock was set back.  `label`, a file's name of at most 96 characters,
+ * begins its name; files of that label that no process uses are removed when a new one is written.
+ * Where the directory, the disk or a file does not serve, out->reason says so and the weights are
+ * private.
+ *
+ * The directory must not be writable for every user, who would choose results; it is made (0700)
+ * where it does not exist.  While another process writes, up to 300 s are waited.  A mapped file
+ * must not be made shorter: that ends the processes that map it (SIGBUS).
+ * Cost: milliseconds where the file is there, and once after each start of the machine reading it
+ * for a checksum; else as attn_model_load, and the file is brought to the disk.
+ * Errors: as attn_model_load; ATTN_UNSUPPORTED (every user may write to the directory). */
+ATTN_MUST_CHECK enum attn_status attn_model_load_cached(struct attn_cached_load *out,
+                                                        struct attn_model *model,
+                                                        const char *directory, const char *label,
+                                                        struct attn_error *error);
+
+/* Whether attn_model_load_cached would find a file of that model, which is open and not loaded, by
+ * its header; writes nothing.
+ * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY, ATTN_UNSUPPORTED. */
+ATTN_MUST_CHECK enum attn_status attn_model_find_cached(const struct attn_model *model,
+                                                        const char *directory, const char *label,
+                                                        struct attn_error *error);
 
 /* Frees the model.  Its caches must have been freed before, and no call may be using it. */
 void attn_model_close(struct attn_model *model);

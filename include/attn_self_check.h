@@ -19,13 +19,17 @@ struct attn_self_check {
     unsigned threads;   /* of the engine */
     size_t step_rows;   /* of the step whose bits differ */
     size_t step_length; /* tokens in its cache */
+    bool is_noted;      /* nothing was computed: the note of the mapped file of weights says that
+                           steps were the same before, with this CPU, build, level and threads */
     bool in_batch;      /* it differed in the batch; false: alone, on all threads */
 };
 
 /* Computes steps over one layer of a loaded model: each alone on one thread, then all in one batch
  * and one of them alone on all threads of the engine, and compares the outputs bit by bit.  Rows
  * and caches are random, of sizes that take kernels through their whole tiles and their remainders.
- * A difference is no error: out->same is false then.  The engine is held as by attn_decode.
+ * A difference is no error: out->same is false then.  Of mapped weights (attn_model_load_cached)
+ * the result is noted beside the file and found there the next time.  The engine is held as by
+ * attn_decode.
  * Cost: the layer's weights are read five times; up to 16 MiB are taken while the call lasts.
  * Error: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_self_check(struct attn_self_check *out,

@@ -41,9 +41,9 @@ void attn_latent_read(struct attn_latent_tile *latent, const struct attn_problem
     if (cached.dtype == ATTN_F32) { /* the two parts lie side by side */
         latent->tile.k = cached.k;
     } else {
-        attn_tile_widen_keys(floats, cached.k, cached.k_scale, cached.dtype, rank);
-        attn_tile_widen_keys(floats + rank * ATTN_TILE, cached.v, cached.v_scale, cached.dtype,
-                             shared);
+        kernels->widen_keys(floats, cached.k, cached.k_scale, cached.dtype, rank);
+        kernels->widen_keys(floats + rank * ATTN_TILE, cached.v, cached.v_scale, cached.dtype,
+                            shared);
     }
     transpose_values(latent->tile.v, latent->tile.k, kernels, rank, count);
 }

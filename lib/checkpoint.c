@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "file.h"
@@ -421,4 +422,36 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;
+}
+
+/* A change sets the time st_ctim, which no program can set. */
+static bool stamp_file(struct attn_checksum *sum, time_t *changed, int file)
+{
+    struct stat info;
+    if (fstat(file, &info) != 0)
+        return false;
+    const uint64_t facts[] = {
+        (uint64_t)info.st_size,        info.st_ino,
+        (uint64_t)info.st_mtim.tv_sec, (uint64_t)info.st_mtim.tv_nsec,
+        (uint64_t)info.st_ctim.tv_sec, (uint64_t)info.st_ctim.tv_nsec,
+    };
+    attn_checksum_add(sum, facts, sizeof facts);
+    *changed = info.st_ctim.tv_sec > *changed ? info.st_ctim.tv_sec : *changed;
+    return true;
+}
+
+bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
+                           const struct attn_checkpoint *checkpoint)
+{
+    *changed = 0;
+    attn_checksum_add(sum, checkpoint->index, checkpoint->index_length);
+    if (checkpoint->npz != NULL)
+        return stamp_file(sum, changed, attn_npz_descriptor(checkpoint->npz));
+    for (size_t i = 0; i < checkpoint->num_shards; i++) {
+        const struct attn_safetensors *file = checkpoint->shards[i].file;
+        attn_checksum_add(sum, &i, sizeof i);
+        if (file != NULL && !stamp_file(sum, changed, attn_safetensors_descriptor(file)))
+            return false;
+    }
+    return true;
 }

@@ -7,8 +7,11 @@
 #ifndef ATTN_LIB_CHECKPOINT_H
 #define ATTN_LIB_CHECKPOINT_H
 
+#include <time.h>
+
 #include "attn.h"
 #include "attn_limits.h"
+#include "checksum.h"
 #include "npz.h"
 #include "safetensors.h"
 
@@ -48,6 +51,12 @@ enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_check
  * attn_safetensors_read_f32 or attn_npz_read_f32. */
 enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
                                       size_t count, struct attn_error *error);
+
+/* Adds to `sum` what tells this content from another without reading it: the index, and for each
+ * file that is open size, inode and times of the last change.  *changed becomes the last of these
+ * times.  False where the system does not say. */
+bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
+                           const struct attn_checkpoint *checkpoint);
 
 /* Writes the names of the first tensors of a single file, "a, b, ..."; "" for shards. */
 void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint);

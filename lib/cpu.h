@@ -15,4 +15,8 @@ const char *attn_cpu_level_name(enum attn_cpu_level level);
  * groups, rounded up; at least 1. */
 unsigned attn_cpu_count(void);
 
+/* Prints the CPU's signature (family, model, stepping; in hexadecimal digits) and its name. */
+#define ATTN_CPU_TEXT_MAX 80
+void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX]);
+
 #endif

@@ -270,6 +270,22 @@ static enum attn_status absorb(const struct batch *batch)
     return status;
 }
 
+/* Makes the outputs of heads of weighted sums of latents; a step fails where one is not finite. */
+static enum attn_status lift(const struct batch *batch)
+{
+    const size_t width = batch->layer->o.in;
+    enum attn_status status =
+        attn_mla_lift(batch->engine, batch->layer, batch->o, batch->latents.sums, batch->rows);
+    for (size_t i = 0; status == ATTN_OK && i < batch->count; i++) {
+        struct admitted *a = &batch->admitted[i];
+        if (!atomic_load(&a->failed) && attn_outputs_need_heads(&a->step->outputs) &&
+            !attn_engine_all_within(batch->engine, batch->o + a->row * width, a->step->rows * width,
+                                    FLT_MAX))
+            atomic_store(&a->output_overflow, true);
+    }
+    return status;
+}
+
 static struct attn_problem step_problem(const struct batch *batch, const struct admitted *a)
 {
     const struct attn_layer *layer = batch->layer;
@@ -307,9 +323,7 @@ static enum attn_status solve(const struct batch *batch)
     }
     if (status == ATTN_OK)
         status = attn_solve(batch->engine, batch->problems, n);
-    return status == ATTN_OK && latent ? attn_mla_lift(batch->engine, batch->layer, batch->o,
-                                                       batch->latents.sums, batch->rows)
-                                       : status;
+    return status == ATTN_OK && latent ? lift(batch) : status;
 }
 
 static enum attn_status project_out(const struct batch *batch)

@@ -25,8 +25,8 @@ static enum attn_status finish_output(const struct batch *batch, const struct ad
         return attn_qkv_fail(&batch->layer->spec, &step->error);
     if (weightless) /* the output is a copy of what heads put out */
         return ATTN_OK;
-    if (shared ? !attn_engine_all_within(batch->engine, output, n, FLT_MAX)
-               : atomic_load(&a->output_overflow))
+    if (atomic_load(&a->output_overflow) ||
+        (shared && !attn_engine_all_within(batch->engine, output, n, FLT_MAX)))
         return attn_fail(&step->error, ATTN_OVERFLOW, "hidden_states",
                          "the output does not fit float32");
     if (shared)

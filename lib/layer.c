@@ -1,4 +1,6 @@
-/* layer.c: memory of a layer's weights, and the tables derived from them. */
+/* layer.c: a layer's specification, the memory of its weights, and packing them.
+ *
+ * The arrays that a packed layer keeps stand in one list, attn_layer_visit. */
 #include "layer.h"
 
 #include <math.h>
@@ -261,11 +263,14 @@ static size_t table_norm_floats(const struct attn_layer_spec *spec)
     return spec->position_bias.table_norm ? 2 * spec->hidden_size : 0;
 }
 
+size_t attn_layer_table_parameters(const struct attn_layer_spec *spec)
+{
+    return attn_layer_table_floats(spec) + table_norm_floats(spec);
+}
+
 size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec)
 {
-    if (attn_relative_rows(spec) == 0)
-        return 0;
-    return (attn_layer_table_floats(spec) + table_norm_floats(spec)) * sizeof(float);
+    return attn_relative_rows(spec) == 0 ? 0 : attn_layer_table_parameters(spec) * sizeof(float);
 }
 
 static void side_arrays(struct side_array sides[NUM_SIDES], struct attn_layer *layer,
@@ -336,6 +341,19 @@ static bool make_linear(const struct linear_shape *shape)
     return linear->weight != NULL && (linear->bias != NULL || !shape->bias);
 }
 
+/* As make_linear has it once it is packed, without its arrays. */
+static void shape_linear(const struct linear_shape *shape, const struct attn_layer *layer)
+{
+    const bool packed =
+        shape->in != 0 && shape->out != 0 && !attn_mla_divides(&layer->spec, shape->linear, layer);
+    if (shape->linear == NULL)
+        return;
+    if (packed)
+        attn_linear_shape(shape->linear, shape->in, shape->out, layer->spec.dtype);
+    else
+        *shape->linear = (struct attn_linear){.in = shape->in, .out = shape->out};
+}
+
 static bool make_side(const struct side_array *side)
 {
     if (side->floats != 0)
@@ -365,6 +383,24 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
     return attn_fail_memory(error, attn_layer_weight_bytes(spec));
 }
 
+enum attn_status attn_layer_init_packed(struct attn_layer *layer,
+                                        const struct attn_layer_spec *spec,
+                                        struct attn_error *error)
+{
+    *layer = (struct attn_layer){.spec = *spec};
+    enum attn_status status = attn_layer_check(spec, error);
+    if (status != ATTN_OK)
+        return status;
+    struct linear_shape shapes[NUM_LINEARS];
+    linear_shapes(shapes, layer, spec);
+    for (int i = 0; i < NUM_LINEARS; i++)
+        shape_linear(&shapes[i], layer);
+    if (attn_mla_shape_heads(layer) && attn_relative_shape(&layer->relative, spec))
+        return ATTN_OK;
+    attn_layer_fini(layer);
+    return attn_fail_memory(error, attn_layer_weight_bytes(spec));
+}
+
 void attn_layer_fini(struct attn_layer *layer)
 {
     struct attn_linear *linears[NUM_LINEARS];
@@ -383,93 +419,6 @@ void attn_layer_fini(struct attn_layer *layer)
     *layer = (struct attn_layer){0};
 }
 
-/* ---- What follows from the weights ---- */
-
-static bool make_extra(struct attn_layer *layer)
-{
-    const struct attn_layer_spec *s = &layer->spec;
-    size_t groups = s->num_kv_heads, d = s->head_dim, dv = s->value_head_dim;
-    layer->extra = (size_t)s->bias_kv + s->add_zero_attn;
-    if (layer->extra == 0)
-        return true;
-    layer->extra_k = attn_calloc(groups * d * ATTN_TILE, sizeof(float));
-    layer->extra_v = attn_calloc(groups * dv * ATTN_TILE, sizeof(float));
-    if (layer->extra_k == NULL || layer->extra_v == NULL)
-        return false;
-    if (!s->bias_kv)
-        return true;
-    for (size_t g = 0; g < groups; g++) {
-        const struct attn_tile tile = {.k = layer->extra_k + g * d * ATTN_TILE,
-                                       .v = layer->extra_v + g * dv * ATTN_TILE};
-        attn_tile_put(&tile, 0, layer->bias_k + g * d, layer->bias_v + g * dv, d, dv);
-    }
-    return true;
-}
-
-/* Bounds of the arrays that no projection passes on; position biases are checked where they are
- * built. */
-static enum attn_status check_weights(const struct attn_layer *layer, struct attn_error *error)
-{
-    const struct attn_layer_spec *s = &layer->spec;
-    size_t q_norm = attn_norm_floats(&s->qk_norm, s->num_heads, s->head_dim);
-    size_t k_norm = attn_norm_floats(&s->qk_norm, s->num_kv_heads, s->head_dim);
-    const struct {
-        const float *x;
-        size_t n;
-        const char *name;
-    } arrays[] = {
-        {layer->bias_k, layer->k.out, "bias_k"},
-        {layer->bias_v, layer->v.out, "bias_v"},
-        {layer->q_norm, q_norm, "q_norm"},
-        {layer->k_norm, k_norm, "k_norm"},
-        {layer->q_norm_bias, q_norm, "q_norm"},
-        {layer->k_norm_bias, k_norm, "k_norm"},
-        {layer->sinks, layer->spec.num_heads, "sinks"},
-        {layer->q_a_norm, layer->q_a.out, "q_a_layernorm"},
-        {layer->kv_a_norm, layer->kv_a.out, "kv_a_layernorm"},
-    };
-    enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && status == ATTN_OK; i++)
-        status = attn_check_magnitudes(arrays[i].x, arrays[i].n, arrays[i].name, error);
-    return status;
-}
-
-/* Derives the disentangled position bias and frees what it is made of. */
-static enum attn_status derive_relative(struct attn_layer *layer, struct attn_error *error)
-{
-    const enum attn_status status =
-        attn_relative_init(&layer->relative, &layer->spec, layer->bias_table, layer->table_norm,
-                           &layer->q, &layer->k, error);
-    if (status != ATTN_OK || layer->relative.rows == 0)
-        return status;
-    attn_free(layer->bias_table);
-    attn_free(layer->table_norm);
-    layer->bias_table = layer->table_norm = NULL;
-    return ATTN_OK;
-}
-
-enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error)
-{
-    const struct attn_rope_spec *rope = &layer->spec.rope;
-    enum attn_status status = check_weights(layer, error);
-    if (status == ATTN_OK)
-        status =
-            attn_position_bias_init(&layer->position_bias, &layer->spec, layer->bias_table, error);
-    if (status == ATTN_OK)
-        status = derive_relative(layer, error);
-    if (status != ATTN_OK)
-        return status;
-    if (rope->type != ATTN_ROPE_NONE) {
-        layer->inv_freq = attn_alloc(rope->dim / 2, sizeof(float));
-        if (layer->inv_freq == NULL)
-            return attn_fail_memory(error, rope->dim / 2 * sizeof(float));
-        attn_rope_frequencies(layer->inv_freq, rope, 0);
-    }
-    if (!make_extra(layer))
-        return attn_fail_memory(error, ATTN_TILE * (layer->k.out + layer->v.out) * sizeof(float));
-    return ATTN_OK;
-}
-
 /* ---- Packing ---- */
 
 enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error)
@@ -484,4 +433,56 @@ enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *er
             return attn_fail_memory(error,
                                     attn_linear_bytes(linears[i]->in, linears[i]->out, dtype));
     return ATTN_OK;
+}
+
+/* ---- What a packed layer keeps ---- */
+
+static float *visit_floats(attn_visit *visit, void *context, float *array, size_t floats)
+{
+    return floats > 0 ? visit(context, array, floats * sizeof(float)) : array;
+}
+
+static void visit_linear(struct attn_linear *linear, bool bias, attn_visit *visit, void *context)
+{
+    const bool scaled = linear->dtype == ATTN_INT8;
+    linear->panels = visit(context, linear->panels, attn_linear_panel_bytes(linear));
+    linear->scale = visit_floats(visit, context, linear->scale, scaled ? linear->out : 0);
+    linear->bias = visit_floats(visit, context, linear->bias, bias ? linear->out : 0);
+}
+
+static void visit_heads(struct attn_layer *layer, attn_visit *visit, void *context)
+{
+    for (size_t h = 0; layer->mla_heads != NULL && h < layer->spec.num_heads; h++) {
+        visit_linear(&layer->mla_heads[h].k_up, false, visit, context);
+        visit_linear(&layer->mla_heads[h].k_down, false, visit, context);
+        visit_linear(&layer->mla_heads[h].v_up, false, visit, context);
+    }
+}
+
+void attn_layer_visit(struct attn_layer *layer, attn_visit *visit, void *context)
+{
+    const struct attn_layer_spec *spec = &layer->spec;
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const size_t width = spec->num_heads * spec->head_dim;
+    struct linear_shape shapes[NUM_LINEARS];
+    struct side_array sides[NUM_SIDES];
+    struct attn_relative *relative = &layer->relative;
+    linear_shapes(shapes, layer, spec);
+    side_arrays(sides, layer, spec);
+    for (size_t i = 0; i < NUM_LINEARS; i++)
+        if (shapes[i].in != 0 && shapes[i].out != 0 &&
+            !attn_mla_divides(spec, shapes[i].linear, layer))
+            visit_linear(shapes[i].linear, shapes[i].bias, visit, context);
+    visit_heads(layer, visit, context);
+    for (size_t i = 0; i < NUM_SIDES; i++) {
+        const bool loading = sides[i].array == &layer->bias_table ||
+                             sides[i].array == &layer->table_norm; /* of `relative` */
+        if (!loading || relative->rows == 0)
+            *sides[i].array = visit_floats(visit, context, *sides[i].array, sides[i].floats);
+    }
+    relative->keys =
+        visit_floats(visit, context, relative->keys,
+                     bias->content_to_position ? relative->tiles * ATTN_TILE * width : 0);
+    relative->queries = visit_floats(visit, context, relative->queries,
+                                     bias->position_to_content ? relative->rows * width : 0);
 }

@@ -2,7 +2,8 @@
  *
  * The four weight matrices are those of linear.h, packed in the layer's dtype; all other numbers
  * stay float32.  A layer is made in four steps: attn_layer_init, filling by the loader,
- * attn_layer_derive, attn_layer_pack. */
+ * attn_layer_derive, attn_layer_pack; or, of the arrays of a packed one, in three:
+ * attn_layer_init_packed, attn_layer_visit, attn_layer_derive. */
 #ifndef ATTN_LIB_LAYER_H
 #define ATTN_LIB_LAYER_H
 
@@ -49,7 +50,8 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
                                  struct attn_error *error);
 
 /* Derives from the loaded weights what attention needs beside them: inv_freq, position bias, tiles
- * of extra keys; checks bounds of the arrays that no projection passes on.
+ * of extra keys; checks bounds of the arrays that no projection passes on.  Tables of a
+ * disentangled position bias that are there already are kept.
  * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error);
 
@@ -57,6 +59,19 @@ enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *
  * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error);
 void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */
+
+/* Makes the layer as attn_layer_pack leaves it, without its arrays, which are all NULL.
+ * Errors: as attn_layer_init. */
+enum attn_status attn_layer_init_packed(struct attn_layer *layer,
+                                        const struct attn_layer_spec *spec,
+                                        struct attn_error *error);
+
+/* Calls `visit` for every array that a packed layer keeps of its checkpoint, in an order that
+ * follows from the specification alone, and puts what it returns in the array's place.  Sizes
+ * follow from the specification too.  Not visited is what attn_layer_derive makes of them in
+ * microseconds. */
+typedef void *attn_visit(void *context, void *array, size_t bytes);
+void attn_layer_visit(struct attn_layer *layer, attn_visit *visit, void *context);
 
 /* Checks a specification against the bounds of attn_model.h; all products of its sizes then fit
  * size_t.
@@ -66,8 +81,9 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
 /* The weights that a norm of rows of `heads` heads of D = `width` has; 0 where it has none. */
 size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width);
 
-/* Floats of bias_table, as it is loaded. */
+/* Floats of bias_table, as it is loaded; and with those of table_norm. */
 size_t attn_layer_table_floats(const struct attn_layer_spec *spec);
+size_t attn_layer_table_parameters(const struct attn_layer_spec *spec);
 
 /* Bytes of what is loaded but not resident: the table of a disentangled position bias. */
 size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec);

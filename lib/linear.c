@@ -81,6 +81,17 @@ size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
            (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
 }
 
+size_t attn_linear_panel_bytes(const struct attn_linear *linear)
+{
+    return total_words(linear->in, linear->out, linear->dtype) * sizeof(float);
+}
+
+void attn_linear_shape(struct attn_linear *linear, size_t in, size_t out, enum attn_dtype dtype)
+{
+    *linear = (struct attn_linear){
+        .in = in, .out = out, .dtype = stored_as(dtype), .wide_rows = dtype == ATTN_W8A16};
+}
+
 /* Packs the weights of inputs [first, end), all in one range, of output o; for int8 `integers` [in]
  * are the output's weights. */
 static void pack_range(struct attn_linear *linear, size_t o, const int8_t *integers, size_t first,
@@ -147,6 +158,9 @@ struct project_context {
     const struct attn_quantized_rows *quantized; /* [count]; NULL where weights are not int8 */
     bool invariant;
     float *scratch; /* [threads][ATTN_SCRATCH_FLOATS] */
+    size_t groups;  /* of the projections */
+    /* Pieces of each group, where all have as many and the same number of projections; else 0. */
+    size_t pieces_each;
 };
 
 /* Consecutive projections of the same rows, as of q, k and v: their columns are numbered side by
@@ -222,8 +236,10 @@ static struct partition partition_for_gemm(const struct group *group)
     return part;
 }
 
-static struct partition partition_group(const struct attn_engine *engine, const struct group *group)
+static struct partition partition_group(const struct project_context *context,
+                                        const struct group *group)
 {
+    const struct attn_engine *engine = context->engine;
     if (group->gemm)
         return partition_for_gemm(group);
     const size_t rows = group->projections->rows, out = group->panels * ATTN_PANEL;
@@ -238,8 +254,11 @@ static struct partition partition_group(const struct attn_engine *engine, const 
     size_t good_across = attn_max(out / (uncopied ? UNCOPIED_LEAST_COLUMNS : GOOD_COLUMNS), 1);
     size_t most_across = attn_max(out / (uncopied ? UNCOPIED_LEAST_COLUMNS : LEAST_COLUMNS), 1);
     size_t across = attn_max(attn_min(wanted, good_across), out / MOST_COLUMNS);
+    const bool many = context->groups >= PIECES_PER_THREAD * threads; /* pieces enough by itself */
+    if (many)
+        across = attn_max(out / MOST_COLUMNS, 1);
     /* A multiple of the threads: none waits while another computes the last piece. */
-    if (down % threads != 0)
+    else if (down % threads != 0)
         across = across < threads ? attn_min(threads, most_across) : across - across % threads;
     part.rows = attn_ceil_div(rows, down);
     part.panels = attn_ceil_div(group->panels, across);
@@ -378,14 +397,19 @@ static void run_range(const struct piece *piece, size_t i, size_t k)
 static void project_task(void *argument, size_t i, unsigned thread)
 {
     const struct project_context *context = argument;
-    struct group group = group_of(context, context->projections, context->count);
-    struct partition part = partition_group(context->engine, &group);
     const struct attn_projection *end = context->projections + context->count;
+    size_t before = 0; /* projections of groups before that of the piece */
+    if (context->pieces_each > 0) {
+        before = i / context->pieces_each * (context->count / context->groups);
+        i %= context->pieces_each;
+    }
+    struct group group = group_of(context, context->projections + before, context->count - before);
+    struct partition part = partition_group(context, &group);
     while (i >= part.count) {
         i -= part.count;
         group = group_of(context, group.projections + group.count,
                          (size_t)(end - group.projections) - group.count);
-        part = partition_group(context->engine, &group);
+        part = partition_group(context, &group);
     }
     struct piece piece = {.context = context,
                           .group = group,
@@ -402,6 +426,29 @@ static void project_task(void *argument, size_t i, unsigned thread)
     }
 }
 
+/* Fills context->groups and pieces_each, and returns the pieces of all groups. */
+static size_t count_pieces(struct project_context *context)
+{
+    size_t pieces = 0, p, first_count = 0, first_pieces = 0;
+    bool alike = true;
+    context->groups = 0;
+    for (p = 0; p < context->count; context->groups++)
+        p += group_of(context, context->projections + p, context->count - p).count;
+    for (p = 0; p < context->count;) {
+        const struct group group = group_of(context, context->projections + p, context->count - p);
+        const size_t count = partition_group(context, &group).count;
+        if (p == 0) {
+            first_count = group.count;
+            first_pieces = count;
+        }
+        alike = alike && group.count == first_count && count == first_pieces;
+        pieces += count;
+        p += group.count;
+    }
+    context->pieces_each = alike ? first_pieces : 0;
+    return pieces;
+}
+
 enum attn_status attn_project(struct attn_engine *engine, const struct attn_projection *projections,
                               size_t count, bool invariant)
 {
@@ -410,17 +457,11 @@ enum attn_status attn_project(struct attn_engine *engine, const struct attn_proj
                                       .count = count,
                                       .invariant = invariant,
                                       .scratch = engine->scratch};
-    size_t pieces = 0;
     if (count > 0 && projections[0].linear->dtype == ATTN_INT8) {
         context.quantized = attn_quantize_rows(engine, projections, count);
         if (context.quantized == NULL)
             return ATTN_NO_MEMORY;
     }
-    for (size_t p = 0; p < count;) {
-        struct group group = group_of(&context, projections + p, count - p);
-        pieces += partition_group(engine, &group).count;
-        p += group.count;
-    }
-    attn_pool_run(engine->pool, project_task, &context, pieces);
+    attn_pool_run(engine->pool, project_task, &context, count_pieces(&context));
     return ATTN_OK;
 }

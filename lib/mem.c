@@ -1,6 +1,8 @@
 /* mem.c: aligned allocation with a checked product, and mappings of huge pages. */
 #include "mem.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -50,6 +52,55 @@ void *attn_map(size_t bytes)
         (void)munmap(end, (size_t)(all + asked - end));
     (void)madvise(memory, bytes, MADV_HUGEPAGE);
     return memory;
+}
+
+/* Newer than the C library's headers. */
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+/* Reserves a huge page more than asked for and maps the file in an aligned part of it. */
+static char *map_file(int file, size_t bytes)
+{
+    const size_t asked = attn_add(bytes, ATTN_HUGE_PAGE);
+    char *all = mmap(NULL, asked, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED)
+        return NULL;
+    char *memory = align_up(all, ATTN_HUGE_PAGE), *end = align_up(memory + bytes, PAGE);
+    bool mapped = mmap(memory, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == (void *)memory;
+    if (!mapped)
+        (void)munmap(all, asked);
+    if (mapped && memory > all)
+        (void)munmap(all, (size_t)(memory - all));
+    if (mapped && all + asked > end)
+        (void)munmap(end, (size_t)(all + asked - end));
+    return mapped ? memory : NULL;
+}
+
+/* A page that cannot be read shows here as an error, and later as SIGBUS.  EINVAL: the kernel does
+ * not know the advice. */
+void *attn_map_file(int file, size_t bytes)
+{
+    void *memory = map_file(file, bytes);
+    if (memory == NULL)
+        return NULL;
+    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    if (madvise(memory, bytes, MADV_POPULATE_READ) == 0 || errno == EINVAL)
+        return memory;
+    attn_unmap(memory, bytes);
+    return NULL;
+}
+
+void attn_collapse_file(int file, size_t bytes)
+{
+    void *memory = map_file(file, bytes);
+    if (memory != NULL) {
+        (void)madvise(memory, bytes, MADV_COLLAPSE);
+        attn_unmap(memory, bytes);
+    }
 }
 
 void attn_unmap(void *memory, size_t bytes) { (void)munmap(memory, bytes); }

@@ -47,4 +47,14 @@ void *attn_map(size_t bytes);
 void attn_unmap(void *memory, size_t bytes);
 void attn_drop_pages(void *memory, size_t bytes, void *part, size_t part_bytes);
 
+/* Maps the first bytes of a file for reading, aligned to ATTN_HUGE_PAGE and all of them at hand: as
+ * huge pages where the page cache has or takes them.  Pages are shared by all processes that map
+ * the file.  NULL where the system refuses, or cannot read the file.  attn_unmap ends the mapping;
+ * who makes the file shorter before ends the process (SIGBUS). */
+void *attn_map_file(int file, size_t bytes);
+
+/* Has the page cache hold the file in huge pages, where it can be made to: files in memory (tmpfs)
+ * begin in small ones.  Cost: a copy of the file. */
+void attn_collapse_file(int file, size_t bytes);
+
 #endif

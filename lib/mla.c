@@ -77,6 +77,21 @@ bool attn_mla_pack(struct attn_layer *layer)
     return true;
 }
 
+bool attn_mla_shape_heads(struct attn_layer *layer)
+{
+    const struct attn_layer_spec *spec = &layer->spec;
+    const size_t rank = spec->mla.kv_lora_rank, nope = attn_mla_nope(spec);
+    if (!attn_layer_is_latent(layer))
+        return true;
+    layer->mla_heads = attn_calloc(spec->num_heads, sizeof *layer->mla_heads);
+    for (size_t h = 0; layer->mla_heads != NULL && h < spec->num_heads; h++) {
+        attn_linear_shape(&layer->mla_heads[h].k_up, rank, nope, spec->dtype);
+        attn_linear_shape(&layer->mla_heads[h].k_down, nope, rank, spec->dtype);
+        attn_linear_shape(&layer->mla_heads[h].v_up, rank, spec->value_head_dim, spec->dtype);
+    }
+    return layer->mla_heads != NULL;
+}
+
 void attn_mla_fini(struct attn_layer *layer)
 {
     for (size_t h = 0; layer->mla_heads != NULL && h < layer->spec.num_heads; h++) {

@@ -52,6 +52,9 @@ size_t attn_mla_weight_bytes(const struct attn_layer_spec *spec);
 /* Divides and packs the weights of keys and values, and frees them as they were loaded; does
  * nothing in other layers.  False where memory is short.  attn_mla_fini frees the result. */
 bool attn_mla_pack(struct attn_layer *layer);
+
+/* Makes the maps of heads as attn_mla_pack leaves them, without their arrays. */
+bool attn_mla_shape_heads(struct attn_layer *layer);
 void attn_mla_fini(struct attn_layer *layer);
 
 /* The second half of projecting `rows` rows: normalises the latents of queries q_a [rows]

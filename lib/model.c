@@ -3,34 +3,18 @@
  * Opening resolves the configuration, chooses the resident layers and checks that every tensor they
  * need is there; loading allocates and fills them and takes the fingerprint.  A model has all of
  * its resident layers or, after a failed load, none.  Families are known to families/ only. */
-#include "model.h"
+#include "model_internal.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "checkpoint.h"
-#include "families/family_config.h"
 #include "families/family_weights.h"
 #include "fingerprint.h"
 #include "hash.h"
 #include "mem.h"
 #include "status.h"
-
-#define NO_SLOT SIZE_MAX
-
-struct attn_model {
-    struct attn_config config;
-    struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
-    const char *weights_dtype;
-    size_t num_resident;
-    size_t *indices;               /* [num_resident] slot -> layer */
-    size_t *slots;                 /* [config.num_layers] layer -> slot or NO_SLOT */
-    struct attn_layer_spec *specs; /* [num_resident], borrowing from config */
-    struct attn_layer *layers;     /* [num_resident], zeroed until loaded; see weights_slot */
-    bool loaded;
-    char fingerprint[17];
-};
 
 /* Of models without a configuration, which have no row in the table of families. */
 static const struct attn_family weightless_family = {.name = "weightless"};
@@ -132,6 +116,10 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
                                   struct attn_error *error)
 {
     const char *stack = options != NULL ? options->stack : NULL;
+    struct attn_checksum sum;
+    attn_checksum_init(&sum);
+    attn_checksum_add(&sum, text, length);
+    attn_checksum_hex(model->config_sum, &sum);
     enum attn_status status = attn_config_read(&model->config, family, stack, text, length, error);
     if (status == ATTN_OK)
         status = choose_layers(model, options, error);
@@ -181,9 +169,7 @@ enum attn_status attn_model_open_random(struct attn_model **out, const char *con
     return ATTN_OK;
 }
 
-/* The slot that holds the weights of `slot`: the first one of its group where layers share their
- * tensors, else the slot itself. */
-static size_t weights_slot(const struct attn_model *model, size_t slot)
+size_t attn_model_weights_slot(const struct attn_model *model, size_t slot)
 {
     const struct attn_config *config = &model->config;
     const size_t index = attn_config_tensor_index(config, model->indices[slot]);
@@ -259,45 +245,72 @@ static enum attn_status load_layer(struct attn_model *model, size_t slot, struct
     return status == ATTN_OK ? attn_layer_derive(layer, error) : status;
 }
 
-static void unload(struct attn_model *model)
+void attn_model_unload(struct attn_model *model)
 {
-    for (size_t i = 0; model->layers != NULL && i < model->num_resident; i++)
+    for (size_t i = 0; model->layers != NULL && i < model->num_resident; i++) {
+        if (model->mapped.memory != NULL)
+            attn_layer_visit(&model->layers[i], attn_forget_array, NULL);
         attn_layer_fini(&model->layers[i]);
+    }
+    if (model->mapped.memory != NULL)
+        close(model->directory);
+    attn_weights_file_close(&model->mapped);
+}
+
+static enum attn_status load_slot(uint64_t *hash, struct attn_model *model, size_t slot,
+                                  struct attn_error *error)
+{
+    struct attn_layer *layer = &model->layers[slot];
+    enum attn_status status = load_layer(model, slot, error);
+    if (status != ATTN_OK)
+        return status;
+    *hash = attn_layer_hash(*hash, layer);
+    return model->specs[slot].is_weightless ? ATTN_OK : attn_layer_pack(layer, error);
+}
+
+enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer *take,
+                                       void *context, struct attn_error *error)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < model->num_resident; i++) {
+        hash = attn_hash_word(hash, model->indices[i]);
+        if (attn_model_weights_slot(model, i) != i)
+            continue;
+        enum attn_status status = load_slot(&hash, model, i, error);
+        if (status != ATTN_OK) {
+            attn_model_unload(model);
+            return status;
+        }
+        if (take != NULL && !take(context, &model->layers[i]))
+            break;
+    }
+    snprintf(model->fingerprint, sizeof model->fingerprint, "%016llx",
+             (unsigned long long)attn_hash_mix(hash));
+    return ATTN_OK;
+}
+
+void attn_model_loaded(struct attn_model *model)
+{
+    attn_checkpoint_close(model->checkpoint);
+    model->checkpoint = NULL;
+    model->loaded = true;
 }
 
 enum attn_status attn_model_load(struct attn_model *model, struct attn_error *error)
 {
     if (model->loaded)
         return ATTN_OK;
-    uint64_t hash = 0;
-    for (size_t i = 0; i < model->num_resident; i++) {
-        hash = attn_hash_word(hash, model->indices[i]);
-        if (weights_slot(model, i) != i)
-            continue;
-        enum attn_status status = load_layer(model, i, error);
-        if (status == ATTN_OK) {
-            hash = attn_layer_hash(hash, &model->layers[i]);
-            if (!model->specs[i].is_weightless)
-                status = attn_layer_pack(&model->layers[i], error);
-        }
-        if (status != ATTN_OK) {
-            unload(model);
-            return status;
-        }
-    }
-    snprintf(model->fingerprint, sizeof model->fingerprint, "%016llx",
-             (unsigned long long)attn_hash_mix(hash));
-    attn_checkpoint_close(model->checkpoint);
-    model->checkpoint = NULL;
-    model->loaded = true;
-    return ATTN_OK;
+    enum attn_status status = attn_model_load_slots(model, NULL, NULL, error);
+    if (status == ATTN_OK)
+        attn_model_loaded(model);
+    return status;
 }
 
 void attn_model_close(struct attn_model *model)
 {
     if (model == NULL)
         return;
-    unload(model);
+    attn_model_unload(model);
     attn_checkpoint_close(model->checkpoint);
     attn_free(model->layers);
     attn_free(model->specs);
@@ -308,6 +321,20 @@ void attn_model_close(struct attn_model *model)
 
 /* ---- Access -------------------------------------------------------------------------------- */
 
+/* Layers of a checkpoint share its table of a position bias; random layers have one each. */
+static size_t count_parameters(const struct attn_model *model)
+{
+    size_t parameters = 0, table = 0;
+    for (size_t i = 0; i < model->num_resident; i++) {
+        if (attn_model_weights_slot(model, i) != i)
+            continue;
+        const size_t own = attn_layer_table_parameters(&model->specs[i]);
+        parameters += attn_layer_parameters(&model->specs[i]) - table;
+        table = model->config.family->tensors != NULL ? own : 0;
+    }
+    return parameters;
+}
+
 void attn_model_describe(struct attn_model_info *out, const struct attn_model *model)
 {
     const struct attn_family *family = model->config.family;
@@ -317,18 +344,18 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         .weights_dtype = model->weights_dtype,
         .num_layers = model->config.num_layers,
         .num_resident = model->num_resident,
+        .num_parameters = count_parameters(model),
         .max_position = model->config.max_position,
         .dtype = model->specs[0].dtype,
         .kv_dtype = model->specs[0].kv_dtype,
+        .is_mapped = model->mapped.memory != NULL,
     };
     for (size_t i = 0; i < model->config.num_layers; i++)
         out->num_linear_layers += !attn_config_attends(&model->config, i);
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
-        if (weights_slot(model, i) == i) {
-            out->num_parameters += attn_layer_parameters(spec);
+        if (attn_model_weights_slot(model, i) == i)
             out->weight_bytes += attn_layer_weight_bytes(spec);
-        }
         const bool caches = spec->shares_layer == SIZE_MAX;
         out->cache_bytes_per_token += caches ? attn_layer_token_bytes(spec) : 0;
     }
@@ -355,7 +382,8 @@ const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, s
 const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model, size_t layer)
 {
     size_t slot = attn_model_slot(model, layer);
-    return model->loaded && slot != NO_SLOT ? &model->layers[weights_slot(model, slot)] : NULL;
+    return model->loaded && slot != NO_SLOT ? &model->layers[attn_model_weights_slot(model, slot)]
+                                            : NULL;
 }
 
 size_t attn_model_headers_memory(const struct attn_model *model)

@@ -20,13 +20,17 @@
 struct array {
     struct attn_tensor_entry entry; /* dtype NULL until the header has been read */
     const struct attn_zip_member *member;
+    bool swapped; /* its numbers are big-endian */
+    bool fortran; /* in Fortran's order, and of more dimensions than one */
 };
 
 struct attn_npz {
     struct attn_zip *zip;
     char *names;
-    struct array *arrays; /* [count], by name */
-    size_t count, names_bytes;
+    struct array *arrays; /* [count], by name; with room for `members` */
+    size_t count, members, names_bytes;
+    const struct array *ordered; /* the array in Fortran's order whose numbers are in `numbers` */
+    float *numbers;              /* in C order, until the last of them has been read */
     union {
         double doubles[CHUNK];
         uint16_t halves[CHUNK];
@@ -34,14 +38,14 @@ struct attn_npz {
     } raw;
 };
 
-/* The types that are read; any other name is refused. */
+/* The types that are read, of either byte order; any other name is refused. */
 static const struct {
-    const char *descr;
+    const char *descr; /* after its byte order, '<' or '>' */
     struct attn_safetensors_dtype dtype;
 } types[] = {
-    {"<f4", {"F32", 32, true}},
-    {"<f8", {"F64", 64, true}},
-    {"<f2", {"F16", 16, true}},
+    {"f4", {"F32", 32, true}},
+    {"f8", {"F64", 64, true}},
+    {"f2", {"F16", 16, true}},
 };
 
 static enum attn_status fail_array(enum attn_status status, const struct array *array,
@@ -65,8 +69,9 @@ static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *err
     const struct attn_zip_member *member = attn_zip_members(&members, npz->zip);
     for (size_t i = 0; i < members; i++)
         npz->names_bytes += strlen(member[i].name) + 1;
+    npz->members = members + 1;
     npz->names = attn_alloc(npz->names_bytes + 1, 1);
-    npz->arrays = attn_calloc(members + 1, sizeof *npz->arrays);
+    npz->arrays = attn_calloc(npz->members, sizeof *npz->arrays);
     if (npz->names == NULL || npz->arrays == NULL)
         return attn_fail_memory(error, members * sizeof *npz->arrays);
     char *name = npz->names;
@@ -100,6 +105,8 @@ enum attn_status attn_npz_open(struct attn_npz **out, int directory, const char 
     return status;
 }
 
+int attn_npz_descriptor(const struct attn_npz *npz) { return attn_zip_descriptor(npz->zip); }
+
 void attn_npz_close(struct attn_npz *npz)
 {
     if (npz == NULL)
@@ -107,6 +114,7 @@ void attn_npz_close(struct attn_npz *npz)
     attn_zip_close(npz->zip);
     attn_free(npz->arrays);
     attn_free(npz->names);
+    attn_free(npz->numbers);
     attn_free(npz);
 }
 
@@ -120,7 +128,7 @@ const char *attn_npz_name(const struct attn_npz *npz, size_t i)
 size_t attn_npz_memory(const struct attn_npz *npz)
 {
     return npz == NULL ? 0
-                       : sizeof *npz + npz->names_bytes + npz->count * sizeof *npz->arrays +
+                       : sizeof *npz + npz->names_bytes + 1 + npz->members * sizeof *npz->arrays +
                              attn_zip_memory(npz->zip);
 }
 
@@ -224,17 +232,17 @@ static enum attn_status check_header(struct array *array, const struct header *h
 {
     struct attn_tensor_entry *entry = &array->entry;
     const struct attn_safetensors_dtype *dtype = NULL;
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(types[i].descr, header->descr) == 0)
+    const char order = header->descr[0];
+    for (size_t i = 0; (order == '<' || order == '>') && i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(types[i].descr, header->descr + 1) == 0)
             dtype = &types[i].dtype;
     if (dtype == NULL)
         return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
-                         "array '%.96s' is of type '%s', read are '<f4', '<f8' and '<f2': save "
+                         "array '%.96s' is of type '%s', read are 'f4', 'f8' and 'f2': save "
                          "array.astype('float32')",
                          entry->name, header->descr);
-    if (header->fortran && entry->ndim > 1)
-        return fail_array(ATTN_UNSUPPORTED, array,
-                          "is in Fortran's order: save numpy.ascontiguousarray(array)", error);
+    array->swapped = order == '>';
+    array->fortran = header->fortran && entry->ndim > 1;
     size_t bytes = dtype->bits / 8;
     for (size_t i = 0; i < entry->ndim; i++)
         bytes = attn_mul(bytes, entry->shape[i]);
@@ -286,7 +294,21 @@ enum attn_status attn_npz_find(const struct attn_tensor_entry **out, struct attn
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-/* Reads and converts at most CHUNK elements. */
+static void swap_bytes(void *numbers, size_t count, size_t bytes)
+{
+    uint16_t *halves = numbers;
+    uint32_t *singles = numbers;
+    uint64_t *doubles = numbers;
+    for (size_t i = 0; i < count; i++)
+        if (bytes == sizeof *doubles)
+            doubles[i] = __builtin_bswap64(doubles[i]);
+        else if (bytes == sizeof *singles)
+            singles[i] = __builtin_bswap32(singles[i]);
+        else
+            halves[i] = __builtin_bswap16(halves[i]);
+}
+
+/* Reads and converts at most CHUNK elements, in the order in which the file has them. */
 static enum attn_status read_chunk(float *out, struct attn_npz *npz,
                                    const struct attn_tensor_entry *entry, size_t first,
                                    size_t count, struct attn_error *error)
@@ -298,6 +320,8 @@ static enum attn_status read_chunk(float *out, struct attn_npz *npz,
                                             entry->begin + first * bytes, count * bytes, error);
     if (status != ATTN_OK)
         return status;
+    if (array->swapped)
+        swap_bytes(raw, count, bytes);
     for (size_t i = 0; bytes == sizeof(double) && i < count; i++)
         out[i] = (float)npz->raw.doubles[i];
     if (bytes == sizeof(uint16_t) ? attn_widen_f16(out, npz->raw.halves, count)
@@ -310,11 +334,68 @@ static enum attn_status read_chunk(float *out, struct attn_npz *npz,
                      "array '%.96s': element %zu is not finite", entry->name, first + i);
 }
 
+/* The place in C order of element i of Fortran's order, whose first index runs fastest. */
+static size_t place_of(const struct attn_tensor_entry *entry, size_t i, size_t count)
+{
+    size_t place = 0, stride = count;
+    for (size_t d = 0; d < entry->ndim; d++) {
+        stride /= entry->shape[d];
+        place += i % entry->shape[d] * stride;
+        i /= entry->shape[d];
+    }
+    return place;
+}
+
+/* Reads all of an array in Fortran's order, `count` elements, into npz->numbers. */
+static enum attn_status order(struct attn_npz *npz, const struct array *array, size_t count,
+                              struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    attn_free(npz->numbers);
+    npz->ordered = NULL;
+    npz->numbers = attn_alloc(attn_add(count, CHUNK), sizeof *npz->numbers);
+    if (npz->numbers == NULL)
+        return attn_fail_memory(error, attn_mul(attn_add(count, CHUNK), sizeof *npz->numbers));
+    float *chunk = npz->numbers + count;
+    for (size_t at = 0; at < count && status == ATTN_OK; at += CHUNK) {
+        size_t length = attn_min(count - at, CHUNK);
+        status = read_chunk(chunk, npz, &array->entry, at, length, error);
+        for (size_t i = 0; status == ATTN_OK && i < length; i++)
+            npz->numbers[place_of(&array->entry, at + i, count)] = chunk[i];
+    }
+    if (status == ATTN_OK)
+        npz->ordered = array;
+    return status;
+}
+
+/* The same as attn_npz_read_f32 of an array in Fortran's order. */
+static enum attn_status read_ordered(float *out, struct attn_npz *npz, const struct array *array,
+                                     size_t first, size_t count, struct attn_error *error)
+{
+    size_t all = 1;
+    for (size_t d = 0; d < array->entry.ndim; d++)
+        all *= array->entry.shape[d];
+    if (count == 0)
+        return ATTN_OK;
+    if (npz->ordered != array && order(npz, array, all, error) != ATTN_OK)
+        return error->status;
+    memcpy(out, npz->numbers + first, count * sizeof *out);
+    if (first + count == all) {
+        attn_free(npz->numbers);
+        npz->numbers = NULL;
+        npz->ordered = NULL;
+    }
+    return ATTN_OK;
+}
+
 enum attn_status attn_npz_read_f32(float *out, struct attn_npz *npz,
                                    const struct attn_tensor_entry *entry, size_t first,
                                    size_t count, struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
+    const struct array *array = (const struct array *)(const void *)entry;
+    if (array->fortran)
+        return read_ordered(out, npz, array, first, count, error);
     for (size_t at = 0; at < count && status == ATTN_OK; at += CHUNK)
         status = read_chunk(out + at, npz, entry, first + at, attn_min(count - at, CHUNK), error);
     return status;

@@ -35,9 +35,32 @@ static void quantize_wide(int8_t *high, int8_t *low, float *high_scale, float *l
     }
 }
 
+/* The rows of all projections of a call. */
+struct all_rows {
+    const struct attn_quantized_rows *rows; /* [count] */
+    size_t count;
+};
+
+/* The rows that task *i belongs to, by bisection over the running totals; *i becomes the task's
+ * index within them. */
+static const struct attn_quantized_rows *find_rows(size_t *i, const struct all_rows *all)
+{
+    size_t low = 0, high = all->count - 1;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (all->rows[middle].task_end > *i)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low > 0)
+        *i -= all->rows[low - 1].task_end;
+    return &all->rows[low];
+}
+
 static void quantize_task(void *argument, size_t i, unsigned thread)
 {
-    const struct attn_quantized_rows *quantized = argument;
+    const struct attn_quantized_rows *quantized = find_rows(&i, argument);
     const struct attn_projection *p = quantized->projection;
     const size_t in = attn_projection_inputs(p), end = attn_min((i + 1) * QUANTIZE_ROWS, p->rows);
     (void)thread;
@@ -62,6 +85,7 @@ struct attn_quantized_rows *attn_quantize_rows(struct attn_engine *engine,
 {
     struct attn_workspace *workspace = &engine->workspace;
     struct attn_quantized_rows *all = attn_workspace_take(workspace, count, sizeof *all);
+    size_t tasks = 0;
     for (size_t p = 0; all != NULL && p < count; p++) {
         const size_t rows = projections[p].rows;
         const size_t all_rows = attn_mul(rows, planes_of(projections[p].linear));
@@ -77,7 +101,10 @@ struct attn_quantized_rows *attn_quantize_rows(struct attn_engine *engine,
         new->scale = attn_workspace_take(workspace, all_rows, sizeof(float));
         if (new->x == NULL || new->scale == NULL)
             return NULL;
-        attn_pool_run(engine->pool, quantize_task, new, attn_ceil_div(rows, QUANTIZE_ROWS));
+        new->task_end = tasks += attn_ceil_div(rows, QUANTIZE_ROWS);
     }
+    struct all_rows context = {all, count};
+    if (all != NULL)
+        attn_pool_run(engine->pool, quantize_task, &context, tasks);
     return all;
 }

@@ -13,6 +13,7 @@ struct attn_quantized_rows {
     int8_t *x;    /* [planes][rows][ldx], zero beyond the row */
     float *scale; /* [planes][rows] */
     size_t ldx;
+    size_t task_end; /* tasks of quantizing, up to the end of these rows */
 };
 
 /* Quantizes the rows of projections [count] on all threads, into the engine's workspace;

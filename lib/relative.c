@@ -157,16 +157,23 @@ static bool take_tables(struct attn_relative *out, const struct attn_layer_spec 
            (out->queries != NULL || !bias->position_to_content);
 }
 
+bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec)
+{
+    const size_t rows = attn_relative_rows(spec);
+    *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
+    return rows == 0 || make_rows(out, spec);
+}
+
 enum attn_status attn_relative_init(struct attn_relative *out, const struct attn_layer_spec *spec,
                                     float *table, const float *norm, const struct attn_linear *q,
                                     const struct attn_linear *k, struct attn_error *error)
 {
     const size_t d = spec->head_dim, rows = attn_relative_rows(spec);
     enum attn_status status = ATTN_OK;
-    *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
+    const bool made = attn_relative_shape(out, spec);
     if (rows == 0)
         return ATTN_OK;
-    if (!make_rows(out, spec) || !take_tables(out, spec))
+    if (!made || !take_tables(out, spec))
         return attn_fail_memory(error, attn_relative_floats(spec) * sizeof(float));
     const size_t tile = d * ATTN_TILE;
     const struct destination keys = {out->keys, out->tiles * tile, tile, 1, ATTN_TILE};

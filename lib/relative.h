@@ -36,6 +36,10 @@ enum attn_status attn_relative_check(const struct attn_layer_spec *spec, struct 
 enum attn_status attn_relative_init(struct attn_relative *out, const struct attn_layer_spec *spec,
                                     float *table, const float *norm, const struct attn_linear *q,
                                     const struct attn_linear *k, struct attn_error *error);
+
+/* Makes the rows of distances alone: as attn_relative_init leaves *out, without the tables.  False
+ * where memory is short. */
+bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec);
 void attn_relative_fini(struct attn_relative *relative);
 
 /* The row of a distance i - j. */

@@ -373,6 +373,8 @@ void attn_safetensors_close(struct attn_safetensors *file)
     attn_free(file);
 }
 
+int attn_safetensors_descriptor(const struct attn_safetensors *file) { return file->file; }
+
 size_t attn_safetensors_count(const struct attn_safetensors *file) { return file->count; }
 
 const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i)

@@ -59,6 +59,9 @@ enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
                                               struct attn_error *error);
 void attn_safetensors_close(struct attn_safetensors *file);
 
+/* The descriptor of the file.  Borrowed. */
+int attn_safetensors_descriptor(const struct attn_safetensors *file);
+
 size_t attn_safetensors_count(const struct attn_safetensors *file);
 
 /* The name of tensor i < attn_safetensors_count, in the order of names.  Borrowed. */

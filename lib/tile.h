@@ -58,10 +58,6 @@ bool attn_tile_put(const struct attn_tile *tile, size_t slot, const float *key, 
 /* The same for the value alone. */
 bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float *value, size_t dv);
 
-/* Reads all keys of a tile, or all second keys, as [d][ATTN_TILE]: the numbers of attn_tile_get. */
-void attn_tile_widen_keys(float *out, const void *keys, const float *scale, enum attn_dtype dtype,
-                          size_t d);
-
 /* Reads one token's key [D] and value [Dv], exactly the numbers that attention computes with;
  * either may be NULL. */
 void attn_tile_get(float *key, float *value, const struct attn_tile *tile, size_t slot, size_t d,

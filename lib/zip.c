@@ -286,6 +286,8 @@ static void end_stream(struct attn_zip *zip)
     zip->stream = (struct stream){.member = NULL};
 }
 
+int attn_zip_descriptor(const struct attn_zip *zip) { return zip->file; }
+
 void attn_zip_close(struct attn_zip *zip)
 {
     if (zip == NULL)

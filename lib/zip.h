@@ -29,6 +29,9 @@ enum attn_status attn_zip_open(struct attn_zip **out, int directory, const char 
                                struct attn_error *error);
 void attn_zip_close(struct attn_zip *zip);
 
+/* The descriptor of the file.  Borrowed. */
+int attn_zip_descriptor(const struct attn_zip *zip);
+
 /* The members in the order of their names, each name once.  Borrowed. */
 const struct attn_zip_member *attn_zip_members(size_t *count, const struct attn_zip *zip);
 

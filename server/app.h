@@ -4,6 +4,8 @@
 #ifndef SRV_APP_H
 #define SRV_APP_H
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #include "base/buffer.h"
@@ -22,6 +24,8 @@
 #include "store/store.h"
 
 struct srv_upkeep; /* upkeep.h */
+
+#define SRV_DRAIN_SIGNAL SIGUSR1 /* to the main thread, by POST /admin/drain */
 
 struct srv_app {
     const struct srv_routes *routes;
@@ -43,6 +47,7 @@ struct srv_app {
     struct srv_scheduler *scheduler;
     struct srv_http *http;
     struct srv_upkeep *upkeep;
+    pthread_t main_thread;       /* takes signals (serve.c) */
     atomic_int phase;            /* enum srv_phase */
     atomic_bool stopping;        /* what still runs or waits is refused */
     struct srv_budget in_flight; /* bodies, arenas and replies, as admitted */

@@ -1,9 +1,11 @@
 /* commands.c: --help, --version and --check, each of which prints a text and ends. */
 #include "commands.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "api/endpoints.h"
 #include "attn.h"
@@ -16,6 +18,7 @@
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "session/models.h"
+#include "store/store.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* bytes that a command prints at most */
 
@@ -138,6 +141,64 @@ static bool print_sandbox(struct srv_buffer *out, const struct srv_config *confi
     return filters || !config->sandbox;
 }
 
+/* False, with the message, where a start would refuse the directory by its identity. */
+static bool print_directory(struct srv_buffer *out, const struct srv_config *config,
+                            const char *path, enum srv_naming naming, char *message, size_t size)
+{
+    struct srv_identity identity = {.generation = ""};
+    snprintf(identity.instance, sizeof identity.instance, "%s", config->instance);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0)
+        return true;
+    bool good = srv_identity_check(&identity, directory, path, naming, message, size);
+    close(directory);
+    if (good)
+        srv_buffer_printf(out, "%s: instance %s%s%s\n", path, identity.instance,
+                          identity.generation[0] != '\0' ? ", generation "
+                                                         : ", which a start names",
+                          identity.generation);
+    return good;
+}
+
+/* The same for the own directory and those that are adopted. */
+static bool print_directories(struct srv_buffer *out, const struct srv_config *config,
+                              char *message, size_t size)
+{
+    char path[SRV_LISTED_MAX + 1];
+    const char *names = config->adopt;
+    if (config->durability == SRV_DURABLE_NONE)
+        return true;
+    bool good =
+        print_directory(out, config, config->state_dir,
+                        config->names_instance ? SRV_NAME_GIVEN : SRV_NAME_DEFAULT, message, size);
+    while (good && srv_config_take_name(path, &names))
+        good = print_directory(out, config, path, SRV_NAME_HELD, message, size);
+    return good;
+}
+
+/* Prints which weights a start would map.  False, with the message, where a start would refuse the
+ * directory. */
+static bool print_weights_cache(struct srv_buffer *out, const struct srv_config *config,
+                                const struct srv_models *models, char *message, size_t size)
+{
+    for (size_t i = 0; i < models->count && config->weights_cache != NULL; i++) {
+        const struct srv_model *model = &models->items[i];
+        struct attn_error error = {0};
+        const enum attn_status status =
+            attn_model_find_cached(model->attn, config->weights_cache, model->name, &error);
+        if (status == ATTN_UNSUPPORTED) {
+            snprintf(message, size, "%s", error.message);
+            return false;
+        }
+        srv_buffer_printf(out, "weights_cache: %s: %.1f MiB, %s\n", model->name,
+                          (double)model->info.weight_bytes / (1 << 20),
+                          status == ATTN_OK
+                              ? "in a file: mapped, once for all daemons that use it"
+                              : "in no file: the start that writes one packs them first");
+    }
+    return true;
+}
+
 static void print_models(struct srv_buffer *out, const struct srv_models *models)
 {
     srv_buffer_printf(out, "models: %zu%s\n", models->count,
@@ -160,7 +221,9 @@ int srv_command_check(struct srv_config *config)
     srv_buffer_text(&text, "bounds: what, how much, what happens beyond, of what\n");
     srv_bounds_print(&text, config);
     good = good && print_keys(&text, config, message, sizeof message) &&
-           print_tls(&text, config, message, sizeof message);
+           print_tls(&text, config, message, sizeof message) &&
+           print_directories(&text, config, message, sizeof message) &&
+           print_weights_cache(&text, config, &models, message, sizeof message);
     if (good) {
         print_models(&text, &models);
         srv_memory_print(&text, &memory);

@@ -143,6 +143,7 @@ static struct srv_store_context store_context(struct parts *parts)
         .durability = (enum srv_durability)config->durability,
         .fsync = (enum srv_journal_fsync)config->journal_fsync,
         .state_dir = config->state_dir,
+        .naming = SRV_NAME_NONE,
         .journal_bytes = config->journal_bytes,
         .max_sessions = config->limits.max_sessions,
         .sessions = parts->sessions,

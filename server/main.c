@@ -4,8 +4,8 @@
  * the scheduler, then closes each part before those that it uses; models, block pool and engine do
  * not use each other, so their order is free.  The port opens before weights are read, so that
  * /livez answers and /readyz says "loading".  SIGTERM and SIGINT are blocked in all threads and
- * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP is blocked and
- * taken in the same way. */
+ * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP and
+ * SRV_DRAIN_SIGNAL are blocked and taken in the same way. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +26,7 @@
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "serve.h"
+#include "store/stores.h"
 #include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
@@ -67,6 +68,7 @@ static sigset_t served_signals(void)
 {
     sigset_t set = stop_signals();
     sigaddset(&set, SIGHUP);
+    sigaddset(&set, SRV_DRAIN_SIGNAL);
     return set;
 }
 
@@ -82,11 +84,18 @@ static void hold_signals(void)
  * the signal's default action, so there is a handler. */
 static void stop_at_once(void (*leave)(int))
 {
-    struct sigaction action = {.sa_handler = leave};
+    struct sigaction action = {.sa_handler = leave, .sa_flags = SA_RESTART};
     sigset_t set = stop_signals();
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* The first signal of a daemon that drains because a request asked for it: the next one counts. */
+static void expect_another(int signal_number)
+{
+    (void)signal_number;
+    stop_at_once(leave_with_failure);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -181,6 +190,7 @@ static struct srv_store_context store_context(struct srv_app *app)
         .durability = (enum srv_durability)config->durability,
         .fsync = (enum srv_journal_fsync)config->journal_fsync,
         .state_dir = config->state_dir,
+        .naming = config->names_instance ? SRV_NAME_GIVEN : SRV_NAME_DEFAULT,
         .journal_bytes = config->journal_bytes,
         .snapshot_interval_s = config->snapshot_interval_s,
         .snapshot_tokens = config->snapshot_tokens,
@@ -198,7 +208,7 @@ static struct srv_store_context store_context(struct srv_app *app)
 static bool open_store(struct srv_app *app, char *message)
 {
     const struct srv_store_context context = store_context(app);
-    return srv_store_open(&app->store, &context, message, MESSAGE_MAX);
+    return srv_stores_open(&app->store, &context, app->config.adopt, message, MESSAGE_MAX);
 }
 
 static void resume(void *app, struct srv_request *const requests[], size_t count)
@@ -255,7 +265,7 @@ static struct srv_http_context http_context(struct srv_app *app)
     return (struct srv_http_context){
         .limits = &app->config.limits,
         .routes = app->routes,
-        .instance = app->config.instance,
+        .instance = srv_sessions_identity(app->sessions)->instance,
         .keys = app->config.api_keys != NULL ? &app->keys : NULL,
         .allowed_hosts = app->config.allowed_hosts,
         .allow_origins = app->config.allow_origins,
@@ -286,13 +296,31 @@ static bool open_http(struct srv_app *app, char *message)
     return opened;
 }
 
+/* How the weights of each model came, and how long that took. */
+static void log_weights(struct srv_app *app)
+{
+    for (size_t i = 0; i < app->models.count; i++) {
+        const struct srv_model *model = &app->models.items[i];
+        const struct attn_cached_load *cached = &model->cached;
+        const char *how = cached->written  ? "packed, written and mapped"
+                          : cached->mapped ? "mapped"
+                                           : "packed, in memory of this process";
+        srv_log_event(&app->log, cached->reason[0] != '\0' ? SRV_LOG_ERROR : SRV_LOG_INFO,
+                      "weights", "model %s: %s, %.1f MiB; %.1f ms%s%s", model->name, how,
+                      (double)model->info.weight_bytes / (1 << 20), model->load_ms,
+                      cached->reason[0] != '\0' ? ": " : "", cached->reason);
+    }
+}
+
 static bool load(struct srv_app *app, char *message)
 {
     srv_notify(&app->notifier, SRV_NOTICE_LOADING, "loading");
     stop_at_once(leave_with_success); /* nothing is lost before the first request */
-    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX) &&
-                  srv_self_check(app, message, MESSAGE_MAX) &&
-                  srv_store_load(app->store, message, MESSAGE_MAX);
+    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX);
+    if (loaded)
+        log_weights(app);
+    loaded = loaded && srv_self_check(app, message, MESSAGE_MAX) &&
+             srv_stores_load(app->store, message, MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
     hold_signals();
@@ -300,7 +328,7 @@ static bool load(struct srv_app *app, char *message)
         snprintf(message, MESSAGE_MAX, "out of memory");
         return false;
     }
-    if (!loaded || !srv_store_start(app->store, message, MESSAGE_MAX))
+    if (!loaded || !srv_stores_start(app->store, message, MESSAGE_MAX))
         return false;
     if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
         snprintf(message, MESSAGE_MAX, "out of memory");
@@ -329,16 +357,26 @@ static void note_exposure(struct srv_app *app)
  * those that SIGHUP reloads. */
 static bool restrict_calls(struct srv_app *app, char *message)
 {
+    int directories[SRV_MAX_ADOPTED + 1];
     return !app->config.sandbox ||
-           srv_sandbox_restrict_calls(srv_store_directory(app->store), reads_again(&app->config),
-                                      message, MESSAGE_MAX);
+           srv_sandbox_restrict_calls(directories, srv_stores_directories(directories, app->store),
+                                      reads_again(&app->config), message, MESSAGE_MAX);
 }
 
 static bool restrict_files(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
-    const char *directory = config->durability != SRV_DURABLE_NONE ? config->state_dir : NULL;
-    return !config->sandbox || srv_sandbox_restrict_files(directory, message, MESSAGE_MAX);
+    const char *directories[SRV_MAX_ADOPTED + 2], *names = config->adopt;
+    char adopted[SRV_MAX_ADOPTED][SRV_LISTED_MAX + 1];
+    size_t count = 0;
+    for (size_t i = 0; i < SRV_MAX_ADOPTED && srv_config_take_name(adopted[i], &names); i++)
+        if (access(adopted[i], F_OK) == 0) /* it is not to be made */
+            directories[count++] = adopted[i];
+    if (config->durability != SRV_DURABLE_NONE)
+        directories[count++] = config->state_dir;
+    if (config->weights_cache != NULL)
+        directories[count++] = config->weights_cache;
+    return !config->sandbox || srv_sandbox_restrict_files(directories, count, message, MESSAGE_MAX);
 }
 
 static void announce_ready(struct srv_app *app)
@@ -356,13 +394,13 @@ static void announce_ready(struct srv_app *app)
 
 /* ---- From start to end ----------------------------------------------------------------------- */
 
-/* False where sessions could not be saved. */
+/* Closes all but the log.  False where sessions could not be saved. */
 static bool close_all(struct srv_app *app)
 {
     srv_scheduler_stop(app->scheduler);
     srv_http_close(app->http);
     srv_upkeep_close(app->upkeep);
-    bool saved = srv_store_close(app->store);
+    bool saved = srv_stores_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
     srv_models_close(&app->models);
@@ -373,13 +411,14 @@ static bool close_all(struct srv_app *app)
     srv_metrics_close(app->metrics);
     srv_keyring_fini(&app->keys);
     srv_notifier_close(&app->notifier);
-    srv_log_close(&app->log);
     return saved;
 }
 
 static int run(struct srv_app *app)
 {
     char message[MESSAGE_MAX];
+    struct srv_stop stop = {0};
+    app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
     srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     srv_notifier_open(&app->notifier, &app->log);
@@ -394,13 +433,16 @@ static int run(struct srv_app *app)
         note_exposure(app);
         announce_ready(app);
         sigset_t signals = served_signals();
-        srv_serve(app, &signals);
-        stop_at_once(leave_with_failure);
-        srv_drain(app);
+        srv_serve(&stop, app, &signals);
+        stop_at_once(stop.signalled ? leave_with_failure : expect_another);
+        srv_drain(app, &stop);
     } else {
         fprintf(stderr, "attnd: %s\n", message);
     }
     bool saved = close_all(app);
+    if (opened)
+        srv_log_stopped(app, &stop);
+    srv_log_close(&app->log);
     return opened && saved ? 0 : 1;
 }
 

@@ -34,6 +34,7 @@
 #define SNAPSHOT_SESSION_BYTES (1 * KIB) /* a session's entries in a snapshot's lists of files */
 #define STORE_BYTES (24 * MIB)  /* buffers of journals, the piece of a file being written */
 #define RESTORE_BYTES (8 * MIB) /* windows over files, a file's header as import reads it */
+#define WRITER_BYTES (4 * MIB)  /* a piece of a file of weights */
 #define QUEUED_BYTES (8 * sizeof(void *)) /* a request in queues of scheduler and I/O workers */
 /* Bytes of address space. */
 #define RESERVED_THREAD_BYTES (136 * MIB) /* a thread's arena and stack */
@@ -132,7 +133,7 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     inner.tokens = SRV_DECODE_ROWS_MAX;
     attn_model_memory(&memory, model->attn);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
-    out->loading = larger(out->loading, memory.loading_bytes);
+    out->loading = larger(out->loading, memory.loading_bytes + WRITER_BYTES);
     add_caches(out, config, model, &memory);
     out->call = larger(out->call, attn_call_bytes(model->attn, &call, threads));
     out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));
@@ -177,13 +178,23 @@ static size_t connection_bytes(const struct srv_config *config)
            (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
 }
 
+static size_t count_adopted(const struct srv_config *config)
+{
+    size_t count = config->adopt != NULL;
+    for (const char *at = config->adopt; at != NULL && *at != '\0'; at++)
+        count += *at == ',';
+    return count;
+}
+
 /* Snapshots are written after the last session has been restored. */
 static size_t store_bytes(const struct srv_config *config, const struct footprint *all)
 {
     /* The frozen lists of blocks, and the table that finds which sessions share them. */
     size_t snapshot = add(STORE_BYTES, mul(all->num_blocks, sizeof(void *) + SRV_SHARING_BYTES));
     size_t restoring = add(RESTORE_BYTES, all->tile);
-    return config->durability != SRV_DURABLE_NONE ? larger(snapshot, restoring) : 0;
+    return config->durability != SRV_DURABLE_NONE
+               ? mul(1 + count_adopted(config), larger(snapshot, restoring))
+               : 0;
 }
 
 static void find_limit(struct srv_memory *out, const struct srv_config *config)
@@ -204,7 +215,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
         .level = (enum attn_cpu_level)config->cpu_level,
         .gemm = (enum attn_gemm_mode)config->gemm,
     };
-    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 5;
+    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 5 +
+                       2 * (unsigned)count_adopted(config);
     struct footprint all = add_models(config, models, engine.threads);
     bool cached = all.num_blocks > 0;
     size_t caches = cached ? limits->cache_bytes : 0, working = add(all.call, all.inner);

@@ -37,7 +37,13 @@ bool srv_self_check(struct srv_app *app, char *message, size_t size)
         if (!prove(&found, app->engine, model, message, size))
             return false;
         double ms = (double)(srv_now_ns() - begin_ns) / 1e6;
-        if (found.steps > 0)
+        if (found.is_noted)
+            srv_log_event(
+                &app->log, SRV_LOG_INFO, "self_check",
+                "model %s: an earlier start noted the same bits for these mapped weights, "
+                "this CPU and build, and %u threads; %.1f ms",
+                model->name, found.threads, ms);
+        else if (found.steps > 0)
             srv_log_event(&app->log, SRV_LOG_INFO, "self_check",
                           "model %s: steps have the same bits alone and in a batch of %zu rows, on "
                           "1 thread and on %u, over up to %zu tokens; %.1f ms",
@@ -68,6 +74,7 @@ static bool check_entry(struct srv_buffer *out, struct attn_engine *engine,
     size_t layer = 0;
     one.models = &entry;
     one.num_models = 1;
+    one.weights_cache = NULL; /* the proof is computed, not read */
     bool right = srv_models_open(&models, &one, message, size);
     if (right)
         layer = first_layer(models.items[0].attn);

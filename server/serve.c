@@ -1,9 +1,11 @@
-/* serve.c: the main thread while the daemon serves: reloading, draining.
+/* serve.c: the main thread while the daemon serves: reloading, the lame duck, draining.
  *
  * All other work is done by other threads, so that the main thread sees a signal at once. */
 #include "serve.h"
 
+#include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "http/tls.h"
@@ -43,28 +45,99 @@ static void reload_certificate(struct srv_app *app)
     srv_tls_fini(&tls);
 }
 
-/* ---- Serving and draining -------------------------------------------------------------------- */
-
-void srv_serve(struct srv_app *app, const sigset_t *signals)
+static void reload(struct srv_app *app)
 {
-    int signal_number;
-    while ((signal_number = sigwaitinfo(signals, NULL)) < 0 || signal_number == SIGHUP) {
-        if (signal_number < 0)
-            continue; /* interrupted, as by a debugger */
-        srv_notify(&app->notifier, SRV_NOTICE_RELOADING, "reloading");
-        if (app->config.api_keys == NULL && app->config.tls_cert == NULL)
-            srv_log_event(&app->log, SRV_LOG_INFO, "reload",
-                          "neither keys nor a certificate to read");
-        reload_keys(app);
-        reload_certificate(app);
-        srv_notify(&app->notifier, SRV_NOTICE_READY, "ready");
+    srv_notify(&app->notifier, SRV_NOTICE_RELOADING, "reloading");
+    if (app->config.api_keys == NULL && app->config.tls_cert == NULL)
+        srv_log_event(&app->log, SRV_LOG_INFO, "reload", "neither keys nor a certificate to read");
+    reload_keys(app);
+    reload_certificate(app);
+    srv_notify(&app->notifier, SRV_NOTICE_READY, "ready");
+}
+
+/* ---- Serving --------------------------------------------------------------------------------- */
+
+#define SECOND_NS UINT64_C(1000000000)
+
+/* Waits for one signal; 0 where none came before `until_ns`. */
+static int next_signal(const sigset_t *signals, uint64_t until_ns)
+{
+    for (;;) {
+        uint64_t now = srv_now_ns(), left = until_ns > now ? until_ns - now : 0;
+        const struct timespec wait = {.tv_sec = (time_t)(left / SECOND_NS),
+                                      .tv_nsec = (long)(left % SECOND_NS)};
+        int number = sigtimedwait(signals, NULL, until_ns != UINT64_MAX ? &wait : NULL);
+        if (number > 0)
+            return number;
+        if (left == 0)
+            return 0;
     }
 }
 
-void srv_drain(struct srv_app *app)
+/* Reloads until another signal or `until_ns` comes; returns that signal, or 0. */
+static int serve_until(struct srv_app *app, const sigset_t *signals, uint64_t until_ns)
 {
-    const struct timespec poll = {.tv_nsec = 10 * 1000 * 1000};
-    uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * UINT64_C(1000000000);
+    int number;
+    while ((number = next_signal(signals, until_ns)) == SIGHUP)
+        reload(app);
+    return number;
+}
+
+/* srv_post_drain has set the phase before it sent this signal; from others it means nothing. */
+static bool is_asked(struct srv_app *app, int number)
+{
+    return number != SRV_DRAIN_SIGNAL || atomic_load(&app->phase) == SRV_LAME_DUCK;
+}
+
+static void announce_lame_duck(struct srv_app *app)
+{
+    char detail[64];
+    snprintf(detail, sizeof detail, "serves for %zu more seconds", app->config.lame_duck_s);
+    atomic_store(&app->phase, SRV_LAME_DUCK);
+    srv_notify(&app->notifier, SRV_NOTICE_STOPPING, detail);
+    srv_log_event(&app->log, SRV_LOG_INFO, "lame_duck", "%s; /readyz is 503", detail);
+}
+
+/* Returns when `until_ns` or SIGINT comes. */
+static void serve_as_lame_duck(struct srv_stop *stop, struct srv_app *app, const sigset_t *signals,
+                               uint64_t until_ns)
+{
+    int number;
+    announce_lame_duck(app);
+    while ((number = serve_until(app, signals, until_ns)) != 0) {
+        if (number == SRV_DRAIN_SIGNAL)
+            continue;
+        if (stop->signalled)
+            _exit(1);
+        stop->signalled = true;
+        if (number == SIGINT)
+            return;
+    }
+}
+
+void srv_serve(struct srv_stop *stop, struct srv_app *app, const sigset_t *signals)
+{
+    uint64_t lame_duck_ns = app->config.lame_duck_s * SECOND_NS;
+    int number;
+    do
+        number = serve_until(app, signals, UINT64_MAX);
+    while (!is_asked(app, number));
+    *stop = (struct srv_stop){.asked_ns = srv_now_ns(), .signalled = number != SRV_DRAIN_SIGNAL};
+    if (number != SIGINT && lame_duck_ns > 0)
+        serve_as_lame_duck(stop, app, signals, stop->asked_ns + lame_duck_ns);
+}
+
+/* ---- Draining -------------------------------------------------------------------------------- */
+
+static unsigned long long ms_since(const struct srv_stop *stop)
+{
+    return (srv_now_ns() - stop->asked_ns) / 1000000;
+}
+
+void srv_drain(struct srv_app *app, const struct srv_stop *stop)
+{
+    const struct timespec poll = {.tv_nsec = 1000 * 1000};
+    uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * SECOND_NS;
     atomic_store(&app->phase, SRV_DRAINING);
     srv_notify(&app->notifier, SRV_NOTICE_STOPPING, "draining");
     srv_log_event(&app->log, SRV_LOG_INFO, "draining", "%zu requests are running",
@@ -72,6 +145,13 @@ void srv_drain(struct srv_app *app)
     srv_http_quiesce(app->http);
     while (srv_http_active(app->http) > 0 && srv_now_ns() < deadline_ns)
         nanosleep(&poll, NULL);
-    srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%zu requests were cut off",
+    srv_log_event(&app->log, SRV_LOG_INFO, "drained",
+                  "%llu ms after it was asked for; %zu requests were cut off", ms_since(stop),
                   srv_http_active(app->http));
+}
+
+void srv_log_stopped(struct srv_app *app, const struct srv_stop *stop)
+{
+    srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%llu ms after it was asked for",
+                  ms_since(stop));
 }

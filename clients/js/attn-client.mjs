@@ -35,11 +35,15 @@
 
 // ---- Errors -----------------------------------------------------------------------------------
 
+const MOVING = ["wrong_instance", "draining"]; // errors of a session that is on its way
+
 /**
  * A request that failed. Decide by `code` (docs/API.md, "Errors").
- * `kind` is "invalid", "unauthorized", "not_found", "conflict", "busy", "unavailable" or
- * "connection"; `status` 0 without an answer, and for an item of a list; `length` with
- * position_conflict and position_gap the true length of the layer.
+ * `kind` is "invalid", "unauthorized", "not_found", "conflict", "session_lost", "busy",
+ * "unavailable" or "connection"; `status` 0 without an answer, and for an item of a list; `length`
+ * with position_conflict and position_gap the true length of the layer; `lowestLength` with
+ * position_forgotten the least length, beside 0, to which the session can be truncated or forked;
+ * `owner` with wrong_instance the shard that the session's id names.
  */
 export class AttnError extends Error {
     constructor(code, message, facts = {}) {
@@ -53,6 +57,8 @@ export class AttnError extends Error {
         this.param = facts.param ?? null;
         this.retryable = Boolean(facts.retryable);
         this.length = facts.length ?? null;
+        this.owner = facts.owner ?? null;
+        this.lowestLength = facts.lowest_length ?? null;
         this.requestId = facts.request_id ?? null;
         this.retryAfterMs = facts.retryAfterMs ?? 0;
     }
@@ -64,10 +70,12 @@ export class AttnError extends Error {
             403: "unauthorized",
             404: "not_found",
             409: "conflict",
+            410: "session_lost",
             429: "busy",
         };
         if (this.status === 0) return this.code === "connection_lost" ? "connection" : "item";
-        return kinds[this.status] ?? (this.status >= 500 ? "unavailable" : "invalid");
+        const unavailable = this.status >= 500 || MOVING.includes(this.code);
+        return kinds[this.status] ?? (unavailable ? "unavailable" : "invalid");
     }
 }
 
@@ -229,9 +237,7 @@ function bodyOf(fields) {
         }
         return made;
     };
-    let head = new TextEncoder().encode(
-        JSON.stringify(document({ ...fields, binary_output: true })),
-    );
+    let head = new TextEncoder().encode(JSON.stringify(document(fields)));
     if (parts.length > 0) {
         const padded = new Uint8Array(Math.ceil(head.length / ALIGNMENT) * ALIGNMENT).fill(0x20);
         padded.set(head);
@@ -288,6 +294,12 @@ function token() {
     return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** The header by which a proxy finds the shard of a session; none for what is no id. */
+const naming = (id) => (id && encodeURIComponent(id) === id ? { "X-Session-Id": id } : {});
+
+/** The name of the shard that an id begins with; "" for an id that names none. */
+const shardOf = (id) => (id.includes(".") ? id.slice(0, id.indexOf(".")) : "");
+
 /** Calls of one attnd. */
 export class Client {
     /**
@@ -309,6 +321,7 @@ export class Client {
             this.headers["X-Deadline-Ms"] = String(options.deadlineMs);
         this.fetch = options.fetch ?? ((...call) => globalThis.fetch(...call));
         this.answered = false;
+        this.sharded = false; // a list goes to each shard apart, once one was in the wrong place
     }
 
     async #exchange(method, path, headers, body) {
@@ -366,14 +379,15 @@ export class Client {
         }
     }
 
-    async call(path, fields) {
-        const { body, headLength } = bodyOf(fields);
+    /** @param {string} [lead] of a list, one of its sessions */
+    async call(path, fields, lead) {
+        const { body, headLength } = bodyOf({ ...fields, binary_output: true });
+        const id = fields.session_id;
         const headers = {
             "Content-Type": "application/octet-stream",
             "Inference-Header-Content-Length": String(headLength),
+            ...naming(id ?? lead),
         };
-        const id = fields.session_id;
-        if (id !== undefined) headers["X-Session-Id"] = id;
         // A start over encoder rows that is sent again goes to the session that it has made.
         const again =
             id === undefined ||
@@ -384,17 +398,19 @@ export class Client {
     }
 
     async post(path, fields, headers = {}) {
-        const body = JSON.stringify(fields);
-        const reply = await this.request("POST", path, {
-            body,
-            headers: { "Content-Type": "application/json", ...headers },
-        });
+        const { body, headLength } = bodyOf(fields);
+        const sent = { "Content-Type": "application/json" };
+        if (headLength < body.length) {
+            sent["Content-Type"] = "application/octet-stream";
+            sent["Inference-Header-Content-Length"] = String(headLength);
+        }
+        const reply = await this.request("POST", path, { body, headers: { ...sent, ...headers } });
         return replyOf(reply.headers, reply.buffer);
     }
 
-    /** @returns {Promise<any>} the JSON of a GET */
-    async get(path) {
-        const reply = await this.request("GET", path);
+    /** @param {string} [id] of the session in the path @returns {Promise<any>} the JSON of a GET */
+    async get(path, id) {
+        const reply = await this.request("GET", path, { headers: naming(id) });
         return replyOf(reply.headers, reply.buffer);
     }
 
@@ -413,7 +429,8 @@ export class Client {
      * One step of each of several distinct sessions, of one model or of none, in one request.
      * @param {Array<[Session, TensorLike | {query: TensorLike, key: TensorLike,
      *     value: TensorLike}]>} steps query, key and value for a session without weights
-     * @returns {Promise<Array<Reply | AttnError>>} in the same order
+     * @returns {Promise<Array<Reply | AttnError>>} in the same order. Where sessions are on several
+     *     shards, each of these gets a request, and an error of one stands for each of its steps
      */
     async stepMany(steps, { layer = 0, ...fields } = {}) {
         const sessions = steps.map(([session]) => session);
@@ -425,21 +442,71 @@ export class Client {
                 ...(rows?.query !== undefined ? rows : { hidden_states: rows }),
                 ...fields,
             }));
-            const reply = await this.call("/decode", { layer, sequences });
-            return reply.sequences.map((item, index) => sessions[index].took(layer, item));
+            const replies = await this.#steps(sequences, layer);
+            return replies.map((item, index) =>
+                item instanceof AttnError ? item : sessions[index].took(layer, item),
+            );
         });
+    }
+
+    /** The numbers of items by request: all in one, until an item turns out to be elsewhere. */
+    #lists(items, numbers) {
+        const lists = new Map();
+        for (const number of numbers) {
+            const shard = this.sharded ? shardOf(items[number].session_id) : "";
+            lists.set(shard, [...(lists.get(shard) ?? []), number]);
+        }
+        return [...lists.values()];
+    }
+
+    /** One request; an error of it, where it is one of several, is that of each item. */
+    async #list(items, layer, only) {
+        try {
+            const fields = { layer, sequences: items };
+            return (await this.call("/decode", fields, items[0]?.session_id)).sequences;
+        } catch (error) {
+            if (only || !(error instanceof AttnError)) throw error;
+            return items.map(() => error);
+        }
+    }
+
+    /** Replies to items; those of sessions that are on their way are asked for again. */
+    async #steps(items, layer) {
+        const until = Date.now() + this.retryMs;
+        const replies = new Array(items.length);
+        let asked = [...items.keys()];
+        for (let wait = 50; ; ) {
+            for (const numbers of this.#lists(items, asked)) {
+                const sent = numbers.map((number) => items[number]);
+                const made = await this.#list(sent, layer, sent.length === items.length);
+                for (const [index, number] of numbers.entries()) replies[number] = made[index];
+            }
+            asked = asked.filter((number) => MOVING.includes(replies[number].error?.code));
+            if (asked.length === 0 || Date.now() + wait > until) return replies;
+            if (!this.sharded && replies.some((reply) => reply.error?.code === "wrong_instance")) {
+                this.sharded = true;
+                continue;
+            }
+            await pause(wait * (0.5 + Math.random() / 2));
+            wait = Math.min(2 * wait, 2000);
+        }
     }
 
     /**
      * @param {{session_id?: string, model?: string, max_length?: number, ttl_s?: number,
-     *     shared?: boolean}} [fields] for a session without weights num_attention_heads, head_dim
-     *     and what else docs/API.md has of its shape
+     *     shared?: boolean, encoder_hidden_states?: TensorLike,
+     *     encoder_padding_mask?: TensorLike}} [fields] encoder rows for a model of cross-attention;
+     *     for a session without weights num_attention_heads, head_dim and what else docs/API.md has
+     *     of its shape
      * @returns {Promise<Session>} a new session
      */
     async session(fields = {}) {
         return new Session(
             this,
-            await this.post("/sessions", fields, { "Idempotency-Key": token() }),
+            await this.post("/sessions", fields, {
+                "Idempotency-Key": token(),
+                ...naming(fields.session_id),
+            }),
         );
     }
 
@@ -488,7 +555,8 @@ export class Client {
 
     /** @returns {Promise<Session>} a session that is there */
     async open(sessionId) {
-        return new Session(this, await this.get(`/sessions/${encodeURIComponent(sessionId)}`));
+        const path = `/sessions/${encodeURIComponent(sessionId)}`;
+        return new Session(this, await this.get(path, sessionId));
     }
 
     /** @returns {Promise<Session>} of what Session.export gave; not repeated if no answer comes */
@@ -622,7 +690,7 @@ export class Session {
     /** Reads `lengths` again, after a conflict. @returns {Promise<object>} as GET /sessions/{id} */
     refresh() {
         return Session.alone([this], async () => {
-            const facts = await this.client.get(`/sessions/${this.sessionId}`);
+            const facts = await this.client.get(`/sessions/${this.sessionId}`, this.sessionId);
             if (facts.epoch !== this.epoch)
                 throw new AttnError("epoch_mismatch", "the session was deleted and remade", {
                     status: 409,
@@ -689,7 +757,7 @@ export class Session {
                     ...options,
                 });
             } catch (error) {
-                if (error.kind !== "not_found") throw error;
+                if (!["not_found", "session_lost"].includes(error.kind)) throw error;
             }
         });
     }

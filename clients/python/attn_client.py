@@ -52,8 +52,8 @@ except ImportError:
     numpy = None
 
 __all__ = ["Client", "AsyncClient", "Session", "AsyncSession", "Reply", "AttnError",
-           "InvalidRequest", "Unauthorized", "NotFound", "Conflict", "Busy", "Unavailable",
-           "ConnectionLost"]
+           "InvalidRequest", "Unauthorized", "NotFound", "Conflict", "SessionLost", "Busy",
+           "Unavailable", "ConnectionLost"]
 
 
 # ---- Errors ------------------------------------------------------------------------------------
@@ -65,21 +65,27 @@ class AttnError(Exception):
     param        the field at fault, or None
     retryable    whether the same request may succeed later
     length       with `position_conflict` and `position_gap` the true length of the layer, else None
+    lowest_length  with `position_forgotten` the least length, beside 0, to which the session can be
+                   truncated or forked, else None; with `position_conflict` where there is one
     request_id   the request in attnd's log, or None
     retry_after  seconds that the reply asked to wait, or None
+    owner        with `wrong_instance` the shard that the session's id names, else None
     """
 
     def __init__(self, code, message, **facts):
         self.code, self.message = code, message
         self.status, self.param = facts.get("status", 0), facts.get("param")
         self.retryable, self.length = bool(facts.get("retryable")), facts.get("length")
+        self.lowest_length = facts.get("lowest_length")
         self.request_id, self.retry_after = facts.get("request_id"), facts.get("retry_after")
+        self.owner = facts.get("owner")
         super().__init__(f"{code}: {message}" +
                          (f" (request {self.request_id})" if self.request_id else ""))
 
 
 class InvalidRequest(AttnError):
-    """400, 405 to 422, 431: the request is wrong, and would be wrong again."""
+    """400, 405 to 422, 431, where no other class says it: the request is wrong, and would be wrong
+    again."""
 
 
 class Unauthorized(AttnError):
@@ -94,12 +100,18 @@ class Conflict(AttnError):
     """409: the session is not as the caller believes; see `code` and `length`."""
 
 
+class SessionLost(AttnError):
+    """410: the session was there before its shard lost its volume.  Its tokens are to be sent
+    again, to a new session: the caller decides, since outputs of the old one may be in use."""
+
+
 class Busy(AttnError):
     """429: a queue, a session or a limit of the API key is full."""
 
 
 class Unavailable(AttnError):
-    """5xx: attnd is loading, draining or without room, or has a defect."""
+    """5xx: attnd is loading, draining or without room, or has a defect; or 421 wrong_instance: the
+    shard of the session is not reached."""
 
 
 class ConnectionLost(AttnError):
@@ -112,7 +124,8 @@ class ConnectionLost(AttnError):
 
 
 _CLASSES = {0: AttnError, 401: Unauthorized, 403: Unauthorized, 404: NotFound, 409: Conflict,
-            429: Busy}
+            410: SessionLost, 429: Busy}
+_MOVING = ("wrong_instance", "draining")  # errors of a session that is on its way
 
 
 def _error_of(body, status, headers=None):
@@ -123,8 +136,9 @@ def _error_of(body, status, headers=None):
     after = headers.get("Retry-After") or ""
     facts.update(status=status, retry_after=float(after) if after.isdecimal() else None)
     facts.setdefault("request_id", headers.get("X-Request-Id"))
-    kind = _CLASSES.get(status) or (Unavailable if status >= 500 else InvalidRequest)
     code, message = facts.pop("code", f"http_{status}"), facts.pop("message", "not from attnd")
+    kind = _CLASSES.get(status) or \
+        (Unavailable if status >= 500 or code in _MOVING else InvalidRequest)
     error = kind(code, message, **facts)
     error.ours = ours
     return error
@@ -310,6 +324,22 @@ def _quoted(name):
     return urllib.parse.quote(name, safe="")
 
 
+def _naming(session_id):
+    """The header by which a proxy finds the shard of a session; none for None and what is no id."""
+    is_id = session_id is not None and _quoted(session_id) == session_id
+    return {"X-Session-Id": session_id} if is_id else {}
+
+
+def _shard(session_id):
+    """The name of the shard that an id begins with; "" for an id that names none."""
+    return session_id.partition(".")[0] if "." in session_id else ""
+
+
+def _code_of(reply):
+    """The code of an item's error; None of other replies."""
+    return reply.get("error", {}).get("code") if isinstance(reply, dict) else None
+
+
 def _was_closed(sock):
     """Whether a kept connection has bytes or an end to read, of which no request is the cause."""
     if hasattr(select, "poll"):
@@ -348,6 +378,7 @@ class Client:
             self._connect = functools.partial(http.client.HTTPSConnection, parts.hostname,
                                               parts.port or 443, timeout=timeout, context=context)
         self._idle, self._lock = [], threading.Lock()
+        self._sharded = False  # a list goes to each shard apart, once one was in the wrong place
         self._answered = False  # a server that was never reached is not waited for
 
     def __enter__(self):
@@ -426,7 +457,8 @@ class Client:
             time.sleep(pause)
             wait = min(2 * wait, 2.0)
 
-    def _call(self, path, fields):
+    def _call(self, path, fields, lead=None):
+        """`lead`: of a list, one of its sessions."""
         body, length = _body_of({**fields, "binary_output": self.binary}, self.binary)
         session_id = fields.get("session_id")
         placed = fields.get("position") is not None and not fields.get("start")
@@ -434,24 +466,25 @@ class Client:
         if self.binary:
             headers = {"Content-Type": "application/octet-stream",
                        "Inference-Header-Content-Length": str(length)}
-        if session_id is not None:
-            headers["X-Session-Id"] = session_id
+        headers.update(_naming(session_id if session_id is not None else lead))
         # A start over encoder rows that is sent again goes to the session that it has made.
         again = session_id is None or placed or fields.get("encoder_hidden_states") is not None
         return _reply_of(*self.request("POST", path, body, headers, again=again))
 
     def _post(self, path, fields, once=False, session_id=None):
+        body, length = _body_of(fields, self.binary)
         headers = {"Content-Type": "application/json"}
+        if length < len(body):
+            headers = {"Content-Type": "application/octet-stream",
+                       "Inference-Header-Content-Length": str(length)}
         if once:
             headers["Idempotency-Key"] = uuid.uuid4().hex
-        if session_id is not None:
-            headers["X-Session-Id"] = session_id
-        given = {name: value for name, value in fields.items() if value is not None}
-        return _reply_of(*self.request("POST", path, json.dumps(given).encode(), headers))
+        headers.update(_naming(session_id))
+        return _reply_of(*self.request("POST", path, body, headers))
 
-    def get(self, path):
-        """The JSON of a GET."""
-        return _reply_of(*self.request("GET", path))
+    def get(self, path, session_id=None):
+        """The JSON of a GET; `session_id`: of the session in the path."""
+        return _reply_of(*self.request("GET", path, headers=_naming(session_id)))
 
     def attend(self, hidden_states=None, **fields):
         """Attention over given rows; no session.  Returns a Reply of the named `outputs`.
@@ -473,7 +506,8 @@ class Client:
         steps  pairs of a Session and its rows ([E] or [n,E]), or of one without weights and a dict
                of query, key and value; the sessions are distinct, and of one model or of none.
                `fields` stand in every item.
-        Returns as many Replies or AttnErrors, in the same order.
+        Returns as many Replies or AttnErrors, in the same order.  Where sessions are on several
+        shards, each of these gets a request, and an error of one stands for each of its steps.
         """
         sessions = [session for session, _ in steps]
         if len({session.session_id for session in sessions}) != len(sessions):
@@ -484,14 +518,50 @@ class Client:
             items = [{**session.place(layer), **fields,
                       **(rows if isinstance(rows, dict) else {"hidden_states": rows})}
                      for session, rows in steps]
-            replies = self._call("/decode", {"layer": layer, "sequences": items})["sequences"]
-            return [session.took(layer, reply) for session, reply in zip(sessions, replies)]
+            replies = self._steps(items, layer)
+            return [reply if isinstance(reply, AttnError) else session.took(layer, reply)
+                    for session, reply in zip(sessions, replies)]
+
+    def _lists(self, items, numbers):
+        """The numbers of items by request: all in one, until an item turns out to be elsewhere."""
+        lists = {}
+        for number in numbers:
+            shard = _shard(items[number]["session_id"]) if self._sharded else ""
+            lists.setdefault(shard, []).append(number)
+        return list(lists.values())
+
+    def _steps(self, items, layer):
+        """Replies to items, or the AttnError of their request where it is one of several; those of
+        sessions that are on their way are asked for again."""
+        until, wait = time.monotonic() + self.retry_s, 0.05
+        replies, asked = [None] * len(items), range(len(items))
+        while True:
+            lists = self._lists(items, asked)
+            for numbers in lists:
+                fields = {"layer": layer, "sequences": [items[number] for number in numbers]}
+                try:
+                    made = self._call("/decode", fields, fields["sequences"][0]["session_id"])
+                except AttnError as error:
+                    if len(numbers) == len(items):
+                        raise
+                    made = {"sequences": [error] * len(numbers)}
+                for number, reply in zip(numbers, made["sequences"]):
+                    replies[number] = reply
+            asked = [number for number in asked if _code_of(replies[number]) in _MOVING]
+            if not asked or time.monotonic() + wait > until:
+                return replies
+            if not self._sharded and "wrong_instance" in map(_code_of, replies):
+                self._sharded = True
+                continue
+            time.sleep(wait * random.uniform(0.5, 1))
+            wait = min(2 * wait, 2.0)
 
     def session(self, session_id=None, **fields):
-        """A new Session.  fields: model, max_length, ttl_s, shared; or, for one without weights,
+        """A new Session.  fields: model, max_length, ttl_s, shared; for one of cross-attention
+        encoder_hidden_states [S,Ek] and encoder_padding_mask [S]; or, for one without weights,
         num_attention_heads, head_dim and what else docs/API.md has of its shape."""
         fields["session_id"] = session_id
-        return Session(self, self._post("/sessions", fields, once=True))
+        return Session(self, self._post("/sessions", fields, True, session_id))
 
     def start(self, encoder_hidden_states, hidden_states, layer=0, session_id=None, **fields):
         """A new Session of a model of cross-attention, over an encoder's rows [S,Ek].
@@ -512,7 +582,7 @@ class Client:
 
     def open(self, session_id):
         """A Session that is there.  Leaving its `with` block ends it, unless `keep` is set."""
-        return Session(self, self.get(f"/sessions/{_quoted(session_id)}"))
+        return Session(self, self.get(f"/sessions/{_quoted(session_id)}", session_id))
 
     def restore(self, session_id, state):
         """A Session of the bytes that Session.export gave; not sent again if the answer is lost."""
@@ -618,7 +688,7 @@ class Session:
     def refresh(self):
         """Reads `lengths` again, after a Conflict; returns what GET /sessions/{id} does."""
         with self.lock:
-            facts = self.client.get(f"/sessions/{self.session_id}")
+            facts = self.client.get(f"/sessions/{self.session_id}", self.session_id)
             if facts["epoch"] != self.epoch:
                 raise Conflict("epoch_mismatch", "the session was deleted and remade", status=409)
             self.lengths = {item["layer"]: item["length"] for item in facts["lengths"]}
@@ -646,7 +716,7 @@ class Session:
 
     def end(self, retry_s=None):
         """Ends the session; one that is gone already is no error."""
-        with self.lock, contextlib.suppress(NotFound):
+        with self.lock, contextlib.suppress(NotFound, SessionLost):
             self.client.request("DELETE", f"/sessions/{self.session_id}",
                                 headers={"X-Session-Id": self.session_id}, retry_s=retry_s)
 

@@ -167,6 +167,7 @@ static const struct attn_hf_key random_keys[] = {
     NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP),
     WINDOW,
     LAYER_TYPES("layer_types"),
+    FIELD("num_kv_shared_layers", ATTN_CONFIG_INTEGER, num_shared_layers, 0, ATTN_MAX_LAYERS),
     SIZE("attention_chunk_size", attention_chunk_size, MAX_POSITION),
     ROPE_LAYERS("no_rope_layers"),
     NUMBER("attn_scale", query_scaling.beta, -1e6, 1e6),

@@ -19,11 +19,13 @@ static void fill_random(float *out, size_t count, uint64_t stream, float bound)
 #define GATE_STREAM 64
 #define LATENT_STREAM 80
 
+/* Layers that read the keys and values of an earlier layer have its tensors for them. */
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
 {
     const struct attn_layer_spec *spec = &out->spec;
     size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
     size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
+    const size_t source = spec->shares_layer != SIZE_MAX ? spec->shares_layer : layer;
     const struct {
         const struct attn_linear *linear;
         size_t stream;
@@ -40,11 +42,12 @@ void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
     for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
         const struct attn_linear *linear = linears[i].linear;
         const size_t stream = linears[i].stream;
+        const size_t of = linear == &out->k || linear == &out->v ? source : layer;
         if (linear->out == 0)
             continue;
-        fill_random(linear->weight, linear->out * linear->in,
-                    attn_random_stream(seed, layer, stream), (float)sqrt(3.0 / (double)linear->in));
-        fill_random(linear->bias, linear->out, attn_random_stream(seed, layer, NUM_FIRST + stream),
+        fill_random(linear->weight, linear->out * linear->in, attn_random_stream(seed, of, stream),
+                    (float)sqrt(3.0 / (double)linear->in));
+        fill_random(linear->bias, linear->out, attn_random_stream(seed, of, NUM_FIRST + stream),
                     RANDOM_BIAS);
     }
     float *table_bias = out->table_norm != NULL ? out->table_norm + spec->hidden_size : NULL;
@@ -67,8 +70,11 @@ void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
         {out->kv_a_norm, spec->mla.kv_lora_rank, RANDOM_BIAS, 1},
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const bool of_keys =
+            others[i].values == out->k_norm || others[i].values == out->k_norm_bias;
         fill_random(others[i].values, others[i].count,
-                    attn_random_stream(seed, layer, 2 * NUM_FIRST + i), others[i].bound);
+                    attn_random_stream(seed, of_keys ? source : layer, 2 * NUM_FIRST + i),
+                    others[i].bound);
         for (size_t j = 0; others[i].values != NULL && j < others[i].count; j++)
             others[i].values[j] += others[i].center;
     }

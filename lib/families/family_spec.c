@@ -315,6 +315,9 @@ static enum attn_status check_sharing(struct attn_config *config, const struct a
     if (hf->num_shared_layers > config->num_layers)
         return attn_fail(error, ATTN_OUT_OF_RANGE, config_key, "%s is %zu, there are %zu layers",
                          config_key, hf->num_shared_layers, config->num_layers);
+    if (hf->num_shared_layers > 0 && (hf->is_cross || hf->bias_kv || hf->add_zero_attn))
+        return attn_fail(error, ATTN_UNSUPPORTED, config_key,
+                         "%s is not supported beside is_cross and added keys", config_key);
     config->num_shared_layers = hf->num_shared_layers;
     for (size_t i = config->num_layers - hf->num_shared_layers; i < config->num_layers; i++)
         if (source_of(config, i) == SIZE_MAX)

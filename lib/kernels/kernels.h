@@ -173,6 +173,11 @@ struct attn_kernels {
     void (*transpose)(float *out, size_t ldo, const float *const in[], size_t rows, size_t n,
                       float factor);
 
+    /* Reads all keys of a tile, or all second keys, as [d][ATTN_TILE] (tile.h): the numbers of
+     * attn_tile_get.  scale [ATTN_TILE] is for int8 only.  The same bits at all levels. */
+    void (*widen_keys)(float *out, const void *keys, const float *scale, enum attn_dtype dtype,
+                       size_t d);
+
     /* w[j] = exp(w[j] - max) * factor: final weights from kept scores; 0 where w[j] is -inf. */
     void (*finish_weights)(float *w, float max, float factor, size_t n);
 
@@ -205,7 +210,7 @@ void attn_kernels_portable_project(struct attn_kernels *table);
 void attn_kernels_avx2_project(struct attn_kernels *table);
 void attn_kernels_avx512_project(struct attn_kernels *table);
 
-/* The slots outer, softmax_columns and transpose of a level; called likewise. */
+/* The slots outer, softmax_columns, transpose and widen_keys of a level; called likewise. */
 void attn_kernels_portable_columns(struct attn_kernels *table);
 void attn_kernels_avx2_columns(struct attn_kernels *table);
 void attn_kernels_avx512_columns(struct attn_kernels *table);

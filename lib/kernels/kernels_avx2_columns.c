@@ -6,6 +6,7 @@
 
 #include "kernels/kernels_avx2.h"
 #include "kernels/kernels_tiling.h"
+#include "kernels/kernels_widen.h"
 
 /* ---- outer ----------------------------------------------------------------------------------- */
 
@@ -232,4 +233,5 @@ void attn_kernels_avx2_columns(struct attn_kernels *table)
     table->outer = outer_avx2;
     table->softmax_columns = softmax_columns_avx2;
     table->transpose = transpose_avx2;
+    table->widen_keys = widen_keys;
 }

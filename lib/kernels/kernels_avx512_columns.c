@@ -7,6 +7,7 @@
 
 #include "kernels/kernels_avx512.h"
 #include "kernels/kernels_tiling.h"
+#include "kernels/kernels_widen.h"
 
 /* ---- outer ----------------------------------------------------------------------------------- */
 
@@ -244,4 +245,5 @@ void attn_kernels_avx512_columns(struct attn_kernels *table)
     table->outer = outer_avx512;
     table->softmax_columns = softmax_columns_avx512;
     table->transpose = transpose_avx512;
+    table->widen_keys = widen_keys;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/kernels_portable.h"
+#include "kernels/kernels_widen.h"
 
 /* `cols` (constant) columns of row r of c, from column j on. */
 INLINE void outer_tile_portable(const struct attn_outer *p, size_t r, size_t j, const size_t cols)
@@ -80,4 +81,5 @@ void attn_kernels_portable_columns(struct attn_kernels *table)
     table->outer = outer_portable;
     table->softmax_columns = softmax_columns_portable;
     table->transpose = transpose_portable;
+    table->widen_keys = widen_keys;
 }

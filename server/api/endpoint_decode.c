@@ -38,15 +38,28 @@ static void write_many(const struct srv_job *job, struct srv_buffer *out)
 static const struct srv_job_type one_type = {.encode = write_one};
 static const struct srv_job_type many_type = {.encode = write_many};
 
+/* X-Session-Id leads a list to the shard of one of its sessions; items of other shards are refused
+ * there, each for itself. */
+static enum srv_error_code check_list_header(const struct srv_job *job, struct srv_error *error)
+{
+    enum srv_error_code code = SRV_OK;
+    for (size_t i = 0; i < job->call.num_sequences; i++) {
+        code = srv_job_check_session_header(job, job->call.sequences[i].session_id, error);
+        if (code == SRV_OK)
+            break;
+    }
+    return code;
+}
+
 static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *error)
 {
-    enum srv_error_code code = srv_job_alloc_items(job, job->call.num_sequences, error);
+    enum srv_error_code code = check_list_header(job, error);
+    if (code == SRV_OK)
+        code = srv_job_alloc_items(job, job->call.num_sequences, error);
     for (size_t i = 0; i < job->num_items && code == SRV_OK; i++) {
         struct srv_item *item = &job->items[i];
         item->rows = &job->call.sequences[i];
-        code = srv_job_check_session_header(job, item->rows->session_id, error);
-        if (code == SRV_OK)
-            srv_item_prepare(item, &item->error);
+        srv_item_prepare(item, &item->error);
     }
     job->type = &many_type;
     return code == SRV_OK ? srv_job_reserve_reply(job, error) : code;

@@ -69,7 +69,8 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
     const struct attn_model_info *info = &model->info;
     json_t *first = srv_layer_json(srv_model_first_layer(model->attn));
     json_t *json = json_pack(
-        "{s:s, s:s, s:o, s:b, s:I, s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:o}",
+        "{s:s, s:s, s:o, s:b, s:I, s:o, s:I, s:I, s:s, s:s, s:s, s:I, s:I, s:b, s:I, s:I, s:s, "
+        "s:o}",
         "name", model->name, "family", info->family, "stack",
         info->stack[0] != '\0' ? json_string(info->stack) : json_null(), "random",
         strcmp(info->family, "random") == 0, "num_layers", (json_int_t)info->num_layers,
@@ -77,7 +78,8 @@ static json_t *model_json(const struct srv_app *app, const struct srv_model *mod
         "max_length", (json_int_t)model->max_length, "weights_dtype", info->weights_dtype, "dtype",
         attn_dtype_name(info->dtype), "kv_dtype", attn_dtype_name(info->kv_dtype), "parameters",
         (json_int_t)info->num_parameters, "weight_bytes", (json_int_t)info->weight_bytes,
-        "cache_bytes_per_token", (json_int_t)info->cache_bytes_per_token, "cache_bytes_per_session",
+        "weights_mapped", info->is_mapped, "cache_bytes_per_token",
+        (json_int_t)info->cache_bytes_per_token, "cache_bytes_per_session",
         (json_int_t)attn_model_cache_bytes(model->attn, model->max_length), "fingerprint",
         info->fingerprint, "kernels", kernels_json(app));
     if (strcmp(info->family, "random") == 0)

@@ -1,15 +1,22 @@
-/* endpoint_ops.c: the endpoints for operators: GET /livez, /healthz, /health, /readyz, /metrics.
+/* endpoint_ops.c: the endpoints for operators: GET /livez, /healthz, /health, /readyz, /metrics,
+ * POST /admin/drain.
  *
- * Alive means that an event thread answers; ready means that requests are served.  While models
- * load and while requests drain, only /readyz answers no, so that a supervisor that restarts
- * unhealthy daemons leaves this one alone. */
+ * Alive means that an event thread answers; ready means that requests are served and will be.
+ * While models load, before the daemon stops and while requests drain, only /readyz answers no, so
+ * that a supervisor that restarts unhealthy daemons leaves this one alone. */
 #include "api/endpoints.h"
 #include "app.h"
 #include "session/weightless.h"
+#include "wire/document.h"
 
 static const char *phase_name(int phase)
 {
-    static const char *const names[] = {"loading", "ready", "draining"};
+    static const char *const names[] = {
+        [SRV_LOADING] = "loading",
+        [SRV_READY] = "ready",
+        [SRV_LAME_DUCK] = "lame_duck",
+        [SRV_DRAINING] = "draining",
+    };
     return names[phase];
 }
 
@@ -31,19 +38,46 @@ void srv_get_ready(struct srv_request *request)
         srv_reply_status(request, 200);
         return;
     }
-    srv_fail(&error, phase == SRV_LOADING ? SRV_E_LOADING : SRV_E_DRAINING, NULL, "%s",
-             phase == SRV_LOADING ? "models are being loaded" : "attnd is stopping");
+    if (phase == SRV_LOADING)
+        srv_fail(&error, SRV_E_LOADING, NULL, "models are being loaded");
+    else if (phase == SRV_LAME_DUCK)
+        srv_fail(&error, SRV_E_LAME_DUCK, NULL, "attnd serves, and is about to stop");
+    else
+        srv_fail(&error, SRV_E_DRAINING, NULL, "attnd is stopping");
     srv_reply_error(request, &error);
+}
+
+/* The phase is another when the reply is read, and the main thread does the rest. */
+void srv_post_drain(struct srv_request *request)
+{
+    struct srv_app *app = request->app;
+    struct srv_error error;
+    int phase = SRV_READY;
+    if (app->config.api_keys == NULL) {
+        srv_fail(&error, SRV_E_FORBIDDEN, NULL,
+                 "draining asks for an API key of the scope admin, and none are configured; "
+                 "SIGTERM does the same");
+        srv_reply_error(request, &error);
+        return;
+    }
+    if (atomic_compare_exchange_strong(&app->phase, &phase, SRV_LAME_DUCK))
+        pthread_kill(app->main_thread, SRV_DRAIN_SIGNAL);
+    srv_document_reply(request, 202,
+                       json_pack("{s:s, s:I, s:I}", "phase", phase_name(SRV_LAME_DUCK),
+                                 "lame_duck_s", (json_int_t)app->config.lame_duck_s,
+                                 "drain_timeout_s",
+                                 (json_int_t)app->config.limits.drain_timeout_s));
 }
 
 /* ---- Metrics --------------------------------------------------------------------------------- */
 
-static size_t weight_bytes(const struct srv_models *models)
+static void add_weights(struct srv_gauges *g, const struct srv_models *models)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < models->count; i++)
-        bytes += models->items[i].info.weight_bytes;
-    return bytes;
+    for (size_t i = 0; i < models->count; i++) {
+        const struct attn_model_info *info = &models->items[i].info;
+        g->weight_bytes += info->weight_bytes;
+        g->mapped_bytes += info->is_mapped ? info->weight_bytes : 0;
+    }
 }
 
 static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
@@ -51,7 +85,8 @@ static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
     g->in_flight = atomic_load(&app->in_flight.used);
     g->cache_used_bytes = attn_cache_pool_used(app->pool);
     g->cache_budget_bytes = attn_cache_pool_budget(app->pool);
-    g->weight_bytes = loading ? 0 : weight_bytes(&app->models);
+    if (!loading)
+        add_weights(g, &app->models);
     g->memory_limit_bytes = app->memory.limit;
     g->heap_bytes = srv_usage_heap_bytes(app->usage);
     g->open_files = srv_usage_open_files(app->usage);
@@ -61,7 +96,7 @@ static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
 static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
 {
     bool loading = phase == SRV_LOADING; /* app->http and app->models are not set yet */
-    *g = (struct srv_gauges){.ready = phase == SRV_READY, .draining = phase == SRV_DRAINING};
+    *g = (struct srv_gauges){.ready = phase == SRV_READY, .draining = phase > SRV_READY};
     g->limits = app->config.limits;
     g->sessions = srv_sessions_count(app->sessions);
     g->running = srv_scheduler_running(app->scheduler);

@@ -177,6 +177,7 @@ static enum srv_error_code fork_session(struct srv_session **out, struct change 
         return error->code;
     }
     options->last_steps = last;
+    options->store = parent->store + 1;
     size_t ttl_s = parent->ttl_ns / 1000000000,
            most = srv_account_limit(request->key.account, SRV_QUOTA_TTL);
     options->ttl_s = ttl_s < most ? ttl_s : most;

@@ -262,13 +262,16 @@ static enum srv_error_code publish(struct state_job *state, struct srv_error *er
     return SRV_OK;
 }
 
-/* Refuses an id that is in use before any work is done; srv_session_list refuses it later. */
+/* Refuses an id that is in use, or another instance's, before any work is done. */
 static void begin_import(struct srv_job *job)
 {
+    struct srv_sessions *sessions = job->request->app->sessions;
     struct srv_session_options options = {.id = job->request->path_arg};
     srv_session_set_owner(&options, job->request);
-    if (srv_session_exists(job->request->app->sessions, &options))
+    if (srv_session_exists(sessions, &options))
         srv_fail(&job->error, SRV_E_SESSION_EXISTS, "session_id", "the session exists");
+    else
+        srv_session_check_instance(sessions, &options, &job->error);
 }
 
 static bool advance_import(struct srv_job *job)

@@ -7,7 +7,7 @@
 #include "api/endpoints.h"
 #include "api/session_reply.h"
 #include "app.h"
-#include "schedule/job.h"
+#include "schedule/encoding.h"
 #include "session/weightless.h"
 #include "wire/document.h"
 
@@ -25,6 +25,8 @@ struct create_call {
     size_t sliding_window;
     double scale, softcap;
     const char *kv_dtype;
+    /* Of a session of cross-attention. */
+    struct srv_tensor encoder_hidden_states, encoder_padding_mask;
 };
 
 #define OF_SHAPE .needs = "num_attention_heads", .meaning = "of a session without weights"
@@ -47,6 +49,11 @@ static const struct srv_document_field create_fields[] = {
     SRV_NUMBER_FIELD(create_call, scale, OF_SHAPE "; default 1/sqrt(head_dim)"),
     SRV_NUMBER_FIELD(create_call, softcap, OF_SHAPE "; default none"),
     SRV_COUNT_FIELD(create_call, sliding_window, 1, OF_SHAPE "; default none"),
+    SRV_TENSOR_FIELD(create_call, encoder_hidden_states, SRV_FLOATS, .shapes = "[S,Ek]",
+                     .meaning = "the encoder's rows, which a session of cross-attention keeps"),
+    SRV_TENSOR_FIELD(create_call, encoder_padding_mask, SRV_BOOLS, .shapes = "[S] [1,S]",
+                     .needs = "encoder_hidden_states",
+                     .meaning = "1: a real encoder row; 0: the session leaves the row out"),
 };
 const struct srv_document_table srv_create_fields = {
     .fields = create_fields, .count = sizeof create_fields / sizeof create_fields[0]};
@@ -78,33 +85,54 @@ static enum srv_error_code read_shape(struct attn_weightless_options *out,
     return SRV_OK;
 }
 
-/* On a compute thread: reads the body's tree.  Texts of the options outlive it. */
-static enum srv_error_code read_call(struct create *create, json_t *body, struct srv_error *error)
+/* Finds what the session is made of: a shape, or a model, with an encoder's rows or without. */
+static enum srv_error_code read_kind(struct create *create, const struct create_call *call,
+                                     struct srv_error *error)
 {
-    struct create_call call = {0};
+    bool weightless = call->num_attention_heads > 0; /* without which no field of a shape stands */
+    bool encoded = call->encoder_hidden_states.present;
+    const struct srv_models *models = &create->job.request->app->models;
+    if (weightless && encoded)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "encoder_hidden_states",
+                        "encoder_hidden_states cannot stand beside num_attention_heads");
+    if (weightless)
+        return read_shape(&create->shape, call, error);
+    if (srv_models_find(&create->model, models, call->model, error) != SRV_OK)
+        return error->code;
+    if (create->model->is_cross && !encoded)
+        return srv_fail(error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
+                        "a session of cross-attention starts with encoder_hidden_states");
+    return SRV_OK;
+}
+
+/* On a compute thread: reads the body's tree.  Texts of the options outlive it. */
+static enum srv_error_code read_call(struct create *create, const struct create_call *call,
+                                     struct srv_error *error)
+{
     struct srv_request *request = create->job.request;
-    const struct srv_models *models = &request->app->models;
-    if (srv_document_fields(&call, &srv_create_fields, body, error) != SRV_OK)
+    const char *id = call->session_id != NULL ? call->session_id : "";
+    if (srv_session_check_header(request, id, error) != SRV_OK ||
+        read_kind(create, call, error) != SRV_OK)
         return error->code;
-    const char *id = call.session_id != NULL ? call.session_id : "";
-    if (srv_session_check_header(request, id, error) != SRV_OK)
-        return error->code;
-    bool weightless = call.num_attention_heads > 0; /* without which no field of a shape stands */
-    if (weightless && read_shape(&create->shape, &call, error) != SRV_OK)
-        return error->code;
-    if (!weightless && srv_models_find(&create->model, models, call.model, error) != SRV_OK)
-        return error->code;
-    if (create->model != NULL && create->model->is_cross)
-        return srv_fail(
-            error, SRV_E_UNSUPPORTED, "model",
-            "a session of cross-attention starts with encoder_hidden_states, in a step");
-    create->options = (struct srv_session_options){.id = call.session_id,
-                                                   .max_length = call.max_length,
-                                                   .ttl_s = call.ttl_s,
-                                                   .shared = call.shared};
-    srv_session_set_owner(&create->options, request);
-    srv_session_set_idempotency_key(&create->options, request);
+    create->options.id = call->session_id;
+    create->options.max_length = call->max_length;
+    create->options.ttl_s = call->ttl_s;
+    create->options.shared = call->shared;
     return srv_session_keep_id(&create->options.id, request, error);
+}
+
+/* On a compute thread: has the session made of the encoder's rows. */
+static enum srv_error_code prepare_encoding(struct create *create, const struct create_call *call,
+                                            struct srv_error *error)
+{
+    struct srv_request *request = create->job.request;
+    struct srv_rows *rows = &create->job.call.rows;
+    rows->encoder_hidden_states = call->encoder_hidden_states;
+    rows->encoder_padding_mask = call->encoder_padding_mask;
+    if (srv_session_reserve_reply(request, create->model, error) != SRV_OK)
+        return error->code;
+    return srv_encoding_prepare(&create->job, &request->app->scheduler_context, create->model,
+                                &create->options, error);
 }
 
 /* Creates the session and records that in the journal; *replayed where the same request, by its
@@ -134,12 +162,19 @@ static enum srv_error_code create_session(struct srv_session **out, bool *replay
     return SRV_OK;
 }
 
+/* Of encoder rows the session is there already (encoding.h). */
 static void begin_create(struct srv_job *job)
 {
     struct srv_session *session = NULL;
+    struct srv_encoding *encoding = job->encoding;
     bool replayed;
-    if (create_session(&session, &replayed, (struct create *)job, &job->error) != SRV_OK)
+    if (encoding != NULL) {
+        session = encoding->session;
+        replayed = encoding->replayed;
+        encoding->session = NULL;
+    } else if (create_session(&session, &replayed, (struct create *)job, &job->error) != SRV_OK) {
         return;
+    }
     if (!replayed)
         srv_metrics_session(job->request->app->metrics, SRV_SESSION_CREATED, 1);
     srv_session_reply(job->request, 201, session, replayed);
@@ -149,15 +184,26 @@ static const struct srv_job_type create_type = {.begin = begin_create, .begins_a
 
 enum srv_error_code srv_parse_create(struct srv_request *request, struct srv_error *error)
 {
-    json_t *body = NULL;
+    json_t *document = NULL;
+    struct srv_body body;
+    struct create_call call = {0};
     struct create *create = srv_arena_alloc(&request->arena, 1, sizeof *create);
     if (create == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
     *create = (struct create){.job = {.type = &create_type, .request = request}};
-    enum srv_error_code code = srv_document_read(&body, request, error);
+    srv_session_set_owner(&create->options, request);
+    srv_session_set_idempotency_key(&create->options, request); /* of the body as it came */
+    enum srv_error_code code = srv_job_split_body(&body, request, error);
     if (code == SRV_OK)
-        code = read_call(create, body, error);
-    json_decref(body);
+        code = srv_document_read_tensors(&document, &call, &srv_create_fields, &body,
+                                         &request->arena, error);
+    if (code == SRV_OK)
+        code = srv_document_fields(&call, &srv_create_fields, document, error);
+    if (code == SRV_OK)
+        code = read_call(create, &call, error);
+    json_decref(document);
+    if (code == SRV_OK && call.encoder_hidden_states.present)
+        code = prepare_encoding(create, &call, error);
     if (code == SRV_OK)
         request->job = &create->job;
     return code;

@@ -4,6 +4,7 @@
  * complete when GET shows a larger `base` than POST did. */
 #include "api/endpoints.h"
 #include "app.h"
+#include "store/stores.h"
 #include "wire/document.h"
 
 typedef void status_function(struct srv_store_status *out, struct srv_store *store);
@@ -30,7 +31,7 @@ static void reply(struct srv_request *request, unsigned code, status_function *g
 
 void srv_post_snapshot(struct srv_request *request)
 {
-    reply(request, 202, srv_store_request_checkpoint);
+    reply(request, 202, srv_stores_request_checkpoint);
 }
 
-void srv_get_snapshot(struct srv_request *request) { reply(request, 200, srv_store_describe); }
+void srv_get_snapshot(struct srv_request *request) { reply(request, 200, srv_stores_describe); }

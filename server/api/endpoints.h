@@ -50,6 +50,7 @@ srv_handler srv_get_openapi;
 srv_handler srv_get_health;
 srv_handler srv_get_ready;
 srv_handler srv_get_metrics;
+srv_handler srv_post_drain;
 
 /* endpoint_ui.c */
 srv_handler srv_get_page;

@@ -123,6 +123,11 @@ static json_t *count_or_null(size_t count)
     return count > 0 ? json_integer((json_int_t)count) : json_null();
 }
 
+static json_t *layer_or_null(size_t layer)
+{
+    return layer != SIZE_MAX ? json_integer((json_int_t)layer) : json_null();
+}
+
 static json_t *sizes_json(const struct attn_layer_spec *spec)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hidden_size",
@@ -160,6 +165,7 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         spec->v_bias, "output", spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn",
         spec->add_zero_attn);
     srv_document_set(&rest, "mla", mla_json(&spec->mla));
+    srv_document_set(&rest, "shares_layer", layer_or_null(spec->shares_layer));
     if (json == NULL || rest == NULL || json_object_update(json, rest) != 0) {
         json_decref(json);
         json = NULL;

@@ -25,7 +25,7 @@ static const struct parameter {
      SRV_TRAIT_ANY},
     {"traceparent", "header", "string", "W3C Trace Context: logged, and answered", SRV_TRAIT_ANY},
     {"X-Session-Id", "header", "Id",
-     "for load balancers; must name the session of the request, in a list that of every item",
+     "for load balancers; must name the session of the request, in a list that of one item",
      SRV_TRAIT_QUEUED | SRV_TRAIT_SESSION},
     {"X-Deadline-Ms", "header", "DeadlineMs", "what is not computed by then is not computed at all",
      SRV_TRAIT_QUEUED},
@@ -106,7 +106,7 @@ static json_t *request_body(const struct srv_route *route)
     json_t *content = json_pack("{s:{s:o}}", JSON_TYPE, "schema",
                                 route->doc.request != NULL ? srv_openapi_type(route->doc.request)
                                                            : json_object());
-    if (route->body == SRV_BODY_TENSORS)
+    if (route->body == SRV_BODY_TENSORS || route->body == SRV_BODY_OPTIONAL_TENSORS)
         srv_document_set(&content, BYTES_TYPE,
                          json_pack("{s:{s:s}}", "schema", "description",
                                    "the JSON, as long as Inference-Header-Content-Length says, and "

@@ -22,6 +22,8 @@ static const struct {
 };
 #define TENSOR_KINDS (sizeof tensors / sizeof tensors[0])
 
+const char *srv_openapi_tensor(enum srv_tensor_kind kind) { return tensors[kind].name; }
+
 static const struct {
     const char *name, *element;
 } output_tensors[] = {
@@ -104,7 +106,7 @@ static json_t *type_of(const struct srv_field *field)
         return srv_openapi_type(field->choice->type);
     if (field->kind != SRV_FIELD_TENSOR)
         return srv_openapi_type(types[field->kind]);
-    json_t *tensor = srv_openapi_type(tensors[field->tensor].name);
+    json_t *tensor = srv_openapi_type(srv_openapi_tensor(field->tensor));
     return field->scalar ? json_pack("{s:[{s:s}, o]}", "anyOf", "type", "integer", tensor) : tensor;
 }
 

@@ -8,7 +8,8 @@
 #include "api/openapi_types.h"
 #include "wire/document.h"
 
-#define NOWHERE (1u << 31) /* the error of a path, or method, that no route has; never sent */
+/* The error of a path, or method, that no route has; of /readyz alone; never sent. */
+#define NOWHERE (1u << 31)
 
 static const unsigned traits_of[SRV_ERROR_COUNT] = {
     [SRV_E_BAD_REQUEST] = SRV_TRAIT_ANY,
@@ -26,7 +27,8 @@ static const unsigned traits_of[SRV_ERROR_COUNT] = {
     [SRV_E_MODEL_NOT_FOUND] = SRV_TRAIT_TENSORS,
     [SRV_E_LAYER_NOT_FOUND] = SRV_TRAIT_TENSORS,
     [SRV_E_SESSION_NOT_FOUND] = SRV_TRAIT_TENSORS | SRV_TRAIT_SESSION,
-    [SRV_E_WRONG_INSTANCE] = SRV_TRAIT_TENSORS | SRV_TRAIT_SESSION,
+    [SRV_E_WRONG_INSTANCE] = SRV_TRAIT_TENSORS | SRV_TRAIT_SESSION | SRV_TRAIT_CREATES,
+    [SRV_E_SESSION_LOST] = SRV_TRAIT_TENSORS | SRV_TRAIT_SESSION,
     [SRV_E_HOST] = SRV_TRAIT_ANY,
     [SRV_E_ORIGIN] = SRV_TRAIT_ANY,
     [SRV_E_METHOD_NOT_ALLOWED] = NOWHERE,
@@ -60,6 +62,7 @@ static const unsigned traits_of[SRV_ERROR_COUNT] = {
     [SRV_E_INTERNAL] = SRV_TRAIT_ANY,
     [SRV_E_NOT_IMPLEMENTED] = SRV_TRAIT_ANY,
     [SRV_E_LOADING] = SRV_TRAIT_SERVED,
+    [SRV_E_LAME_DUCK] = NOWHERE,
     [SRV_E_DRAINING] = SRV_TRAIT_SERVED,
     [SRV_E_POOL_FULL] = SRV_TRAIT_TENSORS | SRV_TRAIT_CREATES,
     [SRV_E_SESSION_LIMIT] = SRV_TRAIT_TENSORS | SRV_TRAIT_CREATES,

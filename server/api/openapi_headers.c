@@ -23,6 +23,8 @@ static const struct header {
     {"X-Content-Type-Options", "string", "nosniff", SRV_TRAIT_PAGE, SUCCESS},
     {"Referrer-Policy", "string", "no-referrer", SRV_TRAIT_PAGE, SUCCESS},
     {"WWW-Authenticate", "string", "Bearer", SRV_TRAIT_ANY, 401},
+    {"X-Attn-Owner", "string", "with wrong_instance: the instance that the id names",
+     SRV_TRAIT_TENSORS | SRV_TRAIT_SESSION | SRV_TRAIT_CREATES, 421},
     {"Retry-After", "PositiveCount", "seconds until there will be room, 1 to 60", SRV_TRAIT_ANY,
      429},
     {"Retry-After", "PositiveCount", "seconds until there will be room, 1 to 60", SRV_TRAIT_ANY,

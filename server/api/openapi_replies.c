@@ -63,7 +63,7 @@ static void add_simple(json_t **schemas)
 static const struct {
     const char *name, *words;
 } names[] = {
-    {"Phase", "loading ready draining"},
+    {"Phase", "loading ready lame_duck draining"},
     {"RopeType", "default linear dynamic yarn llama3 longrope proportional"},
     {"MaskKind", "causal full sliding_window chunked"},
     {"NormType", "rms layer"},
@@ -157,6 +157,7 @@ static const struct object {
     {.name = "Biases", .meaning = "Which projections have a bias"},
     {.name = "Health", .meaning = "The daemon answers"},
     {.name = "Ready", .meaning = "Requests are served"},
+    {.name = "Stopping", .meaning = "The daemon stops soon, and serves until then"},
     {.name = "V2Error", .meaning = "A refused request of the Open Inference Protocol"},
     {.name = "V2Server", .meaning = "The server"},
     {.name = "V2Model", .meaning = "Inputs and outputs of a model"},
@@ -196,6 +197,7 @@ static const struct member {
     {"ErrorDetail", "retryable", "boolean", "whether the same request may succeed later"},
     {"ErrorDetail", "length?", "Count", "of the layer, with position_conflict and position_gap"},
     {"ErrorDetail", "lowest_length?", "Count", "to which windows let the session be cut, beside 0"},
+    {"ErrorDetail", "owner?", "string", "with wrong_instance: the instance that the id names"},
     {"ErrorDetail", "request_id?", "string", "as in the log; not of an item of a list"},
 
     {"Attention", "model", "string?", "null: without weights"},
@@ -286,6 +288,8 @@ static const struct member {
     {"Model", "kv_dtype", "string", "of caches"},
     {"Model", "parameters", "Count", "numbers that the resident layers have learned"},
     {"Model", "weight_bytes", "Count", "of the resident weights"},
+    {"Model", "weights_mapped", "boolean",
+     "these are pages of a file of weights_cache, which daemons share"},
     {"Model", "cache_bytes_per_token", "Count", "of all layers that hold the token"},
     {"Model", "cache_bytes_per_session", "Count", "of max_length tokens, windows counted"},
     {"Model", "fingerprint", "string", "of specification and weights"},
@@ -313,6 +317,7 @@ static const struct member {
     {LAYER, "v_norm", "Norm?", "of values"},
     {LAYER, "output_gate", "boolean", "rows of heads are multiplied by a gate"},
     {LAYER, "mla", "Mla?", "latent attention"},
+    {LAYER, "shares_layer", "Count?", "the earlier layer whose keys and values it reads"},
     {LAYER, "biases", "Biases", "of the projections"},
     {LAYER, "bias_kv", "boolean", "a learned key and value are appended"},
     {LAYER, "add_zero_attn", "boolean", "a key and value of zeros are appended"},
@@ -362,6 +367,9 @@ static const struct member {
     {"Health", "status", "string", "ok"},
     {"Health", "phase", "Phase", "of the daemon"},
     {"Ready", "status", "Phase", "ready"},
+    {"Stopping", "phase", "Phase", "lame_duck"},
+    {"Stopping", "lame_duck_s", "Count", "seconds from the first request to stop to draining"},
+    {"Stopping", "drain_timeout_s", "Count", "seconds that running requests have after these"},
 
     {"V2Error", "error", "string", "one line for people"},
     {"V2Error", "code", "ErrorCode", "what to decide by"},
@@ -369,6 +377,7 @@ static const struct member {
     {"V2Error", "retryable", "boolean", "whether the same request may succeed later"},
     {"V2Error", "length?", "Count", "of the layer, with position_conflict and position_gap"},
     {"V2Error", "lowest_length?", "Count", "to which windows let the session be cut, beside 0"},
+    {"V2Error", "owner?", "string", "with wrong_instance: the instance that the id names"},
     {"V2Error", "request_id?", "string", "as in the log"},
     {V2_NAMED " V2Server V2Config V2Input", "name", "string", "its name"},
     {"V2Server", "version", "string", "of attnd"},

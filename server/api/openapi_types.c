@@ -98,7 +98,7 @@ unsigned srv_openapi_traits(const struct srv_route *route)
         {route->access != SRV_FOR_ALL, SRV_TRAIT_KEYED},
         {route->access != SRV_FOR_ALL && route->access != SRV_FOR_ANY_KEY, SRV_TRAIT_SCOPED},
         {route->body > SRV_BODY_IGNORED, SRV_TRAIT_BODY},
-        {route->body == SRV_BODY_OPTIONAL || route->body == SRV_BODY_TENSORS, SRV_TRAIT_JSON},
+        {route->body >= SRV_BODY_OPTIONAL && route->body <= SRV_BODY_TENSORS, SRV_TRAIT_JSON},
         {route->body == SRV_BODY_TENSORS, SRV_TRAIT_TENSORS},
         {route->body == SRV_BODY_BYTES, SRV_TRAIT_STATE},
         {route->parse != NULL, SRV_TRAIT_QUEUED},
@@ -125,12 +125,16 @@ static json_t *field_schema(const struct srv_document_field *field)
         type = srv_openapi_type("boolean");
     else if (field->is_number)
         type = srv_openapi_type("number");
+    else if (field->is_tensor)
+        type = srv_openapi_type(srv_openapi_tensor(field->tensor));
     else if (field->is_text)
         type = srv_openapi_type(strcmp(field->name, "session_id") == 0 ? "Id" : "string");
     else
         type = json_pack("{s:s, s:I}", "type", "integer", "minimum", (json_int_t)field->least);
     json_t *schema = field->required ? type : srv_openapi_or_null(type);
     srv_document_set(&schema, "description", json_string(field->meaning));
+    if (field->shapes != NULL)
+        srv_document_set(&schema, "x-shapes", srv_openapi_words(field->shapes));
     return schema;
 }
 

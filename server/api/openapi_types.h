@@ -9,6 +9,7 @@
 #include <jansson.h>
 
 #include "wire/route.h"
+#include "wire/tensor.h"
 
 /* All functions return a new reference, and NULL where memory is short. */
 
@@ -24,10 +25,12 @@ json_t *srv_openapi_words(const char *text);
 /* Whether a text of words, which may be NULL, has this one. */
 bool srv_openapi_has_word(const char *words, const char *word);
 
+/* The schema of tensors of this kind, by its name (openapi_calls.c). */
+const char *srv_openapi_tensor(enum srv_tensor_kind kind);
+
 /* Adds to *schemas those of replies, of texts and numbers, and of lists of names
  * (openapi_replies.c); those of the bodies of /attend and /decode (openapi_calls.c); those of
- * bodies without tensors, by the routes (openapi_types.c).  *schemas becomes NULL where memory is
- * short. */
+ * documents, by the routes (openapi_types.c).  *schemas becomes NULL where memory is short. */
 void srv_openapi_add_replies(json_t **schemas);
 void srv_openapi_add_calls(json_t **schemas, size_t max_sequences);
 void srv_openapi_add_documents(json_t **schemas, const struct srv_routes *routes);

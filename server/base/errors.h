@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "attn.h"
+#include "base/id.h"
 
 /*      enum                      code word                status retryable meaning */
 #define SRV_ERRORS(X)                                                                              \
@@ -42,6 +43,7 @@
     X(SRV_E_MODEL_MISMATCH, "model_mismatch", 409, false, "the session belongs to another model")  \
     X(SRV_E_FINGERPRINT, "fingerprint_mismatch", 409, false, "the state is of other weights")      \
     X(SRV_E_IDEMPOTENCY, "idempotency_conflict", 409, false, "the key was used for another call")  \
+    X(SRV_E_SESSION_LOST, "session_lost", 410, false, "made in a state_dir that is not here")      \
     X(SRV_E_LENGTH_REQUIRED, "length_required", 411, false, "a body without a length")             \
     X(SRV_E_BODY_TOO_LARGE, "body_too_large", 413, false, "the body passes its bound")             \
     X(SRV_E_TOO_COMPLEX, "too_complex", 413, false, "nesting or lists pass their bounds")          \
@@ -63,6 +65,7 @@
     X(SRV_E_INTERNAL, "internal", 500, false, "a defect of attnd; see its log")                    \
     X(SRV_E_NOT_IMPLEMENTED, "not_implemented", 501, false, "a method or coding attnd lacks")      \
     X(SRV_E_LOADING, "loading", 503, true, "models are being loaded")                              \
+    X(SRV_E_LAME_DUCK, "lame_duck", 503, true, "of /readyz alone: attnd serves, and stops soon")   \
     X(SRV_E_DRAINING, "draining", 503, true, "attnd is stopping")                                  \
     X(SRV_E_POOL_FULL, "pool_full", 503, true, "the cache pool's budget is used up")               \
     X(SRV_E_SESSION_LIMIT, "session_limit", 503, true, "max_sessions are live")                    \
@@ -85,6 +88,8 @@ struct srv_error {
     uint32_t length;   /* of the session, where has_length */
     uint32_t lowest;   /* the least length, beside 0, to which it can be truncated; 0: any */
     bool has_length;   /* of position_conflict and position_gap */
+    char owner[SRV_INSTANCE_MAX +
+               1]; /* with wrong_instance: the instance that the id names; else "" */
 };
 
 /* Fills *error and returns code, so that a check reads `return srv_fail(error, ...)`. */

@@ -15,3 +15,11 @@ bool srv_id_valid(const char *id)
         length++;
     return is_alphanumeric(id[0]) && length <= SRV_ID_MAX && id[length] == '\0';
 }
+
+bool srv_instance_valid(const char *text)
+{
+    size_t length = 0;
+    while (is_alphanumeric(text[length]) || text[length] == '-')
+        length++;
+    return length >= 1 && length <= SRV_INSTANCE_MAX && text[length] == '\0' && text[0] != '-';
+}

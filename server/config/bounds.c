@@ -104,7 +104,7 @@ const struct srv_bound srv_bounds[] = {
     {LIMIT(idle_timeout_s), .unit = "s", .beyond = CLOSED,
      .subject = "a connection without a request"},
     {LIMIT(drain_timeout_s), .unit = "s", .code = SRV_E_DRAINING,
-     .subject = "running requests after SIGTERM"},
+     .subject = "running requests, after the lame duck"},
     /* Models and files. */
     {FIXED("threads", ATTN_MAX_THREADS), .beyond = NOT_STARTED, .subject = "threads that compute"},
     {FIXED("event_threads", SRV_MAX_EVENT_THREADS), .beyond = NOT_STARTED,

@@ -46,6 +46,7 @@ struct srv_limits {
 #define SRV_CONNECTION_BYTES 24576   /* buffers of one connection, for its headers */
 #define SRV_TLS_SESSION_BYTES 49152  /* GnuTLS: 11 KiB idle, and a record of 16 KiB each way */
 #define SRV_MAX_MODELS 256           /* entries of `models` */
+#define SRV_MAX_ADOPTED 16           /* directories of `adopt` */
 #define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
 #define SRV_MAX_DOCUMENT_BYTES 16384 /* of a body that is read into a tree */
 #define SRV_MAX_TTL_S 31536000       /* a year */

@@ -28,6 +28,8 @@ struct given {
     const char *variables[SRV_MAX_OPTIONS];
     const char *models[SRV_MAX_MODELS]; /* of the flags --model, which may be several */
     size_t num_models;
+    const char *repeated[SRV_MAX_ADOPTED]; /* of the flags of the option that repeats */
+    size_t num_repeated;
 };
 
 bool srv_config_refuse(struct srv_config_reading *reading, const char *format, ...)
@@ -105,7 +107,11 @@ static bool take_flag(struct srv_config_reading *reading, struct given *given, i
         return srv_config_refuse(reading, "%.64s needs a value", flag);
     if (value == NULL)
         value = argv[++*at];
-    if (option->kind != SRV_OPTION_MODELS)
+    if (option->repeats && given->num_repeated == SRV_MAX_ADOPTED)
+        return srv_config_refuse(reading, "%.64s: more than %d are given", flag, SRV_MAX_ADOPTED);
+    if (option->repeats)
+        given->repeated[given->num_repeated++] = value;
+    else if (option->kind != SRV_OPTION_MODELS)
         given->flags[option - srv_options] = value;
     else if (given->num_models < SRV_MAX_MODELS)
         given->models[given->num_models++] = value;
@@ -160,6 +166,25 @@ static bool apply_given(struct srv_config_reading *reading, const char *const te
             return false;
     }
     return true;
+}
+
+/* Applies the flags of the option that repeats, which make one list. */
+static bool apply_repeated(struct srv_config_reading *reading, const struct given *given)
+{
+    struct srv_buffer text;
+    const struct srv_option *option = srv_options;
+    if (given->num_repeated == 0)
+        return true;
+    while (!option->repeats)
+        option++;
+    srv_buffer_init(&text, SRV_MAX_CONFIG_BYTES);
+    for (size_t i = 0; i < given->num_repeated; i++)
+        srv_buffer_printf(&text, "%s%s", i > 0 ? "," : "", given->repeated[i]);
+    srv_buffer_append(&text, "", 1);
+    bool applied = text.failed ? srv_config_refuse(reading, "out of memory")
+                               : set(reading, option, SRV_FROM_FLAG, text.data);
+    srv_buffer_fini(&text);
+    return applied;
 }
 
 static bool apply_model_flags(struct srv_config_reading *reading, const struct given *given)
@@ -357,10 +382,17 @@ static bool check_exposure(struct srv_config_reading *reading)
                              config->host);
 }
 
+static bool is_given(const struct srv_config *config, const char *name)
+{
+    const struct srv_option *option = srv_option_find(name, strlen(name), SRV_FROM_FILE);
+    return config->sources[option - srv_options] > SRV_FROM_MEMORY;
+}
+
 /* Fills in what several options say together. */
 static bool complete(struct srv_config_reading *reading)
 {
     struct srv_config *config = reading->config;
+    config->names_instance = is_given(config, "instance");
     if (strcmp(config->host, "localhost") == 0)
         memcpy(config->host, "127.0.0.1", sizeof "localhost"); /* which is as long */
     if (config->mode != SRV_RUN_HEALTH && !srv_config_model_dir(reading))
@@ -377,6 +409,8 @@ static bool check_together(struct srv_config_reading *reading)
         return false;
     if ((config->tls_cert == NULL) != (config->tls_key == NULL))
         return srv_config_refuse(reading, "tls_cert and tls_key: one needs the other");
+    if (config->adopt != NULL && config->durability == 0)
+        return srv_config_refuse(reading, "adopt: needs a durability, and a state_dir beside");
     return config->durability == 0 || config->state_dir != NULL ||
            srv_config_refuse(reading, "durability: snapshot and journal need a state_dir");
 }
@@ -394,7 +428,7 @@ bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
     return take_variables(&reading, &given, variables) && apply_defaults(&reading) &&
            apply_named_file(&reading, &given) &&
            apply_given(&reading, given.variables, SRV_FROM_VARIABLE) &&
-           apply_given(&reading, given.flags, SRV_FROM_FLAG) &&
+           apply_given(&reading, given.flags, SRV_FROM_FLAG) && apply_repeated(&reading, &given) &&
            apply_model_flags(&reading, &given) && complete(&reading) && check_together(&reading);
 }
 
@@ -408,6 +442,8 @@ void srv_config_fini(struct srv_config *config)
     free(config->host);
     free(config->instance);
     free(config->state_dir);
+    free(config->adopt);
+    free(config->weights_cache);
     free(config->api_keys);
     free(config->allowed_hosts);
     free(config->allow_origins);

@@ -16,6 +16,7 @@
 #include <stddef.h>
 
 #include "attn.h"
+#include "base/id.h"
 #include "config/bounds.h"
 
 /* The names of an encoder-decoder checkpoint's stacks, each of which is a model. */
@@ -37,7 +38,7 @@ struct srv_model_entry {
 
 enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
 
-#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts or allow_origins */
+#define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts, allow_origins or adopt */
 
 /* The source of an option's value; a later one overrides an earlier one.  SRV_FROM_MEMORY: the
  * default, divided because memory is short. */
@@ -57,7 +58,8 @@ struct srv_config {
     char *model_dir;                     /* its directories are models; NULL: none */
     unsigned dtype, kv_dtype;            /* of models that do not say it: 0 f32, 1 bf16, ... */
     char *host;                          /* numeric, IPv4 or IPv6 */
-    char *instance;                      /* [A-Za-z0-9][A-Za-z0-9-]*, at most 32 */
+    char *instance;                      /* as srv_instance_valid has it */
+    bool names_instance;                 /* it is configured, and not the host's name */
     unsigned cpu_level;                  /* enum attn_cpu_level */
     unsigned gemm;                       /* enum attn_gemm_mode */
     unsigned log;                        /* enum srv_log_level */
@@ -66,10 +68,13 @@ struct srv_config {
     unsigned reply_compression;          /* enum srv_reply_compression (wire/coding.h) */
     unsigned allow_unauthenticated;      /* 1: may listen beyond loopback without api_keys */
     char *state_dir;                     /* NULL: none */
+    char *adopt;                         /* directories separated by commas; NULL: none */
+    char *weights_cache;                 /* a directory; NULL: none */
     char *tls_cert, *tls_key;            /* PEM files; NULL: plain HTTP */
     char *api_keys;                      /* a file; NULL: requests need no key */
     char *allowed_hosts, *allow_origins; /* separated by commas; NULL: none */
     size_t snapshot_interval_s, snapshot_tokens, journal_bytes;
+    size_t lame_duck_s; /* from SIGTERM to draining */
     size_t port, threads, event_threads;
     size_t memory_limit; /* 0: that of the control group or the machine */
     struct srv_limits limits;
@@ -87,13 +92,15 @@ void srv_config_fini(struct srv_config *config);
 /* Makes an instance's name of the host's name up to its first dot: a hyphen replaces every
  * character that is neither letter nor digit, leading ones are dropped.  Of a long name the end is
  * kept, by which replicas of one deployment differ.  "attnd" where nothing is left. */
-#define SRV_INSTANCE_MAX 32
 void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host);
 
 /* Gives every option whose default is a share of memory, and that nobody has set, that default
  * divided by `divisor`, 1 to SRV_MAX_DIVISOR. */
 #define SRV_MAX_DIVISOR 64
 void srv_config_divide_shares(struct srv_config *config, unsigned divisor);
+
+/* Takes the first name off *names, a list as `adopt` is; false at its end, which NULL is too. */
+bool srv_config_take_name(char out[SRV_LISTED_MAX + 1], const char **names);
 
 /* Whether the numeric address is one that only this machine can reach: 127.0.0.0/8, ::1. */
 bool srv_config_is_loopback(const char *host);

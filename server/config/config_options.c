@@ -5,7 +5,6 @@
  * number, one checks its bounds and one words the refusal. */
 #include "config/config_options.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,71 +13,7 @@
 
 #include "attn.h"
 #include "base/buffer.h"
-
-static bool host_valid(const char *text)
-{
-    unsigned char address[sizeof(struct in6_addr)];
-    return strcmp(text, "localhost") == 0 || inet_pton(AF_INET, text, address) == 1 ||
-           inet_pton(AF_INET6, text, address) == 1;
-}
-
-static bool instance_valid(const char *text)
-{
-    static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-";
-    size_t length = strlen(text);
-    return length <= SRV_INSTANCE_MAX && text[0] != '-' && strspn(text, set) == length;
-}
-
-/* Whether every entry of a list is good: texts separated by commas, of 1 to SRV_LISTED_MAX
- * characters each. */
-static bool list_valid(const char *text, bool (*entry_valid)(const char *text, size_t length))
-{
-    for (;;) {
-        size_t length = strcspn(text, ",");
-        if (length == 0 || length > SRV_LISTED_MAX || !entry_valid(text, length))
-            return false;
-        if (text[length] == '\0')
-            return true;
-        text += length + 1;
-    }
-}
-
-#define LOWER_SET "abcdefghijklmnopqrstuvwxyz0123456789-_."
-
-static bool host_name_valid(const char *text, size_t length)
-{
-    return strspn(text, LOWER_SET "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == length &&
-           text[length - 1] != '.';
-}
-
-/* Whether the origin has the port that its scheme implies, which browsers leave out. */
-static bool has_default_port(const char *text, size_t length)
-{
-    static const struct {
-        const char *scheme, *port;
-    } defaults[] = {{"http://", ":80"}, {"https://", ":443"}};
-    for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
-        size_t port = strlen(defaults[i].port);
-        if (strncmp(text, defaults[i].scheme, strlen(defaults[i].scheme)) == 0 &&
-            memcmp(text + length - port, defaults[i].port, port) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* A scheme, "://", and a host with a port or without, in lower case: as browsers write them. */
-static bool origin_valid(const char *text, size_t length)
-{
-    size_t scheme = strspn(text, LOWER_SET "+");
-    if (scheme == 0 || strncmp(text + scheme, "://", strlen("://")) != 0)
-        return false;
-    const char *host = text + scheme + strlen("://"), *end = text + length;
-    return host < end && host[0] != ':' && host + strspn(host, LOWER_SET "[]:") == end &&
-           !has_default_port(text, length);
-}
-
-static bool hosts_valid(const char *text) { return list_valid(text, host_name_valid); }
-static bool origins_valid(const char *text) { return list_valid(text, origin_valid); }
+#include "config/option_checks.h"
 
 #define OPTION(kind_, name_, member) \
     .name = #name_, .kind = SRV_OPTION_##kind_, .offset = offsetof(struct srv_config, member)
@@ -115,12 +50,14 @@ const struct srv_option srv_options[] = {
      .help = "how weights are kept, where a model does not say it"},
     {CHOICE(kv_dtype), .initial = "f32", .choices = "f32|bf16|f16|int8",
      .help = "how sessions cache keys and values, where a model does not say it"},
+    {TEXT(weights_cache), .accepts = A_DIRECTORY,
+     .help = "directory of packed weights, which daemons that are given the same one share"},
     {TEXT(host), .initial = "127.0.0.1", .accepts = "localhost, or a numeric IPv4 or IPv6 address",
-     .valid = host_valid, .help = "address to listen on; localhost is 127.0.0.1"},
+     .valid = srv_host_valid, .help = "address to listen on; localhost is 127.0.0.1"},
     {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},
     {TEXT(instance), .accepts = "1 to 32 letters, digits and hyphens, the first no hyphen",
-     .valid = instance_valid,
-     .help = "this daemon's name, which begins its session ids [the host's]"},
+     .valid = srv_instance_valid,
+     .help = "this daemon's name, which begins its session ids [state_dir's, or the host's]"},
     {SIZE(event_threads), .initial = "1", RANGE(1, SRV_MAX_EVENT_THREADS),
      .help = "threads that watch connections"},
     {SIZE(threads), .initial = "0", RANGE(0, ATTN_MAX_THREADS),
@@ -171,14 +108,19 @@ const struct srv_option srv_options[] = {
      .help = "time that a client may take nothing of its reply"},
     {LIMIT(idle_timeout_s), .initial = "75", RANGE(1, 86400), .unit = "seconds",
      .help = "time a connection may stay open between requests"},
+    {SIZE(lame_duck_s), .initial = "5", RANGE(0, 3600), .unit = "seconds",
+     .help = "time after SIGTERM in which /readyz is 503 and all is still served"},
     {LIMIT(drain_timeout_s), .initial = "30", RANGE(0, 86400), .unit = "seconds",
-     .help = "time for running requests to finish after SIGTERM"},
+     .help = "time for running requests to finish after that"},
     {CHOICE(reply_compression), .initial = "asked", .choices = "asked|json|all",
      .help = "large replies to compress for Accept-Encoding; asked: by compressed_output only"},
     {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
      .help = "how sessions outlive the process"},
     {TEXT(state_dir), .accepts = A_DIRECTORY,
      .help = "directory of the sessions' files, for one daemon"},
+    {TEXT(adopt), .accepts = "names of directories, separated by commas, 16 at most",
+     .valid = srv_adopted_valid, .is_list = true, .repeats = true,
+     .help = "state directory of another instance to serve too; may be given several times"},
     {CHOICE(journal_fsync), .initial = "os", .choices = "os|everysec|always",
      .help = "when the journal is brought to the disk"},
     {SIZE(journal_bytes), .initial = "256MiB", RANGE(4 * KIB, 64 * GIB), .unit = "bytes",
@@ -195,12 +137,12 @@ const struct srv_option srv_options[] = {
     {CHOICE(allow_unauthenticated), .initial = "false", .choices = "false|true",
      .help = "listen beyond loopback without api_keys"},
     {TEXT(allowed_hosts), .accepts = "names without ports, separated by commas",
-     .valid = hosts_valid, .is_list = true,
+     .valid = srv_hosts_valid, .is_list = true,
      .help = "names beside addresses and localhost that Host may have; needed without api_keys"},
     {TEXT(allow_origins),
      .accepts = "exact origins such as https://app.example, separated by commas "
                 "(a star would let in every page that a browser shows)",
-     .valid = origins_valid, .is_list = true,
+     .valid = srv_origins_valid, .is_list = true,
      .help = "web pages that may use the daemon from a browser (CORS)"},
     {MODE(check, SRV_RUN_CHECK),
      .help = "read configuration and models' headers, print what would be served"},

@@ -25,6 +25,7 @@ struct srv_option {
     const char *accepts;     /* TEXT: what the text must be, in words */
     bool (*valid)(const char *text); /* TEXT: NULL where any text but "" is accepted */
     bool is_list;                    /* TEXT: the file may have a list of texts instead */
+    bool repeats;                    /* a list whose flag may be given several times */
     enum srv_run_mode mode;          /* MODE */
     const char *help;
 };

@@ -9,11 +9,13 @@
 #include <errno.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -23,6 +25,7 @@
 #include "ops/log.h"
 
 #define BACKLOG 4096
+#define ACCEPT_TRIES 200 /* of 100 us */
 
 const char *srv_http_library_version(void) { return MHD_get_version(); }
 
@@ -282,8 +285,24 @@ long long srv_http_certificate_expires(const struct srv_http *http)
 
 unsigned srv_http_port(const struct srv_http *http) { return http->port; }
 
+/* Connections that are established and not accepted yet would be reset, whose requests may be on
+ * their way.  Waits until there are none; not for long, since max_connections may hold them up. */
+static void await_accepted(int listen_fd)
+{
+    const struct timespec poll = {.tv_nsec = 100 * 1000};
+    for (unsigned tries = 0; tries < ACCEPT_TRIES; tries++) {
+        struct tcp_info info;
+        socklen_t size = sizeof info;
+        if (getsockopt(listen_fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+            info.tcpi_unacked == 0) /* of a listening socket: those that wait */
+            return;
+        nanosleep(&poll, NULL);
+    }
+}
+
 void srv_http_quiesce(struct srv_http *http)
 {
+    await_accepted(http->listen_fd);
     shutdown(http->listen_fd, SHUT_RDWR); /* clients are refused from here on */
     for (size_t i = 0; i < http->loop_count; i++)
         srv_loop_quiesce(&http->loops[i]);

@@ -22,8 +22,9 @@ struct srv_metrics;   /* ops/metrics.h */
 struct srv_scheduler; /* schedule/scheduler.h */
 struct srv_tls;       /* tls.h */
 
-/* The daemon's phase.  Routes without `while_draining` are served in SRV_READY only. */
-enum srv_phase { SRV_LOADING, SRV_READY, SRV_DRAINING };
+/* The daemon's phase.  Routes without `while_draining` are served in SRV_READY and SRV_LAME_DUCK
+ * only.  A lame duck serves all and says at /readyz, and by ending connections, that it stops. */
+enum srv_phase { SRV_LOADING, SRV_READY, SRV_LAME_DUCK, SRV_DRAINING };
 
 /* The parts of the daemon that the server uses.  main fills the struct before srv_http_open, which
  * copies it; everything it points to must outlive the server. */

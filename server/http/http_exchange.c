@@ -49,16 +49,16 @@ static const struct srv_http_context *context_of(const struct srv_exchange *x)
 /* ---- Replying -------------------------------------------------------------------------------- */
 
 /* The connection ends after the reply where the rest of the request was not read or cannot be
- * trusted (mhd_workarounds.c, 9), where the daemon drains, and where the client has ended it and
- * no further request of it waits for a reply. */
+ * trusted (mhd_workarounds.c, 9), where the daemon drains, and where the client has ended it, or
+ * the daemon is a lame duck, and no further request of it waits for a reply. */
 static bool is_last_reply(const struct srv_exchange *x)
 {
     const struct srv_connection *connection = x->connection;
     const struct srv_scan *scan = &connection->scan;
     bool more = scan->requests > connection->served + 1 || scan->fault != NULL;
-    return x->body_unread || x->framing.chunked ||
-           atomic_load(context_of(x)->phase) == SRV_DRAINING ||
-           (!more && srv_mhd_client_closed(connection));
+    int phase = atomic_load(context_of(x)->phase);
+    return x->body_unread || x->framing.chunked || phase == SRV_DRAINING ||
+           (!more && (phase == SRV_LAME_DUCK || srv_mhd_client_closed(connection)));
 }
 
 /* Gives the reply to libmicrohttpd.  The deadline moves on as the client takes the reply
@@ -151,7 +151,7 @@ static enum srv_error_code find_route(struct srv_request *request, const struct 
 static enum srv_error_code check_phase(const struct srv_exchange *x, struct srv_error *error)
 {
     int phase = atomic_load(context_of(x)->phase);
-    if (phase == SRV_READY || x->request.route->while_draining)
+    if (phase == SRV_READY || phase == SRV_LAME_DUCK || x->request.route->while_draining)
         return SRV_OK;
     if (phase == SRV_LOADING)
         return srv_fail(error, SRV_E_LOADING, NULL, "models are being loaded");
@@ -163,7 +163,8 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
                                        bool has_body, struct srv_error *error)
 {
     const struct srv_route *route = request->route;
-    bool tensors = route->body == SRV_BODY_TENSORS;
+    bool binary_reply = route->body == SRV_BODY_TENSORS;
+    bool tensors = binary_reply || route->body == SRV_BODY_OPTIONAL_TENSORS;
     if (request->is_v2)
         return srv_v2_check_types(request, head, has_body, error);
     has_body = has_body && route->body != SRV_BODY_IGNORED;
@@ -178,7 +179,7 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
     if (has_body && srv_guard_content_encoding(&request->coding, head, error) != SRV_OK)
         return error->code;
     request->accepted = srv_guard_accept_encoding(head);
-    if (tensors)
+    if (binary_reply)
         return srv_guard_accept_binary(&request->binary, head, error);
     const char *type = route->type != NULL ? route->type : "application/json";
     return strchr(type, ' ') != NULL ? SRV_OK : srv_guard_accept(head, type, error);

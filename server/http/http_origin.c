@@ -18,7 +18,7 @@
     "X-Session-Id"
 #define REPLY_FIELDS                                                       \
     "Allow, Inference-Header-Content-Length, Retry-After, Server-Timing, " \
-    "Traceparent, X-Attn-Instance, X-Request-Id"
+    "Traceparent, X-Attn-Instance, X-Attn-Owner, X-Request-Id"
 #define MAX_AGE "600" /* seconds that a browser may remember a preflight's answer */
 #define SHOWN 100     /* characters of a refused value that the message repeats */
 

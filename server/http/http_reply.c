@@ -151,6 +151,8 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
     if (request->trace.trace_id[0] != '\0')
         add_trace(out, &request->trace);
     add(out, "X-Attn-Instance", loop->http->context.instance);
+    if (reply->owner[0] != '\0')
+        add(out, "X-Attn-Owner", reply->owner);
     if (reply->allow[0] != '\0')
         add(out, "Allow", reply->allow);
     if (reply->code == SRV_E_UNAUTHORIZED)

@@ -69,8 +69,8 @@ struct srv_gauges {
     size_t ready, draining;                   /* 0 or 1 */
     size_t sessions, queue, running, waiting; /* queue: those that wait or run */
     size_t in_flight, connections, weightless_shapes;
-    size_t cache_used_bytes, cache_budget_bytes, weight_bytes, memory_limit_bytes, heap_bytes;
-    size_t open_files;
+    size_t cache_used_bytes, cache_budget_bytes, weight_bytes, mapped_bytes;
+    size_t memory_limit_bytes, heap_bytes, open_files;
     double certificate_expires; /* seconds since 1970; 0: no sample */
     struct srv_process process;
     struct srv_limits limits;

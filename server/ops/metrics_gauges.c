@@ -17,7 +17,7 @@ static const struct {
     size_t offset; /* of a size_t in struct srv_gauges */
 } gauges[] = {
     {"attnd_ready", "1 while requests are served.", MEMBER(ready)},
-    {"attnd_draining", "1 after SIGTERM.", MEMBER(draining)},
+    {"attnd_draining", "1 after SIGTERM or POST /admin/drain.", MEMBER(draining)},
     {"attnd_sessions", "Live sessions.", MEMBER(sessions)},
     {"attnd_sessions_limit", "Live sessions at most.", LIMIT(max_sessions)},
     {"attnd_weightless_shapes", "Shapes that live weightless sessions have.",
@@ -36,6 +36,8 @@ static const struct {
     {"attnd_cache_used_bytes", "Key/value blocks in use.", MEMBER(cache_used_bytes)},
     {"attnd_cache_budget_bytes", "Key/value blocks at most.", MEMBER(cache_budget_bytes)},
     {"attnd_weight_bytes", "Resident weights.", MEMBER(weight_bytes)},
+    {"attnd_weight_mapped_bytes", "Resident weights that daemons share, pages of weights_cache.",
+     MEMBER(mapped_bytes)},
     {"attnd_memory_limit_bytes", "Memory that the bounds of the daemon fit.",
      MEMBER(memory_limit_bytes)},
     {"attnd_heap_bytes", "Memory given out by the allocator.", MEMBER(heap_bytes)},

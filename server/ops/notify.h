@@ -12,7 +12,7 @@ enum srv_notice {
     SRV_NOTICE_LOADING,   /* the port is open, /readyz answers 503 */
     SRV_NOTICE_READY,     /* /readyz answers 200 */
     SRV_NOTICE_RELOADING, /* SIGHUP has come; SRV_NOTICE_READY follows */
-    SRV_NOTICE_STOPPING,  /* requests drain */
+    SRV_NOTICE_STOPPING,  /* a lame duck, or requests drain */
 };
 
 /* For one thread at a time. */

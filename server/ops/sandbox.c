@@ -55,7 +55,7 @@ static bool refuse(char *message, size_t size, const char *what, int error)
 
 /* ---- Landlock -------------------------------------------------------------------------------- */
 
-/* The rights that exist only within the state directory: all but reading. */
+/* The rights that exist only within the directories of the daemon: all but reading. */
 static uint64_t write_rights(int version)
 {
     uint64_t all =
@@ -86,7 +86,8 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
     return allowed;
 }
 
-static bool lock_files(int version, const char *state_dir, char *message, size_t size)
+static bool lock_files(int version, const char *const directories[], size_t count, char *message,
+                       size_t size)
 {
     struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
     int rules =
@@ -94,15 +95,17 @@ static bool lock_files(int version, const char *state_dir, char *message, size_t
     if (rules < 0)
         return refuse(message, size, "landlock", errno);
     bool locked = true;
-    if (state_dir != NULL && !allow_directory(rules, state_dir, ruleset.handled_access_fs))
-        locked = refuse(message, size, state_dir, errno);
+    for (size_t i = 0; i < count && locked; i++)
+        if (!allow_directory(rules, directories[i], ruleset.handled_access_fs))
+            locked = refuse(message, size, directories[i], errno);
     if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
         locked = refuse(message, size, "landlock", errno);
     close(rules);
     return locked;
 }
 
-bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t size)
+bool srv_sandbox_restrict_files(const char *const directories[], size_t count, char *message,
+                                size_t size)
 {
     char words[SRV_SANDBOX_TEXT_MAX];
     int version = landlock_version();
@@ -110,7 +113,7 @@ bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t siz
         return refuse(message, size, "this kernel filters no system calls", ENOSYS);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         return refuse(message, size, "no new privileges", errno);
-    return version == 0 || lock_files(version, state_dir, message, size);
+    return version == 0 || lock_files(version, directories, count, message, size);
 }
 
 /* ---- System calls ---------------------------------------------------------------------------- */
@@ -147,15 +150,24 @@ static const int allowed[] = {
 static const int named[] = {SCMP_SYS(openat), SCMP_SYS(unlinkat), SCMP_SYS(renameat),
                             SCMP_SYS(renameat2)};
 
-static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
+/* Allows the calls that name a file for one directory. */
+static int add_named(scmp_filter_ctx filter, int directory)
+{
+    int wrong = 0;
+    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0; i++)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
+                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
+    return wrong;
+}
+
+static int add_rules(scmp_filter_ctx filter, const int directories[], size_t count, bool reads)
 {
     const uint64_t run = PROT_EXEC, change = O_ACCMODE | O_CREAT | O_TRUNC;
     int wrong = 0;
     for (size_t i = 0; i < sizeof allowed / sizeof allowed[0] && wrong == 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0 && directory >= 0; i++)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
-                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
+    for (size_t i = 0; i < count && wrong == 0; i++)
+        wrong = add_named(filter, directories[i]);
     if (wrong == 0)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
                                  SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
@@ -171,14 +183,15 @@ static int add_rules(scmp_filter_ctx filter, int directory, bool reads)
     return wrong;
 }
 
-bool srv_sandbox_restrict_calls(int directory, bool reads, char *message, size_t size)
+bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads, char *message,
+                                size_t size)
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
         return refuse(message, size, "seccomp", ENOMEM);
     int wrong = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (wrong == 0)
-        wrong = add_rules(filter, directory, reads);
+        wrong = add_rules(filter, directories, count, reads);
     if (wrong == 0)
         wrong = seccomp_load(filter);
     seccomp_release(filter);

@@ -12,15 +12,17 @@
 bool srv_sandbox_describe(char out[SRV_SANDBOX_TEXT_MAX]);
 
 /* Called before any thread is started.  From then on no thread gains privileges and, where the
- * kernel has landlock, none writes, makes, removes or executes files, but for files of `state_dir`
- * (NULL: none), which is made where it does not exist.  False with a message where the kernel
- * refuses. */
-bool srv_sandbox_restrict_files(const char *state_dir, char *message, size_t size);
+ * kernel has landlock, none writes, makes, removes or executes files, but for files of
+ * `directories` [count], which are made where they do not exist.  False with a message where the
+ * kernel refuses. */
+bool srv_sandbox_restrict_files(const char *const directories[], size_t count, char *message,
+                                size_t size);
 
 /* Called when everything is loaded and open.  From then on all threads make only the system calls
- * that serving needs, and open files only relative to the descriptor `directory` (-1: none) or,
- * where `reads`, any file for reading.  Other calls fail with EPERM.  False with a message where
- * the kernel refuses. */
-bool srv_sandbox_restrict_calls(int directory, bool reads, char *message, size_t size);
+ * that serving needs, and open files only relative to the descriptors `directories` or, where
+ * `reads`, any file for reading.  Other calls fail with EPERM.  False with a message where the
+ * kernel refuses. */
+bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads, char *message,
+                                size_t size);
 
 #endif

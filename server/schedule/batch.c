@@ -127,6 +127,12 @@ static size_t masked_keys(const struct srv_item *item)
     return rows->attention_mask.present || rows->padding_mask.present ? srv_item_keys(item) : 0;
 }
 
+/* Steps of a batch are on record all or none, and so belong to one store. */
+static bool same_store(const struct srv_item *a, const struct srv_item *b)
+{
+    return a->session->store == b->session->store;
+}
+
 static bool same_layer(const struct srv_item *a, const struct srv_item *b)
 {
     return a->model == b->model && a->job->call.layer == b->job->call.layer;
@@ -149,7 +155,8 @@ void srv_batch_clear(struct srv_batch *batch)
 
 bool srv_batch_add(struct srv_batch *batch, struct srv_item *item)
 {
-    if (batch->count > 0 && !(same_layer(item, batch->items[0]) && has_room(batch, item)))
+    if (batch->count > 0 && !(same_layer(item, batch->items[0]) &&
+                              same_store(item, batch->items[0]) && has_room(batch, item)))
         return false;
     batch->items[batch->count++] = item;
     batch->rows += item->sizes.queries;

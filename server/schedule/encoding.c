@@ -108,25 +108,32 @@ static struct srv_session *find_same(const struct srv_job *job)
     return NULL;
 }
 
+/* The session that the same request has made before: by its key, or, of a start, by its id with the
+ * same rows.  NULL where there is none, and with an error. */
+static struct srv_session *find_made(struct srv_job *job)
+{
+    const struct srv_encoding *encoding = job->encoding;
+    struct srv_session *session;
+    enum srv_error_code code = srv_session_find_by_idempotency_key(
+        &session, encoding->context->sessions, &encoding->options, &job->error);
+    if (session != NULL && !holds_rows(session, encoding)) {
+        srv_session_put(session);
+        session = NULL;
+        code = srv_fail(&job->error, SRV_E_IDEMPOTENCY, "encoder_hidden_states",
+                        "the request was sent before with other encoder rows");
+    }
+    bool starts = job->num_items > 0;
+    return session == NULL && code == SRV_OK && starts ? find_same(job) : session;
+}
+
 void srv_encoding_begin(struct srv_job *job)
 {
     struct srv_encoding *encoding = job->encoding;
-    struct srv_sessions *sessions = encoding->context->sessions;
-    enum srv_error_code code = srv_session_find_by_idempotency_key(&encoding->session, sessions,
-                                                                   &encoding->options, &job->error);
-    if (encoding->session != NULL && !holds_rows(encoding->session, encoding)) {
-        srv_session_put(encoding->session);
-        encoding->session = NULL;
-        code = srv_fail(&job->error, SRV_E_IDEMPOTENCY, "encoder_hidden_states",
-                        "the start was sent before with other encoder rows");
-    }
-    if (code == SRV_OK && encoding->session == NULL)
-        encoding->session = find_same(job);
+    encoding->session = find_made(job);
     encoding->made = encoding->replayed = encoding->session != NULL;
-    if (code == SRV_OK && !encoding->made)
-        code = srv_session_prepare(&encoding->session, sessions, encoding->model,
-                                   &encoding->options, &job->error);
-    if (code == SRV_OK && !encoding->made)
+    if (job->error.code == SRV_OK && !encoding->made &&
+        srv_session_prepare(&encoding->session, encoding->context->sessions, encoding->model,
+                            &encoding->options, &job->error) == SRV_OK)
         charge(encoding, &job->error);
 }
 
@@ -157,14 +164,17 @@ void srv_encoding_compute(struct srv_job *job)
 static void take_same(struct srv_job *job)
 {
     struct srv_encoding *encoding = job->encoding;
-    struct srv_session *same = find_same(job);
-    if (same == NULL)
+    const struct srv_error refusal = job->error;
+    job->error = (struct srv_error){.code = SRV_OK};
+    struct srv_session *same = find_made(job);
+    if (same == NULL) {
+        job->error = refusal;
         return;
+    }
     srv_store_import_abandon(encoding->context->store, &encoding->recorded, encoding->session);
     srv_session_put(encoding->session);
     encoding->session = same;
     encoding->made = encoding->replayed = true;
-    job->error = (struct srv_error){.code = SRV_OK};
 }
 
 /* Lists the session and ends its record in the journal, without which it is removed again. */

@@ -1,4 +1,5 @@
-/* encoding.h: the session of cross-attention that a request makes out of an encoder's rows.
+/* encoding.h: the session of cross-attention that a request makes out of an encoder's rows: a
+ * start, which is a job with an item, or POST /sessions, a job without.
  *
  * A job that has an encoding goes through it before its items are bound (dispatch.c): the session
  * is made and charged for; the rows are projected into its cache as one long computation; where a
@@ -35,9 +36,9 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job,
 bool srv_encoding_is_due(const struct srv_job *job);
 
 /* Each of the engine owner, with errors in job->error.  `begin` makes the session, or finds the one
- * that the same request has made before: by its key, or by its id with the same rows.  `compute`
- * projects the rows, giving way through job->yield.  `advance` records a piece; true while there is
- * more, and after the last one the session is in the table. */
+ * that the same request has made before: by its key, or, of a start, by its id with the same rows.
+ * `compute` projects the rows, giving way through job->yield.  `advance` records a piece; true
+ * while there is more, and after the last one the session is in the table. */
 void srv_encoding_begin(struct srv_job *job);
 void srv_encoding_compute(struct srv_job *job);
 bool srv_encoding_advance(struct srv_job *job);

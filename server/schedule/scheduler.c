@@ -39,7 +39,7 @@
 
 #include "base/clock.h"
 #include "schedule/dispatch.h"
-#include "store/store.h"
+#include "store/stores.h"
 
 #define ROUND_BATCHES 4 /* of steps, before a long step, an attend and a piece */
 #define THREADS_PER_IO_WORKER 4
@@ -145,7 +145,7 @@ static void sweep(struct srv_scheduler *s)
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
-    srv_store_take_checkpoint(s->context->store);
+    srv_stores_take_checkpoint(s->context->store);
     read_taken(s);
     sweep(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping; i++) {
@@ -174,7 +174,7 @@ static bool await_work(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->inbox_lock);
     while (s->inbox_count == 0 && !s->handed_over && !s->stop &&
-           !srv_store_wants_checkpoint(s->context->store))
+           !srv_stores_want_checkpoint(s->context->store))
         pthread_cond_wait(&s->wake, &s->inbox_lock);
     bool found = s->inbox_count > 0 || s->handed_over || !s->stop;
     s->handed_over = false;
@@ -190,7 +190,7 @@ static void *scheduler_main(void *argument)
     while (goes_on) {
         goes_on = await_work(s); /* when false, an event thread may still have left work */
         pthread_mutex_lock(&s->engine_lock);
-        srv_store_take_checkpoint(s->context->store);
+        srv_stores_take_checkpoint(s->context->store);
         while (take_inbox(s)) {
             if (!s->stopping)
                 run_round(s);

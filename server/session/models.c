@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/nearest.h"
 #include "config/config.h"
 #include "session/model_stats.h"
@@ -105,6 +106,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
                      size_t size)
 {
     models->count = 0;
+    models->weights_cache = config->weights_cache;
     models->items = calloc(config->num_models > 0 ? config->num_models : 1, sizeof *models->items);
     models->weightless_stats = calloc(1, sizeof *models->weightless_stats);
     if (models->items == NULL || models->weightless_stats == NULL ||
@@ -127,6 +129,18 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
     return true;
 }
 
+static enum attn_status load_weights(struct srv_model *model, const char *cache,
+                                     struct attn_error *error)
+{
+    const uint64_t begin_ns = srv_now_ns();
+    const enum attn_status status =
+        cache != NULL
+            ? attn_model_load_cached(&model->cached, model->attn, cache, model->name, error)
+            : attn_model_load(model->attn, error);
+    model->load_ms = (double)(srv_now_ns() - begin_ns) / 1e6;
+    return status;
+}
+
 bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
                      size_t size)
 {
@@ -135,7 +149,7 @@ bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, ch
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
         model->pool = pool;
-        if (attn_model_load(model->attn, &error) != ATTN_OK)
+        if (load_weights(model, models->weights_cache, &error) != ATTN_OK)
             return report(model, &error, message, size);
         attn_model_describe(&model->info, model->attn); /* now with its fingerprint */
     }

@@ -19,8 +19,10 @@ struct srv_model {
     size_t index; /* its place in srv_models.items; SRV_WEIGHTLESS_INDEX: in none */
     struct attn_model *attn;
     struct attn_model_info info;
-    struct attn_cache_pool *pool;  /* shared by all models */
-    size_t max_length;             /* of its sessions: the reach of its positions, or the limit */
+    struct attn_cache_pool *pool;   /* shared by all models */
+    struct attn_cached_load cached; /* zeroed until loaded, and without weights_cache */
+    double load_ms;                 /* that loading took */
+    size_t max_length;              /* of its sessions: the reach of its positions, or the limit */
     bool is_cross;                 /* its layers attend over other sequences: sessions hold those */
     size_t batch_rows;             /* most rows of a batch of steps; 0: no bound of its own */
     struct srv_model_stats *stats; /* [info.num_layers]; NULL: weightless_stats of srv_models */
@@ -33,12 +35,14 @@ struct srv_models {
     size_t count;
     struct srv_model_stats *weightless_stats;
     struct srv_weightless *weightless; /* models of weightless sessions */
+    const char *weights_cache;         /* a directory, the configuration's; NULL: none */
     struct srv_buffer text;            /* the reply to GET /models, once all are loaded */
 };
 
 struct srv_config;
 
-/* `open` reads the configuration of every model and no weights; `load` makes the weights resident.
+/* `open` reads the configuration of every model and no weights; `load` makes the weights resident,
+ * through the files of weights_cache where that is configured.
  * Sessions will take blocks from `pool`, which may be NULL where there will be none (--check).
  * False with one line in `message`; `models` is to be closed then too. */
 bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,

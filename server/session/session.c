@@ -44,12 +44,15 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     uint64_t random[2];
     struct srv_sessions *sessions =
         calloc(1, sizeof *sessions + 2 * buckets * sizeof sessions->buckets[0]);
-    if (sessions == NULL || getrandom(random, sizeof random, 0) != sizeof random) {
+    if (sessions == NULL || getrandom(random, sizeof random, 0) != sizeof random ||
+        !srv_identity_make(&sessions->identities[0], instance)) {
         free(sessions);
         return false;
     }
     pthread_mutex_init(&sessions->lock, NULL);
-    srv_sessions_set_clock(sessions, wall_ns());
+    for (unsigned store = 0; store <= SRV_MAX_ADOPTED; store++)
+        srv_sessions_set_clock(sessions, store, wall_ns());
+    sessions->num_stores = 1;
     sessions->max_sessions = limits->max_sessions;
     sessions->default_ttl_s = limits->session_ttl_s;
     sessions->num_buckets = buckets;
@@ -57,7 +60,6 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     sessions->hash_point = random[0];
     /* 40 random bits that two runs will not share, then a counter: 52 bits, exact in a double. */
     sessions->next_epoch = (random[1] >> 24 << 12) + 1;
-    snprintf(sessions->instance, sizeof sessions->instance, "%s", instance);
     *out = sessions;
     return true;
 }
@@ -125,7 +127,8 @@ static struct srv_session *find(const struct srv_sessions *sessions, const struc
     return found;
 }
 
-/* The pointer to the session of that idempotency key, or the NULL that ends the list. */
+/* The pointer to the session of that idempotency key, or the NULL that ends the list.  Of two
+ * sessions with one key, which different stores have kept, the first that was linked is listed. */
 static struct srv_session **find_key_link(struct srv_sessions *sessions, const char *key)
 {
     struct srv_session **link = &sessions->by_idempotency_key[bucket_of(sessions, key)];
@@ -138,8 +141,9 @@ static void link_session(struct srv_sessions *sessions, struct srv_session *sess
 {
     *find_link(sessions, session->id, NULL) = session;
     session->next = NULL;
-    if (session->idempotency_key[0] != '\0')
-        *find_key_link(sessions, session->idempotency_key) = session;
+    struct srv_session **key = find_key_link(sessions, session->idempotency_key);
+    if (session->idempotency_key[0] != '\0' && *key == NULL)
+        *key = session;
     sessions->count++;
     ++*srv_sessions_counter(sessions, session->model->index);
 }
@@ -148,8 +152,9 @@ static void unlink_session(struct srv_sessions *sessions, struct srv_session **l
 {
     struct srv_session *session = *link;
     *link = session->next;
-    if (session->idempotency_key[0] != '\0')
-        *find_key_link(sessions, session->idempotency_key) = session->next_by_idempotency_key;
+    struct srv_session **key = find_key_link(sessions, session->idempotency_key);
+    if (session->idempotency_key[0] != '\0' && *key == session)
+        *key = session->next_by_idempotency_key;
     srv_account_return(session->account, SRV_QUOTA_SESSIONS, 1);
     sessions->count--;
     --*srv_sessions_counter(sessions, session->model->index);
@@ -239,6 +244,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
     }
     session->account = account;
+    session->store = srv_session_choose_store(sessions, options);
     size_t ttl_s = options->ttl_s > 0 ? options->ttl_s : default_ttl_s(sessions, session->account);
     if (srv_model_add_session(model))
         session->model = model;
@@ -257,7 +263,8 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
                                                       : fail_layers(session, options, error);
     if (code == SRV_OK && options->id != NULL)
         snprintf(session->id, sizeof session->id, "%s", options->id);
-    else if (code == SRV_OK && !srv_session_make_id(session->id, sessions->instance))
+    else if (code == SRV_OK &&
+             !srv_session_make_id(session->id, &sessions->identities[session->store]))
         code = srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for an id");
     if (code == SRV_OK)
         *out = session;
@@ -296,7 +303,9 @@ static enum srv_error_code check_may_insert(struct srv_sessions *sessions,
                                             bool any_owner, struct srv_error *error)
 {
     const char *key = options->idempotency_key;
-    if (key != NULL && key[0] != '\0' && *find_key_link(sessions, key) != NULL)
+    const struct srv_session *with_key =
+        key != NULL && key[0] != '\0' ? *find_key_link(sessions, key) : NULL;
+    if (with_key != NULL && (options->store == 0 || with_key->store == options->store - 1))
         return srv_fail(error, SRV_E_IDEMPOTENCY, "Idempotency-Key",
                         "the key was used for another session");
     if (exists(sessions, options, any_owner))
@@ -340,7 +349,8 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
     const struct srv_session_options options = {.id = session->id,
                                                 .idempotency_key = session->idempotency_key,
                                                 .owner = session->owner,
-                                                .group = session->group};
+                                                .group = session->group,
+                                                .store = session->store + 1};
     pthread_mutex_lock(&sessions->lock);
     enum srv_error_code code = check_may_insert(sessions, &options, false, error);
     if (code == SRV_OK && !srv_account_take(session->account, SRV_QUOTA_SESSIONS, 1, 0))
@@ -362,6 +372,8 @@ enum srv_error_code srv_session_prepare(struct srv_session **out, struct srv_ses
     enum srv_error_code code = srv_session_check_options(options, model, account, error);
     if (code == SRV_OK)
         code = check_before_allocating(sessions, options, account, error);
+    if (code == SRV_OK)
+        code = srv_session_check_instance(sessions, options, error);
     if (code == SRV_OK)
         return srv_session_new(out, sessions, model, options, error);
     attn_cache_free(options->cache);

@@ -18,6 +18,7 @@
 
 #include "attn.h"
 #include "base/errors.h"
+#include "base/id.h"
 #include "config/bounds.h"
 #include "config/keys.h"
 
@@ -32,6 +33,7 @@ struct srv_last_step {
 
 struct srv_session {
     char id[SRV_ID_MAX + 1];
+    unsigned store; /* that keeps it: 0 the daemon's own, else an adopted one (store/store.h) */
     uint64_t epoch; /* differs for every session ever created, also between runs */
     const struct srv_model *model;
     /* Freed with the last reference.  Its tokens are the engine owner's; any thread may read its
@@ -66,10 +68,29 @@ struct srv_session {
 
 struct srv_sessions; /* the table */
 
-/* `instance` is the first part of the ids that the table makes, so that a router can tell whose a
- * session is.  False where memory or random numbers cannot be had. */
+/* The beginning of the ids that a table makes: the name of an instance, by which a router can tell
+ * whose a session is, and the generation of its state directory, digits that no other directory of
+ * that name has. */
+#define SRV_GENERATION 5
+struct srv_identity {
+    char instance[SRV_INSTANCE_MAX + 1], generation[SRV_GENERATION + 1];
+};
+
+/* Makes the identity of a new directory; false where there are no random numbers. */
+bool srv_identity_make(struct srv_identity *out, const char *instance);
+bool srv_generation_valid(const char *text);
+
+/* The table's identity is a new one of this instance, until it is set.  False where memory or
+ * random numbers cannot be had. */
 bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limits,
                        const char *instance);
+/* The identity of the daemon's own store, borrowed. */
+const struct srv_identity *srv_sessions_identity(const struct srv_sessions *sessions);
+
+/* Sets the identity of a store: of the own one, 0, or the next adopted one.  False where a store
+ * with a smaller number has it too.  Called before requests are served. */
+bool srv_sessions_set_identity(struct srv_sessions *sessions, unsigned store,
+                               const struct srv_identity *identity);
 void srv_sessions_close(struct srv_sessions *sessions); /* drops the table's references */
 
 struct srv_session_options {
@@ -84,6 +105,9 @@ struct srv_session_options {
     bool shared;
     size_t charged_bytes; /* of `cache`, that the owner's account is charged already */
     uint64_t epoch;       /* 0: a new one; else that of a session that is restored */
+    /* The store that is to keep it, and 1: its parent's, or its files'.  0: the one whose instance
+     * the id begins with, else the own one. */
+    unsigned store;
 };
 
 /* Counts sessions and their bytes towards the accounts of their owners from now on; those that are
@@ -112,7 +136,7 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
 
 /* Creates a session and returns it with a reference for the caller.  Errors: session_exists,
  * session_limit, quota_exceeded, idempotency_conflict (a session was created with that key),
- * invalid_value, out_of_memory. */
+ * invalid_value, wrong_instance, out_of_memory. */
 enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sessions *sessions,
                                        const struct srv_model *model,
                                        const struct srv_session_options *options,
@@ -122,6 +146,9 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
  * shares is not. */
 bool srv_session_is_own(const struct srv_session *session,
                         const struct srv_session_options *options);
+
+/* Whether a session of this one's id is kept by another store.  O(sessions). */
+bool srv_session_is_elsewhere(struct srv_sessions *sessions, const struct srv_session *session);
 
 /* Whether the id of these options is in use, so that a session with them cannot be created. */
 bool srv_session_exists(struct srv_sessions *sessions, const struct srv_session_options *options);
@@ -148,8 +175,15 @@ struct srv_session *srv_session_peek(struct srv_sessions *sessions, const struct
 struct srv_session *srv_session_peek_owned(struct srv_sessions *sessions, const char *owner,
                                            const char *id);
 
-/* Fails since the caller finds no session of that id.  Errors: wrong_instance where the id is one
- * that another instance made, whether or not a session has it there; else session_not_found. */
+/* Whether a session with these options may be made here, by its id.  Errors: wrong_instance where
+ * the id is one that another instance made, whether or not a session has it there; invalid_value
+ * where it begins with the instance of another store than the one that is to keep it. */
+enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessions,
+                                               const struct srv_session_options *options,
+                                               struct srv_error *error);
+
+/* Fails since the caller finds no session of that id.  Errors: wrong_instance; session_lost where
+ * it was made under this name, but in another state directory; else session_not_found. */
 enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,
                                              struct srv_error *error);
 
@@ -175,13 +209,15 @@ size_t srv_sessions_count_of(struct srv_sessions *sessions, size_t index);
  * is short. */
 bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessions *sessions);
 
-/* The table's clock, in nanoseconds: the time since 1970 when the table was made, and what has
- * passed since by the monotonic clock.  A store sets it before any session is used, to the latest
- * time in its files: so the clock counts time that a daemon was up, and the wall clock may jump. */
-uint64_t srv_sessions_clock(const struct srv_sessions *sessions);
-void srv_sessions_set_clock(struct srv_sessions *sessions, uint64_t now_ns);
+/* The clock of a store, in nanoseconds: the time since 1970 when the table was made, and what has
+ * passed since by the monotonic clock.  A store sets its clock before any session is used, to the
+ * latest time in its files: so the clock counts time that a daemon was up with them, and the wall
+ * clock may jump. */
+uint64_t srv_sessions_clock(const struct srv_sessions *sessions, unsigned store);
+void srv_sessions_set_clock(struct srv_sessions *sessions, unsigned store, uint64_t now_ns);
 
-/* The last use by the table's clock, and setting it: idle time goes on over a restart. */
+/* The last use by the clock of the session's store, and setting it: idle time goes on over a
+ * restart. */
 uint64_t srv_session_used(const struct srv_sessions *sessions, const struct srv_session *session);
 void srv_session_set_used(const struct srv_sessions *sessions, struct srv_session *session,
                           uint64_t used_ns);

@@ -1,28 +1,47 @@
 /* session_id.c: the ids that tables make, and whose an id is that no session has.
  *
- * An id that attnd made is "<instance>.<26 digits>": 130 random bits in base 32 after the name of
- * the daemon that made it.  Clients may choose ids of any other form. */
+ * An id that attnd made is "<instance>.<26 digits>" in base 32: the name of the state directory,
+ * its generation (5 digits, 25 bits), and 105 random bits.  Clients may choose ids of any other
+ * form. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "session/session_table.h"
 
-#define RANDOM_DIGITS 26
-#define INSTANCE_MAX 32 /* characters: config/ accepts no longer name */
+#define ID_DIGITS 26 /* with those of the generation */
 
 static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
 
-bool srv_session_make_id(char out[SRV_ID_MAX + 1], const char *instance)
+/* Writes random digits and a NUL; false where there are no random numbers. */
+static bool make_digits(char out[], size_t count)
 {
-    unsigned char random[RANDOM_DIGITS];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
+    unsigned char random[ID_DIGITS];
+    if (getrandom(random, count, 0) != (ssize_t)count)
         return false;
-    char text[sizeof random + 1];
-    for (size_t i = 0; i < sizeof random; i++)
-        text[i] = digits[random[i] % 32];
-    text[sizeof random] = '\0';
-    snprintf(out, SRV_ID_MAX + 1, "%.32s.%s", instance, text);
+    for (size_t i = 0; i < count; i++)
+        out[i] = digits[random[i] % 32];
+    out[count] = '\0';
+    return true;
+}
+
+bool srv_identity_make(struct srv_identity *out, const char *instance)
+{
+    snprintf(out->instance, sizeof out->instance, "%s", instance);
+    return make_digits(out->generation, SRV_GENERATION);
+}
+
+bool srv_generation_valid(const char *text)
+{
+    return strlen(text) == SRV_GENERATION && strspn(text, digits) == SRV_GENERATION;
+}
+
+bool srv_session_make_id(char out[SRV_ID_MAX + 1], const struct srv_identity *identity)
+{
+    char text[ID_DIGITS + 1];
+    if (!make_digits(text, ID_DIGITS - SRV_GENERATION))
+        return false;
+    snprintf(out, SRV_ID_MAX + 1, "%s.%s%s", identity->instance, identity->generation, text);
     return true;
 }
 
@@ -31,20 +50,114 @@ static size_t instance_length(const char *id)
 {
     size_t length = strcspn(id, "._");
     const char *dot = id + length;
-    bool made = srv_id_valid(id) && length <= INSTANCE_MAX && *dot == '.' &&
-                strlen(dot + 1) == RANDOM_DIGITS && strspn(dot + 1, digits) == RANDOM_DIGITS;
+    bool made = srv_id_valid(id) && length <= SRV_INSTANCE_MAX && *dot == '.' &&
+                strlen(dot + 1) == ID_DIGITS && strspn(dot + 1, digits) == ID_DIGITS;
     return made ? length : 0;
+}
+
+/* ---- Stores ---------------------------------------------------------------------------------- */
+
+const struct srv_identity *srv_sessions_identity(const struct srv_sessions *sessions)
+{
+    return &sessions->identities[0];
+}
+
+bool srv_sessions_set_identity(struct srv_sessions *sessions, unsigned store,
+                               const struct srv_identity *identity)
+{
+    for (unsigned i = 0; i < store; i++)
+        if (strcmp(sessions->identities[i].instance, identity->instance) == 0 &&
+            strcmp(sessions->identities[i].generation, identity->generation) == 0)
+            return false;
+    sessions->identities[store] = *identity;
+    sessions->num_stores = store + 1;
+    return true;
+}
+
+/* How far an id is a store's. */
+enum belonging { FOREIGN, OF_INSTANCE, OF_GENERATION };
+
+/* Whether the id begins with the store's instance and a point, and with its generation. */
+static enum belonging belonging(const struct srv_identity *identity, const char *id)
+{
+    size_t length = strlen(identity->instance);
+    if (strncmp(identity->instance, id, length) != 0 || id[length] != '.')
+        return FOREIGN;
+    return strncmp(identity->generation, id + length + 1, SRV_GENERATION) == 0 ? OF_GENERATION
+                                                                               : OF_INSTANCE;
+}
+
+/* Finds the store that an id is of, the first of several; FOREIGN where there is none. */
+static enum belonging find_store(unsigned *store, const struct srv_sessions *sessions,
+                                 const char *id)
+{
+    enum belonging nearest = FOREIGN;
+    for (unsigned i = 0; i < sessions->num_stores; i++) {
+        enum belonging near = belonging(&sessions->identities[i], id);
+        *store = near > nearest ? i : *store;
+        nearest = near > nearest ? near : nearest;
+    }
+    return nearest;
+}
+
+unsigned srv_session_choose_store(const struct srv_sessions *sessions,
+                                  const struct srv_session_options *options)
+{
+    unsigned store = 0;
+    if (options->store > 0)
+        return options->store - 1;
+    if (options->id != NULL)
+        find_store(&store, sessions, options->id);
+    return store;
+}
+
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static enum srv_error_code fail_instance(const struct srv_sessions *sessions, const char *id,
+                                         size_t length, struct srv_error *error)
+{
+    srv_fail(error, SRV_E_WRONG_INSTANCE, "session_id",
+             "the session's id is of the instance %.*s, this is %s", (int)length, id,
+             sessions->identities[0].instance);
+    snprintf(error->owner, sizeof error->owner, "%.*s", (int)length, id);
+    return error->code;
+}
+
+enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessions,
+                                               const struct srv_session_options *options,
+                                               struct srv_error *error)
+{
+    unsigned store = 0;
+    if (options->id == NULL)
+        return SRV_OK;
+    size_t length = instance_length(options->id);
+    enum belonging nearest = find_store(&store, sessions, options->id);
+    if (nearest == FOREIGN && length > 0)
+        return fail_instance(sessions, options->id, length, error);
+    if (nearest == FOREIGN || options->store == 0)
+        return SRV_OK;
+    const char *named = sessions->identities[store].instance,
+               *kept = sessions->identities[options->store - 1].instance;
+    if (strcmp(named, kept) == 0)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
+                    "session_id begins with the instance %s, and the session would be of %s, as "
+                    "the one it is forked from",
+                    named, kept);
 }
 
 enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,
                                              struct srv_error *error)
 {
+    unsigned store = 0;
     size_t length = instance_length(id);
-    if (length > 0 &&
-        (strlen(sessions->instance) != length || memcmp(sessions->instance, id, length) != 0))
-        return srv_fail(error, SRV_E_WRONG_INSTANCE, "session_id",
-                        "the session's id is of the instance %.*s, this is %s", (int)length, id,
-                        sessions->instance);
+    enum belonging nearest = length > 0 ? find_store(&store, sessions, id) : OF_GENERATION;
+    if (nearest == FOREIGN)
+        return fail_instance(sessions, id, length, error);
+    if (nearest == OF_INSTANCE)
+        return srv_fail(error, SRV_E_SESSION_LOST, "session_id",
+                        "the session was made in a state_dir that %s no longer has",
+                        sessions->identities[store].instance);
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
                     "there is no session of this id; `start` makes one");
 }

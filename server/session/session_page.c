@@ -93,3 +93,14 @@ size_t srv_sessions_page(struct srv_session *out[], size_t size, struct srv_sess
     qsort(out, held, sizeof out[0], by_place);
     return held;
 }
+
+bool srv_session_is_elsewhere(struct srv_sessions *sessions, const struct srv_session *session)
+{
+    bool found = false;
+    pthread_mutex_lock(&sessions->lock);
+    for (size_t i = 0; i < sessions->num_buckets && !found; i++)
+        for (const struct srv_session *s = sessions->buckets[i]; s != NULL && !found; s = s->next)
+            found = strcmp(s->id, session->id) == 0 && s->store != session->store;
+    pthread_mutex_unlock(&sessions->lock);
+    return found;
+}

@@ -13,9 +13,10 @@ struct srv_sessions {
     atomic_size_t count;
     atomic_size_t count_of_model[SRV_MAX_MODELS + 1]; /* by srv_model.index; weightless last */
     atomic_uint_fast64_t next_epoch;
-    uint64_t clock_offset; /* of the table's clock from the monotonic one */
+    uint64_t clock_offset[SRV_MAX_ADOPTED + 1]; /* of stores' clocks from the monotonic one */
     uint64_t hash_point;
-    char instance[SRV_ID_MAX + 1];
+    struct srv_identity identities[SRV_MAX_ADOPTED + 1]; /* [num_stores] */
+    unsigned num_stores;
     size_t num_buckets;                      /* a power of two */
     struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
     struct srv_session *buckets[];           /* [num_buckets] hashed by id */
@@ -27,8 +28,12 @@ static inline atomic_size_t *srv_sessions_counter(struct srv_sessions *sessions,
     return &sessions->count_of_model[index < SRV_MAX_MODELS ? index : SRV_MAX_MODELS];
 }
 
-/* Makes an id of this instance that nobody can guess; false where there are no random numbers. */
-bool srv_session_make_id(char out[SRV_ID_MAX + 1], const char *instance);
+/* Makes an id that nobody can guess; false where there are no random numbers. */
+bool srv_session_make_id(char out[SRV_ID_MAX + 1], const struct srv_identity *identity);
+
+/* The store that keeps a session with these options. */
+unsigned srv_session_choose_store(const struct srv_sessions *sessions,
+                                  const struct srv_session_options *options);
 
 /* Checks the options against the model and the limits of the owner's account.
  * Errors: invalid_value, quota_exceeded. */

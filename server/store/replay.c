@@ -80,6 +80,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .group = create->group,
         .shared = create->shared != 0,
         .epoch = entry->epoch,
+        .store = restore->store + 1,
     };
     struct srv_session *parent = fork ? find_parent(restore, create, model) : NULL;
     entry->unknown_model = model == NULL;
@@ -113,9 +114,12 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
         entry->lost = true;
         return SRV_RESTORE_OK;
     }
-    const struct srv_model *model = srv_restore_model(restore, create.model, create.fingerprint);
+    const struct srv_model *model;
     enum srv_restore_status status =
-        make_session(entry, restore, &create, model, record->head.type == SRV_RECORD_FORK);
+        srv_restore_model(&model, restore, create.model, create.fingerprint);
+    if (status == SRV_RESTORE_FULL)
+        return status;
+    status = make_session(entry, restore, &create, model, record->head.type == SRV_RECORD_FORK);
     srv_model_put(model); /* the session holds it */
     return status;
 }

@@ -128,18 +128,21 @@ void srv_restore_note_time(struct srv_restore *restore, uint64_t time_ns)
         restore->newest_ns = time_ns;
 }
 
-const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
-                                          const char *fingerprint)
+enum srv_restore_status srv_restore_model(const struct srv_model **out, struct srv_restore *restore,
+                                          const char *name, const char *fingerprint)
 {
-    const struct srv_model *model = NULL;
-    struct srv_error error;
-    if (name == NULL || fingerprint == NULL ||
-        srv_models_take(&model, restore->models, name, &error) != SRV_OK)
-        return NULL;
-    if (strcmp(model->info.fingerprint, fingerprint) == 0)
-        return model;
-    srv_model_put(model);
-    return NULL;
+    struct srv_error error = {.code = SRV_OK};
+    *out = NULL;
+    if (name != NULL && fingerprint != NULL)
+        srv_models_take(out, restore->models, name, &error);
+    if (error.code == SRV_E_SESSION_LIMIT || error.code == SRV_E_UNSUPPORTED ||
+        error.code == SRV_E_OUT_OF_MEMORY)
+        return fail(restore, SRV_RESTORE_FULL, error.message);
+    if (*out != NULL && strcmp((*out)->info.fingerprint, fingerprint) == 0)
+        return SRV_RESTORE_OK;
+    srv_model_put(*out);
+    *out = NULL;
+    return fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
 }
 
 /* ---- Session files --------------------------------------------------------------------------- */
@@ -276,6 +279,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         result = fail(restore, SRV_RESTORE_DAMAGED, "its notes are not those of a session");
     options.cache = cache;
     options.last_steps = last;
+    options.store = restore->store + 1;
     if (result == SRV_RESTORE_OK)
         result = new_session(entry, restore, file, &options);
     else
@@ -297,13 +301,10 @@ enum srv_restore_status srv_restore_file(struct srv_restore *restore,
         entry->lost = true;
         return result;
     }
-    file.model = srv_restore_model(restore, attn_import_note(file.import, "model"),
-                                   attn_import_note(file.import, "fingerprint"));
-    if (file.model != NULL)
+    result = srv_restore_model(&file.model, restore, attn_import_note(file.import, "model"),
+                               attn_import_note(file.import, "fingerprint"));
+    if (result == SRV_RESTORE_OK)
         result = make_session(entry, restore, &file);
-    else
-        result =
-            fail(restore, SRV_RESTORE_NO_MODEL, "its model, by name and fingerprint, is not here");
     entry->lost = result != SRV_RESTORE_OK;
     entry->unknown_model = result == SRV_RESTORE_NO_MODEL;
     srv_model_put(file.model);
@@ -328,7 +329,7 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
 {
     size_t found = 0;
     if (restore->newest_ns > 0)
-        srv_sessions_set_clock(restore->sessions, restore->newest_ns);
+        srv_sessions_set_clock(restore->sessions, restore->store, restore->newest_ns);
     uint64_t now = srv_now_ns();
     for (size_t i = 0; i < restore->capacity; i++) {
         struct srv_restored_session *entry = &restore->entries[i];
@@ -358,6 +359,11 @@ bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *res
         return false;
     }
     size_t count = collect(list, out, restore);
+    if (restore->store > 0 && out->unknown_model > 0) { /* it is another daemon's to serve again */
+        free(list);
+        fail(restore, SRV_RESTORE_FULL, "it has a session whose model is not here");
+        return false;
+    }
     qsort(list, count, sizeof(struct srv_restored_session *), by_id);
     bool inserted = true;
     for (size_t i = 0; i < count && inserted; i++) {
@@ -366,9 +372,13 @@ bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *res
         out->published += list[i]->published;
         /* Of two sessions that cannot both have an id (session.h), the older one was deleted before
          * the younger was created. */
-        inserted = list[i]->published || code == SRV_E_SESSION_EXISTS;
+        inserted =
+            list[i]->published || (code == SRV_E_SESSION_EXISTS &&
+                                   !srv_session_is_elsewhere(restore->sessions, list[i]->session));
         if (!inserted)
-            fail(restore, SRV_RESTORE_FULL, error.message);
+            fail(restore, SRV_RESTORE_FULL,
+                 code == SRV_E_SESSION_EXISTS ? "another directory has a session of the same id"
+                                              : error.message);
     }
     free(list);
     return inserted;

@@ -32,6 +32,7 @@ struct srv_restored_session {
 
 struct srv_restore {
     struct srv_sessions *sessions; /* where they will be published */
+    unsigned store;                /* of them: srv_store_context.index */
     const struct srv_models *models;
     struct srv_restored_session *entries; /* [capacity] hashed by epoch; epoch 0: free */
     size_t capacity, count;               /* count: entries in use */
@@ -56,7 +57,7 @@ enum srv_restore_status {
     SRV_RESTORE_OK,
     SRV_RESTORE_DAMAGED,    /* a session's file; its entry is marked as lost */
     SRV_RESTORE_NO_MODEL,   /* likewise: its model, by name and fingerprint, is not configured */
-    SRV_RESTORE_FULL,       /* the pool, or memory: nothing more can be restored */
+    SRV_RESTORE_FULL,       /* the pool, memory or a limit: nothing more can be restored */
     SRV_RESTORE_UNREADABLE, /* the file cannot be read now, and may be sound */
 };
 
@@ -107,10 +108,10 @@ enum srv_restore_status srv_restore_apply_mark(struct srv_restore *restore,
                                                const struct srv_record_mark *mark,
                                                uint64_t generation);
 
-/* The model of that name and fingerprint, with a reference (srv_model_put); NULL where there is
- * none. */
-const struct srv_model *srv_restore_model(const struct srv_restore *restore, const char *name,
-                                          const char *fingerprint);
+/* The model of that name and fingerprint, with a reference (srv_model_put), or NULL; NO_MODEL where
+ * there is none, FULL where max_weightless_shapes or memory has no room for it. */
+enum srv_restore_status srv_restore_model(const struct srv_model **out, struct srv_restore *restore,
+                                          const char *name, const char *fingerprint);
 
 /* A session's file that was begun with `generation`, and what its base says the session shares with
  * sessions whose files were read before. */

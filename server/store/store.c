@@ -54,7 +54,7 @@ static bool refuse_errno(char *message, size_t size, const char *path)
 static bool open_directory(struct srv_store *store, char *message, size_t size)
 {
     const char *path = store->context.state_dir;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+    if (store->context.index == 0 && mkdir(path, 0700) != 0 && errno != EEXIST)
         return refuse_errno(message, size, path);
     store->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (store->directory < 0)
@@ -66,6 +66,23 @@ static bool open_directory(struct srv_store *store, char *message, size_t size)
     if (flock(store->lock_file, LOCK_EX | LOCK_NB) != 0)
         return refuse(message, size, path,
                       errno == EWOULDBLOCK ? "another attnd uses it" : strerror(errno));
+    return true;
+}
+
+/* Makes the identity of the directory that of its store in the table. */
+static bool settle_identity(struct srv_store *store, char *message, size_t size)
+{
+    const struct srv_store_context *context = &store->context;
+    struct srv_identity identity = *srv_sessions_identity(context->sessions);
+    if (!srv_identity_settle(&identity, store->directory, context->state_dir, context->naming,
+                             message, size))
+        return false;
+    if (!srv_sessions_set_identity(context->sessions, context->index, &identity))
+        return refuse(message, size, context->state_dir,
+                      "it is a copy of another directory that is to be served: both have the same "
+                      "identity");
+    srv_log_event(context->log, SRV_LOG_INFO, "identity", "instance %s, generation %s%s",
+                  identity.instance, identity.generation, context->index > 0 ? ", adopted" : "");
     return true;
 }
 
@@ -108,7 +125,7 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&store->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (!open_directory(store, message, size)) {
+    if (!open_directory(store, message, size) || !settle_identity(store, message, size)) {
         free_store(store);
         return false;
     }
@@ -148,8 +165,8 @@ bool srv_store_close(struct srv_store *store)
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-static struct srv_record_create describe(const struct srv_store *store,
-                                         const struct srv_session *session)
+struct srv_record_create srv_store_describe_session(const struct srv_store *store,
+                                                    const struct srv_session *session)
 {
     struct srv_record_create create = {
         .used_ns = srv_session_used(store->context.sessions, session),
@@ -169,7 +186,7 @@ static struct srv_record_create describe(const struct srv_store *store,
 
 void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending)
 {
-    struct srv_record_create create = describe(store, session);
+    struct srv_record_create create = srv_store_describe_session(store, session);
     create.pending = pending;
     srv_store_add(store, session, SRV_RECORD_CREATE, 0,
                   &(struct srv_record_part){&create, sizeof create}, 1);
@@ -212,6 +229,7 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
                                      struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);
@@ -244,6 +262,7 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
                                      struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);
@@ -259,6 +278,7 @@ enum srv_error_code srv_store_delete(struct srv_store *store, struct srv_session
 
 void srv_store_expire(struct srv_store *store, struct srv_session *session)
 {
+    store = srv_store_of(store, session);
     if (store != NULL)
         set_deleted(store, session, true);
 }
@@ -268,7 +288,7 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
                                        const struct srv_session *parent, size_t length,
                                        struct srv_error *error)
 {
-    struct srv_record_create create = describe(store, session);
+    struct srv_record_create create = srv_store_describe_session(store, session);
     create.parent = parent->epoch;
     create.parent_chain = parent->next_record;
     create.length = length;
@@ -287,6 +307,7 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
 {
     enum srv_error_code code = SRV_OK;
     session->shares_blocks = parent->shares_blocks = true;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);
@@ -301,6 +322,7 @@ enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_sessi
                                        size_t length, struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     const struct srv_record_truncate truncate = {srv_session_used(store->context.sessions, session),
@@ -370,6 +392,7 @@ enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_st
                                     size_t count, struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = count > 0 ? srv_store_of(store, steps[0].session) : NULL;
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);

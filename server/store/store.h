@@ -22,6 +22,7 @@
 #include "attn_state.h"
 #include "base/errors.h"
 #include "session/session.h"
+#include "store/identity.h"
 
 struct srv_models;
 struct srv_log;
@@ -36,7 +37,9 @@ enum srv_journal_fsync { SRV_FSYNC_OS, SRV_FSYNC_EVERYSEC, SRV_FSYNC_ALWAYS };
 struct srv_store_context {
     enum srv_durability durability;
     enum srv_journal_fsync fsync;
+    unsigned index; /* among the daemon's stores (stores.h): 0 the own one, else adopted */
     const char *state_dir;
+    enum srv_naming naming;     /* of the directory, by the identity of the table */
     size_t journal_bytes;       /* of journals, beyond which a checkpoint is due */
     size_t snapshot_interval_s; /* with `snapshot`: seconds between checkpoints; 0: no limit */
     size_t snapshot_tokens;     /* with `snapshot`: tokens between checkpoints; 0: no limit */
@@ -52,8 +55,9 @@ struct srv_store_context {
     void *callback_context;
 };
 
-/* Opens the directory, which is made where it does not exist, and locks it; fails where another
- * daemon holds the lock.  *out is NULL where nothing is to be kept.  The context is copied. */
+/* Opens the directory and locks it; fails where another daemon holds the lock.  The own directory
+ * is made where it does not exist.  The table of sessions gets the directory's identity.  *out is
+ * NULL where nothing is to be kept.  The context is copied. */
 bool srv_store_open(struct srv_store **out, const struct srv_store_context *context, char *message,
                     size_t size);
 
@@ -125,7 +129,7 @@ struct srv_store_step {
 };
 
 /* Records the steps of a batch, all or none, and before each step its session where that is not on
- * record yet.  From the engine owner. */
+ * record yet; all sessions are of one store.  From the engine owner. */
 enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_store_step steps[],
                                     size_t count, struct srv_error *error);
 
@@ -142,6 +146,7 @@ struct srv_store_status {
     uint64_t base;          /* the newest one that is whole on disk; 0: none */
     uint64_t journal_bytes; /* since the base */
     bool running;           /* a checkpoint is being written, or is owed */
+    uint64_t owed;          /* the generation that a base is to have; 0: none was ever owed */
 };
 void srv_store_describe(struct srv_store_status *out, struct srv_store *store);
 

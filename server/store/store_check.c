@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "attn_state.h"
+#include "store/identity.h"
 #include "store/record.h"
 #include "store/restore.h"
 #include "store/session_notes.h"
@@ -267,6 +268,25 @@ static size_t check_files(struct srv_buffer *text, const struct srv_file files[]
     return damaged;
 }
 
+/* Checks the file that says whose the sessions are; a directory of an older version has none. */
+static bool check_identity(struct srv_store_check *out, struct srv_buffer *text, int directory,
+                           char message[SRV_STORE_CHECK_MESSAGE])
+{
+    struct srv_identity identity;
+    char why[128];
+    enum srv_identity_status status = srv_identity_read(&identity, directory, why, sizeof why);
+    if (status == SRV_IDENTITY_UNREADABLE)
+        snprintf(message, SRV_STORE_CHECK_MESSAGE, "%s: %s", SRV_IDENTITY_FILE, why);
+    out->files += status != SRV_IDENTITY_NONE;
+    out->damaged += status == SRV_IDENTITY_DAMAGED;
+    if (status == SRV_IDENTITY_DAMAGED)
+        srv_buffer_printf(text, "%s: damaged: %s\n", SRV_IDENTITY_FILE, why);
+    if (status == SRV_IDENTITY_SOUND)
+        srv_buffer_printf(text, "%s: sound: instance %s, generation %s\n", SRV_IDENTITY_FILE,
+                          identity.instance, identity.generation);
+    return status != SRV_IDENTITY_UNREADABLE;
+}
+
 bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int directory,
                      char message[SRV_STORE_CHECK_MESSAGE])
 {
@@ -280,7 +300,8 @@ bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int d
     if (read) {
         out->damaged = check_files(text, files, out->files, true, directory, message);
         read = out->damaged != SIZE_MAX &&
-               check_files(text, aside, out->set_aside, false, directory, message) != SIZE_MAX;
+               check_files(text, aside, out->set_aside, false, directory, message) != SIZE_MAX &&
+               check_identity(out, text, directory, message);
     }
     free(files);
     free(aside);

@@ -2,7 +2,8 @@
  *
  * A checkpoint is taken between two batches, while all computing waits.  So the engine owner does
  * three short things: it switches to a new journal, freezes changed caches (block lists, no
- * tokens), and copies last steps.  The store's thread does everything else (store_write.c). */
+ * tokens), and copies lengths and last steps.  The store's thread does everything else
+ * (store_write.c). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -69,10 +70,8 @@ bool srv_checkpoint_may_keep_journal(const struct srv_store *store)
 void srv_checkpoint_release(struct srv_checkpoint_entry *entry)
 {
     attn_cache_free(entry->frozen);
-    free(entry->last_steps);
     srv_session_put(entry->session);
     entry->frozen = NULL;
-    entry->last_steps = NULL;
     entry->session = NULL;
 }
 
@@ -82,18 +81,35 @@ void srv_checkpoint_free(struct srv_checkpoint *checkpoint)
         return;
     for (size_t i = 0; i < checkpoint->count; i++) {
         srv_checkpoint_release(&checkpoint->entries[i]);
+        free(checkpoint->entries[i].told);
     }
     srv_sharing_fini(&checkpoint->sharing);
     free(checkpoint->entries);
     free(checkpoint);
 }
 
-/* Copies the last steps; NULL where memory is short. */
-static struct srv_last_step *copy_last_steps(const struct srv_session *session)
+/* Copies what the base tells of a session's layers; the store's thread adds what never changes
+ * (store_write.c).  NULL where memory is short. */
+static struct srv_base_session *tell_layers(const struct srv_session *session)
 {
-    size_t bytes = session->model->info.num_layers * sizeof *session->last_steps;
-    struct srv_last_step *copy = malloc(bytes);
-    return copy != NULL ? memcpy(copy, session->last_steps, bytes) : NULL;
+    const size_t layers = session->model->info.num_layers;
+    struct srv_base_session *told = calloc(1, srv_base_session_bytes(layers));
+    if (told == NULL)
+        return NULL;
+    told->next_record = session->next_record;
+    told->num_layers = layers;
+    for (size_t i = 0; i < layers; i++) {
+        const struct srv_last_step *last = &session->last_steps[i];
+        struct srv_base_layer *layer = &told->layers[i];
+        layer->length = (uint32_t)attn_cache_length(session->cache, i);
+        layer->first = (uint32_t)attn_cache_first(session->cache, i);
+        if (last->rows == 0 || last->position + last->rows != layer->length)
+            continue;
+        layer->rows = (uint32_t)last->rows;
+        layer->digest[0] = last->digest[0];
+        layer->digest[1] = last->digest[1];
+    }
+    return told;
 }
 
 static bool fail_memory(struct srv_error *error, const char *what)
@@ -122,12 +138,11 @@ static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_
     entry->shares_blocks = session->shares_blocks;
     entry->keeps_file = !session->changed && session->file_generation != 0 &&
                         !atomic_load(&store->last_checkpoint_failed);
+    entry->told = tell_layers(session);
+    if (entry->told == NULL)
+        return fail_memory(error, "what a session is");
     if (entry->keeps_file)
         return !entry->shares_blocks || freeze_cache(entry, error);
-    entry->next_record = session->next_record;
-    entry->last_steps = copy_last_steps(session);
-    if (entry->last_steps == NULL)
-        return fail_memory(error, "a session's last steps");
     if (!freeze_cache(entry, error))
         return false;
     session->changed = false;
@@ -146,7 +161,8 @@ static bool list_sessions(struct srv_checkpoint *checkpoint, struct srv_store *s
         return false;
     checkpoint->entries = calloc(count + 1, sizeof *checkpoint->entries);
     for (size_t i = 0; i < count; i++)
-        if (checkpoint->entries != NULL && all[i]->record_state == SRV_RECORDED)
+        if (checkpoint->entries != NULL && all[i]->store == store->context.index &&
+            all[i]->record_state == SRV_RECORDED)
             checkpoint->entries[checkpoint->count++].session = all[i];
         else
             srv_session_put(all[i]);
@@ -185,8 +201,6 @@ struct srv_checkpoint *srv_checkpoint_freeze(struct srv_store *store)
         struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
         checkpoint->failed =
             !freeze_session(entry, store, checkpoint->generation, &checkpoint->error);
-        if (entry->frozen == NULL)
-            srv_checkpoint_release(entry);
     }
     return checkpoint;
 }

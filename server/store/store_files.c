@@ -232,10 +232,12 @@ bool srv_file_export(int directory, const char *name, struct attn_export *state,
 
 /* ---- Bases -----------------------------------------------------------------------------------
  *
- * A head, the entries, the shares, and the time as an entry of epoch 0.  Versions 1 and 2 have no
- * time, and version 1 no shares. */
+ * A head, the entries, the shares, the time as an entry of epoch 0, the sessions in the order of
+ * the entries, and a tail.  Version 3 ends with the time.  Versions 1 and 2 have no time, and
+ * version 1 no shares. */
 
-#define VERSION 3
+#define VERSION 4
+#define VERSION_TIMED 3 /* the last one without sessions */
 
 struct base_head {
     char magic[8];
@@ -243,8 +245,13 @@ struct base_head {
     uint64_t version, sum; /* of the head without it, and of all that follows */
 };
 
+struct base_tail {
+    uint64_t shares, session_bytes, zero;
+};
+
 _Static_assert(sizeof(struct base_head) == 40 && sizeof(struct srv_base_entry) == 24 &&
-                   sizeof(struct srv_share) == 24,
+                   sizeof(struct srv_share) == 24 && sizeof(struct base_tail) == 24 &&
+                   sizeof(struct srv_base_session) == 480 && sizeof(struct srv_base_layer) == 32,
                "no padding");
 
 /* The head of a base but its sum, which is begun. */
@@ -275,50 +282,139 @@ static bool write_all(int fd, const void *bytes, size_t size)
     return true;
 }
 
+size_t srv_base_session_bytes(size_t num_layers)
+{
+    return sizeof(struct srv_base_session) + num_layers * sizeof(struct srv_base_layer);
+}
+
+/* A part of a base's file; each has a multiple of 8 bytes. */
+static struct srv_record_part session_part(const struct srv_base *base, size_t i)
+{
+    const struct srv_base_session *session = base->sessions[i];
+    return (struct srv_record_part){session, srv_base_session_bytes((size_t)session->num_layers)};
+}
+
+static bool write_base(int fd, const struct base_head *head, const struct srv_record_part parts[3],
+                       const struct srv_base *base, const struct base_tail *tail)
+{
+    bool written = write_all(fd, head, sizeof *head);
+    for (size_t i = 0; i < 3 && written; i++)
+        written = write_all(fd, parts[i].bytes, parts[i].size);
+    for (size_t i = 0; base->sessions != NULL && i < base->num_entries && written; i++) {
+        const struct srv_record_part part = session_part(base, i);
+        written = write_all(fd, part.bytes, part.size);
+    }
+    return written && (base->sessions == NULL || write_all(fd, tail, sizeof *tail));
+}
+
 bool srv_base_write(int directory, const struct srv_base *base)
 {
     struct srv_file file;
     struct srv_checksum sum;
-    const size_t entries = base->num_entries * sizeof *base->entries;
-    const size_t shares = base->num_shares * sizeof *base->shares;
+    const bool told = base->sessions != NULL;
     const struct srv_base_entry time = {0, base->generation, base->time_ns};
-    struct base_head head = base_head(&sum, base->generation, base->num_entries, VERSION);
-    srv_checksum_add(&sum, base->entries, entries);
-    srv_checksum_add(&sum, base->shares, shares);
-    srv_checksum_add(&sum, &time, sizeof time);
+    const struct srv_record_part parts[3] = {
+        {base->entries, base->num_entries * sizeof *base->entries},
+        {base->shares, base->num_shares * sizeof *base->shares},
+        {&time, sizeof time},
+    };
+    struct base_head head =
+        base_head(&sum, base->generation, base->num_entries, told ? VERSION : VERSION_TIMED);
+    struct base_tail tail = {.shares = base->num_shares};
+    for (size_t i = 0; i < 3; i++)
+        srv_checksum_add(&sum, parts[i].bytes, parts[i].size);
+    for (size_t i = 0; told && i < base->num_entries; i++) {
+        const struct srv_record_part part = session_part(base, i);
+        srv_checksum_add(&sum, part.bytes, part.size);
+        tail.session_bytes += part.size;
+    }
+    if (told)
+        srv_checksum_add(&sum, &tail, sizeof tail);
     head.sum = srv_checksum_end(&sum);
     srv_file_name(&file, SRV_FILE_BASE, base->generation, 0);
     int fd = srv_file_begin(directory, file.name);
     if (fd < 0)
         return false;
-    if (!write_all(fd, &head, sizeof head) || !write_all(fd, base->entries, entries) ||
-        !write_all(fd, base->shares, shares) || !write_all(fd, &time, sizeof time)) {
+    if (!write_base(fd, &head, parts, base, &tail)) {
         srv_file_abandon(directory, fd, file.name);
         return false;
     }
     return srv_file_finish(directory, fd, file.name, true) && fsync(directory) == 0;
 }
 
+/* Reads the tail of a base of the last version and finds where its parts stand; false where they
+ * are not the whole file. */
+static bool find_sessions(struct srv_base_size *out, struct srv_file_reader *base)
+{
+    struct base_tail tail;
+    const size_t each = sizeof(struct srv_base_entry), ends = sizeof(struct base_head);
+    if (base->size < ends + 2 * each ||
+        !srv_file_reader_read(&tail, base, base->size - sizeof tail, sizeof tail))
+        return false;
+    const size_t records = base->size - ends - 2 * each; /* and sessions */
+    if (tail.session_bytes > records || out->entries > (records - tail.session_bytes) / each ||
+        tail.shares != (records - tail.session_bytes) / each - out->entries ||
+        (records - tail.session_bytes) % each != 0)
+        return false;
+    out->shares = (size_t)tail.shares;
+    out->sessions_end = base->size - sizeof tail;
+    out->sessions = out->sessions_end - (size_t)tail.session_bytes;
+    return true;
+}
+
+/* The same for older versions, which have no sessions. */
+static bool count_shares(struct srv_base_size *out, const struct srv_file_reader *base, bool timed)
+{
+    const size_t each = sizeof(struct srv_base_entry); /* and of a share */
+    const size_t records = (base->size - sizeof(struct base_head)) / each;
+    if ((base->size - sizeof(struct base_head)) % each != 0 || timed > records ||
+        out->entries > records - timed)
+        return false;
+    out->shares = records - timed - out->entries;
+    return true;
+}
+
+/* The time of a base, which stands before the sessions. */
+static bool read_time(struct srv_base_size *out, struct srv_file_reader *base)
+{
+    struct srv_base_entry time;
+    const size_t end = out->sessions > 0 ? out->sessions : base->size;
+    if (!srv_file_reader_read(&time, base, end - sizeof time, sizeof time))
+        return false;
+    out->time_ns = time.used_ns;
+    return true;
+}
+
 bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uint64_t generation)
 {
     struct srv_checksum sum;
     struct base_head head, found;
-    const size_t each = sizeof(struct srv_base_entry); /* and of a share */
-    if (base->size < sizeof head || (base->size - sizeof head) % each != 0 ||
-        !srv_file_reader_read(&found, base, 0, sizeof found))
+    if (base->size < sizeof head || !srv_file_reader_read(&found, base, 0, sizeof found))
         return false;
-    size_t records = (base->size - sizeof head) / each, timed = found.version == VERSION;
-    struct srv_base_entry time = {0};
-    if (timed > records || found.count > records - timed)
+    const bool told = found.version == VERSION, timed = told || found.version == VERSION_TIMED;
+    *out = (struct srv_base_size){.entries = (size_t)found.count};
+    if (!(told ? find_sessions(out, base) : count_shares(out, base, timed)) ||
+        base->size % 4 != 0 || (timed && !read_time(out, base)))
         return false;
-    size_t shares = records - timed - (size_t)found.count;
-    head = base_head(&sum, generation, (size_t)found.count, timed ? VERSION : shares > 0 ? 2 : 1);
-    if (!srv_file_reader_sum(&sum, base, sizeof found, records * each) ||
-        (timed && !srv_file_reader_read(&time, base, base->size - sizeof time, sizeof time)))
+    const uint64_t older = out->shares > 0 ? 2 : 1;
+    head = base_head(&sum, generation, out->entries, timed ? found.version : older);
+    if (!srv_file_reader_sum(&sum, base, sizeof found, base->size - sizeof found))
         return false;
     head.sum = srv_checksum_end(&sum);
-    *out = (struct srv_base_size){(size_t)found.count, shares, time.used_ns};
     return memcmp(&head, &found, sizeof head) == 0;
+}
+
+bool srv_base_session(struct srv_base_session *out, size_t *at, struct srv_file_reader *base,
+                      const struct srv_base_size *size)
+{
+    if (size->sessions_end - *at < sizeof *out ||
+        !srv_file_reader_read(out, base, *at, sizeof *out) || out->num_layers > ATTN_MAX_LAYERS ||
+        srv_base_session_bytes((size_t)out->num_layers) > size->sessions_end - *at ||
+        !srv_file_reader_read(out->layers, base, *at + sizeof *out,
+                              (size_t)out->num_layers * sizeof *out->layers))
+        return false;
+    *at += srv_base_session_bytes((size_t)out->num_layers);
+    return true;
 }
 
 bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i)

@@ -1,6 +1,7 @@
 /* store_files.h: the files of a state directory.
  *
  *   lock                          held by the daemon that uses the directory
+ *   identity                      whose sessions it holds (identity.h)
  *   <generation>.journal          records (record.h)
  *   <epoch>-<generation>.session  a session as that generation began: a safetensors file as
  *                                 GET /sessions/{id}/state sends it, with more notes
@@ -20,6 +21,7 @@
 
 #include "attn_state.h"
 #include "store/file_reader.h"
+#include "store/record.h"
 #include "store/sharing.h"
 
 #define SRV_FILE_NAME 56
@@ -69,12 +71,28 @@ struct srv_base_entry {
     uint64_t used_ns;    /* last use, of the table's clock (session.h) */
 };
 
+/* A layer of a session: what it holds, and its last step, which ends at the length. */
+struct srv_base_layer {
+    uint32_t length, first; /* the first token that is kept */
+    uint32_t rows, zero;    /* rows of the last step; 0: it cannot be repeated */
+    uint64_t digest[2];     /* of the last step */
+};
+
+/* A session beside its tokens, so that a start need not open its file. */
+struct srv_base_session {
+    struct srv_record_create made; /* used_ns, parent, parent_chain, length, pending: 0 */
+    uint64_t next_record;          /* among the session's records */
+    uint64_t num_layers;
+    struct srv_base_layer layers[]; /* [num_layers] */
+};
+
 /* The sessions of a checkpoint and what they share (sharing.h), borrowed. */
 struct srv_base {
     uint64_t generation, time_ns;
     const struct srv_base_entry *entries; /* [num_entries] */
     const struct srv_share *shares;       /* [num_shares] in the order of the entries */
     size_t num_entries, num_shares;
+    struct srv_base_session *const *sessions; /* [num_entries]; NULL: a base of version 3 */
 };
 
 /* Writes a base as a file.  False with errno. */
@@ -83,6 +101,7 @@ bool srv_base_write(int directory, const struct srv_base *base);
 struct srv_base_size {
     size_t entries, shares;
     uint64_t time_ns; /* when it was written, of the table's clock; 0: it does not say */
+    size_t sessions, sessions_end; /* where those stand in the file; 0: it has none */
 };
 
 /* Whether the file is a sound base of that generation, and how much it has.  False where it is
@@ -94,5 +113,14 @@ bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uin
 bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i);
 bool srv_base_shares(struct srv_share **out, struct srv_file_reader *base,
                      const struct srv_base_size *size);
+
+/* Reads the session at *at, size->sessions at first, which is that of the first entry, and sets *at
+ * to the next one.  `out` has room for ATTN_MAX_LAYERS.  False where none stands there that is
+ * possible, or it cannot be read (errno of `base`). */
+bool srv_base_session(struct srv_base_session *out, size_t *at, struct srv_file_reader *base,
+                      const struct srv_base_size *size);
+
+/* The bytes of a session of that many layers. */
+size_t srv_base_session_bytes(size_t num_layers);
 
 #endif

@@ -74,6 +74,7 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
                                            struct srv_error *error)
 {
     *more = false;
+    store = srv_store_of(store, session);
     if (store == NULL || !srv_store_journals(store))
         return SRV_OK;
     *more = true;
@@ -135,6 +136,7 @@ enum srv_error_code srv_store_import_end(struct srv_store *store, struct srv_sto
                                          struct srv_session *session, struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
+    store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     srv_store_begin(store);
@@ -163,6 +165,7 @@ void srv_store_import_abandon(struct srv_store *store, struct srv_store_import *
     struct srv_error error;
     if (!import->begun)
         return;
+    store = srv_store_of(store, session);
     srv_store_begin(store);
     store->imports--;
     import->begun = false;

@@ -25,14 +25,13 @@
 /* A session at the moment of a checkpoint.  Its pointers are NULL once its file is written, or is
  * known to stay. */
 struct srv_checkpoint_entry {
-    struct srv_base_entry listed;     /* as the base will list it */
-    struct srv_session *session;      /* with a reference */
-    struct attn_cache *frozen;        /* its cache at that moment */
-    struct srv_last_step *last_steps; /* [info.num_layers]; NULL where the file is kept */
-    uint64_t next_record;
-    bool keeps_file;    /* its older file still says what the session is */
-    bool shares_blocks; /* as the session said */
-    bool written;       /* its file, by this checkpoint */
+    struct srv_base_entry listed;  /* as the base will list it */
+    struct srv_session *session;   /* with a reference */
+    struct attn_cache *frozen;     /* its cache at that moment */
+    struct srv_base_session *told; /* as the base will tell it; kept until the base is written */
+    bool keeps_file;               /* its older file still says what the session is */
+    bool shares_blocks;            /* as the session said */
+    bool written;                  /* its file, by this checkpoint */
 };
 
 struct srv_checkpoint {
@@ -56,7 +55,9 @@ struct srv_store {
     struct srv_store_context context;
     int directory, lock_file;
     pthread_mutex_t flushing, records, lock;
-    pthread_cond_t wake;  /* the store's threads wait for it */
+    pthread_cond_t wake;                        /* the store's threads wait for it */
+    struct srv_store *adopted[SRV_MAX_ADOPTED]; /* [num_adopted] of the own store */
+    size_t num_adopted;
     pthread_t threads[2]; /* [started] */
     size_t started;
     bool keep_journals; /* the start found damage: the next checkpoint sets journals aside */
@@ -101,6 +102,14 @@ struct srv_store {
     atomic_size_t changes; /* tokens and changes of sessions since the last checkpoint */
 };
 
+/* The store that keeps a session; NULL where nothing is kept. */
+static inline struct srv_store *srv_store_of(struct srv_store *own,
+                                             const struct srv_session *session)
+{
+    return own == NULL || session->store == own->context.index ? own
+                                                               : own->adopted[session->store - 1];
+}
+
 static inline bool srv_store_journals(const struct srv_store *store)
 {
     return store->context.durability == SRV_DURABLE_JOURNAL;
@@ -127,6 +136,8 @@ void srv_store_note_journal(struct srv_store *store);
 void srv_store_add_rows(struct srv_store *store, const struct srv_session *session, uint64_t chain,
                         const struct srv_record_rows *rows, const float *key, const float *value);
 void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending);
+struct srv_record_create srv_store_describe_session(const struct srv_store *store,
+                                                    const struct srv_session *session);
 void srv_store_count_change(struct srv_store *store, size_t by);
 
 /* store_sync.c: flushes the journal that was left, if any, and then the current one; of both it
@@ -160,7 +171,7 @@ void srv_checkpoint_free(struct srv_checkpoint *checkpoint); /* takes NULL */
  * that a full disk collects no empty journals. */
 bool srv_checkpoint_may_keep_journal(const struct srv_store *store);
 
-/* Frees the entry's cache, last steps and reference, so that other sessions can have its blocks. */
+/* Frees the entry's cache and reference, so that other sessions can have its blocks. */
 void srv_checkpoint_release(struct srv_checkpoint_entry *entry);
 
 /* store_write.c: writes a checkpoint and frees it; NULL counts as one that failed.  False where it

@@ -484,6 +484,7 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
         .store = store, .message = message, .size = size, .reported_ns = srv_now_ns()};
     srv_restore_init(&load.restore, store->context.sessions, store->context.max_sessions,
                      store->context.models);
+    load.restore.store = store->context.index;
     bool loaded = list_files(&load) && find_base(&load) &&
                   (load.generation != 0 ? read_listed(&load) : read_found(&load)) &&
                   read_journals(&load) && publish_sessions(&load);
@@ -494,6 +495,5 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
     srv_repairs_fini(&load.repairs);
     free(load.shares);
     free(load.files);
-    store->loaded = loaded;
-    return loaded;
+    return store->loaded = loaded;
 }

@@ -71,10 +71,11 @@ static void add_mark(struct srv_store *store)
     size_t count;
     store->mark = place_of(&store->journal);
     struct srv_mark_note *notes = srv_marks_list(&count, &store->marks, store->mark);
-    const struct srv_record_mark mark = {.time_ns = srv_sessions_clock(store->context.sessions),
-                                         .since = store->marks.since,
-                                         .previous = store->previous,
-                                         .count = count};
+    const struct srv_record_mark mark = {
+        .time_ns = srv_sessions_clock(store->context.sessions, store->context.index),
+        .since = store->marks.since,
+        .previous = store->previous,
+        .count = count};
     const struct srv_record_part parts[] = {{&mark, sizeof mark}, {notes, count * sizeof *notes}};
     srv_journal_add(&store->journal, &head, parts, count > 0 ? 2 : 1);
     free(notes);

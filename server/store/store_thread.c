@@ -151,6 +151,7 @@ static struct srv_store_status describe(const struct srv_store *store)
         .base = store->base_generation,
         .journal_bytes = store->older_bytes + store->current_bytes,
         .running = store->running || store->asked_by_client,
+        .owed = store->owed_generation,
     };
 }
 

@@ -18,14 +18,13 @@
 
 /* ---- Shares ---------------------------------------------------------------------------------- */
 
-/* Finds which blocks the sessions share.  Then frees the caches of sessions that keep their older
- * files. */
-static void find_shares(struct srv_checkpoint *checkpoint)
+/* Finds which blocks the sessions share, and notes what the base tells of them.  Then frees the
+ * caches of sessions that keep their older files. */
+static void find_shares(struct srv_checkpoint *checkpoint, const struct srv_store *store)
 {
     for (size_t i = 0; i < checkpoint->count && !checkpoint->failed; i++) {
         struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
-        if (entry->session == NULL)
-            continue;
+        entry->told->made = srv_store_describe_session(store, entry->session);
         if (entry->shares_blocks &&
             !srv_sharing_add(&checkpoint->sharing, entry->listed.epoch, entry->frozen,
                              entry->session->model->info.num_layers)) {
@@ -41,13 +40,29 @@ static void find_shares(struct srv_checkpoint *checkpoint)
 
 /* ---- Session files --------------------------------------------------------------------------- */
 
+/* The last steps that the base tells; NULL where memory is short. */
+static struct srv_last_step *last_steps_of(const struct srv_base_session *told)
+{
+    struct srv_last_step *steps = calloc((size_t)told->num_layers, sizeof *steps);
+    for (size_t i = 0; steps != NULL && i < told->num_layers; i++) {
+        const struct srv_base_layer *layer = &told->layers[i];
+        steps[i] = (struct srv_last_step){.position = layer->length - layer->rows,
+                                          .rows = layer->rows,
+                                          .digest = {layer->digest[0], layer->digest[1]}};
+    }
+    return steps;
+}
+
 static bool write_file(const struct srv_checkpoint_entry *entry, const struct srv_store *store,
                        bool sync)
 {
     struct srv_file file;
-    const struct srv_session_moment then = {entry->frozen, entry->last_steps, entry->listed.used_ns,
-                                            entry->next_record};
-    struct attn_export *export = srv_notes_open_export(entry->session, &then, true);
+    struct srv_last_step *steps = last_steps_of(entry->told);
+    const struct srv_session_moment then = {entry->frozen, steps, entry->listed.used_ns,
+                                            entry->told->next_record};
+    struct attn_export *export =
+        steps != NULL ? srv_notes_open_export(entry->session, &then, true) : NULL;
+    free(steps);
     if (export == NULL)
         return false;
     srv_file_name(&file, SRV_FILE_SESSION, entry->listed.generation, entry->listed.epoch);
@@ -77,19 +92,32 @@ static bool write_files(const struct srv_checkpoint *checkpoint, const struct sr
 
 /* ---- The base -------------------------------------------------------------------------------- */
 
+/* Writes the base, and frees what it tells of each session: removing files takes memory too. */
 static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((checkpoint->count + 1) * sizeof *entries);
-    const struct srv_base base = {.generation = checkpoint->generation,
-                                  .time_ns = srv_sessions_clock(store->context.sessions),
-                                  .entries = entries,
-                                  .shares = checkpoint->sharing.shares,
-                                  .num_entries = checkpoint->count,
-                                  .num_shares = checkpoint->sharing.count};
-    for (size_t i = 0; entries != NULL && i < checkpoint->count; i++)
+    struct srv_base_session **told =
+        malloc((checkpoint->count + 1) * sizeof(struct srv_base_session *));
+    const struct srv_base base = {
+        .generation = checkpoint->generation,
+        .time_ns = srv_sessions_clock(store->context.sessions, store->context.index),
+        .entries = entries,
+        .sessions = told,
+        .shares = checkpoint->sharing.shares,
+        .num_entries = checkpoint->count,
+        .num_shares = checkpoint->sharing.count};
+    const bool made = entries != NULL && told != NULL;
+    for (size_t i = 0; made && i < checkpoint->count; i++) {
         entries[i] = checkpoint->entries[i].listed;
-    bool written = entries != NULL && srv_base_write(store->directory, &base);
+        told[i] = checkpoint->entries[i].told;
+    }
+    bool written = made && srv_base_write(store->directory, &base);
     int error = errno;
+    for (size_t i = 0; i < checkpoint->count; i++) {
+        free(checkpoint->entries[i].told);
+        checkpoint->entries[i].told = NULL;
+    }
+    free(told);
     free(entries);
     errno = error;
     return written;
@@ -204,7 +232,7 @@ bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *check
 {
     bool written = false;
     if (checkpoint != NULL)
-        find_shares(checkpoint);
+        find_shares(checkpoint, store);
     close_old_journal(store);
     if (checkpoint != NULL && checkpoint->failed)
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no snapshot was made: %s",

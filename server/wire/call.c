@@ -368,8 +368,28 @@ static bool check_outputs(const struct body *body)
            exclude(body, "map_datatype", "top_k") && needs_other(body, "pool_type", "pool");
 }
 
+/* Positions of time, height and width, as models of pictures have them, become one where the three
+ * agree. */
+static bool merge_position_ids(const struct body *body)
+{
+    struct srv_tensor *ids = &body->rows->position_ids;
+    if (!ids->present || ids->rank != 3 || ids->shape[0] != 3 || ids->count == 0)
+        return true;
+    const size_t count = ids->count / 3, bytes = count * sizeof *ids->i64;
+    if (memcmp(ids->i64, ids->i64 + count, bytes) != 0 ||
+        memcmp(ids->i64, ids->i64 + 2 * count, bytes) != 0)
+        return fail(body, SRV_E_UNSUPPORTED, "position_ids",
+                    "holds three positions of a token that differ, which is not supported");
+    ids->rank = 2;
+    ids->count = count;
+    memmove(ids->shape, ids->shape + 1, 2 * sizeof *ids->shape);
+    return true;
+}
+
 static bool check(const struct body *body)
 {
+    if (!merge_position_ids(body))
+        return false;
     if (body->kind == ATTEND)
         return check_source(body) && check_session(body) && check_outputs(body);
     if (is_given(body, "sequences"))

@@ -97,7 +97,9 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
     {"head_mask", SRV_FIELD_TENSOR, ALL, IN_ROWS(head_mask), .tensor = SRV_FLOATS, .shapes = "[H]",
      .meaning = "multiplies each head's weights"},
     {"position_ids", SRV_FIELD_TENSOR, ALL, IN_ROWS(position_ids), .tensor = SRV_INTEGERS,
-     .shapes = "[T] [B,T]", .meaning = "positions for RoPE, and depths in a tree; 0 to 2147483647"},
+     .shapes = "[T] [B,T] [3,B,T]",
+     .meaning = "positions for RoPE, and depths in a tree; 0 to 2147483647; three of a token must "
+                "agree"},
     {"scale", SRV_FIELD_SCALE, ALL, IN_ROWS(scale), HAS(scale),
      .meaning = "of the scores, instead of the layer's"},
     {"softcap", SRV_FIELD_SOFTCAP, ALL, IN_ROWS(softcap), HAS(softcap),

@@ -10,15 +10,18 @@
 /* With 16 digits a tenth prints as 0.1, and no double is off by more than its last bit. */
 #define DUMP_FLAGS (JSON_COMPACT | JSON_REAL_PRECISION(16))
 
-enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
-                                      struct srv_error *error)
+enum srv_error_code srv_document_parse(json_t **out, const char *text, size_t length,
+                                       struct srv_error *error)
 {
     json_error_t cause;
-    if (request->body_length > SRV_MAX_DOCUMENT_BYTES)
-        return srv_fail(error, SRV_E_TOO_COMPLEX, NULL, "the body has %zu bytes, the limit is %d",
-                        request->body_length, SRV_MAX_DOCUMENT_BYTES);
-    const char *text = request->body_length > 0 ? request->body : "{}";
-    size_t length = request->body_length > 0 ? request->body_length : 2;
+    if (length > SRV_MAX_DOCUMENT_BYTES)
+        return srv_fail(error, SRV_E_TOO_COMPLEX, NULL,
+                        "the body, without tensors, has more than %d bytes",
+                        SRV_MAX_DOCUMENT_BYTES);
+    if (length == 0) {
+        text = "{}";
+        length = 2;
+    }
     json_t *document;
     enum attn_status status =
         attn_json_load(&document, text, length, JSON_REJECT_DUPLICATES, &cause);
@@ -41,6 +44,12 @@ enum srv_error_code srv_document_read(json_t **out, const struct srv_request *re
     }
     *out = document;
     return SRV_OK;
+}
+
+enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
+                                      struct srv_error *error)
+{
+    return srv_document_parse(out, request->body, request->body_length, error);
 }
 
 static enum srv_error_code read_text(const char **out, const char *name, const json_t *value,
@@ -108,7 +117,7 @@ static enum srv_error_code read_field(void *out, const struct srv_document_table
         if (strcmp(field->name, name) != 0)
             continue;
         void *to = (char *)out + field->offset;
-        if (json_is_null(value)) /* counts as left out, as in /decode */
+        if (json_is_null(value) || field->is_tensor) /* null counts as left out, as in /decode */
             return SRV_OK;
         if (field->is_flag)
             return read_flag(to, name, value, error);

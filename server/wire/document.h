@@ -1,11 +1,14 @@
-/* document.h: small JSON documents as jansson's trees, for endpoints whose bodies hold no
- * tensors. */
+/* document.h: small JSON documents as jansson's trees, for endpoints whose bodies hold no tensors,
+ * or a few beside other fields. */
 #ifndef SRV_DOCUMENT_H
 #define SRV_DOCUMENT_H
 
 #include <jansson.h>
 
 #include "wire/request.h"
+#include "wire/tensor.h"
+
+struct srv_body; /* wire/call.h */
 
 /* Reads the request's body: one JSON object without duplicate keys; no body is an empty object.
  * *out is the caller's to json_decref.  Errors: malformed_json, duplicate_field, too_complex (above
@@ -13,13 +16,21 @@
 enum srv_error_code srv_document_read(json_t **out, const struct srv_request *request,
                                       struct srv_error *error);
 
-/* A field of a document: a text, true or false, a number, or a whole number of at least `least`. */
+/* The same for a text; one of 0 bytes is an empty object. */
+enum srv_error_code srv_document_parse(json_t **out, const char *text, size_t length,
+                                       struct srv_error *error);
+
+/* A field of a document: a text, true or false, a number, a tensor, or a whole number of at least
+ * `least`. */
 struct srv_document_field {
     const char *name;
-    bool is_text, is_flag, is_number;
+    bool is_text, is_flag, is_number, is_tensor;
     bool required;
-    size_t offset; /* in the struct to fill: of a const char *, bool, double or size_t */
+    size_t offset; /* in the struct to fill: of a const char *, bool, double, struct srv_tensor or
+                    * size_t */
     size_t least;
+    enum srv_tensor_kind tensor;
+    const char *shapes;  /* of a tensor, as in call_fields.h */
     const char *needs;   /* a field that must be given too; NULL: none */
     const char *meaning; /* one line without its full stop, for /openapi.json */
 };
@@ -44,6 +55,11 @@ struct srv_document_table {
     {                                                                                            \
         .name = #member, .is_number = true, .offset = offsetof(struct type, member), __VA_ARGS__ \
     }
+#define SRV_TENSOR_FIELD(type, member, of_kind, ...)                                 \
+    {                                                                                \
+        .name = #member, .is_tensor = true, .offset = offsetof(struct type, member), \
+        .tensor = (of_kind), __VA_ARGS__                                             \
+    }
 #define SRV_COUNT_FIELD(type, member, lowest, ...)                                               \
     {                                                                                            \
         .name = #member, .offset = offsetof(struct type, member), .least = (lowest), __VA_ARGS__ \
@@ -54,6 +70,15 @@ struct srv_document_table {
  * invalid_value. */
 enum srv_error_code srv_document_fields(void *out, const struct srv_document_table *table,
                                         json_t *document, struct srv_error *error);
+
+/* Reads a body that may have tensors, in both forms of /decode: those that the table has become
+ * members of *out, with elements in the arena or in the body; the rest is *document, as
+ * srv_document_read gives it, in which `true` stands for a tensor.  The bound on a document is one
+ * on the rest.  Errors: those of srv_document_read and of tensors in srv_call_read. */
+enum srv_error_code srv_document_read_tensors(json_t **document, void *out,
+                                              const struct srv_document_table *table,
+                                              const struct srv_body *body, struct srv_arena *arena,
+                                              struct srv_error *error);
 
 /* Sets a member of an object; appends an element to a list.  Both take the reference to `value`.
  * Where memory is short, the object or list is dropped and becomes NULL; one that is NULL already

@@ -15,6 +15,10 @@ static void write_rest(struct srv_buffer *out, const struct srv_error *error,
         srv_buffer_printf(out, ",\"length\":%u", error->length);
     if (error->lowest > 0)
         srv_buffer_printf(out, ",\"lowest_length\":%u", error->lowest);
+    if (error->owner[0] != '\0') {
+        srv_buffer_text(out, ",\"owner\":");
+        srv_buffer_json_string(out, error->owner);
+    }
     if (request_id != NULL) {
         srv_buffer_text(out, ",\"request_id\":");
         srv_buffer_json_string(out, request_id);

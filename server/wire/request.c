@@ -148,6 +148,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     srv_buffer_init(&reply->body, limit);
     reply->status = srv_error_status(error->code);
     reply->code = error->code;
+    memcpy(reply->owner, error->owner, sizeof reply->owner);
     reply->content_type = NULL;
     reply->fields = NULL;
     reply->json_length = 0;

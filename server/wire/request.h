@@ -41,8 +41,9 @@ struct srv_reply {
     char allow[64];           /* Allow header, "" for none */
     unsigned retry_after_s;   /* Retry-After header, 0 for none; set when the reply is sent */
     enum srv_coding coding;   /* of the body */
-    bool varies;              /* another Accept-Encoding could give another coding */
-    enum srv_error_code code; /* SRV_OK or the error sent, for log and metrics */
+    char owner[SRV_INSTANCE_MAX + 1]; /* X-Attn-Owner header, "" for none */
+    bool varies;                      /* another Accept-Encoding could give another coding */
+    enum srv_error_code code;         /* SRV_OK or the error sent, for log and metrics */
 };
 
 struct srv_request {

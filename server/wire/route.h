@@ -17,10 +17,11 @@ typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct s
 /* The body that a route takes.  From SRV_BODY_TENSORS on a body is required. */
 enum srv_body_rule {
     SRV_BODY_NONE,
-    SRV_BODY_IGNORED,  /* of any type, at most SRV_MAX_DOCUMENT_BYTES; it means nothing */
-    SRV_BODY_OPTIONAL, /* JSON */
-    SRV_BODY_TENSORS,  /* JSON, and after it the bytes of tensors, if any; replies likewise */
-    SRV_BODY_BYTES,    /* a session's state */
+    SRV_BODY_IGNORED,          /* of any type, at most SRV_MAX_DOCUMENT_BYTES; it means nothing */
+    SRV_BODY_OPTIONAL,         /* JSON */
+    SRV_BODY_OPTIONAL_TENSORS, /* JSON, and after it the bytes of tensors, if any */
+    SRV_BODY_TENSORS, /* JSON, and after it the bytes of tensors, if any; replies likewise */
+    SRV_BODY_BYTES,   /* a session's state */
 };
 
 /* The API key that a route requires, where keys are configured. */
@@ -61,7 +62,7 @@ struct srv_route {
     bool slash;          /* one slash may follow the path, which has no {..} */
     const char *type;    /* media type of replies, for Accept; NULL: application/json; several
                           * words: the path chooses, and Accept is not looked at */
-    const struct srv_document_table *fields; /* of a body without tensors; NULL: none */
+    const struct srv_document_table *fields; /* of a body that is a document; NULL: none */
     struct srv_route_doc doc;
 };
 

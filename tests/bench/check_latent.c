@@ -12,7 +12,7 @@
 #include "random.h"
 
 /* Streams of the weights, as family_random.c numbers them. */
-enum stream { Q = 0, K = 1, V = 2, O = 3, Q_A_NORM = 16, KV_A_NORM = 17, KV_A = 80, K_ROPE, Q_A };
+enum stream { Q = 0, K = 1, V = 2, O = 3, Q_A_NORM = 18, KV_A_NORM = 19, KV_A = 80, K_ROPE, Q_A };
 
 static float *weights(enum stream stream, size_t out, size_t in, double bound, double center)
 {

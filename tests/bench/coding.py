@@ -17,6 +17,7 @@ import json
 import os
 import random
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def main():
             url = re.search(r"http://\S+", ready)[0]
             bodies, worst = measure_clients(url, rounds)
         finally:
-            daemon.terminate()
+            daemon.send_signal(signal.SIGINT)
             daemon.wait()
     measure_coders(bodies, min(rounds, 5))
     verdict = "met" if worst <= GOAL else "unmet"

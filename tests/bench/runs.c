@@ -60,9 +60,11 @@ static void first_run(struct bench_result *out, struct bench_work *work, struct 
     fputs(out->right ? "\n" : ": NOT RIGHT, not timed\n", stderr);
 }
 
+/* The faster of the instruction made for the dtype and of multiply-adds of float32, to which any
+ * number can be widened: on some CPUs vdpbf16ps is the slower one. */
 static enum bench_peak peak_of(const struct bench_dtype *dtype, const struct bench_ceilings *c)
 {
-    return c->peak[dtype->peak] > 0 ? dtype->peak : BENCH_FP32;
+    return c->peak[dtype->peak] > c->peak[BENCH_FP32] ? dtype->peak : BENCH_FP32;
 }
 
 /* Derives floor, fraction and steadiness of r->ms from the ceilings before and after. */

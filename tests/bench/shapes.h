@@ -43,7 +43,7 @@ struct bench_dtype {
     const char *name;
     enum attn_dtype dtype, kv_dtype; /* of weights, of caches */
     double weight_bytes, kv_bytes;   /* of one number */
-    enum bench_peak peak;            /* of the instruction made for it; fp32 where there is none */
+    enum bench_peak peak;            /* of the instruction made for it */
     double tolerance;                /* of max_error */
 };
 

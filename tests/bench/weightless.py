@@ -12,6 +12,7 @@ floor of the same decodes.
 import json
 import pathlib
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -87,7 +88,7 @@ def main():
                     trip, computed = measure(client, sessions)
                     sent = count * 4 * WIDTH * (HEADS + 2 * KV_HEADS)
                     print(f"{count:8}  {trip:13.2f}  {computed:12.2f}  {sent:10}")
-            attnd.terminate()
+            attnd.send_signal(signal.SIGINT)
 
 
 if __name__ == "__main__":

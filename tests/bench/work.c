@@ -73,12 +73,13 @@ static void open_model(struct bench_work *work)
                  ",\"q_lora_rank\":%zu,\"kv_lora_rank\":%zu,\"qk_nope_head_dim\":%zu,"
                  "\"qk_rope_head_dim\":%zu,\"value_head_dim\":%zu",
                  l->q_rank, l->kv_rank, l->nope, l->rope, l->head_dim);
-    int length = snprintf(config, sizeof config,
-                          "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,"
-                          "\"num_key_value_heads\":%zu,\"head_dim\":%zu,\"attention_bias\":%s,"
-                          "\"is_causal\":%s,\"seed\":%d%s%s}",
-                          l->hidden, l->heads, l->kv_heads, l->head_dim, l->bias ? "true" : "false",
-                          l->causal ? "true" : "false", BENCH_SEED, rope, latent);
+    int length = snprintf(
+        config, sizeof config,
+        "{\"hidden_size\":%zu,\"num_attention_heads\":%zu,"
+        "\"num_key_value_heads\":%zu,\"head_dim\":%zu,\"attention_bias\":%s,"
+        "\"is_causal\":%s,\"seed\":%d%s%s}",
+        l->hidden, l->heads, l->kv_heads, l->kv_rank > 0 ? l->nope + l->rope : l->head_dim,
+        l->bias ? "true" : "false", l->causal ? "true" : "false", BENCH_SEED, rope, latent);
     const struct attn_model_options options = {.dtype = work->dtype->dtype,
                                                .kv_dtype = work->dtype->kv_dtype};
     check(attn_model_open_random(&work->model, config, (size_t)length, &options, &error), &error);

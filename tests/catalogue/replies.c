@@ -25,6 +25,7 @@ static const struct {
     {406, "Not Acceptable"},
     {408, "Request Timeout"},
     {409, "Conflict"},
+    {410, "Gone"},
     {411, "Length Required"},
     {413, "Content Too Large"},
     {415, "Unsupported Media Type"},
@@ -63,8 +64,8 @@ static void add_json(struct text *out, const char *name, const json_t *value)
 
 static void add_body(struct text *out, const json_t *error, const char *param, const char *message)
 {
-    static const char *const members[] = {"code",   "message",       "param",     "retryable",
-                                          "length", "lowest_length", "request_id"};
+    static const char *const members[] = {"code",   "message",       "param", "retryable",
+                                          "length", "lowest_length", "owner", "request_id"};
     json_t *own_param = strcmp(param, "-") != 0 ? json_string(param) : NULL;
     json_t *own_message = message != NULL ? json_string(message) : NULL;
     struct text inner = {0};
@@ -96,6 +97,8 @@ static void write_form(struct text *out, const struct raw_answer *answer, const 
     text_add(out, "Cache-Control: no-store\r\nContent-Type: application/json\r\n");
     text_add(out, "X-Request-Id: %s\r\n", json_string_value(json_object_get(error, "request_id")));
     text_add(out, "X-Attn-Instance: test\r\n");
+    if (strcmp(json_string_value(json_object_get(error, "code")), "wrong_instance") == 0)
+        text_add(out, "X-Attn-Owner: %s\r\n", json_string_value(json_object_get(error, "owner")));
     add_line(out, answer, "Allow", answer->status == 405);
     if (answer->status == 401)
         text_add(out, "WWW-Authenticate: Bearer\r\n");

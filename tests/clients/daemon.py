@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import select
 import signal
 import socket
@@ -34,7 +35,7 @@ class Daemon:
     def start(self):
         """Starts attnd; returns when the port that it names is open."""
         environment = {name: value for name, value in os.environ.items()
-                       if not name.startswith(("ATTN_", "OPENBLAS_"))}
+                       if not name.startswith(("ATTN_", "OPENBLAS_"))} | {"ATTN_LAME_DUCK_S": "0"}
         self.process = subprocess.Popen(
             [ATTND, "--config", str(self.config), "--port", "0", "--log", "error"],
             stdout=subprocess.PIPE, env=environment)
@@ -148,6 +149,42 @@ class Relay:
         with socket.create_connection((host, int(port))) as server:
             server.sendall(request)
             return read_message(server.makefile("rb"))
+
+
+class Router(Relay):
+    """A proxy of shards: {name: a function that returns the URL}.  X-Session-Id, or else the path,
+    names the shard that a request goes to; others go to the first.  503 where a shard is away, as
+    of HAProxy.  What `verdict` calls "astray" goes to the other shard.
+
+    sent  for each request the shard that it went to, and how many sessions its body names
+    """
+
+    def __init__(self, shards, verdict=lambda number, head: "pass"):
+        self.shards, self.sent = shards, []
+        super().__init__(None, verdict)
+        self.counts["astray"] = 0
+
+    def _relay(self, client):
+        stream = client.makefile("rb")
+        while True:
+            head, body = read_message(stream)
+            if not head:
+                return
+            with self.lock:
+                verdict = self.verdict(self.requests, head)
+                self.requests += 1
+                self.counts[verdict] += 1
+            named = re.search(rb"^X-Session-Id: (\w+)\.|^\S+ /sessions/(\w+)\.", head, re.M)
+            name = (named[1] or named[2]).decode() if named else next(iter(self.shards))
+            if verdict == "astray":
+                name = next(other for other in self.shards if other != name)
+            self.sent.append((name, body.count(b'"session_id"')))
+            self.target = self.shards[name]
+            try:
+                reply = b"".join(self._forward(head + body))
+            except OSError:
+                reply = b""
+            client.sendall(reply or b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
 
 
 def read_message(stream):

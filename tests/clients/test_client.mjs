@@ -9,7 +9,7 @@ import assert from "node:assert/strict";
 import http from "node:http";
 import { readFileSync } from "node:fs";
 
-import { AttnError, Client } from "../../clients/js/attn-client.mjs";
+import { AttnError, Client, Session } from "../../clients/js/attn-client.mjs";
 
 const [url, crossed] = process.argv.slice(2);
 const rows = Array.from({ length: 40 }, (_, token) =>
@@ -397,6 +397,88 @@ const tests = {
         assert.equal((await failing(page.client.restore("a", new Uint8Array(1)))).code, "http_502");
     },
 
+    async "every request of a session names it for a proxy"() {
+        const facts = JSON.stringify({ session_id: "a.1", model: "m", epoch: 5, lengths: [] });
+        const json = (body) => ({ body });
+        const { client, seen } = fake([
+            ...Array.from({ length: 6 }, () => json(facts)),
+            json("{}"),
+            json('{"length":1}'),
+            json('{"length":2}'),
+            json('{"sequences":[{"length":3}]}'),
+            json("{}"),
+        ]);
+        const session = await client.session({ session_id: "a.1" });
+        await client.open("a.1");
+        await client.restore("a.1", new Uint8Array(1));
+        await session.refresh();
+        await session.fork();
+        await session.truncate(0);
+        await session.export();
+        await session.prefill([[1]]);
+        await session.decode([1]);
+        await client.stepMany([[session, [1]]]);
+        await session.end();
+        assert.deepEqual(
+            seen.map((request) => request.headers["X-Session-Id"]),
+            new Array(11).fill("a.1"),
+        );
+    },
+
+    async "the wrong shard is asked again for a time and then told"() {
+        const wrong = {
+            status: 421,
+            body: JSON.stringify({
+                error: { code: "wrong_instance", message: "m", retryable: true, owner: "b" },
+            }),
+        };
+        const { client, seen } = fake([wrong, wrong, {}]);
+        await client.attend([[1]], { session_id: "b.1" }); // no position: nothing was applied
+        assert.equal(seen.length, 3);
+        const never = fake(
+            Array.from({ length: 50 }, () => wrong),
+            { retryMs: 300 },
+        );
+        const error = await failing(never.client.attend([[1]], { session_id: "b.1" }));
+        assert.deepEqual([error.kind, error.owner, error.status], ["unavailable", "b", 421]);
+        assert.ok(never.seen.length > 1 && never.seen.length < 20);
+        const lost = fake([refusal(410, "session_lost", false)]);
+        assert.equal((await failing(lost.client.open("b.1"))).kind, "session_lost");
+        assert.equal(lost.seen.length, 1);
+    },
+
+    async "a list goes to the shards of its sessions"() {
+        const list = (...items) => ({ body: JSON.stringify({ sequences: items }) });
+        const wrong = { error: { code: "wrong_instance", message: "m", retryable: true } };
+        const { client, seen } = fake(
+            [
+                list({ length: 1 }, wrong, { length: 1 }),
+                list(wrong),
+                list({ length: 1 }),
+                list({ length: 2 }, { length: 2 }),
+                refusal(410, "session_lost", false),
+            ],
+            { retryMs: 20000 },
+        );
+        const facts = { model: "m", epoch: 5, lengths: [] };
+        const steps = ["a.1", "b.1", "a.2"].map((session_id) => [
+            new Session(client, { session_id, ...facts }),
+            [1],
+        ]);
+        const lengths = (replies) => replies.map((reply) => reply.length);
+        assert.deepEqual(lengths(await client.stepMany(steps)), [1, 1, 1]);
+        const [one, two, three] = await client.stepMany(steps);
+        assert.deepEqual([one.length, two.kind, three.length], [2, "session_lost", 2]);
+        assert.deepEqual(
+            steps.map(([session]) => session.lengths[0]),
+            [2, 1, 2],
+        );
+        assert.deepEqual(
+            seen.map((request) => request.headers["X-Session-Id"]),
+            ["a.1", "b.1", "b.1", "a.1", "b.1"],
+        );
+    },
+
     async "a server that never answered is not waited for"() {
         const client = new Client("http://127.0.0.1:9", { retryMs: 20000 });
         const begin = Date.now();
@@ -494,6 +576,33 @@ const tests = {
                 assert.ok(Math.abs(number - plain.output[0][i]) < 1e-6),
             );
         await session.end();
+    },
+
+    async "a session is created over encoder rows"() {
+        const encoder_padding_mask = [1, 1, 0, 1, 1, 1, 1, 1, 0];
+        const client = new Client(crossed);
+        const started = await client.start(rows.slice(0, 9), [rows[10]], { encoder_padding_mask });
+        const fields = { encoder_hidden_states: rows.slice(0, 9), encoder_padding_mask, ttl_s: 99 };
+        await client.withSession(fields, async (session) => {
+            assert.deepEqual(session.lengths, { 0: 7, 1: 7 });
+            assert.equal((await session.refresh()).ttl_s, 99);
+            const step = await session.decode([rows[10]]);
+            assert.deepEqual(nested(step.output), nested(started.first.output));
+        });
+        await started.end();
+    },
+
+    async "an error says the lowest length that a window has left"() {
+        const heads = [Array(200).fill([1, 0])];
+        const shape = { num_attention_heads: 1, head_dim: 2, sliding_window: 8 };
+        await new Client(url).withSession(shape, async (session) => {
+            await session.decode(undefined, { query: heads, key: heads, value: heads });
+            const error = await session.truncate(10).catch((caught) => caught);
+            assert.equal(error.code, "position_forgotten");
+            assert.equal(error.lowestLength, (await session.refresh()).lowest_length);
+            await session.truncate(error.lowestLength);
+            assert.deepEqual(session.lengths, { 0: error.lowestLength });
+        });
     },
 
     async "a session without weights takes query, key and value"() {

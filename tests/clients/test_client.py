@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import ssl
 import subprocess
 import sys
@@ -18,14 +19,14 @@ import tempfile
 import threading
 import unittest
 
-from daemon import CROSSED, TINY, TOP, Daemon, Relay, ask, wait_for
+from daemon import CROSSED, TINY, TOP, Daemon, Relay, Router, ask, wait_for
 
 if os.environ.get("ATTN_NO_NUMPY"):
     sys.modules["numpy"] = None
 sys.path.insert(1, str(TOP / "clients" / "python"))
 import attn_client  # noqa: E402
 from attn_client import (AsyncClient, Busy, Client, Conflict, ConnectionLost,  # noqa: E402
-                         InvalidRequest, NotFound, Unauthorized, Unavailable)
+                         InvalidRequest, NotFound, SessionLost, Unauthorized, Unavailable)
 
 numpy = attn_client.numpy
 ROWS = [[math.sin(8 * token + width) for width in range(8)] for token in range(40)]
@@ -346,6 +347,25 @@ class Sessions(Case):
             self.assertIn(reply["session_id"], ids)
 
 
+class Windows(Case):
+    """Sessions whose windows forget."""
+
+    def test_the_error_says_the_lowest_length(self):
+        rows = [[[1.0, 0.0]] * 200]
+        with self.client().session(num_attention_heads=1, head_dim=2, sliding_window=8) as session:
+            session.decode(query=rows, key=rows, value=rows)
+            with self.assertRaises(Conflict) as caught:
+                session.truncate(10)
+            self.assertEqual(caught.exception.code, "position_forgotten")
+            lowest = caught.exception.lowest_length
+            self.assertEqual(lowest, session.refresh()["lowest_length"])
+            session.truncate(lowest)
+            self.assertEqual(session.lengths, {0: lowest})
+            with self.assertRaises(Conflict) as caught:
+                session.truncate(lowest + 1)
+            self.assertIsNone(caught.exception.lowest_length)
+
+
 class Encoders(Case):
     """Sessions over an encoder's rows, through a relay that loses replies."""
     models = (CROSSED,)
@@ -371,6 +391,23 @@ class Encoders(Case):
                     near = zip(lists(reply["output"]), expected["output"][0])
                     self.assertLess(max(abs(one - other) for one, other in near), 1e-6)
                 self.assertEqual(session.refresh()["lengths"][1]["length"], 7)
+        self.assertEqual(list(self.client().sessions()), [])
+
+    def test_a_session_is_created_over_the_rows(self):
+        relay = Relay(lambda: self.daemon.url,
+                      lambda number, head: "pass" if head.startswith(b"GET /models")
+                      else ["lose", "twice"][number % 2])
+        self.addCleanup(relay.close)
+        fields = {"encoder_padding_mask": [1, 0, 1, 1, 1], "ttl_s": 99, "max_length": 4}
+        for binary in (True, False):
+            client = self.client(relay.url, binary=binary)
+            client.models()
+            with client.start(ROWS[:5], ROWS[6],
+                              encoder_padding_mask=fields["encoder_padding_mask"]) as started:
+                with client.session(encoder_hidden_states=ROWS[:5], **fields) as session:
+                    self.assertEqual(session.lengths, {0: 4, 1: 4})
+                    self.assertEqual(session.refresh()["ttl_s"], 99)
+                    self.assert_same(session.decode(ROWS[6])["output"], started.first["output"])
         self.assertEqual(list(self.client().sessions()), [])
 
     def test_asyncio(self):
@@ -476,6 +513,99 @@ class Restart(Case):
         self.assert_same(outputs, whole)
 
 
+class Shards(Case):
+    """Two daemons with journals behind a proxy that routes by X-Session-Id."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.state_dirs = {name: f"{directory.name}/{name}" for name in "ab"}
+        self.shards = {name: Daemon(directory.name, instance=name, durability="journal",
+                                    state_dir=path) for name, path in self.state_dirs.items()}
+        for shard in self.shards.values():
+            self.addCleanup(shard.stop)
+
+    def router(self, verdict=lambda number, head: "pass"):
+        """A Router of the shards."""
+        router = Router({name: lambda shard=shard: shard.url
+                         for name, shard in self.shards.items()}, verdict)
+        self.addCleanup(router.close)
+        return router
+
+    def sessions_of(self, client):
+        """A new session of each shard, by the shard's name."""
+        for name, shard in self.shards.items():
+            made = self.client(shard.url).session(model="tiny")
+            yield name, client.open(made.session_id)
+
+    def assert_steps(self, client, whole, after=lambda token: None):
+        """Decodes ROWS over a session of each shard, each row once."""
+        for name, session in self.sessions_of(client):
+            self.assertEqual(session.session_id.partition(".")[0], name)
+            for token, row in enumerate(ROWS):
+                after(token)
+                self.assert_same(session.decode(row)["output"], whole[token])
+            self.assertEqual(session.refresh()["lengths"][0]["length"], len(ROWS))
+            session.end()
+
+    def test_requests_that_go_astray_come_to_the_right_shard(self):
+        router = self.router(lambda number, head: "astray" if number % 3 == 2 else "pass")
+        whole = lists(self.client().attend(ROWS)["output"])
+        self.assert_steps(self.client(router.url), whole)
+        self.assertGreater(router.counts["astray"], len(ROWS) // 2)
+
+    def test_a_shard_that_is_away_is_waited_for_and_no_row_is_lost(self):
+        whole = lists(self.client().attend(ROWS)["output"])
+        client = self.client(self.router().url)
+        timers = []
+
+        def stop_or_kill(token):
+            if token in (7, 21):
+                for shard in self.shards.values():
+                    (shard.kill if token == 7 else shard.stop)()
+                    timers.append(threading.Timer(1.0, shard.start))
+                    timers[-1].start()
+        self.assert_steps(client, whole, stop_or_kill)
+        for timer in timers:
+            timer.join()
+
+    def test_a_lost_volume_and_a_wrong_shard_are_told_apart(self):
+        client = self.client(self.router().url)
+        session = dict(self.sessions_of(client))["b"]
+        session.prefill(ROWS[:3])
+        with self.assertRaises(Unavailable) as caught:
+            self.client(self.shards["a"].url, retry_s=0).open(session.session_id)
+        self.assertEqual((caught.exception.code, caught.exception.owner), ("wrong_instance", "b"))
+        self.shards["b"].kill()
+        shutil.rmtree(self.state_dirs["b"])
+        self.shards["b"].start()
+        for call in (lambda: session.decode(ROWS[3]), lambda: client.open(session.session_id)):
+            with self.assertRaises(SessionLost) as caught:
+                call()
+            self.assertEqual(caught.exception.code, "session_lost")
+        session.end()
+
+    def test_a_list_goes_to_the_shards_of_its_sessions(self):
+        router = self.router()
+        client = self.client(router.url)
+        whole = lists(self.client().attend(ROWS)["output"])
+        sessions = [session for _ in range(2) for _, session in self.sessions_of(client)]
+        for token, row in enumerate(ROWS[:6]):
+            router.sent.clear()
+            for reply in client.step_many([(session, row) for session in sessions]):
+                self.assert_same(reply["output"], whole[token])
+            self.assertEqual(router.sent, [("a", 2 if token else 4), ("b", 2)])
+        self.shards["b"].kill()
+        client.retry_s = 0.2
+        replies = client.step_many([(session, ROWS[6]) for session in sessions])
+        self.assertEqual([isinstance(reply, Unavailable) for reply in replies],
+                         [False, True, False, True])
+        self.shards["b"].start()
+        client.retry_s = 30
+        replies = client.step_many([(sessions[1], ROWS[6]), (sessions[0], ROWS[7])])
+        self.assert_same([reply["output"] for reply in replies], whole[6:8])
+
+
 class Secured(Case):
     """API keys, and HTTPS with a certificate of our own."""
 
@@ -536,7 +666,7 @@ class Fake(unittest.TestCase):
                 self.end_headers()
                 self.wfile.write(body)
 
-            do_GET = do_PUT = do_POST  # noqa: N815
+            do_GET = do_PUT = do_DELETE = do_POST  # noqa: N815
 
             def log_message(self, *_):
                 """Nothing."""
@@ -604,6 +734,44 @@ class Fake(unittest.TestCase):
         self.assertEqual((head["X-Session-Id"], head["Authorization"]), ("a", "Bearer secret"))
         self.assertEqual(int(head["Inference-Header-Content-Length"]) % 64, 0)
         self.assertEqual(head["Accept-Encoding"], "identity")
+
+    def test_every_request_of_a_session_names_it_for_a_proxy(self):
+        facts = json.dumps({"session_id": "a.1", "model": "m", "epoch": 5, "lengths": []}).encode()
+        step = json.dumps({"length": 1}).encode()
+        self.replies = [(200, {}, facts)] * 7 + [(200, {}, step)] * 2 + \
+            [(200, {}, b'{"sequences":[%b]}' % step), (204, {}, b"")]
+        with self.client.session("a.1") as session:
+            self.client.open("a.1")
+            self.client.restore("a.1", b"")
+            session.refresh()
+            session.fork()
+            session.truncate(0)
+            session.export()
+            session.prefill([[1.0]])
+            session.decode([1.0])
+            self.client.step_many([(session, [1.0])])
+        self.assertEqual([head["X-Session-Id"] for head in self.seen], ["a.1"] * 11)
+        self.assertEqual(self.replies, [])
+
+    def test_the_wrong_shard_is_asked_again_for_a_time_and_then_told(self):
+        self.replies = [self.refusal(421, "wrong_instance", True)] * 2 + [(200, {}, b"{}")]
+        self.client.attend([[1.0]], session_id="b.1")  # without a position: nothing was applied
+        self.assertEqual(len(self.seen), 3)
+        body = {"error": {"code": "wrong_instance", "message": "m", "retryable": True,
+                          "owner": "b"}}
+        self.replies = [(421, {}, json.dumps(body).encode())] * 50
+        self.client.retry_s = 0.3
+        with self.assertRaises(Unavailable) as caught:
+            self.client.attend([[1.0]], session_id="b.1", position=0)
+        self.assertEqual((caught.exception.owner, caught.exception.status), ("b", 421))
+        self.assertLess(len(self.seen), 20)
+
+    def test_a_session_that_is_lost_is_no_session_that_is_not_found(self):
+        self.replies = [self.refusal(410, "session_lost", False)]
+        with self.assertRaises(SessionLost) as caught:
+            self.client.open("a.1")
+        self.assertNotIsInstance(caught.exception, NotFound)
+        self.assertEqual(len(self.seen), 1)
 
     def test_masks_come_last_so_that_numbers_are_aligned(self):
         self.replies = [(200, {}, b"{}")]

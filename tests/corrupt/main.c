@@ -1,6 +1,6 @@
 /* main.c: damage to the files of a state directory is found: build/corrupt [--quick].
  *
- * A small journal, the file of a small session and a base are damaged in every bit and truncated to
+ * A small journal, the files of small sessions and a base are damaged in every bit and truncated to
  * every length.  A damaged session file or base has to be refused.  With a damaged journal,
  * restoring has to report that something is wrong, and each session that is restored has to be one
  * that existed at some time.  A journal that is truncated between two writes is a whole one that
@@ -152,6 +152,8 @@ static void damage_journal(unsigned char *bytes, size_t size)
 
 /* ---- Session files and bases ----------------------------------------------------------------- */
 
+static uint64_t epoch_of_file; /* of the session whose file is damaged */
+
 static enum srv_restore_status restore_file(const unsigned char *bytes, size_t size)
 {
     struct srv_restore restore;
@@ -160,7 +162,7 @@ static enum srv_restore_status restore_file(const unsigned char *bytes, size_t s
     srv_restore_init(&restore, scene.app.sessions, MAX_SESSIONS, &scene.app.models);
     struct srv_file_reader source = bytes_source(bytes, size, next_window());
     enum srv_restore_status end = srv_restore_file(
-        &restore, &(struct srv_session_file){.epoch = scene.epoch, .generation = 1}, &source);
+        &restore, &(struct srv_session_file){.epoch = epoch_of_file, .generation = 1}, &source);
     srv_file_reader_close(&source);
     if (end == SRV_RESTORE_OK && !srv_restore_publish(&result, &restore))
         end = SRV_RESTORE_FULL;
@@ -290,14 +292,24 @@ static void mutate_file(unsigned char *bytes, size_t size, size_t header)
     repair_file(bytes, size);
 }
 
-static size_t mutate(size_t times, const unsigned char *journal, size_t journal_size,
-                     const unsigned char *file, size_t file_size)
+/* Mutates a copy of a session's file; whether it is believed. */
+static bool believes_file(const struct scene_file *file)
+{
+    uint64_t header;
+    unsigned char *copy = memcpy(malloc(file->size), file->bytes, file->size);
+    memcpy(&header, copy, sizeof header);
+    mutate_file(copy, file->size, (size_t)header);
+    epoch_of_file = file->epoch;
+    bool believed = restore_file(copy, file->size) == SRV_RESTORE_OK;
+    free(copy);
+    return believed;
+}
+
+static size_t mutate(size_t times, const unsigned char *journal, size_t journal_size)
 {
     bool sound, reported;
-    uint64_t header;
     size_t accepted = 0;
-    memcpy(&header, file, sizeof header);
-    unsigned char *copy = malloc(journal_size > file_size ? journal_size : file_size);
+    unsigned char *copy = malloc(journal_size);
     for (size_t i = 0; i < times; i++) {
         if (i % 2 == 0) {
             memcpy(copy, journal, journal_size);
@@ -305,9 +317,7 @@ static size_t mutate(size_t times, const unsigned char *journal, size_t journal_
             restore_journal(&sound, &reported, copy, journal_size, false);
             accepted += !reported;
         } else {
-            memcpy(copy, file, file_size);
-            mutate_file(copy, file_size, (size_t)header);
-            accepted += restore_file(copy, file_size) == SRV_RESTORE_OK;
+            accepted += believes_file(&scene.files[i / 2 % SCENE_FILES]);
         }
     }
     free(copy);
@@ -317,18 +327,20 @@ static size_t mutate(size_t times, const unsigned char *journal, size_t journal_
 int main(int argc, char *argv[])
 {
     size_t times = argc > 1 && strcmp(argv[1], "--quick") == 0 ? MUTATIONS_QUICK : MUTATIONS;
-    unsigned char *journal, *file, *base;
-    size_t journal_size, file_size, base_size;
+    unsigned char *journal, *base;
+    size_t journal_size, base_size;
     scene_open();
-    scene_make(&journal, &journal_size, &file, &file_size, &base, &base_size);
+    scene_make(&journal, &journal_size, &base, &base_size);
     walk(journal, journal_size);
     damage_journal(journal, journal_size);
-    damage(refuses_file, file, file_size, "in a session's file, bit",
-           "in a session's file, length");
+    for (size_t i = 0; i < SCENE_FILES; i++) {
+        epoch_of_file = scene.files[i].epoch;
+        damage(refuses_file, scene.files[i].bytes, scene.files[i].size, "in a session's file, bit",
+               "in a session's file, length");
+    }
     damage(refuses_base, base, base_size, "in a base, bit", "in a base, length");
-    size_t accepted = mutate(times, journal, journal_size, file, file_size);
+    size_t accepted = mutate(times, journal, journal_size);
     free(journal);
-    free(file);
     free(base);
     scene_close();
     bool right = missed == 0 && accepted > 0 && accepted < times;

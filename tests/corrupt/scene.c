@@ -17,6 +17,8 @@
 #define WIDTH 4
 #define TOKENS 64 /* of a session, that are not forgotten, at most */
 
+enum { TINY, CROSSED, LATENT, READING, NUM_MODELS }; /* reading: its second layer reads the first */
+
 struct scene scene;
 
 static void need(bool right, const char *what)
@@ -49,13 +51,23 @@ void scene_open(void)
     struct attn_error error;
     static const char crossed[] = "{\"hidden_size\":4,\"num_attention_heads\":1,"
                                   "\"num_hidden_layers\":2,\"is_cross\":true,\"seed\":2}";
-    config->models = calloc(2, sizeof *config->models);
+    static const char latent[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"kv_lora_rank\":3,"
+                                 "\"qk_nope_head_dim\":2,\"qk_rope_head_dim\":2,"
+                                 "\"num_hidden_layers\":2,\"rope_theta\":100,\"seed\":3}";
+    static const char reading[] =
+        "{\"hidden_size\":4,\"num_attention_heads\":1,\"sliding_window\":2,"
+        "\"num_hidden_layers\":2,\"num_kv_shared_layers\":1,\"seed\":4}";
+    const char *const models[NUM_MODELS][2] = {[TINY] = {"tiny", random},
+                                               [CROSSED] = {"crossed", crossed},
+                                               [LATENT] = {"latent", latent},
+                                               [READING] = {"reading", reading}};
+    config->models = calloc(NUM_MODELS, sizeof *config->models);
     need(config->models != NULL, "memory");
-    config->num_models = 2;
-    snprintf(config->models[0].name, sizeof config->models[0].name, "tiny");
-    config->models[0].random = strdup(random);
-    snprintf(config->models[1].name, sizeof config->models[1].name, "crossed");
-    config->models[1].random = strdup(crossed);
+    config->num_models = NUM_MODELS;
+    for (size_t i = 0; i < NUM_MODELS; i++) {
+        snprintf(config->models[i].name, sizeof config->models[i].name, "%s", models[i][0]);
+        config->models[i].random = strdup(models[i][1]);
+    }
     config->limits = (struct srv_limits){.max_sessions = MAX_SESSIONS,
                                          .max_weightless_shapes = 1,
                                          .max_session_length = 4096,
@@ -83,6 +95,8 @@ static void remove_files(void)
 void scene_close(void)
 {
     remove_files();
+    for (size_t i = 0; i < SCENE_FILES; i++)
+        free(scene.files[i].bytes);
     srv_models_close(&scene.app.models);
     attn_cache_pool_free(scene.app.pool);
     attn_engine_close(scene.app.engine);
@@ -102,11 +116,15 @@ uint64_t scene_state_of(const struct srv_session *session)
     for (size_t i = 0; i < 2; i++) {
         size_t length = attn_cache_length(session->cache, i);
         size_t first = attn_cache_first(session->cache, i), kept = length - first;
-        need(kept <= TOKENS, "no more tokens than were written");
+        const struct attn_cached_sizes sizes =
+            attn_cached_sizes(attn_model_layer(session->model->attn, i));
+        need(kept <= TOKENS && sizes.heads * sizes.key <= WIDTH &&
+                 sizes.heads * sizes.value <= WIDTH,
+             "no more tokens than were written, and none wider");
         attn_cache_read_from(key, value, session->cache, i, first, kept);
         srv_checksum_add(&sum, &length, sizeof length);
-        srv_checksum_add(&sum, key, kept * WIDTH * sizeof *key);
-        srv_checksum_add(&sum, value, kept * WIDTH * sizeof *value);
+        srv_checksum_add(&sum, key, kept * sizes.heads * sizes.key * sizeof *key);
+        srv_checksum_add(&sum, value, kept * sizes.heads * sizes.value * sizeof *value);
         if (session->last_steps[i].position + session->last_steps[i].rows == length)
             srv_checksum_add(&sum, &session->last_steps[i], sizeof session->last_steps[i]);
     }
@@ -168,7 +186,17 @@ static struct srv_session *create_of(const struct srv_model *model,
 static struct srv_session *create(const char *id, struct attn_cache *cache, const char *key)
 {
     const struct srv_session_options options = {.id = id, .cache = cache, .idempotency_key = key};
-    return create_of(&scene.app.models.items[0], &options);
+    return create_of(&scene.app.models.items[TINY], &options);
+}
+
+/* A session of that model with steps in both layers. */
+static struct srv_session *create_stepped(size_t model, const char *id)
+{
+    const struct srv_session_options options = {.id = id};
+    struct srv_session *session = create_of(&scene.app.models.items[model], &options);
+    step(session, 0, 2);
+    step(session, 1, 1);
+    return session;
 }
 
 /* A session over encoder rows, as its start leaves it. */
@@ -177,7 +205,7 @@ static struct srv_session *create_encoded(const char *id)
     static const float rows[3 * WIDTH] = {1, 2, 3, 4, 4, 3, 2, 1, -1, 1, -1, 1};
     const struct attn_encode_args args = {.rows = 3, .encoder_hidden_states = rows};
     const struct srv_session_options options = {.id = id};
-    struct srv_session *session = create_of(&scene.app.models.items[1], &options);
+    struct srv_session *session = create_of(&scene.app.models.items[CROSSED], &options);
     struct attn_error error;
     need(attn_cache_encode(session->cache, scene.app.engine, &args, &error) == ATTN_OK,
          "encoder rows");
@@ -242,6 +270,8 @@ static void record_all_kinds(void)
     struct srv_error error = {0};
     struct srv_session *a = create("a", NULL, "key"), *b = create("b", NULL, NULL);
     struct srv_session *w = create_weightless("w");
+    struct srv_session *latent = create_stepped(LATENT, "l");
+    struct srv_session *reading = create_stepped(READING, "r");
     need(srv_store_create(store, a, &error) == SRV_OK, error.message);
     step(a, 0, 2);
     step(b, 1, 1); /* creates the session too */
@@ -258,7 +288,13 @@ static void record_all_kinds(void)
     record_import(import, a);
     struct srv_session *encoded = create_encoded("e");
     record_import(encoded, fork);
-    scene.epoch = a->epoch;
+    need(srv_store_truncate(store, reading, 1, &error) == SRV_OK, error.message);
+    srv_session_truncate(reading, 1);
+    const struct srv_session *const kept[SCENE_FILES] = {a, latent, reading};
+    for (size_t i = 0; i < SCENE_FILES; i++)
+        scene.files[i].epoch = kept[i]->epoch;
+    srv_session_put(latent);
+    srv_session_put(reading);
     srv_session_put(encoded);
     srv_session_put(a);
     srv_session_put(b);
@@ -310,8 +346,8 @@ static void close_store(void)
     scene_close_table();
 }
 
-void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **file,
-                size_t *file_size, unsigned char **base, size_t *base_size)
+void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **base,
+                size_t *base_size)
 {
     open_store(SRV_DURABLE_JOURNAL);
     record_all_kinds();
@@ -319,11 +355,18 @@ void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **f
     read_file(journal, journal_size, SRV_FILE_JOURNAL, 1, 0);
     open_store(SRV_DURABLE_SNAPSHOT); /* writes session files of generation 2 from the journal */
     close_store();                    /* and a base of generation 3 */
-    read_file(file, file_size, SRV_FILE_SESSION, 2, scene.epoch);
+    for (struct scene_file *file = scene.files; file < scene.files + SCENE_FILES; file++)
+        read_file(&file->bytes, &file->size, SRV_FILE_SESSION, 2, file->epoch);
     remove_files();
     const struct srv_base_entry entries[2] = {{1, 2, 3}, {4, 5, 6}};
     const struct srv_share share = {.session = 4, .parent = 1, .layer = 1, .blocks = 2};
-    const struct srv_base both = {7, 9, entries, &share, 2, 1};
+    struct {
+        struct srv_base_session session;
+        struct srv_base_layer layers[2];
+    } first = {{.made = {.ttl_s = 1, .id = "a"}, .num_layers = 2}, {{.length = 3}, {.rows = 1}}};
+    struct srv_base_session second = {.made = {.ttl_s = 2, .id = "b"}};
+    struct srv_base_session *const told[] = {&first.session, &second};
+    const struct srv_base both = {7, 9, entries, &share, 2, 1, told};
     need(mkdir(scene.directory, 0700) == 0, "a directory");
     int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
     need(srv_base_write(directory, &both), "a base");

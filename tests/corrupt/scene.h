@@ -7,10 +7,19 @@
 
 #define MAX_SESSIONS 16
 
+/* A session's file as the store writes it: of a model whose window forgets, of latent attention,
+ * and of one with a layer that reads another's keys and values. */
+#define SCENE_FILES 3
+struct scene_file {
+    unsigned char *bytes; /* [size] */
+    size_t size;
+    uint64_t epoch; /* of the session */
+};
+
 struct scene {
     struct srv_app app;
     char directory[64];
-    uint64_t epoch; /* of the session whose file scene_make gives */
+    struct scene_file files[SCENE_FILES]; /* that scene_make makes */
 };
 extern struct scene scene;
 
@@ -24,9 +33,9 @@ void scene_close_table(void);
 /* A checksum of all that a session is. */
 uint64_t scene_state_of(const struct srv_session *session);
 
-/* Makes the bytes of a journal with every kind of record, of a session's file, and of a base of
- * generation 7 that has shares; the caller frees them. */
-void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **file,
-                size_t *file_size, unsigned char **base, size_t *base_size);
+/* Makes scene.files, and the bytes of a journal with every kind of record and of a base of
+ * generation 7 that has shares; the caller frees these two. */
+void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **base,
+                size_t *base_size);
 
 #endif

@@ -57,12 +57,13 @@ void process_start(struct process *process, const char *const arguments[],
 void process_start_program(struct process *process, const char *program,
                            const char *const arguments[], const char *const variables[])
 {
-    const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 4];
+    const char *argv[PROCESS_MAX_WORDS + 2], *envp[MAX_VARIABLES + PROCESS_MAX_WORDS + 5];
     const char *gemm = getenv("GEMM");
     char gemm_variable[32];
     argv[0] = program;
     argv[1 + take_words(argv + 1, arguments)] = NULL;
     size_t count = take_words(envp, variables);
+    envp[count++] = "ATTN_LAME_DUCK_S=0";
     if (getenv("SANDBOX") != NULL) {
         envp[count++] = "ATTN_SANDBOX=on";
         envp[count++] = PROCESS_NO_LEAKS;

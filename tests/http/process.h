@@ -29,7 +29,7 @@ struct process {
 /* Starts the daemon named by ATTND (default build/attnd).  `arguments` and `variables` ("NAME=x")
  * end in NULL, or are NULL; variables whose names begin with ATTN_ are not inherited.
  * With the variable SANDBOX every daemon has the option `sandbox`; GEMM=openblas gives it that
- * `gemm`. */
+ * `gemm`.  SIGTERM drains at once: lame_duck_s is 0, unless a flag says otherwise. */
 void process_start(struct process *process, const char *const arguments[],
                    const char *const variables[]);
 

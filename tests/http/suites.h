@@ -23,8 +23,11 @@
     X(own)         \
     X(decode)      \
     X(cross)       \
+    X(starts)      \
     X(weightless)  \
     X(sessions)    \
+    X(instances)   \
+    X(adopted)     \
     X(algebra)     \
     X(state)       \
     X(durability)  \
@@ -36,6 +39,7 @@
     X(observed)    \
     X(limits)      \
     X(memory)      \
+    X(weights)     \
     X(keys)        \
     X(origins)     \
     X(page)        \
@@ -59,6 +63,7 @@
     X(promises)    \
     X(notify)      \
     X(phases)      \
+    X(lame_duck)   \
     X(bounds)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);

@@ -116,6 +116,8 @@ START_TEST(test_positions_default_to_counting_and_only_distances_matter)
     compare_calls("tiny", 6, TINY, "", ",\"position_ids\":[10,11,12,13,14,15]", true);
     compare_calls("tiny", 6, TINY, "", ",\"position_ids\":[0,2,4,6,8,10]", false);
     compare_calls("plain", 6, PLAIN, "", ",\"position_ids\":[0,2,4,6,8,10]", true);
+    compare_calls("tiny", 6, TINY, ",\"position_ids\":[0,2,4,6,8,10]",
+                  ",\"position_ids\":[[[0,2,4,6,8,10]],[[0,2,4,6,8,10]],[[0,2,4,6,8,10]]]", true);
 }
 END_TEST
 

@@ -134,7 +134,12 @@ START_TEST(test_small_documents_may_be_coded_and_stay_small)
     expect_answer(&answer, 201, NULL, "a coded document");
     answer_free(&answer);
     answer = post("/sessions", &coded_large, codings[_i], NULL);
-    expect_answer(&answer, 413, "body_too_large", "a document that expands beyond its bound");
+    expect_answer(&answer, 413, "too_complex", "a document that expands beyond its bound");
+    answer_free(&answer);
+    char path[40];
+    snprintf(path, sizeof path, "/sessions/coded-%d/fork", _i); /* which has no tensors */
+    answer = post(path, &coded_large, codings[_i], NULL);
+    expect_answer(&answer, 413, "body_too_large", "a document that is not expanded beyond it");
     answer_free(&answer);
     text_free(&body);
     text_free(&large);

@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "binary.h"
 #include "calls.h"
 #include "golden.h"
+#include "long_call.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -100,7 +102,7 @@ static struct answer attend(unsigned layer, unsigned query, unsigned seed, size_
     return post("/attend", &body);
 }
 
-static struct answer step(const char *id, unsigned layer, unsigned query, const char *more)
+static struct answer query_step(const char *id, unsigned layer, unsigned query, const char *more)
 {
     struct text body = {0};
     text_add(&body, "{\"session_id\":\"%s\",\"layer\":%u%s", id, layer, more);
@@ -111,7 +113,7 @@ static struct answer step(const char *id, unsigned layer, unsigned query, const 
 /* The bits of a step in layer 1. */
 static char *bits_of(const char *id)
 {
-    struct answer answer = step(id, 1, 9, "");
+    struct answer answer = query_step(id, 1, 9, "");
     expect_answer(&answer, 200, NULL, id);
     char *bits = exact_text(answer.json, "output");
     answer_free(&answer);
@@ -157,7 +159,7 @@ START_TEST(test_steps_in_all_layers_equal_the_stateless_answers_and_append_nothi
     ck_assert_uint_eq(bytes, LAYERS * 3 * BLOCK);
     for (unsigned query = 20; query < 24; query++)
         for (unsigned layer = 0; layer < LAYERS; layer++) {
-            struct answer answer = step("a", layer, query, outputs);
+            struct answer answer = query_step("a", layer, query, outputs);
             expect_answer(&answer, 200, NULL, "step");
             ck_assert_int_eq(answer_integer(&answer, "length"), 150);
             expect_stateless(answer.json, layer, query, 7, 150);
@@ -170,8 +172,9 @@ END_TEST
 START_TEST(test_a_step_may_be_repeated_at_any_position)
 {
     make_session("a", 7, 70);
-    struct answer first = step("a", 0, 3, ",\"position\":0"), next = step("a", 0, 4, "");
-    struct answer again = step("a", 0, 3, ",\"position\":0,\"commit\":false");
+    struct answer first = query_step("a", 0, 3, ",\"position\":0"),
+                  next = query_step("a", 0, 4, "");
+    struct answer again = query_step("a", 0, 3, ",\"position\":0,\"commit\":false");
     expect_answer(&next, 200, NULL, "the step after");
     ck_assert_int_eq(answer_integer(&next, "position"), 70);
     ck_assert_int_eq(answer_integer(&again, "position"), 0);
@@ -257,6 +260,195 @@ START_TEST(test_a_start_that_is_repeated_is_answered_again)
     expect_answer(&answer, 422, "shape_mismatch", "a start again that fails as a step");
     answer_free(&answer);
     ck_assert_uint_eq(call_length(&client, "a", 0), 90);
+}
+END_TEST
+
+/* ---- POST /sessions -------------------------------------------------------------------------- */
+
+/* POST /sessions over encoder rows, with an Idempotency-Key where `key` is not NULL. */
+static struct answer create(const char *members, unsigned seed, size_t encoder_rows,
+                            const char *key)
+{
+    char field[64];
+    const char *const headers[] = {field, NULL};
+    struct text body = {0};
+    snprintf(field, sizeof field, "Idempotency-Key: %s", key != NULL ? key : "");
+    text_add(&body, "{%s", members);
+    add_made(&body, "encoder_hidden_states", seed, encoder_rows, EK);
+    text_add(&body, "}");
+    const struct request request = {"POST", "/sessions", body.data,
+                                    .headers = key != NULL ? headers : NULL};
+    struct answer answer = client_send(&client, &request);
+    text_free(&body);
+    return answer;
+}
+
+/* One head of so many rows of width 1. */
+static void add_zeros(struct text *body, const char *before, size_t rows)
+{
+    text_add(body, "%s{\"shape\":[1,%zu,1],\"data\":[0", before, rows);
+    for (size_t i = 1; i < rows; i++)
+        text_add(body, ",0");
+    text_add(body, "]}");
+}
+
+static void expect_created(const struct answer *answer, size_t encoder_rows)
+{
+    expect_answer(answer, 201, NULL, "POST /sessions");
+    const json_t *lengths = json_object_get(answer->json, "lengths");
+    ck_assert_uint_eq(json_array_size(lengths), LAYERS);
+    for (size_t i = 0; i < LAYERS; i++)
+        ck_assert_int_eq(json_integer_value(json_object_get(json_array_get(lengths, i), "length")),
+                         (json_int_t)encoder_rows);
+}
+
+START_TEST(test_a_created_session_has_its_options_and_answers_as_a_started_one)
+{
+    make_session("a", 7, 150);
+    char *want = bits_of("a");
+    struct answer answer =
+        create("\"session_id\":\"c\",\"model\":\"crossed\",\"ttl_s\":77,\"max_length\":150,"
+               "\"shared\":true",
+               7, 150, NULL);
+    expect_created(&answer, 150);
+    ck_assert_int_eq(answer_integer(&answer, "ttl_s"), 77);
+    ck_assert_int_eq(answer_integer(&answer, "max_length"), 150);
+    ck_assert(json_is_true(json_object_get(answer.json, "shared")));
+    ck_assert_int_eq(answer_integer(&answer, "bytes"), (json_int_t)(LAYERS * 3 * BLOCK));
+    answer_free(&answer);
+    expect_bits("c", want);
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions_created_total"), 2);
+    free(want);
+}
+END_TEST
+
+/* 1,500 rows of JSON are read by an I/O worker. */
+START_TEST(test_encoder_rows_of_a_created_session_come_as_json_or_as_bytes)
+{
+    struct text body = {0};
+    float row[EK];
+    make_session("a", 7, 1500);
+    char *want = bits_of("a");
+    struct answer answer = create("\"session_id\":\"json\"", 7, 1500, NULL);
+    expect_created(&answer, 1500);
+    answer_free(&answer);
+    expect_bits("json", want);
+    free(want);
+    text_add(&body, "{\"session_id\":\"b\",\"encoder_padding_mask\":[1,0,1],"
+                    "\"encoder_hidden_states\":[");
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t j = 0; j < EK; j++)
+            row[j] = (float)((i * 7 + j * 3) % 11) / 8;
+        text_add(&body, i > 0 ? "," : "");
+        text_floats(&body, row, 9, SHAPE(EK));
+    }
+    text_add(&body, "]}");
+    answer = binary_post(&client, "/sessions", body.data, AS_FP16, 0, NULL);
+    expect_created(&answer, 2);
+    answer_free(&answer);
+    body.data[strlen("{\"session_id\":\"")] = 'j';
+    answer = client_post(&client, "/sessions", body.data);
+    expect_created(&answer, 2);
+    answer_free(&answer);
+    text_free(&body);
+    want = bits_of("b");
+    expect_bits("j", want);
+    free(want);
+}
+END_TEST
+
+START_TEST(test_a_session_is_created_once_for_an_idempotency_key)
+{
+    struct answer first = create("\"ttl_s\":60", 7, 90, "k"), again;
+    expect_created(&first, 90);
+    again = create("\"ttl_s\":60", 7, 90, "k");
+    expect_created(&again, 90);
+    ck_assert(json_is_true(json_object_get(again.json, "replayed")));
+    ck_assert_int_eq(answer_integer(&again, "epoch"), answer_integer(&first, "epoch"));
+    answer_free(&again);
+    again = create("\"ttl_s\":60", 8, 90, "k");
+    expect_answer(&again, 409, "idempotency_conflict", "other rows");
+    answer_free(&again);
+    again = create("\"ttl_s\":61", 7, 90, "k");
+    expect_answer(&again, 409, "idempotency_conflict", "another ttl_s");
+    answer_free(&again);
+    answer_free(&first);
+    first = create("\"session_id\":\"c\"", 7, 90, NULL);
+    again = create("\"session_id\":\"c\",\"ttl_s\":5", 7, 90, NULL); /* which is no start */
+    expect_answer(&again, 409, "session_exists", "a session of that id");
+    answer_free(&first);
+    answer_free(&again);
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions_created_total"), 2);
+}
+END_TEST
+
+/* Both are begun while a long computation runs, and encoded after it. */
+START_TEST(test_two_requests_of_one_idempotency_key_at_once_create_one_session)
+{
+    static const char *const headers[] = {"Idempotency-Key: k", NULL};
+    struct long_call running = {.daemon = &served, .path = "/attend"}, calls[2];
+    add_zeros(&running.body, "{\"query\":", 12000);
+    add_zeros(&running.body, ",\"key\":", 12000);
+    add_zeros(&running.body, ",\"value\":", 12000);
+    text_add(&running.body, "}");
+    long_send(&running, &client);
+    for (size_t i = 0; i < 2; i++) {
+        calls[i] = (struct long_call){.daemon = &served, .path = "/sessions", .headers = headers};
+        text_add(&calls[i].body, "{\"ttl_s\":9");
+        add_made(&calls[i].body, "encoder_hidden_states", 7, 500, EK);
+        text_add(&calls[i].body, "}");
+        long_send(&calls[i], &client);
+    }
+    for (size_t i = 0; i < 2; i++)
+        long_end(&calls[i], 201, NULL);
+    long_end(&running, 200, NULL);
+    struct answer list = client_get(&client, "/sessions");
+    ck_assert_uint_eq(json_array_size(json_object_get(list.json, "sessions")), 1);
+    answer_free(&list);
+    ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), LAYERS * 8 * BLOCK);
+}
+END_TEST
+
+START_TEST(test_encoder_rows_that_cannot_be_create_no_session)
+{
+    static const struct {
+        const char *body;
+        long status;
+        const char *code, *param;
+    } cases[] = {
+        {"{\"session_id\":\"x\"}", 422, "unsupported", "encoder_hidden_states"},
+        {"{\"encoder_padding_mask\":[1]}", 400, "missing_field", "encoder_hidden_states"},
+        {"{\"encoder_hidden_states\":true}", 400, "invalid_type", "encoder_hidden_states"},
+        {"{\"encoder_hidden_states\":[[1,2,3]]}", 422, "shape_mismatch", "encoder_hidden_states"},
+        {"{\"encoder_hidden_states\":[[0,0,0,0,0,0,0,0,0,0,0,0]],\"encoder_padding_mask\":[1,1]}",
+         422, "shape_mismatch", "encoder_padding_mask"},
+        {"{\"encoder_hidden_states\":[[0,0,0,0,0,0,0,0,0,0,0,0]],\"encoder_padding_mask\":[0]}",
+         400, "invalid_value", "encoder_padding_mask"},
+        {"{\"encoder_hidden_states\":[[0,0,0,0,0,0,0,0,0,0,0,0],[0,0,0,0,0,0,0,0,0,0,0,0]],"
+         "\"max_length\":1}",
+         409, "session_full", NULL},
+        {"{\"encoder_hidden_states\":[[1]],\"num_attention_heads\":2,\"head_dim\":2}", 400,
+         "invalid_value", "encoder_hidden_states"},
+        {"{\"encoder_hidden_states\":[[1]],\"encoder_hidden_states\":[[1]]}", 400,
+         "duplicate_field", NULL},
+        {"{\"encoder_hidden_states\":[[1]],\"hidden_states\":[[1]]}", 400, "unknown_field",
+         "hidden_states"},
+        {"{\"encoder_hidden_states\":[[1e99]]}", 422, "number_out_of_range",
+         "encoder_hidden_states"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct answer answer = client_post(&client, "/sessions", cases[i].body);
+        expect_answer(&answer, cases[i].status, cases[i].code, cases[i].body);
+        const char *param =
+            json_string_value(json_object_get(json_object_get(answer.json, "error"), "param"));
+        ck_assert_msg(cases[i].param == NULL || (param && strcmp(param, cases[i].param) == 0),
+                      "%s: %s", cases[i].body, answer.text);
+        answer_free(&answer);
+    }
+    struct answer list = client_get(&client, "/sessions");
+    ck_assert_uint_eq(json_array_size(json_object_get(list.json, "sessions")), 0);
+    ck_assert_uint_eq((size_t)call_metric(&client, "attnd_cache_used_bytes"), 0);
+    answer_free(&list);
 }
 END_TEST
 
@@ -367,6 +559,9 @@ START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
 {
     start(CONFIG(""), "journal", NULL);
     make_session("a", 7, 90);
+    struct answer created = create("\"session_id\":\"c\",\"ttl_s\":7777", 7, 90, "k");
+    expect_created(&created, 90);
+    answer_free(&created);
     make_session("gone", 8, 10);
     call_fork(&client, "a", "f", "");
     call_delete(&client, "gone");
@@ -380,6 +575,12 @@ START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
         start(CONFIG(""), "journal", NULL);
         expect_bits("a", want);
         expect_bits("f", want);
+        expect_bits("c", want);
+        created = create("\"session_id\":\"c\",\"ttl_s\":7777", 7, 90, "k");
+        expect_created(&created, 90);
+        ck_assert_int_eq(answer_integer(&created, "ttl_s"), 7777);
+        ck_assert(json_is_true(json_object_get(created.json, "replayed")));
+        answer_free(&created);
         expect_start_replayed();
         ck_assert_int_eq(call_status(&client, "gone"), 404);
         ck_assert_int_eq(call_status(&client, "x"), 404);
@@ -479,6 +680,11 @@ Suite *suite_cross(void)
     tcase_add_test(steps, test_sessions_of_different_encoder_lengths_share_a_request);
     tcase_add_test(steps, test_rows_of_encoder_padding_are_left_out);
     tcase_add_test(steps, test_a_start_that_is_repeated_is_answered_again);
+    tcase_add_test(steps, test_a_created_session_has_its_options_and_answers_as_a_started_one);
+    tcase_add_test(steps, test_encoder_rows_of_a_created_session_come_as_json_or_as_bytes);
+    tcase_add_test(steps, test_a_session_is_created_once_for_an_idempotency_key);
+    tcase_add_test(steps, test_two_requests_of_one_idempotency_key_at_once_create_one_session);
+    tcase_add_test(steps, test_encoder_rows_that_cannot_be_create_no_session);
     tcase_add_test(steps, test_a_start_that_fails_leaves_no_session);
     tcase_add_test(steps, test_forks_and_states_keep_the_encoder_rows);
     tcase_add_checked_fixture(kept, set_up, tear_down);

@@ -296,7 +296,14 @@ START_TEST(test_session_header_must_name_the_session_of_the_body)
     struct answer agreed = post_list(&list, mine);
     expect_answer(&agreed, 200, NULL, "agreed");
     ck_assert_ptr_null(json_object_get(item(&agreed, 0), "error"));
+    add_item(&list, "theirs", 3, "");
     add_item(&list, "mine", 2, "");
+    struct answer led = post_list(&list, mine);
+    expect_answer(&led, 200, NULL, "one of two");
+    ck_assert_ptr_nonnull(json_object_get(item(&led, 0), "error"));
+    ck_assert_ptr_null(json_object_get(item(&led, 1), "error"));
+    add_item(&list, "mine", 2, "");
+    add_item(&list, "theirs", 3, "");
     struct answer differed = post_list(&list, other);
     expect_answer(&differed, 400, "invalid_value", "differed");
     struct answer looked = client_send(
@@ -305,8 +312,9 @@ START_TEST(test_session_header_must_name_the_session_of_the_body)
     struct answer deleted = client_send(
         &client, &(struct request){.method = "DELETE", .path = "/sessions/mine", .headers = other});
     expect_answer(&deleted, 400, "invalid_value", "deleted");
-    ck_assert_uint_eq(call_length(&client, "mine", 0), 1);
+    ck_assert_uint_eq(call_length(&client, "mine", 0), 2);
     answer_free(&agreed);
+    answer_free(&led);
     answer_free(&differed);
     answer_free(&looked);
     answer_free(&deleted);

@@ -28,6 +28,7 @@ static const struct {
     {"t5", "t5", ""},
     {"t5.encoder", "t5", ",\"stack\":\"encoder\""},
     {"t5.cross", "t5", ",\"stack\":\"cross\""},
+    {"gemma4", "../golden/gemma4_kv_shared", ""},
 };
 
 /* A random model with what no folder here has. */
@@ -140,6 +141,25 @@ START_TEST(test_models_report_their_layers)
 }
 END_TEST
 
+/* Of four layers the third reads the first, the fourth the second. */
+START_TEST(test_models_say_whose_keys_and_values_a_layer_reads)
+{
+    struct answer answer = client_get(&client, "/models/gemma4");
+    expect_answer(&answer, 200, NULL, "/models/gemma4");
+    const json_t *differing = json_object_get(answer.json, "differing_layers");
+    ck_assert(json_is_null(json_object_get(answer.json, "shares_layer")));
+    ck_assert_uint_eq(json_array_size(differing), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *layer = json_array_get(differing, i);
+        const json_t *shares = json_object_get(layer, "shares_layer");
+        ck_assert_int_eq(json_integer_value(json_object_get(layer, "layer")), (json_int_t)i + 1);
+        ck_assert(i == 0 ? shares == NULL
+                         : json_is_integer(shares) && json_integer_value(shares) + 1 == (int)i);
+    }
+    answer_free(&answer);
+}
+END_TEST
+
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
 static void add_rows(struct text *body, const char *name, unsigned seed, size_t rows, size_t width)
@@ -241,6 +261,7 @@ Suite *suite_families(void)
     TCase *families = tcase_create("families");
     tcase_add_checked_fixture(families, set_up, serve_end);
     tcase_add_test(families, test_models_report_their_layers);
+    tcase_add_test(families, test_models_say_whose_keys_and_values_a_layer_reads);
     tcase_add_test(families, test_a_cross_stack_needs_other_rows_also_for_a_session);
     tcase_add_test(families, test_rotary_layers_refuse_other_rows);
     tcase_add_test(families, test_a_layers_window_and_cap_can_be_replaced_and_removed);

@@ -100,7 +100,8 @@ START_TEST(test_a_whole_directory_is_said_to_be_whole)
     serve_end();
     expect_journal("check", 0, ".journal: sound: ", "");
     expect_journal("check", 0, "1 create, 3 rows", "");
-    expect_journal("check", 0, "1 files, 0 damaged; 0 were set aside\n", "");
+    expect_journal("check", 0, "identity: sound: instance test, generation ", "");
+    expect_journal("check", 0, "2 files, 0 damaged; 0 were set aside\n", "");
     start();
     struct answer answer = client_post(&client, "/snapshot", "");
     answer_free(&answer);

@@ -353,6 +353,36 @@ START_TEST(test_a_restart_restores_sessions_from_journal_and_snapshot)
 }
 END_TEST
 
+/* With fewer shapes than sessions have, from the journal and from files of a snapshot. */
+START_TEST(test_a_restart_with_fewer_shapes_is_refused_and_loses_nothing)
+{
+    char own[64], path[96], *out, *err;
+    create("a", SHAPE_FIELDS);
+    create("b", SHAPE_FIELDS ",\"kv_dtype\":\"f16\"");
+    expect_step("/decode", "b", 1, 3, "");
+    if (_i >= 2) {
+        struct answer answer = client_post(&client, "/snapshot", "");
+        answer_free(&answer);
+    }
+    serve_end();
+    config_write(own, path,
+                 _i % 2 == 0 ? CONFIG_SMALL("\"max_weightless_shapes\":1,")
+                             : CONFIG_SMALL("\"max_weightless_shapes\":0,"));
+    const char *const arguments[] = {"--config",     path,      "--state-dir", directory,
+                                     "--durability", "journal", NULL};
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
+    ck_assert_msg(strstr(err, "cannot be held") != NULL &&
+                      strstr(err, "max_weightless_shapes") != NULL,
+                  "%s", err);
+    config_remove(own);
+    free(out);
+    free(err);
+    start();
+    ck_assert_uint_eq(call_length(&client, "a", 0), 0);
+    ck_assert_uint_eq(call_length(&client, "b", 0), 3);
+}
+END_TEST
+
 /* ---- Shapes ---------------------------------------------------------------------------------- */
 
 static void expect_create(const char *body, long status, const char *code, const char *param)
@@ -488,6 +518,7 @@ Suite *suite_weightless(void)
     tcase_add_test(tests, test_a_retry_is_answered_again_and_other_keys_are_a_conflict);
     tcase_add_test(tests, test_forks_truncation_and_states_keep_the_bits);
     tcase_add_test(tests, test_a_restart_restores_sessions_from_journal_and_snapshot);
+    tcase_add_loop_test(tests, test_a_restart_with_fewer_shapes_is_refused_and_loses_nothing, 0, 4);
     tcase_add_test(tests, test_shapes_are_bounded_and_freed_with_their_last_session);
     tcase_add_test(tests, test_a_session_says_its_shape);
     tcase_add_test(tests, test_shapes_that_cannot_be_are_refused_by_name);

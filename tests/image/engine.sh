@@ -1,7 +1,9 @@
 #!/bin/bash
 # engine.sh: builds the image and runs it, alone and by docker-compose.yml, under podman and runc.
 #
-#   tests/image/engine.sh
+#   tests/image/engine.sh [cluster]
+#
+# With `cluster` only the shards of profile `cluster` are brought up (cluster.sh).
 #
 # Needs root, for podman's cgroups and networks.  The base image is a tree that mmdebstrap makes of
 # the packages this machine gets from, so no registry is asked.  Images, containers, networks and
@@ -12,6 +14,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" -eq 0 ] || exec sudo "$0" "$@"
 
+root=$PWD
 work=$PWD/build/image
 base=$work/base.tar
 image=attnd
@@ -50,7 +53,7 @@ expect() { # what, expected, got
 clean_up() {
     trap - EXIT
     if [ -n "$service" ]; then
-        (cd "$scratch/clone" && compose down -v) >/dev/null 2>&1 || true
+        (cd "$scratch/clone" && compose --profile cluster --profile observability down -v) >/dev/null 2>&1 || true
         kill "$service" 2>/dev/null || true
         wait "$service" 2>/dev/null || true
     fi
@@ -147,7 +150,7 @@ post() { # path, body
 
 # Rows of so many numbers, [[..],[..]], the same for the same seed.
 rows() { # width, count, seed
-    awk -v width="$1" -v rows="$2" -v seed="$3" -f tests/tools/rows.awk
+    awk -v width="$1" -v rows="$2" -v seed="$3" -f "$root/tests/tools/rows.awk"
 }
 
 fill_session() { # width of the model llama
@@ -380,6 +383,9 @@ check_scrape() {
     fail "prometheus: up is not 1"
 }
 
+# shellcheck source=tests/image/cluster.sh
+. tests/image/cluster.sh
+
 # ---- All of it -----------------------------------------------------------------------------------
 
 mkdir -p "$work"
@@ -397,29 +403,42 @@ limits=$(printf '%s\n' "${flags[@]}" | awk -F= '
     END { printf "%d %.0f", pids, memory }')
 prometheus_image=$(grep -oE 'prom/prometheus:[^ ]+' docker-compose.yml)
 
+# Each part with the steps that it counts.
+check_container() {
+    check_first_reply
+    built=$SECONDS
+    build_image
+    check_image
+    engine network create "$network" >/dev/null
+    start_container -v "$project-sessions:/var/lib/attnd" -v "$scratch/llama:/models/llama:ro"
+    check_served
+    check_hardening
+    check_restarts
+    check_plain_run
+    check_foreign_directory
+}
+
 make_base
-check_first_reply
-built=$SECONDS
-build_image
-check_image
-engine network create "$network" >/dev/null
-start_container -v "$project-sessions:/var/lib/attnd" -v "$scratch/llama:/models/llama:ro"
-check_served
-check_hardening
-check_restarts
-check_plain_run
-check_foreign_directory
+if [ "${1:-}" = cluster ]; then
+    build_image
+else
+    check_container
+fi
 
 prepare_clone
 start_podman_service
-export ATTND_PORT PROMETHEUS_PORT
+export ATTND_PORT PROMETHEUS_PORT HAPROXY_PORT
 ATTND_PORT=$(free_port)
 PROMETHEUS_PORT=$(free_port)
+HAPROXY_PORT=$(free_port)
 url=http://127.0.0.1:$ATTND_PORT
 # A subshell of its own statements, in which any failure ends it, and this script with it.
 (
     cd "$scratch/clone"
-    check_compose
+    if [ "${1:-}" != cluster ]; then
+        check_compose
+    fi
+    check_cluster
     echo "$steps" >"$work/steps"
 )
 steps=$(<"$work/steps")

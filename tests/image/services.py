@@ -86,9 +86,8 @@ def on_this_machine(value, at):
     return value
 
 
-def expect_accepted(attnd, what, text, models=None):
+def expect_accepted(attnd, what, service, models=None):
     """The service's environment is accepted, and says what it is meant to say."""
-    service = yaml.safe_load(text)["services"]["attnd"]
     with tempfile.TemporaryDirectory() as scratch:
         at = mounts(service, scratch)
         keys = os.path.join(scratch, "keys.json")
@@ -103,9 +102,14 @@ def expect_accepted(attnd, what, text, models=None):
         done = subprocess.run([attnd, "--check", "--memory-limit", str(limit)], env=variables,
                               capture_output=True, text=True, timeout=60, check=False)
     expect(done.returncode == 0, f"{what}: attnd --check: {done.returncode}: {done.stderr.strip()}")
-    for option, value in (("durability", "journal"), ("sandbox", "on"), ("host", "0.0.0.0")):
-        expect(re.search(rf"(?m)^  {option} += {re.escape(value)} +\(variable\)", done.stdout),
+    for option, value in (("durability", "journal"), ("sandbox", "on"), ("host", "0.0.0.0"),
+                          ("instance", given.get("ATTN_INSTANCE"))):
+        expect(value is None or re.search(rf"(?m)^  {option} += {re.escape(value)} +\(variable\)", done.stdout),
                f"{what}: {option} is not {value} by a variable")
+    seconds = dict(re.findall(r"(?m)^  (\w+_s) += (\d+)", done.stdout))
+    end = sum(int(seconds.get(option, 0)) for option in ("lame_duck_s", "drain_timeout_s"))
+    expect(int(service["stop_grace_period"].rstrip("s")) >= end + 20,
+           f"{what}: is killed before {end} s and a snapshot are over")
     names = re.findall(r"(?m)^  (\w+): (?:random|\S+),", done.stdout)
     wanted = {"mha", "gqa"} | ({"llama"} if models else set())
     expect(done.returncode != 0 or wanted <= set(names), f"{what}: models are {names}")
@@ -114,12 +118,51 @@ def expect_accepted(attnd, what, text, models=None):
 
 def check_attnd(attnd, text):
     """Both forms of the file, and a checkpoint in config/models."""
-    count = expect_accepted(attnd, "docker-compose.yml", text)
-    count += expect_accepted(attnd, "docker-compose.yml with keys", with_keys(text))
+    count = 0
+    for form, edited in (("", text), (" with keys", with_keys(text))):
+        services = yaml.safe_load(edited)["services"]
+        for name in ["attnd"] + shards(services):
+            count += expect_accepted(attnd, name + form, services[name])
     with tempfile.TemporaryDirectory() as models:
         shutil.copytree(CHECKPOINT, os.path.join(models, "llama"))
-        count += expect_accepted(attnd, "a checkpoint in config/models", text, models)
+        count += expect_accepted(attnd, "a checkpoint in config/models",
+                                 yaml.safe_load(text)["services"]["attnd"], models)
     return count
+
+
+def shards(services):
+    """Names of the services of profile `cluster` that are attnd."""
+    return [name for name, service in services.items()
+            if "cluster" in service.get("profiles", ()) and service["image"] == "attnd"]
+
+
+def volumes_of(service):
+    """Paths of the container that are on volumes with a name, and the name of each."""
+    pairs = (resolved(volume, {}).split(":")[:2] for volume in service["volumes"])
+    return {target: source for source, target in pairs if not source.startswith("./")}
+
+
+def check_cluster(compose):
+    """Each shard is what its line `server` in haproxy.cfg says, and keeps its sessions to itself."""
+    services = compose["services"]
+    names = shards(services)
+    servers = [pair for pair in re.findall(r"(?m)^ +server +(\S+) +(\S+)", read("config/haproxy.cfg"))
+               if ":8080" in pair[1]]
+    expect(sorted(servers) == sorted((services[name]["environment"]["ATTN_INSTANCE"],
+                                      f"{services[name]['hostname']}:8080") for name in names),
+           f"haproxy.cfg: servers are {servers}, services {names}")
+    expect(all(services[name]["hostname"] == name for name in names), "compose: hosts of shards")
+    expect(services["haproxy"]["depends_on"] == names, "compose: haproxy waits for other shards")
+    states = [volumes_of(services[name])["/var/lib/attnd"] for name in ["attnd"] + names]
+    expect(len(set(states)) == len(names) + 1, f"compose: services share a state: {states}")
+    for name in names:
+        weights = services[name]["environment"]["ATTN_WEIGHTS_CACHE"]
+        expect(volumes_of(services[name])[weights] == "weights", f"{name}: has weights of its own")
+        expect(f" {weights}" in " ".join(instruction(dockerfile(), "RUN")),
+               f"Dockerfile: {weights} does not belong to user 65532")
+        expect(services[name]["ports"] == [], f"{name}: is reached beside haproxy")
+        expect(services[name]["profiles"] == services["haproxy"]["profiles"] == ["cluster"],
+               f"{name}: is of another profile than haproxy")
 
 
 def check_image(service):
@@ -207,6 +250,7 @@ def main():
     variables = check_attnd(os.path.abspath(sys.argv[1]), text)
     check_image(compose["services"]["attnd"])
     check_services(compose)
+    check_cluster(compose)
     check_observability(compose)
     for problem in problems:
         print("check-image:", problem)

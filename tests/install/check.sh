@@ -141,21 +141,45 @@ check_daemon() {
     passed "attnd --check accepts the installed configuration"
 }
 
-check_unit() {
-    local unit=$work/attnd.service verdict exposure
-    grep -q "^ExecStart=/usr/bin/attnd --config /etc/attnd/attnd.json$" "$lib/systemd/system/attnd.service" || fail "ExecStart"
-    grep -q '^Type=notify$' "$lib/systemd/system/attnd.service" || fail "Type"
+# A unit as it is installed, but for the place of the program.
+verify_unit() { # unit, instance, lines that it has
+    local name=${1/@/@$2} line verdict exposure
+    local installed=$lib/systemd/system/$1 unit=$work/$name
+    for line in "${@:3}"; do
+        grep -qxF "$line" "$installed" || fail "$1: no line $line"
+    done
     if ! command -v systemd-analyze >/dev/null; then
-        echo "install: the unit is not verified: no systemd here"
+        echo "install: $1 is not verified: no systemd here"
         return
     fi
-    sed "s|^ExecStart=/usr|ExecStart=$root/usr|" "$lib/systemd/system/attnd.service" >"$unit"
+    sed "s|^ExecStart=/usr|ExecStart=$root/usr|" "$installed" >"$unit"
     verdict=$(systemd-analyze verify --man=no "$unit" 2>&1 | grep -F attnd || true)
-    same "systemd-analyze verify" "" "$verdict"
+    same "systemd-analyze verify $1" "" "$verdict"
     exposure=$(systemd-analyze security --offline=yes "$unit" 2>/dev/null | sed -nE 's/.*exposure level for [^:]*: ([0-9.]+) .*/\1/p')
-    awk -v level="$exposure" 'BEGIN { exit !(level != "" && level <= 2) }' || fail "systemd-analyze security: $exposure"
-    systemd-sysusers --dry-run "$lib/sysusers.d/attnd.conf" >/dev/null 2>&1 || fail "sysusers.d"
-    passed "the unit verifies, exposure $exposure of 10"
+    awk -v level="$exposure" 'BEGIN { exit !(level != "" && level <= 2) }' || fail "systemd-analyze security $1: $exposure"
+    passed "$1 verifies, exposure $exposure of 10"
+}
+
+# What the command of a shard's unit gives to attnd, with the file of its own, is taken as it is meant.
+check_shard() {
+    local command
+    command=$(sed -nE 's|^ExecStart=||p' "$lib/systemd/system/attnd@.service" | sed "s|%i|a|g; s|%C|$work|; s|/etc/attnd|$root/etc/attnd|")
+    # shellcheck disable=SC2086 # words on purpose
+    env -i ATTN_PORT=8081 $root$command --memory-limit 64GiB --check >"$work/shard" || fail "attnd@.service: attnd --check"
+    grep -qE '^  instance += a +\(flag\)' "$work/shard" || fail "attnd@.service: instance"
+    grep -qE '^  state_dir += /var/lib/attnd/a +\(flag\)' "$work/shard" || fail "attnd@.service: state_dir"
+    grep -qE "^  weights_cache += $work/attnd +\(flag\)" "$work/shard" || fail "attnd@.service: weights_cache"
+    grep -qE '^  port += 8081 +\(variable\)' "$work/shard" || fail "attnd@.service: port"
+    passed "attnd --check takes the shard's command: its name, its directory, a port of its own"
+}
+
+check_units() {
+    verify_unit attnd.service '' "ExecStart=/usr/bin/attnd --config /etc/attnd/attnd.json" Type=notify StateDirectory=attnd
+    verify_unit attnd@.service a Type=notify EnvironmentFile=/etc/attnd/%i.env StateDirectory=attnd/%i CacheDirectory=attnd
+    check_shard
+    if command -v systemd-sysusers >/dev/null; then
+        systemd-sysusers --dry-run "$lib/sysusers.d/attnd.conf" >/dev/null 2>&1 || fail "sysusers.d"
+    fi
 }
 
 check_symbols
@@ -163,5 +187,5 @@ check_program
 check_pages
 check_completion
 check_daemon
-check_unit
+check_units
 echo "$steps" >"$out/install.steps"

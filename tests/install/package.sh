@@ -155,9 +155,10 @@ boot() {
 }
 
 # A request from within the container's network; prints the reply.
+port=8080
 ask() { # method, path, body
     nsenter --target "$init" --net curl -sS --max-time 20 --fail-with-body -X "$1" \
-        -H 'Content-Type: application/json' ${3:+--data-binary "$3"} "http://127.0.0.1:8080$2" ||
+        -H 'Content-Type: application/json' ${3:+--data-binary "$3"} "http://127.0.0.1:$port$2" ||
         fail "$1 $2 is refused"
 }
 
@@ -203,6 +204,33 @@ check_session() {
     passed "a session outlives SIGKILL: systemd restarts the daemon, the journal has the step"
 }
 
+# Two shards beside each other: names, ports and directories of their own, one configuration.
+check_shards() {
+    local shard id before=()
+    ! inside systemctl start attnd@a.service 2>/dev/null || fail "a shard without its file is started"
+    for shard in a b; do
+        port=$((port + 1))
+        echo "ATTN_PORT=$port" >"$work/booted/etc/attnd/$shard.env"
+        inside systemctl reset-failed 2>/dev/null || true
+        inside systemctl start "attnd@$shard.service" || fail "attnd@$shard: $(inside journalctl --no-pager -o cat -u "attnd@$shard" | tail -n 5)"
+        id=$(ask POST /sessions '{"model":"tiny"}' | grep -oE '"session_id":"[^"]*"' | cut -d'"' -f4)
+        [ "${id%%.*}" = "$shard" ] || fail "shard $shard makes the id $id"
+        ask POST /decode '{"session_id":"'"$id"'","position":0,"hidden_states":['"$row"']}' >/dev/null
+        before+=("$id")
+        [ "$(inside stat -c %U:%a "/var/lib/attnd/$shard")" = attnd:700 ] || fail "owner and mode of /var/lib/attnd/$shard"
+    done
+    inside systemctl restart attnd@a.service attnd@b.service
+    port=8080
+    for id in "${before[@]}"; do
+        port=$((port + 1))
+        ask GET "/sessions/$id" | grep -q '"length":1' || fail "the session $id after a restart"
+    done
+    port=8080
+    [ "$(inside sh -c 'stat -c %U:%a /var/cache/attnd && ls /var/cache/attnd/*.weights | wc -l' | paste -sd ' ')" = "attnd:700 1" ] || fail "the shards' weights"
+    inside systemctl stop attnd@a.service attnd@b.service
+    passed "attnd@a and attnd@b: a port, a directory and sessions of their own, also after a restart, and one file of weights"
+}
+
 check_unit() {
     boot
     inside attnd --health-check || fail "active, but /readyz is not 200"
@@ -217,6 +245,7 @@ check_unit() {
     inside systemctl stop attnd.service
     [ "$(property Result)" = success ] || fail "stopping: $(property Result)"
     [ "$(inside stat -c %U:%a /var/lib/attnd/sessions)" = attnd:700 ] || fail "owner and mode of sessions"
+    check_shards
     echo '{"prot": 1}' >"$work/booted/etc/attnd/attnd.json"
     ! inside systemctl start attnd.service 2>/dev/null || fail "a wrong configuration is started"
     sleep 2 # RestartSec is 1

@@ -1,4 +1,4 @@
-/* columns.c: checks of outer, softmax_columns and transpose.
+/* columns.c: checks of outer, softmax_columns, transpose and widen_keys.
  *
  * Kernels for transposed scores must give the bits of those for rows.  The reference is therefore
  * matmul, scale_rows and softmax, which other files check against double. */
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernelcheck.h"
+#include "tile.h"
 
 static bool same_bits(float a, float b) { return memcmp(&a, &b, sizeof a) == 0; }
 
@@ -158,5 +159,44 @@ const char *check_transpose(struct check *check, size_t rows, size_t k, size_t n
         for (size_t j = 0; j < n; j++)
             if (out.at[j * out.ld + r] != in.at[r * in.ld + j] * factor)
                 return "an element is wrong";
+    return grid_intact(&out) ? NULL : "wrote outside its result";
+}
+
+/* Fills a tile's keys [ATTN_TILE][d] with random numbers. */
+static void put_keys(struct attn_tile *tile, struct rng *rng, size_t d)
+{
+    float key[ATTN_MAX_HEAD_DIM];
+    for (size_t slot = 0; slot < ATTN_TILE; slot++) {
+        for (size_t i = 0; i < d; i++)
+            key[i] = rng_unit(rng);
+        (void)attn_tile_put(tile, slot, key, key, d, 0);
+    }
+}
+
+/* Reading a tile at once gives the numbers that reading it token by token gives. */
+const char *check_widen_keys(struct check *check, size_t rows, size_t k, size_t n)
+{
+    struct rng *rng = &check->rng;
+    const enum attn_dtype dtypes[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_INT8};
+    const size_t d = k < ATTN_MAX_HEAD_DIM ? k : ATTN_MAX_HEAD_DIM;
+    float key[ATTN_MAX_HEAD_DIM], scale[ATTN_TILE], unused[ATTN_TILE];
+    struct attn_tile tile = {.dtype = dtypes[rng_between(rng, 0, 3)]};
+    const size_t bytes = ATTN_TILE * attn_tile_key_bytes(tile.dtype, d);
+    (void)rows, (void)n;
+    snprintf(check->what, sizeof check->what, "dtype %d, d %zu", (int)tile.dtype, d);
+    struct grid in = grid_place(&check->pens[0], rng, 1, bytes / sizeof(float));
+    struct grid out = grid_place(&check->pens[1], rng, 1, d * ATTN_TILE);
+    tile.k = in.at;
+    tile.v = unused;
+    if (tile.dtype == ATTN_INT8)
+        tile.k_scale = scale, tile.v_scale = unused;
+    put_keys(&tile, rng, d);
+    check->kernels->widen_keys(out.at, tile.k, tile.k_scale, tile.dtype, d);
+    for (size_t slot = 0; slot < ATTN_TILE; slot++) {
+        attn_tile_get(key, NULL, &tile, slot, d, 0);
+        for (size_t i = 0; i < d; i++)
+            if (!same_bits(key[i], out.at[i * ATTN_TILE + slot]))
+                return "a number is not the token's";
+    }
     return grid_intact(&out) ? NULL : "wrote outside its result";
 }

@@ -42,6 +42,7 @@ static const struct {
     {"softmax", check_softmax, false},
     {"softmax_columns", check_softmax_columns, false},
     {"transpose", check_transpose, false},
+    {"widen_keys", check_widen_keys, false},
     {"finish_weights", check_finish_weights, false},
     {"scale", check_scale, false},
     {"scale_rows", check_scale_rows, false},

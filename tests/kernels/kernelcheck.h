@@ -28,6 +28,7 @@ const char *check_softmax(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_outer(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_softmax_columns(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_transpose(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_widen_keys(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_scale(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_finish_weights(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_scale_rows(struct check *check, size_t rows, size_t k, size_t n);

@@ -1,4 +1,4 @@
-/* mirror.c: one engine, one model, and a cache for each session. */
+/* mirror.c: one engine, a model for each kind, and a cache for each session. */
 #include "mirror.h"
 
 #include <check.h>
@@ -11,35 +11,70 @@
 
 static struct attn_engine *engine;
 static struct attn_cache_pool *pool;
-static struct attn_model *model, *weightless;
+static struct attn_model *models[MIRROR_KINDS];
 
 /* The heads of `tiny`: their query is as wide as its rows. */
 enum { HEADS = 4, KV_HEADS = 2, WIDTH = TINY / HEADS };
 
 static const struct attn_model *model_of(const struct mirror *mirror)
 {
-    return mirror->weightless ? weightless : model;
+    return models[mirror->kind];
 }
 
 void mirror_open(const char *config)
 {
+    const char *const configs[MIRROR_MODELS] = {[MIRROR_TINY] = config,
+                                                [MIRROR_LATENT] = MIRROR_LATENT_MODEL,
+                                                [MIRROR_READING] = MIRROR_READING_MODEL};
     struct attn_error error;
     ck_assert_int_eq(attn_engine_open(&engine, &(struct attn_engine_options){.threads = 1}, &error),
                      ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)256 << 20), ATTN_OK);
-    ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
-    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    for (size_t i = 0; i < MIRROR_MODELS; i++) {
+        ck_assert_int_eq(
+            attn_model_open_random(&models[i], configs[i], strlen(configs[i]), NULL, &error),
+            ATTN_OK);
+        ck_assert_int_eq(attn_model_load(models[i], &error), ATTN_OK);
+    }
     const struct attn_weightless_options shape = {
         .num_heads = HEADS, .num_kv_heads = KV_HEADS, .head_dim = WIDTH};
-    ck_assert_int_eq(attn_model_open_weightless(&weightless, &shape, &error), ATTN_OK);
+    ck_assert_int_eq(attn_model_open_weightless(&models[MIRROR_WEIGHTLESS], &shape, &error),
+                     ATTN_OK);
 }
 
 void mirror_close(void)
 {
-    attn_model_close(model);
-    attn_model_close(weightless);
+    for (size_t i = 0; i < MIRROR_KINDS; i++)
+        attn_model_close(models[i]);
     attn_cache_pool_free(pool);
     attn_engine_close(engine);
+}
+
+const char *mirror_model(const struct mirror *mirror)
+{
+    static const char *const names[MIRROR_KINDS] = {
+        [MIRROR_TINY] = "tiny", [MIRROR_LATENT] = "latent", [MIRROR_READING] = "reading"};
+    return names[mirror->kind];
+}
+
+size_t mirror_layers(const struct mirror *mirror)
+{
+    return mirror->kind == MIRROR_WEIGHTLESS ? 1 : MIRROR_LAYERS;
+}
+
+bool mirror_takes(const struct mirror *mirror, size_t layer)
+{
+    if (mirror->kind == MIRROR_READING && layer > 0)
+        return mirror->live && mirror_length(mirror, layer) < mirror_length(mirror, 0);
+    return layer < mirror_layers(mirror);
+}
+
+void mirror_text_open(struct text *body, const struct mirror *mirror, size_t layer)
+{
+    const char *model = mirror_model(mirror);
+    text_add(body, "{\"layer\":%zu,", layer);
+    if (model != NULL)
+        text_add(body, "\"model\":\"%s\",", model);
 }
 
 void mirror_start(struct mirror *mirror)
@@ -61,7 +96,7 @@ void mirror_fork(struct mirror *mirror, const struct mirror *from, size_t length
 {
     struct attn_error error;
     ck_assert_int_eq(attn_cache_fork(&mirror->cache, from->cache, length, &error), ATTN_OK);
-    mirror->weightless = from->weightless;
+    mirror->kind = from->kind;
     mirror->live = true;
 }
 
@@ -98,7 +133,7 @@ void mirror_text_step(struct text *body, const struct mirror *mirror, unsigned s
                       const char *extra)
 {
     float row[TINY];
-    if (!mirror->weightless) {
+    if (mirror->kind != MIRROR_WEIGHTLESS) {
         text_step(body, mirror->id, seed, extra);
         return;
     }
@@ -136,7 +171,8 @@ void mirror_fill(struct mirror *mirror, size_t tokens)
     }; /* two of the four heads keep keys and values */
     float key[NUMBERS], value[NUMBERS];
     struct attn_error error;
-    ck_assert_int_eq(attn_cache_new(&mirror->cache, pool, model, tokens, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_new(&mirror->cache, pool, model_of(mirror), tokens, &error),
+                     ATTN_OK);
     mirror->live = true;
     for (size_t layer = 0; layer < MIRROR_LAYERS; layer++)
         for (size_t at = 0; at < tokens; at += PIECE) {

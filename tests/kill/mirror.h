@@ -19,12 +19,36 @@
     "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_"  \
     "hidden_layers\":2,\"rope_theta\":10000,\"is_causal\":true,\"seed\":7,\"sliding_" \
     "window\":8,\"layer_types\":[\"full_attention\",\"sliding_attention\"]}"
+
+/* Of latent attention; and one whose second layer reads the keys and values of the first, which its
+ * window forgets. */
+#define MIRROR_LATENT_MODEL                                                                     \
+    "{\"hidden_size\":16,\"num_attention_heads\":4,\"kv_lora_rank\":10,\"q_lora_rank\":12,"     \
+    "\"qk_nope_head_dim\":6,\"qk_rope_head_dim\":4,\"value_head_dim\":5,\"num_hidden_layers\":" \
+    "2,\"rope_theta\":10000,\"is_causal\":true,\"seed\":9}"
+#define MIRROR_READING_MODEL                                                                     \
+    "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,\"num_hidden_"      \
+    "layers\":2,\"num_kv_shared_layers\":1,\"rope_theta\":10000,\"is_causal\":true,\"seed\":11," \
+    "\"sliding_window\":8}"
 #define MIRROR_CONFIG                                                                      \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"instance\":\"test\",\"memory_limit\":\"64GiB\"," \
     "\"models\":["                                                                         \
     "{\"name\":\"tiny\",\"random\":" MIRROR_MODEL                                          \
+    "},{\"name\":\"latent\",\"random\":" MIRROR_LATENT_MODEL                               \
+    "},{\"name\":\"reading\",\"random\":" MIRROR_READING_MODEL                             \
     "},{\"name\":\"crossed\",\"random\":{\"hidden_size\":16,\"num_attention_heads\":4,"    \
     "\"num_key_value_heads\":2,\"num_hidden_layers\":2,\"is_cross\":true,\"seed\":5}}]}"
+
+/* What a session is of: a model of the daemon's, or one layer without weights, of the heads of
+ * `tiny`. */
+enum mirror_kind {
+    MIRROR_TINY,
+    MIRROR_LATENT,
+    MIRROR_READING,
+    MIRROR_MODELS,
+    MIRROR_WEIGHTLESS = MIRROR_MODELS,
+    MIRROR_KINDS
+};
 
 /* The last request where no answer to it came: it may have taken effect, or not. */
 enum pending {
@@ -38,7 +62,7 @@ enum pending {
 
 struct mirror {
     char id[32];
-    bool weightless; /* one layer without weights, of the heads of `tiny`; set before it starts */
+    enum mirror_kind kind; /* set before it starts */
     bool live;
     struct attn_cache *cache; /* NULL where the mirror is not live */
     enum pending pending;
@@ -47,7 +71,7 @@ struct mirror {
     struct mirror *from;  /* parent of the pending fork */
 };
 
-/* `config` is of the model whose sessions are mirrored, as the daemon has it. */
+/* `config` is that of `tiny`, as the daemon has it. */
 void mirror_open(const char *config);
 void mirror_close(void);
 
@@ -56,6 +80,17 @@ void mirror_end(struct mirror *mirror);
 void mirror_fork(struct mirror *mirror, const struct mirror *from, size_t length);
 size_t mirror_length(const struct mirror *mirror, size_t layer);
 size_t mirror_longest(const struct mirror *mirror);
+
+/* The name of the model; NULL for one without weights. */
+const char *mirror_model(const struct mirror *mirror);
+
+/* How many layers a session of the kind has; and whether its next step may be one of the layer: a
+ * layer that reads another comes after that. */
+size_t mirror_layers(const struct mirror *mirror);
+bool mirror_takes(const struct mirror *mirror, size_t layer);
+
+/* Begins a body with the model, where there is one, and the layer: {"model":"tiny","layer":0, */
+void mirror_text_open(struct text *body, const struct mirror *mirror, size_t layer);
 
 /* Adds "session_id" and the row that the seed names, as hidden_states or as query, key and value,
  * and `extra`. */

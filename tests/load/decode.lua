@@ -1,8 +1,8 @@
 -- decode.lua: wrk script: as many sessions as connections, each decoding one row at a time.
 --
 -- Arguments after `--`: the model's width, the number of connections, a prefix that makes the
--- session ids of this run new, and the model's name where there are several.  Run wrk with one thread
--- (-t1).
+-- session ids of this run new, the model's name where there are several, else "", and names of
+-- shards, with one of which each id then begins.  Run wrk with one thread (-t1).
 --
 -- wrk does not say which connection a request is for, so a free list keeps each session to one
 -- request at a time: request() takes a session, response() gives it back by the id in the reply.  A
@@ -11,6 +11,7 @@ local steps = 256
 local deleting, by_name = {}, {}
 local free, first, last = {}, 1, 0 -- a queue: free[first..last]
 local prefix, tail
+local shards = {}
 local refused = 0
 
 local function push(session)
@@ -24,8 +25,14 @@ local function renew(session)
     end
     session.life = session.life + 1
     session.done = 0
-    session.name = prefix .. "-" .. session.number .. "-" .. session.life
+    local shard = shards[session.number % math.max(#shards, 1) + 1]
+    local name = prefix .. "-" .. session.number .. "-" .. session.life
+    session.name = shard and shard .. "." .. name or name
     by_name[session.name] = session
+    session.headers = { ["X-Session-Id"] = session.name } -- by which a proxy routes
+    for name, value in pairs(wrk.headers) do
+        session.headers[name] = value
+    end
     push(session)
 end
 
@@ -37,13 +44,16 @@ function init(args)
     for i = 1, width do
         row[i] = string.format("%.7f", math.random() * 2 - 1)
     end
-    local model = args[4] and '","model":"' .. args[4] or ""
+    for i = 5, #args do
+        shards[#shards + 1] = args[i]
+    end
+    local model = (args[4] or "") ~= "" and '","model":"' .. args[4] or ""
     tail = model .. '","hidden_states":[' .. table.concat(row, ",") .. "]"
+    wrk.headers["Content-Type"] = "application/json"
     for i = 1, connections do
         renew({ number = i, life = 0 })
     end
     number = connections
-    wrk.headers["Content-Type"] = "application/json"
 end
 
 function request()
@@ -56,11 +66,11 @@ function request()
     first = first + 1
     if session.done == steps then
         deleting[#deleting + 1] = session
-        return wrk.format("DELETE", "/sessions/" .. session.name)
+        return wrk.format("DELETE", "/sessions/" .. session.name, session.headers)
     end
     local start = session.done == 0 and ',"start":true}' or "}"
     session.done = session.done + 1
-    return wrk.format("POST", "/decode", nil, '{"session_id":"' .. session.name .. tail .. start)
+    return wrk.format("POST", "/decode", session.headers, '{"session_id":"' .. session.name .. tail .. start)
 end
 
 function response(status, headers, body)

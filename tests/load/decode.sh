@@ -20,7 +20,7 @@ ulimit -n 8192
 "$attnd" --config config/presets/small.json --port 0 --log error \
     >"$work/out" 2>"$work/err" &
 pid=$!
-trap 'kill "$pid" 2>/dev/null; wait "$pid" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill -INT "$pid" 2>/dev/null; wait "$pid" 2>/dev/null; rm -rf "$work"' EXIT
 for _ in $(seq 100); do
     grep -q ready "$work/out" && break
     sleep 0.1

@@ -19,7 +19,7 @@ attnd=${ATTND:-build/attnd}
 connections=${CONNECTIONS:-64}
 work=$(mktemp -d)
 pids=()
-trap 'kill "${pids[@]}" 2>/dev/null; wait "${pids[@]}" 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill -INT "${pids[@]}" 2>/dev/null; wait "${pids[@]}" 2>/dev/null; rm -rf "$work"' EXIT
 
 start() { # name, arguments
     local name=$1

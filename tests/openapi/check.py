@@ -53,7 +53,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [self.attnd, "--config", self.file.name, "--port", "0", "--host", "127.0.0.1",
              "--threads", "1", "--log", "error", "--instance", "openapi"],
-            stdout=subprocess.PIPE, text=True, env={})
+            stdout=subprocess.PIPE, text=True, env={"ATTN_LAME_DUCK_S": "0"})
         line = self.process.stdout.readline()
         if "ready on " not in line:
             self.__exit__()

@@ -49,6 +49,11 @@ def qwen3():
     np.savez(HERE / "qwen3_f8.npz", **{name: array.astype("<f8") for name, array in one.items()})
     np.savez_compressed(HERE / "qwen3_deflated.npz", **two)
     np.savez_compressed(HERE / "qwen3_bare.npz", **bare)
+    kinds = [">f4", "<f4", ">f8", "<f8"]
+    turned = {name: np.asfortranarray(array).astype(kinds[i % 4], order="F")
+              for i, (name, array) in enumerate(sorted(one.items()))}
+    np.savez(HERE / "qwen3_fortran.npz", **turned)
+    np.savez_compressed(HERE / "qwen3_fortran_deflated.npz", **turned)
     files.write_tensors(HERE / "qwen3_fused.safetensors", three)
 
 
@@ -64,6 +69,8 @@ def phi():
         store[at + "out_proj.bias"] = tensors["dense.bias"]
     np.savez_compressed(HERE / "phi_f2.npz",
                         **{name: array.astype("<f2") for name, array in store.items()})
+    np.savez_compressed(HERE / "phi_big_f2.npz",
+                        **{name: array.astype(">f2", order="F") for name, array in store.items()})
 
 
 def torch():

@@ -1,11 +1,11 @@
 /* main.c: 100,000 decodes through a proxy that loses replies and duplicates requests: build/retry
  * [--quick].
  *
- * Callers step the two layers of their sessions, or the one layer of a third of them, which are
- * without weights: one or several in a request, in JSON or in binary form.  They begin each session
- * with `start`.  A request without an answer is sent again, as docs/API.md says.  Each answer must
- * have the bits of the mirror (mirror.h), and the daemon must say `replayed` exactly for the
- * requests that it had before.
+ * Callers step the two layers of their sessions, which are of the kinds of mirror.h, or the one
+ * layer of those without weights: one or several in a request, in JSON or in binary form.  They
+ * begin each session with `start`.  A request without an answer is sent again, as docs/API.md
+ * says.  Each answer must have the bits of the mirror (mirror.h), and the daemon must say
+ * `replayed` exactly for the requests that it had before.
  *
  * A session that has become long is compared and deleted.  Its exported state must be, byte for
  * byte but for the epoch and the checksum, that of its twin, a session that got the same rows
@@ -41,7 +41,7 @@ static struct caller {
     size_t requests;
     struct client client, direct; /* through the proxy; past the proxy */
     struct mirror sessions[SESSIONS];
-    size_t decodes, retries, wrong, compared, rows, differing, encoders;
+    size_t decodes, retries, wrong, compared[MIRROR_KINDS], rows, differing, encoders;
 } callers[CALLERS];
 
 static unsigned below(struct caller *caller, unsigned n)
@@ -109,12 +109,6 @@ static void take_step(struct caller *caller, struct mirror *mirror, size_t layer
 
 /* ---- What callers do ------------------------------------------------------------------------- */
 
-/* Begins a body of one step; a session without weights has no model. */
-static void open_body(struct text *body, const struct mirror *mirror, size_t layer)
-{
-    text_add(body, "{%s\"layer\":%zu,", mirror->weightless ? "" : "\"model\":\"tiny\",", layer);
-}
-
 /* Creates a session by its first step.  A retry finds the session there, and repeats the step
  * without `start`. */
 static void start(struct caller *caller, struct mirror *mirror)
@@ -122,15 +116,15 @@ static void start(struct caller *caller, struct mirror *mirror)
     struct text body = {0}, next = {0};
     snprintf(mirror->id, sizeof mirror->id, "r%u-%u", caller->number, ++caller->names);
     mirror->seed = caller->number * 100000000u + caller->names * 4 * LONG;
-    mirror->weightless = below(caller, 3) == 0;
+    mirror->kind = below(caller, MIRROR_KINDS);
     mirror_start(mirror);
-    open_body(&body, mirror, 0);
+    mirror_text_open(&body, mirror, 0);
     mirror_text_step(&body, mirror, seed_of(mirror, 0, 0), ",\"start\":true");
     text_add(&body, "}");
     struct answer answer = ask(caller, body.data, 0, 0);
     if (answer.status == 409 && strcmp(answer_code(&answer), "session_exists") == 0) {
         answer_free(&answer);
-        open_body(&next, mirror, 0);
+        mirror_text_open(&next, mirror, 0);
         mirror_text_step(&next, mirror, seed_of(mirror, 0, 0), ",\"position\":0");
         text_add(&next, "}");
         answer = ask(caller, next.data, 1, 1);
@@ -152,7 +146,7 @@ static void write_step(struct text *body, const struct mirror *mirror, size_t la
 static void step_one(struct caller *caller, struct mirror *mirror, size_t layer)
 {
     struct text body = {0};
-    open_body(&body, mirror, layer);
+    mirror_text_open(&body, mirror, layer);
     write_step(&body, mirror, layer);
     text_add(&body, "}");
     struct answer answer = ask(caller, body.data, 1, 0);
@@ -161,12 +155,16 @@ static void step_one(struct caller *caller, struct mirror *mirror, size_t layer)
     text_free(&body);
 }
 
-/* Steps each of these sessions in one request. */
+/* Steps each of these sessions, of one model and of none, in one request. */
 static void step_many(struct caller *caller, struct mirror *const list[], size_t count,
                       size_t layer)
 {
     struct text body = {0};
-    text_add(&body, "{\"model\":\"tiny\",\"layer\":%zu,\"sequences\":[", layer);
+    const struct mirror *named = list[0];
+    for (size_t i = 1; i < count && mirror_model(named) == NULL; i++)
+        named = list[i];
+    mirror_text_open(&body, named, layer);
+    text_add(&body, "\"sequences\":[");
     for (size_t i = 0; i < count; i++) {
         text_add(&body, "%s{", i > 0 ? "," : "");
         write_step(&body, list[i], layer);
@@ -243,47 +241,73 @@ static void cross(struct caller *caller)
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-/* The twin of a session without weights: the same rows, one by one. */
-static void make_weightless_twin(struct caller *caller, const struct mirror *mirror, const char *id)
+static void create_twin(struct caller *caller, const struct mirror *twin)
 {
-    struct mirror twin = *mirror;
     struct text body = {0};
-    snprintf(twin.id, sizeof twin.id, "%s", id);
-    text_add(&body,
-             "{\"session_id\":\"%s\",\"num_attention_heads\":4,\"num_key_value_heads\":2,"
-             "\"head_dim\":4}",
-             id);
+    text_add(&body, "{\"session_id\":\"%s\",", twin->id);
+    if (mirror_model(twin) != NULL)
+        text_add(&body, "\"model\":\"%s\"}", mirror_model(twin));
+    else
+        text_add(&body, "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":4}");
     struct answer answer = client_post(&caller->direct, "/sessions", body.data);
-    expect_answer(&answer, 201, NULL, id);
-    for (size_t i = 0; i < mirror_length(mirror, 0); i++) {
-        answer_free(&answer);
-        text_free(&body);
-        open_body(&body, &twin, 0);
-        mirror_text_step(&body, &twin, seed_of(mirror, 0, i), "}");
-        answer = client_post(&caller->direct, "/decode", body.data);
-        expect_answer(&answer, 200, NULL, "a twin's step");
-    }
+    expect_answer(&answer, 201, NULL, twin->id);
     answer_free(&answer);
     text_free(&body);
 }
 
-/* Creates the twin: the same rows in as few requests as possible, and the last step as a request of
- * its own, as the session had it. */
+static void step_twin(struct caller *caller, const struct mirror *twin, size_t layer,
+                      struct text *step)
+{
+    struct text body = {0};
+    mirror_text_open(&body, twin, layer);
+    text_add(&body, "%s}", step->data);
+    struct answer answer = client_post(&caller->direct, "/decode", body.data);
+    expect_answer(&answer, 200, NULL, "a twin's step");
+    answer_free(&answer);
+    text_free(&body);
+    text_free(step);
+}
+
+/* Steps the twin to `end` rows of a layer, in as few requests as possible, without weights one by
+ * one. */
+static void step_twin_to(struct caller *caller, const struct mirror *mirror,
+                         const struct mirror *twin, size_t layer, size_t begin, size_t end)
+{
+    for (size_t i = begin, piece; i < end; i += piece) {
+        struct text step = {0};
+        char extra[64];
+        piece = mirror->kind == MIRROR_WEIGHTLESS ? 1 : end - i > 49 ? 49 : end - i;
+        snprintf(extra, sizeof extra, ",\"position\":%zu", i);
+        if (mirror->kind == MIRROR_WEIGHTLESS)
+            mirror_text_step(&step, twin, seed_of(mirror, layer, i), extra);
+        else
+            text_steps(&step, twin->id, seed_of(mirror, layer, i), piece, extra);
+        step_twin(caller, twin, layer, &step);
+    }
+}
+
+/* Creates the twin: the same rows, and the last step of each layer as a request of its own, as the
+ * session had it. */
 static void make_twin(struct caller *caller, const struct mirror *mirror, const char *id)
 {
-    call_create(&caller->direct, id, "");
-    for (size_t layer = 0; layer < MIRROR_LAYERS; layer++) {
-        size_t length = mirror_length(mirror, layer), piece;
-        for (size_t i = 0; i < length; i += piece) {
-            char extra[64];
-            piece = length - i > 1 ? (length - i > 50 ? 49 : length - i - 1) : 1;
-            snprintf(extra, sizeof extra, ",\"layer\":%zu,\"position\":%zu", layer, i);
-            struct answer answer =
-                call_decode_rows(&caller->direct, id, seed_of(mirror, layer, i), piece, extra);
-            expect_answer(&answer, 200, NULL, "a twin's step");
-            answer_free(&answer);
+    struct mirror twin = *mirror;
+    snprintf(twin.id, sizeof twin.id, "%s", id);
+    create_twin(caller, &twin);
+    for (size_t last = 0; last < 2; last++)
+        for (size_t layer = 0; layer < mirror_layers(mirror); layer++) {
+            size_t length = mirror_length(mirror, layer), most = length > 0 ? length - 1 : 0;
+            step_twin_to(caller, mirror, &twin, layer, last ? most : 0, last ? length : most);
         }
-    }
+}
+
+/* What the first layer keeps for the second, which reads it, depends on how far behind the second
+ * was: makes a step of each once the second has caught up. */
+static void catch_up(struct caller *caller, struct mirror *mirror)
+{
+    while (mirror_takes(mirror, 1))
+        step_one(caller, mirror, 1);
+    for (size_t layer = 0; layer < MIRROR_LAYERS; layer++)
+        step_one(caller, mirror, layer);
 }
 
 /* Splits an exported state into data and header; the notes that differ between sessions (epoch,
@@ -317,16 +341,15 @@ static void compare(struct caller *caller, struct mirror *mirror)
     const char *a, *b;
     size_t a_bytes, b_bytes;
     snprintf(twin, sizeof twin, "twin-%s", mirror->id);
-    if (mirror->weightless)
-        make_weightless_twin(caller, mirror, twin);
-    else
-        make_twin(caller, mirror, twin);
+    if (mirror->kind == MIRROR_READING)
+        catch_up(caller, mirror);
+    make_twin(caller, mirror, twin);
     struct answer got = export(caller, mirror->id), want = export(caller, twin);
     json_t *x = split(&a, &a_bytes, &got), *y = split(&b, &b_bytes, &want);
     caller->differing += !json_equal(x, y) || a_bytes != b_bytes || memcmp(a, b, a_bytes) != 0 ||
                          !mirror_holds(mirror, a, a_bytes);
     caller->rows += mirror_length(mirror, 0) + mirror_length(mirror, 1);
-    caller->compared++;
+    caller->compared[mirror->kind]++;
     json_decref(x);
     json_decref(y);
     answer_free(&got);
@@ -337,6 +360,16 @@ static void compare(struct caller *caller, struct mirror *mirror)
 }
 
 /* ---- All ------------------------------------------------------------------------------------- */
+
+/* Whether the session's model is that of all others that have one. */
+static bool joins(const struct mirror *mirror, struct mirror *const list[], size_t count)
+{
+    bool same = true;
+    for (size_t i = 0; i < count; i++)
+        same = same && (mirror->kind == list[i]->kind || mirror->kind == MIRROR_WEIGHTLESS ||
+                        list[i]->kind == MIRROR_WEIGHTLESS);
+    return same;
+}
 
 static void act(struct caller *caller)
 {
@@ -349,7 +382,7 @@ static void act(struct caller *caller)
             compare(caller, mirror);
         if (!mirror->live)
             start(caller, mirror);
-        else if (!mirror->weightless || layer == 0) /* which has one layer */
+        else if (mirror_takes(mirror, layer) && joins(mirror, list, count))
             list[count++] = mirror;
     }
     if (below(caller, 16) == 0)
@@ -416,13 +449,20 @@ int main(int argc, char *argv[])
     for (size_t i = 0; i < CALLERS; i++) {
         all.decodes += callers[i].decodes;
         all.wrong += callers[i].wrong;
-        all.compared += callers[i].compared;
         all.rows += callers[i].rows;
         all.differing += callers[i].differing;
         all.encoders += callers[i].encoders;
+        for (size_t kind = 0; kind < MIRROR_KINDS; kind++)
+            all.compared[kind] += callers[i].compared[kind];
+    }
+    size_t compared = 0;
+    bool every = true;
+    for (size_t kind = 0; kind < MIRROR_KINDS; kind++) {
+        compared += all.compared[kind];
+        every = every && all.compared[kind] > 0;
     }
     size_t disturbed = proxied.dropped + proxied.doubled;
-    bool right = ran && all.encoders > 0 && all.wrong == 0 && all.differing == 0 &&
+    bool right = ran && every && all.encoders > 0 && all.wrong == 0 && all.differing == 0 &&
                  all.rows == all.decodes && all.decodes >= decodes &&
                  disturbed * 11 > proxied.requests && proxied.replayed == proxied.expected &&
                  proxied.replayed > disturbed / 2;
@@ -430,7 +470,7 @@ int main(int argc, char *argv[])
         "check-retry: %zu decodes in %zu requests, of which %zu lost their reply and %zu came "
         "twice: %zu rows in %zu sessions compared, %zu sessions differ, %zu answers wrong, %zu of "
         "%zu replays told, %zu sessions over encoder rows%s\n",
-        all.decodes, proxied.requests, proxied.dropped, proxied.doubled, all.rows, all.compared,
+        all.decodes, proxied.requests, proxied.dropped, proxied.doubled, all.rows, compared,
         all.differing, all.wrong, proxied.replayed, proxied.expected, all.encoders,
         right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -35,6 +35,7 @@ fuzz   clang                command clang
 fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
+check  iproute2             command ip
 load   wrk                  command wrk
 check  python3-jsonschema   file /usr/lib/python3/dist-packages/jsonschema/__init__.py
 lint   nodejs               command node
@@ -57,6 +58,7 @@ ui     chromium-headless-shell command chromium-headless-shell
 ui     python3-numpy        file /usr/lib/python3/dist-packages/numpy
 ui     nodejs               command node
 screenshots pngquant         command pngquant
+kubernetes kubernetes-client command kubectl
 image  podman               command podman
 image  runc                 file /usr/sbin/runc
 image  netavark             file /usr/lib/podman/netavark
@@ -79,6 +81,7 @@ deb     build
 package check
 lint    check
 image   check
+kubernetes lint
 ui      check
 screenshots ui
 TABLE

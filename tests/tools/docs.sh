@@ -29,7 +29,7 @@ wrong=0
 
 stop() {
     if [ -n "$daemon" ]; then
-        kill -TERM "$daemon" 2>/dev/null || true
+        kill -INT "$daemon" 2>/dev/null || true
         wait "$daemon" 2>/dev/null || true
         daemon=
     fi
@@ -97,7 +97,7 @@ output_rows() {
 }
 
 create_rows() {
-    grep -oE 'SRV_(TEXT|COUNT|FLAG|NUMBER)_FIELD\(create_call, [a-z_]+' server/api/endpoint_sessions.c |
+    grep -oE 'SRV_(TEXT|COUNT|FLAG|NUMBER|TENSOR)_FIELD\(create_call, [a-z_]+' server/api/endpoint_sessions.c |
         sed -E 's/.*, (.*)/| `\1` |/'
 }
 

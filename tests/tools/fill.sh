@@ -4,8 +4,9 @@
 #   tests/tools/fill.sh TEMPLATE OPTION_TEXT NAME=VALUE...
 #
 # In place of a line @flags@, @keys@, @bash@, @zsh@ or @fish@ stands what the program OPTION_TEXT
-# prints for that word, in place of @interface@ the public headers as a manual page.  @NAME@ within
-# a line becomes VALUE, @DATE@ the date of the sources, or SOURCE_DATE_EPOCH.
+# prints for that word, in place of @interface@ the public headers as a manual page, in place of
+# @include FILE@ that file.  @NAME@ within a line becomes VALUE, @DATE@ the date of the sources, or
+# SOURCE_DATE_EPOCH.
 set -euo pipefail
 export LC_ALL=C
 template=$1 program=$2
@@ -26,6 +27,10 @@ while IFS= read -r line; do
     @interface@)
         awk -f tests/tools/header_roff.awk include/attn.h include/attn_model.h include/attn_status.h \
             include/attn_state.h include/attn_limits.h include/attn_self_check.h
+        ;;
+    @include\ *@)
+        word=${line#@include }
+        cat "${word%@}"
         ;;
     @[a-z]*@)
         word=${line//@/}

@@ -20,7 +20,7 @@ address_of='s/.*ready on (http:\/\/[^" ]+).*/\1/p'
 # Stops the daemon, which first finishes the requests in progress, and waits for its end.
 stop() {
     trap '' INT TERM HUP
-    if [ -n "$daemon" ] && kill -TERM "$daemon" 2>/dev/null; then
+    if [ -n "$daemon" ] && kill -INT "$daemon" 2>/dev/null; then
         wait "$daemon" || true
     fi
 }
@@ -31,7 +31,7 @@ start() {
     mkdir -p "$(dirname "$log")"
     : >"$log" # before the daemon starts: the ready line of the last run must not be found
     # In a session of its own, so that Ctrl-C reaches this script only, which sends the daemon one
-    # SIGTERM.  A second one would end the daemon at once.
+    # SIGINT.  A second one would end the daemon at once.
     setsid "$attnd" --config config/attnd.json >>"$log" 2>&1 &
     daemon=$!
     local tenths

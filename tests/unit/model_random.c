@@ -270,6 +270,48 @@ START_TEST(test_random_weights_follow_seed_layer_and_tensor_only)
 }
 END_TEST
 
+/* Layer 3 reads the last sliding layer before it, layer 2 the last full one. */
+START_TEST(test_random_layers_that_read_another_have_its_keys_and_values)
+{
+    static const size_t sources[] = {SIZE_MAX, SIZE_MAX, 0, 1};
+    struct attn_model *model =
+        open_random("{\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":4,"
+                    "\"sliding_window\":8,"
+                    "\"num_kv_shared_layers\":2,\"bias\":true,\"layer_types\":[\"full_attention\","
+                    "\"sliding_attention\",\"full_attention\",\"sliding_attention\"]}");
+    for (size_t i = 0; i < 4; i++) {
+        const struct attn_layer *layer = attn_model_loaded_layer(model, i);
+        ck_assert_uint_eq(layer->spec.shares_layer, sources[i]);
+        if (sources[i] == SIZE_MAX)
+            continue;
+        const struct attn_layer *source = attn_model_loaded_layer(model, sources[i]);
+        ck_assert_mem_eq(layer->k.panels, source->k.panels, 64 * 64 * sizeof(float));
+        ck_assert_mem_eq(layer->v.panels, source->v.panels, 64 * 64 * sizeof(float));
+        ck_assert_mem_eq(layer->v.bias, source->v.bias, 64 * sizeof(float));
+        ck_assert_mem_ne(layer->q.panels, source->q.panels, 64 * 64 * sizeof(float));
+        ck_assert_mem_ne(layer->o.bias, source->o.bias, 64 * sizeof(float));
+    }
+    attn_model_close(model);
+}
+END_TEST
+
+START_TEST(test_random_layers_refuse_to_read_others_where_no_layer_can)
+{
+    static const char *const others[] = {
+        "is_cross\":true", "add_bias_kv\":true", "add_zero_attn\":true",
+        "kv_lora_rank\":4,\"qk_nope_head_dim\":2,\"qk_rope_head_dim\":2,\"value_head_dim\":2"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        char text[256];
+        struct attn_model *model = NULL;
+        struct attn_error error = {0};
+        snprintf(text, sizeof text, RANDOM_2 ",\"num_kv_shared_layers\":1,\"%s}", others[i]);
+        ck_assert_msg(attn_model_open_random(&model, text, strlen(text), NULL, &error) ==
+                          ATTN_UNSUPPORTED,
+                      "%s: %s", text, error.message);
+    }
+}
+END_TEST
+
 START_TEST(test_random_stream_is_pinned)
 {
     const float expected[4] = {7972515 * 0x1p-24f, -7922735 * 0x1p-24f, 8377667 * 0x1p-24f,
@@ -291,6 +333,8 @@ TCase *tcase_random(void)
     tcase_add_test(tcase, test_random_model_refuses_unknown_and_missing_keys);
     tcase_add_test(tcase, test_random_weights_are_uniform_with_variance_1_over_in);
     tcase_add_test(tcase, test_random_weights_follow_seed_layer_and_tensor_only);
+    tcase_add_test(tcase, test_random_layers_that_read_another_have_its_keys_and_values);
+    tcase_add_test(tcase, test_random_layers_refuse_to_read_others_where_no_layer_can);
     tcase_add_test(tcase, test_random_stream_is_pinned);
     return tcase;
 }

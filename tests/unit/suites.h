@@ -7,6 +7,7 @@
 
 #define SUITES(X)       \
     X(safetensors)      \
+    X(weights_cache)    \
     X(own)              \
     X(model)            \
     X(blockpool)        \
@@ -48,12 +49,14 @@
     X(forget)           \
     X(self_check)       \
     X(record)           \
+    X(identity)         \
     X(store)            \
     X(restore)          \
     X(store_checkpoint) \
     X(store_room)       \
     X(store_gap)        \
     X(store_disk)       \
+    X(stores)           \
     X(rope)             \
     X(position_bias)    \
     X(stats)            \

@@ -12,7 +12,7 @@
 #include "scratch.h"
 #include "suites.h"
 
-#define MAX_WORDS 10
+#define MAX_WORDS 40
 
 static struct srv_config config;
 static char message[512];
@@ -645,6 +645,25 @@ START_TEST(test_config_lists_are_texts_with_commas_or_lists_of_the_file)
 }
 END_TEST
 
+START_TEST(test_config_adopted_directories_are_listed_and_their_flag_repeats)
+{
+    static const char text[] =
+        "{\"durability\": \"journal\", \"state_dir\": \"s\", \"adopt\": [\"f\", \"g\"]}";
+    char many[256] = "";
+    expect_accepted(text, "", "");
+    ck_assert_str_eq(config.adopt, "f,g");
+    srv_config_fini(&config);
+    expect_accepted(text, "ATTN_ADOPT=v,w", "--adopt x --adopt=y,z");
+    ck_assert_str_eq(config.adopt, "x,y,z");
+    srv_config_fini(&config);
+    for (size_t i = 0; i <= SRV_MAX_ADOPTED; i++)
+        snprintf(many + strlen(many), sizeof many - strlen(many), "--adopt d%zu ", i);
+    expect_refused("--adopt: more than 16 are given", text, "", many);
+    expect_refused("names of dir", text, "", "--adopt a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q");
+    expect_refused("adopt: needs a durability", NULL, "", "--adopt a");
+}
+END_TEST
+
 Suite *suite_config(void)
 {
     Suite *suite = suite_create("config");
@@ -674,6 +693,7 @@ Suite *suite_config(void)
     tcase_add_test(tests, test_config_modes_and_help_is_given_whatever_else_is_wrong);
     tcase_add_test(tests, test_config_variables_of_other_programs_are_none_of_its_business);
     tcase_add_test(tests, test_config_lists_are_texts_with_commas_or_lists_of_the_file);
+    tcase_add_test(tests, test_config_adopted_directories_are_listed_and_their_flag_repeats);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -348,13 +348,21 @@ START_TEST(test_auth_routes_for_others_than_infer_are_these)
     static const struct {
         const char *path;
         enum srv_access access;
-    } others[] = {{"/sessions", SRV_FOR_ADMIN},      {"/sessions/{id}", SRV_FOR_OWNER},
-                  {"/sessions/{id}", SRV_FOR_OWNER}, {"/snapshot", SRV_FOR_ADMIN},
-                  {"/snapshot", SRV_FOR_ADMIN},      {"/openapi.json", SRV_FOR_ANY_KEY},
-                  {"/healthz", SRV_FOR_ALL},         {"/health", SRV_FOR_ALL},
-                  {"/livez", SRV_FOR_ALL},           {"/readyz", SRV_FOR_ALL},
-                  {"/metrics", SRV_FOR_METRICS},     {"/", SRV_FOR_ALL},
-                  {"/ui/{file}", SRV_FOR_ALL},       {"/v2/health/live", SRV_FOR_ALL},
+    } others[] = {{"/sessions", SRV_FOR_ADMIN},
+                  {"/sessions/{id}", SRV_FOR_OWNER},
+                  {"/sessions/{id}", SRV_FOR_OWNER},
+                  {"/snapshot", SRV_FOR_ADMIN},
+                  {"/snapshot", SRV_FOR_ADMIN},
+                  {"/admin/drain", SRV_FOR_ADMIN},
+                  {"/openapi.json", SRV_FOR_ANY_KEY},
+                  {"/healthz", SRV_FOR_ALL},
+                  {"/health", SRV_FOR_ALL},
+                  {"/livez", SRV_FOR_ALL},
+                  {"/readyz", SRV_FOR_ALL},
+                  {"/metrics", SRV_FOR_METRICS},
+                  {"/", SRV_FOR_ALL},
+                  {"/ui/{file}", SRV_FOR_ALL},
+                  {"/v2/health/live", SRV_FOR_ALL},
                   {"/v2/health/ready", SRV_FOR_ALL}};
     size_t found = 0;
     for (size_t i = 0; i < srv_routes.count; i++) {

@@ -343,6 +343,10 @@ END_TEST
 #define TOKENS 160
 #define PREFILL 128
 #define WIDTH 256
+static const char latent_config[] =
+    "{\"hidden_size\":256,\"num_attention_heads\":8,\"q_lora_rank\":96,\"kv_lora_rank\":128,"
+    "\"qk_nope_head_dim\":32,\"qk_rope_head_dim\":16,\"value_head_dim\":32,\"rope_theta\":10000,"
+    "\"is_causal\":true,\"seed\":3}";
 static const char layer_config[] =
     "{\"hidden_size\":256,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":40,"
     "\"value_head_dim\":72,\"rope_theta\":10000,\"attention_bias\":true,\"seed\":3}";
@@ -363,9 +367,10 @@ static enum attn_status append(struct attn_cache *cache, const struct attn_model
 }
 
 /* The outputs [TOKENS][WIDTH] of a prefill and then single steps. */
-static float *run_tokens(enum attn_dtype dtype, struct attn_engine *engine, const float *x)
+static float *run_tokens(const char *config, enum attn_dtype dtype, struct attn_engine *engine,
+                         const float *x)
 {
-    struct attn_model *model = open_model(layer_config, dtype);
+    struct attn_model *model = open_model(config, dtype);
     struct attn_cache *cache = new_cache(model, TOKENS);
     float *out = malloc(TOKENS * WIDTH * sizeof *out);
     ck_assert_int_eq(append(cache, model, engine, x, out, PREFILL), ATTN_OK);
@@ -376,14 +381,14 @@ static float *run_tokens(enum attn_dtype dtype, struct attn_engine *engine, cons
     return out;
 }
 
-START_TEST(test_kvtypes_outputs_stay_near_those_of_a_float32_cache)
+/* Compares outputs with those over caches of float32; at most `allowed` of the largest apart. */
+static void expect_near(const char *what, const char *config, enum attn_dtype dtype, double allowed)
 {
-    static const double allowed[NUM_DTYPES] = {0, 8e-3, 1e-3, 1.2e-2}; /* of the largest output */
-    const enum attn_dtype dtype = (enum attn_dtype)_i;
     struct rng r = rng_seeded(5);
     float *x = rng_floats(&r, TOKENS * WIDTH, 1.7f);
     for (size_t e = 0; e < num_engines; e++) {
-        float *want = run_tokens(ATTN_F32, engines[e], x), *got = run_tokens(dtype, engines[e], x);
+        float *want = run_tokens(config, ATTN_F32, engines[e], x);
+        float *got = run_tokens(config, dtype, engines[e], x);
         double most = 0, largest = 0;
         for (size_t i = 0; i < TOKENS * WIDTH; i++) {
             const double size = fabs((double)want[i]),
@@ -393,14 +398,22 @@ START_TEST(test_kvtypes_outputs_stay_near_those_of_a_float32_cache)
             most = difference > most ? difference : most;
         }
         if (e == 0)
-            printf("kvtypes: %s caches move outputs by %.2g of the largest, %g is allowed\n",
-                   attn_dtype_name(dtype), most / largest, allowed[dtype]);
-        ck_assert(most <= allowed[dtype] * largest);
+            printf("kvtypes: %s %s move outputs by %.2g of the largest, %g is allowed\n",
+                   attn_dtype_name(dtype), what, most / largest, allowed);
+        ck_assert(most <= allowed * largest);
         ck_assert(dtype == ATTN_F32 || most > 0);
         free(want);
         free(got);
     }
     free(x);
+}
+
+START_TEST(test_kvtypes_outputs_stay_near_those_of_a_float32_cache)
+{
+    static const double allowed[NUM_DTYPES] = {0, 8e-3, 1e-3, 1.2e-2}; /* of the largest output */
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    expect_near("caches", layer_config, dtype, allowed[dtype]);
+    expect_near("latents", latent_config, dtype, allowed[dtype]);
 }
 END_TEST
 

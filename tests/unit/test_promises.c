@@ -111,9 +111,9 @@ END_TEST
 /* ---- What cannot be foreseen ----------------------------------------------------------------- */
 
 #define MADE 256         /* sessions */
-#define DIGITS 26        /* of an id that attnd makes */
+#define DIGITS 21        /* of an id that attnd makes, after the generation's */
 #define FEWEST_DIGITS 16 /* of 32 that must occur in each place */
-#define ID_AT (sizeof "here.") - 1
+#define ID_AT (sizeof "here.12345" - 1)
 
 static const struct srv_limits limits = {.max_sessions = 1024, .session_ttl_s = 100};
 static struct srv_model model;
@@ -258,9 +258,10 @@ static bool enter_sandbox(bool reads)
 {
     char message[256];
     int directory;
-    return srv_sandbox_restrict_files(inside, message, sizeof message) &&
+    const char *directories[] = {inside};
+    return srv_sandbox_restrict_files(directories, 1, message, sizeof message) &&
            (directory = open(inside, O_RDONLY | O_DIRECTORY)) >= 0 &&
-           srv_sandbox_restrict_calls(directory, reads, message, sizeof message);
+           srv_sandbox_restrict_calls(&directory, 1, reads, message, sizeof message);
 }
 
 static bool refused(long result) { return result == -1 && errno == EPERM; }

@@ -37,7 +37,8 @@ static void tear_down(void)
 static bool begin(void)
 {
     char message[256];
-    return srv_sandbox_restrict_files(inside, message, sizeof message);
+    const char *directories[] = {inside};
+    return srv_sandbox_restrict_files(directories, 1, message, sizeof message);
 }
 
 /* Enters the sandbox with the inner directory open, as the daemon does. */
@@ -45,7 +46,8 @@ static int begin_and_close(void)
 {
     char message[256];
     int directory = begin() ? open(inside, O_RDONLY | O_DIRECTORY) : -1;
-    return directory >= 0 && srv_sandbox_restrict_calls(directory, false, message, sizeof message)
+    return directory >= 0 &&
+                   srv_sandbox_restrict_calls(&directory, 1, false, message, sizeof message)
                ? directory
                : -1;
 }

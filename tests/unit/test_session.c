@@ -32,6 +32,7 @@ static void open_table(void)
     attn_model_describe(&model.info, model.attn);
     model.max_length = 64;
     ck_assert(srv_sessions_open(&sessions, &limits, "here"));
+    srv_sessions_set_identity(sessions, 0, &(struct srv_identity){"here", "zyxwv"});
     error = (struct srv_error){0};
 }
 
@@ -59,7 +60,9 @@ static const struct {
     {"here-2.0123456789abcdefghjkmnpqrs", SRV_E_WRONG_INSTANCE},
     {"her.0123456789abcdefghjkmnpqrs", SRV_E_WRONG_INSTANCE},
     {"HERE.0123456789abcdefghjkmnpqrs", SRV_E_WRONG_INSTANCE},
-    {"here.0123456789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND},   /* made here, and gone */
+    {"here.zyxwv56789abcdefghjkmnpqrs", SRV_E_SESSION_NOT_FOUND}, /* made here, and gone */
+    {"here.0123456789abcdefghjkmnpqrs", SRV_E_SESSION_LOST},      /* in another directory */
+    {"here.zyxw056789abcdefghjkmnpqrs", SRV_E_SESSION_LOST},
     {"there.0123456789abcdefghjkmnpqr", SRV_E_SESSION_NOT_FOUND},   /* 25 digits */
     {"there.0123456789abcdefghjkmnpqrst", SRV_E_SESSION_NOT_FOUND}, /* 27 */
     {"there.0123456789abcdefghijkmnpqr", SRV_E_SESSION_NOT_FOUND},  /* i is no digit */
@@ -79,6 +82,8 @@ START_TEST(test_session_missing_id_of_another_instance_is_told_apart)
     ck_assert_int_eq(srv_session_fail_missing(sessions, missing[_i].id, &error), missing[_i].code);
     ck_assert_int_eq(error.code, missing[_i].code);
     ck_assert_str_eq(error.param, "session_id");
+    size_t owner = error.code == SRV_E_WRONG_INSTANCE ? strcspn(missing[_i].id, ".") : 0;
+    ck_assert(strlen(error.owner) == owner && memcmp(error.owner, missing[_i].id, owner) == 0);
 }
 END_TEST
 
@@ -92,7 +97,57 @@ START_TEST(test_session_made_by_one_table_is_of_another_instance_for_a_second)
     ck_assert_int_eq(srv_session_fail_missing(other, made->id, &error), SRV_E_WRONG_INSTANCE);
     ck_assert(srv_error_retryable(error.code));
     srv_sessions_close(other);
+    ck_assert(srv_sessions_open(&other, &limits, "here")); /* over another directory */
+    ck_assert_int_eq(srv_session_fail_missing(other, made->id, &error), SRV_E_SESSION_LOST);
+    ck_assert(!srv_error_retryable(error.code));
+    srv_sessions_close(other);
     srv_session_put(made);
+}
+END_TEST
+
+START_TEST(test_session_ids_have_instance_generation_and_105_other_bits)
+{
+    struct srv_session *first, *second;
+    ck_assert_int_eq(create(&first, NULL, 0, 0), SRV_OK);
+    ck_assert_int_eq(create(&second, NULL, 0, 0), SRV_OK);
+    ck_assert_uint_eq(strlen(first->id), strlen("here.") + 26);
+    ck_assert_int_eq(strncmp(first->id, "here.zyxwv", 10), 0);
+    ck_assert_int_eq(strncmp(second->id, "here.zyxwv", 10), 0);
+    ck_assert_str_ne(first->id + 10, second->id + 10);
+    ck_assert_uint_eq(strspn(first->id + 5, "0123456789abcdefghjkmnpqrstvwxyz"), 26);
+    srv_session_put(first);
+    srv_session_put(second);
+}
+END_TEST
+
+/* Of a table of the same instance, 25 random bits agree by chance once in 33 million times. */
+START_TEST(test_session_tables_have_generations_of_their_own)
+{
+    struct srv_sessions *other;
+    struct srv_identity identity;
+    ck_assert(srv_sessions_open(&other, &limits, "here"));
+    identity = *srv_sessions_identity(other);
+    srv_sessions_close(other);
+    ck_assert_str_eq(identity.instance, "here");
+    ck_assert(srv_generation_valid(identity.generation));
+    ck_assert(srv_sessions_open(&other, &limits, "here"));
+    ck_assert_str_ne(srv_sessions_identity(other)->generation, identity.generation);
+    srv_sessions_close(other);
+}
+END_TEST
+
+START_TEST(test_session_of_an_id_of_another_instance_is_not_made)
+{
+    struct srv_session *session = NULL;
+    ck_assert_int_eq(create(&session, "there.0123456789abcdefghjkmnpqrs", 0, 0),
+                     SRV_E_WRONG_INSTANCE);
+    ck_assert_ptr_null(session);
+    ck_assert_str_eq(error.owner, "there");
+    ck_assert_int_eq(create(&session, "here.0123456789abcdefghjkmnpqrs", 0, 0), SRV_OK);
+    srv_session_put(session); /* one that was lost is made again from its state */
+    ck_assert_int_eq(create(&session, "there.0123456789abcdefghjkmnpqr", 0, 0), SRV_OK);
+    srv_session_put(session);
+    ck_assert_uint_eq(srv_sessions_count(sessions), 2);
 }
 END_TEST
 
@@ -365,6 +420,9 @@ Suite *suite_session(void)
     tcase_add_loop_test(tests, test_session_missing_id_of_another_instance_is_told_apart, 0,
                         sizeof missing / sizeof missing[0]);
     tcase_add_test(tests, test_session_made_by_one_table_is_of_another_instance_for_a_second);
+    tcase_add_test(tests, test_session_ids_have_instance_generation_and_105_other_bits);
+    tcase_add_test(tests, test_session_tables_have_generations_of_their_own);
+    tcase_add_test(tests, test_session_of_an_id_of_another_instance_is_not_made);
     tcase_add_test(tests, test_session_create_get_delete);
     tcase_add_test(tests, test_session_left_out_options_take_the_model_s_and_the_table_s);
     tcase_add_test(tests, test_session_epochs_differ_and_are_exact_in_a_double);

@@ -2,6 +2,7 @@
  * for every golden model and for random models. */
 #include <check.h>
 #include <dirent.h>
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
+#include "mla.h"
 #include "model.h"
 #include "rng.h"
 #include "rope.h"
@@ -483,6 +485,34 @@ START_TEST(test_steps_a_bad_member_fails_alone_and_leaves_its_cache)
 }
 END_TEST
 
+/* Weights of values of the largest float: what heads put out is then not finite. */
+START_TEST(test_steps_heads_of_latents_that_overflow_are_refused_without_an_output)
+{
+    enum { EMBED = 16, HEADS = 2, VALUE = 4 };
+    struct rng r = rng_seeded(20);
+    struct attn_model *model = random_model(
+        "{\"hidden_size\":16,\"num_attention_heads\":2,\"kv_lora_rank\":8,\"qk_nope_head_dim\":4,"
+        "\"qk_rope_head_dim\":4,\"value_head_dim\":4}");
+    const struct attn_linear *up = &attn_model_loaded_layer(model, 0)->mla_heads[1].v_up;
+    float *x = rng_floats(&r, EMBED, 1), heads[HEADS * VALUE], concat[HEADS * VALUE];
+    struct attn_cache *cache = new_cache(model, 4);
+    struct attn_step step = {.cache = cache, .rows = 1, .hidden_states = x, .commit = true};
+    struct attn_step *steps[] = {&step};
+    for (size_t i = 0; i < up->in * ATTN_PANEL; i++)
+        ((float *)up->panels)[i] = FLT_MAX;
+    for (int i = 0; i < 2; i++) {
+        step.outputs = i == 0 ? (struct attn_outputs){.head_output = heads}
+                              : (struct attn_outputs){.concat = concat};
+        ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
+        ck_assert_int_eq(step.error.status, ATTN_OVERFLOW);
+        ck_assert_uint_eq(attn_cache_length(cache, 0), 0);
+    }
+    attn_cache_free(cache);
+    free(x);
+    attn_model_close(model);
+}
+END_TEST
+
 /* A call over rows, and a step with as many rows, fail with ATTN_OVERFLOW. */
 static void expect_overflow(const struct attn_model *model, const float *x, size_t rows)
 {
@@ -651,6 +681,7 @@ Suite *suite_steps(void)
     tcase_add_test(steps, test_steps_a_bad_member_fails_alone_and_leaves_its_cache);
     tcase_add_test(steps, test_steps_one_number_that_overflows_fails_few_rows_and_many);
     tcase_add_test(steps, test_steps_one_cache_twice_in_a_batch_fails_the_second);
+    tcase_add_test(steps, test_steps_heads_of_latents_that_overflow_are_refused_without_an_output);
     tcase_add_test(steps, test_steps_refuse_a_cache_of_another_model);
     tcase_add_loop_test(steps,
                         test_steps_without_commit_leave_the_cache_and_repeats_give_the_same_bits, 0,

@@ -1,0 +1,127 @@
+/* stores.c: opens, starts and closes all stores, and asks all for checkpoints. */
+#include "store/stores.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "store/store_internal.h"
+
+static size_t count_of(const struct srv_store *own)
+{
+    return own != NULL ? 1 + own->num_adopted : 0;
+}
+
+static struct srv_store *store_at(const struct srv_store *own, size_t i)
+{
+    return i == 0 ? (struct srv_store *)(uintptr_t)own : own->adopted[i - 1];
+}
+
+/* Adds the words before the message, of which the end may be lost. */
+static bool refuse(const char *what, char *message, size_t size)
+{
+    char why[512];
+    snprintf(why, sizeof why, "%s", message);
+    snprintf(message, size, "%s%s", what, why);
+    return false;
+}
+
+static bool adopt(struct srv_store *own, const char *path, char *message, size_t size)
+{
+    struct srv_store_context context = own->context;
+    context.state_dir = path;
+    context.index = (unsigned)own->num_adopted + 1;
+    context.naming = SRV_NAME_HELD;
+    if (!srv_store_open(&own->adopted[own->num_adopted], &context, message, size))
+        return refuse("adopt: ", message, size);
+    own->num_adopted++;
+    return true;
+}
+
+bool srv_stores_open(struct srv_store **out, const struct srv_store_context *context,
+                     const char *names, char *message, size_t size)
+{
+    char path[SRV_LISTED_MAX + 1];
+    bool opened = srv_store_open(out, context, message, size);
+    while (opened && *out != NULL && srv_config_take_name(path, &names))
+        opened = adopt(*out, path, message, size);
+    return opened; /* where false, what is open is the caller's to close */
+}
+
+bool srv_stores_load(struct srv_store *own, char *message, size_t size)
+{
+    for (size_t i = 0; i < count_of(own); i++)
+        if (!srv_store_load(store_at(own, i), message, size))
+            return i == 0 ? false : refuse("adopt: ", message, size);
+    return true;
+}
+
+bool srv_stores_start(struct srv_store *own, char *message, size_t size)
+{
+    for (size_t i = 0; i < count_of(own); i++)
+        if (!srv_store_start(store_at(own, i), message, size))
+            return false;
+    return true;
+}
+
+bool srv_stores_close(struct srv_store *own)
+{
+    bool saved = true;
+    for (size_t i = count_of(own); i-- > 0;)
+        saved = srv_store_close(store_at(own, i)) && saved;
+    return saved;
+}
+
+bool srv_stores_want_checkpoint(const struct srv_store *own)
+{
+    for (size_t i = 0; i < count_of(own); i++)
+        if (srv_store_wants_checkpoint(store_at(own, i)))
+            return true;
+    return false;
+}
+
+void srv_stores_take_checkpoint(struct srv_store *own)
+{
+    for (size_t i = 0; i < count_of(own); i++)
+        srv_store_take_checkpoint(store_at(own, i));
+}
+
+/* ---- Status ---------------------------------------------------------------------------------- */
+
+/* Adds the status of an adopted store to that of the own one, whose `owed` generation is. */
+static void add_status(struct srv_store_status *out, const struct srv_store_status *adopted)
+{
+    out->journal_bytes += adopted->journal_bytes;
+    out->running = out->running || adopted->running;
+    if (adopted->base < adopted->owed && out->owed > 0 && out->base >= out->owed)
+        out->base = out->owed - 1;
+}
+
+typedef void status_function(struct srv_store_status *out, struct srv_store *store);
+
+static void ask_all(struct srv_store_status *out, struct srv_store *own, status_function *ask)
+{
+    struct srv_store_status adopted;
+    ask(out, own);
+    for (size_t i = 1; i < count_of(own); i++) {
+        ask(&adopted, store_at(own, i));
+        add_status(out, &adopted);
+    }
+}
+
+void srv_stores_describe(struct srv_store_status *out, struct srv_store *own)
+{
+    ask_all(out, own, srv_store_describe);
+}
+
+void srv_stores_request_checkpoint(struct srv_store_status *out, struct srv_store *own)
+{
+    ask_all(out, own, srv_store_request_checkpoint);
+}
+
+size_t srv_stores_directories(int out[SRV_MAX_ADOPTED + 1], const struct srv_store *own)
+{
+    for (size_t i = 0; i < count_of(own); i++)
+        out[i] = srv_store_directory(store_at(own, i));
+    return count_of(own);
+}

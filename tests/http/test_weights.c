@@ -1,0 +1,234 @@
+/* test_weights.c: daemons that share packed weights (weights_cache): the same bits, one file, one
+ * copy in memory; and what happens where the directory does not serve. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "suites.h"
+
+#define DAEMONS 3
+#define WRITTEN "packed, written and mapped, "
+#define MAPPED ": mapped, "
+#define PRIVATE "packed, in memory of this process, "
+
+static char directory[64];
+
+static void set_up(void)
+{
+    snprintf(directory, sizeof directory, "/tmp/attnd-weights-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+}
+
+static void tear_down(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static void start(struct daemon *daemon, const char *sandbox)
+{
+    const char *const arguments[] = {"--weights-cache", directory, "--sandbox", sandbox, NULL};
+    const char *const variables[] = {PROCESS_NO_LEAKS, NULL};
+    daemon_start(daemon, CONFIG_SMALL("\"log\":\"info\","), arguments, variables);
+}
+
+/* How often a text is in the daemon's log. */
+static size_t count_log(const struct process *process, const char *text)
+{
+    size_t count = 0;
+    char *log = process_text(process->err);
+    for (const char *at = log; (at = strstr(at, text)) != NULL; at++)
+        count++;
+    free(log);
+    return count;
+}
+
+static void expect_log(const struct process *process, const char *text, size_t count)
+{
+    char *log = process_text(process->err);
+    ck_assert_msg(count_log(process, text) == count, "not %zu times \"%s\": %s", count, text, log);
+    free(log);
+}
+
+/* The reply to steps of a new session, in full precision. */
+static char *decode_bits(const struct daemon *daemon)
+{
+    struct client client;
+    client_open(&client, daemon);
+    call_create(&client, "s", "");
+    for (unsigned i = 0; i < 5; i++)
+        expect_decode(&client, "s", i, i);
+    char *bits = call_next_bits(&client, "s");
+    call_delete(&client, "s");
+    client_close(&client);
+    return bits;
+}
+
+static void expect_mapped(const struct daemon *daemon, bool mapped)
+{
+    struct client client;
+    client_open(&client, daemon);
+    struct answer answer = client_get(&client, "/models/tiny");
+    expect_answer(&answer, 200, NULL, "model");
+    ck_assert(json_boolean_value(json_object_get(answer.json, "weights_mapped")) == mapped);
+    answer_free(&answer);
+    ck_assert_double_eq(call_metric(&client, "attnd_weight_mapped_bytes"),
+                        mapped ? call_metric(&client, "attnd_weight_bytes") : 0);
+    client_close(&client);
+}
+
+/* The lines of /proc/PID/maps that name a file of weights: its inodes, mapped for reading alone. */
+static void list_mappings(char out[512], const struct daemon *daemon)
+{
+    char path[64], line[512], range[64], rights[8], offset[32], device[16], inode[32];
+    snprintf(path, sizeof path, "/proc/%d/maps", daemon->process.pid);
+    FILE *maps = fopen(path, "r");
+    ck_assert_ptr_nonnull(maps);
+    out[0] = '\0';
+    while (fgets(line, sizeof line, maps) != NULL) {
+        if (strstr(line, directory) == NULL)
+            continue;
+        ck_assert_int_eq(
+            sscanf(line, "%63s %7s %31s %15s %31s", range, rights, offset, device, inode), 5);
+        ck_assert_str_eq(rights, "r--s");
+        snprintf(out + strlen(out), 512 - strlen(out), "%s ", inode);
+    }
+    fclose(maps);
+}
+
+START_TEST(test_a_second_daemon_maps_what_the_first_has_written)
+{
+    struct daemon plain, first, second;
+    char inodes[2][512];
+    daemon_start(&plain, CONFIG_SMALL(""), NULL, NULL);
+    start(&first, _i == 0 ? "off" : "on");
+    start(&second, _i == 0 ? "off" : "on");
+    expect_log(&first.process, WRITTEN, 2);
+    expect_log(&second.process, MAPPED, 2);
+    expect_log(&second.process, "an earlier start noted the same bits", 2);
+    expect_mapped(&plain, false);
+    expect_mapped(&second, true);
+    list_mappings(inodes[0], &first);
+    list_mappings(inodes[1], &second);
+    ck_assert_str_ne(inodes[0], "");
+    char *want = decode_bits(&plain), *a = decode_bits(&first), *b = decode_bits(&second);
+    ck_assert_str_eq(want, a);
+    ck_assert_str_eq(want, b);
+    free(want), free(a), free(b);
+    daemon_stop(&plain);
+    daemon_stop(&first);
+    daemon_stop(&second);
+}
+END_TEST
+
+static bool is_ready(const struct process *process)
+{
+    char *out = process_text(process->out);
+    const bool ready = strstr(out, "ready on") != NULL;
+    free(out);
+    return ready;
+}
+
+START_TEST(test_of_daemons_that_start_together_one_writes)
+{
+    struct process processes[DAEMONS];
+    char config_directory[64], path[96];
+    size_t written = 0, mapped = 0;
+    config_write(config_directory, path, CONFIG_SMALL("\"log\":\"info\","));
+    const char *const arguments[] = {"--config", path, "--weights-cache", directory, NULL};
+    for (size_t i = 0; i < DAEMONS; i++)
+        process_start(&processes[i], arguments, NULL);
+    for (size_t i = 0; i < DAEMONS; i++)
+        for (int tries = 0; !is_ready(&processes[i]); tries++) {
+            ck_assert_int_lt(tries, 600);
+            pause_ms(50);
+        }
+    for (size_t i = 0; i < DAEMONS; i++) {
+        written += count_log(&processes[i], WRITTEN);
+        mapped += count_log(&processes[i], MAPPED);
+        process_end(&processes[i]);
+    }
+    ck_assert_uint_eq(written, 2); /* a file for each model */
+    ck_assert_uint_eq(mapped, 2 * (DAEMONS - 1));
+    config_remove(config_directory);
+}
+END_TEST
+
+START_TEST(test_a_daemon_that_cannot_write_serves_private_weights)
+{
+    struct daemon plain, limited;
+    const struct rlimit small = {.rlim_cur = 16384, .rlim_max = RLIM_INFINITY};
+    daemon_start(&plain, CONFIG_SMALL(""), NULL, NULL);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    start(&limited, "off");
+    expect_log(&limited.process, PRIVATE, 1); /* the other model's file is small */
+    expect_log(&limited.process, "cannot be written: File too large", 1);
+    expect_mapped(&plain, false);
+    char *want = decode_bits(&plain), *got = decode_bits(&limited);
+    ck_assert_str_eq(want, got);
+    free(want), free(got);
+    daemon_stop(&plain);
+    daemon_stop(&limited);
+}
+END_TEST
+
+static void expect_check(int status, const char *in_out, const char *in_err)
+{
+    char config_directory[64], path[96], *out, *err;
+    config_write(config_directory, path, CONFIG_SMALL(""));
+    const char *const arguments[] = {"--config", path,      "--weights-cache",
+                                     directory,  "--check", NULL};
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), status);
+    ck_assert_msg(in_out == NULL || strstr(out, in_out) != NULL, "no %s in %s", in_out, out);
+    ck_assert_msg(in_err == NULL || strstr(err, in_err) != NULL, "no %s in %s", in_err, err);
+    free(out);
+    free(err);
+    config_remove(config_directory);
+}
+
+START_TEST(test_check_says_which_weights_would_be_mapped)
+{
+    struct daemon daemon;
+    expect_check(0, "weights_cache: tiny: 0.0 MiB, in no file", NULL);
+    start(&daemon, "off");
+    daemon_stop(&daemon);
+    expect_check(0, "weights_cache: tiny: 0.0 MiB, in a file: mapped", NULL);
+    ck_assert_int_eq(chmod(directory, 0777), 0);
+    expect_check(1, NULL, "every user may write to");
+}
+END_TEST
+
+START_TEST(test_a_directory_that_every_user_may_write_to_refuses_the_start)
+{
+    char config_directory[64], path[96], *out, *err;
+    ck_assert_int_eq(chmod(directory, 01777), 0);
+    config_write(config_directory, path, CONFIG_SMALL(""));
+    const char *const arguments[] = {"--config", path, "--weights-cache", directory, NULL};
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
+    ck_assert_ptr_nonnull(strstr(err, "model tiny: weights_cache: every user may write to"));
+    free(out);
+    free(err);
+    config_remove(config_directory);
+}
+END_TEST
+
+Suite *suite_weights(void)
+{
+    Suite *suite = suite_create("weights");
+    TCase *tests = tcase_create("weights");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, test_a_second_daemon_maps_what_the_first_has_written, 0, 2);
+    tcase_add_test(tests, test_of_daemons_that_start_together_one_writes);
+    tcase_add_test(tests, test_a_daemon_that_cannot_write_serves_private_weights);
+    tcase_add_test(tests, test_check_says_which_weights_would_be_mapped);
+    tcase_add_test(tests, test_a_directory_that_every_user_may_write_to_refuses_the_start);
+    suite_add_tcase(suite, tests);
+    return suite;
+}

@@ -1,0 +1,123 @@
+#!/bin/bash
+# cluster.sh: profile `cluster` of docker-compose.yml, brought up and taken apart; a part of engine.sh.
+#
+# A session is made on each shard through HAProxy.  One shard's container is removed and made again on
+# its volume; the sessions of all go on with their bits.  HAProxy's image cannot be pulled where no
+# registry is reached; Debian's haproxy, of the same series, stands in under the name.
+# shellcheck disable=SC2154 # variables of engine.sh
+
+make_haproxy() {
+    local name
+    name=$(grep -oE 'haproxy:2[^ ]+' docker-compose.yml)
+    mkdir "$scratch/haproxy"
+    cat >"$scratch/haproxy/Dockerfile" <<END
+FROM debian:bookworm-slim
+RUN apt-get -qq update && apt-get -qq install -y --no-install-recommends haproxy
+USER 99:99
+ENTRYPOINT ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]
+END
+    engine build -q --format docker --network host -t "$name" "$scratch/haproxy" \
+        >/dev/null 2>>"$work/build.log" || fail "haproxy: $(tail -n 5 "$work/build.log")"
+    engine tag "$name" "docker.io/library/$name"
+}
+
+# A request of the session $1 goes where its id says.
+ask() { # id, path, body
+    curl -sS --fail-with-body --max-time 60 -H 'Content-Type: application/json' \
+        -H "X-Session-Id: $1" --data-binary @- "$url$2" <<<"$3"
+}
+
+# What the next token of a session of $tokens would get; equal text is equal bits.
+tokens=70
+next_of() { # id
+    ask "$1" /decode "{\"model\":\"llama\",\"session_id\":\"$1\",\"position\":$tokens,\"commit\":false,\
+\"hidden_states\":$(rows "$width" 1 3)}"
+}
+
+# One step more for each, of which the journal has the record.
+step_all() {
+    local shard id
+    for shard in a b c; do
+        id=${session_of[$shard]}
+        ask "$id" /decode "{\"model\":\"llama\",\"session_id\":\"$id\",\"position\":$tokens,\
+\"hidden_states\":$(rows "$width" 1 2)}" >/dev/null || fail "a step of $shard's session"
+    done
+    tokens=$((tokens + 1))
+    for shard in a b c; do
+        text_of[$shard]=$(next_of "${session_of[$shard]}")
+        [ "${#text_of[$shard]}" -gt $((width * 4)) ] || fail "decode: ${text_of[$shard]}"
+    done
+}
+
+# HAProxy chooses the shard of a new session: new ones until each shard has one.
+declare -A session_of=() text_of=()
+sessions_everywhere() {
+    local tries id shard
+    for ((tries = 0; tries < 100 && ${#session_of[@]} < 3; tries++)); do
+        id=$(post /sessions '{"model":"llama"}' | grep -oE '"session_id":"[^"]+"' | cut -d'"' -f4)
+        shard=${id%%.*}
+        [[ $shard = [abc] ]] || fail "a session has the id $id"
+        if [ -z "${session_of[$shard]:-}" ]; then
+            session_of[$shard]=$id
+            ask "$id" /attend "{\"model\":\"llama\",\"session_id\":\"$id\",\
+\"hidden_states\":$(rows "$width" 70 "$tries")}" >/dev/null || fail "a prefill of $shard's session"
+        fi
+    done
+    step_all
+    expect "shards that got a session" 3 "${#session_of[@]}"
+    ok "each of three shards has a session of 71 tokens; HAProxy made $tries in all to get there"
+}
+
+expect_all() { # what has happened
+    local shard
+    for shard in a b c; do
+        expect "session of $shard after $1" "${text_of[$shard]}" "$(next_of "${session_of[$shard]}")"
+    done
+    ok "the sessions of a, b and c have their bits after $1"
+}
+
+# A step that arrives while its shard is away is held, and answered by the shard that comes back.
+check_new_container() {
+    local before after away shard
+    before=$(compose ps -q attnd-b)
+    compose rm -s -f attnd-b >/dev/null || fail "rm: $(tail -n 5 "$work/compose.log")"
+    for shard in a c; do
+        expect "session of $shard without b" "${text_of[$shard]}" "$(next_of "${session_of[$shard]}")"
+    done
+    next_of "${session_of[b]}" >"$scratch/held" &
+    away=$!
+    sleep 2
+    kill -0 "$away" 2>/dev/null || fail "a request to a shard that is away got: $(<"$scratch/held")"
+    compose --profile cluster up -d attnd-b >/dev/null || fail "up: $(tail -n 5 "$work/compose.log")"
+    wait "$away" || fail "the request that was held: $(<"$scratch/held")"
+    expect "the reply that was held" "${text_of[b]}" "$(<"$scratch/held")"
+    after=$(compose ps -q attnd-b)
+    [ "$before" != "$after" ] || fail "attnd-b is the container that it was"
+    ok "a container was removed and made again on its volume; the step sent between was held and answered"
+}
+
+check_cluster() {
+    local shard
+    make_haproxy
+    : >"$work/compose.log"
+    compose --profile cluster config -q ||
+        fail "docker-compose config: $(tail -n 5 "$work/compose.log")"
+    url=http://127.0.0.1:$HAPROXY_PORT
+    up --profile cluster up -d haproxy
+    expect "services of the profile" "attnd-a attnd-b attnd-c haproxy" \
+        "$(compose ps --services --filter status=running | sort | paste -sd ' ')"
+    ok "docker-compose --profile cluster up haproxy: three shards behind HAProxy at $url"
+    sessions_everywhere
+    check_new_container
+    expect_all "one shard's new container"
+    step_all
+    compose --profile cluster down >/dev/null || fail "down: $(tail -n 5 "$work/compose.log")"
+    up --profile cluster up -d haproxy
+    expect_all "down and up of all"
+    for shard in attnd-a attnd-b attnd-c; do
+        expect_no_error "$(compose logs --no-color $shard | sed 's/^[^|]*| //' | grep '^{')" $shard
+    done
+    compose --profile cluster down -v >/dev/null || fail "down -v: $(tail -n 5 "$work/compose.log")"
+    expect "containers left" "" "$(engine ps -aq)"
+    ok "docker-compose down leaves no container of the cluster"
+}
