@@ -32,16 +32,6 @@ const char *attn_cpu_level_name(enum attn_cpu_level level)
     return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
 }
 
-void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX])
-{
-    unsigned signature = 0, ignored[3], name[12] = {0};
-    (void)__get_cpuid(1, &signature, &ignored[0], &ignored[1], &ignored[2]);
-    for (unsigned i = 0; i < 3; i++)
-        (void)__get_cpuid(0x80000002u + i, &name[4 * i], &name[4 * i + 1], &name[4 * i + 2],
-                          &name[4 * i + 3]);
-    snprintf(out, ATTN_CPU_TEXT_MAX, "%x %.48s", signature, (const char *)name);
-}
-
 /* ---- CPUs ----------------------------------------------------------------------------------- */
 
 /* The CPUs that `quota` microseconds out of every `period` amount to, rounded up. */

@@ -7,6 +7,8 @@
  * arm64: the kernel lists in the auxiliary vector what processor and kernel both support. */
 #include "cpu.h"
 
+#include <stdio.h>
+
 #if defined __x86_64__
 
 #include <cpuid.h>
@@ -42,6 +44,16 @@ enum attn_cpu_level attn_cpu_best(void)
     return ATTN_CPU_AVX512BF16;
 }
 
+void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX])
+{
+    unsigned signature = 0, ignored[3], name[12] = {0};
+    (void)__get_cpuid(1, &signature, &ignored[0], &ignored[1], &ignored[2]);
+    for (unsigned i = 0; i < 3; i++)
+        (void)__get_cpuid(0x80000002u + i, &name[4 * i], &name[4 * i + 1], &name[4 * i + 2],
+                          &name[4 * i + 3]);
+    snprintf(out, ATTN_CPU_TEXT_MAX, "%x %.48s", signature, (const char *)name);
+}
+
 #elif defined __aarch64__
 
 #include <asm/hwcap.h>
@@ -56,8 +68,20 @@ enum attn_cpu_level attn_cpu_best(void)
     return getauxval(AT_HWCAP2) & HWCAP2_BF16 ? ATTN_CPU_BF16 : ATTN_CPU_DOTPROD;
 }
 
+/* The processor's identification register, where the kernel lets programs read it. */
+void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX])
+{
+    unsigned long midr = 0;
+    if (getauxval(AT_HWCAP) & HWCAP_CPUID)
+        __asm__("mrs %0, midr_el1" : "=r"(midr));
+    snprintf(out, ATTN_CPU_TEXT_MAX, "%lx %lx %lx", midr, getauxval(AT_HWCAP),
+             getauxval(AT_HWCAP2));
+}
+
 #else
 
 enum attn_cpu_level attn_cpu_best(void) { return ATTN_CPU_PORTABLE; }
+
+void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX]) { snprintf(out, ATTN_CPU_TEXT_MAX, "unknown"); }
 
 #endif
