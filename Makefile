@@ -152,12 +152,17 @@ $(call objects_of,tests/bench/http_bare.c): LOCAL = -Ilib $(call pkg_cflags,libm
 # moves them.  The compiler must not fuse or reorder what the portable kernels and the tests' oracle
 # spell out.
 EXTRA =
+# Loads that gcc moves ahead of a tile's assembler do not fit its registers.
+NEON = -fno-schedule-insns
 AVX512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl $(BRANCHES)
 $(call objects_of,lib/kernels/kernels_avx2*.c):        EXTRA = -mavx2 -mfma -mf16c
 $(call objects_of,lib/kernels/kernels_avx512*.c):      EXTRA = $(AVX512)
 $(call objects_of,lib/kernels/kernels_avx512_vnni*.c): EXTRA = $(AVX512) -mavx512vnni
 $(call objects_of,lib/kernels/kernels_avx512_bf16*.c): EXTRA = $(AVX512) -mavx512bf16
 $(call objects_of,tests/kernels/emulated*.c):          EXTRA = $(AVX512)
+$(call objects_of,lib/kernels/kernels_neon*.c):        EXTRA = $(NEON)
+$(call objects_of,lib/kernels/kernels_neon_dotprod*.c): EXTRA = $(NEON) -march=armv8.2-a+dotprod
+$(call objects_of,lib/kernels/kernels_neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+bf16
 $(call objects_of,lib/kernels/kernels_portable*.c):    EXTRA = -O3 -ffp-contract=off
 $(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
 $(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3

@@ -26,6 +26,7 @@ include <nettle/|lib/checksum.[ch] server/config/keys.c
 include <gnutls/|server/http/tls.c server/health.c
 include <microhttpd.h>|server/http/*
 include <[a-z0-9]*intrin.h>|lib/kernels/kernels_avx*
+include <arm_neon.h>|lib/kernels/kernels_neon*
 include <seccomp.h>|server/ops/sandbox.c
 include <linux/landlock.h>|server/ops/sandbox.c
 include <cpuid.h>|lib/cpu_level.c
