@@ -402,10 +402,10 @@ endif
 
 # Under qemu-user, which says nothing about speed.  QUICK=1: the golden cases at every level.
 check-arm64: | build/deps/arm64-tools $(ARM64_ROOT) ## build for arm64 and run the suites under qemu-user; QUICK=1: golden cases alone
-	@$(MAKE) --no-print-directory ARCH=arm64 build/arm64/attnd build/arm64/unit build/arm64/kernelcheck
+	@$(MAKE) --no-print-directory ARCH=arm64 build/arm64/attnd build/arm64/unit build/arm64/kernelcheck build/arm64/bench
 	$(Q)CK_RUN_SUITE=$(if $(QUICK),golden) $(ON_ARM64) build/arm64/unit
 ifeq ($(QUICK),)
-	$(Q)$(ON_ARM64) build/arm64/kernelcheck --seconds 60
+	$(Q)$(ON_ARM64) build/arm64/kernelcheck --every 4 --seconds 10
 endif
 
 $(ARM64_ROOT): tests/arm64/root.sh | build/deps/arm64-tools

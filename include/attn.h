@@ -147,7 +147,7 @@ struct attn_engine_options {
 struct attn_engine_info {
     unsigned threads;
     enum attn_cpu_level level;
-    const char *level_name;   /* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16" */
+    const char *level_name;   /* one of ATTN_CPU_LEVEL_NAMES, but not "auto" */
     enum attn_gemm_mode gemm; /* as in the options */
     const char *gemm_name;
     const char *gemm_missing; /* why ATTN_GEMM_AUTO goes without OpenBLAS where that is the faster
