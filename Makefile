@@ -205,8 +205,8 @@ BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
         fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-shard bench-weights style \
-        layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
+        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-restart bench-shard bench-weights \
+        style layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -427,6 +427,9 @@ bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--he
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)
+bench-restart: $(OUT)/attnd ## how soon 10,000 sessions of 1 GiB are served again after SIGTERM and SIGKILL; BENCH_RESTART_FLAGS="SESSIONS GIB", QUICK=1 is short
+	$(Q)/usr/bin/python3 tests/bench/restart.py $(OUT)/attnd $(BENCH_RESTART_FLAGS)
+
 bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, with normal weights and with outlier channels
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
 bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate

@@ -330,12 +330,13 @@ struct attn_cached_load {
  * Where the directory, the disk or a file does not serve, out->reason says so and the weights are
  * private.
  *
- * The directory must not be writable for every user, who would choose results; it is made (0700)
- * where it does not exist.  While another process writes, up to 300 s are waited.  A mapped file
- * must not be made shorter: that ends the processes that map it (SIGBUS).
+ * The directory must not be writable for every user, nor be another user's than this process's or
+ * root's, who could choose results; it is made (0700) where it does not exist.  While another
+ * process writes, up to 300 s are waited.  A mapped file must not be made shorter: that ends the
+ * processes that map it (SIGBUS).
  * Cost: milliseconds where the file is there, and once after each start of the machine reading it
  * for a checksum; else as attn_model_load, and the file is brought to the disk.
- * Errors: as attn_model_load; ATTN_UNSUPPORTED (every user may write to the directory). */
+ * Errors: as attn_model_load; ATTN_UNSUPPORTED (others may write to the directory). */
 ATTN_MUST_CHECK enum attn_status attn_model_load_cached(struct attn_cached_load *out,
                                                         struct attn_model *model,
                                                         const char *directory, const char *label,

@@ -123,6 +123,35 @@ ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size
                                                   size_t count, const float *key,
                                                   const float *value, struct attn_error *error);
 
+/* ---- Tokens that come later ------------------------------------------------------------------
+ *
+ * A cache may get its lengths and blocks first, and the numbers of its tokens later, for example
+ * while other caches of the pool are in use.  Until attn_cache_filled says that all of a layer's
+ * tokens are there, the cache may be measured, forked, frozen, truncated, lengthened and freed; its
+ * tokens must not be read, and no step may use it. */
+
+/* Makes a layer `length` tokens long, no fewer than it has, without their numbers.  Where the layer
+ * ends at a multiple of 64 tokens, it shares those of the first `blocks` blocks that `from` holds,
+ * a cache of the same model and pool, until one is missing there; NULL: none.  That the tokens of
+ * shared blocks are the same is the caller's to know.  After an error the cache may only be freed.
+ * Errors: ATTN_NOT_FOUND (layer), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_cache_lengthen(struct attn_cache *cache, size_t layer,
+                                                     size_t length, const struct attn_cache *from,
+                                                     size_t blocks, struct attn_error *error);
+
+/* Stores one token of a layer that was lengthened: key [G][D], value [G][Dv].  Tokens of a block
+ * are given in their order; a token that is there already, through another cache that shares the
+ * block, stays as it is.  One thread fills all caches that may share blocks; others may use filled
+ * caches meanwhile.
+ * Errors: ATTN_NOT_FOUND (layer), ATTN_INVALID (not the next token of its block), ATTN_OUT_OF_RANGE
+ * (NaN or beyond ATTN_MAX_MAGNITUDE). */
+ATTN_MUST_CHECK enum attn_status attn_cache_fill(struct attn_cache *cache, size_t layer,
+                                                 size_t token, const float *key, const float *value,
+                                                 struct attn_error *error);
+
+/* The first token of a lengthened layer that is still to be filled; its length where none is. */
+size_t attn_cache_filled(const struct attn_cache *cache, size_t layer);
+
 /* ---- Steps on record ------------------------------------------------------------------------ */
 
 /* The keys and values that a step of n rows is about to add to its cache. */
@@ -233,6 +262,14 @@ size_t attn_import_memory(const struct attn_model *model);
 ATTN_MUST_CHECK enum attn_status attn_import_begin(struct attn_import *state,
                                                    struct attn_cache *cache,
                                                    struct attn_error *error);
+
+/* The same for a cache that has its lengths already, of which tokens come from the file: of layer i
+ * those before ends[i] (of each layer of the model) that are still to be filled.  Errors: as
+ * attn_import_begin, and ATTN_INVALID where the file does not have these tokens. */
+ATTN_MUST_CHECK enum attn_status attn_import_begin_fill(struct attn_import *state,
+                                                        struct attn_cache *cache,
+                                                        const size_t ends[],
+                                                        struct attn_error *error);
 
 /* attn_cache_bytes of the cache once the import is complete; after attn_import_begin. */
 size_t attn_import_cache_bytes(const struct attn_import *state);

@@ -379,7 +379,7 @@ void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *b
 }
 
 enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
-                                          struct attn_block *block)
+                                          struct attn_block *block, bool content)
 {
     pthread_mutex_lock(&pool->lock);
     size_t released = holder_bytes(block);
@@ -392,7 +392,8 @@ enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_c
     pthread_mutex_unlock(&pool->lock);
     if (status != ATTN_OK)
         return status;
-    memcpy((*out)->data, block->data, block->bytes);
+    if (content)
+        memcpy((*out)->data, block->data, block->bytes);
     attn_block_unref(pool, block);
     return ATTN_OK;
 }

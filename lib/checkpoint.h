@@ -52,9 +52,9 @@ enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_check
 enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
                                       size_t count, struct attn_error *error);
 
-/* Adds to `sum` what tells this content from another without reading it: the index, and for each
- * file that is open size, inode and times of the last change.  *changed becomes the last of these
- * times.  False where the system does not say. */
+/* Adds to `sum` what tells this content from another without reading all of it: the index, and for
+ * each file that is open size, inode, times of the last change, and some 64 pages of its content.
+ * *changed becomes the last of these times.  False where a file cannot be read. */
 bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
                            const struct attn_checkpoint *checkpoint);
 

@@ -27,7 +27,8 @@ struct attn_import {
     struct attn_import_share *shares; /* [num_shares] of a layer in the order of blocks */
     size_t num_shares, shares_capacity;
     const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
-    float *scratch;                           /* [scratch_bytes] 64 tokens */
+    const size_t *ends; /* of a cache that has its lengths: what is filled, by layer; or NULL */
+    float *scratch;     /* [scratch_bytes] 64 tokens */
     size_t scratch_bytes;
     /* Progress. */
     bool summed;
@@ -156,8 +157,11 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
         return attn_fail(error, ATTN_CACHE_FULL, "lengths",
                          "layer %zu has %zu tokens, max_length is %zu", layer->layer, layer->length,
                          limit);
-    if (attn_cache_length(import->cache, layer->layer) > 0)
+    if (import->ends == NULL && attn_cache_length(import->cache, layer->layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
+    if (import->ends != NULL && import->ends[layer->layer] > layer->length)
+        return attn_fail(error, ATTN_INVALID, "cache", "layer %zu has %zu tokens, not %zu",
+                         layer->layer, layer->length, import->ends[layer->layer]);
     if (!begins_with_source(import, i))
         return attn_fail(error, ATTN_MALFORMED, "first",
                          "layer %zu begins at token %zu, the layer that it reads at another",
@@ -236,10 +240,17 @@ enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
     if (status == ATTN_OK)
         status = check_lengths(import, error);
-    for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
+    for (size_t i = 0; i < import->num_layers && status == ATTN_OK && import->ends == NULL; i++)
         status =
             attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);
     return status;
+}
+
+enum attn_status attn_import_begin_fill(struct attn_import *import, struct attn_cache *cache,
+                                        const size_t ends[], struct attn_error *error)
+{
+    import->ends = ends;
+    return attn_import_begin(import, cache, error);
 }
 
 size_t attn_import_cache_bytes(const struct attn_import *import)
@@ -394,6 +405,10 @@ static enum attn_status write_piece(struct attn_import *import, size_t count, co
 {
     const size_t layer = import->layers[import->layer].layer;
     const size_t place = attn_cache_length(import->cache, layer) / ATTN_TILE;
+    if (import->ends != NULL)
+        return attn_cache_fill_rows(import->cache, layer,
+                                    import->layers[import->layer].first + import->token, count, key,
+                                    value, error);
     struct attn_import_share none = {0}, *share = &none;
     for (size_t i = 0; i < import->num_shares && share == &none; i++)
         if (import->shares[i].layer == import->layer && place < import->shares[i].blocks)
@@ -401,18 +416,34 @@ static enum attn_status write_piece(struct attn_import *import, size_t count, co
     return attn_import_share_write(share, import->cache, layer, count, key, value, error);
 }
 
+/* The tokens of the current layer to be copied, from the first in the file on; goes past those that
+ * the cache has. */
+static size_t tokens_to_copy(struct attn_import *import)
+{
+    const struct attn_cache_file_layer *layer = &import->layers[import->layer];
+    if (import->ends == NULL)
+        return layer->length - layer->first;
+    const size_t end = attn_max(import->ends[layer->layer], layer->first) - layer->first;
+    if (import->token == 0)
+        import->token =
+            attn_max(attn_cache_filled(import->cache, layer->layer), layer->first) - layer->first;
+    import->token = attn_min(import->token, end);
+    return end;
+}
+
 /* Copies up to 64 tokens of the current layer, and goes on to the next at its end. */
 static enum attn_status copy_piece(size_t *done, struct attn_import *import,
                                    struct attn_error *error)
 {
     const struct attn_cache_file_layer *layer = &import->layers[import->layer];
-    const size_t kept = layer->length - layer->first;
+    const size_t kept = tokens_to_copy(import);
     size_t count = attn_min(ATTN_TILE, kept - import->token);
     const struct attn_cached_sizes sizes = attn_cached_sizes(layer->spec);
     const size_t groups = sizes.heads;
     float *key = import->scratch, *value = key + groups * count * sizes.key;
-    enum attn_status status =
-        attn_cache_reserve_list(import->cache, layer->layer, layer->length, error);
+    enum attn_status status = ATTN_OK;
+    if (import->ends == NULL)
+        status = attn_cache_reserve_list(import->cache, layer->layer, layer->length, error);
     if (status == ATTN_OK)
         status = read_rows(key, import, count, ATTN_CACHE_FILE_KEY, error);
     if (status == ATTN_OK)

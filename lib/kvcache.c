@@ -212,10 +212,10 @@ bool attn_cache_claim(struct attn_cache *cache)
 
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
-/* Replaces the shared ones among blocks [first, end) by copies.  The content stays the same, so
- * this needs no undo. */
+/* Replaces the shared ones among blocks [first, end) by copies.  The content stays the same, or is
+ * filled in later, so this needs no undo. */
 static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
-                                    size_t first, size_t end)
+                                    size_t first, size_t end, bool content)
 {
     for (size_t i = first; i < end; i++) {
         struct attn_block *shared = l->blocks[i];
@@ -223,7 +223,7 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
             shared->tokens = 0;
             continue;
         }
-        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared);
+        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared, content);
         if (status != ATTN_OK)
             return status;
     }
@@ -256,8 +256,8 @@ static enum attn_status fail_list(const struct attn_cache *cache, enum attn_stat
                                     : attn_fail_memory(error, blocks * sizeof(struct attn_block *));
 }
 
-enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
-                                    size_t rows, struct attn_error *error)
+enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
+                                        size_t rows, bool content, struct attn_error *error)
 {
     struct cache_layer *l = writable_layer(cache, layer);
     size_t end = position + rows, before = l->reserved;
@@ -271,7 +271,7 @@ enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size
     enum attn_status status = take_blocks(cache->pool, l, count);
     if (status == ATTN_OK)
         status = copy_shared(cache->pool, l, position / ATTN_TILE - atomic_load(&l->first),
-                             attn_min(before, count));
+                             attn_min(before, count), content);
     if (status == ATTN_OK)
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);

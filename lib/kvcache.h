@@ -26,7 +26,8 @@ struct attn_block {
     size_t bytes;                 /* of data */
     atomic_uint references;       /* holders, frozen copies and other lists */
     unsigned holders;             /* caches; under the pool's lock */
-    unsigned tokens;              /* put by imports (import_share.h); 0 once a step writes here */
+    unsigned tokens;              /* put by imports (import_share.h) or filled in later
+                                     (cache_later.c); 0 once a step writes here */
     unsigned char *data;          /* aligned to ATTN_ALIGN */
     struct attn_slab *slab;       /* the slab of which it is a piece */
 };
@@ -64,11 +65,19 @@ enum attn_status attn_cache_check_source(const struct attn_cache *cache, size_t 
                                          struct attn_error *error);
 
 /* Makes slots [position, position + rows) writable, position being at most the length: allocates
- * blocks, copies shared ones.  On an error nothing has changed.
+ * blocks, and replaces shared ones by copies; without `content`, which is filled in later
+ * (cache_later.c), only their places.  On an error nothing has changed.
  * Errors: ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY; ATTN_INVALID (the layer that this one
  * reads does not have these tokens). */
-enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer, size_t position,
-                                    size_t rows, struct attn_error *error);
+enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
+                                        size_t rows, bool content, struct attn_error *error);
+
+static inline enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer,
+                                                  size_t position, size_t rows,
+                                                  struct attn_error *error)
+{
+    return attn_cache_reserve_for(cache, layer, position, rows, true, error);
+}
 
 /* Stores the key [G][D] and value [G][Dv] of one token in a reserved slot; false where one of the
  * numbers is beyond what kv_dtype can hold.  Several threads may put different slots. */
@@ -82,6 +91,12 @@ bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const f
 enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
                                      size_t there, const float *key, const float *value,
                                      struct attn_error *error);
+
+/* attn_cache_fill of tokens [first, first + count): key [G][count][D], value [G][count][Dv].
+ * Errors: as attn_cache_fill, and ATTN_NO_MEMORY. */
+enum attn_status attn_cache_fill_rows(struct attn_cache *cache, size_t layer, size_t first,
+                                      size_t count, const float *key, const float *value,
+                                      struct attn_error *error);
 
 /* Makes the list of a layer's blocks long enough for `tokens`, so that appending them does not grow
  * it again.

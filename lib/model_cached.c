@@ -59,7 +59,7 @@ static bool make_key(struct cache *cache, const struct attn_model *model, struct
     add_layers(&sum, model);
     if (model->checkpoint != NULL &&
         !attn_checkpoint_stamp(&sum, &cache->changed, model->checkpoint)) {
-        (void)attn_fail(error, ATTN_IO, "weights_cache", "a file of the checkpoint has no times");
+        (void)attn_fail(error, ATTN_IO, "weights_cache", "a file of the checkpoint cannot be read");
         return false;
     }
     attn_checksum_hex(cache->key, &sum);

@@ -31,6 +31,7 @@ struct attn_npz {
     size_t count, members, names_bytes;
     const struct array *ordered; /* the array in Fortran's order whose numbers are in `numbers` */
     float *numbers;              /* in C order, until the last of them has been read */
+    size_t most_numbers;         /* that it will have room for, of the arrays that were found */
     union {
         double doubles[CHUNK];
         uint16_t halves[CHUNK];
@@ -129,7 +130,7 @@ size_t attn_npz_memory(const struct attn_npz *npz)
 {
     return npz == NULL ? 0
                        : sizeof *npz + npz->names_bytes + 1 + npz->members * sizeof *npz->arrays +
-                             attn_zip_memory(npz->zip);
+                             npz->most_numbers * sizeof *npz->numbers + attn_zip_memory(npz->zip);
 }
 
 /* ---- The header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), } ----------------- */
@@ -253,6 +254,12 @@ static enum attn_status check_header(struct array *array, const struct header *h
     return ATTN_OK;
 }
 
+/* The numbers of a whole array, and room for a chunk to be read. */
+static size_t room_of(const struct attn_tensor_entry *entry)
+{
+    return (entry->end - entry->begin) / (entry->dtype->bits / 8) + CHUNK;
+}
+
 static enum attn_status read_header(struct attn_npz *npz, struct array *array,
                                     struct attn_error *error)
 {
@@ -277,7 +284,10 @@ static enum attn_status read_header(struct attn_npz *npz, struct array *array,
     array->entry.begin = first + length;
     if (!parse_header(&header, &array->entry, (struct text){npz->raw.header}))
         return fail_array(ATTN_MALFORMED, array, "has a header that is not understood", error);
-    return check_header(array, &header, error);
+    status = check_header(array, &header, error);
+    if (status == ATTN_OK && array->fortran)
+        npz->most_numbers = attn_max(npz->most_numbers, room_of(&array->entry));
+    return status;
 }
 
 enum attn_status attn_npz_find(const struct attn_tensor_entry **out, struct attn_npz *npz,
@@ -353,9 +363,9 @@ static enum attn_status order(struct attn_npz *npz, const struct array *array, s
     enum attn_status status = ATTN_OK;
     attn_free(npz->numbers);
     npz->ordered = NULL;
-    npz->numbers = attn_alloc(attn_add(count, CHUNK), sizeof *npz->numbers);
+    npz->numbers = attn_alloc(room_of(&array->entry), sizeof *npz->numbers);
     if (npz->numbers == NULL)
-        return attn_fail_memory(error, attn_mul(attn_add(count, CHUNK), sizeof *npz->numbers));
+        return attn_fail_memory(error, room_of(&array->entry) * sizeof *npz->numbers);
     float *chunk = npz->numbers + count;
     for (size_t at = 0; at < count && status == ATTN_OK; at += CHUNK) {
         size_t length = attn_min(count - at, CHUNK);

@@ -24,6 +24,23 @@
 #define NOTE_MAX 2048
 #define LINE_MAX_BYTES 96
 
+/* Errors: ATTN_UNSUPPORTED. */
+static enum attn_status check_writers(const struct stat *info, const char *path,
+                                      struct attn_error *error)
+{
+    if ((info->st_mode & S_IWOTH) != 0)
+        return attn_fail(error, ATTN_UNSUPPORTED, "weights_cache",
+                         "weights_cache: every user may write to %.160s, and so choose results: "
+                         "take that right away (chmod o-w)",
+                         path);
+    if (info->st_uid != 0 && info->st_uid != geteuid())
+        return attn_fail(error, ATTN_UNSUPPORTED, "weights_cache",
+                         "weights_cache: %.160s belongs to user %ju, who could choose results: "
+                         "chown it to user %ju, as which attnd runs, or to root",
+                         path, (uintmax_t)info->st_uid, (uintmax_t)geteuid());
+    return ATTN_OK;
+}
+
 enum attn_status attn_weights_directory_open(int *out, const char *path, bool make,
                                              struct attn_error *error)
 {
@@ -39,15 +56,12 @@ enum attn_status attn_weights_directory_open(int *out, const char *path, bool ma
         return attn_fail(error, ATTN_IO, "weights_cache", "weights_cache: %.160s: %s", path,
                          strerror_r(code, text, sizeof text));
     }
-    if ((info.st_mode & S_IWOTH) != 0) {
+    enum attn_status status = check_writers(&info, path, error);
+    if (status != ATTN_OK)
         close(directory);
-        return attn_fail(error, ATTN_UNSUPPORTED, "weights_cache",
-                         "weights_cache: every user may write to %.160s, and so choose results: "
-                         "take that right away (chmod o-w)",
-                         path);
-    }
-    *out = directory;
-    return ATTN_OK;
+    else
+        *out = directory;
+    return status;
 }
 
 enum attn_status attn_weights_lock(int directory, struct attn_error *error)

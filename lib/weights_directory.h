@@ -15,7 +15,8 @@
 
 /* Opens the directory, which is made (0700) if need be and where `make` says so; *out is the
  * caller's to close.
- * Errors: ATTN_IO; ATTN_UNSUPPORTED where every user of the machine may write to it. */
+ * Errors: ATTN_IO; ATTN_UNSUPPORTED where every user may write to it, or a user owns it who is
+ * neither this process's nor root. */
 enum attn_status attn_weights_directory_open(int *out, const char *path, bool make,
                                              struct attn_error *error);
 

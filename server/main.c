@@ -31,6 +31,7 @@
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* of each event thread */
+#define FILES_OF_MAPPED_MODEL 2            /* the file of weights, and its directory */
 #define MESSAGE_MAX SRV_MESSAGE_MAX
 
 extern char **environ;
@@ -107,6 +108,8 @@ static void fit_connections(struct srv_app *app)
     struct rlimit files;
     size_t *connections = &app->config.limits.max_connections;
     size_t beside = FILES_BESIDE_CONNECTIONS + app->config.event_threads * FILES_OF_LOOP;
+    if (app->config.weights_cache != NULL)
+        beside += app->config.num_models * FILES_OF_MAPPED_MODEL;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
         return;
     files.rlim_cur = files.rlim_max;
@@ -208,6 +211,7 @@ static struct srv_store_context store_context(struct srv_app *app)
 static bool open_store(struct srv_app *app, char *message)
 {
     const struct srv_store_context context = store_context(app);
+    srv_sessions_set_sharded(app->sessions, app->config.sharded != 0);
     return srv_stores_open(&app->store, &context, app->config.adopt, message, MESSAGE_MAX);
 }
 

@@ -89,7 +89,8 @@ function errorOf(body, status, headers) {
         request_id: facts.request_id ?? headers?.get("X-Request-Id"),
         retryAfterMs: Number.isFinite(after) ? 1000 * after : 0,
     });
-    error.ours = ours;
+    // config/haproxy.cfg has errors of this form; with these two a request may have been applied.
+    error.ours = ours && (![502, 504].includes(status) || error.code === "deadline_exceeded");
     return error;
 }
 
@@ -535,20 +536,32 @@ export class Client {
      * layers; `decode` and `prefill` then attend to them and append nothing.
      * @param {TensorLike} encoderHiddenStates [S,Ek]
      * @param {TensorLike} hiddenStates rows of the first step; its reply is the session's `first`
-     * @param {object} [fields] model, layer, session_id, encoder_padding_mask, outputs, ...
+     * @param {object} [fields] model, layer, session_id, encoder_padding_mask, outputs, ...  Without
+     *     session_id attnd makes the id, which a proxy of several shards can route
      * @returns {Promise<Session>}
      */
     async start(encoderHiddenStates, hiddenStates, fields = {}) {
-        const id = fields.session_id ?? token();
+        const encoder_hidden_states = encoderHiddenStates;
+        if (fields.session_id == null) {
+            const { model, encoder_padding_mask, session_id: _, ...step } = fields;
+            const made = { model, encoder_hidden_states, encoder_padding_mask };
+            const session = await this.session(made);
+            try {
+                session.first = await session.decode(hiddenStates, step);
+            } catch (error) {
+                await session.end({ retryMs: 0 }).catch(() => {}); // nobody else knows the id
+                throw error;
+            }
+            return session;
+        }
         const first = await this.call("/decode", {
             layer: 0,
             ...fields,
-            session_id: id,
             start: true,
-            encoder_hidden_states: encoderHiddenStates,
+            encoder_hidden_states,
             hidden_states: hiddenStates,
         });
-        const session = await this.open(id);
+        const session = await this.open(fields.session_id);
         session.first = first;
         return session;
     }

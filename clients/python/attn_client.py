@@ -140,7 +140,8 @@ def _error_of(body, status, headers=None):
     kind = _CLASSES.get(status) or \
         (Unavailable if status >= 500 or code in _MOVING else InvalidRequest)
     error = kind(code, message, **facts)
-    error.ours = ours
+    # config/haproxy.cfg has errors of this form; with these two a request may have been applied.
+    error.ours = ours and (status not in (502, 504) or code == "deadline_exceeded")
     return error
 
 
@@ -567,16 +568,27 @@ class Client:
         """A new Session of a model of cross-attention, over an encoder's rows [S,Ek].
 
         hidden_states  the rows of the first step, in `layer`; its Reply is the session's `first`
+        session_id     None: attnd makes the id, which a proxy of several shards can route
         fields         model, encoder_padding_mask [S], outputs, ... of that step
 
         The encoder's rows are projected here, in all layers.  `decode` and `prefill` then attend to
         them and append nothing.
         """
-        fields = {"session_id": session_id or uuid.uuid4().hex, "start": True, "layer": layer,
+        if session_id is None:
+            made = {name: fields.pop(name) for name in ("model", "encoder_padding_mask")
+                    if name in fields}
+            session = self.session(encoder_hidden_states=encoder_hidden_states, **made)
+            try:
+                session.first = session.decode(hidden_states, layer, **fields)
+            except BaseException as error:  # nobody else knows the id
+                session.__exit__(type(error))
+                raise
+            return session
+        fields = {"session_id": session_id, "start": True, "layer": layer,
                   "encoder_hidden_states": encoder_hidden_states, "hidden_states": hidden_states,
                   **fields}
         first = self._call("/decode", fields)
-        session = self.open(fields["session_id"])
+        session = self.open(session_id)
         session.first = first
         return session
 

@@ -56,13 +56,23 @@ local function least()
     return best
 end
 
+-- Whether a reload has replaced this process, which then checks no shard any more.
+local stopping = { seen = 0 }
+local function is_stopping()
+    if now_ms() - stopping.seen >= POLL_MS then
+        stopping.seen, stopping.is = now_ms(), tonumber(core.get_info()["Stopping"]) == 1
+    end
+    return stopping.is
+end
+
 core.register_fetches("least", function()
     local shard = least()
     return shard and shard.name or ""
 end)
 
 -- Waits until the request's shard serves: `txn.shard` then is its name, and `txn.found` is set.
--- `txn.unknown` is set of an id that begins with no shard's name.
+-- `txn.unknown` is set of an id that begins with no shard's name.  After a reload the client is told
+-- at once to come again: the new process knows when the shard serves.
 core.register_action("hold", { "http-req" }, function(txn)
     local own = by_name[txn:get_var("txn.shard")]
     local hop = tonumber(txn.f:req_hdr("X-Attn-Held")) or 0
@@ -80,7 +90,7 @@ core.register_action("hold", { "http-req" }, function(txn)
         end
         return least()
     end
-    while hop < HOPS and now_ms() - begun < HOLD_MS do
+    while hop < HOPS and now_ms() - begun < HOLD_MS and not is_stopping() do
         local shard = now_ms() - begun >= pause and choose()
         if shard then
             txn:set_var("txn.shard", shard.name)

@@ -7,6 +7,7 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "session/weightless.h"
+#include "store/stores.h"
 #include "wire/document.h"
 
 static const char *phase_name(int phase)
@@ -99,6 +100,7 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     *g = (struct srv_gauges){.ready = phase == SRV_READY, .draining = phase > SRV_READY};
     g->limits = app->config.limits;
     g->sessions = srv_sessions_count(app->sessions);
+    g->sessions_restoring = srv_stores_restoring(app->store);
     g->running = srv_scheduler_running(app->scheduler);
     g->queue = srv_scheduler_depth(app->scheduler);
     g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */

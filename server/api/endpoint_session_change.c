@@ -232,8 +232,14 @@ static void begin_truncate(struct srv_job *job)
     srv_session_reply(job->request, 200, session, false);
 }
 
-static const struct srv_job_type fork_type = {.begin = begin_fork};
-static const struct srv_job_type truncate_type = {.begin = begin_truncate};
+/* The session of the path. */
+static struct srv_session *needed_session(const struct srv_job *job)
+{
+    return srv_session_get(job->request->app->sessions, &job->request->key, job->request->path_arg);
+}
+
+static const struct srv_job_type fork_type = {.begin = begin_fork, .needs = needed_session};
+static const struct srv_job_type truncate_type = {.begin = begin_truncate, .needs = needed_session};
 
 /* ---- Parsers --------------------------------------------------------------------------------- */
 

@@ -12,6 +12,7 @@
 #include "api/session_reply.h"
 #include "app.h"
 #include "attn_state.h"
+#include "base/least.h"
 #include "schedule/job.h"
 #include "session/weightless.h"
 #include "store/session_notes.h"
@@ -138,8 +139,18 @@ static bool advance_export(struct srv_job *job)
     return false;
 }
 
-static const struct srv_job_type export_type = {
-    .begin = begin_export, .advance = advance_export, .release = end_state};
+static struct srv_session *needed_session(const struct srv_job *job)
+{
+    struct srv_error ignored;
+    struct srv_session *session;
+    (void)srv_session_of_path(&session, job->request, &ignored);
+    return session;
+}
+
+static const struct srv_job_type export_type = {.begin = begin_export,
+                                                .needs = needed_session,
+                                                .advance = advance_export,
+                                                .release = end_state};
 
 enum srv_error_code srv_parse_export(struct srv_request *request, struct srv_error *error)
 {
@@ -163,8 +174,6 @@ static enum srv_error_code fail_state(struct srv_error *error, const struct attn
         code = SRV_E_FINGERPRINT;
     return error->code = code;
 }
-
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Charges the API key for all blocks that the cache will have. */
 static enum srv_error_code charge_blocks(struct state_job *state, struct srv_error *error)
@@ -191,7 +200,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
         return error->code;
     size_t limit = state->model->max_length, noted = srv_notes_number(state->import, "max_length");
     if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
-                       noted > 0 ? least(noted, limit) : limit, &cause) != ATTN_OK)
+                       noted > 0 ? srv_least(noted, limit) : limit, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
     if (attn_import_begin(state->import, state->cache, &cause) != ATTN_OK)
         return fail_state(error, &cause);
@@ -203,7 +212,7 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
 {
     struct attn_error cause = {0};
     struct srv_request *request = state->job.request;
-    size_t header = least(request->body_length, ATTN_MAX_STATE_HEADER);
+    size_t header = srv_least(request->body_length, ATTN_MAX_STATE_HEADER);
     if (!srv_id_valid(request->path_arg))
         return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
                         "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
@@ -231,9 +240,9 @@ static enum srv_error_code make_session(struct state_job *state, struct srv_erro
         return error->code;
     struct srv_session_options options = {
         .id = request->path_arg,
-        .ttl_s =
-            least(srv_notes_number(state->import, "ttl_s"),
-                  least(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
+        .ttl_s = srv_least(
+            srv_notes_number(state->import, "ttl_s"),
+            srv_least(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
         .cache = state->cache,
         .charged_bytes = state->charged_bytes,
         .last_steps = state->last_steps,

@@ -43,7 +43,7 @@
     X(SRV_E_MODEL_MISMATCH, "model_mismatch", 409, false, "the session belongs to another model")  \
     X(SRV_E_FINGERPRINT, "fingerprint_mismatch", 409, false, "the state is of other weights")      \
     X(SRV_E_IDEMPOTENCY, "idempotency_conflict", 409, false, "the key was used for another call")  \
-    X(SRV_E_SESSION_LOST, "session_lost", 410, false, "made in a state_dir that is not here")      \
+    X(SRV_E_SESSION_LOST, "session_lost", 410, false, "its files are not here, or damaged")        \
     X(SRV_E_LENGTH_REQUIRED, "length_required", 411, false, "a body without a length")             \
     X(SRV_E_BODY_TOO_LARGE, "body_too_large", 413, false, "the body passes its bound")             \
     X(SRV_E_TOO_COMPLEX, "too_complex", 413, false, "nesting or lists pass their bounds")          \

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/least.h"
+
 /* The character as it is compared. */
 static char fold(char c)
 {
@@ -11,8 +13,6 @@ static char fold(char c)
         return (char)(c - 'A' + 'a');
     return (char)(c == '-' ? '_' : c);
 }
-
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* The distance between two words of at most SRV_NEAREST_MAX characters. */
 static size_t distance(const char *a, size_t a_length, const char *b, size_t b_length)
@@ -25,9 +25,9 @@ static size_t distance(const char *a, size_t a_length, const char *b, size_t b_l
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
             char x = fold(a[i - 1]), y = fold(b[j - 1]);
-            row[j] = least(above[j - 1] + (x != y), least(above[j], row[j - 1]) + 1);
+            row[j] = srv_least(above[j - 1] + (x != y), srv_least(above[j], row[j - 1]) + 1);
             if (i > 1 && j > 1 && x == fold(b[j - 2]) && y == fold(a[i - 2]))
-                row[j] = least(row[j], second[j - 2] + 1);
+                row[j] = srv_least(row[j], second[j - 2] + 1);
         }
     }
     return rows[a_length % 3][b_length];

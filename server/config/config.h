@@ -63,6 +63,7 @@ struct srv_config {
     unsigned cpu_level;                  /* enum attn_cpu_level */
     unsigned gemm;                       /* enum attn_gemm_mode */
     unsigned log;                        /* enum srv_log_level */
+    unsigned sharded;                    /* 0: off */
     unsigned sandbox;                    /* 0: off */
     unsigned durability, journal_fsync;  /* enums of store.h */
     unsigned reply_compression;          /* enum srv_reply_compression (wire/coding.h) */

@@ -68,6 +68,8 @@ const struct srv_option srv_options[] = {
      .help = "what matrix products go through; auto: whichever is faster"},
     {CHOICE(log), .initial = "access", .choices = "off|error|info|access",
      .help = "what to log; access: a line per request"},
+    {CHOICE(sharded), .initial = "off", .choices = "off|on",
+     .help = "every session id begins with its instance's name and a point, those of clients too"},
     {CHOICE(sandbox), .initial = "off", .choices = "off|on",
      .help = "give up what serving does not need: seccomp, and landlock where the kernel has it"},
     {SHARE(max_body_bytes), .initial = "64MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",

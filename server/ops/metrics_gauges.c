@@ -20,6 +20,8 @@ static const struct {
     {"attnd_draining", "1 after SIGTERM or POST /admin/drain.", MEMBER(draining)},
     {"attnd_sessions", "Live sessions.", MEMBER(sessions)},
     {"attnd_sessions_limit", "Live sessions at most.", LIMIT(max_sessions)},
+    {"attnd_sessions_restoring", "Live sessions whose tokens are still on the disk.",
+     MEMBER(sessions_restoring)},
     {"attnd_weightless_shapes", "Shapes that live weightless sessions have.",
      MEMBER(weightless_shapes)},
     {"attnd_weightless_shapes_limit", "Shapes of live weightless sessions at most.",

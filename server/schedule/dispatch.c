@@ -32,6 +32,7 @@ static void end_job(struct srv_dispatch *d, struct srv_job *job)
     /* A single item's error is the request's. */
     if (job->num_items == 1 && job->call.sequences == NULL && job->error.code == SRV_OK)
         job->error = job->items[0].error;
+    srv_dispatch_unpark(job);
     srv_encoding_abandon(job);
     if (job->error.code != SRV_OK && job->type->abandon != NULL)
         job->type->abandon(job);
@@ -186,10 +187,20 @@ void srv_dispatch_parse_and_queue(struct srv_dispatch *d, struct srv_request *re
         srv_read_body(requests[i]); /* refuses a body that the workers no longer take */
         if (requests[i]->t_compute == 0)
             requests[i]->t_compute = now;
-        if (requests[i]->job != NULL)
-            bind_and_begin_job(d, requests[i]->job);
-        else
+        if (requests[i]->job == NULL)
             end_request(d, requests[i]);
+        else if (!srv_dispatch_park(d, requests[i]->job))
+            bind_and_begin_job(d, requests[i]->job);
+    }
+}
+
+void srv_dispatch_release_parked(struct srv_dispatch *d)
+{
+    for (struct srv_job *job; (job = srv_dispatch_take_parked(d)) != NULL;) {
+        if (job->error.code == SRV_OK)
+            bind_and_begin_job(d, job);
+        else
+            end_job(d, job);
     }
 }
 

@@ -53,6 +53,14 @@ void srv_dispatch_run_long_step(struct srv_dispatch *dispatch);
 void srv_dispatch_run_attend(struct srv_dispatch *dispatch);
 void srv_dispatch_run_piece(struct srv_dispatch *dispatch);
 
+/* Jobs whose sessions have tokens on the disk (unread.c).  `park`: whether the job that comes waits
+ * for one; `unpark` ends its wait; `take_parked`: the next job whose wait has ended, maybe with an
+ * error, NULL where there is none; `release` goes on with all of them. */
+bool srv_dispatch_park(struct srv_dispatch *dispatch, struct srv_job *job);
+void srv_dispatch_unpark(struct srv_job *job);
+struct srv_job *srv_dispatch_take_parked(struct srv_dispatch *dispatch);
+void srv_dispatch_release_parked(struct srv_dispatch *dispatch);
+
 /* Begins the next job that waits for its turn, or for the end of a long step. */
 void srv_dispatch_run_change(struct srv_dispatch *dispatch);
 

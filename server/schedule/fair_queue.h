@@ -22,7 +22,7 @@ struct srv_queue {
     struct srv_queue_node *first, **last; /* `last` is where the next node is linked */
 };
 
-/* Kinds of work, each with queues of its own.  The first five are the engine owner's, the last two
+/* Kinds of work, each with queues of its own.  The first six are the engine owner's, the last two
  * the I/O workers'. */
 enum srv_queue_kind {
     SRV_QUEUE_STEPS,      /* items whose steps are computed in batches */
@@ -30,6 +30,7 @@ enum srv_queue_kind {
     SRV_QUEUE_ATTENDS,    /* jobs: attention over given rows */
     SRV_QUEUE_PIECES,     /* jobs: exports and imports, which go on piece by piece */
     SRV_QUEUE_CHANGES,    /* jobs: changes to sessions that wait for the end of a long step */
+    SRV_QUEUE_UNREAD,     /* jobs that wait for a session's tokens, which are still on the disk */
     SRV_QUEUE_READS,      /* requests whose bodies are to be read */
     SRV_QUEUE_WRITES,     /* requests whose replies are to be written */
     SRV_NUM_QUEUES

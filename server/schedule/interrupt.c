@@ -24,7 +24,10 @@
 
 bool srv_dispatch_has_work(const struct srv_dispatch *d)
 {
-    return !srv_fair_queue_is_empty(&d->queue);
+    size_t waiting = 0;
+    for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
+        waiting += kind != SRV_QUEUE_UNREAD ? d->queue.waiting[kind] : 0;
+    return waiting > 0;
 }
 
 /* ---- Jobs that wait to begin ----------------------------------------------------------------- */

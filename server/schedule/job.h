@@ -53,6 +53,10 @@ struct srv_job_type {
     /* `begin` may be called while a long step runs, also of the session that it changes. */
     bool begins_any_time;
 
+    /* The session, beside those of items, whose tokens the job needs, with a reference; NULL where
+     * there is none.  The job waits until the session is in memory. */
+    struct srv_session *(*needs)(const struct srv_job *job);
+
     /* Computes a whole attention, giving way to decodes through job->yield. */
     void (*compute)(struct srv_job *job);
 
@@ -88,6 +92,8 @@ struct srv_job {
     size_t pending;         /* items that have not ended */
     bool ended;             /* the last item has ended, and the reply is due */
     struct srv_error error; /* of the whole request */
+    struct srv_session
+        *awaited; /* whose tokens are still on the disk (unread.c), with a reference */
 
     /* A session that its step creates has this Idempotency-Key: where such a session is live, the
      * step is a retry and goes to that.  NULL: none. */

@@ -11,7 +11,8 @@
  *   - read a frozen copy that it holds, as the store's thread does;
  *   - make an empty cache for a new session, before other threads see that session;
  *   - free a cache, by dropping the last reference to its session.
- * Before the daemon is ready, the main thread alone fills caches from disk (store_load.c).
+ * Caches are filled from the disk by the main thread before the daemon is ready (store_load.c), and
+ * those of unread sessions, which nobody else uses, by the store's thread (store_reader.c).
  *
  * A round (dispatch.h):
  *
@@ -63,6 +64,7 @@ struct srv_scheduler {
     pthread_mutex_t engine_lock; /* its holder owns the engine and all members below */
     struct srv_request **taken;  /* [inbox_capacity] of this round */
     size_t num_taken, taken_bytes;
+    bool parked;   /* the scheduler's thread's: jobs wait for tokens that are read */
     bool stopping; /* `stop`, as it was when the inbox was taken: what waits is refused */
     struct srv_dispatch dispatch;
     uint64_t next_pause_ns;     /* a long computation has the engine until then */
@@ -80,6 +82,12 @@ static void put_into_inbox(struct srv_scheduler *s, struct srv_request *request)
     atomic_store(&s->inbox_ready, true);
 }
 
+/* Whether jobs wait for sessions whose tokens are still on the disk. */
+static bool has_parked(const struct srv_scheduler *s)
+{
+    return s->dispatch.queue.waiting[SRV_QUEUE_UNREAD] > 0;
+}
+
 /* Moves the inbox to `taken`.  False when there is nothing to do. */
 static bool take_inbox(struct srv_scheduler *s)
 {
@@ -95,11 +103,20 @@ static bool take_inbox(struct srv_scheduler *s)
     for (size_t i = 0; i < s->num_taken; i++)
         if (s->taken[i]->t_taken == 0)
             s->taken[i]->t_taken = now;
-    return s->num_taken > 0 || srv_dispatch_has_work(&s->dispatch);
+    return s->num_taken > 0 || srv_dispatch_has_work(&s->dispatch) ||
+           (s->stopping && has_parked(s));
+}
+
+/* Goes on with jobs whose sessions have been read. */
+static void take_settled(struct srv_scheduler *s)
+{
+    if (srv_stores_take_settled(s->context->store))
+        srv_dispatch_release_parked(&s->dispatch);
 }
 
 static void read_taken(struct srv_scheduler *s)
 {
+    take_settled(s);
     srv_dispatch_parse_and_queue(&s->dispatch, s->taken, s->num_taken, s->taken_bytes);
     s->num_taken = 0;
 }
@@ -139,6 +156,16 @@ static void sweep(struct srv_scheduler *s)
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
+/* Goes on with jobs that wait for sessions, and ends those that are cancelled, where nothing else
+ * may be there to do. */
+static void sweep_parked(struct srv_scheduler *s)
+{
+    take_settled(s);
+    if (has_parked(s))
+        sweep(s);
+    srv_dispatch_reply(&s->dispatch);
+}
+
 /* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step,
  * one attention over given rows and one piece, so that none of the kinds starves the others.  Steps
  * that arrive during a batch join the next batch. */
@@ -169,13 +196,33 @@ static void run_round(struct srv_scheduler *s)
         srv_dispatch_run_piece(dispatch);
 }
 
+/* Waits to be woken; at most until the next sweep where jobs are parked, which nothing else would
+ * end when they are cancelled. */
+static void sleep_in_turn(struct srv_scheduler *s, bool parked)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)SWEEP_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    if (parked)
+        pthread_cond_timedwait(&s->wake, &s->inbox_lock, &until);
+    else
+        pthread_cond_wait(&s->wake, &s->inbox_lock);
+}
+
 /* False once it is time to stop and nothing is left in the inbox. */
 static bool await_work(struct srv_scheduler *s)
 {
+    const bool parked = s->parked;
+    bool slept = false;
     pthread_mutex_lock(&s->inbox_lock);
-    while (s->inbox_count == 0 && !s->handed_over && !s->stop &&
-           !srv_stores_want_checkpoint(s->context->store))
-        pthread_cond_wait(&s->wake, &s->inbox_lock);
+    while (s->inbox_count == 0 && !s->handed_over && !s->stop && !(parked && slept) &&
+           !srv_stores_want_checkpoint(s->context->store) &&
+           !srv_stores_have_settled(s->context->store)) {
+        sleep_in_turn(s, parked);
+        slept = true;
+    }
     bool found = s->inbox_count > 0 || s->handed_over || !s->stop;
     s->handed_over = false;
     pthread_mutex_unlock(&s->inbox_lock);
@@ -191,6 +238,7 @@ static void *scheduler_main(void *argument)
         goes_on = await_work(s); /* when false, an event thread may still have left work */
         pthread_mutex_lock(&s->engine_lock);
         srv_stores_take_checkpoint(s->context->store);
+        sweep_parked(s);
         while (take_inbox(s)) {
             if (!s->stopping)
                 run_round(s);
@@ -198,6 +246,7 @@ static void *scheduler_main(void *argument)
                 refuse_all(s);
             srv_dispatch_reply(&s->dispatch);
         }
+        s->parked = has_parked(s);
         pthread_mutex_unlock(&s->engine_lock);
     }
     return NULL;
@@ -363,6 +412,7 @@ void srv_scheduler_wake(struct srv_scheduler *s)
 {
     if (s == NULL)
         return;
+    atomic_store(&s->inbox_ready, true); /* a long computation pauses too */
     pthread_mutex_lock(&s->inbox_lock);
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->inbox_lock);
@@ -394,6 +444,7 @@ static bool start_threads(struct srv_scheduler *s)
 
 bool srv_scheduler_open(struct srv_scheduler **out, const struct srv_scheduler_context *context)
 {
+    pthread_condattr_t monotonic;
     struct srv_scheduler *s = calloc(1, sizeof *s);
     if (s == NULL)
         return false;
@@ -403,7 +454,10 @@ bool srv_scheduler_open(struct srv_scheduler **out, const struct srv_scheduler_c
     s->taken = calloc(s->inbox_capacity, sizeof *s->taken);
     pthread_mutex_init(&s->inbox_lock, NULL);
     pthread_mutex_init(&s->engine_lock, NULL);
-    pthread_cond_init(&s->wake, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     bool made = srv_dispatch_init(&s->dispatch, context, s->inbox_capacity);
     s->dispatch.yield = (struct attn_yield){pause_wanted, pause_run, s};
     if (!made || s->inbox == NULL || s->taken == NULL || !start_threads(s)) {

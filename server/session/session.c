@@ -375,6 +375,8 @@ enum srv_error_code srv_session_prepare(struct srv_session **out, struct srv_ses
     if (code == SRV_OK)
         code = srv_session_check_instance(sessions, options, error);
     if (code == SRV_OK)
+        code = srv_session_check_lost(sessions, options->id, error);
+    if (code == SRV_OK)
         return srv_session_new(out, sessions, model, options, error);
     attn_cache_free(options->cache);
     return code;

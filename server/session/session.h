@@ -63,6 +63,17 @@ struct srv_session {
     bool changed;             /* since the moment that its file holds */
     uint64_t file_generation; /* of its file; 0: it has none */
 
+    /* Whether the cache has the numbers of its tokens: where not, its lengths and blocks are right
+     * and nothing else may use it (store/store_reader.c).  Set by the store. */
+    _Atomic enum srv_presence {
+        SRV_PRESENT,
+        SRV_UNREAD,  /* tokens are still on the disk */
+        SRV_LOST,    /* and were found to be damaged there */
+        SRV_DROPPED, /* or the session was deleted before they were read */
+    } presence;
+    struct srv_unread *unread; /* the store's */
+    size_t parked;             /* the engine owner's: jobs that wait until it is present */
+
     struct srv_session *next, *next_by_idempotency_key; /* in the table's lists */
 };
 
@@ -175,12 +186,21 @@ struct srv_session *srv_session_peek(struct srv_sessions *sessions, const struct
 struct srv_session *srv_session_peek_owned(struct srv_sessions *sessions, const char *owner,
                                            const char *id);
 
+/* Has every id with a point count as one of the instance before the point, and no session made
+ * under an id without one.  Called once, before requests are served. */
+void srv_sessions_set_sharded(struct srv_sessions *sessions, bool sharded);
+
 /* Whether a session with these options may be made here, by its id.  Errors: wrong_instance where
  * the id is one that another instance made, whether or not a session has it there; invalid_value
  * where it begins with the instance of another store than the one that is to keep it. */
 enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessions,
                                                const struct srv_session_options *options,
                                                struct srv_error *error);
+
+/* Whether a session may begin under that id, or NULL.  Error: session_lost where one had it in a
+ * directory that is gone: nobody begins such a one anew by accident. */
+enum srv_error_code srv_session_check_lost(const struct srv_sessions *sessions, const char *id,
+                                           struct srv_error *error);
 
 /* Fails since the caller finds no session of that id.  Errors: wrong_instance; session_lost where
  * it was made under this name, but in another state directory; else session_not_found. */

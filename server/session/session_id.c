@@ -55,6 +55,19 @@ static size_t instance_length(const char *id)
     return made ? length : 0;
 }
 
+/* The same, and where the table is sharded of every id that has a point. */
+static size_t name_length(const struct srv_sessions *sessions, const char *id)
+{
+    size_t length = strcspn(id, ".");
+    bool named = sessions->sharded && length > 0 && id[length] == '.';
+    return named ? length : instance_length(id);
+}
+
+void srv_sessions_set_sharded(struct srv_sessions *sessions, bool sharded)
+{
+    sessions->sharded = sharded;
+}
+
 /* ---- Stores ---------------------------------------------------------------------------------- */
 
 const struct srv_identity *srv_sessions_identity(const struct srv_sessions *sessions)
@@ -130,10 +143,15 @@ enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessio
     unsigned store = 0;
     if (options->id == NULL)
         return SRV_OK;
-    size_t length = instance_length(options->id);
+    size_t length = name_length(sessions, options->id);
     enum belonging nearest = find_store(&store, sessions, options->id);
     if (nearest == FOREIGN && length > 0)
         return fail_instance(sessions, options->id, length, error);
+    if (nearest == FOREIGN && sessions->sharded)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
+                        "session_id must begin with \"%s.\", since this daemon is sharded; or "
+                        "leave it out, and attnd makes one",
+                        sessions->identities[0].instance);
     if (nearest == FOREIGN || options->store == 0)
         return SRV_OK;
     const char *named = sessions->identities[store].instance,
@@ -146,18 +164,26 @@ enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessio
                     named, kept);
 }
 
+enum srv_error_code srv_session_check_lost(const struct srv_sessions *sessions, const char *id,
+                                           struct srv_error *error)
+{
+    unsigned store = 0;
+    if (id == NULL || instance_length(id) == 0 || find_store(&store, sessions, id) != OF_INSTANCE)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_SESSION_LOST, "session_id",
+                    "the session was made in a state_dir that %s no longer has",
+                    sessions->identities[store].instance);
+}
+
 enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,
                                              struct srv_error *error)
 {
     unsigned store = 0;
-    size_t length = instance_length(id);
-    enum belonging nearest = length > 0 ? find_store(&store, sessions, id) : OF_GENERATION;
-    if (nearest == FOREIGN)
+    size_t length = name_length(sessions, id);
+    if (length > 0 && find_store(&store, sessions, id) == FOREIGN)
         return fail_instance(sessions, id, length, error);
-    if (nearest == OF_INSTANCE)
-        return srv_fail(error, SRV_E_SESSION_LOST, "session_id",
-                        "the session was made in a state_dir that %s no longer has",
-                        sessions->identities[store].instance);
+    if (srv_session_check_lost(sessions, id, error) != SRV_OK)
+        return error->code;
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
                     "there is no session of this id; `start` makes one");
 }

@@ -17,6 +17,7 @@ struct srv_sessions {
     uint64_t hash_point;
     struct srv_identity identities[SRV_MAX_ADOPTED + 1]; /* [num_stores] */
     unsigned num_stores;
+    bool sharded;
     size_t num_buckets;                      /* a power of two */
     struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
     struct srv_session *buckets[];           /* [num_buckets] hashed by id */

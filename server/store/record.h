@@ -141,6 +141,7 @@ struct srv_journal_reader {
     bool head_damaged;
     bool forgets;  /* sessions of the journal do, by its version; taken for so where damaged */
     bool in_write; /* the write that is being read has not ended */
+    bool skims;    /* the payloads of ROWS records are not summed up; false at first */
     /* Asked at damage that this journal does not show to have been on the disk: the number below
      * which later journals say that its records were.  NULL, as at first: there are none. */
     uint64_t (*synced_later)(void *context);
@@ -161,6 +162,9 @@ void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_re
 /* Reads the next record.  With a GAP, *out is the first sound record after it, which the next call
  * reads again. */
 enum srv_reading srv_journal_read(struct srv_record *out, struct srv_journal_reader *reader);
+
+/* Reads the record that stands at `at`; false where no sound one does. */
+bool srv_journal_read_at(struct srv_record *out, struct srv_file_reader *file, size_t at);
 
 /* The largest `synced` of a journal's sound records; 0: it has none, or cannot be read.  *first is
  * the first record, of type 0 where that is damaged or missing.  Reads all of the file. */

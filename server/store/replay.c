@@ -13,8 +13,7 @@
 #include "base/id.h"
 #include "session/weightless.h"
 #include "store/restore.h"
-
-#define PIECE ((size_t)256 << 10) /* bytes of rows that are held at a time, one row at least */
+#include "store/skim.h"
 
 /* ---- Making sessions ------------------------------------------------------------------------- */
 
@@ -26,30 +25,34 @@ static bool is_name(const char text[SRV_RECORD_TEXT])
     return is_text(text, SRV_RECORD_TEXT) && (text[0] == '\0' || srv_id_valid(text));
 }
 
+bool srv_restore_is_possible(const struct srv_record_create *create)
+{
+    return is_name(create->id) && create->id[0] != '\0' &&
+           is_text(create->model, sizeof create->model) && is_name(create->key) &&
+           is_text(create->fingerprint, sizeof create->fingerprint) && is_name(create->owner) &&
+           is_name(create->group) && create->shared <= 1 && create->ttl_s >= 1 &&
+           create->ttl_s <= SRV_MAX_TTL_S && create->max_length >= 1 &&
+           create->max_length <= ATTN_MAX_TOKENS;
+}
+
 static bool read_create(struct srv_record_create *out, const struct srv_record *record)
 {
     size_t length = (size_t)record->head.length;
     *out = (struct srv_record_create){0};
-    if ((length != sizeof *out && length != SRV_RECORD_CREATE_V1) ||
-        !srv_record_read(out, record, 0, length))
-        return false;
-    return is_name(out->id) && out->id[0] != '\0' && is_text(out->model, sizeof out->model) &&
-           is_name(out->key) && is_text(out->fingerprint, sizeof out->fingerprint) &&
-           is_name(out->owner) && is_name(out->group) && out->shared <= 1 && out->ttl_s >= 1 &&
-           out->ttl_s <= SRV_MAX_TTL_S && out->max_length >= 1 &&
-           out->max_length <= ATTN_MAX_TOKENS;
+    return (length == sizeof *out || length == SRV_RECORD_CREATE_V1) &&
+           srv_record_read(out, record, 0, length) && srv_restore_is_possible(out);
 }
 
 /* The parent, where it is as it was when it was forked; else NULL. */
-static struct srv_session *find_parent(const struct srv_restore *restore,
-                                       const struct srv_record_create *create,
-                                       const struct srv_model *model)
+static const struct srv_restored_session *find_parent(const struct srv_restore *restore,
+                                                      const struct srv_record_create *create,
+                                                      const struct srv_model *model)
 {
     const struct srv_restored_session *parent = srv_restore_find(restore, create->parent);
     if (parent == NULL || parent->session == NULL || parent->session->model != model ||
         parent->session->next_record != create->parent_chain)
         return NULL;
-    return parent->session;
+    return parent;
 }
 
 /* Copies the parent's last steps that end where the fork's layers end: a retry of those is known in
@@ -82,7 +85,8 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .epoch = entry->epoch,
         .store = restore->store + 1,
     };
-    struct srv_session *parent = fork ? find_parent(restore, create, model) : NULL;
+    const struct srv_restored_session *from = fork ? find_parent(restore, create, model) : NULL;
+    struct srv_session *parent = from != NULL ? from->session : NULL;
     entry->unknown_model = model == NULL;
     entry->lost = model == NULL || (fork && parent == NULL);
     if (entry->lost)
@@ -96,6 +100,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         return SRV_RESTORE_FULL;
     if (fork) {
         inherit_last_steps(entry->session, parent);
+        entry->newest = from->newest;
         entry->session->shares_blocks = parent->shares_blocks = true;
     }
     entry->session->used_ns = create->used_ns;
@@ -130,39 +135,26 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
  * another status where the record is not one that its session can have.  A record that cannot be
  * read shows in the error of its file reader. */
 
-/* Appends rows: key [rows][keys], value [rows][values]. */
-static enum attn_status append(struct srv_session *session, size_t layer, size_t rows,
-                               const float *key, size_t keys, const float *value, size_t values)
+/* Appends the rows of a record without their numbers, and notes where those stand. */
+static enum attn_status append_later(const struct srv_restore *restore,
+                                     struct srv_restored_session *entry,
+                                     const struct srv_record *record,
+                                     const struct srv_record_rows *head)
 {
     struct attn_error cause = {0};
-    enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < rows && status == ATTN_OK; i++)
-        status =
-            attn_cache_write(session->cache, layer, 1, key + i * keys, value + i * values, &cause);
-    return status;
-}
-
-/* Appends the rows of a record, PIECE bytes at a time: key [rows][keys] and value [rows][values]
- * stand after its head. */
-static enum attn_status append_rows(struct srv_session *session, const struct srv_record *record,
-                                    const struct srv_record_rows *head, size_t keys, size_t values)
-{
-    const size_t number = sizeof(float);
-    size_t rows = (size_t)head->rows, piece_rows = PIECE / ((keys + values) * number);
-    size_t key_at = sizeof *head, value_at = key_at + rows * keys * number;
-    piece_rows = piece_rows < 1 ? 1 : piece_rows < rows ? piece_rows : rows;
-    float *key = malloc(piece_rows * (keys + values) * number);
-    enum attn_status status = key != NULL ? ATTN_OK : ATTN_NO_MEMORY;
-    for (size_t first = 0; first < rows && status == ATTN_OK; first += piece_rows) {
-        size_t n = piece_rows < rows - first ? piece_rows : rows - first;
-        float *value = key + n * keys;
-        status = ATTN_IO;
-        if (srv_record_read(key, record, key_at + first * keys * number, n * keys * number) &&
-            srv_record_read(value, record, value_at + first * values * number, n * values * number))
-            status = append(session, (size_t)head->layer, n, key, keys, value, values);
-    }
-    free(key);
-    return status;
+    enum attn_status status =
+        attn_cache_lengthen(entry->session->cache, (size_t)head->layer,
+                            (size_t)(head->position + head->rows), NULL, 0, &cause);
+    if (status != ATTN_OK)
+        return status;
+    entry->newest = srv_extents_add(restore->extents,
+                                    &(struct srv_extent){.previous = entry->newest,
+                                                         .generation = restore->journal,
+                                                         .at = record->payload - SRV_RECORD_HEAD,
+                                                         .layer = (uint32_t)head->layer,
+                                                         .first = (uint32_t)head->position,
+                                                         .rows = (uint32_t)head->rows});
+    return entry->newest != NULL ? ATTN_OK : ATTN_NO_MEMORY;
 }
 
 /* Has the empty layer of a session that is being imported begin where its first record does. */
@@ -176,9 +168,11 @@ static bool begin_layer(const struct srv_restored_session *entry,
                ATTN_OK;
 }
 
-static enum attn_status apply_rows(const struct srv_restored_session *entry,
-                                   const struct srv_record *record, bool forgets)
+static enum attn_status apply_rows(const struct srv_restore *restore,
+                                   struct srv_restored_session *entry,
+                                   const struct srv_record *record)
 {
+    const bool forgets = restore->forgets;
     struct srv_session *session = entry->session;
     struct srv_record_rows rows;
     if (record->head.length < sizeof rows || !srv_record_read(&rows, record, 0, sizeof rows))
@@ -195,7 +189,9 @@ static enum attn_status apply_rows(const struct srv_restored_session *entry,
     const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
     if (record->head.length != sizeof rows + n * (keys + values) * sizeof(float))
         return ATTN_MALFORMED;
-    enum attn_status status = append_rows(session, record, &rows, keys, values);
+    enum attn_status status = restore->extents != NULL
+                                  ? append_later(restore, entry, record, &rows)
+                                  : srv_restore_rows(session, record, &rows, NULL);
     if (status == ATTN_OK && forgets && !entry->pending)
         attn_cache_forget(session->cache, layer, (size_t)rows.position);
     session->last_steps[layer] = (struct srv_last_step){
@@ -204,28 +200,30 @@ static enum attn_status apply_rows(const struct srv_restored_session *entry,
     return status;
 }
 
-static enum attn_status apply_truncate(const struct srv_restored_session *entry,
-                                       const struct srv_record *record, bool forgets)
+static enum attn_status apply_truncate(const struct srv_restore *restore,
+                                       struct srv_restored_session *entry,
+                                       const struct srv_record *record)
 {
     struct srv_session *session = entry->session;
     struct srv_record_truncate truncate;
     if (record->head.length != sizeof truncate ||
         !srv_record_read(&truncate, record, 0, sizeof truncate))
         return ATTN_MALFORMED;
-    (void)forgets;
+    (void)restore;
     if (!srv_session_truncate(session, (size_t)truncate.length))
         return ATTN_MALFORMED;
     session->used_ns = truncate.used_ns;
     return ATTN_OK;
 }
 
-static enum attn_status apply_commit(const struct srv_restored_session *entry,
-                                     const struct srv_record *record, bool forgets)
+static enum attn_status apply_commit(const struct srv_restore *restore,
+                                     struct srv_restored_session *entry,
+                                     const struct srv_record *record)
 {
     struct srv_session *session = entry->session;
     struct srv_record_last last;
     size_t layers = session->model->info.num_layers;
-    (void)forgets;
+    (void)restore;
     if (record->head.length != layers * sizeof last)
         return ATTN_MALFORMED;
     for (size_t i = 0; i < layers; i++) {
@@ -246,8 +244,8 @@ static enum srv_restore_status apply_change(const struct srv_restore *restore,
                                             struct srv_restored_session *entry,
                                             const struct srv_record *record)
 {
-    static enum attn_status (*const changes[])(const struct srv_restored_session *,
-                                               const struct srv_record *, bool) = {
+    static enum attn_status (*const changes[])(
+        const struct srv_restore *, struct srv_restored_session *, const struct srv_record *) = {
         [SRV_RECORD_ROWS] = apply_rows,
         [SRV_RECORD_TRUNCATE] = apply_truncate,
         [SRV_RECORD_COMMIT] = apply_commit,
@@ -259,7 +257,7 @@ static enum srv_restore_status apply_change(const struct srv_restore *restore,
         return SRV_RESTORE_OK;
     }
     if (type < sizeof changes / sizeof changes[0] && changes[type] != NULL)
-        status = changes[type](entry, record, restore->forgets);
+        status = changes[type](restore, entry, record);
     if (status == ATTN_POOL_FULL || status == ATTN_NO_MEMORY)
         return SRV_RESTORE_FULL;
     if (status != ATTN_OK) {
@@ -361,11 +359,15 @@ static enum srv_restore_status read_records(struct srv_replay_result *out,
 {
     struct srv_journal_reader reader;
     struct srv_record record;
+    struct srv_places places = {0};
     enum srv_restore_status result = SRV_RESTORE_OK;
     enum srv_reading reading = SRV_READ_RECORD;
     srv_journal_read_open(&reader, journal, generation);
     reader.synced_later = restore->synced_later;
     reader.context = restore->context;
+    reader.skims = restore->extents != NULL;
+    restore->journal = generation;
+    const struct srv_journal_reader first = reader;
     restore->forgets = reader.forgets;
     out->gaps = reader.head_damaged;
     while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
@@ -378,8 +380,13 @@ static enum srv_restore_status read_records(struct srv_replay_result *out,
         } else if (reading == SRV_READ_RECORD) {
             out->records++;
             result = apply(restore, &record, generation);
+            if (reader.skims && !srv_places_note(&places, &reader, &record))
+                result = SRV_RESTORE_FULL;
         }
     }
+    out->unproven =
+        reader.skims && (out->gaps > 0 || !srv_places_tail_is_sound(&places, &first, out->good));
+    srv_places_fini(&places);
     out->torn = reading == SRV_READ_TORN;
     out->dropped = reader.dropped;
     out->last = out->dropped > 0;

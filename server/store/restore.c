@@ -348,6 +348,15 @@ static size_t collect(struct srv_restored_session *out[], struct srv_restore_res
     return found;
 }
 
+static void fail_twin(struct srv_restore *restore, const struct srv_session *session)
+{
+    bool owned = session->owner[0] != '\0';
+    snprintf(restore->message, sizeof restore->message,
+             "another directory has a session of the same id, %s%s%s: serve the two apart, and "
+             "delete one of them",
+             session->id, owned ? " of the owner " : "", session->owner);
+}
+
 bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *restore)
 {
     struct srv_error error = {0};
@@ -375,10 +384,10 @@ bool srv_restore_publish(struct srv_restore_result *out, struct srv_restore *res
         inserted =
             list[i]->published || (code == SRV_E_SESSION_EXISTS &&
                                    !srv_session_is_elsewhere(restore->sessions, list[i]->session));
-        if (!inserted)
-            fail(restore, SRV_RESTORE_FULL,
-                 code == SRV_E_SESSION_EXISTS ? "another directory has a session of the same id"
-                                              : error.message);
+        if (!inserted && code == SRV_E_SESSION_EXISTS)
+            fail_twin(restore, list[i]->session);
+        else if (!inserted)
+            fail(restore, SRV_RESTORE_FULL, error.message);
     }
     free(list);
     return inserted;

@@ -9,6 +9,9 @@
  * Blocks are shared as before: sessions of a base share what the base says, and forks in journals
  * are forked again.  So sessions that fitted the pool fit it again.
  *
+ * Or sessions get their lengths and blocks alone, and where each token stands is noted
+ * (extents.h).  That is done for files in which all is as it should be; others are read.
+ *
  * Memory does not depend on the length of a file.  Of a journal, a window (file_reader.h) and 256
  * KiB of rows are held at a time; of a session's file, the header and 64 tokens of a layer. */
 #ifndef SRV_RESTORE_H
@@ -16,18 +19,21 @@
 
 #include "session/models.h"
 #include "session/session.h"
+#include "store/extents.h"
 #include "store/record.h"
 #include "store/sharing.h"
+#include "store/store_files.h"
 
 struct srv_restored_session {
     uint64_t epoch;
-    struct srv_session *session; /* NULL: deleted, or lost and not kept */
-    size_t order;                /* of its creation */
-    bool lost;                   /* damaged, or something of it is missing */
-    bool unknown_model;          /* lost since its model is not configured */
-    bool pending;                /* an import that is not committed yet */
-    bool unproven;               /* records are missing that may be its own */
-    bool published;              /* in the table: it was whole, and had not expired */
+    struct srv_session *session;     /* NULL: deleted, or lost and not kept */
+    size_t order;                    /* of its creation */
+    bool lost;                       /* damaged, or something of it is missing */
+    bool unknown_model;              /* lost since its model is not configured */
+    bool pending;                    /* an import that is not committed yet */
+    bool unproven;                   /* records are missing that may be its own */
+    bool published;                  /* in the table: it was whole, and had not expired */
+    const struct srv_extent *newest; /* where its tokens stand, if they are read later */
 };
 
 struct srv_restore {
@@ -45,6 +51,9 @@ struct srv_restore {
                                              generation 0: none */
     struct srv_place end;                 /* of the last journal that had records */
     bool forgets;                         /* sessions of the journal that is being read do */
+    uint64_t journal;                     /* its generation */
+    struct srv_extents *extents;          /* tokens are read later: where they stand; NULL: they are
+                                             read at once */
     uint64_t newest_ns;                   /* the latest time in the files, of the table's clock */
     /* As in struct srv_journal_reader, of the journals after the one that is being read; NULL, as
      * at first: there are none. */
@@ -121,6 +130,16 @@ struct srv_session_file {
     size_t num_shares;
 };
 
+/* Makes the session of such a file from what its base tells, and notes that its tokens stand there.
+ * The shares name sessions of which the same was done before.  Anything but SRV_RESTORE_OK: the
+ * file is to be read. */
+enum srv_restore_status srv_restore_told(struct srv_restore *restore,
+                                         const struct srv_session_file *described,
+                                         const struct srv_base_session *told);
+
+/* Whether a description of a session is possible. */
+bool srv_restore_is_possible(const struct srv_record_create *create);
+
 /* Reads such a file. */
 enum srv_restore_status srv_restore_file(struct srv_restore *restore,
                                          const struct srv_session_file *described,
@@ -133,12 +152,21 @@ struct srv_replay_result {
     size_t dropped; /* sound records after a torn tail */
     bool torn;      /* it ends in what may never have been on the disk */
     bool last;      /* later journals do not count: records before them were never on the disk */
+    bool unproven;  /* read later: rows are damaged that may never have been on the disk */
 };
 
-/* Reads a journal.  Journals are read in their order. */
+/* Reads a journal.  Journals are read in their order.  Where tokens are read later, those of rows
+ * that are known to have been on the disk are not looked at. */
 enum srv_restore_status srv_restore_journal(struct srv_replay_result *out,
                                             struct srv_restore *restore, uint64_t generation,
                                             struct srv_file_reader *journal);
+
+/* Copies the rows of a sound record whose head is this one into a session's cache: appends them
+ * (`end` NULL), or fills tokens before *end.  ATTN_OK, an error of attn_cache_write or
+ * attn_cache_fill, ATTN_IO (the record's reader has the errno). */
+enum attn_status srv_restore_rows(const struct srv_session *session,
+                                  const struct srv_record *record,
+                                  const struct srv_record_rows *head, const size_t *end);
 
 struct srv_restore_result {
     size_t published, lost, unknown_model, expired;

@@ -90,6 +90,7 @@ static void free_store(struct srv_store *store)
 {
     srv_journal_close(&store->journal);
     srv_marks_fini(&store->marks);
+    srv_store_forget_unread(store);
     if (store->lock_file >= 0)
         close(store->lock_file);
     if (store->directory >= 0)
@@ -100,6 +101,7 @@ static void free_store(struct srv_store *store)
     pthread_mutex_destroy(&store->flushing);
     free(store->deletions.items);
     free(store->deferred.items);
+    free(store->path);
     free(store);
 }
 
@@ -111,11 +113,15 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
     if (context->durability == SRV_DURABLE_NONE)
         return true;
     struct srv_store *store = calloc(1, sizeof *store);
-    if (store == NULL) {
+    char *path = strdup(context->state_dir);
+    if (store == NULL || path == NULL) {
+        free(store);
+        free(path);
         snprintf(message, size, "out of memory");
         return false;
     }
     store->context = *context;
+    store->context.state_dir = store->path = path;
     store->directory = store->lock_file = -1;
     store->journal.fd = store->next.fd = store->old.fd = -1;
     pthread_mutex_init(&store->flushing, NULL);
@@ -254,6 +260,8 @@ static bool set_deleted(struct srv_store *store, struct srv_session *session, bo
     if (live && defer)
         srv_store_defer_deletion(store, session->epoch);
     pthread_mutex_unlock(&store->lock);
+    if (session->presence == SRV_UNREAD) /* the reading thread drops it, and its blocks are free */
+        (void)srv_store_want(store, session);
     srv_store_count_change(store, 1);
     return live;
 }

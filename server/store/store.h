@@ -44,13 +44,14 @@ struct srv_store_context {
     size_t snapshot_interval_s; /* with `snapshot`: seconds between checkpoints; 0: no limit */
     size_t snapshot_tokens;     /* with `snapshot`: tokens between checkpoints; 0: no limit */
     size_t max_sessions;
+    bool reads_at_once; /* srv_store_load reads all tokens; else srv_store_start has to follow */
     struct srv_sessions *sessions;
     const struct srv_models *models;
     const struct attn_cache_pool *pool;
     struct srv_metrics *metrics;
     struct srv_log *log;
-    /* Asks the engine owner to call srv_store_take_checkpoint soon; called from the store's thread,
-     * from srv_store_start on. */
+    /* Asks the engine owner to call srv_store_take_checkpoint or srv_store_take_settled soon;
+     * called from the store's thread, from srv_store_start on. */
     void (*ask_checkpoint)(void *callback_context);
     void *callback_context;
 };
@@ -76,6 +77,25 @@ int srv_store_directory(const struct srv_store *store);
 /* Saves what is to be saved and unlocks the directory; neither the scheduler's nor event threads
  * run any more.  False where sessions could not be saved, which was logged. */
 bool srv_store_close(struct srv_store *store);
+
+/* ---- Sessions whose tokens are read later ----------------------------------------------------
+ *
+ * A start may leave tokens on the disk, which the store's thread reads while requests are served.
+ * Until then a session is SRV_UNREAD: it has its id, its owner and its lengths, and may be listed,
+ * deleted and expire.  One whose tokens are damaged becomes SRV_LOST and leaves the table.  No
+ * checkpoint is taken before all are read. */
+
+/* Has an unread session read before those for which nobody waits.  False where it is unread no
+ * longer, so that no call of ask_checkpoint will follow.  Any thread. */
+bool srv_store_want(struct srv_store *store, struct srv_session *session);
+
+/* Whether a session that was wanted has been read, lost or dropped since the last call; the store
+ * then has called ask_checkpoint.  The engine owner's.  Takes NULL. */
+bool srv_store_has_settled(struct srv_store *store);
+bool srv_store_take_settled(struct srv_store *store);
+
+/* Sessions that are unread.  Takes NULL. */
+size_t srv_store_restoring(const struct srv_store *store);
 
 /* ---- Records --------------------------------------------------------------------------------- */
 

@@ -136,8 +136,9 @@ static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_
     entry->listed = (struct srv_base_entry){session->epoch, session->file_generation,
                                             srv_session_used(store->context.sessions, session)};
     entry->shares_blocks = session->shares_blocks;
-    entry->keeps_file = !session->changed && session->file_generation != 0 &&
-                        !atomic_load(&store->last_checkpoint_failed);
+    entry->keeps_file =
+        !session->changed && session->file_generation != 0 &&
+        (session->presence == SRV_UNREAD || !atomic_load(&store->last_checkpoint_failed));
     entry->told = tell_layers(session);
     if (entry->told == NULL)
         return fail_memory(error, "what a session is");

@@ -117,6 +117,7 @@ static bool list_files(struct srv_file **out, size_t *count, int directory, bool
     while (stream != NULL && list != NULL && (entry = readdir(stream)) != NULL) {
         if (!parse_entry(&one, entry->d_name, aside))
             continue;
+        one.irregular = entry->d_type != DT_REG && entry->d_type != DT_UNKNOWN;
         list[found++] = one;
         if (found < capacity)
             continue;
@@ -145,6 +146,15 @@ static bool list_files(struct srv_file **out, size_t *count, int directory, bool
 bool srv_files_list(struct srv_file **out, size_t *count, int directory)
 {
     return list_files(out, count, directory, false);
+}
+
+bool srv_files_have_session(const struct srv_file files[], size_t count, uint64_t generation,
+                            uint64_t epoch)
+{
+    const struct srv_file key = {
+        .kind = SRV_FILE_SESSION, .generation = generation, .epoch = epoch};
+    const struct srv_file *found = bsearch(&key, files, count, sizeof key, by_place);
+    return found != NULL && !found->irregular;
 }
 
 bool srv_files_list_set_aside(struct srv_file **out, size_t *count, int directory)

@@ -38,6 +38,7 @@ struct srv_file {
     enum srv_file_kind kind;
     uint64_t epoch, generation;
     char name[SRV_FILE_NAME];
+    bool irregular; /* as the directory says: a link, or what else is no file */
 };
 
 void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t generation,
@@ -47,7 +48,11 @@ void srv_file_name(struct srv_file *out, enum srv_file_kind kind, uint64_t gener
  * caller's to free.  False with errno. */
 bool srv_files_list(struct srv_file **out, size_t *count, int directory);
 
-/* The same for the files that were set aside: their names end in ".damaged". */
+/* Whether such a list has a session's regular file of that generation. */
+bool srv_files_have_session(const struct srv_file files[], size_t count, uint64_t generation,
+                            uint64_t epoch);
+
+/* The same as srv_files_list for the files that were set aside: their names end in ".damaged". */
 bool srv_files_list_set_aside(struct srv_file **out, size_t *count, int directory);
 
 /* Renames a file to its name and ".damaged". */
@@ -78,7 +83,7 @@ struct srv_base_layer {
     uint64_t digest[2];     /* of the last step */
 };
 
-/* A session beside its tokens, so that a start need not open its file. */
+/* A session without its tokens, so that a start need not open its file. */
 struct srv_base_session {
     struct srv_record_create made; /* used_ns, parent, parent_chain, length, pending: 0 */
     uint64_t next_record;          /* among the session's records */

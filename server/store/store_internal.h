@@ -16,6 +16,7 @@
 
 #include "ops/log.h"
 #include "ops/metrics.h"
+#include "store/extents.h"
 #include "store/journal.h"
 #include "store/marks.h"
 #include "store/sharing.h"
@@ -49,10 +50,22 @@ struct srv_epochs {
     size_t count, capacity;
 };
 
+/* A session whose tokens are still on the disk. */
+struct srv_unread {
+    struct srv_session *session; /* with a reference; NULL once it is settled */
+    const struct srv_extent *newest;
+    struct srv_unread *next_wanted;
+    size_t order; /* of its creation */
+    bool wanted;  /* a request waits for it */
+    bool reading; /* the reading thread's: it has begun */
+    bool logged;  /* likewise: a file could not be read */
+};
+
 #define SRV_MARK_NS UINT64_C(60000000000) /* idle time that a crash may forget, about */
 
 struct srv_store {
-    struct srv_store_context context;
+    struct srv_store_context context; /* its state_dir is `path` */
+    char *path;
     int directory, lock_file;
     pthread_mutex_t flushing, records, lock;
     pthread_cond_t wake;                        /* the store's threads wait for it */
@@ -85,6 +98,16 @@ struct srv_store {
     uint64_t older_bytes;       /* of the journals since the base, without the current one */
     size_t older_journals;
     bool broken; /* the journal takes no more records */
+
+    /* Tokens that are read later; the lists are guarded by `lock`, the rest is the reading
+     * thread's. */
+    struct srv_unread *unread; /* [num_unread] in the order in which they are read */
+    size_t num_unread;
+    struct srv_unread *wanted, **last_wanted; /* to be read first */
+    struct srv_extents extents;
+    size_t read_bytes;
+    atomic_size_t restoring; /* sessions that are unread */
+    atomic_bool settled;     /* one that was wanted no longer is */
 
     size_t imports; /* the engine owner's: imports whose records are not complete yet */
 
@@ -183,6 +206,16 @@ bool srv_checkpoint_begin_journal(struct srv_store *store);
 
 /* Makes a checkpoint from beginning to end, where no other thread uses the store. */
 bool srv_store_make_checkpoint(struct srv_store *store);
+
+/* store_reader.c: reads the tokens of all sessions that a start has left on the disk, those that
+ * are wanted first; returns early where the store stops.  From the store's thread. */
+void srv_store_read_tokens(struct srv_store *store);
+void srv_store_forget_unread(struct srv_store *store); /* frees the lists */
+
+/* store_load.c: removes the empty journal of a start that failed, so that the next start finds the
+ * directory unchanged.  The journal stays where another file has its generation: the next start
+ * would begin the journal after that one, and a later start would miss the one removed. */
+void srv_store_drop_journal(const struct srv_store *store);
 
 /* store_repair.c: repairs of files, listed while a start reads them and made once the sessions are
  * published.  Zeroed at first. */

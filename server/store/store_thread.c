@@ -1,6 +1,7 @@
 /* store_thread.c: the store's threads.
  *
- * One thread decides when a checkpoint is due, asks the engine owner to take it, and writes it.
+ * One thread first reads what the start has left on the disk.  Then it decides when a checkpoint is
+ * due, asks the engine owner to take it, and writes it.
  * With a journal another thread records what no request records, and flushes the journal, since
  * writing a checkpoint may take the disk minutes. */
 #include <stdio.h>
@@ -85,8 +86,10 @@ static void wait_a_second(struct srv_store *store)
 static void *checkpoint_thread(void *argument)
 {
     struct srv_store *store = argument;
-    uint64_t last_ns = srv_now_ns(), not_before = 0;
+    uint64_t not_before = 0;
     pthread_setname_np(pthread_self(), "attnd-store");
+    srv_store_read_tokens(store);
+    uint64_t last_ns = srv_now_ns();
     pthread_mutex_lock(&store->lock);
     while (!store->stop) {
         if (!store->asked_by_client)

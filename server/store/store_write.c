@@ -243,6 +243,7 @@ bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *check
     pthread_mutex_lock(&store->lock);
     atomic_store(&store->last_checkpoint_failed, !written);
     if (written) { /* the base stands in for the journals before */
+        store->keep_journals = false;
         store->journal.older_synced = true;
         store->base_generation = checkpoint->generation;
         store->older_bytes = 0;

@@ -17,12 +17,12 @@ static struct srv_store *store_at(const struct srv_store *own, size_t i)
     return i == 0 ? (struct srv_store *)(uintptr_t)own : own->adopted[i - 1];
 }
 
-/* Adds the words before the message, of which the end may be lost. */
-static bool refuse(const char *what, char *message, size_t size)
+/* Says of which directory the message is, where it does not yet; its end may be lost. */
+static bool refuse(const char *path, char *message, size_t size)
 {
     char why[512];
     snprintf(why, sizeof why, "%s", message);
-    snprintf(message, size, "%s%s", what, why);
+    snprintf(message, size, "adopt%s%s: %s", path[0] != '\0' ? " " : "", path, why);
     return false;
 }
 
@@ -33,7 +33,7 @@ static bool adopt(struct srv_store *own, const char *path, char *message, size_t
     context.index = (unsigned)own->num_adopted + 1;
     context.naming = SRV_NAME_HELD;
     if (!srv_store_open(&own->adopted[own->num_adopted], &context, message, size))
-        return refuse("adopt: ", message, size);
+        return refuse("", message, size);
     own->num_adopted++;
     return true;
 }
@@ -48,11 +48,23 @@ bool srv_stores_open(struct srv_store **out, const struct srv_store_context *con
     return opened; /* where false, what is open is the caller's to close */
 }
 
+/* Leaves the first stores as the start has found them: a daemon that is started again and again
+ * would add a journal to each every time. */
+static void unload(struct srv_store *own, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        srv_store_drop_journal(store_at(own, i));
+        store_at(own, i)->loaded = false;
+    }
+}
+
 bool srv_stores_load(struct srv_store *own, char *message, size_t size)
 {
     for (size_t i = 0; i < count_of(own); i++)
-        if (!srv_store_load(store_at(own, i), message, size))
-            return i == 0 ? false : refuse("adopt: ", message, size);
+        if (!srv_store_load(store_at(own, i), message, size)) {
+            unload(own, i);
+            return i == 0 ? false : refuse(store_at(own, i)->path, message, size);
+        }
     return true;
 }
 
@@ -84,6 +96,30 @@ void srv_stores_take_checkpoint(struct srv_store *own)
 {
     for (size_t i = 0; i < count_of(own); i++)
         srv_store_take_checkpoint(store_at(own, i));
+}
+
+size_t srv_stores_restoring(const struct srv_store *own)
+{
+    size_t sessions = 0;
+    for (size_t i = 0; i < count_of(own); i++)
+        sessions += srv_store_restoring(store_at(own, i));
+    return sessions;
+}
+
+bool srv_stores_have_settled(struct srv_store *own)
+{
+    bool settled = false;
+    for (size_t i = 0; i < count_of(own); i++)
+        settled = settled || srv_store_has_settled(store_at(own, i));
+    return settled;
+}
+
+bool srv_stores_take_settled(struct srv_store *own)
+{
+    bool settled = false;
+    for (size_t i = 0; i < count_of(own); i++)
+        settled = srv_store_take_settled(store_at(own, i)) || settled;
+    return settled;
 }
 
 /* ---- Status ---------------------------------------------------------------------------------- */

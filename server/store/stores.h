@@ -22,6 +22,9 @@ bool srv_stores_start(struct srv_store *own, char *message, size_t size);
 bool srv_stores_close(struct srv_store *own);
 bool srv_stores_want_checkpoint(const struct srv_store *own);
 void srv_stores_take_checkpoint(struct srv_store *own);
+size_t srv_stores_restoring(const struct srv_store *own);
+bool srv_stores_have_settled(struct srv_store *own);
+bool srv_stores_take_settled(struct srv_store *own);
 
 /* Of the own store, with the journals of all; `base` stays below a generation that was asked for
  * until every store has its checkpoint. */

@@ -133,16 +133,20 @@ class Relay:
                 verdict = self.verdict(self.requests, head)
                 self.requests += 1
                 self.counts[verdict] += 1
-            if verdict == "refuse":
+            if not self._answer(client, head, body, verdict):
                 return
+
+    def _answer(self, client, head, body, verdict):
+        """False where the connection ends."""
+        if verdict == "refuse":
+            return False
+        reply = b"".join(self._forward(head + body))
+        if verdict == "twice":
             reply = b"".join(self._forward(head + body))
-            if verdict == "twice":
-                reply = b"".join(self._forward(head + body))
-            if verdict == "lose" or not reply:
-                return
-            client.sendall(reply)
-            if verdict == "drop":
-                return
+        if verdict == "lose" or not reply:
+            return False
+        client.sendall(reply)
+        return verdict != "drop"
 
     def _forward(self, request):
         host, port = self.target()[len("http://"):].split(":")
@@ -164,27 +168,19 @@ class Router(Relay):
         super().__init__(None, verdict)
         self.counts["astray"] = 0
 
-    def _relay(self, client):
-        stream = client.makefile("rb")
-        while True:
-            head, body = read_message(stream)
-            if not head:
-                return
-            with self.lock:
-                verdict = self.verdict(self.requests, head)
-                self.requests += 1
-                self.counts[verdict] += 1
-            named = re.search(rb"^X-Session-Id: (\w+)\.|^\S+ /sessions/(\w+)\.", head, re.M)
-            name = (named[1] or named[2]).decode() if named else next(iter(self.shards))
-            if verdict == "astray":
-                name = next(other for other in self.shards if other != name)
-            self.sent.append((name, body.count(b'"session_id"')))
-            self.target = self.shards[name]
-            try:
-                reply = b"".join(self._forward(head + body))
-            except OSError:
-                reply = b""
-            client.sendall(reply or b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+    def _answer(self, client, head, body, verdict):
+        named = re.search(rb"^X-Session-Id: (\w+)\.|^\S+ /sessions/(\w+)\.", head, re.M)
+        name = (named[1] or named[2]).decode() if named else next(iter(self.shards))
+        if verdict == "astray":
+            name = next(other for other in self.shards if other != name)
+        self.sent.append((name, body.count(b'"session_id"')))
+        self.target = self.shards[name]
+        try:
+            reply = b"".join(self._forward(head + body))
+        except OSError:
+            reply = b""
+        client.sendall(reply or b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
+        return True
 
 
 def read_message(stream):

@@ -395,6 +395,15 @@ const tests = {
         assert.equal(late.seen[0].headers["X-Deadline-Ms"], "50");
         const page = fake([{ status: 502, body: "<html>" }]);
         assert.equal((await failing(page.client.restore("a", new Uint8Array(1)))).code, "http_502");
+        for (const [status, code] of [
+            [502, "bad_gateway"], // as config/haproxy.cfg has them
+            [504, "gateway_timeout"],
+        ]) {
+            const proxy = fake([refusal(status, code, true), { body: '{"length":1}' }]);
+            const error = await failing(proxy.client.attend([[1]], { session_id: "a.1" }));
+            assert.equal(error.code, code);
+            assert.equal(proxy.seen.length, 1);
+        }
     },
 
     async "every request of a session names it for a proxy"() {
@@ -582,6 +591,7 @@ const tests = {
         const encoder_padding_mask = [1, 1, 0, 1, 1, 1, 1, 1, 0];
         const client = new Client(crossed);
         const started = await client.start(rows.slice(0, 9), [rows[10]], { encoder_padding_mask });
+        assert.match(started.sessionId, /^[\w-]+\.[0-9a-z]{26}$/); // names a shard
         const fields = { encoder_hidden_states: rows.slice(0, 9), encoder_padding_mask, ttl_s: 99 };
         await client.withSession(fields, async (session) => {
             assert.deepEqual(session.lengths, { 0: 7, 1: 7 });

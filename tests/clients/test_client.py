@@ -32,6 +32,7 @@ numpy = attn_client.numpy
 ROWS = [[math.sin(8 * token + width) for width in range(8)] for token in range(40)]
 MAPS = ["output", "attention_weights", "attention_scores", "lse", "key", "value", "head_stats",
         "query", "head_output", "concat"]
+MADE = r"^[\w-]+\.[0-9a-z]{26}$"  # an id that attnd made: it names a shard
 
 
 def lists(value):
@@ -380,6 +381,7 @@ class Encoders(Case):
             client = self.client(relay.url, binary=binary)
             client.models()
             with client.start(encoder, ROWS[10], encoder_padding_mask=mask) as session:
+                self.assertRegex(session.session_id, MADE)
                 self.assertEqual(session.lengths, {0: 7, 1: 7})
                 replies = [(0, ROWS[10], session.first)]
                 replies += [(layer, row, session.decode(row, layer=layer))
@@ -391,6 +393,12 @@ class Encoders(Case):
                     near = zip(lists(reply["output"]), expected["output"][0])
                     self.assertLess(max(abs(one - other) for one, other in near), 1e-6)
                 self.assertEqual(session.refresh()["lengths"][1]["length"], 7)
+            with client.start(encoder, ROWS[10], 1, "mine", encoder_padding_mask=mask) as session:
+                self.assertEqual((session.session_id, session.lengths), ("mine", {0: 7, 1: 7}))
+                self.assert_same(session.decode(ROWS[10], layer=1)["output"],
+                                 session.first["output"])
+            with self.assertRaises(InvalidRequest):
+                client.start(encoder, ROWS[10][1:])
         self.assertEqual(list(self.client().sessions()), [])
 
     def test_a_session_is_created_over_the_rows(self):
@@ -706,6 +714,18 @@ class Fake(unittest.TestCase):
         with self.assertRaises(Unavailable) as caught:
             self.client.restore("a", b"state")
         self.assertEqual((caught.exception.code, len(self.seen)), ("http_502", 3))
+
+    def test_an_error_of_a_proxy_in_the_form_of_attnd_is_of_the_proxy(self):
+        for status, code in ((502, "bad_gateway"), (504, "gateway_timeout")):
+            for call in (lambda: self.client.restore("a.1", b"state"),
+                         lambda: self.client.attend([[1.0]], session_id="a.1")):
+                self.seen.clear()
+                self.replies = [self.refusal(status, code, True), (200, {}, b'{"output":[[1]]}')]
+                with self.assertRaises(Unavailable) as caught:
+                    call()
+                self.assertEqual((caught.exception.code, len(self.seen)), (code, 1))
+        self.replies = [self.refusal(504, "deadline_exceeded", True), (200, {}, b'{"length":1}')]
+        self.assertEqual(self.client.attend([[1.0]], session_id="a.1")["length"], 1)
 
     def test_retrying_ends_with_its_time(self):
         self.client.retry_s = 0.3

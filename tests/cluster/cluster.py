@@ -39,11 +39,11 @@ class Shard:
         self.config = directory.parent / f"{name}.json"
         self.config.write_text(json.dumps({
             "models": [MODEL, LARGE], "weights_cache": str(directory.parent.parent / "weights"),
-            "instance": name, "durability": "journal",
+            "instance": name, "sharded": "on", "durability": "journal",
             "allow_unauthenticated": True, "threads": 1, "max_connections": 1024,
             "lame_duck_s": LAME_DUCK_S, **options}), "utf-8")
         self.log = directory.parent / f"{name}.log"
-        self.process = None
+        self.process, self.adopted = None, []  # `adopted`: shards whose directories it has too
 
     @property
     def address(self):
@@ -54,7 +54,8 @@ class Shard:
         """attnd as it is started on the shard's machine."""
         return [*self.machine.command, ATTND, "--config", str(self.config),
                 "--state-dir", str(self.directory), "--host", self.machine.address,
-                "--port", str(self.port), "--log", "info"]
+                "--port", str(self.port), "--log", "info",
+                *(word for other in self.adopted for word in ("--adopt", str(other.directory)))]
 
     async def start(self):
         """Starts attnd; returns when it is ready."""
@@ -180,10 +181,11 @@ class Proxy:
         await asyncio.sleep(0.3)
         await self.answers()
 
-    def readdress(self, shard):
-        """Tells the running HAProxy where a shard is now."""
-        reply = self.tell(f"@1 set server shards/{shard.name} addr {shard.machine.address} "
-                          f"port {shard.port}")
+    def readdress(self, shard, place=None):
+        """Tells the running HAProxy where a shard is now: with `place`, where that shard is."""
+        place = place or shard
+        reply = self.tell(f"@1 set server shards/{shard.name} addr {place.machine.address} "
+                          f"port {place.port}")
         if "changed" not in reply and "no need" not in reply:
             raise RuntimeError(f"HAProxy refused the address: {reply!r}")
 

@@ -50,8 +50,7 @@ def cpu_seconds(proxy):
 
 
 async def measure(directory):
-    """Prints rows a second, p50, and the processor time of the proxy for a row: directly and through
-    HAProxy, run in turn."""
+    """Prints rows a second and p50, directly and through HAProxy in turn, and its time a row."""
     shards, runs, proxy = [], Runs(), Proxy(directory)
     try:
         for name in "abc":

@@ -34,6 +34,22 @@ async def moved(cluster):
     await cluster.move(cluster.shards[0])
 
 
+async def adopted(cluster):
+    """A shard's directory is adopted by another shard, which gives it back later."""
+    owner, other = cluster.shards[0], cluster.shards[1]
+    await asyncio.gather(other.kill(), owner.stop())
+    owner.adopted.append(other)
+    await owner.start()
+    cluster.proxy.readdress(other, owner)
+    await cluster.wait_up()
+    await asyncio.sleep(1)
+    await owner.stop()
+    owner.adopted.clear()
+    cluster.proxy.readdress(other)  # before its adopter serves again, which no longer knows it
+    await asyncio.gather(owner.start(), other.start())
+    await cluster.wait_up()
+
+
 async def killed(cluster):
     """kill -9, and started again."""
     await cluster.shards[1].kill()

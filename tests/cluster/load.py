@@ -85,6 +85,7 @@ class Tally:
     def __init__(self):
         self.requests, self.wrong, self.not_found, self.complaints = 0, 0, 0, []
         self.replies, self.times, self.replayed = collections.Counter(), [], 0
+        self.slowest = (0, "")  # seconds of a step, and what its requests got and when
 
     def complain(self, text):
         """Counts something wrong."""
@@ -134,11 +135,11 @@ class Session:
         self.load, self.number, self.id = load, number, None
         self.connection = Connection(load.address)
         self.outputs, self.audited = [[] for _ in range(LAYERS)], [0] * LAYERS
-        self.source = random.Random(number)
+        self.source, self.history = random.Random(number), []
 
     async def send(self, method, path, body=b"", **headers):
         """The reply to a request that may be repeated, sent until it is answered."""
-        tally, begun, last = self.load.tally, time.monotonic(), None
+        tally, begun, self.history = self.load.tally, time.monotonic(), []
         while time.monotonic() - begun < GIVE_UP_S:
             tally.requests += 1
             try:
@@ -146,15 +147,15 @@ class Session:
                                                                         **headers)
             except Broken as error:
                 tally.replies["broken"] += 1
-                last = str(error)
+                self.history.append((round(time.monotonic() - begun, 3), str(error)))
                 await asyncio.sleep(0.02)
                 continue
             tally.replies[status] += 1
+            self.history.append((round(time.monotonic() - begun, 3), status, content[:60]))
             if status not in RETRIED:
                 return status, content
-            last = content
             await asyncio.sleep(min(float(fields.get("retry-after", 0.05)), 2))
-        raise RuntimeError(f"session {self.id}: no answer for {GIVE_UP_S} s, last {last!r}")
+        raise RuntimeError(f"session {self.id}: no answer for {GIVE_UP_S} s: {self.history}")
 
     async def create(self):
         """Makes the session on the shard that the proxy chooses."""
@@ -186,8 +187,10 @@ class Session:
         body = (f'{{"session_id":"{self.id}","layer":{layer},"position":{position},'
                 f'"hidden_states":{row(self.number, layer, position)}}}').encode()
         status, content = await self.send("POST", "/decode", body, X_Session_Id=self.id)
-        tally = self.load.tally
-        tally.times.append(time.monotonic() - begun)
+        tally, seconds = self.load.tally, time.monotonic() - begun
+        tally.times.append(seconds)
+        if seconds > tally.slowest[0]:
+            tally.slowest = (seconds, f"{self.id}: {self.history}")
         if status == 200:
             where = f'"layer":{layer},"position":{position},"length":{position + 1},'
             if where.encode() not in content or self.id.encode() not in content:

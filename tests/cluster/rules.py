@@ -6,8 +6,8 @@ import time
 from cluster import Proxy
 from load import Broken, Connection
 
-HOLD_S, THINK_S = 2.0, 1.6  # HOLD_S stands in place of haproxy.lua's half minute
-EDITS = (("timeout client 40s", "timeout client 1s"),)
+HOLD_S, THINK_S = 4.0, 3.5  # HOLD_S stands in place of haproxy.lua's half minute
+EDITS = (("timeout client 40s", "timeout client 3s"),)
 STEP = b'{"session_id":"a.1","position":3,"hidden_states":[1]}'
 FORK = ("POST", "/sessions/a.1/fork", b"{}")
 BLIND = b'{"session_id":"a.1","hidden_states":[1]}'
@@ -102,7 +102,10 @@ class Rules:
                 continue
             for shard in self.shards.values():
                 shard.does, shard.got = None, []
-            await getattr(self, name)()
+            try:
+                await getattr(self, name)()
+            except Broken as error:
+                self.hold(f"{name}: {error!r}", False)
         for text in self.failed:
             print(f"    {text}")
         for shard in self.shards.values():
@@ -123,7 +126,7 @@ class Rules:
         if not right:
             self.failed.append(what)
 
-    async def ask(self, method, path, body=b"", timeout=10, **headers):
+    async def ask(self, method, path, body=b"", timeout=30, **headers):
         """(status, who or what, headers) through the proxy."""
         connection = Connection(f"127.0.0.1:{self.proxy.port}", timeout)
         try:
@@ -208,6 +211,7 @@ class Rules:
                   ("POST", "/sessions/a.1/truncate", b'{"length":1}'),
                   ("PUT", "/sessions/a.1/state", b'{"position":3}'),
                   ("POST", "/sessions/a.1/truncate", STEP),
+                  ("POST", "/decode", STEP[:-1] + b',"\\u0073tart":true}'),
                   ("POST", "/sessions", b'{"session_id":"a.1"}'))
         for refusal, status in ((None, 502), ((503, "draining"), 503)):
             for request, headers in safe:
@@ -225,6 +229,11 @@ class Rules:
         said, code, _ = await self.ask("POST", "/decode", STEP)
         self.hold(f"a full pool: {said} {code} of {shard.got}",
                   (said, code) == (503, "pool_full") and len(shard.got) == 2)
+        for shard in self.shards.values():
+            shard.got, shard.does = [], lambda number: None
+        said, _, _ = await self.ask("POST", "/sessions", b"{}", Idempotency_Key="k")
+        self.hold(f"a session without an id: {said}, sent {self.got()}",
+                  said == 502 and sum(self.got().values()) == 1)
 
     async def rule_5_requests_wait_for_a_shard_that_is_away(self):
         """Of any method and size, and nobody else waits."""
@@ -283,3 +292,26 @@ class Rules:
             said, _, _ = await self.ask(method, path)
             self.hold(f"{method} {path}: {said}, not {status}", said == status)
         self.hold(f"shards were asked: {self.got()}", sum(self.got().values()) == 0)
+
+    async def rule_9_a_step_whose_session_is_not_found_goes_nowhere(self):
+        """A shard that is not the session's own would begin it there."""
+        body = json.dumps({"hidden_states": [0.25] * 20000, "session_id": "b.1", "start": True})
+        for body in (body.encode(), b"\x1f\x8b\x08", b'{"session\\u005fid":"b.1","start":true}'):
+            said = await self.ask("POST", "/decode", body)
+            self.hold(f"a step without an id: {said}", said[:2] == (400, "missing_field"))
+        self.hold(f"shards were asked: {self.got()}", sum(self.got().values()) == 0)
+
+    async def rule_10_a_reload_keeps_no_request_waiting(self):
+        """The process that is replaced does not learn that a shard is back."""
+        await self.shards["a"].stop()
+        await self.states(a="DOWN")
+        asked = asyncio.create_task(self.ask("POST", "/decode", STEP))
+        await asyncio.sleep(0.2)
+        await self.proxy.reload(self.shards.values())
+        begun = time.monotonic()
+        said, code, _ = await asked
+        waited = time.monotonic() - begun
+        self.hold(f"{said} {code} after {waited:.1f} s",
+                  (said, code) == (503, "shard_away") and waited < HOLD_S / 2)
+        await self.shards["a"].start()
+        await self.states(a="UP")

@@ -15,6 +15,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,7 @@ from rules import Rules  # noqa: E402
 
 EVENTS = {"added": "a shard added", "restarted": "rolling restart of all",
           "moved": "a shard moved", "killed": "kill -9, started again",
+          "adopted": "adopted, given back",
           "frozen": "SIGSTOP, SIGCONT", "twice": "a directory started twice",
           "cut": "network cut, healed", "full": "volume full, then not"}
 MOVE_GAP_S = 1.5
@@ -44,23 +46,30 @@ COLUMNS = "{:26} {:>8} {:>6} {:>5} {:>8} {:>10} {:>8} {:>8} {:>8}"
 class Cluster:
     """Machines, shards, the proxy, the load and the single daemon that it is compared with."""
 
-    def __init__(self, directory, options, isolated):
-        self.directory, self.options, self.isolated = directory, options, isolated
+    def __init__(self, directory, options, network, mounts):
+        self.directory, self.options, self.network, self.mounts = (directory, options, network,
+                                                                   mounts)
         self.quick = bool(os.environ.get("QUICK"))
-        self.machines = [machines.Machine(number, isolated) for number in range(1, 6)]
-        self.shards, self.volume, self.single = [], None, None
+        self.machines, self.shards, self.single = [], [], None
+        self.volume, self.volume_place = None, None  # the shard on it, and where it is
         self.sessions, self.freeze_s, self.cut_s = 200, *((6, 4) if self.quick else (15, 20))
         # Clients and checks give up before that, and so does the proxy here.
         self.proxy = Proxy(directory, [("timeout server 600s", "timeout server 5s")])
         self.load, self.audit, self.source = None, None, random.Random(options.seed)
+
+    def connect(self):
+        """Makes the machines."""
+        for number in range(1, 6):
+            self.machines.append(machines.Machine(number, self.network))
 
     async def add(self, name, machine):
         """Starts one more shard."""
         directory = self.directory / f"machine-{machine}"
         directory.mkdir(exist_ok=True)
         shard = Shard(name, directory / name, self.machines[machine - 1])
-        if machine == 3 and self.isolated:
-            machines.small_volume(directory / "volume", VOLUME)
+        if machine == 3 and self.mounts:
+            self.volume_place = directory / "volume"
+            machines.small_volume(self.volume_place, VOLUME)
             shard.directory = directory / "volume" / name
             self.volume = shard
         self.shards.append(shard)
@@ -73,7 +82,8 @@ class Cluster:
         for machine, name in enumerate("abc", 1):
             await self.add(name, machine)
         (self.directory / "single").mkdir()
-        self.single = Shard("single", self.directory / "single" / "state", self.machines[4])
+        self.single = Shard("single", self.directory / "single" / "state", self.machines[4],
+                            sharded="off")
         await self.single.start()
         self.audit = audit.Audit(self.single.address)
         self.proxy.write(self.shards)
@@ -118,7 +128,8 @@ class Cluster:
             print("    " + complaint)
         late = name == EVENTS["moved"] and times[-1] > MOVE_GAP_S
         if late:
-            print(f"    a move under load took a session more than {MOVE_GAP_S} s")
+            print(f"    a move under load took a session more than {MOVE_GAP_S} s: "
+                  f"{tally.slowest[1]}")
         self.load.resume()
         return wrong == lost == doubled == tally.not_found == 0 and not late
 
@@ -141,7 +152,7 @@ class Cluster:
         for name, title in EVENTS.items():
             if self.options.only and name not in self.options.only.split(","):
                 continue
-            if name in ("cut", "full") and not self.isolated:
+            if name == "cut" and not self.network or name == "full" and not self.mounts:
                 continue
             right &= await self.event(title, getattr(events, name))
         for left in range(self.options.random, 0, -CHUNK):
@@ -186,6 +197,8 @@ class Cluster:
                 shard.close()
         for machine in self.machines:
             machine.close()
+        if self.volume_place:
+            machines.remove_volume(self.volume_place)
 
 
 def main():
@@ -197,7 +210,8 @@ def main():
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--cost", action="store_true")
     options = parser.parse_args()
-    isolated = machines.isolate()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that all is ended, as by SIGINT
+    network, mounts = machines.isolate()
     directory = pathlib.Path(tempfile.mkdtemp(prefix="cluster-"))
     if options.cost:
         try:
@@ -205,9 +219,10 @@ def main():
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         return 0
-    cluster = Cluster(directory, options, isolated)
+    cluster = Cluster(directory, options, network, mounts)
     begun = time.monotonic()
     try:
+        cluster.connect()
         right = asyncio.run(cluster.run())
     finally:
         cluster.close()

@@ -429,7 +429,11 @@ START_TEST(test_sessions_of_one_id_in_two_directories_are_refused_and_kept)
         call_create(&client, "twin", "");
         serve_end();
     }
-    expect_refused("a", "b", "another directory has a session of the same id");
+    shell("ls a b >before");
+    expect_refused("a", "b",
+                   "/b: the sessions of state_dir cannot be held: another directory has a "
+                   "session of the same id, twin: serve the two apart");
+    shell("ls a b | cmp - before");
     for (size_t i = 0; i < 2; i++) {
         start(names[i], "");
         ck_assert_int_eq(call_status(&client, "twin"), 200);

@@ -87,6 +87,13 @@ static void expect_change(const char *id, const char *what, const char *body, lo
     answer_free(&answer);
 }
 
+static void await_metric(const char *name, double value)
+{
+    for (int waited = 0; waited < 2000 && call_metric(&client, name) != value; waited++)
+        usleep(10000);
+    ck_assert_double_eq(call_metric(&client, name), value);
+}
+
 static json_int_t epoch_of(const char *id)
 {
     char path[128];
@@ -400,6 +407,7 @@ START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
     ck_assert_uint_eq(state_files_find(path, directory, ".session"), 2);
     state_files_flip(path, 400);
     start();
+    await_metric("attnd_sessions_restoring", 0);
     bool has_a = call_status(&client, "a") == 200;
     snprintf(name, sizeof name, "%s", has_a ? "a" : "b");
     ck_assert_uint_eq(call_length(&client, name, 0), has_a ? 3 : 4);
@@ -408,9 +416,11 @@ START_TEST(test_damaged_session_file_is_set_aside_and_the_others_load)
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_lost_total"), 1);
     ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), 1);
     expect_logged("will be set aside");
+    await_metric("attnd_snapshots_total", 1);
     ck_assert_uint_eq(state_files_find(path, directory, ".damaged"), 1);
     stop();
     start(); /* the damage is reported once */
+    await_metric("attnd_sessions_restoring", 0);
     ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
     ck_assert_int_eq(call_status(&client, name), 200);
     stop();
@@ -613,6 +623,7 @@ START_TEST(test_start_that_is_refused_touches_nothing)
     ck_assert_uint_eq(state_files_find(name, directory, ".damaged"), 0);
     start();
     expect_logged("cut off");
+    await_metric("attnd_snapshots_total", 1);
     /* The damaged file, and those that the start has replaced. */
     ck_assert_uint_ge(state_files_find(name, directory, ".session.damaged"), 1);
     ck_assert_int_ne(access(unfinished, F_OK), 0);

@@ -68,6 +68,39 @@ static void expect_status(const char *id, long status, const char *code)
         refuse_decode(&client, id, 0, "", status, code);
 }
 
+/* A request that would make a session under that id, or asks for one. */
+static void expect_of(const char *path, const char *body, const char *id, long status,
+                      const char *code)
+{
+    char text[256];
+    snprintf(text, sizeof text, body, id);
+    struct answer answer = client_post(&client, path, text);
+    expect_answer(&answer, status, code, id);
+    answer_free(&answer);
+}
+
+START_TEST(test_a_sharded_daemon_takes_ids_of_its_own_name_alone)
+{
+    static const char create[] = "{\"model\":\"tiny\",\"session_id\":\"%s\"}";
+    static const char begin[] =
+        "{\"model\":\"tiny\",\"session_id\":\"%s\",\"start\":true,\"hidden_states\":" ROW "}";
+    char id[65];
+    daemon_start(&served, CONFIG_SMALL("\"sharded\":\"on\","), NULL, NULL);
+    client_open(&client, &served);
+    make(id);
+    expect_of("/sessions", create, "test.mine", 201, NULL);
+    expect_of("/sessions", create, "other.mine", 421, "wrong_instance");
+    expect_of("/sessions", create, "mine", 400, "invalid_value");
+    expect_of("/decode", begin, "test.new", 200, NULL);
+    expect_of("/decode", begin, "other.new", 421, "wrong_instance");
+    expect_of("/decode", begin, "new", 400, "invalid_value");
+    expect_status("other.new", 421, "wrong_instance");
+    expect_status("test.absent", 404, "session_not_found");
+    expect_status("absent", 404, "session_not_found");
+    serve_end();
+}
+END_TEST
+
 /* ---- Another instance's ---------------------------------------------------------------------- */
 
 static const struct {
@@ -207,6 +240,7 @@ START_TEST(test_sessions_of_an_emptied_directory_are_lost)
     shell("rm -rf %s/*");
     start();
     expect_status(id, 410, "session_lost");
+    refuse_decode(&client, id, 0, ",\"start\":true", 410, "session_lost");
     make(new);
     ck_assert_int_ne(strncmp(id, new, strlen("test.") + 5), 0);
     again();
@@ -347,6 +381,7 @@ Suite *suite_instances(void)
     tcase_add_test(tests, test_a_state_is_not_put_under_an_id_of_another_instance);
     tcase_add_test(tests, test_sessions_outlive_a_restart_and_deleted_ones_are_not_found);
     tcase_add_test(tests, test_sessions_of_an_emptied_directory_are_lost);
+    tcase_add_test(tests, test_a_sharded_daemon_takes_ids_of_its_own_name_alone);
     tcase_add_test(tests, test_sessions_of_an_emptied_directory_are_lost_with_snapshots);
     tcase_add_test(tests, test_sessions_that_nothing_keeps_are_lost_with_the_daemon);
     tcase_add_test(tests, test_a_directory_of_another_instance_is_refused);

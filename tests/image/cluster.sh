@@ -96,6 +96,20 @@ check_new_container() {
     ok "a container was removed and made again on its volume; the step sent between was held and answered"
 }
 
+check_shards_scraped() {
+    local tenths asked
+    asked='count(up{job="attnd",instance=~"attnd-[abc]:8080"}==1)'
+    for ((tenths = 0; tenths < 300; tenths++)); do
+        if curl -s --max-time 2 -G --data-urlencode "query=$asked" \
+            "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/query" | grep -q '"3"\]'; then
+            ok "the profile's Prometheus finds the three shards by name"
+            return
+        fi
+        sleep 0.1
+    done
+    fail "prometheus: the shards are not up"
+}
+
 check_cluster() {
     local shard
     make_haproxy
@@ -112,12 +126,16 @@ check_cluster() {
     expect_all "one shard's new container"
     step_all
     compose --profile cluster down >/dev/null || fail "down: $(tail -n 5 "$work/compose.log")"
-    up --profile cluster up -d haproxy
+    up --profile cluster --profile observability up -d haproxy prometheus
     expect_all "down and up of all"
+    expect "shards that map the weights of llama" 3 \
+        "$(compose logs --no-color attnd-a attnd-b attnd-c | grep -c 'model llama: mapped, ')"
+    ok "the three shards map one file of llama's weights"
+    check_shards_scraped
     for shard in attnd-a attnd-b attnd-c; do
         expect_no_error "$(compose logs --no-color $shard | sed 's/^[^|]*| //' | grep '^{')" $shard
     done
-    compose --profile cluster down -v >/dev/null || fail "down -v: $(tail -n 5 "$work/compose.log")"
+    compose --profile cluster --profile observability down -v >/dev/null || fail "down -v: $(tail -n 5 "$work/compose.log")"
     expect "containers left" "" "$(engine ps -aq)"
     ok "docker-compose down leaves no container of the cluster"
 }

@@ -160,6 +160,8 @@ def check_cluster(compose):
         expect(volumes_of(services[name])[weights] == "weights", f"{name}: has weights of its own")
         expect(f" {weights}" in " ".join(instruction(dockerfile(), "RUN")),
                f"Dockerfile: {weights} does not belong to user 65532")
+        expect(services[name]["environment"]["ATTN_ALLOWED_HOSTS"] == "haproxy",
+               f"{name}: refuses containers that ask for haproxy:8080")
         expect(services[name]["ports"] == [], f"{name}: is reached beside haproxy")
         expect(services[name]["profiles"] == services["haproxy"]["profiles"] == ["cluster"],
                f"{name}: is of another profile than haproxy")
@@ -207,6 +209,9 @@ def check_observability(compose):
     targets = [target for job in prometheus["scrape_configs"]
                for static in job["static_configs"] for target in static["targets"]]
     expect(targets == ["attnd:8080"], f"prometheus.yml: targets are {targets}")
+    found = [name for job in prometheus["scrape_configs"]
+             for search in job["dns_sd_configs"] for name in search["names"]]
+    expect(found == shards(compose["services"]), f"prometheus.yml: asks the shards {found}")
     hosts = compose["services"]["attnd"]["environment"].get("ATTN_ALLOWED_HOSTS", "").split(",")
     expect({target.split(":")[0] for target in targets} <= set(hosts),
            f"compose: attnd refuses Prometheus, which asks for {targets}")

@@ -13,6 +13,7 @@ struct disk {
     atomic_bool unreadable;                       /* pread fails for all files */
     atomic_bool no_flush;                         /* fdatasync fails for all files */
     atomic_bool no_base;                          /* fsync fails for an unfinished base */
+    atomic_bool image_times;          /* all files have one inode and one time, as of an image's */
     atomic_uint_fast64_t unsafe_base; /* and for a directory that has this base; 0: none */
     atomic_llong wall_s, monotonic_s; /* seconds by which these clocks are ahead */
 };

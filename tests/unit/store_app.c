@@ -71,11 +71,19 @@ struct srv_store_context store_app_context(struct srv_app *app)
 
 void store_app_begin(struct srv_app *app)
 {
+    store_app_load(app);
+    ck_assert_msg(srv_store_start(app->store, message, sizeof message), "%s", message);
+    for (int i = 0; i < 1000 && srv_store_restoring(app->store) > 0; i++)
+        usleep(10000);
+    ck_assert_uint_eq(srv_store_restoring(app->store), 0);
+}
+
+void store_app_load(struct srv_app *app)
+{
     ck_assert(srv_sessions_open(&app->sessions, &app->config.limits, "test"));
     const struct srv_store_context context = store_app_context(app);
     ck_assert_msg(srv_store_open(&app->store, &context, message, sizeof message) &&
-                      srv_store_load(app->store, message, sizeof message) &&
-                      srv_store_start(app->store, message, sizeof message),
+                      srv_store_load(app->store, message, sizeof message),
                   "%s", message);
 }
 

@@ -18,8 +18,10 @@ void store_app_close(struct srv_app *app);
 /* The context that the store is opened with. */
 struct srv_store_context store_app_context(struct srv_app *app);
 
-/* Opens the table of sessions and the store, and closes them; both may be opened again. */
+/* Opens the table of sessions and the store, and closes them; both may be opened again.  `begin`
+ * waits until all tokens have been read; after `load` the store is not started, and reads none. */
 void store_app_begin(struct srv_app *app);
+void store_app_load(struct srv_app *app);
 void store_app_end(struct srv_app *app);
 
 /* Runs a shell command in the state directory. */

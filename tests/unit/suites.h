@@ -54,6 +54,8 @@
     X(restore)          \
     X(store_checkpoint) \
     X(store_room)       \
+    X(store_unread)     \
+    X(unread)           \
     X(store_gap)        \
     X(store_disk)       \
     X(stores)           \

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "attn.h"
+#include "attn_limits.h"
 #include "own_expected.h"
 #include "scratch.h"
 #include "suites.h"
@@ -89,6 +90,27 @@ START_TEST(test_own_weights_under_any_name_are_the_same_layers)
         fingerprint_of(got, own);
         ck_assert_msg(strcmp(got, want) == 0, "%s has other weights", cases[i].file);
     }
+}
+END_TEST
+
+/* What loading a model of W_q to W_o takes, by the sum that a start is refused by. */
+static size_t loading_bytes(const char *path)
+{
+    static const char config[] = "{" QWEN3 ",\"num_hidden_layers\":2,\"transposed\":true}";
+    const struct attn_model_options options = {.config = config};
+    struct attn_model *model;
+    struct attn_model_memory memory;
+    ck_assert_int_eq(attn_model_open(&model, path, &options, &error), ATTN_OK);
+    attn_model_memory(&memory, model);
+    attn_model_close(model);
+    return memory.loading_bytes;
+}
+
+/* Of one array at a time: 24 x 32 numbers, and 32,768 that are read at a time. */
+START_TEST(test_memory_of_arrays_in_fortran_order_is_counted)
+{
+    ck_assert_uint_eq(loading_bytes(OWN "qwen3_fortran.npz") - loading_bytes(OWN "qwen3_f8.npz"),
+                      (24 * 32 + 32768) * sizeof(float));
 }
 END_TEST
 
@@ -374,6 +396,7 @@ Suite *suite_own(void)
     TCase *own = tcase_create("own");
     tcase_set_timeout(own, 60);
     tcase_add_test(own, test_own_weights_under_any_name_are_the_same_layers);
+    tcase_add_test(own, test_memory_of_arrays_in_fortran_order_is_counted);
     tcase_add_test(own, test_own_weights_in_a_directory_are_the_same_layers);
     tcase_add_test(own, test_torch_layer_takes_causality_rope_and_fewer_key_heads);
     tcase_add_test(own, test_own_layer_of_values_narrower_than_keys_computes_and_keeps_sessions);

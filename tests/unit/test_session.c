@@ -143,8 +143,10 @@ START_TEST(test_session_of_an_id_of_another_instance_is_not_made)
                      SRV_E_WRONG_INSTANCE);
     ck_assert_ptr_null(session);
     ck_assert_str_eq(error.owner, "there");
-    ck_assert_int_eq(create(&session, "here.0123456789abcdefghjkmnpqrs", 0, 0), SRV_OK);
-    srv_session_put(session); /* one that was lost is made again from its state */
+    ck_assert_int_eq(create(&session, "here.0123456789abcdefghjkmnpqrs", 0, 0), SRV_E_SESSION_LOST);
+    ck_assert_ptr_null(session);
+    ck_assert_int_eq(create(&session, "here.zyxwv56789abcdefghjkmnpqrs", 0, 0), SRV_OK);
+    srv_session_put(session);
     ck_assert_int_eq(create(&session, "there.0123456789abcdefghjkmnpqr", 0, 0), SRV_OK);
     srv_session_put(session);
     ck_assert_uint_eq(srv_sessions_count(sessions), 2);

@@ -3,6 +3,7 @@
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "attn_limits.h"
@@ -228,6 +229,34 @@ static void damage_file(const char *id)
     close(fd);
 }
 
+/* Writes the newest base again in the form that bases had before they told what sessions are, so
+ * that a start reads all files; and without shares, as the first bases were. */
+static void write_older_base(bool shares)
+{
+    struct srv_store_status status;
+    struct srv_file file;
+    struct srv_file_reader reader;
+    struct srv_base_size size;
+    struct srv_base_entry entries[ROOM];
+    struct srv_share *shared;
+    int directory = srv_store_directory(app.store);
+    srv_store_describe(&status, app.store);
+    srv_file_name(&file, SRV_FILE_BASE, status.base, 0);
+    ck_assert(srv_file_reader_open(&reader, directory, file.name));
+    ck_assert(srv_base_check(&size, &reader, status.base) && size.shares == size.entries - 1);
+    ck_assert(size.sessions > 0 && srv_base_shares(&shared, &reader, &size));
+    for (size_t i = 0; i < size.entries; i++)
+        ck_assert(srv_base_entry(&entries[i], &reader, i));
+    srv_file_reader_close(&reader);
+    const struct srv_base base = {.generation = status.base,
+                                  .entries = entries,
+                                  .num_entries = size.entries,
+                                  .shares = shared,
+                                  .num_shares = shares ? size.shares : 0};
+    ck_assert(srv_base_write(directory, &base));
+    free(shared);
+}
+
 /* Each of them in turn, as one stands first in the base and is the others' parent there. */
 START_TEST(test_forks_share_with_each_other_where_a_file_is_damaged)
 {
@@ -235,6 +264,7 @@ START_TEST(test_forks_share_with_each_other_where_a_file_is_damaged)
     make_forks(4);
     store_app_snapshot(&app);
     damage_file(ids[_i]);
+    write_older_base(true);
     store_app_end(&app);
     store_app_begin(&app);
     for (int i = 0; i < 5; i++)
@@ -243,32 +273,11 @@ START_TEST(test_forks_share_with_each_other_where_a_file_is_damaged)
 }
 END_TEST
 
-/* Writes the newest base again in the form that bases had before they had shares. */
-static void write_older_base(void)
-{
-    struct srv_store_status status;
-    struct srv_file file;
-    struct srv_file_reader reader;
-    struct srv_base_size size;
-    struct srv_base_entry entries[ROOM];
-    int directory = srv_store_directory(app.store);
-    srv_store_describe(&status, app.store);
-    srv_file_name(&file, SRV_FILE_BASE, status.base, 0);
-    ck_assert(srv_file_reader_open(&reader, directory, file.name));
-    ck_assert(srv_base_check(&size, &reader, status.base) && size.shares == size.entries - 1);
-    for (size_t i = 0; i < size.entries; i++)
-        ck_assert(srv_base_entry(&entries[i], &reader, i));
-    srv_file_reader_close(&reader);
-    const struct srv_base base = {
-        .generation = status.base, .entries = entries, .num_entries = size.entries};
-    ck_assert(srv_base_write(directory, &base));
-}
-
 START_TEST(test_base_of_the_older_form_restores_forks_that_share_nothing)
 {
     make_forks(3);
     store_app_snapshot(&app);
-    write_older_base();
+    write_older_base(false);
     ck_assert_uint_eq(store_app_find_again(&app, "p"), ROWS);
     expect_sessions('f', 3, ROWS);
     ck_assert_uint_eq(attn_cache_pool_used(app.pool), 4 * BLOCK);

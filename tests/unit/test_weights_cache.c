@@ -350,6 +350,12 @@ START_TEST(test_weights_cache_does_not_trust_what_every_user_may_write)
     struct attn_model *model = open_seeded(1, ATTN_BF16);
     ck_assert_int_eq(attn_model_load_cached(&out, model, directory, "m", &error), ATTN_UNSUPPORTED);
     ck_assert_ptr_nonnull(strstr(error.message, "chmod o-w"));
+    if (geteuid() == 0) {
+        ck_assert_int_eq(chmod(directory, 0700) | chown(directory, 12345, 0), 0);
+        ck_assert_int_eq(attn_model_load_cached(&out, model, directory, "m", &error),
+                         ATTN_UNSUPPORTED);
+        ck_assert_ptr_nonnull(strstr(error.message, "belongs to user 12345"));
+    }
     attn_model_close(model);
     free(bytes);
 }
@@ -406,6 +412,23 @@ START_TEST(test_weights_cache_sees_a_changed_checkpoint_of_the_same_size_and_tim
     ck_assert(!load_path(after, path).written);
     ck_assert_str_eq(before, after);
     usleep(20000); /* the grain of times in an inode */
+    put_checkpoint(path, 2);
+    ck_assert(load_path(after, path).written);
+    ck_assert_str_ne(before, after);
+    scratch_remove(path);
+}
+END_TEST
+
+/* As of two images of a file system that were built alike. */
+START_TEST(test_weights_cache_sees_a_changed_checkpoint_of_the_same_inode_and_ctime)
+{
+    char path[SCRATCH_PATH], before[17], after[17];
+    scratch_make(path);
+    atomic_store(&disk.image_times, true);
+    put_checkpoint(path, 1);
+    ck_assert(load_path(before, path).written);
+    ck_assert(!load_path(after, path).written);
+    ck_assert_str_eq(before, after);
     put_checkpoint(path, 2);
     ck_assert(load_path(after, path).written);
     ck_assert_str_ne(before, after);
@@ -552,6 +575,7 @@ Suite *suite_weights_cache(void)
     tcase_add_test(tests, test_weights_cache_does_not_trust_what_every_user_may_write);
     tcase_add_test(tests, test_weights_cache_tells_models_and_formats_apart);
     tcase_add_test(tests, test_weights_cache_sees_a_changed_checkpoint_of_the_same_size_and_times);
+    tcase_add_test(tests, test_weights_cache_sees_a_changed_checkpoint_of_the_same_inode_and_ctime);
     tcase_add_test(tests, test_weights_cache_writes_nothing_of_a_checkpoint_that_just_changed);
     tcase_add_test(tests, test_weights_cache_goes_on_with_private_weights_where_it_cannot_write);
     tcase_add_test(tests, test_weights_cache_is_written_once_by_those_that_start_together);

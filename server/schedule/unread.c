@@ -1,0 +1,109 @@
+/* unread.c: jobs that wait for sessions whose tokens are still on the disk.
+ *
+ * A start may leave tokens on the disk, which the store reads while requests are served.  A job
+ * that needs them waits before it is bound or begun, in the fair queue, so that it is counted and
+ * cancelled as others are.  Jobs that come later for the same session wait behind it. */
+#include "base/clock.h"
+#include "schedule/dispatch.h"
+#include "session/session.h"
+#include "store/stores.h"
+
+/* Whether the job must wait for this session, which it then holds; else gives the reference back.
+ * A job that `comes` waits too where others do already. */
+static bool is_awaited(struct srv_job *job, struct srv_session *session, bool comes)
+{
+    if (session != NULL && (session->presence == SRV_UNREAD || (comes && session->parked > 0))) {
+        job->awaited = session;
+        return true;
+    }
+    srv_session_put(session);
+    return false;
+}
+
+/* Finds the first session that the job must wait for. */
+static bool find_awaited(struct srv_dispatch *d, struct srv_job *job, bool comes)
+{
+    if (job->type->needs != NULL && is_awaited(job, job->type->needs(job), comes))
+        return true;
+    bool found = false;
+    for (size_t i = 0; i < job->num_items && !found; i++) {
+        const struct srv_item *item = &job->items[i];
+        if (item->error.code == SRV_OK && !item->rows->start && item->rows->session_id != NULL)
+            found = is_awaited(
+                job,
+                srv_session_get(d->context->sessions, &job->request->key, item->rows->session_id),
+                comes);
+    }
+    return found;
+}
+
+static void wait_in_queue(struct srv_dispatch *d, struct srv_job *job)
+{
+    job->awaited->parked++;
+    job->node =
+        (struct srv_queue_node){.kind = SRV_NODE_JOB, .caller = job->request->caller, .cost = 1};
+    srv_fair_queue_put(&d->queue, SRV_QUEUE_UNREAD, &job->node);
+}
+
+/* A session may be read between the look at it and the wish: then it is looked for again, for its
+ * reader wakes nobody. */
+static bool park(struct srv_dispatch *d, struct srv_job *job, bool comes)
+{
+    while (!job->ended && find_awaited(d, job, comes)) {
+        if (srv_store_want(d->context->store, job->awaited) || job->awaited->parked > 0) {
+            wait_in_queue(d, job);
+            return true;
+        }
+        srv_session_put(job->awaited);
+        job->awaited = NULL;
+    }
+    return false;
+}
+
+bool srv_dispatch_park(struct srv_dispatch *d, struct srv_job *job)
+{
+    if (srv_stores_restoring(d->context->store) == 0 && d->queue.waiting[SRV_QUEUE_UNREAD] == 0)
+        return false;
+    return park(d, job, true);
+}
+
+void srv_dispatch_unpark(struct srv_job *job)
+{
+    if (job->awaited == NULL)
+        return;
+    job->awaited->parked--;
+    srv_session_put(job->awaited);
+    job->awaited = NULL;
+}
+
+/* Why the job cannot go on; SRV_OK: it can. */
+static enum srv_error_code check_presence(struct srv_dispatch *d, struct srv_job *job)
+{
+    const struct srv_session *session = job->awaited;
+    if (session->presence == SRV_LOST)
+        return srv_fail(&job->error, SRV_E_SESSION_LOST, "session_id",
+                        "the session's files are damaged: it is lost");
+    if (session->presence == SRV_DROPPED)
+        return srv_session_fail_missing(d->context->sessions, session->id, &job->error);
+    return SRV_OK;
+}
+
+struct srv_job *srv_dispatch_take_parked(struct srv_dispatch *d)
+{
+    struct srv_queue_walk walk;
+    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_UNREAD);
+    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
+        struct srv_job *job = srv_job_of(node);
+        if (job->awaited->presence == SRV_UNREAD) {
+            srv_queue_walk_pass(&walk);
+            continue;
+        }
+        srv_queue_walk_remove(&walk);
+        const bool goes_on = check_presence(d, job) == SRV_OK;
+        srv_dispatch_unpark(job);
+        if (!goes_on || !park(d, job, false))
+            return job;
+        srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_UNREAD);
+    }
+    return NULL;
+}

@@ -1,0 +1,133 @@
+/* restore_later.c: a session from what its base tells, without its tokens. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/least.h"
+#include "session/weightless.h"
+#include "store/restore.h"
+
+/* A session while it is being made. */
+struct told_restore {
+    const struct srv_restore *restore;
+    const struct srv_session_file *described;
+    const struct srv_base_session *told;
+    const struct srv_model *model;
+    struct attn_cache *cache;
+    struct srv_last_step *last_steps; /* [info.num_layers] */
+};
+
+/* Makes the layer as long as the share goes.  Blocks that windows of the parent have forgotten are
+ * the session's own. */
+static enum attn_status share_layer(const struct told_restore *t, const struct srv_share *share,
+                                    size_t length)
+{
+    struct attn_error cause;
+    const struct srv_restored_session *parent = srv_restore_find(t->restore, share->parent);
+    const size_t layer = share->layer;
+    const size_t end = srv_least((size_t)share->blocks * SRV_BLOCK_TOKENS, length);
+    if (parent == NULL || parent->session == NULL || parent->session->model != t->model ||
+        end < attn_cache_length(t->cache, layer))
+        return ATTN_MALFORMED;
+    const struct attn_cache *from = parent->session->cache;
+    const size_t kept = srv_least(attn_cache_first(from, layer), end);
+    enum attn_status status = ATTN_OK;
+    parent->session->shares_blocks = true;
+    if (kept > attn_cache_length(t->cache, layer))
+        status = attn_cache_lengthen(t->cache, layer, kept, NULL, 0, &cause);
+    if (status == ATTN_OK)
+        status = attn_cache_lengthen(t->cache, layer, end, from, share->blocks, &cause);
+    return status;
+}
+
+static enum attn_status make_layer(const struct told_restore *t, size_t i)
+{
+    struct attn_error cause;
+    const struct srv_base_layer *layer = &t->told->layers[i];
+    const struct srv_session_file *described = t->described;
+    if (layer->first > layer->length || layer->rows > layer->length)
+        return ATTN_MALFORMED;
+    if (attn_model_layer(t->model->attn, i) == NULL)
+        return layer->length == 0 ? ATTN_OK : ATTN_MALFORMED;
+    enum attn_status status = attn_cache_begin_at(t->cache, i, layer->first, &cause);
+    for (size_t k = 0; k < described->num_shares && status == ATTN_OK; k++)
+        if (described->shares[k].layer == i)
+            status = share_layer(t, &described->shares[k], layer->length);
+    if (status == ATTN_OK)
+        status = attn_cache_lengthen(t->cache, i, layer->length, NULL, 0, &cause);
+    t->last_steps[i] = (struct srv_last_step){.position = layer->length - layer->rows,
+                                              .rows = layer->rows,
+                                              .digest = {layer->digest[0], layer->digest[1]}};
+    return status;
+}
+
+static enum attn_status make_cache(struct told_restore *t)
+{
+    struct attn_error cause;
+    const size_t layers = t->model->info.num_layers;
+    t->last_steps = calloc(layers, sizeof *t->last_steps);
+    enum attn_status status = t->last_steps != NULL ? ATTN_OK : ATTN_NO_MEMORY;
+    if (status == ATTN_OK)
+        status = attn_cache_new(&t->cache, t->model->pool, t->model->attn,
+                                (size_t)t->told->made.max_length, &cause);
+    for (size_t i = 0; i < layers && status == ATTN_OK; i++)
+        status = make_layer(t, i);
+    return status;
+}
+
+/* The session from its cache, which becomes the session's or is freed. */
+static enum srv_restore_status make_session(struct srv_restored_session *entry,
+                                            struct srv_restore *restore,
+                                            const struct told_restore *t)
+{
+    const struct srv_record_create *made = &t->told->made;
+    struct srv_error error;
+    const struct srv_session_options options = {
+        .id = made->id,
+        .ttl_s = (size_t)made->ttl_s,
+        .idempotency_key = made->key,
+        .key_digest = {made->key_digest[0], made->key_digest[1]},
+        .owner = made->owner,
+        .group = made->group,
+        .shared = made->shared != 0,
+        .epoch = entry->epoch,
+        .store = restore->store + 1,
+        .cache = t->cache,
+        .last_steps = t->last_steps,
+    };
+    const struct srv_extent file = {.generation = t->described->generation, .at = entry->epoch};
+    entry->newest = srv_extents_add(restore->extents, &file);
+    if (srv_session_new(&entry->session, restore->sessions, t->model, &options, &error) != SRV_OK ||
+        entry->newest == NULL)
+        return SRV_RESTORE_FULL;
+    entry->session->used_ns = made->used_ns;
+    entry->session->next_record = t->told->next_record;
+    entry->session->record_state = SRV_RECORDED;
+    entry->session->changed = false;
+    entry->session->file_generation = t->described->generation;
+    entry->session->shares_blocks = t->described->num_shares > 0;
+    return SRV_RESTORE_OK;
+}
+
+enum srv_restore_status srv_restore_told(struct srv_restore *restore,
+                                         const struct srv_session_file *described,
+                                         const struct srv_base_session *told)
+{
+    struct told_restore t = {.restore = restore, .described = described, .told = told};
+    struct srv_restored_session *entry = srv_restore_entry(restore, described->epoch);
+    enum srv_restore_status result = SRV_RESTORE_DAMAGED;
+    if (entry == NULL)
+        return SRV_RESTORE_FULL;
+    if (entry->session != NULL || told->next_record == 0 || !srv_restore_is_possible(&told->made))
+        return result;
+    result = srv_restore_model(&t.model, restore, told->made.model, told->made.fingerprint);
+    if (result != SRV_RESTORE_OK || t.model == NULL)
+        return SRV_RESTORE_NO_MODEL;
+    result = SRV_RESTORE_DAMAGED;
+    if (told->num_layers == t.model->info.num_layers && make_cache(&t) == ATTN_OK)
+        result = make_session(entry, restore, &t);
+    else
+        attn_cache_free(t.cache);
+    free(t.last_steps);
+    srv_model_put(t.model); /* the session holds it */
+    return result;
+}
