@@ -6,23 +6,19 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/endpoints.h"
 #include "attn_state.h"
-#include "http/http_exchange.h"
-#include "schedule/dispatch.h"
+#include "dispatch_app.h"
 #include "store/session_notes.h"
-#include "store_app.h"
 #include "suites.h"
 
 #define WIDTH 64
 #define TOKENS 700 /* their keys and values are more than a piece, and a large body */
 
-static struct srv_app app;
+static struct dispatch_app served;
+static struct srv_app *const app = &served.app;
+static struct srv_dispatch *const dispatch = &served.dispatch;
+static struct srv_request *const request = &served.exchange.request;
 static struct srv_error error;
-static struct srv_scheduler_context scheduler_context;
-static struct srv_dispatch dispatch;
-static struct srv_exchange exchange;
-static struct srv_request *request = &exchange.request;
 static sem_t go_on;
 
 /* The I/O worker is busy with another request for as long as the test takes. */
@@ -44,41 +40,25 @@ static void set_up(void)
                                                  .session_ttl_s = 3600,
                                                  .max_state_bytes = (size_t)1 << 24,
                                                  .max_in_flight_bytes = (size_t)1 << 30}};
-    store_app_open(&app, &config, "one", random, (size_t)8 << 20);
-    store_app_begin(&app);
-    app.routes = &srv_routes;
-    app.in_flight.limit = config.limits.max_in_flight_bytes;
-    scheduler_context = (struct srv_scheduler_context){.engine = app.engine,
-                                                       .models = &app.models,
-                                                       .sessions = app.sessions,
-                                                       .store = app.store,
-                                                       .metrics = app.metrics,
-                                                       .limits = &app.config.limits,
-                                                       .routes = app.routes,
-                                                       .stopping = &app.stopping};
-    ck_assert(srv_dispatch_init(&dispatch, &scheduler_context, 8));
+    store_app_open(app, &config, "one", random, (size_t)8 << 20);
+    store_app_begin(app);
     sem_init(&go_on, 0, 0);
-    ck_assert(srv_io_workers_open(&dispatch.io_workers, 1, be_busy, NULL));
+    dispatch_app_open(&served, be_busy);
 }
 
 static void tear_down(void)
 {
+    char *const sent = request->body;
     sem_post(&go_on);
-    srv_io_workers_finish(dispatch.io_workers);
-    srv_job_release(request->job);
-    free(request->body);
-    srv_buffer_fini(&request->reply.body);
-    srv_arena_fini(&request->arena);
-    srv_dispatch_fini(&dispatch);
-    store_app_end(&app);
-    store_app_close(&app);
+    dispatch_app_close(&served);
+    free(sent);
 }
 
 /* Puts a session of that id into the table, without keeping a reference. */
 static void list_session(const char *id)
 {
-    struct srv_session *session = store_app_session(&app, id);
-    ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
+    struct srv_session *session = store_app_session(app, id);
+    ck_assert_int_eq(srv_store_create(app->store, session, &error), SRV_OK);
     srv_session_put(session);
 }
 
@@ -90,8 +70,8 @@ static void make_body(void)
     struct attn_export *export;
     struct attn_error cause;
     const struct attn_note notes[] = {{"model", "one"}};
-    const struct srv_model *model = &app.models.items[0];
-    ck_assert_int_eq(attn_cache_new(&cache, app.pool, model->attn, TOKENS, &cause), ATTN_OK);
+    const struct srv_model *model = &app->models.items[0];
+    ck_assert_int_eq(attn_cache_new(&cache, app->pool, model->attn, TOKENS, &cause), ATTN_OK);
     ck_assert_int_eq(attn_cache_write(cache, 0, TOKENS, rows, rows, &cause), ATTN_OK);
     ck_assert_int_eq(attn_export_open(&export, cache, notes, 1, &cause), ATTN_OK);
     request->body_length = attn_export_bytes(export);
@@ -106,32 +86,22 @@ static void make_body(void)
 /* PUT /sessions/x/state, as it comes from an I/O worker that has read it. */
 static void begin_import(void)
 {
-    char allowed[64];
-    *request = (struct srv_request){.app = &app,
-                                    .limits = &app.config.limits,
-                                    .stopping = &app.stopping,
-                                    .in_flight = &app.in_flight,
-                                    .connection = &exchange};
-    request->route =
-        srv_route_find(request->path_arg, allowed, &srv_routes, SRV_PUT, "/sessions/x/state");
-    srv_arena_init(&request->arena, (size_t)1 << 20, NULL, NULL);
-    srv_buffer_init(&request->reply.body, (size_t)1 << 20);
+    dispatch_app_begin(&served, SRV_PUT, "/sessions/x/state");
     make_body();
-    ck_assert_msg(request->route->parse(request, &error) == SRV_OK, "%s", error.message);
-    srv_dispatch_parse_and_queue(&dispatch, &(struct srv_request *){request}, 1, 0);
-    ck_assert(srv_dispatch_has_work(&dispatch));
+    dispatch_app_send(&served);
+    ck_assert(srv_dispatch_has_work(dispatch));
 }
 
 /* Imports until some of the session is in the journal. */
 static void import_some(void)
 {
     struct srv_store_status before, now;
-    srv_store_describe(&before, app.store);
+    srv_store_describe(&before, app->store);
     do {
-        srv_dispatch_run_piece(&dispatch);
-        srv_store_describe(&now, app.store);
-    } while (now.journal_bytes == before.journal_bytes && srv_dispatch_has_work(&dispatch));
-    ck_assert(srv_dispatch_has_work(&dispatch));
+        srv_dispatch_run_piece(dispatch);
+        srv_store_describe(&now, app->store);
+    } while (now.journal_bytes == before.journal_bytes && srv_dispatch_has_work(dispatch));
+    ck_assert(srv_dispatch_has_work(dispatch));
 }
 
 /* Fails the import: another session of its id comes first, its deadline passes, or its client
@@ -144,17 +114,17 @@ static enum srv_error_code fail_import(int way)
         request->deadline_ns = 1;
     else
         atomic_store(&request->left, true);
-    while (srv_dispatch_has_work(&dispatch))
-        srv_dispatch_run_piece(&dispatch);
-    srv_dispatch_reply(&dispatch);
+    while (srv_dispatch_has_work(dispatch))
+        srv_dispatch_run_piece(dispatch);
+    srv_dispatch_reply(dispatch);
     return request->job->error.code;
 }
 
 static void await_cut(void)
 {
     struct srv_store_status status;
-    srv_store_request_checkpoint(&status, app.store);
-    for (unsigned waited = 0; !srv_store_wants_checkpoint(app.store); waited += 10) {
+    srv_store_request_checkpoint(&status, app->store);
+    for (unsigned waited = 0; !srv_store_wants_checkpoint(app->store); waited += 10) {
         ck_assert_uint_lt(waited, 20000);
         usleep(10000);
     }
@@ -169,8 +139,8 @@ START_TEST(test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed)
     ck_assert_int_eq(fail_import(_i), codes[_i]);
     ck_assert_uint_eq(request->reply.status, 0); /* queued for the I/O worker */
     await_cut();
-    srv_store_take_checkpoint(app.store);
-    ck_assert(!srv_store_wants_checkpoint(app.store));
+    srv_store_take_checkpoint(app->store);
+    ck_assert(!srv_store_wants_checkpoint(app->store));
 }
 END_TEST
 

@@ -8,19 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "api/endpoints.h"
 #include "attn_state.h"
-#include "http/http_exchange.h"
-#include "schedule/dispatch.h"
-#include "store_app.h"
+#include "dispatch_app.h"
 #include "suites.h"
 
-static struct srv_app app;
+static struct dispatch_app served;
+static struct srv_app *const app = &served.app;
+static struct srv_dispatch *const dispatch = &served.dispatch;
+static struct srv_request *const request = &served.exchange.request;
 static struct srv_error error;
-static struct srv_scheduler_context scheduler_context;
-static struct srv_dispatch dispatch;
-static struct srv_exchange exchange;
-static struct srv_request *request = &exchange.request;
 static char body[] = "{\"session_id\":\"fork\"}";
 
 #define ROWS 100
@@ -28,13 +24,13 @@ static char body[] = "{\"session_id\":\"fork\"}";
 /* A session that is unread. */
 static void make_unread(void)
 {
-    struct srv_session *session = store_app_session(&app, "a");
+    struct srv_session *session = store_app_session(app, "a");
     for (int i = 0; i < ROWS; i++)
-        ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+        ck_assert_int_eq(store_app_append(app, session), SRV_OK);
     srv_session_put(session);
-    store_app_end(&app);
-    store_app_load(&app);
-    ck_assert_uint_eq(srv_store_restoring(app.store), 1);
+    store_app_end(app);
+    store_app_load(app);
+    ck_assert_uint_eq(srv_store_restoring(app->store), 1);
 }
 
 static void set_up(void)
@@ -46,73 +42,44 @@ static void set_up(void)
                                                  .max_session_length = 256,
                                                  .session_ttl_s = 3600,
                                                  .max_in_flight_bytes = (size_t)1 << 30}};
-    store_app_open(&app, &config, "one", random, (size_t)8 << 20);
-    store_app_begin(&app);
+    store_app_open(app, &config, "one", random, (size_t)8 << 20);
+    store_app_begin(app);
     make_unread();
-    app.routes = &srv_routes;
-    app.in_flight.limit = config.limits.max_in_flight_bytes;
-    scheduler_context = (struct srv_scheduler_context){.models = &app.models,
-                                                       .sessions = app.sessions,
-                                                       .store = app.store,
-                                                       .metrics = app.metrics,
-                                                       .limits = &app.config.limits,
-                                                       .routes = app.routes,
-                                                       .records_on_disk = true,
-                                                       .stopping = &app.stopping};
-    ck_assert(srv_dispatch_init(&dispatch, &scheduler_context, 8));
-    ck_assert(srv_io_workers_open(&dispatch.io_workers, 1, NULL, NULL));
+    dispatch_app_open(&served, NULL);
+    served.context.records_on_disk = true;
 }
 
-static void tear_down(void)
-{
-    srv_io_workers_finish(dispatch.io_workers);
-    srv_job_release(request->job);
-    srv_buffer_fini(&request->reply.body);
-    srv_arena_fini(&request->arena);
-    srv_dispatch_fini(&dispatch);
-    store_app_end(&app);
-    store_app_close(&app);
-}
+static void tear_down(void) { dispatch_app_close(&served); }
 
 /* POST /sessions/a/fork */
 static void send_fork(void)
 {
-    char allowed[64];
-    *request = (struct srv_request){.app = &app,
-                                    .limits = &app.config.limits,
-                                    .stopping = &app.stopping,
-                                    .in_flight = &app.in_flight,
-                                    .connection = &exchange};
-    request->route =
-        srv_route_find(request->path_arg, allowed, &srv_routes, SRV_POST, "/sessions/a/fork");
-    srv_arena_init(&request->arena, (size_t)1 << 20, NULL, NULL);
-    srv_buffer_init(&request->reply.body, (size_t)1 << 20);
+    dispatch_app_begin(&served, SRV_POST, "/sessions/a/fork");
     request->body = body;
     request->body_length = strlen(body);
-    ck_assert_msg(request->route->parse(request, &error) == SRV_OK, "%s", error.message);
-    srv_dispatch_parse_and_queue(&dispatch, &(struct srv_request *){request}, 1, 0);
+    dispatch_app_send(&served);
 }
 
 /* The same, which waits for a's tokens. */
 static void ask_for_fork(void)
 {
     send_fork();
-    ck_assert_uint_eq(dispatch.queue.waiting[SRV_QUEUE_UNREAD], 1);
-    ck_assert(!srv_dispatch_has_work(&dispatch));
-    srv_dispatch_release_parked(&dispatch); /* there is no reason yet */
-    ck_assert_uint_eq(dispatch.num_ended, 0);
+    ck_assert_uint_eq(dispatch->queue.waiting[SRV_QUEUE_UNREAD], 1);
+    ck_assert(!srv_dispatch_has_work(dispatch));
+    srv_dispatch_release_parked(dispatch); /* there is no reason yet */
+    ck_assert_uint_eq(dispatch->num_ended, 0);
 }
 
 static void read_tokens(void)
 {
     char message[256];
-    ck_assert(srv_store_start(app.store, message, sizeof message));
-    for (int i = 0; i < 1000 && !srv_store_has_settled(app.store); i++)
+    ck_assert(srv_store_start(app->store, message, sizeof message));
+    for (int i = 0; i < 1000 && !srv_store_has_settled(app->store); i++)
         usleep(10000);
-    ck_assert(srv_store_take_settled(app.store));
-    srv_dispatch_release_parked(&dispatch);
-    while (srv_dispatch_has_work(&dispatch))
-        srv_dispatch_run_change(&dispatch);
+    ck_assert(srv_store_take_settled(app->store));
+    srv_dispatch_release_parked(dispatch);
+    while (srv_dispatch_has_work(dispatch))
+        srv_dispatch_run_change(dispatch);
 }
 
 static const float row[STORE_APP_WIDTH] = {1, 2, 3, 4}; /* of store_app_append */
@@ -121,7 +88,7 @@ static void damage_first_row(void)
 {
     static unsigned char bytes[1 << 16];
     char path[320];
-    snprintf(path, sizeof path, "%s/0000000000000001.journal", app.config.state_dir);
+    snprintf(path, sizeof path, "%s/0000000000000001.journal", app->config.state_dir);
     int fd = open(path, O_RDWR);
     ssize_t size = read(fd, bytes, sizeof bytes);
     const unsigned char *at = size > 0 ? memmem(bytes, (size_t)size, row, sizeof row) : NULL;
@@ -134,10 +101,10 @@ START_TEST(test_fork_of_an_unread_session_waits_until_it_is_read)
     float key[STORE_APP_WIDTH];
     ask_for_fork();
     read_tokens();
-    ck_assert_uint_eq(dispatch.num_ended, 1);
+    ck_assert_uint_eq(dispatch->num_ended, 1);
     ck_assert_msg(request->job->error.code == SRV_OK, "%s", request->job->error.message);
     ck_assert_int_eq(request->reply.status, 201);
-    struct srv_session *fork = srv_session_peek(app.sessions, NULL, "fork");
+    struct srv_session *fork = srv_session_peek(app->sessions, NULL, "fork");
     ck_assert_uint_eq(attn_cache_length(fork->cache, 0), ROWS);
     attn_cache_read_from(key, NULL, fork->cache, 0, ROWS - 1, 1);
     ck_assert_mem_eq(key, row, sizeof row);
@@ -150,18 +117,18 @@ START_TEST(test_fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost
     damage_first_row();
     ask_for_fork();
     read_tokens();
-    ck_assert_uint_eq(dispatch.num_ended, 1);
+    ck_assert_uint_eq(dispatch->num_ended, 1);
     ck_assert_int_eq(request->job->error.code, SRV_E_SESSION_LOST);
-    ck_assert_ptr_null(srv_session_peek(app.sessions, NULL, "a"));
+    ck_assert_ptr_null(srv_session_peek(app->sessions, NULL, "a"));
 }
 END_TEST
 
 START_TEST(test_fork_of_an_unread_session_that_is_deleted_finds_none)
 {
     ask_for_fork();
-    struct srv_session *session = srv_session_peek(app.sessions, NULL, "a");
-    ck_assert_int_eq(srv_store_delete(app.store, session, &error), SRV_OK);
-    ck_assert(srv_session_remove(app.sessions, session));
+    struct srv_session *session = srv_session_peek(app->sessions, NULL, "a");
+    ck_assert_int_eq(srv_store_delete(app->store, session, &error), SRV_OK);
+    ck_assert(srv_session_remove(app->sessions, session));
     srv_session_put(session);
     read_tokens();
     ck_assert_int_eq(request->job->error.code, SRV_E_SESSION_NOT_FOUND);
@@ -180,14 +147,14 @@ static void *settle_soon(void *session)
 START_TEST(test_request_does_not_wait_for_a_session_that_has_just_been_read)
 {
     pthread_t reader;
-    struct srv_session *session = srv_session_peek(app.sessions, NULL, "a");
+    struct srv_session *session = srv_session_peek(app->sessions, NULL, "a");
     session->unread = NULL;
     ck_assert_int_eq(pthread_create(&reader, NULL, settle_soon, session), 0);
     send_fork();
     pthread_join(reader, NULL);
     srv_session_put(session);
-    ck_assert_uint_eq(dispatch.queue.waiting[SRV_QUEUE_UNREAD], 0);
-    ck_assert(srv_dispatch_has_work(&dispatch));
+    ck_assert_uint_eq(dispatch->queue.waiting[SRV_QUEUE_UNREAD], 0);
+    ck_assert(srv_dispatch_has_work(dispatch));
 }
 END_TEST
 
@@ -199,10 +166,10 @@ START_TEST(test_request_that_waits_for_tokens_is_cancelled_as_others_are)
         atomic_store(&request->left, true);
     else
         request->deadline_ns = 1;
-    srv_dispatch_end_cancelled(&dispatch);
-    ck_assert_uint_eq(dispatch.num_ended, 1);
+    srv_dispatch_end_cancelled(dispatch);
+    ck_assert_uint_eq(dispatch->num_ended, 1);
     ck_assert_int_eq(request->job->error.code, _i == 0 ? SRV_E_CLIENT_GONE : SRV_E_DEADLINE);
-    ck_assert_uint_eq(dispatch.queue.waiting[SRV_QUEUE_UNREAD], 0);
+    ck_assert_uint_eq(dispatch->queue.waiting[SRV_QUEUE_UNREAD], 0);
 }
 END_TEST
 
