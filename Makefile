@@ -37,9 +37,11 @@
 
 CC      = gcc
 AR      = ar
+PKG_CONFIG = pkg-config
 WERROR  = -Werror
 V       = 0
 VARIANT =
+ARCH    =
 
 # Seconds that kernelcheck runs within `make check`; its seed changes from run to run.
 KERNELCHECK_SECONDS = 20
@@ -58,10 +60,28 @@ CLUSTER_FLAGS =
 FUZZ_SECONDS = 60
 FUZZ_RUNS    =
 
-OUT = build$(VARIANT:%=/%)
+OUT = build$(ARCH:%=/%)$(VARIANT:%=/%)
 OBJ = $(OUT)/obj
 Q_0 = @
 Q   = $(Q_$(V))
+
+# ---- Architecture ----------------------------------------------------------------------------
+
+# ARCH=arm64 is built by Debian's cross compiler from headers and libraries that stand below
+# ARM64_ROOT (tests/arm64/root.sh), and run by qemu-user.
+ARM64_ROOT = build/deps/arm64
+ON_ARM64 = qemu-aarch64 -L $(ARM64_ROOT)
+ifeq ($(ARCH),arm64)
+CC = aarch64-linux-gnu-gcc --sysroot=$(CURDIR)/$(ARM64_ROOT)
+AR = aarch64-linux-gnu-ar
+PKG_CONFIG = PKG_CONFIG_SYSROOT_DIR=$(CURDIR)/$(ARM64_ROOT) \
+             PKG_CONFIG_LIBDIR=$(CURDIR)/$(ARM64_ROOT)/usr/lib/aarch64-linux-gnu/pkgconfig pkg-config
+endif
+
+# Sources of other architectures than the one that the compiler compiles for.
+MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
+FOREIGN := $(if $(filter x86_64,$(MACHINE)),,lib/kernels/kernels_avx% tests/kernels/emulated% tests/bench/peaks.c) \
+           $(if $(filter aarch64,$(MACHINE)),,lib/kernels/kernels_neon% tests/bench/peaks_arm64.c)
 
 # ---- Flags -----------------------------------------------------------------------------------
 
@@ -98,8 +118,8 @@ LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize
 
 # pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
 # it.  Headers of packages are system headers, to which our warnings do not apply.
-pkg_cflags = $(patsubst -I%,-isystem%,$(shell pkg-config --cflags $(1)))
-pkg_libs   = $(if $(1),$(shell pkg-config --libs $(1))) -lm
+pkg_cflags = $(patsubst -I%,-isystem%,$(shell $(PKG_CONFIG) --cflags $(1)))
+pkg_libs   = $(if $(1),$(shell $(PKG_CONFIG) --libs $(1))) -lm
 
 LIB_PKGS    = jansson nettle zlib
 SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls
@@ -132,12 +152,17 @@ $(call objects_of,tests/bench/http_bare.c): LOCAL = -Ilib $(call pkg_cflags,libm
 # moves them.  The compiler must not fuse or reorder what the portable kernels and the tests' oracle
 # spell out.
 EXTRA =
+# Loads that gcc moves ahead of a tile's assembler do not fit its registers.
+NEON = -fno-schedule-insns
 AVX512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl $(BRANCHES)
 $(call objects_of,lib/kernels/kernels_avx2*.c):        EXTRA = -mavx2 -mfma -mf16c
 $(call objects_of,lib/kernels/kernels_avx512*.c):      EXTRA = $(AVX512)
 $(call objects_of,lib/kernels/kernels_avx512_vnni*.c): EXTRA = $(AVX512) -mavx512vnni
 $(call objects_of,lib/kernels/kernels_avx512_bf16*.c): EXTRA = $(AVX512) -mavx512bf16
 $(call objects_of,tests/kernels/emulated*.c):          EXTRA = $(AVX512)
+$(call objects_of,lib/kernels/kernels_neon*.c):        EXTRA = $(NEON)
+$(call objects_of,lib/kernels/kernels_neon_dotprod*.c): EXTRA = $(NEON) -march=armv8.2-a+dotprod
+$(call objects_of,lib/kernels/kernels_neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+bf16
 $(call objects_of,lib/kernels/kernels_portable*.c):    EXTRA = -O3 -ffp-contract=off
 $(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
 $(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3
@@ -146,7 +171,7 @@ $(call objects_of,tests/unit/oracle*.c):               EXTRA = -O1 -ffp-contract
 
 # ---- Sources ---------------------------------------------------------------------------------
 
-objects = $(patsubst %.c,$(OBJ)/%.o,$(wildcard $(1)))
+objects = $(patsubst %.c,$(OBJ)/%.o,$(filter-out $(FOREIGN),$(wildcard $(1))))
 
 LIB_OBJS    = $(call objects,lib/*.c lib/*/*.c)
 SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c server/*/*.c))
@@ -375,6 +400,17 @@ ifeq ($(QUICK),)
 	$(Q)tests/image/engine.sh
 endif
 
+# Under qemu-user, which says nothing about speed.  QUICK=1: the golden cases at every level.
+check-arm64: | build/deps/arm64-tools $(ARM64_ROOT) ## build for arm64 and run the suites under qemu-user; QUICK=1: golden cases alone
+	@$(MAKE) --no-print-directory ARCH=arm64 build/arm64/attnd build/arm64/unit build/arm64/kernelcheck build/arm64/bench
+	$(Q)CK_RUN_SUITE=$(if $(QUICK),golden) $(ON_ARM64) build/arm64/unit
+ifeq ($(QUICK),)
+	$(Q)$(ON_ARM64) build/arm64/kernelcheck --every 4 --seconds 10
+endif
+
+$(ARM64_ROOT): tests/arm64/root.sh | build/deps/arm64-tools
+	$(Q)$< $@ && touch $@
+
 # The whole of it needs npm's registry, for the schemas.
 check-kubernetes: $(OUT)/attnd $(if $(QUICK),,build/kubernetes/models) | build/deps/$(if $(QUICK),check,kubernetes) ## config/kubernetes against attnd --check, the published schemas and kubectl's dry run; QUICK=1: against attnd --check alone
 	$(Q)$(SUITE_ENV) /usr/bin/python3 tests/kubernetes/manifests.py $(OUT)/attnd $(if $(QUICK),,build/kubernetes/models)
@@ -443,6 +479,7 @@ build/deps/check: build/deps/run
 build/deps/load: build/deps/run
 build/deps/clients: build/deps/check
 build/deps/fuzz: build/deps/check
+build/deps/arm64-tools: build/deps/check
 build/deps/lint: build/deps/check
 build/deps/image: build/deps/check
 build/deps/kubernetes: build/deps/lint

@@ -90,16 +90,27 @@
 
 /* ---- Engine: kernels and threads ----------------------------------------------------------- */
 
-/* The instruction sets that kernels use.  Each level includes those above it in this list. */
+/* The instruction sets that kernels use, of the architecture that the library is built for, and
+ * their names.  Each level includes those above it in its list. */
 enum attn_cpu_level {
-    ATTN_CPU_AUTO = 0,   /* the best this CPU and its operating system support */
-    ATTN_CPU_PORTABLE,   /* C only */
+    ATTN_CPU_AUTO = 0, /* the best this CPU and its operating system support */
+    ATTN_CPU_PORTABLE, /* C only */
+#if defined __x86_64__
     ATTN_CPU_AVX2,       /* AVX2 and FMA */
     ATTN_CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
     ATTN_CPU_AVX512VNNI, /* and VNNI: dot products of bytes */
     ATTN_CPU_AVX512BF16, /* and BF16: dot products of bfloat16 */
+#define ATTN_CPU_LEVEL_NAMES "auto|portable|avx2|avx512|avx512vnni|avx512bf16"
+#elif defined __aarch64__
+    ATTN_CPU_NEON,    /* Advanced SIMD */
+    ATTN_CPU_DOTPROD, /* and FEAT_DotProd: dot products of bytes */
+    ATTN_CPU_BF16,    /* and FEAT_BF16: dot products of bfloat16 */
+#define ATTN_CPU_LEVEL_NAMES "auto|portable|neon|dotprod|bf16"
+#else
+#define ATTN_CPU_LEVEL_NAMES "auto|portable"
+#endif
+    ATTN_NUM_CPU_LEVELS /* with ATTN_CPU_AUTO */
 };
-#define ATTN_NUM_CPU_LEVELS 6 /* with ATTN_CPU_AUTO */
 
 #define ATTN_MAX_THREADS 512 /* of one engine */
 
@@ -136,7 +147,7 @@ struct attn_engine_options {
 struct attn_engine_info {
     unsigned threads;
     enum attn_cpu_level level;
-    const char *level_name;   /* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16" */
+    const char *level_name;   /* one of ATTN_CPU_LEVEL_NAMES, but not "auto" */
     enum attn_gemm_mode gemm; /* as in the options */
     const char *gemm_name;
     const char *gemm_missing; /* why ATTN_GEMM_AUTO goes without OpenBLAS where that is the faster

@@ -1,76 +1,35 @@
-/* cpu.c: what the machine offers this process.
+/* cpu.c: names of levels, and the CPUs that the machine offers this process.
  *
- * Instruction sets: a CPUID bit says what the processor can do, XCR0 which registers the operating
- * system saves on a context switch.  A level counts only where both agree; under some hypervisors
- * and kernels they do not.
- *
- * CPUs: a container's share shows in the affinity mask, in cgroup v2's cpu.max and in cgroup v1's
+ * A container's share shows in the affinity mask, in cgroup v2's cpu.max and in cgroup v1's
  * cfs quota.  A quota binds everything below it, so the files of the process's own group and of all
  * its ancestors are read and the smallest wins.  A file that cannot be read sets no limit. */
 #include "cpu.h"
 
-#include <cpuid.h>
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 
 #include "cgroup.h"
 
-/* ---- Instruction sets ----------------------------------------------------------------------- */
-
-#define XCR0_AVX 0x06u    /* SSE and the upper halves of ymm */
-#define XCR0_AVX512 0xe6u /* those, the mask registers, zmm and zmm16 to zmm31 */
-#define NEED_AVX512 (bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL)
-
-/* The register state that the operating system saves.  Valid only where CPUID reports OSXSAVE. */
-static unsigned read_xcr0(void)
-{
-    unsigned low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return low;
-}
-
-enum attn_cpu_level attn_cpu_best(void)
-{
-    unsigned a, b, c, d, b7, c7;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
-        return ATTN_CPU_PORTABLE;
-    unsigned saved = read_xcr0();
-    if ((saved & XCR0_AVX) != XCR0_AVX || !(c & bit_AVX) || !(c & bit_FMA) || !(c & bit_F16C))
-        return ATTN_CPU_PORTABLE;
-    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d) || !(b7 & bit_AVX2))
-        return ATTN_CPU_PORTABLE;
-    if ((saved & XCR0_AVX512) != XCR0_AVX512 || (b7 & NEED_AVX512) != NEED_AVX512)
-        return ATTN_CPU_AVX2;
-    if (!(c7 & bit_AVX512VNNI))
-        return ATTN_CPU_AVX512;
-    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & bit_AVX512BF16))
-        return ATTN_CPU_AVX512VNNI;
-    return ATTN_CPU_AVX512BF16;
-}
-
 const char *attn_cpu_level_name(enum attn_cpu_level level)
 {
     static const char *const names[] = {
         [ATTN_CPU_AUTO] = "auto",
         [ATTN_CPU_PORTABLE] = "portable",
+#ifdef __x86_64__
         [ATTN_CPU_AVX2] = "avx2",
         [ATTN_CPU_AVX512] = "avx512",
         [ATTN_CPU_AVX512VNNI] = "avx512vnni",
         [ATTN_CPU_AVX512BF16] = "avx512bf16",
+#endif
+#ifdef __aarch64__
+        [ATTN_CPU_NEON] = "neon",
+        [ATTN_CPU_DOTPROD] = "dotprod",
+        [ATTN_CPU_BF16] = "bf16",
+#endif
     };
     size_t i = (size_t)level;
     return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
-}
-
-void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX])
-{
-    unsigned signature = 0, ignored[3], name[12] = {0};
-    (void)__get_cpuid(1, &signature, &ignored[0], &ignored[1], &ignored[2]);
-    for (unsigned i = 0; i < 3; i++)
-        (void)__get_cpuid(0x80000002u + i, &name[4 * i], &name[4 * i + 1], &name[4 * i + 2],
-                          &name[4 * i + 3]);
-    snprintf(out, ATTN_CPU_TEXT_MAX, "%x %.48s", signature, (const char *)name);
 }
 
 /* ---- CPUs ----------------------------------------------------------------------------------- */

@@ -5,11 +5,10 @@
 
 #include "attn.h"
 
-/* The highest level usable here, by CPUID feature bits and the register state that the operating
- * system saves (XGETBV).  Never ATTN_CPU_AUTO. */
+/* The highest level that processor and operating system both support.  Never ATTN_CPU_AUTO. */
 enum attn_cpu_level attn_cpu_best(void);
 
-/* "portable", "avx2", "avx512", "avx512vnni", "avx512bf16", "auto". */
+/* As in ATTN_CPU_LEVEL_NAMES. */
 const char *attn_cpu_level_name(enum attn_cpu_level level);
 
 /* CPUs that this process may use: its affinity mask, bounded by the CPU quota of its control

@@ -62,6 +62,8 @@ static void pause_cpu(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb"); /* `yield` does not wait on current cores */
 #endif
 }
 

@@ -204,15 +204,20 @@ void attn_kernels_avx2(struct attn_kernels *table);
 void attn_kernels_avx512(struct attn_kernels *table);
 void attn_kernels_avx512_vnni(struct attn_kernels *table);
 void attn_kernels_avx512_bf16(struct attn_kernels *table);
+void attn_kernels_neon(struct attn_kernels *table);
+void attn_kernels_neon_dotprod(struct attn_kernels *table);
+void attn_kernels_neon_bf16(struct attn_kernels *table);
 
 /* The slots project and quantize of a level; called by the level's function above. */
 void attn_kernels_portable_project(struct attn_kernels *table);
 void attn_kernels_avx2_project(struct attn_kernels *table);
 void attn_kernels_avx512_project(struct attn_kernels *table);
+void attn_kernels_neon_project(struct attn_kernels *table);
 
 /* The slots outer, softmax_columns, transpose and widen_keys of a level; called likewise. */
 void attn_kernels_portable_columns(struct attn_kernels *table);
 void attn_kernels_avx2_columns(struct attn_kernels *table);
 void attn_kernels_avx512_columns(struct attn_kernels *table);
+void attn_kernels_neon_columns(struct attn_kernels *table);
 
 #endif

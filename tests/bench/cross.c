@@ -116,8 +116,10 @@ static double attend(struct scene *s, size_t count)
 static double difference(const struct scene *s)
 {
     double worst = 0;
-    for (size_t i = 0; i < MOST * WIDTH; i++)
-        worst = fmax(worst, fabs((double)s->stepped[i] - (double)s->whole[i]));
+    for (size_t i = 0; i < MOST * WIDTH; i++) {
+        double off = fabs((double)s->stepped[i] - (double)s->whole[i]);
+        worst = isnan(off) || off > worst ? off : worst;
+    }
     return worst;
 }
 

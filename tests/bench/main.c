@@ -30,7 +30,7 @@ static const char usage[] =
     "  --dtype f32|bf16|int8 of weights and caches, or all of them in turn; default f32, which F\n"
     "                        shapes always take\n"
     "  --threads N           default: the CPUs this process may use\n"
-    "  --cpu-level LEVEL     portable, avx2, avx512, avx512vnni, avx512bf16 or auto\n"
+    "  --cpu-level LEVEL     " ATTN_CPU_LEVEL_NAMES "\n"
     "  --gemm MODE           packed, openblas or auto\n"
     "  --interleave LEVEL    compare with another level, or another MODE, call by call in turn\n"
     "  --json                one JSON line for each result instead of a table\n"

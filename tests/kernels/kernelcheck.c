@@ -3,6 +3,7 @@
  *   kernelcheck [--seed N] [--seconds N]   a sweep over all tails, then random cases
  *               [--gemm MODE]              OpenBLAS' products too: auto (where it can be loaded),
  *                                          openblas (it must be) or packed (they are not)
+ *               [--every N]                each N-th case of the sweep and of exp, for emulators
  *   kernelcheck --bench                    GFLOP/s and GB/s
  *   kernelcheck --exp                      the error of exp over all floats of [-104, 0]
  *
@@ -111,9 +112,9 @@ static void run_case(struct run *run, size_t rows, size_t k, size_t n)
 }
 
 /* k and n take every value, as 37 and 59 have no factor in common with 130. */
-static void run_sweep(struct run *run)
+static void run_sweep(struct run *run, size_t every)
 {
-    for (size_t i = 0; i < MAX_TAIL; i++)
+    for (size_t i = 0; i < MAX_TAIL; i += every)
         run_case(run, 1 + i % MAX_TAIL_ROWS, 1 + i * 37 % MAX_TAIL, 1 + i * 59 % MAX_TAIL);
 }
 
@@ -144,6 +145,7 @@ static void run_exp(struct run *run, size_t step)
 struct options {
     uint64_t seed;
     double seconds;
+    size_t every;
     enum attn_gemm_mode gemm;
     bool bench, exp;
 };
@@ -188,6 +190,10 @@ static bool parse_options(struct options *out, char **argv)
         } else if (strcmp(argv[i], "--seconds") == 0 && parse_number(&number, argv[i + 1])) {
             out->seconds = (double)number;
             i++;
+        } else if (strcmp(argv[i], "--every") == 0 && parse_number(&number, argv[i + 1]) &&
+                   number >= 1 && number <= MAX_TAIL) {
+            out->every = (size_t)number;
+            i++;
         } else if (strcmp(argv[i], "--gemm") == 0 && parse_gemm(&out->gemm, argv[i + 1])) {
             i++;
         } else {
@@ -200,20 +206,23 @@ static bool parse_options(struct options *out, char **argv)
 int main(int argc, char **argv)
 {
     static struct run run;
-    struct options options = {.seed = (uint64_t)time(NULL), .seconds = 5};
+    struct options options = {.seed = (uint64_t)time(NULL), .seconds = 5, .every = 1};
     if (argc < 1 || !parse_options(&options, argv)) {
-        fputs("usage: kernelcheck [--seed N] [--seconds N] [--gemm MODE] [--bench] [--exp]\n",
+        fputs("usage: kernelcheck [--seed N] [--seconds N] [--gemm MODE] [--every N] [--bench] "
+              "[--exp]\n",
               stderr);
         return 2;
     }
     run.levels = attn_cpu_best();
     for (size_t level = 1; level <= run.levels; level++)
         attn_kernels_get(&run.kernels[level], (enum attn_cpu_level)level);
+#ifdef __x86_64__
     if (run.levels >= ATTN_CPU_AVX512) {
         run.emulated = run.kernels[ATTN_CPU_AVX512];
         kernels_emulated_bf16(&run.emulated);
         run.emulated.name = "emulated";
     }
+#endif
     if (!load_openblas(&run, options.gemm))
         return 2;
     if (options.bench) {
@@ -235,9 +244,9 @@ int main(int argc, char **argv)
     run.check.kernels = &run.kernels[1];
     running = &run;
     signal(SIGSEGV, on_fault);
-    run_exp(&run, options.exp ? 1 : EXP_STEP);
+    run_exp(&run, options.exp ? 1 : options.every * EXP_STEP);
     if (!options.exp) {
-        run_sweep(&run);
+        run_sweep(&run, options.every);
         run_random(&run, options.seconds);
     }
     printf("%zu passed, %zu failed\n", run.passed, run.failed);

@@ -61,6 +61,13 @@ static double rounded(float x)
     return fabsf(half) < FLT_MIN ? 0 : (double)half;
 }
 
+/* A weight as a kernel that rounds rows multiplies with it. */
+static double flushed_weight(const struct projection *p, size_t i, size_t j)
+{
+    double w = i < p->k ? weight(p, i, j) : 0;
+    return fabs(w) < (double)FLT_MIN ? 0 : w;
+}
+
 static void fill_bytes(const struct grid *grid, struct rng *rng, int extreme)
 {
     for (size_t r = 0; r < grid->rows; r++)
@@ -136,6 +143,11 @@ static void fill_addend(const struct grid *y, const struct projection *p, size_t
                y->cols * sizeof(float));
 }
 
+static bool kernels_use_bfdot(const struct attn_kernels *kernels)
+{
+    return strcmp(kernels->name, "bf16") == 0;
+}
+
 static bool is_sum(const struct projection *p, double addend, size_t r, size_t j, bool rounds)
 {
     double sum = addend, magnitude = fabs(sum);
@@ -143,12 +155,26 @@ static bool is_sum(const struct projection *p, double addend, size_t r, size_t j
         float x = p->x.at[r * p->x.ld + i];
         double w = weight(p, i, j), term = (double)x * w;
         if (rounds)
-            term = rounded(x) * (fabs(w) < (double)FLT_MIN ? 0 : w);
+            term = rounded(x) * flushed_weight(p, i, j);
         sum += term;
         magnitude += fabs(term);
     }
     return product_near(p->y.at[r * p->y.ld + j], sum, magnitude, p->k + 1,
                         rounds ? 2 * (double)FLT_MIN : 0x1p-149);
+}
+
+/* Whether an element has the bits that bfdot gives. */
+static bool is_bfdot_sum(const struct projection *p, float addend, size_t r, size_t j)
+{
+    double sum = 0;
+    for (size_t i = 0; i < p->k; i += 2) {
+        const float *x = p->x.at + r * p->x.ld + i;
+        const double pair[2] = {rounded(x[0]), i + 1 < p->k ? rounded(x[1]) : 0};
+        const double w[2] = {flushed_weight(p, i, j), flushed_weight(p, i + 1, j)};
+        sum = bfdot(sum, pair, w);
+    }
+    float want = addend + (float)sum, got = p->y.at[r * p->y.ld + j];
+    return got == want || (isnan(got) && isnan(want));
 }
 
 static bool is_integer_sum(const struct projection *p, float addend, size_t r, size_t j)
@@ -166,11 +192,12 @@ static const char *compare_project(const struct projection *p, const struct attn
         for (size_t j = 0; j < p->n; j++) {
             size_t from = p->from == FROM_Y ? r * p->addend.ld + j : j;
             float addend = p->from == FROM_ZERO ? 0 : p->addend.at[from];
-            if (!(p->dtype == ATTN_INT8
-                      ? is_integer_sum(p, addend, r, j)
-                      : is_sum(p, (double)addend, r, j,
-                               p->dtype == ATTN_BF16 && kernels->bf16_rounds_rows)))
+            const bool rounds = p->dtype == ATTN_BF16 && kernels->bf16_rounds_rows;
+            if (!(p->dtype == ATTN_INT8 ? is_integer_sum(p, addend, r, j)
+                                        : is_sum(p, (double)addend, r, j, rounds)))
                 return "a result is wrong";
+            if (rounds && kernels_use_bfdot(kernels) && !is_bfdot_sum(p, addend, r, j))
+                return "a result is not bfdot's";
         }
     return NULL;
 }

@@ -46,6 +46,10 @@ clients python3-numpy       file /usr/lib/python3/dist-packages/numpy
 clients nodejs              command node
 clients wrk                 command wrk
 clients hey                 command hey
+arm64-tools gcc-aarch64-linux-gnu command aarch64-linux-gnu-gcc
+arm64-tools libc6-dev-arm64-cross file /usr/aarch64-linux-gnu/include/stdio.h
+arm64-tools qemu-user command qemu-aarch64
+arm64-tools mmdebstrap command mmdebstrap
 deb    debhelper            command dh
 package lintian             command lintian
 package mmdebstrap          command mmdebstrap

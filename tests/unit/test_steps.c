@@ -677,7 +677,7 @@ Suite *suite_steps(void)
     tcase_add_test(steps, test_steps_grouped_heads_equal_repeated_keys_and_values);
     tcase_add_loop_test(steps, test_steps_bits_do_not_depend_on_batch_or_threads, 0, NUM_DTYPES);
     tcase_add_loop_test(steps, test_steps_prefill_and_single_steps_give_the_same_bits,
-                        ATTN_CPU_AVX2 * NUM_DTYPES, ATTN_NUM_CPU_LEVELS * NUM_DTYPES);
+                        (ATTN_CPU_PORTABLE + 1) * NUM_DTYPES, ATTN_NUM_CPU_LEVELS * NUM_DTYPES);
     tcase_add_test(steps, test_steps_a_bad_member_fails_alone_and_leaves_its_cache);
     tcase_add_test(steps, test_steps_one_number_that_overflows_fails_few_rows_and_many);
     tcase_add_test(steps, test_steps_one_cache_twice_in_a_batch_fails_the_second);
