@@ -43,7 +43,7 @@ struct srv_limits {
 #define SRV_MAX_HEADER_BYTES 16384 /* of request line, header fields and trailer fields */
 #define SRV_MAX_CHUNK_LINE 1024    /* bytes of a chunk's size and extensions, with CR LF */
 #define SRV_TENSOR_RANK 4
-#define SRV_CONNECTION_BYTES 24576   /* buffers of one connection, for its headers */
+#define SRV_CONNECTION_BYTES ((size_t)24576) /* buffers of one connection, for its headers */
 #define SRV_TLS_SESSION_BYTES 49152  /* GnuTLS: 11 KiB idle, and a record of 16 KiB each way */
 #define SRV_MAX_MODELS 256           /* entries of `models` */
 #define SRV_MAX_ADOPTED 16           /* directories of `adopt` */
