@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "machine.h"
 #include "mem.h"
 
@@ -25,7 +26,9 @@
 #define LEAST_BUFFER ((size_t)256 << 20)
 #define UNIT_BYTES ((size_t)16384) /* of each stream */
 #define ROUND_TRIPS 10000
-#define GROUP 200 /* round trips that are timed together */
+#define OPERANDS ((size_t)1 << 20) /* bytes from one thread's to the next one's */
+#define FACTOR 0x3f /* each byte of the buffer: floats and bf16 of 0.75, integers of 63 */
+#define GROUP 200   /* round trips that are timed together */
 
 struct bench_meter {
     struct bench_simd simd;
@@ -39,12 +42,27 @@ struct lane {
     double (*unit)(struct lane *lane); /* does some work and returns how much */
     const struct bench_simd *simd;
     enum bench_peak peak;
+    enum bench_feed feed;
     const char *part;      /* this thread's part: BENCH_STREAMS streams of `stride` bytes */
     size_t stride, at;     /* a multiple of 64 bytes; the offset read next */
     double rates[WINDOWS]; /* per second */
 };
 
-static double compute_unit(struct lane *lane) { return lane->simd->burst[lane->peak](); }
+/* L1: a strip of rows by words that fill half of 32 KiB.  L2: what a kernel reads for one panel,
+ * 312 KiB, so most of it comes from L2 again in every pass. */
+static double compute_unit(struct lane *lane)
+{
+    static const struct bench_operands operands[] = {
+        [BENCH_L1] = {.rows = 14, .words = 96, .passes = 64},
+        [BENCH_L2] = {.rows = ATTN_PRODUCT_ROWS, .words = ATTN_RANGE_WORDS, .passes = 1},
+    };
+    if (lane->feed == BENCH_REGISTERS)
+        return lane->simd->burst[lane->peak]();
+    struct bench_operands o = operands[lane->feed];
+    o.w = (const float *)(const void *)lane->part;
+    o.x = o.w + o.words * ATTN_PANEL;
+    return lane->simd->fed[lane->peak](&o);
+}
 
 static double read_unit(struct lane *lane)
 {
@@ -160,7 +178,7 @@ struct bench_meter *bench_meter_new(void)
         return NULL;
     }
     madvise(meter->buffer, meter->bytes, MADV_HUGEPAGE);
-    memset(meter->buffer, 1, meter->bytes);
+    memset(meter->buffer, FACTOR, meter->bytes);
     return meter;
 }
 
@@ -184,9 +202,10 @@ void bench_ceilings_measure(struct bench_ceilings *out, struct bench_meter *mete
     out->memory = best_rate(&lane, threads, meter->bytes);
     out->cache = best_rate(&lane, threads, fits ? (size_t)cache_bytes : bench_cache_bytes() / 4);
     lane.unit = compute_unit;
-    for (lane.peak = 0; lane.peak < BENCH_NUM_PEAKS; lane.peak++)
-        if (meter->simd.burst[lane.peak] != NULL)
-            out->peak[lane.peak] = best_rate(&lane, threads, 0);
+    for (lane.feed = 0; lane.feed < BENCH_NUM_FEEDS; lane.feed++)
+        for (lane.peak = 0; lane.peak < BENCH_NUM_PEAKS; lane.peak++)
+            if (meter->simd.burst[lane.peak] != NULL)
+                out->peak[lane.feed][lane.peak] = best_rate(&lane, threads, threads * OPERANDS);
     out->handover_ns = handover_ns(threads);
 }
 
@@ -198,8 +217,9 @@ struct bench_ceilings bench_ceilings_mean(const struct bench_ceilings *a,
         .cache = (a->cache + b->cache) / 2,
         .handover_ns = (a->handover_ns + b->handover_ns) / 2,
     };
-    for (int i = 0; i < BENCH_NUM_PEAKS; i++)
-        mean.peak[i] = (a->peak[i] + b->peak[i]) / 2;
+    for (int f = 0; f < BENCH_NUM_FEEDS; f++)
+        for (int i = 0; i < BENCH_NUM_PEAKS; i++)
+            mean.peak[f][i] = (a->peak[f][i] + b->peak[f][i]) / 2;
     return mean;
 }
 

@@ -9,9 +9,10 @@
 #include "peaks.h"
 
 struct bench_ceilings {
-    double peak[BENCH_NUM_PEAKS]; /* GFLOP/s of all threads; 0: no such instruction */
-    double memory, cache;         /* GB/s of reading, all threads; beyond and within the L3 cache */
-    double handover_ns;           /* a cache line from one thread to another; 0: one thread */
+    /* GFLOP/s of all threads; 0: no such instruction */
+    double peak[BENCH_NUM_FEEDS][BENCH_NUM_PEAKS];
+    double memory, cache; /* GB/s of reading, all threads; beyond and within the L3 cache */
+    double handover_ns;   /* a cache line from one thread to another; 0: one thread */
 };
 
 struct bench_meter; /* a buffer larger than the caches, and the loops to run */
@@ -26,7 +27,7 @@ const char *bench_meter_level(const struct bench_meter *meter);
 /* Bytes that count as fitting the L3 cache: three quarters of it, as others use it too. */
 double bench_cache_room(void);
 
-/* Measures with `threads` threads in about a third of a second.  The rate `cache` is that of
+/* Measures with `threads` threads in about a second.  The rate `cache` is that of
  * reading `cache_bytes` where they fit the cache, else a quarter of the cache. */
 void bench_ceilings_measure(struct bench_ceilings *out, struct bench_meter *meter, unsigned threads,
                             double cache_bytes);

@@ -46,8 +46,9 @@ static const char usage[] =
     "  --list                names of shapes; those in brackets must be asked for\n"
     "  --help                this text\n"
     "The fraction is floor / time, the floor being the larger of operations / peak and least\n"
-    "bytes / bandwidth, of ceilings measured right before and after; ~ where these moved by more\n"
-    "than a tenth, or cannot have held.  docs/BENCHMARKS.md says more.\n";
+    "bytes / bandwidth, of ceilings measured right before and after; `of L1` and `of L2` take the\n"
+    "peak of multiply-adds that load their operands from there.  ~ where a ceiling or the times\n"
+    "moved by more than a tenth, or cannot have held.  docs/BENCHMARKS.md says more.\n";
 
 struct options {
     const char *shape, *markdown;

@@ -1,9 +1,12 @@
-/* peaks.c: loops that do nothing but multiply-adds, or nothing but loads, for each vector width.
+/* peaks.c: loops that do nothing but multiply-adds, with their loads or without, or nothing but
+ * loads, for each vector width.
  *
  * CHAINS independent sums are more than latency times ports of any CPU this runs on, and few enough
- * for 16 registers.  keep() tells the compiler that a value is used, so that no loop is dropped.
- * Each function has its target as an attribute: the file itself is compiled for the baseline, and
- * bench_simd_get takes only functions that the CPU can run. */
+ * for 16 registers.  A fed loop has the register tile and the loads of `project` with many rows
+ * (lib/kernels/) and nothing else: no copies, no prefetches, no stores.  keep() tells the compiler
+ * that a value is used, so that no loop is dropped.  Each function has its target as an attribute:
+ * the file itself is compiled for the baseline, and bench_simd_get takes only functions that the
+ * CPU can run. */
 #include "peaks.h"
 
 #include <immintrin.h>
@@ -68,6 +71,61 @@ TARGET("avx512f,avx512vnni") static double int8_avx512(void)
     return PER_BURST * 64 * 2;
 }
 
+/* ---- Fed from a cache ---------------------------------------------------------------------- */
+
+#define FED_STEPS 4 /* words of a row that are taken between two branches */
+#define for_rows(r, rows) _Pragma("GCC unroll 14") for (size_t r = 0; r < (rows); r++)
+
+/* Defines the loop of `height` rows by two vectors; `per_step` operations in each step of it. */
+#define FED(name, features, vector, height, lanes, load, splat, multiply_add, per_step) \
+    TARGET(features) static double name(const struct bench_operands *o)                 \
+    {                                                                                   \
+        const size_t strips = o->rows / (height);                                       \
+        vector sums[height][2];                                                         \
+        for_rows(r, height) sums[r][0] = sums[r][1] = splat(0.0f);                      \
+        for (size_t s = 0; s < o->passes * strips; s++) {                               \
+            const float *x = o->x + s % strips * (height)*BENCH_LDX, *w = o->w;         \
+            for (size_t i = 0; i < o->words; i += FED_STEPS, x += FED_STEPS)            \
+                for_rows(step, FED_STEPS)                                               \
+                {                                                                       \
+                    vector first = load(w), second = load(w + (lanes));                 \
+                    for_rows(r, height)                                                 \
+                    {                                                                   \
+                        vector factor = splat(x[r * BENCH_LDX + step]);                 \
+                        __asm__("" : "+v"(factor)); /* loaded once */                   \
+                        multiply_add(sums[r][0], factor, first);                        \
+                        multiply_add(sums[r][1], factor, second);                       \
+                    }                                                                   \
+                    w += 2 * (lanes);                                                   \
+                }                                                                       \
+        }                                                                               \
+        for_rows(r, height)                                                             \
+        {                                                                               \
+            keep(sums[r][0]);                                                           \
+            keep(sums[r][1]);                                                           \
+        }                                                                               \
+        return (double)(o->passes * strips * o->words) * (per_step);                    \
+    }
+
+/* Assembler, because gcc would copy sums about. */
+#define FMA(sum, x, w) __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
+#define DOT_BF16(sum, x, w) __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w))
+#define DOT_INT8(sum, x, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(w), "v"(x))
+#define MULTIPLY_THEN_ADD(sum, x, w) sum = _mm_add_ps(sum, _mm_mul_ps(x, w))
+
+#define FED_AVX512(name, multiply_add, numbers)                                         \
+    FED(name, "avx512f", __m512, 14, 16, _mm512_loadu_ps, _mm512_set1_ps, multiply_add, \
+        14 * 2 * 16 * 2 * (numbers))
+
+FED_AVX512(fed_fp32_avx512, FMA, 1)
+FED_AVX512(fed_bf16_avx512, DOT_BF16, 2)
+FED_AVX512(fed_int8_avx512, DOT_INT8, 4)
+FED(fed_fp32_avx2, "avx2,fma", __m256, 6, 8, _mm256_loadu_ps, _mm256_set1_ps, FMA, 6 * 2 * 8 * 2)
+FED(fed_fp32_sse2, "sse2", __m128, 6, 4, _mm_loadu_ps, _mm_set1_ps, MULTIPLY_THEN_ADD,
+    6 * 2 * 4 * 2)
+
+/* ---- Reading ------------------------------------------------------------------------------- */
+
 TARGET("avx512f") static void read_avx512(const char *first, size_t stride, size_t bytes)
 {
     __m512i seen[BENCH_STREAMS];
@@ -101,13 +159,18 @@ static void read_sse2(const char *first, size_t stride, size_t bytes)
 void bench_simd_get(struct bench_simd *out)
 {
     __builtin_cpu_init();
-    *out = (struct bench_simd){"sse2", {fp32_sse2}, read_sse2};
+    *out = (struct bench_simd){"sse2", {fp32_sse2}, {fed_fp32_sse2}, read_sse2};
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        *out = (struct bench_simd){"avx2", {fp32_avx2}, read_avx2};
-    if (__builtin_cpu_supports("avx512f"))
-        *out = (struct bench_simd){"avx512", {fp32_avx512}, read_avx512};
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bf16"))
+        *out = (struct bench_simd){"avx2", {fp32_avx2}, {fed_fp32_avx2}, read_avx2};
+    if (!__builtin_cpu_supports("avx512f"))
+        return;
+    *out = (struct bench_simd){"avx512", {fp32_avx512}, {fed_fp32_avx512}, read_avx512};
+    if (__builtin_cpu_supports("avx512bf16")) {
         out->burst[BENCH_BF16] = bf16_avx512;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vnni"))
+        out->fed[BENCH_BF16] = fed_bf16_avx512;
+    }
+    if (__builtin_cpu_supports("avx512vnni")) {
         out->burst[BENCH_INT8] = int8_avx512;
+        out->fed[BENCH_INT8] = fed_int8_avx512;
+    }
 }

@@ -16,11 +16,31 @@ enum bench_peak {
 
 #define BENCH_STREAMS 4 /* read side by side: one does not keep the prefetchers busy */
 
+/* Where the operands of multiply-adds come from. */
+enum bench_feed {
+    BENCH_REGISTERS,
+    BENCH_L1, /* and L2: loaded as often as the kernels of projections load them */
+    BENCH_L2,
+    BENCH_NUM_FEEDS
+};
+
+/* The operands of a fed burst: all words of a panel w by a strip of rows of x, then by the next
+ * strip, and so on, `passes` times.  Words have 32 bits, whatever they hold; a strip has 14 rows
+ * (AVX-512) or 6, a word of the panel two vectors. */
+#define BENCH_LDX 401 /* as COPY_STRIDE of the kernels: rows do not evict each other */
+struct bench_operands {
+    const float *x, *w;         /* [rows][BENCH_LDX], [words][two vectors] */
+    size_t rows, words, passes; /* words: a multiple of 4, at most 384 */
+};
+
 struct bench_simd {
     const char *name; /* "avx512", "avx2", "sse2", "neon" */
     /* Computes for some tens of microseconds in registers; returns the number of operations, two
      * for a multiply-add.  NULL where the CPU has no such instruction. */
     double (*burst[BENCH_NUM_PEAKS])(void);
+    /* The same in the kernels' register tile: each step loads two vectors of w and a word of each
+     * row.  NULL where burst is NULL. */
+    double (*fed[BENCH_NUM_PEAKS])(const struct bench_operands *operands);
     /* Reads `bytes`, a multiple of 64, of each of BENCH_STREAMS streams `stride` bytes apart. */
     void (*read)(const char *first, size_t stride, size_t bytes);
 };

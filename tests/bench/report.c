@@ -1,7 +1,7 @@
 /* report.c: printing results.
  *
  * A `~` before a fraction marks a shape whose ceiling moved by more than a tenth in every attempt,
- * or whose time is below its floor: the floor is then less certain than the time. */
+ * or its times did, or whose time is below its floor: the fraction is then less certain. */
 #include "report.h"
 
 #include <stdlib.h>
@@ -29,14 +29,17 @@ static void print_text(const char *name, const char *text)
     printf("\",");
 }
 
+static const char *const peak_names[] = {"fp32", "bf16", "int8"};
+static const char *const feed_names[] = {"", "l1_", "l2_"};
+
 static void print_peaks(const struct bench_ceilings *c)
 {
-    static const char *const names[] = {"fp32", "bf16", "int8"};
-    for (int i = 0; i < BENCH_NUM_PEAKS; i++)
-        if (c->peak[i] > 0)
-            printf("\"peak_%s_gflops\":%.1f,", names[i], c->peak[i]);
-        else
-            printf("\"peak_%s_gflops\":null,", names[i]);
+    for (int f = 0; f < BENCH_NUM_FEEDS; f++)
+        for (int i = 0; i < BENCH_NUM_PEAKS; i++)
+            if (c->peak[f][i] > 0)
+                printf("\"peak_%s_%sgflops\":%.1f,", peak_names[i], feed_names[f], c->peak[f][i]);
+            else
+                printf("\"peak_%s_%sgflops\":null,", peak_names[i], feed_names[f]);
 }
 
 void bench_print_json(const struct bench_result *r)
@@ -45,15 +48,18 @@ void bench_print_json(const struct bench_result *r)
     bench_machine_name(machine, sizeof machine);
     printf("{\"shape\":\"%s\",\"dtype\":\"%s\",\"threads\":%u,", r->shape->name, r->dtype->name,
            r->engine.threads);
-    printf("\"ms\":%.6g,\"floor_ms\":%.6g,\"fraction\":%.4f,\"max_error\":%.3g,", r->ms,
-           r->floor_ms, r->fraction, r->max_error);
+    printf("\"ms\":%.6g,\"floor_ms\":%.6g,\"fraction\":%.4f,", r->ms, r->floor_ms,
+           r->fraction[BENCH_REGISTERS]);
+    printf("\"fraction_l1\":%.4f,\"fraction_l2\":%.4f,\"max_error\":%.3g,", r->fraction[BENCH_L1],
+           r->fraction[BENCH_L2], r->max_error);
     printf("\"gflops\":%.1f,\"gbs\":%.2f,\"bound\":\"%s\",", r->gflops, r->gbs,
            bench_bound_name(r->bound));
     print_peaks(&r->ceilings);
     printf("\"memory_gbs\":%.1f,\"cache_gbs\":%.1f,\"handover_ns\":%.0f,", r->ceilings.memory,
            r->ceilings.cache, r->ceilings.handover_ns);
     printf("\"steady\":%s,", r->steady ? "true" : "false");
-    printf("\"gap\":%.3f,\"runs\":%zu,\"attempts\":%zu,", r->gap, r->runs, r->attempts);
+    printf("\"gap\":%.3f,\"spread\":%.3f,\"runs\":%zu,\"attempts\":%zu,", r->gap, r->spread,
+           r->runs, r->attempts);
     if (r->shape->growth_mib > 0)
         printf("\"growth_mib\":%.1f,", r->growth_mib);
     print_text("core", r->engine.blas_core ? r->engine.blas_core : "");
@@ -68,13 +74,13 @@ void bench_print_json(const struct bench_result *r)
 
 static void write_ceilings(FILE *to, const struct bench_ceilings *c, unsigned threads)
 {
-    static const char *const names[] = {"fp32", "bf16", "int8"};
     fprintf(to, "- %u thread%s: ", threads, threads == 1 ? "" : "s");
     for (int i = 0; i < BENCH_NUM_PEAKS; i++) {
-        if (c->peak[i] > 0)
-            fprintf(to, "%s %.0f GFLOP/s, ", names[i], c->peak[i]);
+        if (c->peak[BENCH_REGISTERS][i] > 0)
+            fprintf(to, "%s %.0f GFLOP/s (from L1 %.0f, L2 %.0f), ", peak_names[i],
+                    c->peak[BENCH_REGISTERS][i], c->peak[BENCH_L1][i], c->peak[BENCH_L2][i]);
         else
-            fprintf(to, "%s none, ", names[i]);
+            fprintf(to, "%s none, ", peak_names[i]);
     }
     fprintf(to, "memory %.1f GB/s, L3 %.1f GB/s", c->memory, c->cache);
     if (c->handover_ns > 0)
@@ -100,8 +106,9 @@ void bench_print_machine(FILE *to, const struct attn_engine_info *engine,
 
 void bench_print_head(void)
 {
-    printf("\n%-9s %-5s %-10s %9s %9s %7s %10s %-6s %8s %8s %11s %s\n", "shape", "dtype", "level",
-           "ms", "GFLOP/s", "GB/s", "floor ms", "by", "fraction", "error", "memory GB/s", "growth");
+    printf("\n%-9s %-5s %-10s %9s %9s %7s %10s %-6s %8s %6s %6s %8s %11s %s\n", "shape", "dtype",
+           "level", "ms", "GFLOP/s", "GB/s", "floor ms", "by", "fraction", "of L1", "of L2",
+           "error", "memory GB/s", "growth");
 }
 
 /* What tells one engine's rows from another's. */
@@ -113,10 +120,11 @@ static const char *way_of(const struct attn_engine_info *engine)
 void bench_print_row(const struct bench_result *r)
 {
     char fraction[16];
-    snprintf(fraction, sizeof fraction, "%s%.2f", steadiness(r), r->fraction);
-    printf("%-9s %-5s %-10s %9.3f %9.1f %7.1f %10.3f %-6s %8s %8.1e %11.1f", r->shape->name,
-           r->dtype->name, way_of(&r->engine), r->ms, r->gflops, r->gbs, r->floor_ms,
-           bench_bound_name(r->bound), fraction, r->max_error, r->ceilings.memory);
+    snprintf(fraction, sizeof fraction, "%s%.2f", steadiness(r), r->fraction[BENCH_REGISTERS]);
+    printf("%-9s %-5s %-10s %9.3f %9.1f %7.1f %10.3f %-6s %8s %6.2f %6.2f %8.1e %11.1f",
+           r->shape->name, r->dtype->name, way_of(&r->engine), r->ms, r->gflops, r->gbs,
+           r->floor_ms, bench_bound_name(r->bound), fraction, r->fraction[BENCH_L1],
+           r->fraction[BENCH_L2], r->max_error, r->ceilings.memory);
     if (r->shape->growth_mib > 0)
         printf(" %5.1f MiB", r->growth_mib);
     printf("%s\n", r->right ? "" : "  WRONG");
@@ -140,10 +148,14 @@ void bench_print_ratio(const struct bench_result sides[2])
 static void write_row(FILE *to, const struct bench_result *r)
 {
     const struct bench_shape *s = r->shape;
-    fprintf(to, "| %s | %s | %s | %.4g | %.0f | %.1f | %.4g | %s | %s%.2f | %.1e | %.0f | %.0f | ",
-            s->name, r->dtype->name, way_of(&r->engine), r->ms, r->gflops, r->gbs, r->floor_ms,
-            bench_bound_name(r->bound), steadiness(r), r->fraction, r->max_error,
-            r->ceilings.memory, r->ceilings.handover_ns);
+    fprintf(
+        to,
+        "| %s | %s | %s | %.4g | %.0f | %.1f | %.4g | %s | %s%.2f | %.2f | %.2f | %.1e | %.0f | "
+        "%.0f | ",
+        s->name, r->dtype->name, way_of(&r->engine), r->ms, r->gflops, r->gbs, r->floor_ms,
+        bench_bound_name(r->bound), steadiness(r), r->fraction[BENCH_REGISTERS],
+        r->fraction[BENCH_L1], r->fraction[BENCH_L2], r->max_error, r->ceilings.memory,
+        r->ceilings.handover_ns);
     if (s->growth_mib > 0)
         fprintf(to, "%.0f MiB of %.0f | ", r->growth_mib, s->growth_mib);
     else
@@ -160,11 +172,12 @@ static void write_measured(FILE *to, const struct bench_result results[], size_t
 {
     fprintf(to, "%s\n\n", BEGIN_MARK);
     bench_print_machine(to, &results[0].engine, meter, one, all);
-    fputs("\n| shape | dtype | level | ms | GFLOP/s | GB/s | floor ms | bound by | fraction | max "
-          "error "
-          "| memory GB/s | hand-over ns | growth | fastest fp32 peer, another run |\n"
-          "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-          to);
+    fputs(
+        "\n| shape | dtype | level | ms | GFLOP/s | GB/s | floor ms | bound by | fraction | of L1 "
+        "| of L2 | max error | memory GB/s | hand-over ns | growth | fastest fp32 peer, another "
+        "run |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        to);
     for (size_t i = 0; i < count; i++)
         write_row(to, &results[i]);
     fprintf(to, "\n%s\n", END_MARK);

@@ -32,6 +32,17 @@ double bench_median(double *values, size_t count)
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
 }
 
+double bench_spread(double *values, size_t count)
+{
+    const size_t half = count / 2;
+    if (count < 2)
+        return 0;
+    const double first = bench_median(values, half);
+    const double drift = bench_gap(first, bench_median(values + count - half, half));
+    const double median = bench_median(values, count);
+    return fmax(drift, (values[count - 1 - count / 4] - values[count / 4]) / median);
+}
+
 /* Short calls are repeated for a second, long ones at least three times, very long ones as often
  * as ten seconds allow. */
 static bool enough(size_t runs, double seconds)
@@ -64,10 +75,11 @@ static void first_run(struct bench_result *out, struct bench_work *work, struct 
  * number can be widened: on some CPUs vdpbf16ps is the slower one. */
 static enum bench_peak peak_of(const struct bench_dtype *dtype, const struct bench_ceilings *c)
 {
-    return c->peak[dtype->peak] > c->peak[BENCH_FP32] ? dtype->peak : BENCH_FP32;
+    const double *peaks = c->peak[BENCH_REGISTERS];
+    return peaks[dtype->peak] > peaks[BENCH_FP32] ? dtype->peak : BENCH_FP32;
 }
 
-/* Derives floor, fraction and steadiness of r->ms from the ceilings before and after. */
+/* Derives floor, fractions and steadiness of r->ms from the ceilings before and after. */
 static void judge(struct bench_result *r, const struct bench_ceilings *before,
                   const struct bench_ceilings *after)
 {
@@ -75,11 +87,12 @@ static void judge(struct bench_result *r, const struct bench_ceilings *before,
     double flops = bench_flops(r->shape), bytes = bench_bytes(r->shape, r->dtype);
     bool in_cache = bytes <= bench_cache_room();
     r->ceilings = bench_ceilings_mean(before, after);
-    double by_flops = flops / r->ceilings.peak[peak] * 1e-6;
+    const double *const before_peak = before->peak[BENCH_REGISTERS];
+    double by_flops = flops / r->ceilings.peak[BENCH_REGISTERS][peak] * 1e-6;
     double by_bytes = bytes / (in_cache ? r->ceilings.cache : r->ceilings.memory) * 1e-6;
     if (by_flops >= by_bytes) {
         r->bound = BENCH_BY_FLOPS;
-        r->gap = bench_gap(before->peak[peak], after->peak[peak]);
+        r->gap = bench_gap(before_peak[peak], after->peak[BENCH_REGISTERS][peak]);
     } else if (in_cache) {
         r->bound = BENCH_BY_CACHE;
         r->gap = bench_gap(before->cache, after->cache);
@@ -88,8 +101,9 @@ static void judge(struct bench_result *r, const struct bench_ceilings *before,
         r->gap = bench_gap(before->memory, after->memory);
     }
     r->floor_ms = fmax(by_flops, by_bytes);
-    r->fraction = r->floor_ms / r->ms;
-    r->steady = r->gap <= BENCH_MAX_GAP && r->fraction <= 1;
+    for (int f = 0; f < BENCH_NUM_FEEDS; f++)
+        r->fraction[f] = fmax(flops / r->ceilings.peak[f][peak] * 1e-6, by_bytes) / r->ms;
+    r->steady = fmax(r->gap, r->spread) <= BENCH_MAX_GAP && r->fraction[BENCH_REGISTERS] <= 1;
     r->gflops = flops / r->ms * 1e-6;
     r->gbs = bytes / r->ms * 1e-6;
 }
@@ -113,6 +127,7 @@ static void attempt(struct bench_result out[], struct bench_work *work,
     }
     bench_ceilings_measure(&after, meter, threads, bytes);
     for (size_t s = 0; s < sides; s++) {
+        out[s].spread = bench_spread(ms + s * MAX_RUNS, runs);
         out[s].ms = bench_median(ms + s * MAX_RUNS, runs);
         out[s].runs = runs;
         judge(&out[s], &before, &after);
@@ -132,15 +147,17 @@ static void attempts(struct bench_result out[], struct bench_work *work,
         double begun = bench_now();
         attempt(now, work, engines, sides, meter);
         took = bench_now() - begun;
-        bool better = n == 1 || now[0].steady || now[0].gap < out[0].gap;
+        bool better = n == 1 || now[0].steady ||
+                      fmax(now[0].gap, now[0].spread) < fmax(out[0].gap, out[0].spread);
         for (size_t s = 0; s < sides; s++) {
             if (better)
                 out[s] = now[s];
             out[s].attempts = n;
         }
-        fprintf(stderr, "bench: %s: attempt %zu: %.3f ms, %zu runs, %s moved by %.0f %%\n",
+        fprintf(stderr,
+                "bench: %s: attempt %zu: %.3f ms, %zu runs, %s moved by %.0f %%, times by %.0f\n",
                 work->shape->name, n, now[0].ms, now[0].runs, bench_bound_name(now[0].bound),
-                now[0].gap * 100);
+                now[0].gap * 100, now[0].spread * 100);
         if (out[0].steady)
             return;
     }
