@@ -7,6 +7,7 @@ the first step of the long session (it waits until that is read) beside steps of
 give the p99 while the others are being read, and the same p99 when all are in memory.
 
 usage: restart.py ATTND [SESSIONS [GIB]]      in TMPDIR or /tmp; QUICK=1: 500 sessions, 1/16 GiB
+DIR=path: the sessions are kept there, and taken from there where an earlier run has made them
 """
 import json
 import os
@@ -109,7 +110,10 @@ def main():
     sessions = int(sys.argv[2]) if len(sys.argv) > 2 else 500 if QUICK else 10000
     gib = float(sys.argv[3]) if len(sys.argv) > 3 else 1 / 16 if QUICK else 1
     tokens = max(64, int(gib * 2**30 / sessions / ROW_BYTES) // 64 * 64)
-    directory = tempfile.mkdtemp(prefix="attnd-restart-")
+    kept = os.environ.get("DIR")
+    directory = kept or tempfile.mkdtemp(prefix="attnd-restart-")
+    made = os.path.exists(directory + "/made")
+    os.makedirs(directory, exist_ok=True)
     config = {
         "port": 0, "durability": "journal", "state_dir": directory + "/state", "lame_duck_s": 0,
         "max_sessions": sessions + 8, "cache_bytes": int((gib + 1) * 2**30), "log": "info",
@@ -121,15 +125,17 @@ def main():
     try:
         with open(directory + "/log", "w", encoding="utf-8") as log:
             daemon = Daemon(attnd, directory, log)
-            print(f"{sessions} sessions of {tokens} tokens, one of {LONG}")
-            fill(daemon, sessions, tokens)
+            print(f"{sessions} sessions of {tokens} tokens, one of {LONG}", flush=True)
+            if not made:
+                fill(daemon, sessions, tokens)
+                open(directory + "/made", "w", encoding="utf-8").close()
             for how in ("SIGTERM", "SIGKILL"):
                 daemon.end(getattr(signal, how))
                 daemon = Daemon(attnd, directory, log)
                 measure(daemon, how)
             daemon.end(signal.SIGKILL)
     finally:
-        if os.environ.get("KEEP") is None:
+        if kept is None:
             shutil.rmtree(directory)
 
 
