@@ -229,8 +229,8 @@ static size_t find_missing(struct srv_buffer *text, const struct srv_file *base,
     size_t missing = 0;
     if (!srv_file_reader_open(&reader, directory, base->name))
         return 0;
-    const bool sound = srv_base_check(&size, &reader, base->generation) &&
-                       srv_base_lists(&lists, &reader, &size);
+    const bool sound =
+        srv_base_check(&size, &reader, base->generation) && srv_base_lists(&lists, &reader, &size);
     for (size_t i = 0; sound && i < size.entries; i++) {
         const struct srv_base_entry *entry = &lists.entries[i];
         srv_file_name(&file, SRV_FILE_SESSION, entry->generation, entry->epoch);
