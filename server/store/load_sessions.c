@@ -54,9 +54,9 @@ static bool read_session(struct srv_load *load, const struct srv_session_file *s
 static struct srv_session_file next_file(struct srv_load *load, const struct srv_base_entry *entry)
 {
     struct srv_session_file file = {entry->epoch, entry->generation,
-                                    load->shares + load->next_share, 0};
+                                    load->base.shares + load->next_share, 0};
     while (load->next_share < load->base_size.shares &&
-           load->shares[load->next_share].session == entry->epoch) {
+           load->base.shares[load->next_share].session == entry->epoch) {
         load->next_share++;
         file.num_shares++;
     }
@@ -73,20 +73,15 @@ static bool read_entry(struct srv_load *load, const struct srv_base_entry *entry
     if (restored != NULL && restored->session != NULL)
         restored->session->used_ns = entry->used_ns;
     else if (restored != NULL && !restored->unknown_model)
-        srv_shares_replace(load->shares, load->base_size.shares, entry->epoch);
+        srv_shares_replace(load->base.shares, load->base_size.shares, entry->epoch);
     return true;
 }
 
 static bool read_listed(struct srv_load *load)
 {
     bool going = true;
-    for (size_t i = 0; i < load->base_size.entries && going; i++) {
-        struct srv_base_entry entry;
-        if (srv_base_entry(&entry, &load->base_file, i))
-            going = read_entry(load, &entry);
-        else
-            going = srv_load_refuse_unreadable(load, "the base", strerror(load->base_file.error));
-    }
+    for (size_t i = 0; i < load->base_size.entries && going; i++)
+        going = read_entry(load, &load->base.entries[i]);
     return going;
 }
 
@@ -96,12 +91,11 @@ static bool tell_listed(struct srv_load *load)
     size_t at = load->base_size.sessions;
     bool going = told != NULL;
     for (size_t i = 0; i < load->base_size.entries && going; i++) {
-        struct srv_base_entry entry;
-        going = srv_base_entry(&entry, &load->base_file, i);
-        const struct srv_session_file file = next_file(load, &entry);
-        going = going && tell_session(load, &file, told, &at);
+        const struct srv_base_entry *entry = &load->base.entries[i];
+        const struct srv_session_file file = next_file(load, entry);
+        going = tell_session(load, &file, told, &at);
         if (going)
-            srv_restore_find(&load->restore, entry.epoch)->session->used_ns = entry.used_ns;
+            srv_restore_find(&load->restore, entry->epoch)->session->used_ns = entry->used_ns;
     }
     free(told);
     return going || srv_load_give_up(load);

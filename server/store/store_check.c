@@ -224,19 +224,22 @@ static size_t find_missing(struct srv_buffer *text, const struct srv_file *base,
 {
     struct srv_file_reader reader;
     struct srv_base_size size;
-    struct srv_base_entry entry;
+    struct srv_base_lists lists = {0};
     struct srv_file file;
     size_t missing = 0;
     if (!srv_file_reader_open(&reader, directory, base->name))
         return 0;
-    size_t entries = srv_base_check(&size, &reader, base->generation) ? size.entries : 0;
-    for (size_t i = 0; i < entries && srv_base_entry(&entry, &reader, i); i++) {
-        srv_file_name(&file, SRV_FILE_SESSION, entry.generation, entry.epoch);
+    const bool sound =
+        srv_base_check(&size, &reader, base->generation) && srv_base_lists(&lists, &reader, &size);
+    for (size_t i = 0; sound && i < size.entries; i++) {
+        const struct srv_base_entry *entry = &lists.entries[i];
+        srv_file_name(&file, SRV_FILE_SESSION, entry->generation, entry->epoch);
         if (faccessat(directory, file.name, F_OK, 0) == 0)
             continue;
         missing++;
         srv_buffer_printf(text, "%s: missing: %s lists it\n", file.name, base->name);
     }
+    srv_base_lists_fini(&lists);
     srv_file_reader_close(&reader);
     return missing;
 }

@@ -427,17 +427,31 @@ bool srv_base_session(struct srv_base_session *out, size_t *at, struct srv_file_
     return true;
 }
 
-bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i)
+/* A copy of a part of the file, also where it is empty. */
+static bool copy_part(void **out, struct srv_file_reader *base, size_t at, size_t bytes)
 {
-    return srv_file_reader_read(out, base, sizeof(struct base_head) + i * sizeof *out, sizeof *out);
-}
-
-bool srv_base_shares(struct srv_share **out, struct srv_file_reader *base,
-                     const struct srv_base_size *size)
-{
-    size_t at = sizeof(struct base_head) + size->entries * sizeof(struct srv_base_entry);
-    *out = malloc((size->shares + 1) * sizeof **out);
+    *out = malloc(bytes + 1);
     if (*out == NULL)
         base->error = ENOMEM;
-    return *out != NULL && srv_file_reader_read(*out, base, at, size->shares * sizeof **out);
+    return *out != NULL && srv_file_reader_read(*out, base, at, bytes);
+}
+
+bool srv_base_lists(struct srv_base_lists *out, struct srv_file_reader *base,
+                    const struct srv_base_size *size)
+{
+    const size_t at = sizeof(struct base_head), bytes = size->entries * sizeof *out->entries;
+    void *entries = NULL, *shares = NULL;
+    const bool read = copy_part(&entries, base, at, bytes) &&
+                      copy_part(&shares, base, at + bytes, size->shares * sizeof *out->shares);
+    *out = (struct srv_base_lists){entries, shares};
+    if (!read)
+        srv_base_lists_fini(out);
+    return read;
+}
+
+void srv_base_lists_fini(struct srv_base_lists *lists)
+{
+    free(lists->entries);
+    free(lists->shares);
+    *lists = (struct srv_base_lists){0};
 }

@@ -113,11 +113,16 @@ struct srv_base_size {
  * damaged, or where `base` says that it cannot be read. */
 bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uint64_t generation);
 
-/* One entry of a base, and a copy of all its shares, the caller's to free.  False where they cannot
- * be read, or held in memory (errno of `base`). */
-bool srv_base_entry(struct srv_base_entry *out, struct srv_file_reader *base, size_t i);
-bool srv_base_shares(struct srv_share **out, struct srv_file_reader *base,
-                     const struct srv_base_size *size);
+/* Copies of a base's entries and shares. */
+struct srv_base_lists {
+    struct srv_base_entry *entries; /* [size->entries] */
+    struct srv_share *shares;       /* [size->shares] */
+};
+
+/* Reads both.  False where they cannot be read, or held in memory (errno of `base`). */
+bool srv_base_lists(struct srv_base_lists *out, struct srv_file_reader *base,
+                    const struct srv_base_size *size);
+void srv_base_lists_fini(struct srv_base_lists *lists);
 
 /* Reads the session at *at, size->sessions at first, which is that of the first entry, and sets *at
  * to the next one.  `out` has room for ATTN_MAX_LAYERS.  False where none stands there that is

@@ -126,7 +126,7 @@ static bool read_base(struct srv_load *load, const struct srv_file *file)
     if (!srv_file_reader_open(&load->base_file, load->store->directory, file->name))
         return srv_load_refuse_unreadable(load, file->name, strerror(errno));
     if (srv_base_check(&load->base_size, &load->base_file, file->generation) &&
-        srv_base_shares(&load->shares, &load->base_file, &load->base_size)) {
+        srv_base_lists(&load->base, &load->base_file, &load->base_size)) {
         load->generation = load->restore.base_generation = file->generation;
         srv_restore_note_time(&load->restore, load->base_size.time_ns);
         return true;
@@ -321,10 +321,9 @@ static void begin_again(struct srv_load *load)
     srv_restore_fini(&load->restore);
     srv_extents_fini(&load->extents);
     srv_repairs_fini(&load->repairs);
-    free(load->shares);
+    srv_base_lists_fini(&load->base);
     load->repairs = (struct srv_repairs){0};
     load->base_size = (struct srv_base_size){0};
-    load->shares = NULL;
     load->generation = 0;
     load->next_share = load->bytes = load->reached = 0;
     load->gave_up = load->incomplete = load->ended = false;
@@ -351,7 +350,7 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
     loaded = loaded && start_recording(&load);
     srv_repairs_fini(&load.repairs);
     srv_extents_fini(&load.extents);
-    free(load.shares);
+    srv_base_lists_fini(&load.base);
     free(load.files);
     return store->loaded = loaded;
 }

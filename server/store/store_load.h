@@ -13,7 +13,7 @@ struct srv_load {
     uint64_t generation; /* of the base; 0: none */
     struct srv_file_reader base_file;
     struct srv_base_size base_size;
-    struct srv_share *shares;   /* [base_size.shares] */
+    struct srv_base_lists base;
     size_t next_share;          /* the first one of the entries that are still to be read */
     size_t published;           /* sessions */
     size_t bytes;               /* of the files that were read */

@@ -2,13 +2,18 @@
 """restart.py: how soon a daemon with many sessions serves again; make bench-restart.
 
 Makes SESSIONS sessions of GIB of caches in all, one of them of 32,768 tokens, with `durability`
-`journal`.  Then twice, after SIGTERM and after SIGKILL: the time from exec to the first /readyz 200,
-the first step of the long session (it waits until that is read) beside steps of a small one, which
-give the p99 while the others are being read, and the same p99 when all are in memory.
+`journal`.  Then after SIGTERM, after SIGKILL, and after SIGKILL with no file in the page cache: the
+time from exec to ready, the first step of the long session (it waits until that is read) beside
+steps of a small one, which give the p99 while the others are being read, and the same p99 when all
+are in memory.  Before the last one, what bounds the first touch: a plain read of the file in which
+the long session's tokens stand, of which the page cache has nothing either, and the first write to
+as many bytes of new memory as the session takes.
 
 usage: restart.py ATTND [SESSIONS [GIB]]      in TMPDIR or /tmp; QUICK=1: 500 sessions, 1/16 GiB
+DIR=path: the sessions are kept there, and taken from there where an earlier run has made them
 """
 import json
+import mmap
 import os
 import re
 import shutil
@@ -25,6 +30,7 @@ from attn_client import Client  # noqa: E402
 
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
 HIDDEN, KV_HEADS, LONG = 512, 4, 32768
+PIECE = 1 << 20
 ROW_BYTES = KV_HEADS * 64 * 2 * 4
 STEPS = 300
 
@@ -101,7 +107,39 @@ def measure(daemon, how):
     print(f"{how}: ready after {daemon.ready_s * 1000:.0f} ms; first step of {LONG} tokens "
           f"{touch * 1000:.0f} ms ({LONG * ROW_BYTES / touch / 1e6:.0f} MB/s); all read after "
           f"{read:.2f} s; p99 of others {p99(others):.2f} ms meanwhile ({len(others)} steps), "
-          f"{p99(after):.2f} ms afterwards")
+          f"{p99(after):.2f} ms afterwards", flush=True)
+
+
+def forget(state):
+    """Takes the files of the state directory out of the page cache; returns the largest."""
+    paths = [entry.path for entry in os.scandir(state)]
+    for path in paths:
+        file = os.open(path, os.O_RDONLY)
+        os.fsync(file)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+    return max(paths, key=os.path.getsize)
+
+
+def print_disk(path):
+    begin, count = time.monotonic(), 0
+    with open(path, "rb", buffering=0) as file:
+        while piece := file.read(PIECE):
+            count += len(piece)
+    spent = time.monotonic() - begin
+    print(f"the disk: a plain read of {count / 2**20:.0f} MiB, cold: {spent * 1000:.0f} ms "
+          f"({count / spent / 1e6:.0f} MB/s)", flush=True)
+
+
+def print_memory(size):
+    memory = mmap.mmap(-1, size)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    begin = time.monotonic()
+    for at in range(0, size, mmap.PAGESIZE):
+        memory[at] = 1
+    spent = time.monotonic() - begin
+    print(f"memory: the first write to {size / 2**20:.0f} MiB: {spent * 1000:.0f} ms "
+          f"({size / spent / 1e6:.0f} MB/s)", flush=True)
 
 
 def main():
@@ -109,7 +147,10 @@ def main():
     sessions = int(sys.argv[2]) if len(sys.argv) > 2 else 500 if QUICK else 10000
     gib = float(sys.argv[3]) if len(sys.argv) > 3 else 1 / 16 if QUICK else 1
     tokens = max(64, int(gib * 2**30 / sessions / ROW_BYTES) // 64 * 64)
-    directory = tempfile.mkdtemp(prefix="attnd-restart-")
+    kept = os.environ.get("DIR")
+    directory = kept or tempfile.mkdtemp(prefix="attnd-restart-")
+    made = os.path.exists(directory + "/made")
+    os.makedirs(directory, exist_ok=True)
     config = {
         "port": 0, "durability": "journal", "state_dir": directory + "/state", "lame_duck_s": 0,
         "max_sessions": sessions + 8, "cache_bytes": int((gib + 1) * 2**30), "log": "info",
@@ -121,15 +162,21 @@ def main():
     try:
         with open(directory + "/log", "w", encoding="utf-8") as log:
             daemon = Daemon(attnd, directory, log)
-            print(f"{sessions} sessions of {tokens} tokens, one of {LONG}")
-            fill(daemon, sessions, tokens)
-            for how in ("SIGTERM", "SIGKILL"):
-                daemon.end(getattr(signal, how))
+            print(f"{sessions} sessions of {tokens} tokens, one of {LONG}", flush=True)
+            if not made:
+                fill(daemon, sessions, tokens)
+                open(directory + "/made", "w", encoding="utf-8").close()
+            for how in ("SIGTERM", "SIGKILL", "SIGKILL, cold"):
+                daemon.end(getattr(signal, how.split(",")[0]))
+                if how.endswith("cold"):
+                    print_disk(forget(directory + "/state"))
+                    print_memory(LONG * ROW_BYTES)
+                    forget(directory + "/state")
                 daemon = Daemon(attnd, directory, log)
                 measure(daemon, how)
             daemon.end(signal.SIGKILL)
     finally:
-        if os.environ.get("KEEP") is None:
+        if kept is None:
             shutil.rmtree(directory)
 
 

@@ -49,10 +49,9 @@ static void restore_session(const struct fuzz_input *in, bool repaired, size_t w
 
 static void read_base(struct fuzz_input *in, bool repaired, size_t window)
 {
-    struct srv_base_entry entry = {0};
+    struct srv_base_lists lists;
     struct srv_checksum sum;
     struct srv_base_size found;
-    struct srv_share *shares;
     size_t size;
     unsigned char *bytes = (unsigned char *)fuzz_copy(&size, in, in->left);
     if (repaired && size >= BASE_HEAD) {
@@ -64,11 +63,11 @@ static void read_base(struct fuzz_input *in, bool repaired, size_t window)
     }
     struct srv_file_reader source = bytes_source(bytes, size, window);
     if (srv_base_check(&found, &source, GENERATION)) {
-        FUZZ_EXPECT(BASE_HEAD + (found.entries + found.shares) * sizeof entry == size);
-        FUZZ_EXPECT(found.entries == 0 || srv_base_entry(&entry, &source, found.entries - 1));
-        FUZZ_EXPECT(srv_base_shares(&shares, &source, &found));
-        srv_shares_replace(shares, found.shares, entry.epoch);
-        free(shares);
+        FUZZ_EXPECT(BASE_HEAD + (found.entries + found.shares) * sizeof *lists.shares == size);
+        FUZZ_EXPECT(srv_base_lists(&lists, &source, &found));
+        if (found.entries > 0)
+            srv_shares_replace(lists.shares, found.shares, lists.entries[found.entries - 1].epoch);
+        srv_base_lists_fini(&lists);
     }
     FUZZ_EXPECT(source.error == 0);
     srv_file_reader_close(&source);

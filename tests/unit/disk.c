@@ -63,6 +63,7 @@ void disk_reset(void)
     atomic_store(&disk.fdatasync_ms, 0);
     atomic_store(&disk.pread_ms, 0);
     atomic_store(&disk.unreadable, false);
+    atomic_store(&disk.read_bytes, 0);
     atomic_store(&disk.no_flush, false);
     atomic_store(&disk.no_base, false);
     atomic_store(&disk.image_times, false);
@@ -147,10 +148,13 @@ ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at)
 ssize_t pread(int fd, void *out, size_t count, off_t at)
 {
     usleep(atomic_load(&disk.pread_ms) * 1000);
-    if (!atomic_load(&disk.unreadable))
-        return syscall(SYS_pread64, fd, out, count, at);
-    errno = ENOENT;
-    return -1;
+    if (atomic_load(&disk.unreadable)) {
+        errno = ENOENT;
+        return -1;
+    }
+    ssize_t got = syscall(SYS_pread64, fd, out, count, at);
+    atomic_fetch_add(&disk.read_bytes, got > 0 ? (size_t)got : 0);
+    return got;
 }
 
 int renameat(int from_directory, const char *from, int to_directory, const char *to)

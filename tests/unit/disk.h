@@ -11,6 +11,7 @@
 struct disk {
     atomic_uint fsync_ms, fdatasync_ms, pread_ms; /* that each call takes longer */
     atomic_bool unreadable;                       /* pread fails for all files */
+    atomic_size_t read_bytes;                     /* that pread has given */
     atomic_bool no_flush;                         /* fdatasync fails for all files */
     atomic_bool no_base;                          /* fsync fails for an unfinished base */
     atomic_bool image_times;          /* all files have one inode and one time, as of an image's */

@@ -237,24 +237,21 @@ static void write_older_base(bool shares)
     struct srv_file file;
     struct srv_file_reader reader;
     struct srv_base_size size;
-    struct srv_base_entry entries[ROOM];
-    struct srv_share *shared;
+    struct srv_base_lists lists;
     int directory = srv_store_directory(app.store);
     srv_store_describe(&status, app.store);
     srv_file_name(&file, SRV_FILE_BASE, status.base, 0);
     ck_assert(srv_file_reader_open(&reader, directory, file.name));
     ck_assert(srv_base_check(&size, &reader, status.base) && size.shares == size.entries - 1);
-    ck_assert(size.sessions > 0 && srv_base_shares(&shared, &reader, &size));
-    for (size_t i = 0; i < size.entries; i++)
-        ck_assert(srv_base_entry(&entries[i], &reader, i));
+    ck_assert(size.sessions > 0 && srv_base_lists(&lists, &reader, &size));
     srv_file_reader_close(&reader);
     const struct srv_base base = {.generation = status.base,
-                                  .entries = entries,
+                                  .entries = lists.entries,
                                   .num_entries = size.entries,
-                                  .shares = shared,
+                                  .shares = lists.shares,
                                   .num_shares = shares ? size.shares : 0};
     ck_assert(srv_base_write(directory, &base));
-    free(shared);
+    srv_base_lists_fini(&lists);
 }
 
 /* Each of them in turn, as one stands first in the base and is the others' parent there. */

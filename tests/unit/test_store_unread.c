@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "attn_state.h"
@@ -14,6 +15,7 @@
 #include "suites.h"
 
 #define SESSIONS 24
+#define MANY 1200
 #define ROWS 70 /* of a session: one block and a part of the next */
 #define WIDTH STORE_APP_WIDTH
 
@@ -325,6 +327,37 @@ START_TEST(test_last_snapshot_keeps_the_files_of_sessions_that_are_unread)
 }
 END_TEST
 
+/* More sessions than a window over the base holds: each of its parts is read once, and once more
+ * for its checksum. */
+START_TEST(test_start_reads_the_base_and_no_file_of_its_sessions)
+{
+    char id[16];
+    struct stat base;
+    store_app_end(&app);
+    app.config.journal_fsync = SRV_FSYNC_OS;
+    app.config.limits.max_sessions = MANY;
+    store_app_begin(&app);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(id, sizeof id, "s%d", i);
+        struct srv_session *session = store_app_session(&app, id);
+        ck_assert_int_eq(srv_store_create(app.store, session, &error), SRV_OK);
+        srv_session_put(session);
+    }
+    store_app_snapshot(&app);
+    struct srv_store_status status;
+    struct srv_file file;
+    srv_store_describe(&status, app.store);
+    srv_file_name(&file, SRV_FILE_BASE, status.base, 0);
+    ck_assert_int_eq(fstatat(srv_store_directory(app.store), file.name, &base, 0), 0);
+    store_app_end(&app);
+    ck_assert_int_gt(base.st_size, SRV_FILE_READER_WINDOW);
+    atomic_store(&disk.read_bytes, 0);
+    store_app_load(&app);
+    ck_assert_uint_eq(srv_sessions_count(app.sessions), MANY);
+    ck_assert_uint_le(atomic_load(&disk.read_bytes), 4 * (size_t)base.st_size);
+}
+END_TEST
+
 Suite *suite_store_unread(void)
 {
     Suite *suite = suite_create("store_unread");
@@ -337,6 +370,7 @@ Suite *suite_store_unread(void)
     tcase_add_test(tests, test_session_that_is_wanted_is_read_before_all_others);
     tcase_add_test(tests, test_session_that_is_deleted_before_it_is_read_gives_its_blocks_back);
     tcase_add_loop_test(tests, test_damage_found_late_costs_the_session_that_has_it, 0, 2);
+    tcase_add_test(tests, test_start_reads_the_base_and_no_file_of_its_sessions);
     tcase_add_test(tests, test_last_snapshot_keeps_the_files_of_sessions_that_are_unread);
     suite_add_tcase(suite, tests);
     return suite;
