@@ -139,6 +139,8 @@ static enum srv_error_code find_parent(struct srv_session **out, const struct ch
     *out = srv_session_get(request->app->sessions, &request->key, request->path_arg);
     if (*out == NULL || (*out)->pending_creation)
         return srv_session_fail_missing(request->app->sessions, request->path_arg, error);
+    if (srv_session_check_present(*out, error) != SRV_OK)
+        return error->code;
     return check_call(&change->call, *out, error);
 }
 

@@ -122,7 +122,8 @@ static void begin_export(struct srv_job *job)
         return;
     if (session->pending_creation)
         srv_session_fail_missing(job->request->app->sessions, job->request->path_arg, &job->error);
-    else if (open_export(state, session, &job->error) == SRV_OK)
+    else if (srv_session_check_present(session, &job->error) == SRV_OK &&
+             open_export(state, session, &job->error) == SRV_OK)
         reserve_file(state, &job->error);
     srv_session_put(session);
 }

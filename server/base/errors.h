@@ -64,7 +64,7 @@
     X(SRV_E_CLIENT_GONE, "client_gone", 499, false, "never sent: the client has left")             \
     X(SRV_E_INTERNAL, "internal", 500, false, "a defect of attnd; see its log")                    \
     X(SRV_E_NOT_IMPLEMENTED, "not_implemented", 501, false, "a method or coding attnd lacks")      \
-    X(SRV_E_LOADING, "loading", 503, true, "models are being loaded")                              \
+    X(SRV_E_LOADING, "loading", 503, true, "models, or a session's tokens, are being read")        \
     X(SRV_E_LAME_DUCK, "lame_duck", 503, true, "of /readyz alone: attnd serves, and stops soon")   \
     X(SRV_E_DRAINING, "draining", 503, true, "attnd is stopping")                                  \
     X(SRV_E_POOL_FULL, "pool_full", 503, true, "the cache pool's budget is used up")               \

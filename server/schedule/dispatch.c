@@ -378,6 +378,9 @@ static void refuse(struct srv_dispatch *d, struct srv_queue_node *node,
     if (node->kind == SRV_NODE_ITEM) {
         srv_item_of(node)->error = *error;
         end_item(d, srv_item_of(node));
+    } else if (srv_job_of(node)->ended) { /* its step is on record */
+        srv_job_finish(srv_job_of(node));
+        end_job(d, srv_job_of(node));
     } else {
         srv_job_of(node)->error = *error;
         end_job(d, srv_job_of(node));

@@ -64,7 +64,7 @@ struct srv_scheduler {
     pthread_mutex_t engine_lock; /* its holder owns the engine and all members below */
     struct srv_request **taken;  /* [inbox_capacity] of this round */
     size_t num_taken, taken_bytes;
-    bool parked;   /* the scheduler's thread's: jobs wait for tokens that are read */
+    bool parked;   /* the scheduler's thread knows that jobs wait for tokens that are read */
     bool stopping; /* `stop`, as it was when the inbox was taken: what waits is refused */
     struct srv_dispatch dispatch;
     uint64_t next_pause_ns;     /* a long computation has the engine until then */
@@ -346,6 +346,8 @@ static bool run_small_round(struct srv_scheduler *s)
     while (small && srv_dispatch_run_batch(&s->dispatch))
         ;
     srv_dispatch_reply(&s->dispatch);
+    if (has_parked(s) && !s->parked) /* the scheduler's thread then sleeps from sweep to sweep */
+        return false;
     return small && !srv_dispatch_has_work(&s->dispatch); /* a session's next may be long */
 }
 

@@ -150,7 +150,8 @@ enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error
 static bool check_session(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    if (rows->query.present && !srv_given_item_bind(item))
+    if (srv_session_check_present(item->session, &item->error) != SRV_OK ||
+        (rows->query.present && !srv_given_item_bind(item)))
         return false;
     if (item->session->model != item->model)
         srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "model",

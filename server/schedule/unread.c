@@ -20,7 +20,8 @@ static bool is_awaited(struct srv_job *job, struct srv_session *session, bool co
     return false;
 }
 
-/* Finds the first session that the job must wait for. */
+/* Finds the first session that the job must wait for.  A start is repeated where its session is
+ * there already. */
 static bool find_awaited(struct srv_dispatch *d, struct srv_job *job, bool comes)
 {
     if (job->type->needs != NULL && is_awaited(job, job->type->needs(job), comes))
@@ -28,7 +29,7 @@ static bool find_awaited(struct srv_dispatch *d, struct srv_job *job, bool comes
     bool found = false;
     for (size_t i = 0; i < job->num_items && !found; i++) {
         const struct srv_item *item = &job->items[i];
-        if (item->error.code == SRV_OK && !item->rows->start && item->rows->session_id != NULL)
+        if (item->error.code == SRV_OK && item->rows->session_id != NULL)
             found = is_awaited(
                 job,
                 srv_session_get(d->context->sessions, &job->request->key, item->rows->session_id),
@@ -39,7 +40,7 @@ static bool find_awaited(struct srv_dispatch *d, struct srv_job *job, bool comes
 
 static void wait_in_queue(struct srv_dispatch *d, struct srv_job *job)
 {
-    job->awaited->parked++;
+    atomic_fetch_add(&job->awaited->parked, 1);
     job->node =
         (struct srv_queue_node){.kind = SRV_NODE_JOB, .caller = job->request->caller, .cost = 1};
     srv_fair_queue_put(&d->queue, SRV_QUEUE_UNREAD, &job->node);
@@ -71,21 +72,10 @@ void srv_dispatch_unpark(struct srv_job *job)
 {
     if (job->awaited == NULL)
         return;
-    job->awaited->parked--;
+    job->awaited->used_ns = srv_now_ns();
+    atomic_fetch_sub(&job->awaited->parked, 1);
     srv_session_put(job->awaited);
     job->awaited = NULL;
-}
-
-/* Why the job cannot go on; SRV_OK: it can. */
-static enum srv_error_code check_presence(struct srv_dispatch *d, struct srv_job *job)
-{
-    const struct srv_session *session = job->awaited;
-    if (session->presence == SRV_LOST)
-        return srv_fail(&job->error, SRV_E_SESSION_LOST, "session_id",
-                        "the session's files are damaged: it is lost");
-    if (session->presence == SRV_DROPPED)
-        return srv_session_fail_missing(d->context->sessions, session->id, &job->error);
-    return SRV_OK;
 }
 
 struct srv_job *srv_dispatch_take_parked(struct srv_dispatch *d)
@@ -99,9 +89,11 @@ struct srv_job *srv_dispatch_take_parked(struct srv_dispatch *d)
             continue;
         }
         srv_queue_walk_remove(&walk);
-        const bool goes_on = check_presence(d, job) == SRV_OK;
+        const bool lost = job->awaited->presence == SRV_LOST;
+        if (lost)
+            srv_session_check_present(job->awaited, &job->error);
         srv_dispatch_unpark(job);
-        if (!goes_on || !park(d, job, false))
+        if (lost || !park(d, job, false))
             return job;
         srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_UNREAD);
     }

@@ -460,8 +460,8 @@ bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session 
 
 static bool expired(const struct srv_session *session, uint64_t now_ns)
 {
-    uint64_t used = session->used_ns;
-    return now_ns > used && now_ns - used >= session->ttl_ns && session->waiting == 0;
+    const uint64_t used = session->used_ns, idle = now_ns > used ? now_ns - used : 0;
+    return idle > 0 && idle >= session->ttl_ns && session->waiting == 0 && session->parked == 0;
 }
 
 #define EXPIRY_BUCKETS 1024 /* that one hold of the lock looks at: a fraction of a millisecond */

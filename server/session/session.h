@@ -72,7 +72,7 @@ struct srv_session {
         SRV_DROPPED, /* or the session was deleted before they were read */
     } presence;
     struct srv_unread *unread; /* the store's */
-    size_t parked;             /* the engine owner's: jobs that wait until it is present */
+    atomic_size_t parked;      /* jobs that wait until it is present; the engine owner's */
 
     struct srv_session *next, *next_by_idempotency_key; /* in the table's lists */
 };
@@ -207,6 +207,11 @@ enum srv_error_code srv_session_check_lost(const struct srv_sessions *sessions, 
 enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions, const char *id,
                                              struct srv_error *error);
 
+/* Whether the session's cache may be used.  Errors: loading while it is unread; session_lost,
+ * session_not_found. */
+enum srv_error_code srv_session_check_present(const struct srv_session *session,
+                                              struct srv_error *error);
+
 /* Gives a reference back; takes NULL. */
 void srv_session_put(struct srv_session *session);
 
@@ -218,7 +223,7 @@ bool srv_session_truncate(struct srv_session *session, size_t length);
 /* Takes exactly this session out of the table: true where it was still there under its id. */
 bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session);
 
-/* Takes sessions out of the table whose ttl has passed and for which no step waits; returns them
+/* Takes sessions out of the table whose ttl has passed and for which nobody waits; returns them
  * with the table's references, as a list linked by `next`.  O(sessions). */
 struct srv_session *srv_sessions_expire(struct srv_sessions *sessions, uint64_t now_ns);
 size_t srv_sessions_count(const struct srv_sessions *sessions);

@@ -187,3 +187,20 @@ enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
                     "there is no session of this id; `start` makes one");
 }
+
+enum srv_error_code srv_session_check_present(const struct srv_session *session,
+                                              struct srv_error *error)
+{
+    switch ((enum srv_presence)session->presence) {
+    case SRV_UNREAD:
+        return srv_fail(error, SRV_E_LOADING, NULL, "the session's tokens are being read");
+    case SRV_LOST:
+        return srv_fail(error, SRV_E_SESSION_LOST, "session_id",
+                        "the session's files are damaged: it is lost");
+    case SRV_DROPPED:
+        return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "the session was deleted");
+    case SRV_PRESENT:
+        break;
+    }
+    return SRV_OK;
+}

@@ -56,7 +56,8 @@ struct srv_unread {
     const struct srv_extent *newest;
     struct srv_unread *next_wanted;
     size_t order; /* of its creation */
-    bool wanted;  /* a request waits for it */
+    bool wanted;  /* a request has asked for it */
+    bool listed;  /* it is among store.wanted */
     bool reading; /* the reading thread's: it has begun */
     bool logged;  /* likewise: a file could not be read */
 };

@@ -89,8 +89,8 @@ bool srv_store_want(struct srv_store *store, struct srv_session *session)
     store = srv_store_of(store, session);
     pthread_mutex_lock(&store->lock);
     struct srv_unread *unread = session->unread;
-    if (unread != NULL && !unread->wanted) {
-        unread->wanted = true;
+    if (unread != NULL && !unread->listed) {
+        unread->wanted = unread->listed = true;
         *store->last_wanted = unread;
         store->last_wanted = &unread->next_wanted;
         pthread_cond_broadcast(&store->wake);
@@ -375,6 +375,7 @@ static struct srv_unread *take_wanted(struct srv_store *store)
     while (unread == NULL && store->wanted != NULL && !store->stop) {
         const bool due = store->wanted->session != NULL && !store->wanted->reading;
         unread = due ? store->wanted : NULL;
+        store->wanted->listed = false;
         store->wanted = store->wanted->next_wanted;
         if (store->wanted == NULL)
             store->last_wanted = &store->wanted;

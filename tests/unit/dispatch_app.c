@@ -12,22 +12,23 @@ void dispatch_app_open(struct dispatch_app *d,
     app->routes = &srv_routes;
     app->in_flight.limit = app->config.limits.max_in_flight_bytes;
     d->request = &d->exchange.request;
-    d->context = (struct srv_scheduler_context){.engine = app->engine,
-                                                .models = &app->models,
-                                                .sessions = app->sessions,
-                                                .store = app->store,
-                                                .metrics = app->metrics,
-                                                .limits = &app->config.limits,
-                                                .routes = app->routes,
-                                                .stopping = &app->stopping};
-    ck_assert(srv_dispatch_init(&d->dispatch, &d->context, 8));
+    app->scheduler_context = (struct srv_scheduler_context){.engine = app->engine,
+                                                            .models = &app->models,
+                                                            .sessions = app->sessions,
+                                                            .store = app->store,
+                                                            .metrics = app->metrics,
+                                                            .limits = &app->config.limits,
+                                                            .routes = app->routes,
+                                                            .stopping = &app->stopping};
+    ck_assert(srv_dispatch_init(&d->dispatch, &app->scheduler_context, 8));
     ck_assert(srv_io_workers_open(&d->dispatch.io_workers, 1, work, NULL));
 }
 
 void dispatch_app_close(struct dispatch_app *d)
 {
     srv_io_workers_finish(d->dispatch.io_workers);
-    srv_job_release(d->request->job);
+    if (d->request->job != NULL)
+        srv_job_release(d->request->job);
     srv_buffer_fini(&d->request->reply.body);
     srv_arena_fini(&d->request->arena);
     srv_dispatch_fini(&d->dispatch);

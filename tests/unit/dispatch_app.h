@@ -9,7 +9,6 @@
 
 struct dispatch_app {
     struct srv_app app; /* loaded by store_app_begin or store_app_load */
-    struct srv_scheduler_context context;
     struct srv_dispatch dispatch;
     struct srv_exchange exchange;
     struct srv_request *request; /* of the exchange; the caller sets its body */

@@ -41,12 +41,13 @@ static void set_up(void)
                                       .limits = {.max_sessions = 8,
                                                  .max_session_length = 256,
                                                  .session_ttl_s = 3600,
+                                                 .max_reply_bytes = (size_t)1 << 20,
                                                  .max_in_flight_bytes = (size_t)1 << 30}};
     store_app_open(app, &config, "one", random, (size_t)8 << 20);
     store_app_begin(app);
     make_unread();
     dispatch_app_open(&served, NULL);
-    served.context.records_on_disk = true;
+    app->scheduler_context.records_on_disk = true;
 }
 
 static void tear_down(void) { dispatch_app_close(&served); }
@@ -135,6 +136,73 @@ START_TEST(test_fork_of_an_unread_session_that_is_deleted_finds_none)
 }
 END_TEST
 
+/* A start repeats the one that has made the session, as far as attnd knows before it is read. */
+START_TEST(test_start_under_the_id_of_an_unread_session_waits_too)
+{
+    static char start[] = "{\"session_id\":\"a\",\"start\":true,\"hidden_states\":[1,2,3,4]}";
+    dispatch_app_begin(&served, SRV_POST, "/decode");
+    request->body = start;
+    request->body_length = strlen(start);
+    dispatch_app_send(&served);
+    ck_assert_uint_eq(dispatch->queue.waiting[SRV_QUEUE_UNREAD], 1);
+    read_tokens();
+    ck_assert_int_eq(request->job->items[0].error.code, SRV_E_SESSION_EXISTS);
+}
+END_TEST
+
+/* The session that a job has waited for may be another one when it begins. */
+START_TEST(test_fork_does_not_begin_on_an_unread_session)
+{
+    struct srv_session *session = srv_session_peek(app->sessions, NULL, "a");
+    atomic_store(&session->presence, SRV_PRESENT);
+    send_fork();
+    atomic_store(&session->presence, SRV_UNREAD);
+    srv_session_put(session);
+    srv_dispatch_run_change(dispatch);
+    ck_assert_int_eq(request->job->error.code, SRV_E_LOADING);
+}
+END_TEST
+
+START_TEST(test_session_for_which_a_request_waits_does_not_expire)
+{
+    ask_for_fork();
+    ck_assert_ptr_null(srv_sessions_expire(app->sessions, UINT64_MAX));
+    request->deadline_ns = 1;
+    srv_dispatch_end_cancelled(dispatch);
+    struct srv_session *expired = srv_sessions_expire(app->sessions, UINT64_MAX);
+    ck_assert_ptr_nonnull(expired);
+    srv_session_put(expired);
+}
+END_TEST
+
+static unsigned finished;
+
+static void count_finished(struct srv_job *job)
+{
+    (void)job;
+    finished++;
+}
+
+/* What follows a step on record is done at a stop, and the request is answered as it went. */
+START_TEST(test_stop_finishes_what_is_on_record)
+{
+    static const struct srv_job_type type = {.finish = count_finished};
+    struct srv_item item = {.error.code = SRV_OK};
+    struct srv_job job = {
+        .type = &type, .request = request, .items = &item, .num_items = 1, .ended = true};
+    finished = 0;
+    dispatch_app_begin(&served, SRV_POST, "/decode");
+    request->job = &job;
+    job.node = (struct srv_queue_node){.kind = SRV_NODE_JOB, .cost = 1};
+    srv_fair_queue_put(&dispatch->queue, SRV_QUEUE_CHANGES, &job.node);
+    srv_dispatch_refuse(dispatch, NULL, 0);
+    ck_assert_uint_eq(finished, 1);
+    ck_assert_uint_eq(dispatch->num_ended, 1);
+    ck_assert_int_eq(job.error.code, SRV_OK);
+    request->job = NULL;
+}
+END_TEST
+
 static void *settle_soon(void *session)
 {
     usleep(50000);
@@ -183,6 +251,10 @@ Suite *suite_unread(void)
     tcase_add_test(tests, test_fork_of_a_session_that_turns_out_damaged_is_told_that_it_is_lost);
     tcase_add_test(tests, test_fork_of_an_unread_session_that_is_deleted_finds_none);
     tcase_add_test(tests, test_request_does_not_wait_for_a_session_that_has_just_been_read);
+    tcase_add_test(tests, test_start_under_the_id_of_an_unread_session_waits_too);
+    tcase_add_test(tests, test_fork_does_not_begin_on_an_unread_session);
+    tcase_add_test(tests, test_session_for_which_a_request_waits_does_not_expire);
+    tcase_add_test(tests, test_stop_finishes_what_is_on_record);
     tcase_add_loop_test(tests, test_request_that_waits_for_tokens_is_cancelled_as_others_are, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
