@@ -573,10 +573,10 @@ $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 # tests/http/suite_run.c stands before libcheck's own.
 $(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
 
-$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so
+$(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so $(OUT)/held_disk.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
-$(OUT)/slow_sync.so: tests/preload/slow_sync.c
+$(OUT)/slow_sync.so $(OUT)/held_disk.so: $(OUT)/%.so: tests/preload/%.c
 	@echo "  LINK  $@"
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -std=c11 -O2 -fPIC $(WARNINGS) -Wno-missing-prototypes -shared -o $@ $<

@@ -138,6 +138,14 @@ static bool begins_with_source(const struct attn_import *import, size_t i)
     return layer->spec->shares_layer == SIZE_MAX || layer->first == first;
 }
 
+/* Whether the file has what the layer of a cache that has its lengths still lacks before its end. */
+static bool has_missing(const struct attn_import *import, const struct attn_cache_file_layer *layer)
+{
+    const size_t end = import->ends[layer->layer];
+    const size_t filled = attn_cache_filled(import->cache, layer->layer);
+    return end <= layer->length && (filled >= end || filled >= layer->first);
+}
+
 static enum attn_status find_layer(struct attn_import *import, size_t i, struct attn_error *error)
 {
     struct attn_cache_file_layer *layer = &import->layers[i];
@@ -159,9 +167,10 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
                          limit);
     if (import->ends == NULL && attn_cache_length(import->cache, layer->layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
-    if (import->ends != NULL && import->ends[layer->layer] > layer->length)
-        return attn_fail(error, ATTN_INVALID, "cache", "layer %zu has %zu tokens, not %zu",
-                         layer->layer, layer->length, import->ends[layer->layer]);
+    if (import->ends != NULL && !has_missing(import, layer))
+        return attn_fail(error, ATTN_INVALID, "cache",
+                         "layer %zu has tokens %zu to %zu, not all that are missing before %zu",
+                         layer->layer, layer->first, layer->length, import->ends[layer->layer]);
     if (!begins_with_source(import, i))
         return attn_fail(error, ATTN_MALFORMED, "first",
                          "layer %zu begins at token %zu, the layer that it reads at another",

@@ -28,6 +28,7 @@
     X(sessions)    \
     X(instances)   \
     X(adopted)     \
+    X(restoring)   \
     X(algebra)     \
     X(state)       \
     X(durability)  \

@@ -12,6 +12,7 @@
     X(model)            \
     X(blockpool)        \
     X(kvcache)          \
+    X(cache_later)      \
     X(kvtypes)          \
     X(state)            \
     X(sharing)          \

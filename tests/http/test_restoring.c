@@ -1,0 +1,366 @@
+/* test_restoring.c: sessions whose tokens are still on the disk when the daemon is ready: who waits
+ * for them, what they count for, and what becomes of them; and a directory that is full. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "raw.h"
+#include "secret.h"
+#include "served.h"
+#include "state_files.h"
+#include "suites.h"
+#include "waiting.h"
+
+#define ROWS 70    /* one block and a part of the next */
+#define BLOCK 4096 /* bytes of 64 tokens in a layer of `tiny` */
+#define WAIT_MS 60000
+#define INFER "small-0123456789abcdef0123456789abcdef"
+#define WATCH "watch-0123456789abcdef0123456789abcdef"
+#define KEYS                                                                \
+    "{\"keys\":[{\"name\":\"small\",\"key\":\"" INFER                       \
+    "\",\"scopes\":[\"infer\"],\"cache_bytes\":40960,\"max_sessions\":2},"  \
+    "{\"name\":\"watch\",\"key\":\"" WATCH "\",\"scopes\":[\"metrics\"]}]," \
+    "\"metrics_keys\":true}"
+
+static char root[64]; /* the directories a, b, c are in it, each named as its instance */
+static char keys_path[SECRET_PATH];
+static const char *keys; /* what ATTN_API_KEYS is; NULL: none */
+
+static void shell(const char *line)
+{
+    char command[256];
+    snprintf(command, sizeof command, "cd %s && %s", root, line);
+    ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+static void set_up(void)
+{
+    snprintf(root, sizeof root, "/tmp/attnd-restoring-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+    shell("mkdir a b c");
+    keys = NULL;
+}
+
+static void tear_down(void)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf %s", root);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* The library stands beside this program. */
+static void find_library(char out[512])
+{
+    char path[400];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    ck_assert_int_gt(length, 0);
+    path[length] = '\0';
+    *strrchr(path, '/') = '\0';
+    snprintf(out, 512, "LD_PRELOAD=%s/held_disk.so", path);
+}
+
+/* A daemon of the instance `own` that adopts the directories of `adopted`, a letter each. */
+static void start(const char *own, const char *adopted)
+{
+    char paths[3][80], preload[512], list[160];
+    size_t n = 8;
+    const char *arguments[16] = {"--state-dir",  paths[0],  "--instance", own,
+                                 "--durability", "journal", "--log",      "info"};
+    const char *const variables[] = {preload, keys != NULL ? list : NULL, NULL};
+    snprintf(paths[0], sizeof paths[0], "%s/%s", root, own);
+    snprintf(list, sizeof list, "ATTN_API_KEYS=%s", keys_path);
+    find_library(preload);
+    for (size_t i = 0; adopted[i] != '\0'; i++) {
+        snprintf(paths[i + 1], sizeof paths[0], "%s/%c", root, adopted[i]);
+        arguments[n++] = "--adopt";
+        arguments[n++] = paths[i + 1];
+    }
+    daemon_start(&served, CONFIG_SMALL(""), arguments, variables);
+    if (keys != NULL)
+        served.authorization = "Authorization: Bearer " INFER;
+    client_open(&client, &served);
+}
+
+static void die(void)
+{
+    client_close(&client);
+    process_end(&served.process); /* SIGKILL */
+}
+
+static void prefill(const char *id, size_t rows)
+{
+    struct answer answer = call_prefill(&client, id, 1, rows, "");
+    expect_answer(&answer, 200, NULL, id);
+    answer_free(&answer);
+}
+
+static void make(const char *id, size_t rows)
+{
+    call_create(&client, id, "");
+    prefill(id, rows);
+}
+
+/* Makes the directory of that letter, with a session `LETTER.one`. */
+static void make_directory(const char *own, bool snapshot)
+{
+    char id[8];
+    start(own, "");
+    snprintf(id, sizeof id, "%s.one", own);
+    make(id, ROWS);
+    if (snapshot) {
+        char directory[80];
+        struct answer answer = client_post(&client, "/snapshot", "");
+        expect_answer(&answer, 202, NULL, "snapshot");
+        answer_free(&answer);
+        snprintf(directory, sizeof directory, "%s/%s", root, own);
+        state_files_await(directory, ".base");
+    }
+    die();
+}
+
+static void damage(const char *directory)
+{
+    char path[320], whole[80];
+    snprintf(whole, sizeof whole, "%s/%s", root, directory);
+    ck_assert_uint_eq(state_files_find(path, whole, ".session"), 1);
+    FILE *file = fopen(path, "r");
+    ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
+    state_files_flip(path, ftell(file) - 200);
+    fclose(file);
+}
+
+static void await_set_aside(const char *directory)
+{
+    char whole[80];
+    snprintf(whole, sizeof whole, "%s/%s", root, directory);
+    state_files_await(whole, ".session.damaged");
+}
+
+/* ---- Requests that wait ---------------------------------------------------------------------- */
+
+/* Sends a decode of the session, whose answer is read later. */
+static void send_decode(struct raw *raw, const char *id, unsigned seed)
+{
+    char head[160];
+    struct text body = {0};
+    text_add(&body, "{\"model\":\"tiny\",");
+    text_step(&body, id, seed, "");
+    text_add(&body, "}");
+    snprintf(head, sizeof head,
+             "POST /decode HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             strlen(body.data));
+    raw_open(raw, served.host, served.port);
+    ck_assert(raw_text(raw, head) && raw_text(raw, body.data));
+    free(body.data);
+}
+
+static size_t restoring(void) { return (size_t)call_metric(&client, "attnd_sessions_restoring"); }
+
+static void await_restored(void)
+{
+    for (unsigned waited = 0; restoring() > 0; waited += 5) {
+        ck_assert_uint_lt(waited, WAIT_MS);
+        pause_ms(5);
+    }
+}
+
+/* The answer to what `raw` has sent comes when the directory is released, and not before. */
+static void expect_wait(struct raw *raw, const char *release, long status, const char *code)
+{
+    ck_assert(!raw_readable(raw, QUIET_MS));
+    shell(release);
+    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
+    ck_assert_msg(answer.status == status && strstr(answer.body, code) != NULL, "%u: %s",
+                  answer.status, answer.body != NULL ? answer.body : "");
+    raw_answer_free(&answer);
+    raw_close(raw);
+}
+
+START_TEST(test_request_waits_for_its_session_and_no_other_request_does)
+{
+    struct raw raw;
+    start("a", "");
+    make("a.one", ROWS);
+    make("a.two", ROWS);
+    char *bits = call_next_bits(&client, "a.two");
+    die();
+    shell("touch a/hold");
+    start("a", "");
+    ck_assert_uint_eq(restoring(), 2);
+    ck_assert_uint_eq(call_length(&client, "a.one", 0), ROWS);
+    send_decode(&raw, "a.one", ROWS);
+    call_create(&client, "a.new", "");
+    expect_decode(&client, "a.new", 1, 0);
+    ck_assert_uint_eq(restoring(), 2);
+    expect_wait(&raw, "rm a/hold", 200, "\"length\":71");
+    char *again = call_next_bits(&client, "a.two");
+    ck_assert_str_eq(again, bits);
+    expect_decode(&client, "a.one", 1, ROWS + 1);
+    await_restored();
+    serve_end();
+    free(bits);
+    free(again);
+}
+END_TEST
+
+/* Sound (0) and damaged (1). */
+START_TEST(test_adopted_sessions_wait_for_their_own_directory_alone)
+{
+    const long status = _i == 0 ? 200 : 404; /* in the end */
+    struct raw raw;
+    make_directory("b", true);
+    make_directory("a", true);
+    if (_i == 1)
+        damage("b");
+    shell("touch b/hold");
+    start("a", "b");
+    ck_assert_uint_eq(call_length(&client, "b.one", 0), ROWS);
+    send_decode(&raw, "b.one", ROWS);
+    expect_decode(&client, "a.one", ROWS, ROWS);
+    ck_assert_uint_eq(restoring(), 1);
+    expect_wait(&raw, "rm b/hold", _i == 0 ? 200 : 410, _i == 0 ? "\"length\":71" : "session_lost");
+    await_restored();
+    expect_decode(&client, "a.one", 1, ROWS + 1);
+    ck_assert_int_eq(call_status(&client, "b.one"), status);
+    if (_i == 1)
+        await_set_aside("b");
+    ck_assert_double_eq(call_metric(&client, "attnd_sessions_lost_total"), _i);
+    serve_end();
+    start("b", "");
+    ck_assert_int_eq(call_status(&client, "b.one"), status);
+    if (_i == 0)
+        ck_assert_uint_eq(call_length(&client, "b.one", 0), ROWS + 1);
+    serve_end();
+}
+END_TEST
+
+/* ---- Quotas ---------------------------------------------------------------------------------- */
+
+static double gauge(const char *name)
+{
+    char sample[96];
+    const char *before = served.authorization;
+    served.authorization = "Authorization: Bearer " WATCH;
+    snprintf(sample, sizeof sample, "attnd_key_%s{key=\"small\"}", name);
+    double value = call_metric(&client, sample);
+    served.authorization = before;
+    return value;
+}
+
+static void expect_refused(struct answer answer, const char *limit)
+{
+    expect_answer(&answer, 429, "quota_exceeded", limit);
+    ck_assert_ptr_nonnull(strstr(answer.text, limit));
+    answer_free(&answer);
+}
+
+START_TEST(test_sessions_that_are_unread_count_for_their_owner)
+{
+    secret_write(keys_path, KEYS);
+    keys = keys_path;
+    start("a", "");
+    make("a.one", 6 * 64);
+    call_create(&client, "a.two", "");
+    die();
+    shell("touch a/hold");
+    start("a", "");
+    ck_assert_double_eq(gauge("sessions"), 2);
+    ck_assert_double_eq(gauge("cache_bytes"), 6 * BLOCK);
+    expect_refused(client_post(&client, "/sessions", "{\"model\":\"tiny\"}"), "max_sessions");
+    expect_refused(call_prefill(&client, "a.two", 1, 4 * 64 + 1, ""), "cache_bytes");
+    prefill("a.two", 4 * 64);
+    ck_assert_double_eq(gauge("cache_bytes"), 10 * BLOCK);
+    call_delete(&client, "a.one");
+    ck_assert_double_eq(gauge("sessions"), 1);
+    call_create(&client, "a.three", "");
+    expect_refused(call_prefill(&client, "a.three", 1, 1, ""), "cache_bytes");
+    shell("rm a/hold"); /* its reader lets the deleted session's blocks go */
+    for (unsigned waited = 0; gauge("cache_bytes") > 4 * BLOCK; waited += 5) {
+        ck_assert_uint_lt(waited, WAIT_MS);
+        pause_ms(5);
+    }
+    prefill("a.three", 6 * 64);
+    ck_assert_double_eq(gauge("cache_bytes"), 10 * BLOCK);
+    serve_end();
+    unlink(keys_path);
+}
+END_TEST
+
+/* ---- A full directory ------------------------------------------------------------------------ */
+
+/* A list of one step of each of the three sessions. */
+static struct answer decode_list(unsigned seed)
+{
+    struct text list = {0};
+    text_add(&list, "{\"model\":\"tiny\",\"sequences\":[{");
+    text_step(&list, "a.one", seed, "");
+    text_add(&list, "},{");
+    text_step(&list, "b.one", seed, "");
+    text_add(&list, "},{");
+    text_step(&list, "c.one", seed, "");
+    text_add(&list, "}]}");
+    struct answer answer = client_post(&client, "/decode", list.data);
+    free(list.data);
+    return answer;
+}
+
+static void expect_items(const struct answer *answer, const char *const codes[3])
+{
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *item = json_array_get(json_object_get(answer->json, "sequences"), i);
+        const char *code =
+            json_string_value(json_object_get(json_object_get(item, "error"), "code"));
+        ck_assert_msg(strcmp(code != NULL ? code : "", codes[i]) == 0, "%zu: %s", i, answer->text);
+    }
+}
+
+START_TEST(test_full_adopted_directory_refuses_its_own_sessions_alone)
+{
+    for (const char *name = "cba"; *name != '\0'; name++)
+        make_directory((char[]){*name, '\0'}, false);
+    start("a", "bc");
+    await_restored();
+    shell("touch b/full");
+    refuse_decode(&client, "b.one", 1, "", 507, "insufficient_storage");
+    expect_decode(&client, "a.one", 1, ROWS);
+    expect_decode(&client, "c.one", 1, ROWS);
+    struct answer list = decode_list(2);
+    expect_items(&list, (const char *const[]){"", "insufficient_storage", ""});
+    answer_free(&list);
+    struct answer made =
+        client_post(&client, "/sessions", "{\"model\":\"tiny\",\"session_id\":\"b.new\"}");
+    expect_answer(&made, 507, "insufficient_storage", "a new session");
+    answer_free(&made);
+    call_create(&client, "c.new", "");
+    ck_assert_uint_eq(call_length(&client, "b.one", 0), ROWS);
+    shell("rm b/full");
+    expect_decode(&client, "b.one", 2, ROWS);
+    die();
+    start("a", "bc");
+    ck_assert_uint_eq(call_length(&client, "a.one", 0), ROWS + 2);
+    ck_assert_uint_eq(call_length(&client, "b.one", 0), ROWS + 1);
+    ck_assert_uint_eq(call_length(&client, "c.one", 0), ROWS + 2);
+    ck_assert_int_eq(call_status(&client, "b.new"), 404);
+    serve_end();
+}
+END_TEST
+
+Suite *suite_restoring(void)
+{
+    Suite *suite = suite_create("restoring");
+    TCase *tests = tcase_create("restoring");
+    tcase_set_timeout(tests, 240);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
+        tcase_add_test(tests, test_request_waits_for_its_session_and_no_other_request_does);
+        tcase_add_loop_test(tests, test_adopted_sessions_wait_for_their_own_directory_alone, 0, 2);
+        tcase_add_test(tests, test_sessions_that_are_unread_count_for_their_owner);
+        tcase_add_test(tests, test_full_adopted_directory_refuses_its_own_sessions_alone);
+    }
+    suite_add_tcase(suite, tests);
+    return suite;
+}
