@@ -138,7 +138,7 @@ static bool begins_with_source(const struct attn_import *import, size_t i)
     return layer->spec->shares_layer == SIZE_MAX || layer->first == first;
 }
 
-/* Whether the file has what the layer of a cache that has its lengths still lacks before its end. */
+/* Whether the file has what the layer of a cache with its lengths still lacks before its end. */
 static bool has_missing(const struct attn_import *import, const struct attn_cache_file_layer *layer)
 {
     const size_t end = import->ends[layer->layer];

@@ -180,7 +180,7 @@ START_TEST(test_lengthened_layers_share_blocks_that_are_filled_once)
 }
 END_TEST
 
-/* Shares that a layer cannot have: it does not end at a block's end, or `from` has no such block. */
+/* Shares that a layer cannot have: not ending at a block's end, or of a block `from` lacks. */
 START_TEST(test_lengthen_shares_no_more_blocks_than_there_are)
 {
     struct attn_cache *parent = new_cache(), *child = new_cache();
