@@ -25,6 +25,8 @@ static const struct header {
     {"WWW-Authenticate", "string", "Bearer", SRV_TRAIT_ANY, 401},
     {"X-Attn-Owner", "string", "with wrong_instance: the instance that the id names",
      SRV_TRAIT_TENSORS | SRV_TRAIT_SESSION | SRV_TRAIT_CREATES, 421},
+    {"Retry-After", "PositiveCount", "with wrong_instance: 1 second",
+     SRV_TRAIT_TENSORS | SRV_TRAIT_SESSION | SRV_TRAIT_CREATES, 421},
     {"Retry-After", "PositiveCount", "seconds until there will be room, 1 to 60", SRV_TRAIT_ANY,
      429},
     {"Retry-After", "PositiveCount", "seconds until there will be room, 1 to 60", SRV_TRAIT_ANY,

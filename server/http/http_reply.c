@@ -21,6 +21,8 @@
 #include "ops/stage.h"
 #include "schedule/scheduler.h"
 
+#define MOVED_S 1 /* until a proxy may know where a session is that is not here */
+
 /* The body of an error for which there is no memory either. */
 static const char no_memory[] =
     "{\"error\":{\"code\":\"out_of_memory\",\"message\":\"no memory for the reply\","
@@ -58,6 +60,8 @@ static void finish_reply(struct srv_request *request, const struct srv_loop *loo
     replace_failed(request);
     if (srv_error_retryable(reply->code) && (reply->status == 429 || reply->status == 503))
         reply->retry_after_s = srv_scheduler_retry_after_s(loop->http->context.scheduler, request);
+    if (reply->code == SRV_E_WRONG_INSTANCE)
+        reply->retry_after_s = MOVED_S;
 }
 
 /* ---- Header fields --------------------------------------------------------------------------- */

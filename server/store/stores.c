@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "config/config.h"
 #include "store/store_internal.h"
@@ -26,12 +27,29 @@ static bool refuse(const char *path, char *message, size_t size)
     return false;
 }
 
+/* The path by which the directory is open already; NULL: none. */
+static const char *other_path(const struct srv_store *own, const char *path)
+{
+    struct stat wanted, open;
+    const bool there = stat(path, &wanted) == 0;
+    for (size_t i = 0; there && i < count_of(own); i++)
+        if (fstat(srv_store_directory(store_at(own, i)), &open) == 0 &&
+            open.st_dev == wanted.st_dev && open.st_ino == wanted.st_ino)
+            return store_at(own, i)->path;
+    return NULL;
+}
+
 static bool adopt(struct srv_store *own, const char *path, char *message, size_t size)
 {
     struct srv_store_context context = own->context;
     context.state_dir = path;
     context.index = (unsigned)own->num_adopted + 1;
     context.naming = SRV_NAME_HELD;
+    const char *same = other_path(own, path);
+    if (same != NULL) {
+        snprintf(message, size, "it is the same directory as %s", same);
+        return refuse(path, message, size);
+    }
     if (!srv_store_open(&own->adopted[own->num_adopted], &context, message, size))
         return refuse("", message, size);
     own->num_adopted++;

@@ -160,6 +160,8 @@ static void expect_owner(const char *id, const char *want)
     expect_answer(&answer, 421, "wrong_instance", id);
     ck_assert(answer_header(owner, &answer, "X-Attn-Owner"));
     ck_assert_str_eq(owner, want);
+    ck_assert(answer_header(owner, &answer, "Retry-After"));
+    ck_assert_str_eq(owner, "1");
     answer_free(&answer);
 }
 
@@ -405,8 +407,10 @@ START_TEST(test_directories_that_cannot_be_adopted_are_refused)
     expect_refused("a", "x", "adopt: state_dir ");
     shell("test ! -e x && mkdir x");
     expect_refused("a", "x", "it has no identity: start it once with --state-dir ");
-    expect_refused("a", "bb", "another attnd uses it");
-    expect_refused("a", "a", "another attnd uses it");
+    expect_refused("a", "bb", "b: it is the same directory as ");
+    expect_refused("a", "a", "a: it is the same directory as ");
+    shell("ln -s b link && mv link l");
+    expect_refused("a", "bl", "l: it is the same directory as ");
     shell("cp -r b y");
     expect_refused("a", "by", "it is a copy of another directory");
     shell("echo > y/identity");
