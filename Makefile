@@ -205,7 +205,7 @@ BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
         fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-mixed bench-restart bench-shard bench-weights \
+        bench bench-coding bench-dtypes bench-http bench-kernels bench-load bench-mixed bench-restart bench-shard bench-weights \
         style layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -430,6 +430,8 @@ bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTT
 bench-restart: $(OUT)/attnd ## how soon 10,000 sessions of 1 GiB are served again after SIGTERM and SIGKILL; BENCH_RESTART_FLAGS="SESSIONS GIB", QUICK=1 is short
 	$(Q)/usr/bin/python3 tests/bench/restart.py $(OUT)/attnd $(BENCH_RESTART_FLAGS)
 
+bench-load: $(OUT)/attnd ## from exec to ready with 1.2 GB of weights, cold and warm, beside cat; BENCH_LOAD_FLAGS="--help" lists options, QUICK=1 is short
+	$(Q)/usr/bin/python3 tests/bench/load.py $(BENCH_LOAD_FLAGS)
 bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, with normal weights and with outlier channels
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
 bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate

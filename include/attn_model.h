@@ -235,6 +235,10 @@ struct attn_model_info {
 
 /* The part of a checkpoint that is to be resident, and its format.  All zeroes: every layer, the
  * default stack, float32. */
+/* Tells how many bytes of a model's weight_bytes are resident: never less than before, `total` at
+ * the end.  Called on the thread that loads, every few milliseconds. */
+typedef void attn_load_progress(void *context, size_t done, size_t total);
+
 struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;
@@ -243,6 +247,9 @@ struct attn_model_options {
                           or "vision"; else NULL */
     const char *config; /* the configuration, a JSON object as text, in place of config.json */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
+    unsigned threads;                /* that load the weights; 0: attn_usable_cpus() */
+    attn_load_progress *progress;    /* called while weights are loaded; NULL: not called */
+    void *progress_context;
 };
 
 /* Opens a checkpoint: reads its configuration and the headers of its files, not its weights.
@@ -308,8 +315,9 @@ ATTN_MUST_CHECK enum attn_status attn_model_open_weightless(
 /* Makes the weights resident in options->dtype, and takes the fingerprint.  Needed once before
  * computing; a second call does nothing.  A NaN or infinity is refused with tensor and index.
  * After an error no layer is resident and the call may be repeated.
- * Cost: every weight is read once and packed; the layer that is being loaded stands in float32
- * beside the resident ones.
+ * Cost: every weight is read once and packed, by options->threads threads, which end with the call.
+ * Beside the resident layers stand some megabytes of float32 or, of weights stored [in][out], in
+ * .npz files, of latent attention and of a disentangled position bias, a layer in float32.
  * Errors: as attn_model_open; ATTN_NON_FINITE. */
 ATTN_MUST_CHECK enum attn_status attn_model_load(struct attn_model *model,
                                                  struct attn_error *error);

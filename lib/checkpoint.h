@@ -40,6 +40,9 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
  * Borrowed. */
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
 
+/* Whether the tensors are in an .npz file. */
+bool attn_checkpoint_is_archive(const struct attn_checkpoint *checkpoint);
+
 /* Looks a tensor up, opening its shard if need be.  A tensor that does not exist is no error:
  * out->entry is NULL then.
  * Errors: those of opening its shard; ATTN_MALFORMED where the index names a tensor that its shard
@@ -48,7 +51,7 @@ enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_check
                                       const char *name, struct attn_error *error);
 
 /* out[i] = element first + i of the flattened tensor, i < count, as float32: by
- * attn_safetensors_read_f32 or attn_npz_read_f32. */
+ * attn_safetensors_read_f32, on any thread, or attn_npz_read_f32, on one thread at a time. */
 enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
                                       size_t count, struct attn_error *error);
 

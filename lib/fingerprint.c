@@ -14,19 +14,30 @@ static uint64_t hash_real(uint64_t hash, double value)
     return attn_hash_word(hash, bits);
 }
 
-/* Two floats a step.  The length is hashed too, so that one array cannot pass for the beginning of
- * the next. */
-static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
+uint64_t attn_hash_floats(uint64_t hash, const float *x, size_t count)
 {
-    if (x == NULL)
-        return attn_hash_word(hash, ABSENT);
-    hash = attn_hash_word(hash, count);
     for (size_t i = 0; i + 2 <= count; i += 2) {
         uint64_t pair;
         memcpy(&pair, &x[i], sizeof pair);
         hash = attn_hash_word(hash, pair);
     }
     return count % 2 == 0 ? hash : hash_real(hash, (double)x[count - 1]);
+}
+
+/* The length is hashed too, so that one array cannot pass for the beginning of the next. */
+static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
+{
+    return x == NULL ? attn_hash_word(hash, ABSENT)
+                     : attn_hash_floats(attn_hash_word(hash, count), x, count);
+}
+
+static uint64_t hash_weights(uint64_t hash, struct attn_linear *linear,
+                             const struct attn_weights_hash *weights)
+{
+    const size_t count = linear->in * linear->out;
+    if (count == 0)
+        return attn_hash_word(hash, ABSENT);
+    return weights->add(weights->context, attn_hash_word(hash, count), linear);
 }
 
 static uint64_t hash_sizes(uint64_t hash, const size_t *sizes, size_t count)
@@ -132,27 +143,29 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
     return hash_variants(hash_rope(hash, &s->rope), s);
 }
 
-static uint64_t hash_latent(uint64_t hash, const struct attn_layer *layer)
+static uint64_t hash_latent(uint64_t hash, struct attn_layer *layer,
+                            const struct attn_weights_hash *weights)
 {
-    const struct attn_linear *linears[] = {&layer->kv_a, &layer->k_rope, &layer->q_a};
+    struct attn_linear *const linears[] = {&layer->kv_a, &layer->k_rope, &layer->q_a};
     const struct attn_mla_spec *m = &layer->spec.mla;
     const size_t sizes[] = {m->kv_lora_rank, m->q_lora_rank, m->rope_head_dim};
     hash = hash_real(hash_sizes(hash, sizes, COUNT(sizes)), m->norm_eps);
     for (size_t i = 0; i < COUNT(linears); i++)
-        hash = hash_floats(hash, linears[i]->weight, linears[i]->in * linears[i]->out);
+        hash = hash_weights(hash, linears[i], weights);
     hash = hash_floats(hash, layer->kv_a_norm, m->kv_lora_rank);
     return hash_floats(hash, layer->q_a_norm, m->q_lora_rank);
 }
 
-uint64_t attn_layer_hash(uint64_t hash, const struct attn_layer *layer)
+uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
+                         const struct attn_weights_hash *weights)
 {
-    const struct attn_linear *linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
+    struct attn_linear *const linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
     size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
     hash = hash_spec(hash, spec);
     for (size_t i = 0; i < COUNT(linears); i++) {
-        hash = hash_floats(hash, linears[i]->weight, linears[i]->in * linears[i]->out);
+        hash = hash_weights(hash, linears[i], weights);
         hash = hash_floats(hash, linears[i]->bias, linears[i]->out);
     }
     hash = hash_floats(hash, layer->bias_k, layer->k.out);
@@ -171,8 +184,8 @@ uint64_t attn_layer_hash(uint64_t hash, const struct attn_layer *layer)
         hash = hash_floats(hash, layer->k_norm_bias, k_norm);
     }
     if (spec->output_gate) {
-        hash = hash_floats(hash, layer->gate.weight, layer->gate.in * layer->gate.out);
+        hash = hash_weights(hash, &layer->gate, weights);
         hash = hash_floats(hash, layer->gate.bias, layer->gate.out);
     }
-    return spec->mla.kv_lora_rank > 0 ? hash_latent(hash, layer) : hash;
+    return spec->mla.kv_lora_rank > 0 ? hash_latent(hash, layer, weights) : hash;
 }

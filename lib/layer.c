@@ -1,6 +1,5 @@
-/* layer.c: a layer's specification, the memory of its weights, and packing them.
- *
- * The arrays that a packed layer keeps stand in one list, attn_layer_visit. */
+/* layer.c: a layer's specification, the memory of its weights, and packing them.  The arrays that a
+ * packed layer keeps stand in one list, attn_layer_visit. */
 #include "layer.h"
 
 #include <math.h>
@@ -335,10 +334,9 @@ static bool make_linear(const struct linear_shape *shape)
     linear->out = shape->out;
     if (shape->in == 0 || shape->out == 0) /* of a weightless layer, or a gate that is not there */
         return true;
-    linear->weight = attn_calloc(attn_mul(shape->in, shape->out), sizeof(float));
     if (shape->bias)
         linear->bias = attn_calloc(shape->out, sizeof(float));
-    return linear->weight != NULL && (linear->bias != NULL || !shape->bias);
+    return linear->bias != NULL || !shape->bias;
 }
 
 /* As make_linear has it once it is packed, without its arrays. */
@@ -381,6 +379,19 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
         return ATTN_OK;
     attn_layer_fini(layer);
     return attn_fail_memory(error, attn_layer_weight_bytes(spec));
+}
+
+enum attn_status attn_layer_make_weights(struct attn_layer *layer, struct attn_error *error)
+{
+    struct attn_linear *linears[NUM_LINEARS];
+    bool made = true;
+    list_linears(linears, layer);
+    for (size_t i = 0; i < NUM_LINEARS; i++) {
+        const size_t count = attn_mul(linears[i]->in, linears[i]->out);
+        linears[i]->weight = count > 0 ? attn_alloc_huge(count, sizeof(float)) : NULL;
+        made = made && (linears[i]->weight != NULL || count == 0);
+    }
+    return made ? ATTN_OK : attn_fail_memory(error, attn_layer_weight_bytes(&layer->spec));
 }
 
 enum attn_status attn_layer_init_packed(struct attn_layer *layer,

@@ -2,7 +2,9 @@
  *
  * The four weight matrices are those of linear.h, packed in the layer's dtype; all other numbers
  * stay float32.  A layer is made in four steps: attn_layer_init, filling by the loader,
- * attn_layer_derive, attn_layer_pack; or, of the arrays of a packed one, in three:
+ * attn_layer_derive, attn_layer_pack; matrices are filled and packed whole
+ * (attn_layer_make_weights), or in strips of rows after attn_layer_derive, if neither this nor
+ * attn_layer_pack needs them whole.  Or, of the arrays of a packed one, in three steps:
  * attn_layer_init_packed, attn_layer_visit, attn_layer_derive. */
 #ifndef ATTN_LIB_LAYER_H
 #define ATTN_LIB_LAYER_H
@@ -44,10 +46,15 @@ struct attn_layer {
     size_t extra; /* columns of these tiles in use, 0 to 2 */
 };
 
-/* Allocates zeroed weights and biases for `spec`, which is checked here (attn_layer_check).
+/* Allocates zeroed arrays for `spec`, which is checked here (attn_layer_check), all but the
+ * matrices.
  * Errors: as attn_layer_check; ATTN_NO_MEMORY. */
 enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
                                  struct attn_error *error);
+
+/* Allocates the matrices as they are loaded, contents unspecified.
+ * Error: ATTN_NO_MEMORY. */
+enum attn_status attn_layer_make_weights(struct attn_layer *layer, struct attn_error *error);
 
 /* Derives from the loaded weights what attention needs beside them: inv_freq, position bias, tiles
  * of extra keys; checks bounds of the arrays that no projection passes on.  Tables of a
@@ -55,7 +62,7 @@ enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_lay
  * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error);
 
-/* Packs the weights into spec.dtype and frees them as they were loaded.
+/* Packs the weights that stand whole into spec.dtype and frees them as they were loaded.
  * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error);
 void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */

@@ -1,4 +1,4 @@
-/* linear.c: packing weights, and projections with them on all threads.
+/* linear.c: projections with packed weights on all threads.
  *
  * Consecutive projections of the same rows form a group, whose panels are numbered side by side.  A
  * group is partitioned into pieces, rows by panels, and a piece is one task of the pool. */
@@ -7,147 +7,11 @@
 #include <string.h>
 
 #include "gemm.h"
-#include "half_float.h"
+#include "linear_panels.h"
 #include "mem.h"
 #include "quantized_rows.h"
 
-static size_t panels_of(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
-
-/* Words of a column of weights. */
-static size_t words_of(size_t in, enum attn_dtype dtype)
-{
-    return attn_ceil_div(in, attn_numbers_per_word(dtype));
-}
-
-static size_t total_words(size_t in, size_t out, enum attn_dtype dtype)
-{
-    return attn_mul(panels_of(out), attn_mul(words_of(in, dtype), ATTN_PANEL));
-}
-
-/* The format of weights of a dtype. */
-static enum attn_dtype stored_as(enum attn_dtype dtype)
-{
-    return dtype == ATTN_W8A16 ? ATTN_INT8 : dtype;
-}
-
-/* Inputs of a range: what ATTN_RANGE_WORDS words of a column hold. */
-static size_t range_inputs(enum attn_dtype dtype)
-{
-    return ATTN_RANGE_WORDS * attn_numbers_per_word(dtype);
-}
-
-/* Words of a column in the range of inputs that i is in. */
-static size_t range_words(const struct attn_linear *linear, size_t i)
-{
-    const size_t depth = range_inputs(linear->dtype);
-    return words_of(attn_min(linear->in - i / depth * depth, depth), linear->dtype);
-}
-
-/* Where a panel's weights of input i, which begins a word, stand in words of linear->panels. */
-static size_t word_offset(const struct attn_linear *linear, size_t panel, size_t i)
-{
-    const size_t each = attn_numbers_per_word(linear->dtype), depth = range_inputs(linear->dtype);
-    const size_t before = i / depth * ATTN_RANGE_WORDS * panels_of(linear->out);
-    return (before + panel * range_words(linear, i) + i % depth / each) * ATTN_PANEL;
-}
-
-/* ---- Packing ---- */
-
-/* The index of the weight of input i in output o, in numbers of the dtype, in linear->panels. */
-static size_t weight_index(const struct attn_linear *linear, size_t o, size_t i)
-{
-    const size_t each = attn_numbers_per_word(linear->dtype);
-    const size_t word = word_offset(linear, o / ATTN_PANEL, i - i % each);
-    return (word + o % ATTN_PANEL) * each + i % each;
-}
-
-float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
-{
-    const size_t at = weight_index(linear, o, i);
-    switch (linear->dtype) {
-    case ATTN_BF16:
-        return attn_bf16_to_float(((const uint16_t *)linear->panels)[at]);
-    case ATTN_INT8:
-        return linear->scale[o] * (float)(((const uint8_t *)linear->panels)[at] - 128);
-    default:
-        return ((const float *)linear->panels)[at];
-    }
-}
-
-size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype)
-{
-    dtype = stored_as(dtype);
-    return total_words(in, out, dtype) * sizeof(float) +
-           (dtype == ATTN_INT8 ? out * sizeof(float) : 0);
-}
-
-size_t attn_linear_panel_bytes(const struct attn_linear *linear)
-{
-    return total_words(linear->in, linear->out, linear->dtype) * sizeof(float);
-}
-
-void attn_linear_shape(struct attn_linear *linear, size_t in, size_t out, enum attn_dtype dtype)
-{
-    *linear = (struct attn_linear){
-        .in = in, .out = out, .dtype = stored_as(dtype), .wide_rows = dtype == ATTN_W8A16};
-}
-
-/* Packs the weights of inputs [first, end), all in one range, of output o; for int8 `integers` [in]
- * are the output's weights. */
-static void pack_range(struct attn_linear *linear, size_t o, const int8_t *integers, size_t first,
-                       size_t end)
-{
-    const size_t each = attn_numbers_per_word(linear->dtype),
-                 start = weight_index(linear, o, first);
-    const float *w = linear->weight + o * linear->in;
-    for (size_t i = first; i < end; i++) {
-        size_t at = start + (i - first) / each * ATTN_PANEL * each + (i - first) % each;
-        if (linear->dtype == ATTN_INT8)
-            ((uint8_t *)linear->panels)[at] = (uint8_t)(integers[i] + 128);
-        else if (linear->dtype == ATTN_BF16)
-            ((uint16_t *)linear->panels)[at] = attn_float_to_bf16(w[i]);
-        else
-            ((float *)linear->panels)[at] = w[i];
-    }
-}
-
-bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype weights_dtype)
-{
-    const enum attn_dtype dtype = stored_as(weights_dtype);
-    const size_t words = total_words(linear->in, linear->out, dtype), range = range_inputs(dtype);
-    struct attn_kernels kernels;
-    int8_t *integers = attn_alloc(linear->in, 1);
-    attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
-    linear->dtype = dtype;
-    linear->wide_rows = weights_dtype == ATTN_W8A16;
-    linear->panels = attn_alloc_huge(words, sizeof(float));
-    linear->scale = dtype == ATTN_INT8 ? attn_alloc(linear->out, sizeof(float)) : NULL;
-    bool made =
-        integers != NULL && linear->panels != NULL && (linear->scale != NULL || dtype != ATTN_INT8);
-    if (made)
-        memset(linear->panels, 0, words * sizeof(float));
-    for (size_t o = 0; made && o < linear->out; o++) {
-        if (dtype == ATTN_INT8)
-            kernels.quantize(integers, &linear->scale[o], linear->weight + o * linear->in,
-                             linear->in);
-        for (size_t i = 0; i < linear->in; i += range)
-            pack_range(linear, o, integers, i, attn_min(i + range, linear->in));
-    }
-    attn_free(integers);
-    if (made) {
-        attn_free(linear->weight);
-        linear->weight = NULL;
-    }
-    return made;
-}
-
-void attn_linear_fini(struct attn_linear *linear)
-{
-    attn_free(linear->weight);
-    attn_free(linear->panels);
-    attn_free(linear->scale);
-    attn_free(linear->bias);
-}
+static size_t panels_of(size_t out) { return attn_linear_panels(out); }
 
 /* ---- Projections ---- */
 
@@ -289,7 +153,7 @@ static const struct attn_projection *projection_of(const struct group *group, si
 static const float *weights_of(const struct piece *piece, size_t panel, size_t i)
 {
     const struct attn_linear *linear = projection_of(&piece->group, &panel)->linear;
-    return (const float *)linear->panels + word_offset(linear, panel, i);
+    return (const float *)linear->panels + attn_linear_word(linear, panel, i);
 }
 
 /* The weights that the piece reads after inputs [i, i + k) of all panels before `panel`; NULL at
@@ -318,7 +182,7 @@ static struct attn_projection_part part_of(const struct piece *piece,
         .scratch = context->scratch + piece->thread * ATTN_SCRATCH_FLOATS,
         .ldy = p->ldy,
         .ldx = p->ldx,
-        .ldpanel = range_words(linear, i) * ATTN_PANEL,
+        .ldpanel = attn_linear_range_words(linear, i) * ATTN_PANEL,
         .rows = piece->rows,
         .k = k,
         .n = n,
@@ -418,7 +282,7 @@ static void project_task(void *argument, size_t i, unsigned thread)
                           .thread = thread};
     piece.rows = attn_min(part.rows, group.projections->rows - piece.row);
     piece.panels = attn_min(part.panels, group.panels - piece.panel);
-    const size_t depth = range_inputs(group.projections->linear->dtype);
+    const size_t depth = attn_linear_range(group.projections->linear->dtype);
     for (size_t at = group.projections->first, k; at < attn_projection_end(group.projections);
          at += k) {
         k = attn_min(attn_projection_end(group.projections) - at, depth - at % depth);

@@ -40,6 +40,15 @@ size_t attn_linear_panel_bytes(const struct attn_linear *linear);
 /* Packs the weights as `dtype` and frees the unpacked ones.  bf16 is the nearest, ties to even;
  * int8, also of w8a16, the nearest multiple of the output's scale.  False where memory is short. */
 bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype);
+
+/* The same in parts.  `begin` makes the arrays of the packed weights.  `rows` packs outputs [first,
+ * first + count), whose weights are rows [count][in]: whole panels of them, or up to the last one.
+ * Every output has to be packed once, in any order and on any thread, whose scratch `integers` of
+ * attn_linear_pack_scratch bytes are; all kernels give the same bits. */
+bool attn_linear_pack_begin(struct attn_linear *linear, enum attn_dtype dtype);
+void attn_linear_pack_rows(struct attn_linear *linear, const float *rows, size_t first,
+                           size_t count, const struct attn_kernels *kernels, int8_t *integers);
+size_t attn_linear_pack_scratch(const struct attn_linear *linear);
 void attn_linear_fini(struct attn_linear *linear);
 
 /* One projection of a fork-join: y = linear(x) for `rows` rows. */

@@ -1,18 +1,13 @@
 /* model.c: a model from opening to closing.
  *
  * Opening resolves the configuration, chooses the resident layers and checks that every tensor they
- * need is there; loading allocates and fills them and takes the fingerprint.  A model has all of
- * its resident layers or, after a failed load, none.  Families are known to families/ only. */
+ * need is there; model_load.c loads them.  Families are known to families/ only. */
 #include "model_internal.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "families/family_weights.h"
-#include "fingerprint.h"
-#include "hash.h"
 #include "mem.h"
 #include "status.h"
 
@@ -110,12 +105,22 @@ static enum attn_status check_weights(struct attn_model *model, struct attn_erro
     return status;
 }
 
+static void keep_options(struct attn_model *model, const struct attn_model_options *options)
+{
+    if (options == NULL)
+        return;
+    model->threads = options->threads;
+    model->progress = options->progress;
+    model->progress_context = options->progress_context;
+}
+
 static enum attn_status configure(struct attn_model *model, const struct attn_family *family,
                                   const char *text, size_t length,
                                   const struct attn_model_options *options,
                                   struct attn_error *error)
 {
     const char *stack = options != NULL ? options->stack : NULL;
+    keep_options(model, options);
     struct attn_checksum sum;
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
@@ -224,85 +229,6 @@ enum attn_status attn_model_open_weightless(struct attn_model **out,
         *out = model;
     else
         attn_model_close(model);
-    return status;
-}
-
-/* ---- Loading ------------------------------------------------------------------------------- */
-
-static enum attn_status load_layer(struct attn_model *model, size_t slot, struct attn_error *error)
-{
-    struct attn_layer *layer = &model->layers[slot];
-    size_t index = model->indices[slot];
-    enum attn_status status = attn_layer_init(layer, &model->specs[slot], error);
-    if (status != ATTN_OK)
-        return status;
-    if (model->specs[slot].is_weightless)
-        return ATTN_OK;
-    if (model->checkpoint != NULL)
-        status = attn_weights_read(layer, model->checkpoint, &model->config, index, error);
-    else
-        attn_weights_random(layer, model->config.seed, index);
-    return status == ATTN_OK ? attn_layer_derive(layer, error) : status;
-}
-
-void attn_model_unload(struct attn_model *model)
-{
-    for (size_t i = 0; model->layers != NULL && i < model->num_resident; i++) {
-        if (model->mapped.memory != NULL)
-            attn_layer_visit(&model->layers[i], attn_forget_array, NULL);
-        attn_layer_fini(&model->layers[i]);
-    }
-    if (model->mapped.memory != NULL)
-        close(model->directory);
-    attn_weights_file_close(&model->mapped);
-}
-
-static enum attn_status load_slot(uint64_t *hash, struct attn_model *model, size_t slot,
-                                  struct attn_error *error)
-{
-    struct attn_layer *layer = &model->layers[slot];
-    enum attn_status status = load_layer(model, slot, error);
-    if (status != ATTN_OK)
-        return status;
-    *hash = attn_layer_hash(*hash, layer);
-    return model->specs[slot].is_weightless ? ATTN_OK : attn_layer_pack(layer, error);
-}
-
-enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer *take,
-                                       void *context, struct attn_error *error)
-{
-    uint64_t hash = 0;
-    for (size_t i = 0; i < model->num_resident; i++) {
-        hash = attn_hash_word(hash, model->indices[i]);
-        if (attn_model_weights_slot(model, i) != i)
-            continue;
-        enum attn_status status = load_slot(&hash, model, i, error);
-        if (status != ATTN_OK) {
-            attn_model_unload(model);
-            return status;
-        }
-        if (take != NULL && !take(context, &model->layers[i]))
-            break;
-    }
-    snprintf(model->fingerprint, sizeof model->fingerprint, "%016llx",
-             (unsigned long long)attn_hash_mix(hash));
-    return ATTN_OK;
-}
-
-void attn_model_loaded(struct attn_model *model)
-{
-    attn_checkpoint_close(model->checkpoint);
-    model->checkpoint = NULL;
-    model->loaded = true;
-}
-
-enum attn_status attn_model_load(struct attn_model *model, struct attn_error *error)
-{
-    if (model->loaded)
-        return ATTN_OK;
-    enum attn_status status = attn_model_load_slots(model, NULL, NULL, error);
-    if (status == ATTN_OK)
-        attn_model_loaded(model);
     return status;
 }
 

@@ -19,6 +19,9 @@ struct attn_model {
     struct attn_layer_spec *specs; /* [num_resident], borrowing from config */
     struct attn_layer *layers;     /* [num_resident], zeroed until loaded; see weights_slot */
     bool loaded;
+    unsigned threads; /* these three: of attn_model_options */
+    attn_load_progress *progress;
+    void *progress_context;
     char fingerprint[17];
     char config_sum[ATTN_CHECKSUM_DIGITS]; /* of the configuration's text */
     struct attn_weights_file mapped;       /* what the layers' arrays point into; zeroed: they are

@@ -18,9 +18,14 @@ uint64_t attn_random_stream(uint64_t seed, uint64_t layer, uint64_t tensor)
 
 void attn_random_uniform(float *out, size_t count, uint64_t stream, float bound)
 {
+    attn_random_uniform_from(out, 0, count, stream, bound);
+}
+
+void attn_random_uniform_from(float *out, size_t first, size_t count, uint64_t stream, float bound)
+{
     const float step = bound * 0x1p-24f;
     for (size_t i = 0; i < count; i++) {
-        uint64_t bits = attn_hash_mix(stream + (uint64_t)i * GOLDEN);
+        uint64_t bits = attn_hash_mix(stream + (uint64_t)(first + i) * GOLDEN);
         int32_t odd = (int32_t)(bits >> 40) * 2 + 1 - (1 << 24); /* -2^24 + 1 .. 2^24 - 1 */
         out[i] = (float)odd * step;
     }

@@ -15,4 +15,7 @@ uint64_t attn_random_stream(uint64_t seed, uint64_t layer, uint64_t tensor);
  * bound), symmetric about 0.  bound is positive. */
 void attn_random_uniform(float *out, size_t count, uint64_t stream, float bound);
 
+/* The same, from element `first` on: out[i] = element first + i. */
+void attn_random_uniform_from(float *out, size_t first, size_t count, uint64_t stream, float bound);
+
 #endif

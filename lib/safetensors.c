@@ -375,6 +375,12 @@ void attn_safetensors_close(struct attn_safetensors *file)
 
 int attn_safetensors_descriptor(const struct attn_safetensors *file) { return file->file; }
 
+size_t attn_safetensors_offset(const struct attn_safetensors *file,
+                               const struct attn_tensor_entry *entry)
+{
+    return file->data_begin + entry->begin;
+}
+
 size_t attn_safetensors_count(const struct attn_safetensors *file) { return file->count; }
 
 const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i)

@@ -62,6 +62,10 @@ void attn_safetensors_close(struct attn_safetensors *file);
 /* The descriptor of the file.  Borrowed. */
 int attn_safetensors_descriptor(const struct attn_safetensors *file);
 
+/* The byte of the file at which the tensor begins. */
+size_t attn_safetensors_offset(const struct attn_safetensors *file,
+                               const struct attn_tensor_entry *entry);
+
 size_t attn_safetensors_count(const struct attn_safetensors *file);
 
 /* The name of tensor i < attn_safetensors_count, in the order of names.  Borrowed. */

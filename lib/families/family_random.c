@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "families/family_weights.h"
+#include "mem.h"
 #include "random.h"
 
 #define RANDOM_BIAS 0.1f /* bound of random biases, and of norm weights about 1 */
@@ -19,36 +20,49 @@ static void fill_random(float *out, size_t count, uint64_t stream, float bound)
 #define GATE_STREAM 64
 #define LATENT_STREAM 80
 
-/* Layers that read the keys and values of an earlier layer have its tensors for them. */
+/* The streams of matrices, by the order of attn_projections. */
+static const size_t matrix_streams[ATTN_NUM_PROJECTIONS] = {
+    0, 1, 2, 3, GATE_STREAM, LATENT_STREAM, LATENT_STREAM + 1, LATENT_STREAM + 2};
+
+/* The layer whose tensors a projection has: layers that read the keys and values of an earlier
+ * layer have its tensors for them. */
+static size_t layer_of(const struct attn_layer_spec *spec, unsigned projection, size_t layer)
+{
+    const bool shared =
+        spec->shares_layer != SIZE_MAX && (projection == ATTN_PROJ_K || projection == ATTN_PROJ_V);
+    return shared ? spec->shares_layer : layer;
+}
+
+void attn_weights_random_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS],
+                              struct attn_layer *layer, uint64_t seed, size_t index)
+{
+    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
+        const unsigned projection = attn_projections[i];
+        const struct attn_linear *linear = attn_weights_linear(layer, projection);
+        const size_t of = layer_of(&layer->spec, projection, index);
+        out[i] = (struct attn_weight_rows){
+            .run = linear->out,
+            .in = linear->in,
+            .stream = attn_random_stream(seed, of, matrix_streams[i]),
+            .bound = (float)sqrt(3.0 / (double)attn_max(linear->in, 1)),
+        };
+    }
+}
+
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer)
 {
     const struct attn_layer_spec *spec = &out->spec;
     size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
     size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
     const size_t source = spec->shares_layer != SIZE_MAX ? spec->shares_layer : layer;
-    const struct {
-        const struct attn_linear *linear;
-        size_t stream;
-    } linears[] = {
-        {&out->q, 0},
-        {&out->k, 1},
-        {&out->v, 2},
-        {&out->o, 3},
-        {&out->gate, GATE_STREAM},
-        {&out->kv_a, LATENT_STREAM},
-        {&out->k_rope, LATENT_STREAM + 1},
-        {&out->q_a, LATENT_STREAM + 2},
-    };
-    for (size_t i = 0; i < sizeof linears / sizeof linears[0]; i++) {
-        const struct attn_linear *linear = linears[i].linear;
-        const size_t stream = linears[i].stream;
-        const size_t of = linear == &out->k || linear == &out->v ? source : layer;
-        if (linear->out == 0)
-            continue;
-        fill_random(linear->weight, linear->out * linear->in, attn_random_stream(seed, of, stream),
-                    (float)sqrt(3.0 / (double)linear->in));
-        fill_random(linear->bias, linear->out, attn_random_stream(seed, of, NUM_FIRST + stream),
-                    RANDOM_BIAS);
+    struct attn_weight_rows rows[ATTN_NUM_PROJECTIONS];
+    attn_weights_random_rows(rows, out, seed, layer);
+    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
+        const struct attn_linear *linear = attn_weights_linear(out, attn_projections[i]);
+        const size_t of = layer_of(spec, attn_projections[i], layer);
+        fill_random(linear->weight, linear->out * linear->in, rows[i].stream, rows[i].bound);
+        fill_random(linear->bias, linear->out,
+                    attn_random_stream(seed, of, NUM_FIRST + matrix_streams[i]), RANDOM_BIAS);
     }
     float *table_bias = out->table_norm != NULL ? out->table_norm + spec->hidden_size : NULL;
     const struct {

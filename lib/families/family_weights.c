@@ -1,42 +1,22 @@
-/* family_weights.c: names -> tensors -> the float32 arrays of a layer.
+/* family_weights.c: names -> tensors.
  *
  * A layer's tensors are bound first: each projection (q, k, v, o) in each role (weight, bias, ...)
  * that the specification asks for gets the one tensor that holds it, checked in type and shape.
- * After that, reading can fail on the bytes only.  A fused tensor holds its projections as rows,
- * one after the other or in turn for each key/value head, or as columns. */
+ * After that, reading (weight_reading.c) can fail on the bytes only. */
 #include "families/family_weights.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "families/weight_shapes.h"
+#include "families/weight_bindings.h"
 #include "mem.h"
 #include "status.h"
 
-#define MAX_BINDINGS 16 /* tensors of a layer; no family has more */
-#define NAME_SIZE 160   /* bytes of prefix, name and index, all from the tables */
-#define SCRATCH 262144  /* floats read at a time for a transposed weight; one row at least */
+#define NAME_SIZE 160 /* bytes of prefix, name and index, all from the tables */
 
-struct binding {
-    const struct attn_family_tensor *pattern;
-    struct attn_tensor tensor;
-};
-
-struct bindings {
-    struct binding items[MAX_BINDINGS];
-    size_t count;
-};
-
-/* A layer of a checkpoint, with its specification. */
-struct checkpoint_layer {
-    const struct attn_config *config;
-    struct attn_layer_spec spec;
-    size_t layer;
-};
-
-static struct checkpoint_layer layer_of(const struct attn_config *config, size_t layer)
+struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *config, size_t layer)
 {
-    struct checkpoint_layer source = {.config = config, .layer = layer};
+    struct attn_checkpoint_layer source = {.config = config, .layer = layer};
     attn_config_layer_spec(&source.spec, config, layer);
     return source;
 }
@@ -62,7 +42,7 @@ static void expand(char out[NAME_SIZE], const char *prefix, const char *name, si
  * layer that reads another's cache has the tensors of that layer's keys and values.  A name
  * without an index belongs to a model's only layer, or to a tensor that all layers share. */
 static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
-                                    const struct checkpoint_layer *source,
+                                    const struct attn_checkpoint_layer *source,
                                     const struct attn_family_tensor *pattern,
                                     struct attn_error *error)
 {
@@ -97,7 +77,7 @@ static void write_shape(char *out, size_t size, const size_t *shape, size_t ndim
 
 /* Refuses a tensor of another shape than the configuration asks for.  Where the tensor is what the
  * other orientation asks for, the message says so. */
-static enum attn_status fail_shape(const struct checkpoint_layer *source,
+static enum attn_status fail_shape(const struct attn_checkpoint_layer *source,
                                    const struct attn_tensor_shape *shape,
                                    const struct attn_tensor_entry *entry, struct attn_error *error)
 {
@@ -125,7 +105,7 @@ static bool lies_either_way(const struct attn_config *config,
            strncmp(pattern->name, prefix, strlen(prefix)) == 0;
 }
 
-static enum attn_status check_tensor(const struct checkpoint_layer *source,
+static enum attn_status check_tensor(const struct attn_checkpoint_layer *source,
                                      const struct attn_family_tensor *pattern,
                                      const struct attn_tensor_entry *entry,
                                      struct attn_error *error)
@@ -148,7 +128,7 @@ static enum attn_status check_tensor(const struct checkpoint_layer *source,
 }
 
 /* The tensors that the layer may have. */
-static const struct attn_family_tensor *tensors_of(const struct checkpoint_layer *source)
+static const struct attn_family_tensor *tensors_of(const struct attn_checkpoint_layer *source)
 {
     const struct attn_config *config = source->config;
     bool full = config->types[source->layer] == ATTN_LAYER_FULL;
@@ -158,7 +138,7 @@ static const struct attn_family_tensor *tensors_of(const struct checkpoint_layer
 
 /* The names of a single file's tensors follow: its writer may have others in mind. */
 static enum attn_status fail_missing(const struct attn_checkpoint *checkpoint,
-                                     const struct checkpoint_layer *source,
+                                     const struct attn_checkpoint_layer *source,
                                      enum attn_tensor_role role, unsigned missing,
                                      struct attn_error *error)
 {
@@ -178,8 +158,9 @@ static enum attn_status fail_missing(const struct attn_checkpoint *checkpoint,
                      there[0] != '\0' ? "; the file has " : "", there);
 }
 
-static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint *checkpoint,
-                                   const struct checkpoint_layer *source, struct attn_error *error)
+enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoint *checkpoint,
+                                 const struct attn_checkpoint_layer *source,
+                                 struct attn_error *error)
 {
     const struct attn_family_tensor *pattern = tensors_of(source);
     unsigned bound[ATTN_NUM_ROLES] = {0};
@@ -203,7 +184,7 @@ static enum attn_status bind_layer(struct bindings *out, struct attn_checkpoint 
         if (status != ATTN_OK)
             return status;
         bound[pattern->role] |= pattern->projections;
-        out->items[out->count++] = (struct binding){pattern, tensor};
+        out->items[out->count++] = (struct attn_binding){pattern, tensor};
     }
     for (enum attn_tensor_role role = 0; role < ATTN_NUM_ROLES; role++) {
         unsigned missing = attn_needed_projections(&source->spec, role) & ~bound[role];
@@ -217,178 +198,28 @@ enum attn_status attn_weights_check(const char **dtype, struct attn_checkpoint *
                                     const struct attn_config *config, size_t layer,
                                     struct attn_error *error)
 {
-    struct bindings bindings;
-    struct checkpoint_layer source = layer_of(config, layer);
-    enum attn_status status = bind_layer(&bindings, checkpoint, &source, error);
+    struct attn_bindings bindings;
+    struct attn_checkpoint_layer source = attn_checkpoint_layer(config, layer);
+    enum attn_status status = attn_bind_layer(&bindings, checkpoint, &source, error);
     if (status == ATTN_OK)
         *dtype = bindings.items[0].tensor.entry->dtype->name;
     return status;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------- */
-
-static struct attn_linear *linear_of(struct attn_layer *layer, unsigned projection)
-{
-    switch (projection) {
-    case ATTN_PROJ_Q:
-        return &layer->q;
-    case ATTN_PROJ_K:
-        return &layer->k;
-    case ATTN_PROJ_V:
-        return &layer->v;
-    case ATTN_PROJ_GATE:
-        return &layer->gate;
-    case ATTN_PROJ_KV_A:
-        return &layer->kv_a;
-    case ATTN_PROJ_K_ROPE:
-        return &layer->k_rope;
-    case ATTN_PROJ_Q_A:
-        return &layer->q_a;
-    default:
-        return &layer->o;
-    }
-}
-
-static float *destination_of(struct attn_layer *layer, enum attn_tensor_role role,
-                             unsigned projection)
-{
-    struct attn_linear *linear = linear_of(layer, projection);
-    switch (role) {
-    case ATTN_ROLE_WEIGHT:
-        return linear->weight;
-    case ATTN_ROLE_BIAS:
-        return linear->bias;
-    case ATTN_ROLE_BIAS_KV:
-        return projection == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
-    case ATTN_ROLE_NORM:
-        return projection == ATTN_PROJ_Q      ? layer->q_norm
-               : projection == ATTN_PROJ_K    ? layer->k_norm
-               : projection == ATTN_PROJ_KV_A ? layer->kv_a_norm
-                                              : layer->q_a_norm;
-    case ATTN_ROLE_NORM_BIAS:
-        return projection == ATTN_PROJ_Q ? layer->q_norm_bias : layer->k_norm_bias;
-    case ATTN_ROLE_SINKS:
-        return layer->sinks;
-    case ATTN_ROLE_POSITION_NORM:
-        return layer->table_norm + (projection == ATTN_PROJ_K ? layer->spec.hidden_size : 0);
-    case ATTN_ROLE_POSITION_BIAS:
-        break;
-    }
-    return layer->bias_table;
-}
-
-/* Elements of one projection in a tensor.  In other roles than weight and bias a tensor holds a
- * single projection. */
-static size_t elements_of(const struct binding *binding, const struct attn_linear *linear)
-{
-    const struct attn_tensor_entry *entry = binding->tensor.entry;
-    if (binding->pattern->role == ATTN_ROLE_WEIGHT)
-        return linear->out * linear->in;
-    if (binding->pattern->role == ATTN_ROLE_BIAS)
-        return linear->out;
-    size_t elements = 1;
-    for (size_t i = 0; i < entry->ndim; i++)
-        elements *= entry->shape[i];
-    return elements;
-}
-
-/* How often the projections of a tensor take turns in it. */
-static size_t groups_of(const struct checkpoint_layer *source,
-                        const struct attn_family_tensor *pattern)
-{
-    if (pattern->projections == (ATTN_PROJ_Q | ATTN_PROJ_GATE))
-        return source->spec.num_heads;
-    bool grouped = source->config->family->layout == ATTN_LAYOUT_GROUPED;
-    const unsigned both = ATTN_PROJ_K | ATTN_PROJ_V;
-    return grouped && (pattern->projections & both) == both ? source->spec.num_kv_heads : 1;
-}
-
-/* Reads a tensor whose projections follow each other as rows, once, or in turn for each of
- * `groups` heads: one range of elements per projection and group. */
-static enum attn_status read_rows(struct attn_layer *out, const struct binding *binding,
-                                  size_t groups, struct attn_error *error)
-{
-    size_t first = 0;
-    for (size_t g = 0; g < groups; g++)
-        for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
-            if ((binding->pattern->projections & attn_projections[i]) == 0)
-                continue;
-            size_t count = elements_of(binding, linear_of(out, attn_projections[i])) / groups;
-            float *destination = destination_of(out, binding->pattern->role, attn_projections[i]);
-            enum attn_status status = attn_tensor_read_f32(destination + g * count,
-                                                           &binding->tensor, first, count, error);
-            if (status != ATTN_OK)
-                return status;
-            first += count;
-        }
-    return ATTN_OK;
-}
-
-/* weight[o][row + r] = columns[r][o], r < rows: a strip of a weight [out][in]. */
-static void transpose(struct attn_linear *linear, size_t row, const float *columns, size_t stride,
-                      size_t rows)
-{
-    for (size_t o = 0; o < linear->out; o++) {
-        float *strip = linear->weight + o * linear->in + row;
-        for (size_t r = 0; r < rows; r++)
-            strip[r] = columns[r * stride + o];
-    }
-}
-
-/* Reads a tensor [in][total out] in strips of some rows each; the projections are ranges of
- * columns. */
-static enum attn_status read_columns(struct attn_layer *out, const struct binding *binding,
-                                     struct attn_error *error)
-{
-    const struct attn_tensor_entry *entry = binding->tensor.entry;
-    size_t in = entry->shape[0], total = entry->shape[1];
-    size_t most = attn_max(SCRATCH / total, 1);
-    float *scratch = attn_alloc(attn_mul(most, total), sizeof *scratch); /* [most][total] */
-    if (scratch == NULL)
-        return attn_fail_memory(error, most * total * sizeof *scratch);
-
-    enum attn_status status = ATTN_OK;
-    for (size_t row = 0; row < in && status == ATTN_OK; row += most) {
-        size_t rows = attn_min(in - row, most), column = 0;
-        status = attn_tensor_read_f32(scratch, &binding->tensor, row * total, rows * total, error);
-        for (size_t i = 0; i < ATTN_NUM_PROJECTIONS && status == ATTN_OK; i++) {
-            if ((binding->pattern->projections & attn_projections[i]) == 0)
-                continue;
-            struct attn_linear *linear = linear_of(out, attn_projections[i]);
-            transpose(linear, row, scratch + column, total, rows);
-            column += linear->out;
-        }
-    }
-    attn_free(scratch);
-    return status;
-}
-
-/* Adds 1 to the weights of a norm that are stored as their distance from 1. */
-static void shift_norm(struct attn_layer *out, const struct binding *binding)
-{
-    const struct attn_linear *linear = linear_of(out, binding->pattern->projections);
-    float *weight = destination_of(out, ATTN_ROLE_NORM, binding->pattern->projections);
-    for (size_t i = 0; i < elements_of(binding, linear); i++)
-        weight[i] += 1;
-}
-
-enum attn_status attn_weights_read(struct attn_layer *out, struct attn_checkpoint *checkpoint,
+enum attn_status attn_weights_list(struct attn_read_ahead *ahead,
+                                   struct attn_checkpoint *checkpoint,
                                    const struct attn_config *config, size_t layer,
                                    struct attn_error *error)
 {
-    bool transposed = config->layout == ATTN_LAYOUT_TRANSPOSED;
-    struct bindings bindings;
-    struct checkpoint_layer source = layer_of(config, layer);
-    enum attn_status status = bind_layer(&bindings, checkpoint, &source, error);
+    struct attn_bindings bindings;
+    struct attn_checkpoint_layer source = attn_checkpoint_layer(config, layer);
+    enum attn_status status = attn_bind_layer(&bindings, checkpoint, &source, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
-        const struct binding *binding = &bindings.items[i];
-        enum attn_tensor_role role = binding->pattern->role;
-        if (transposed && role == ATTN_ROLE_WEIGHT)
-            status = read_columns(out, binding, error);
-        else
-            status = read_rows(out, binding, groups_of(&source, binding->pattern), error);
-        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
-            shift_norm(out, binding);
+        const struct attn_tensor *tensor = &bindings.items[i].tensor;
+        if (bindings.items[i].pattern->role == ATTN_ROLE_WEIGHT && tensor->npz == NULL)
+            attn_read_ahead_add(ahead, attn_safetensors_descriptor(tensor->file),
+                                attn_safetensors_offset(tensor->file, tensor->entry),
+                                tensor->entry->end - tensor->entry->begin);
     }
-    return status == ATTN_OK && config->rope_gathered ? attn_latent_gather(out, error) : status;
+    return status;
 }

@@ -34,13 +34,17 @@ void srv_get_ready(struct srv_request *request)
 {
     int phase = atomic_load(&request->app->phase);
     struct srv_error error = {0};
+    char text[SRV_LOADING_TEXT_MAX];
     if (phase == SRV_READY) {
         srv_buffer_text(&request->reply.body, "{\"status\":\"ready\"}");
         srv_reply_status(request, 200);
         return;
     }
     if (phase == SRV_LOADING)
-        srv_fail(&error, SRV_E_LOADING, NULL, "models are being loaded");
+        srv_loading_print(text, &request->app->models.loading);
+    if (phase == SRV_LOADING)
+        srv_fail(&error, SRV_E_LOADING, NULL, "models are being loaded%s%s",
+                 text[0] != '\0' ? ": " : "", text);
     else if (phase == SRV_LAME_DUCK)
         srv_fail(&error, SRV_E_LAME_DUCK, NULL, "attnd serves, and is about to stop");
     else

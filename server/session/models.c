@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/nearest.h"
@@ -13,6 +14,7 @@
 #include "session/weightless.h"
 
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
+                                   unsigned threads, struct srv_loading *loading,
                                    struct attn_error *error)
 {
     struct attn_model_options options = {
@@ -22,6 +24,9 @@ static enum attn_status open_entry(struct srv_model *model, const struct srv_mod
         .config = entry->config,
         .dtype = entry->dtype,
         .kv_dtype = entry->kv_dtype,
+        .threads = threads,
+        .progress = srv_loading_advance,
+        .progress_context = loading,
     };
     snprintf(model->name, sizeof model->name, "%s", entry->name);
     if (entry->random != NULL)
@@ -107,6 +112,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
 {
     models->count = 0;
     models->weights_cache = config->weights_cache;
+    models->loading = (struct srv_loading){0};
     models->items = calloc(config->num_models > 0 ? config->num_models : 1, sizeof *models->items);
     models->weightless_stats = calloc(1, sizeof *models->weightless_stats);
     if (models->items == NULL || models->weightless_stats == NULL ||
@@ -116,7 +122,8 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
     for (size_t i = 0; i < config->num_models; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
-        if (open_entry(model, &config->models[i], &error) != ATTN_OK)
+        if (open_entry(model, &config->models[i], (unsigned)config->threads, &models->loading,
+                       &error) != ATTN_OK)
             return report_entry(model, config->models[i].path, &error, message, size);
         model->index = models->count++;
         attn_model_describe(&model->info, model->attn);
@@ -144,16 +151,24 @@ static enum attn_status load_weights(struct srv_model *model, const char *cache,
 bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
                      size_t size)
 {
+    size_t total = 0;
+    bool loaded = true;
     srv_weightless_set_pool(models->weightless, pool);
-    for (size_t i = 0; i < models->count; i++) {
+    for (size_t i = 0; i < models->count; i++)
+        total += models->items[i].info.weight_bytes;
+    srv_loading_begin(&models->loading, total, isatty(STDOUT_FILENO) ? stdout : NULL);
+    for (size_t i = 0; i < models->count && loaded; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
         model->pool = pool;
         if (load_weights(model, models->weights_cache, &error) != ATTN_OK)
-            return report(model, &error, message, size);
-        attn_model_describe(&model->info, model->attn); /* now with its fingerprint */
+            loaded = report(model, &error, message, size);
+        else
+            attn_model_describe(&model->info, model->attn); /* now with its fingerprint */
+        srv_loading_next(&models->loading, model->info.weight_bytes);
     }
-    return true;
+    srv_loading_end(&models->loading);
+    return loaded;
 }
 
 void srv_models_close(struct srv_models *models)

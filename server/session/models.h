@@ -6,6 +6,7 @@
 #include "base/buffer.h"
 #include "base/errors.h"
 #include "config/bounds.h"
+#include "session/loading.h"
 
 struct srv_model_stats; /* model_stats.h */
 
@@ -36,13 +37,15 @@ struct srv_models {
     struct srv_model_stats *weightless_stats;
     struct srv_weightless *weightless; /* models of weightless sessions */
     const char *weights_cache;         /* a directory, the configuration's; NULL: none */
+    struct srv_loading loading;        /* how far srv_models_load is */
     struct srv_buffer text;            /* the reply to GET /models, once all are loaded */
 };
 
 struct srv_config;
 
 /* `open` reads the configuration of every model and no weights; `load` makes the weights resident,
- * through the files of weights_cache where that is configured.
+ * through the files of weights_cache where that is configured, and shows how far that is on
+ * standard output where that is a terminal.
  * Sessions will take blocks from `pool`, which may be NULL where there will be none (--check).
  * False with one line in `message`; `models` is to be closed then too. */
 bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,

@@ -9,6 +9,7 @@
     X(safetensors)      \
     X(weights_cache)    \
     X(own)              \
+    X(load)             \
     X(model)            \
     X(blockpool)        \
     X(kvcache)          \

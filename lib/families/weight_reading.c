@@ -1,0 +1,319 @@
+/* weight_reading.c: tensors -> the float32 arrays of a layer.
+ *
+ * A fused tensor holds its projections as rows, one after the other or in turn for each key/value
+ * head, or as columns.  Small arrays are read as a whole.  So are matrices that stand whole, on all
+ * threads; of others the places of rows are told, which the loader reads in strips. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "families/family_weights.h"
+#include "families/weight_bindings.h"
+#include "mem.h"
+#include "random.h"
+#include "relative.h"
+#include "status.h"
+
+#define SCRATCH 262144      /* floats read at a time for a transposed weight; one row at least */
+#define PIECE_FLOATS 262144 /* floats of a tensor that a thread reads at a time */
+
+struct attn_linear *attn_weights_linear(struct attn_layer *layer, unsigned projection)
+{
+    switch (projection) {
+    case ATTN_PROJ_Q:
+        return &layer->q;
+    case ATTN_PROJ_K:
+        return &layer->k;
+    case ATTN_PROJ_V:
+        return &layer->v;
+    case ATTN_PROJ_GATE:
+        return &layer->gate;
+    case ATTN_PROJ_KV_A:
+        return &layer->kv_a;
+    case ATTN_PROJ_K_ROPE:
+        return &layer->k_rope;
+    case ATTN_PROJ_Q_A:
+        return &layer->q_a;
+    default:
+        return &layer->o;
+    }
+}
+
+static float *destination_of(struct attn_layer *layer, enum attn_tensor_role role,
+                             unsigned projection)
+{
+    struct attn_linear *linear = attn_weights_linear(layer, projection);
+    switch (role) {
+    case ATTN_ROLE_WEIGHT:
+        return linear->weight;
+    case ATTN_ROLE_BIAS:
+        return linear->bias;
+    case ATTN_ROLE_BIAS_KV:
+        return projection == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
+    case ATTN_ROLE_NORM:
+        return projection == ATTN_PROJ_Q      ? layer->q_norm
+               : projection == ATTN_PROJ_K    ? layer->k_norm
+               : projection == ATTN_PROJ_KV_A ? layer->kv_a_norm
+                                              : layer->q_a_norm;
+    case ATTN_ROLE_NORM_BIAS:
+        return projection == ATTN_PROJ_Q ? layer->q_norm_bias : layer->k_norm_bias;
+    case ATTN_ROLE_SINKS:
+        return layer->sinks;
+    case ATTN_ROLE_POSITION_NORM:
+        return layer->table_norm + (projection == ATTN_PROJ_K ? layer->spec.hidden_size : 0);
+    case ATTN_ROLE_POSITION_BIAS:
+        break;
+    }
+    return layer->bias_table;
+}
+
+/* Elements of one projection in a tensor.  In other roles than weight and bias a tensor holds a
+ * single projection. */
+static size_t elements_of(const struct attn_binding *binding, const struct attn_linear *linear)
+{
+    const struct attn_tensor_entry *entry = binding->tensor.entry;
+    if (binding->pattern->role == ATTN_ROLE_WEIGHT)
+        return linear->out * linear->in;
+    if (binding->pattern->role == ATTN_ROLE_BIAS)
+        return linear->out;
+    size_t elements = 1;
+    for (size_t i = 0; i < entry->ndim; i++)
+        elements *= entry->shape[i];
+    return elements;
+}
+
+/* How often the projections of a tensor take turns in it. */
+static size_t groups_of(const struct attn_checkpoint_layer *source,
+                        const struct attn_family_tensor *pattern)
+{
+    if (pattern->projections == (ATTN_PROJ_Q | ATTN_PROJ_GATE))
+        return source->spec.num_heads;
+    bool grouped = source->config->family->layout == ATTN_LAYOUT_GROUPED;
+    const unsigned both = ATTN_PROJ_K | ATTN_PROJ_V;
+    return grouped && (pattern->projections & both) == both ? source->spec.num_kv_heads : 1;
+}
+
+/* ---- Ranges of a tensor, on all threads ---- */
+
+/* Parts of a tensor that any thread reads: part i by read(). */
+struct parts {
+    enum attn_status (*read)(const struct parts *parts, size_t i, struct attn_error *error);
+    const struct attn_tensor *tensor;
+    atomic_bool failed;
+    /* read_part */
+    float *out;
+    size_t first, count;
+    /* read_strip */
+    struct attn_layer *layer;
+    const struct attn_binding *binding;
+    size_t rows; /* of a strip */
+};
+
+static void read_task(void *context, size_t i, unsigned thread)
+{
+    struct parts *parts = context;
+    (void)thread;
+    if (!atomic_load(&parts->failed) && parts->read(parts, i, NULL) != ATTN_OK)
+        atomic_store(&parts->failed, true);
+}
+
+/* Reads all parts.  After a failure they are read again in their order, for the first error. */
+static enum attn_status read_parts(struct attn_pool *pool, struct parts *parts, size_t count,
+                                   struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    const bool any_thread = parts->tensor->npz == NULL;
+    if (any_thread)
+        attn_pool_run(pool, read_task, parts, count);
+    if (any_thread && !atomic_load(&parts->failed))
+        return ATTN_OK;
+    for (size_t i = 0; i < count && status == ATTN_OK; i++)
+        status = parts->read(parts, i, error);
+    return status;
+}
+
+static enum attn_status read_part(const struct parts *parts, size_t i, struct attn_error *error)
+{
+    const size_t at = i * PIECE_FLOATS, count = attn_min(parts->count - at, PIECE_FLOATS);
+    return attn_tensor_read_f32(parts->out + at, parts->tensor, parts->first + at, count, error);
+}
+
+/* Reads a tensor whose projections follow each other as rows, once, or in turn for each of
+ * `groups` heads: one range of elements per projection and group. */
+static enum attn_status read_rows(struct attn_layer *out, const struct attn_binding *binding,
+                                  size_t groups, struct attn_pool *pool, struct attn_error *error)
+{
+    size_t first = 0;
+    for (size_t g = 0; g < groups; g++)
+        for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
+            if ((binding->pattern->projections & attn_projections[i]) == 0)
+                continue;
+            size_t count =
+                elements_of(binding, attn_weights_linear(out, attn_projections[i])) / groups;
+            float *destination = destination_of(out, binding->pattern->role, attn_projections[i]);
+            struct parts parts = {.read = read_part,
+                                  .tensor = &binding->tensor,
+                                  .out = destination + g * count,
+                                  .first = first,
+                                  .count = count};
+            enum attn_status status =
+                read_parts(pool, &parts, attn_ceil_div(count, PIECE_FLOATS), error);
+            if (status != ATTN_OK)
+                return status;
+            first += count;
+        }
+    return ATTN_OK;
+}
+
+/* weight[o][row + r] = columns[r][o], r < rows: a strip of a weight [out][in]. */
+static void transpose(struct attn_linear *linear, size_t row, const float *columns, size_t stride,
+                      size_t rows)
+{
+    for (size_t o = 0; o < linear->out; o++) {
+        float *strip = linear->weight + o * linear->in + row;
+        for (size_t r = 0; r < rows; r++)
+            strip[r] = columns[r * stride + o];
+    }
+}
+
+/* Reads a strip of rows of a tensor [in][total out]; the projections are ranges of columns. */
+static enum attn_status read_strip(const struct parts *parts, size_t strip,
+                                   struct attn_error *error)
+{
+    const size_t in = parts->tensor->entry->shape[0], total = parts->tensor->entry->shape[1];
+    const size_t row = strip * parts->rows, rows = attn_min(in - row, parts->rows);
+    float *scratch = attn_alloc(attn_mul(rows, total), sizeof *scratch); /* [rows][total] */
+    if (scratch == NULL)
+        return attn_fail_memory(error, rows * total * sizeof *scratch);
+    const enum attn_status status =
+        attn_tensor_read_f32(scratch, parts->tensor, row * total, rows * total, error);
+    size_t column = 0;
+    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS && status == ATTN_OK; i++) {
+        if ((parts->binding->pattern->projections & attn_projections[i]) == 0)
+            continue;
+        struct attn_linear *linear = attn_weights_linear(parts->layer, attn_projections[i]);
+        transpose(linear, row, scratch + column, total, rows);
+        column += linear->out;
+    }
+    attn_free(scratch);
+    return status;
+}
+
+static enum attn_status read_columns(struct attn_layer *out, const struct attn_binding *binding,
+                                     struct attn_pool *pool, struct attn_error *error)
+{
+    const struct attn_tensor_entry *entry = binding->tensor.entry;
+    struct parts parts = {.read = read_strip,
+                          .tensor = &binding->tensor,
+                          .layer = out,
+                          .binding = binding,
+                          .rows = attn_max(SCRATCH / entry->shape[1], 1)};
+    return read_parts(pool, &parts, attn_ceil_div(entry->shape[0], parts.rows), error);
+}
+
+/* ---- A layer ---- */
+
+/* Adds 1 to the weights of a norm that are stored as their distance from 1. */
+static void shift_norm(struct attn_layer *out, const struct attn_binding *binding)
+{
+    const struct attn_linear *linear = attn_weights_linear(out, binding->pattern->projections);
+    float *weight = destination_of(out, ATTN_ROLE_NORM, binding->pattern->projections);
+    for (size_t i = 0; i < elements_of(binding, linear); i++)
+        weight[i] += 1;
+}
+
+/* Whether the binding is of matrices that do not stand whole. */
+static bool is_of_rows(struct attn_layer *layer, const struct attn_binding *binding)
+{
+    const unsigned all = binding->pattern->projections, lowest = all & (0u - all);
+    return binding->pattern->role == ATTN_ROLE_WEIGHT &&
+           attn_weights_linear(layer, lowest)->weight == NULL;
+}
+
+enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_weights_source *source,
+                                   size_t layer, struct attn_error *error)
+{
+    const struct attn_config *config = source->config;
+    const struct attn_checkpoint_layer own = attn_checkpoint_layer(config, layer);
+    bool transposed = config->layout == ATTN_LAYOUT_TRANSPOSED;
+    struct attn_bindings bindings;
+    enum attn_status status = attn_bind_layer(&bindings, source->checkpoint, &own, error);
+    for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
+        const struct attn_binding *binding = &bindings.items[i];
+        enum attn_tensor_role role = binding->pattern->role;
+        if (is_of_rows(out, binding))
+            continue;
+        if (transposed && role == ATTN_ROLE_WEIGHT)
+            status = read_columns(out, binding, source->pool, error);
+        else
+            status =
+                read_rows(out, binding, groups_of(&own, binding->pattern), source->pool, error);
+        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
+            shift_norm(out, binding);
+    }
+    const bool gathered = config->rope_gathered;
+    return status == ATTN_OK && gathered ? attn_latent_gather(out, error) : status;
+}
+
+/* ---- Rows ---- */
+
+bool attn_weights_have_rows(const struct attn_config *config, const struct attn_layer_spec *spec,
+                            const struct attn_checkpoint *checkpoint)
+{
+    return config->layout != ATTN_LAYOUT_TRANSPOSED && spec->mla.kv_lora_rank == 0 &&
+           attn_relative_rows(spec) == 0 &&
+           (checkpoint == NULL || !attn_checkpoint_is_archive(checkpoint));
+}
+
+/* Tells the rows of the projections of a tensor. */
+static void locate(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS], struct attn_layer *layer,
+                   const struct attn_binding *binding, size_t groups)
+{
+    size_t stride = 0;
+    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
+        const struct attn_linear *linear = attn_weights_linear(layer, attn_projections[i]);
+        if ((binding->pattern->projections & attn_projections[i]) == 0)
+            continue;
+        out[i] = (struct attn_weight_rows){.tensor = binding->tensor,
+                                           .first = stride,
+                                           .run = linear->out / groups,
+                                           .in = linear->in};
+        stride += linear->out * linear->in / groups;
+    }
+    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++)
+        if ((binding->pattern->projections & attn_projections[i]) != 0)
+            out[i].stride = stride;
+}
+
+enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS],
+                                   struct attn_layer *layer,
+                                   const struct attn_weights_source *source, size_t index,
+                                   struct attn_error *error)
+{
+    const struct attn_checkpoint_layer own = attn_checkpoint_layer(source->config, index);
+    struct attn_bindings bindings;
+    enum attn_status status = attn_bind_layer(&bindings, source->checkpoint, &own, error);
+    for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
+        const struct attn_binding *binding = &bindings.items[i];
+        if (binding->pattern->role == ATTN_ROLE_WEIGHT)
+            locate(out, layer, binding, groups_of(&own, binding->pattern));
+    }
+    return status;
+}
+
+enum attn_status attn_weight_rows_read(float *out, const struct attn_weight_rows *rows, size_t row,
+                                       size_t count, struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    if (rows->tensor.entry == NULL)
+        attn_random_uniform_from(out, row * rows->in, count * rows->in, rows->stream, rows->bound);
+    for (size_t n; rows->tensor.entry != NULL && count > 0 && status == ATTN_OK; count -= n) {
+        const size_t within = row % rows->run;
+        n = attn_min(count, rows->run - within);
+        status = attn_tensor_read_f32(
+            out, &rows->tensor, rows->first + row / rows->run * rows->stride + within * rows->in,
+            n * rows->in, error);
+        out += n * rows->in;
+        row += n;
+    }
+    return status;
+}

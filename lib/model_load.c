@@ -1,0 +1,373 @@
+/* model_load.c: weights become resident, by all threads in one pass.
+ *
+ * Matrices come in the order of the fingerprint, each in strips of whole panels.  The fingerprint
+ * is one chain of words, so one thread hashes a strip, while the others pack the same strip and
+ * read the next one; the system reads further ahead.  Matrices that have to stand whole before they
+ * are packed (attn_weights_have_rows) are read first and are one strip.  A model has all of its
+ * resident layers or, after a failed load, none. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cpu.h"
+#include "families/family_weights.h"
+#include "fingerprint.h"
+#include "hash.h"
+#include "mem.h"
+#include "mla.h"
+#include "model_internal.h"
+#include "pool.h"
+#include "read_ahead.h"
+#include "status.h"
+
+#define PIECE_FLOATS 65536 /* of a task that reads or packs, about; one panel at least */
+#define STRIP_PIECES 16    /* in a strip, at most */
+#define BYTES_PER_THREAD ((size_t)1 << 20) /* of weights that are worth another thread */
+#define RANGES_PER_LAYER 16                /* tensors of matrices, at most */
+
+/* A load. */
+struct loading {
+    struct attn_model *model;
+    struct attn_pool *pool;
+    struct attn_read_ahead ahead;
+    struct attn_kernels kernels; /* of which all give the same packed weights */
+    float *buffers[2];           /* for strips in turn; NULL until one is needed */
+    size_t room[2];              /* floats of these */
+    size_t done, total;          /* bytes of packed weights */
+};
+
+/* A layer that is being hashed and packed. */
+struct layer_load {
+    struct loading *loading;
+    struct attn_layer *layer;
+    bool by_rows; /* its matrices do not stand whole */
+    struct attn_weight_rows rows[ATTN_NUM_PROJECTIONS];
+    enum attn_status status;
+    struct attn_error *error;
+};
+
+/* Rows [first, first + count) of a matrix: x [count][in]. */
+struct strip {
+    float *x;
+    size_t first, count;
+};
+
+/* A matrix that is being read, hashed and packed. */
+struct matrix {
+    struct attn_linear *linear;
+    const struct attn_kernels *kernels;
+    const struct attn_weight_rows *rows; /* NULL: it stands whole */
+    size_t piece_rows, strip_rows;
+    float *const *buffers; /* of the loading */
+    int8_t *integers;      /* [threads][attn_linear_pack_scratch] */
+    struct strip current, next;
+    uint64_t hash;
+    atomic_bool failed; /* reading */
+};
+
+/* ---- A matrix ---- */
+
+static size_t pieces_of(const struct matrix *matrix, const struct strip *strip)
+{
+    return attn_ceil_div(strip->count, matrix->piece_rows);
+}
+
+static struct strip strip_at(const struct matrix *matrix, size_t first)
+{
+    const size_t left = matrix->linear->out - first;
+    const size_t turn = first / matrix->strip_rows % 2;
+    return (struct strip){
+        .x = matrix->rows != NULL ? matrix->buffers[turn] : matrix->linear->weight,
+        .first = first,
+        .count = attn_min(left, matrix->strip_rows),
+    };
+}
+
+static void pack_piece(const struct matrix *matrix, size_t piece, unsigned thread)
+{
+    const struct strip *strip = &matrix->current;
+    const size_t row = piece * matrix->piece_rows;
+    attn_linear_pack_rows(matrix->linear, strip->x + row * matrix->linear->in, strip->first + row,
+                          attn_min(strip->count - row, matrix->piece_rows), matrix->kernels,
+                          matrix->integers + thread * attn_linear_pack_scratch(matrix->linear));
+}
+
+static void read_piece(struct matrix *matrix, size_t piece)
+{
+    const struct strip *strip = &matrix->next;
+    const size_t row = piece * matrix->piece_rows;
+    const size_t count = attn_min(strip->count - row, matrix->piece_rows);
+    if (attn_weight_rows_read(strip->x + row * matrix->linear->in, matrix->rows, strip->first + row,
+                              count, NULL) != ATTN_OK)
+        atomic_store(&matrix->failed, true);
+}
+
+/* Task 0 hashes the current strip, the tasks after it pack it, the others read the next one. */
+static void run_task(void *context, size_t i, unsigned thread)
+{
+    struct matrix *matrix = context;
+    const struct strip *current = &matrix->current;
+    const size_t pieces = pieces_of(matrix, current);
+    if (current->count == 0)
+        read_piece(matrix, i);
+    else if (i == 0)
+        matrix->hash =
+            attn_hash_floats(matrix->hash, current->x, current->count * matrix->linear->in);
+    else if (i <= pieces)
+        pack_piece(matrix, i - 1, thread);
+    else
+        read_piece(matrix, i - 1 - pieces);
+}
+
+/* Makes room for strips of so many floats in the first `count` buffers. */
+static bool reserve_buffers(struct loading *loading, size_t count, size_t floats)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (loading->room[i] >= floats)
+            continue;
+        attn_free(loading->buffers[i]);
+        loading->buffers[i] = attn_alloc_huge(floats, sizeof(float));
+        loading->room[i] = loading->buffers[i] != NULL ? floats : 0;
+        if (loading->buffers[i] == NULL)
+            return false;
+    }
+    return true;
+}
+
+static bool open_matrix(struct matrix *matrix, const struct layer_load *load)
+{
+    struct loading *loading = load->loading;
+    struct attn_linear *linear = matrix->linear;
+    const size_t panels = attn_max(PIECE_FLOATS / ATTN_PANEL / linear->in, 1);
+    matrix->piece_rows = panels * ATTN_PANEL;
+    matrix->strip_rows = matrix->rows == NULL
+                             ? linear->out
+                             : attn_min(linear->out, STRIP_PIECES * matrix->piece_rows);
+    matrix->buffers = loading->buffers;
+    matrix->kernels = &loading->kernels;
+    const size_t count = matrix->rows == NULL ? 0 : matrix->strip_rows < linear->out ? 2 : 1;
+    if (!reserve_buffers(loading, count, attn_mul(matrix->strip_rows, linear->in)) ||
+        !attn_linear_pack_begin(linear, load->layer->spec.dtype))
+        return false;
+    const size_t scratch = attn_linear_pack_scratch(linear);
+    matrix->integers = attn_alloc(attn_mul(attn_pool_threads(loading->pool), scratch), 1);
+    return matrix->integers != NULL;
+}
+
+static void close_matrix(struct matrix *matrix)
+{
+    attn_free(matrix->integers);
+    attn_free(matrix->linear->weight);
+    matrix->linear->weight = NULL;
+}
+
+static void tell_progress(struct loading *loading, size_t done)
+{
+    const struct attn_model *model = loading->model;
+    loading->done = done;
+    if (model->progress != NULL)
+        model->progress(model->progress_context, loading->done, loading->total);
+}
+
+/* Bytes of the file of so many elements of a matrix. */
+static size_t file_bytes(const struct attn_weight_rows *rows, size_t elements)
+{
+    const struct attn_tensor_entry *entry = rows != NULL ? rows->tensor.entry : NULL;
+    return entry != NULL ? elements * (entry->dtype->bits / 8) : 0;
+}
+
+/* Hashes and packs the current strip and reads the next one. */
+static enum attn_status run_strip(struct matrix *matrix, struct loading *loading,
+                                  struct attn_error *error)
+{
+    const struct strip *current = &matrix->current, *next = &matrix->next;
+    const size_t in = matrix->linear->in;
+    const size_t packing = current->count > 0 ? 1 + pieces_of(matrix, current) : 0;
+    const size_t reading = matrix->rows != NULL ? pieces_of(matrix, next) : 0;
+    attn_read_ahead_advance(&loading->ahead, file_bytes(matrix->rows, next->count * in));
+    attn_pool_run(loading->pool, run_task, matrix, packing + reading);
+    if (current->count > 0)
+        tell_progress(loading,
+                      loading->done + attn_linear_bytes(in, current->count, matrix->linear->dtype));
+    if (!atomic_load(&matrix->failed))
+        return ATTN_OK;
+    atomic_store(&matrix->failed, false); /* once more in order, for the first error */
+    return attn_weight_rows_read(next->x, matrix->rows, next->first, next->count, error);
+}
+
+static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_linear *linear,
+                            const struct attn_weight_rows *rows)
+{
+    struct matrix matrix = {.linear = linear, .rows = rows, .hash = hash};
+    if (!open_matrix(&matrix, load))
+        load->status = attn_fail_memory(load->error,
+                                        attn_linear_bytes(linear->in, linear->out, linear->dtype));
+    for (size_t first = 0;
+         load->status == ATTN_OK && (first < linear->out || matrix.current.count > 0);) {
+        matrix.next = strip_at(&matrix, first);
+        load->status = run_strip(&matrix, load->loading, load->error);
+        first += matrix.next.count;
+        matrix.current = matrix.next;
+    }
+    close_matrix(&matrix);
+    return matrix.hash;
+}
+
+/* ---- A layer ---- */
+
+/* Continues the fingerprint by a matrix, and packs it unless that is done by heads. */
+static uint64_t add_matrix(void *context, uint64_t hash, struct attn_linear *linear)
+{
+    struct layer_load *load = context;
+    size_t i = 0;
+    if (load->status != ATTN_OK)
+        return hash;
+    if (attn_mla_divides(&load->layer->spec, linear, load->layer))
+        return attn_hash_floats(hash, linear->weight, linear->in * linear->out);
+    while (attn_weights_linear(load->layer, attn_projections[i]) != linear)
+        i++;
+    return load_matrix(load, hash, linear, load->by_rows ? &load->rows[i] : NULL);
+}
+
+/* Reads all arrays of a layer but the matrices that come by rows, of which the places are told. */
+static enum attn_status read_layer(struct layer_load *load, size_t index)
+{
+    const struct attn_model *model = load->loading->model;
+    const struct attn_weights_source source = {model->checkpoint, &model->config,
+                                               load->loading->pool};
+    enum attn_status status = ATTN_OK;
+    if (!load->by_rows)
+        status = attn_layer_make_weights(load->layer, load->error);
+    if (status == ATTN_OK && model->checkpoint == NULL) {
+        attn_weights_random(load->layer, model->config.seed, index);
+        attn_weights_random_rows(load->rows, load->layer, model->config.seed, index);
+        return ATTN_OK;
+    }
+    if (status == ATTN_OK)
+        status = attn_weights_read(load->layer, &source, index, load->error);
+    return status == ATTN_OK && load->by_rows
+               ? attn_weights_rows(load->rows, load->layer, &source, index, load->error)
+               : status;
+}
+
+static enum attn_status load_slot(uint64_t *hash, struct loading *loading, size_t slot,
+                                  struct attn_error *error)
+{
+    struct attn_model *model = loading->model;
+    const struct attn_layer_spec *spec = &model->specs[slot];
+    struct layer_load load = {.loading = loading,
+                              .layer = &model->layers[slot],
+                              .by_rows =
+                                  attn_weights_have_rows(&model->config, spec, model->checkpoint),
+                              .error = error};
+    const struct attn_weights_hash weights = {add_matrix, &load};
+    const size_t before = loading->done;
+    enum attn_status status = attn_layer_init(load.layer, spec, error);
+    if (status == ATTN_OK && !spec->is_weightless)
+        status = read_layer(&load, model->indices[slot]);
+    if (status == ATTN_OK && !spec->is_weightless)
+        status = attn_layer_derive(load.layer, error);
+    if (status != ATTN_OK)
+        return status;
+    *hash = attn_layer_hash(*hash, load.layer, &weights);
+    if (load.status == ATTN_OK)
+        load.status = attn_layer_pack(load.layer, error);
+    if (load.status == ATTN_OK)
+        tell_progress(loading, before + attn_layer_weight_bytes(spec));
+    return load.status;
+}
+
+/* ---- A model ---- */
+
+static void find_total(struct loading *loading)
+{
+    struct attn_model *model = loading->model;
+    for (size_t i = 0; i < model->num_resident; i++)
+        if (attn_model_weights_slot(model, i) == i)
+            loading->total += attn_layer_weight_bytes(&model->specs[i]);
+}
+
+/* Lists the matrices for reading ahead. */
+static enum attn_status list_matrices(struct loading *loading, struct attn_error *error)
+{
+    const struct attn_model *model = loading->model;
+    enum attn_status status = ATTN_OK;
+    if (model->checkpoint == NULL)
+        return ATTN_OK;
+    if (!attn_read_ahead_init(&loading->ahead, model->num_resident * RANGES_PER_LAYER))
+        return attn_fail_memory(error, model->num_resident * RANGES_PER_LAYER);
+    for (size_t i = 0; i < model->num_resident && status == ATTN_OK; i++)
+        if (attn_model_weights_slot(model, i) == i)
+            status = attn_weights_list(&loading->ahead, model->checkpoint, &model->config,
+                                       model->indices[i], error);
+    return status;
+}
+
+static enum attn_status begin_loading(struct loading *loading, struct attn_error *error)
+{
+    const struct attn_model *model = loading->model;
+    find_total(loading);
+    attn_kernels_get(&loading->kernels, attn_cpu_best());
+    const size_t most = loading->total / BYTES_PER_THREAD + 1;
+    const size_t threads = model->threads != 0 ? model->threads : attn_cpu_count();
+    enum attn_status status = attn_pool_open(&loading->pool, (unsigned)attn_min(threads, most));
+    if (status != ATTN_OK)
+        return attn_fail_memory(error, most);
+    return list_matrices(loading, error);
+}
+
+void attn_model_unload(struct attn_model *model)
+{
+    for (size_t i = 0; model->layers != NULL && i < model->num_resident; i++) {
+        if (model->mapped.memory != NULL)
+            attn_layer_visit(&model->layers[i], attn_forget_array, NULL);
+        attn_layer_fini(&model->layers[i]);
+    }
+    if (model->mapped.memory != NULL)
+        close(model->directory);
+    attn_weights_file_close(&model->mapped);
+}
+
+enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer *take,
+                                       void *context, struct attn_error *error)
+{
+    uint64_t hash = 0;
+    struct loading loading = {.model = model};
+    enum attn_status status = begin_loading(&loading, error);
+    for (size_t i = 0; status == ATTN_OK && i < model->num_resident; i++) {
+        hash = attn_hash_word(hash, model->indices[i]);
+        if (attn_model_weights_slot(model, i) != i)
+            continue;
+        status = load_slot(&hash, &loading, i, error);
+        if (status == ATTN_OK && take != NULL && !take(context, &model->layers[i]))
+            break;
+    }
+    attn_pool_close(loading.pool);
+    attn_read_ahead_fini(&loading.ahead);
+    attn_free(loading.buffers[0]);
+    attn_free(loading.buffers[1]);
+    if (status != ATTN_OK) {
+        attn_model_unload(model);
+        return status;
+    }
+    snprintf(model->fingerprint, sizeof model->fingerprint, "%016llx",
+             (unsigned long long)attn_hash_mix(hash));
+    return ATTN_OK;
+}
+
+void attn_model_loaded(struct attn_model *model)
+{
+    attn_checkpoint_close(model->checkpoint);
+    model->checkpoint = NULL;
+    model->loaded = true;
+}
+
+enum attn_status attn_model_load(struct attn_model *model, struct attn_error *error)
+{
+    if (model->loaded)
+        return ATTN_OK;
+    enum attn_status status = attn_model_load_slots(model, NULL, NULL, error);
+    if (status == ATTN_OK)
+        attn_model_loaded(model);
+    return status;
+}
