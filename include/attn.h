@@ -100,7 +100,8 @@ enum attn_cpu_level {
     ATTN_CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
     ATTN_CPU_AVX512VNNI, /* and VNNI: dot products of bytes */
     ATTN_CPU_AVX512BF16, /* and BF16: dot products of bfloat16 */
-#define ATTN_CPU_LEVEL_NAMES "auto|portable|avx2|avx512|avx512vnni|avx512bf16"
+    ATTN_CPU_AVX512AMX,  /* and AMX: products of tiles of bfloat16 and bytes */
+#define ATTN_CPU_LEVEL_NAMES "auto|portable|avx2|avx512|avx512vnni|avx512bf16|avx512amx"
 #elif defined __aarch64__
     ATTN_CPU_NEON,    /* Advanced SIMD */
     ATTN_CPU_DOTPROD, /* and FEAT_DotProd: dot products of bytes */

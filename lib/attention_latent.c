@@ -2,7 +2,7 @@
  *
  * A block has the latents of 64 tokens transposed, [R][64], and their shared parts likewise.  As
  * float32 the two are the keys; the values are the latents once more, token by token.  A task reads
- * a tile once for all of its heads. */
+ * a tile once for all of its heads.  Levels that multiply tiles of bf16 take the block as it is. */
 #include "attention_unit.h"
 
 #include "mem.h"
@@ -37,6 +37,11 @@ void attn_latent_read(struct attn_latent_tile *latent, const struct attn_problem
         return;
     attn_block_tile(&cached, p->cache.blocks[j - p->cache.first], p->cache.spec, 0);
     latent->index = j;
+    if (attn_latent_is_whole(p, kernels)) {
+        latent->tile = cached;
+        latent->tile.v = cached.k;
+        return;
+    }
     latent->tile = (struct attn_tile){.k = floats, .v = floats + ATTN_TILE * p->head_dim};
     if (cached.dtype == ATTN_F32) { /* the two parts lie side by side */
         latent->tile.k = cached.k;

@@ -32,6 +32,8 @@ static void multiply(const struct attn_unit *u, enum attn_dtype dtype,
 {
     if (dtype == ATTN_F32 && u->gemm != NULL && u->rows >= ATTN_GEMM_ROWS)
         attn_gemm_matmul(u->gemm, product);
+    else if (dtype == ATTN_BF16 && attn_is_latent(u->p))
+        u->kernels->matmul_many(product);
     else
         u->kernels->matmul[dtype](product);
 }
@@ -71,18 +73,19 @@ static void add_weighted_values(const struct attn_unit *u, const struct attn_uni
         __builtin_prefetch(part->next.k_scale + i);
     for (size_t j = 0, width; j < dv; j += width) {
         size_t at = ATTN_TILE * attn_tile_value_bytes(dtype, j);
-        width = attn_tile_width(dtype, dv, j);
+        width = tile->second_key ? dv : attn_tile_width(dtype, dv, j);
         multiply(u, dtype,
                  &(struct attn_matmul){.c = u->sums.out + j,
                                        .ldc = dv,
                                        .a = u->scores,
                                        .lda = ATTN_TILE,
                                        .b = v + at,
-                                       .ldb = width,
+                                       .ldb = tile->second_key ? ATTN_TILE : width,
                                        .rows = u->rows,
                                        .k = part->count,
                                        .n = width,
                                        .accumulate = true,
+                                       .transposed = tile->second_key,
                                        .prepared = u->prepared_weights,
                                        .prefetch = next != NULL ? next + at : NULL});
     }

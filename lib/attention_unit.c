@@ -38,9 +38,12 @@ static struct attn_unit_tile extra_tile(const struct attn_unit *u)
 }
 
 /* The dtype of all tiles but the extra one, which is float32. */
-static enum attn_dtype tiles_dtype(const struct attn_problem *p)
+static enum attn_dtype tiles_dtype(const struct attn_unit *u)
 {
-    return p->cache.blocks != NULL && !attn_is_latent(p) ? p->cache.spec->kv_dtype : ATTN_F32;
+    const struct attn_problem *p = u->p;
+    if (p->cache.blocks == NULL || (attn_is_latent(p) && !attn_latent_is_whole(p, u->kernels)))
+        return ATTN_F32;
+    return p->cache.spec->kv_dtype;
 }
 
 float *attn_unit_weight_row(const struct attn_unit *u, size_t r)
@@ -198,7 +201,7 @@ static struct tile_range computed_tiles(const struct attn_unit *u, struct tile_r
 static bool by_columns(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
-    return u->gemm == NULL && tiles_dtype(p) == ATTN_F32 &&
+    return u->gemm == NULL && tiles_dtype(u) == ATTN_F32 &&
            u->rows >= u->kernels->columns_from_rows && p->softcap == 0 &&
            attn_mask_is_span(&p->mask) && !attn_maps_need_scores(&p->maps) &&
            !attn_unit_makes_weights(u);
@@ -382,7 +385,7 @@ static void solve_tiles(struct attn_unit units[], size_t count, struct tile_rang
         take_forgotten_scores(&units[i]);
     for (size_t i = 0; i < count; i++)
         columns ? attn_unit_load_queries_by_columns(&units[i])
-                : attn_unit_load_queries_by_rows(&units[i], tiles_dtype(units[i].p));
+                : attn_unit_load_queries_by_rows(&units[i], tiles_dtype(&units[i]));
     for (size_t j = all.first; j < all.end; j++)
         for (size_t i = 0; i < count; i++) {
             const struct tile_range own = computed_tiles(&units[i], range);

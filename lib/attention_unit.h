@@ -58,7 +58,15 @@ static inline bool attn_is_latent(const struct attn_problem *p)
     return p->cache.blocks != NULL && p->cache.spec->mla.kv_lora_rank > 0;
 }
 
-/* A tile of latents as keys and values in float32, shared by the units that a task computes. */
+/* Whether tiles of latents are multiplied as they are cached. */
+static inline bool attn_latent_is_whole(const struct attn_problem *p,
+                                        const struct attn_kernels *kernels)
+{
+    return kernels->matmul_many != NULL && p->cache.spec->kv_dtype == ATTN_BF16;
+}
+
+/* A tile of latents as keys and values, in float32 or as it is cached, shared by the units
+ * that a task computes. */
 struct attn_latent_tile {
     size_t index; /* of the tile it holds; SIZE_MAX: none yet */
     struct attn_tile tile;

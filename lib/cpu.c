@@ -21,6 +21,7 @@ const char *attn_cpu_level_name(enum attn_cpu_level level)
         [ATTN_CPU_AVX512] = "avx512",
         [ATTN_CPU_AVX512VNNI] = "avx512vnni",
         [ATTN_CPU_AVX512BF16] = "avx512bf16",
+        [ATTN_CPU_AVX512AMX] = "avx512amx",
 #endif
 #ifdef __aarch64__
         [ATTN_CPU_NEON] = "neon",

@@ -2,7 +2,8 @@
  *
  * x86-64: a CPUID bit says what the processor can do, XCR0 which registers the operating system
  * saves on a context switch.  A level counts only where both agree; under some hypervisors and
- * kernels they do not.
+ * kernels they do not.  The registers of AMX are large, so Linux gives them to a process that asks;
+ * the answer is the same however often.
  *
  * arm64: the kernel lists in the auxiliary vector what processor and kernel both support. */
 #include "cpu.h"
@@ -11,11 +12,17 @@
 
 #if defined __x86_64__
 
+#include <asm/prctl.h>
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define XCR0_AVX 0x06u    /* SSE and the upper halves of ymm */
 #define XCR0_AVX512 0xe6u /* those, the mask registers, zmm and zmm16 to zmm31 */
+#define XCR0_AMX 0x60000u /* tiles and their configuration */
+#define TILE_DATA 18      /* the component of the tiles in XCR0 */
 #define NEED_AVX512 (bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL)
+#define NEED_AMX (bit_AMX_TILE | bit_AMX_BF16 | bit_AMX_INT8)
 
 /* The register state that the operating system saves.  Valid only where CPUID reports OSXSAVE. */
 static unsigned read_xcr0(void)
@@ -25,15 +32,20 @@ static unsigned read_xcr0(void)
     return low;
 }
 
+static bool amx_is_permitted(void)
+{
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+}
+
 enum attn_cpu_level attn_cpu_best(void)
 {
-    unsigned a, b, c, d, b7, c7;
+    unsigned a, b, c, d, b7, c7, d7;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
         return ATTN_CPU_PORTABLE;
     unsigned saved = read_xcr0();
     if ((saved & XCR0_AVX) != XCR0_AVX || !(c & bit_AVX) || !(c & bit_FMA) || !(c & bit_F16C))
         return ATTN_CPU_PORTABLE;
-    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d) || !(b7 & bit_AVX2))
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !(b7 & bit_AVX2))
         return ATTN_CPU_PORTABLE;
     if ((saved & XCR0_AVX512) != XCR0_AVX512 || (b7 & NEED_AVX512) != NEED_AVX512)
         return ATTN_CPU_AVX2;
@@ -41,7 +53,9 @@ enum attn_cpu_level attn_cpu_best(void)
         return ATTN_CPU_AVX512;
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & bit_AVX512BF16))
         return ATTN_CPU_AVX512VNNI;
-    return ATTN_CPU_AVX512BF16;
+    if ((saved & XCR0_AMX) != XCR0_AMX || (d7 & NEED_AMX) != NEED_AMX || !amx_is_permitted())
+        return ATTN_CPU_AVX512BF16;
+    return ATTN_CPU_AVX512AMX;
 }
 
 void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX])

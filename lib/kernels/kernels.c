@@ -12,6 +12,7 @@ void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level)
         [ATTN_CPU_AVX512] = attn_kernels_avx512,
         [ATTN_CPU_AVX512VNNI] = attn_kernels_avx512_vnni,
         [ATTN_CPU_AVX512BF16] = attn_kernels_avx512_bf16,
+        [ATTN_CPU_AVX512AMX] = attn_kernels_avx512_amx,
 #elif defined __aarch64__
         [ATTN_CPU_NEON] = attn_kernels_neon,
         [ATTN_CPU_DOTPROD] = attn_kernels_neon_dotprod,

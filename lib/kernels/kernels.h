@@ -94,6 +94,7 @@ struct attn_matmul {
     const struct attn_prepared_row *prepared; /* [rows], int8 only */
     size_t ldc, lda, ldb, rows, k, n;
     bool accumulate;
+    bool transposed; /* b is [n][ldb]; matmul_many alone reads it so */
 };
 
 /* A sum of outer products:
@@ -128,6 +129,11 @@ struct attn_kernels {
     /* By the dtype of b.  Each element is one chain of multiply-adds over ascending i, starting
      * from c (accumulate) or zero. */
     void (*matmul[ATTN_NUM_DTYPES])(const struct attn_matmul *product);
+
+    /* matmul of bf16 for many rows, as exact and faster, in an order of its own: of each 32 values
+     * of i the products of the even, those of the odd, and both added to c.  NULL where the level
+     * has none; which of the two computes an element must not depend on the rows. */
+    void (*matmul_many)(const struct attn_matmul *product);
 
     /* Turns rows x [rows][ldx] in place into the form that matmul multiplies with int8.  First
      * x[r][j] *= factor[j] (NULL: 1).  A level that multiplies bytes then replaces each number by
@@ -204,6 +210,7 @@ void attn_kernels_avx2(struct attn_kernels *table);
 void attn_kernels_avx512(struct attn_kernels *table);
 void attn_kernels_avx512_vnni(struct attn_kernels *table);
 void attn_kernels_avx512_bf16(struct attn_kernels *table);
+void attn_kernels_avx512_amx(struct attn_kernels *table);
 void attn_kernels_neon(struct attn_kernels *table);
 void attn_kernels_neon_dotprod(struct attn_kernels *table);
 void attn_kernels_neon_bf16(struct attn_kernels *table);
@@ -213,6 +220,9 @@ void attn_kernels_portable_project(struct attn_kernels *table);
 void attn_kernels_avx2_project(struct attn_kernels *table);
 void attn_kernels_avx512_project(struct attn_kernels *table);
 void attn_kernels_neon_project(struct attn_kernels *table);
+
+/* The slots of products with tiles of bf16; called likewise. */
+void attn_kernels_avx512_amx_matmul(struct attn_kernels *table);
 
 /* The slots outer, softmax_columns, transpose and widen_keys of a level; called likewise. */
 void attn_kernels_portable_columns(struct attn_kernels *table);

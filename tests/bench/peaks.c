@@ -4,12 +4,15 @@
  * CHAINS independent sums are more than latency times ports of any CPU this runs on, and few enough
  * for 16 registers.  A fed loop has the register tile and the loads of `project` with many rows
  * (lib/kernels/) and nothing else: no copies, no prefetches, no stores.  keep() tells the compiler
- * that a value is used, so that no loop is dropped.  Each function has its target as an attribute:
- * the file itself is compiled for the baseline, and bench_simd_get takes only functions that the
- * CPU can run. */
+ * that a value is used, so that no loop is dropped.  Each function has its target as an attribute,
+ * or is assembler: the file itself is compiled for the baseline, and bench_simd_get takes only
+ * functions that the CPU can run. */
 #include "peaks.h"
 
 #include <immintrin.h>
+#include <stdint.h>
+
+#include "cpu.h"
 
 #define CHAINS 12
 #define ROUNDS 20000
@@ -69,6 +72,46 @@ TARGET("avx512f,avx512vnni") static double int8_avx512(void)
         for_chains sums[i] = _mm512_dpbusd_epi32(sums[i], ones, ones);
     for_chains keep(sums[i]);
     return PER_BURST * 64 * 2;
+}
+
+/* ---- AMX ------------------------------------------------------------------------------------ */
+
+#define TILES 6 /* of sums */
+#define TILE_BURST ((double)ROUNDS / 10 * TILES * 16 * 16)
+#define multiply_tiles(instruction)                                                         \
+    for (int round = 0; round < ROUNDS / 10; round++)                                       \
+    __asm__ volatile(                                                                       \
+        instruction                                                                         \
+        " %%tmm7, %%tmm6, %%tmm0\n\t" instruction " %%tmm7, %%tmm6, %%tmm1\n\t" instruction \
+        " %%tmm7, %%tmm6, %%tmm2\n\t" instruction " %%tmm7, %%tmm6, %%tmm3\n\t" instruction \
+        " %%tmm7, %%tmm6, %%tmm4\n\t" instruction " %%tmm7, %%tmm6, %%tmm5" ::)
+
+static void configure_tiles(void)
+{
+    static const struct {
+        uint8_t palette, zero[15];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1,
+                .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    __asm__ volatile("ldtilecfg %0" ::"m"(config));
+}
+
+static double bf16_amx(void)
+{
+    configure_tiles();
+    multiply_tiles("tdpbf16ps");
+    __asm__ volatile("tilerelease" ::);
+    return TILE_BURST * 32 * 2;
+}
+
+static double int8_amx(void)
+{
+    configure_tiles();
+    multiply_tiles("tdpbsud");
+    __asm__ volatile("tilerelease" ::);
+    return TILE_BURST * 64 * 2;
 }
 
 /* ---- Fed from a cache ---------------------------------------------------------------------- */
@@ -172,5 +215,10 @@ void bench_simd_get(struct bench_simd *out)
     if (__builtin_cpu_supports("avx512vnni")) {
         out->burst[BENCH_INT8] = int8_avx512;
         out->fed[BENCH_INT8] = fed_int8_avx512;
+    }
+    if (attn_cpu_best() >= ATTN_CPU_AVX512AMX) { /* no loop that feeds tiles from a cache */
+        out->burst[BENCH_BF16] = bf16_amx;
+        out->burst[BENCH_INT8] = int8_amx;
+        out->fed[BENCH_BF16] = out->fed[BENCH_INT8] = NULL;
     }
 }

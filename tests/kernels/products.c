@@ -37,6 +37,7 @@ bool product_near(double got, double exact, double magnitude, size_t terms, doub
 
 struct multiplication {
     enum attn_dtype dtype;
+    void (*matmul)(const struct attn_matmul *product); /* the slot of the dtype, or matmul_many */
     struct attn_matmul product;
     struct grid c, start, a, b; /* as numbers */
     struct grid ready;          /* a as the kernel gets it: for int8 prepared */
@@ -126,7 +127,7 @@ static bool matmul_rows_same(struct check *check, const struct multiplication *m
     product.lda = rows.ld;
     product.prepared = product.prepared != NULL ? prepared : NULL;
     product.rows = count;
-    check->kernels->matmul[m->dtype](&product);
+    m->matmul(&product);
     for (size_t r = 0; r < count; r++)
         if (!grid_same_row(&part, r, &m->c, first + r))
             return false;
@@ -138,7 +139,7 @@ static const char *run_matmul(struct check *check, struct multiplication *m)
     if (m->product.b == NULL)
         return "out of memory";
     make_ready(check, m, &m->ready, m->prepared, 0);
-    check->kernels->matmul[m->dtype](&m->product);
+    m->matmul(&m->product);
     if (!grid_intact(&m->c) || !grid_intact(&m->ready) || !grid_intact(&m->b))
         return "wrote outside its result";
     for (size_t r = 0; r < m->c.rows; r++)
@@ -147,6 +148,34 @@ static const char *run_matmul(struct check *check, struct multiplication *m)
     if (!check->bits_vary && m->c.rows > 1 && !matmul_rows_same(check, m, 1, m->c.rows - 1))
         return "a row at another place has other bits";
     return compare_matmul(m);
+}
+
+/* Whether a product of bf16 has the same bits where b is transposed, in memory that ends with its
+ * last number. */
+static bool matmul_transposed_same(struct check *check, const struct multiplication *m)
+{
+    const struct attn_matmul *p = &m->product;
+    struct attn_matmul product = *p;
+    struct grid c = grid_place(&check->pens[4], &check->rng, m->c.rows, m->c.cols);
+    const uint16_t *b = p->b;
+    uint16_t *columns = malloc(p->n * p->k * sizeof *columns);
+    for (size_t j = 0; columns != NULL && j < p->n; j++)
+        for (size_t i = 0; i < p->k; i++)
+            columns[j * p->k + i] = b[i * p->ldb + j];
+    if (p->accumulate)
+        grid_copy(&c, &m->start, 0);
+    product.c = c.at;
+    product.ldc = c.ld;
+    product.b = columns;
+    product.ldb = p->k;
+    product.transposed = true;
+    bool same = columns != NULL;
+    if (same)
+        check->kernels->matmul_many(&product);
+    for (size_t r = 0; r < c.rows; r++)
+        same = same && grid_same_row(&c, r, &m->c, r);
+    free(columns);
+    return same && grid_intact(&c);
 }
 
 /* Adds what a product with int8 has beside its numbers. */
@@ -173,7 +202,11 @@ static const char *check_matmul_of(struct check *check, enum attn_dtype dtype, s
     snprintf(check->what, sizeof check->what,
              "rows %zu, k %zu, n %zu, %s, scales %g %g, accumulate %d", rows, k, n,
              attn_dtype_name(dtype), (double)scale[0], (double)scale[1], accumulate);
-    struct multiplication m = {.dtype = dtype};
+    const bool many =
+        dtype == ATTN_BF16 && check->kernels->matmul_many != NULL && rng_next(rng) % 2;
+    struct multiplication m = {.dtype = dtype,
+                               .matmul = many ? check->kernels->matmul_many
+                                              : check->kernels->matmul[dtype]};
     m.a = grid_place(&check->pens[0], rng, rows, k);
     m.b = grid_place(&check->pens[1], rng, k, n);
     m.c = grid_place(&check->pens[2], rng, rows, n);
@@ -198,6 +231,8 @@ static const char *check_matmul_of(struct check *check, enum attn_dtype dtype, s
     if (dtype == ATTN_INT8)
         add_scales(check, &m);
     const char *wrong = run_matmul(check, &m);
+    if (wrong == NULL && many && !matmul_transposed_same(check, &m))
+        wrong = "a product with b transposed has other bits";
     if (dtype != ATTN_F32)
         free((void *)m.product.b);
     return wrong;

@@ -177,6 +177,36 @@ static bool is_bfdot_sum(const struct projection *p, float addend, size_t r, siz
     return got == want || (isnan(got) && isnan(want));
 }
 
+static bool kernels_use_tiles(const struct attn_kernels *kernels)
+{
+    return strcmp(kernels->name, "avx512amx") == 0;
+}
+
+/* x + y z rounded once; a denormal result becomes zero. */
+static float multiply_add(float x, double y, double z)
+{
+    float sum = fmaf((float)y, (float)z, x);
+    return fabsf(sum) < FLT_MIN ? copysignf(0, sum) : sum;
+}
+
+#define TILE_NUMBERS 32 /* numbers of a row that TDPBF16PS multiplies */
+
+/* Whether an element has the bits that TDPBF16PS gives: of each TILE_NUMBERS a chain of the even
+ * numbers and one of the odd, added to each other and then to the sum so far. */
+static bool is_tile_sum(const struct projection *p, float addend, size_t r, size_t j)
+{
+    float sum = 0;
+    for (size_t i = 0; i < p->k; i += TILE_NUMBERS) {
+        float chain[2] = {0, 0};
+        for (size_t at = i; at < attn_min(i + TILE_NUMBERS, p->k); at++)
+            chain[at % 2] = multiply_add(chain[at % 2], rounded(p->x.at[r * p->x.ld + at]),
+                                         flushed_weight(p, at, j));
+        sum = multiply_add(sum, (double)multiply_add(chain[1], (double)chain[0], 1), 1);
+    }
+    float want = addend + sum, got = p->y.at[r * p->y.ld + j];
+    return got == want || (isnan(got) && isnan(want));
+}
+
 static bool is_integer_sum(const struct projection *p, float addend, size_t r, size_t j)
 {
     int32_t sum = 0;
@@ -198,6 +228,8 @@ static const char *compare_project(const struct projection *p, const struct attn
                 return "a result is wrong";
             if (rounds && kernels_use_bfdot(kernels) && !is_bfdot_sum(p, addend, r, j))
                 return "a result is not bfdot's";
+            if (rounds && kernels_use_tiles(kernels) && !is_tile_sum(p, addend, r, j))
+                return "a result is not TDPBF16PS's";
         }
     return NULL;
 }
