@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define PAGE ((size_t)4096)
+#include <unistd.h>
 
 static void *alloc_aligned(size_t count, size_t size, size_t align)
 {
@@ -37,6 +36,9 @@ static char *align_up(char *at, size_t align)
     return at + (align - (uintptr_t)at % align) % align;
 }
 
+/* 4, 16 or 64 KiB on arm64: half a page is neither unmapped nor dropped. */
+static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
 /* Maps a huge page more than asked for, so that an aligned part is inside, and unmaps the rest
  * before and after it. */
 void *attn_map(size_t bytes)
@@ -45,7 +47,7 @@ void *attn_map(size_t bytes)
     char *all = mmap(NULL, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (all == MAP_FAILED)
         return NULL;
-    char *memory = align_up(all, ATTN_HUGE_PAGE), *end = align_up(memory + bytes, PAGE);
+    char *memory = align_up(all, ATTN_HUGE_PAGE), *end = align_up(memory + bytes, page_size());
     if (memory > all)
         (void)munmap(all, (size_t)(memory - all));
     if (all + asked > end)
@@ -69,7 +71,7 @@ static char *map_file(int file, size_t bytes)
     char *all = mmap(NULL, asked, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (all == MAP_FAILED)
         return NULL;
-    char *memory = align_up(all, ATTN_HUGE_PAGE), *end = align_up(memory + bytes, PAGE);
+    char *memory = align_up(all, ATTN_HUGE_PAGE), *end = align_up(memory + bytes, page_size());
     bool mapped = mmap(memory, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == (void *)memory;
     if (!mapped)
         (void)munmap(all, asked);
@@ -107,8 +109,8 @@ void attn_unmap(void *memory, size_t bytes) { (void)munmap(memory, bytes); }
 
 void attn_drop_pages(void *memory, size_t bytes, void *part, size_t part_bytes)
 {
-    char *first = align_up(part, PAGE), *end = (char *)part + part_bytes;
-    end -= (uintptr_t)end % PAGE;
+    char *first = align_up(part, page_size()), *end = (char *)part + part_bytes;
+    end -= (uintptr_t)end % page_size();
     (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
     if (first < end)
         (void)madvise(first, (size_t)(end - first), MADV_DONTNEED);

@@ -107,8 +107,11 @@ INLINE void matmul_tile_neon(const struct attn_matmul *p, size_t r0, size_t j,
                                       : vdupq_n_f32(0);
     size_t i = 0;
     for (; i + LANES <= p->k; i += LANES, t.b += LANES / row_depth(dtype) * t.step) {
+        const float *from = a + i;
+        if (dtype == ATTN_F16) /* else gcc computes the address of each row anew */
+            __asm__("" : "+r"(from));
         unroll_for(r, rows)
-            factor[r] = vld1q_f32(a + r * p->lda + i);
+            factor[r] = vld1q_f32(from + r * p->lda);
         matmul_steps_neon(sum, factor, &t, dtype, rows, vectors, masked, LANES);
     }
     matmul_last_steps_neon(sum, p, a, i, t, dtype, rows, vectors, masked);

@@ -131,6 +131,7 @@ INLINE void project_steps_neon(float32x4_t sum[STRIP_ROWS][8], const struct proj
             float32x4_t from[2];
             unroll_for(v, 2)
                 from[v] = vld1q_f32(w + line * ATTN_PANEL + (2 * pair + v) * LANES);
+            __asm__("" : "+w"(from[0]), "+w"(from[1])); /* one load of two vectors */
             unroll_for(half, words)
                 unroll_for(v, 2) {
                     const float32x4_t weights = project_weights_neon(from[v], op, half);

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 
 #define ALIGNMENT 64
-#define PAGE ((size_t)4096)
 
 /* A kernel that ignores the advice costs speed only. */
 void *srv_huge_alloc(size_t bytes)
@@ -24,5 +23,5 @@ void *srv_huge_alloc(size_t bytes)
 void srv_huge_populate(void *memory, size_t bytes)
 {
     if (bytes >= SRV_HUGE_PAGE)
-        (void)madvise(memory, bytes / PAGE * PAGE, MADV_POPULATE_WRITE);
+        (void)madvise(memory, bytes, MADV_POPULATE_WRITE);
 }

@@ -10,8 +10,10 @@
 # ends in 1.
 set -euo pipefail
 
+machine=$(uname -m)
+
 needs() {
-    cat <<'TABLE'
+    cat <<TABLE
 build  gcc                  command gcc
 build  make                 command make
 build  pkg-config           command pkg-config
@@ -23,7 +25,7 @@ build  nettle-dev           module nettle
 build  libseccomp-dev       module libseccomp
 build  zlib1g-dev           module zlib
 run    curl                 command curl
-run    libopenblas0-pthread file /usr/lib/x86_64-linux-gnu/libopenblas.so.0
+run    libopenblas0-pthread file /usr/lib/$machine-linux-gnu/libopenblas.so.0
 check  check                module check
 check  libcurl4-openssl-dev module libcurl
 check  openssl              command openssl
@@ -32,7 +34,7 @@ check  yamllint             command yamllint
 check  python3-yaml         file /usr/lib/python3/dist-packages/yaml/__init__.py
 check  mandoc               command mandoc
 fuzz   clang                command clang
-fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-x86_64.a
+fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.fuzzer-$machine.a
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 check  iproute2             command ip
@@ -41,7 +43,7 @@ check  python3-jsonschema   file /usr/lib/python3/dist-packages/jsonschema/__ini
 lint   nodejs               command node
 lint   npm                  command npx
 load   python3-requests     file /usr/lib/python3/dist-packages/requests/__init__.py
-load   libdeflate0          file /usr/lib/x86_64-linux-gnu/libdeflate.so.0
+load   libdeflate0          file /usr/lib/$machine-linux-gnu/libdeflate.so.0
 clients python3-numpy       file /usr/lib/python3/dist-packages/numpy
 clients nodejs              command node
 clients wrk                 command wrk
@@ -50,6 +52,8 @@ arm64-tools gcc-aarch64-linux-gnu command aarch64-linux-gnu-gcc
 arm64-tools libc6-dev-arm64-cross file /usr/aarch64-linux-gnu/include/stdio.h
 arm64-tools qemu-user command qemu-aarch64
 arm64-tools mmdebstrap command mmdebstrap
+arm64-kernel qemu-system-arm command qemu-system-aarch64
+arm64-kernel cpio            command cpio
 deb    debhelper            command dh
 package lintian             command lintian
 package mmdebstrap          command mmdebstrap
@@ -80,6 +84,8 @@ clients check
 deb     build
 package check
 lint    check
+arm64-tools check
+arm64-kernel arm64-tools
 image   check
 kubernetes lint
 ui      check

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -306,16 +307,27 @@ START_TEST(test_weights_cache_finds_damaged_weights_and_other_lengths)
 }
 END_TEST
 
+/* Linux 5.14 and later; an emulator of user mode may not. */
+static bool kernel_reads_pages_ahead(void *memory)
+{
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+    return madvise(memory, 1, MADV_POPULATE_READ) == 0;
+}
+
 START_TEST(test_weights_cache_maps_no_page_that_cannot_be_read)
 {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *bytes = write_one(), path[2 * SCRATCH_PATH];
     snprintf(path, sizeof path, "%s/%s", directory, name);
     int file = open(path, O_RDONLY);
     void *memory = attn_map_file(file, size);
     ck_assert_ptr_nonnull(memory);
     ck_assert_mem_eq(memory, bytes, size);
+    const bool checked = kernel_reads_pages_ahead(memory);
     attn_unmap(memory, size);
-    ck_assert_ptr_null(attn_map_file(file, size + 2 * ATTN_WEIGHTS_HEADER));
+    ck_assert(!checked || attn_map_file(file, size + 2 * page) == NULL);
     close(file);
     free(bytes);
 }

@@ -1,0 +1,72 @@
+#!/bin/bash
+# suites.sh: the suites of an arm64 build, under qemu-user.
+#
+#   tests/arm64/suites.sh [--quick]
+#
+# Run from the top directory after `make ARCH=arm64`.  --quick takes one of the arm64 levels, with
+# packed products or OpenBLAS', another one from run to run; GOLDEN_RUN names it.
+#
+# What the emulator has not, other places show: system calls are filtered under a kernel of arm64
+# (boot.sh), and instructions are counted by single steps on the machine that builds.
+set -euo pipefail
+out=build/arm64
+arm64=(qemu-aarch64 -L build/deps/arm64)
+export CK_DEFAULT_TIMEOUT=1200 ATTND=tests/arm64/attnd.sh
+NOT_EMULATED=' sandbox promises '
+# These suites time the daemon, or preload into it a library of this machine.
+NOT_OVER_HTTP=' slow_disk stalls pauses heavy fairness interrupts '
+
+names_in() { # suites.h
+    sed -nE 's/^    X\(([a-z_0-9]+)\).*/\1/p' "$1"
+}
+
+unit() { # suite
+    CK_RUN_SUITE=$1 "${arm64[@]}" "$out/unit"
+}
+
+# The client is of this machine where it need not know the daemon's levels.
+http() { # suite
+    CK_RUN_SUITE=$1 build/http_suite
+}
+
+# An older CPU has the first level alone; on one that attnd knows nothing of, the plain C remains.
+check_other_cpus() {
+    QEMU_CPU=cortex-a53 GOLDEN_RUN=4 unit golden
+    QEMU_CPU=cortex-a53 "$ATTND" --version | grep -q ', neon kernels$'
+    QEMU_CPU=cortex-a76 "$ATTND" --version | grep -q ', dotprod kernels$'
+    QEMU_CPU=cortex-a53 GOLDEN_RUN=2 unit golden
+    echo "arm64: cortex-a53 has level neon, cortex-a76 dotprod; the portable level runs on the older"
+}
+
+check_page_sizes() {
+    local size
+    for size in 16384 65536; do
+        QEMU_PAGESIZE=$size unit blockpool
+        QEMU_PAGESIZE=$size unit weights_cache
+        QEMU_PAGESIZE=$size GOLDEN_RUN=8 unit golden
+        QEMU_PAGESIZE=$size http sessions
+    done
+}
+
+export GOLDEN_RUN=${GOLDEN_RUN:-$((4 + RANDOM % 6))}
+tests/arm64/loops.py "$out/obj/lib/kernels"
+if [ "${1:-}" = --quick ]; then
+    for suite in golden blockpool kvcache dtype; do
+        unit "$suite"
+    done
+    http core
+    check_other_cpus
+    exit
+fi
+
+unset GOLDEN_RUN
+for suite in $(names_in tests/unit/suites.h); do
+    [[ $NOT_EMULATED == *" $suite "* ]] || unit "$suite"
+done
+"${arm64[@]}" "$out/kernelcheck" --every 4 --seconds 10
+CK_RUN_SUITE=golden "${arm64[@]}" "$out/http_suite"
+for suite in $(names_in tests/http/suites.h); do
+    [[ " golden$NOT_OVER_HTTP" == *" $suite "* ]] || http "$suite"
+done
+check_other_cpus
+check_page_sizes
