@@ -204,7 +204,8 @@ void bench_ceilings_measure(struct bench_ceilings *out, struct bench_meter *mete
     lane.unit = compute_unit;
     for (lane.feed = 0; lane.feed < BENCH_NUM_FEEDS; lane.feed++)
         for (lane.peak = 0; lane.peak < BENCH_NUM_PEAKS; lane.peak++)
-            if (meter->simd.burst[lane.peak] != NULL)
+            if (lane.feed == BENCH_REGISTERS ? meter->simd.burst[lane.peak] != NULL
+                                             : meter->simd.fed[lane.peak] != NULL)
                 out->peak[lane.feed][lane.peak] = best_rate(&lane, threads, threads * OPERANDS);
     out->handover_ns = handover_ns(threads);
 }

@@ -39,7 +39,7 @@ struct bench_simd {
      * for a multiply-add.  NULL where the CPU has no such instruction. */
     double (*burst[BENCH_NUM_PEAKS])(void);
     /* The same in the kernels' register tile: each step loads two vectors of w and a word of each
-     * row.  NULL where burst is NULL. */
+     * row.  NULL where there is no such loop. */
     double (*fed[BENCH_NUM_PEAKS])(const struct bench_operands *operands);
     /* Reads `bytes`, a multiple of 64, of each of BENCH_STREAMS streams `stride` bytes apart. */
     void (*read)(const char *first, size_t stride, size_t bytes);

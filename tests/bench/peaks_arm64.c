@@ -63,7 +63,7 @@ static void read_neon(const char *first, size_t stride, size_t bytes)
 
 void bench_simd_get(struct bench_simd *out)
 {
-    *out = (struct bench_simd){"neon", {fp32_neon}, read_neon};
+    *out = (struct bench_simd){.name = "neon", .burst = {fp32_neon}, .read = read_neon};
     if (getauxval(AT_HWCAP2) & HWCAP2_BF16)
         out->burst[BENCH_BF16] = bf16_bfmmla;
     if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP)

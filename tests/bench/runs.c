@@ -101,8 +101,10 @@ static void judge(struct bench_result *r, const struct bench_ceilings *before,
         r->gap = bench_gap(before->memory, after->memory);
     }
     r->floor_ms = fmax(by_flops, by_bytes);
-    for (int f = 0; f < BENCH_NUM_FEEDS; f++)
-        r->fraction[f] = fmax(flops / r->ceilings.peak[f][peak] * 1e-6, by_bytes) / r->ms;
+    for (int f = 0; f < BENCH_NUM_FEEDS; f++) { /* without a loop that is fed: that of registers */
+        const enum bench_feed feed = r->ceilings.peak[f][peak] > 0 ? f : BENCH_REGISTERS;
+        r->fraction[f] = fmax(flops / r->ceilings.peak[feed][peak] * 1e-6, by_bytes) / r->ms;
+    }
     r->steady = fmax(r->gap, r->spread) <= BENCH_MAX_GAP && r->fraction[BENCH_REGISTERS] <= 1;
     r->gflops = flops / r->ms * 1e-6;
     r->gbs = bytes / r->ms * 1e-6;
