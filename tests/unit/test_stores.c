@@ -157,11 +157,12 @@ START_TEST(test_stores_make_batches_and_checkpoints_of_their_own)
     ck_assert(srv_batch_add(&batch, &items[0]));
     ck_assert(!srv_batch_add(&batch, &items[1]));
     ck_assert(srv_batch_add(&batch, &items[0]));
+    ck_assert(srv_checkpoint_begin_journal(app.store->adopted[0]));
     struct srv_checkpoint *checkpoint = srv_checkpoint_freeze(app.store->adopted[0]);
     ck_assert_ptr_nonnull(checkpoint);
     ck_assert_uint_eq(checkpoint->count, 1);
     ck_assert_uint_eq(checkpoint->entries[0].listed.epoch, sessions[1]->epoch);
-    srv_checkpoint_free(checkpoint);
+    ck_assert(srv_checkpoint_finish(app.store->adopted[0], checkpoint));
     for (size_t i = 0; i < 2; i++)
         srv_session_put(sessions[i]);
     (void)close_stores();
