@@ -8,7 +8,7 @@
 # else runs there.  Run from the top directory after `make ARCH=arm64`.
 set -euo pipefail
 root=build/deps/arm64
-kernel=build/deps/arm64-kernel
+kernel=build/deps/arm64-linux
 memory=$(mktemp -d)
 trap 'rm -rf "$memory"' EXIT
 
@@ -34,7 +34,8 @@ copy_libraries() { # of programs
     done
 }
 
-mkdir "$memory"/{bin,dev,lib,proc,sys,tmp}
+mkdir "$memory"/{bin,dev,etc,lib,proc,sys,tmp}
+echo root:x:0:0::/:/bin/sh >"$memory/etc/passwd" # a test reads it
 cp "$kernel/bin/busybox" "$memory/bin"
 cp build/arm64/unit build/arm64/attnd "$memory/bin"
 copy_libraries "$memory/bin/unit" "$memory/bin/attnd"

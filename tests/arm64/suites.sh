@@ -13,8 +13,10 @@ out=build/arm64
 arm64=(qemu-aarch64 -L build/deps/arm64)
 export CK_DEFAULT_TIMEOUT=1200 ATTND=tests/arm64/attnd.sh
 NOT_EMULATED=' sandbox promises '
-# These suites time the daemon, or preload into it a library of this machine.
-NOT_OVER_HTTP=' slow_disk stalls pauses heavy fairness interrupts '
+# These suites time the daemon, start it with `sandbox` on or without its page, or preload a library
+# of this machine.
+NOT_OVER_HTTP=' adopted commands fairness heavy interrupts lifecycle memory observed page pauses '
+NOT_OVER_HTTP+=' replies slow_disk stalls '
 
 names_in() { # suites.h
     sed -nE 's/^    X\(([a-z_0-9]+)\).*/\1/p' "$1"
@@ -31,7 +33,6 @@ http() { # suite
 
 # An older CPU has the first level alone; on one that attnd knows nothing of, the plain C remains.
 check_other_cpus() {
-    QEMU_CPU=cortex-a53 GOLDEN_RUN=4 unit golden
     QEMU_CPU=cortex-a53 "$ATTND" --version | grep -q ', neon kernels$'
     QEMU_CPU=cortex-a76 "$ATTND" --version | grep -q ', dotprod kernels$'
     QEMU_CPU=cortex-a53 GOLDEN_RUN=2 unit golden
@@ -51,7 +52,7 @@ check_page_sizes() {
 export GOLDEN_RUN=${GOLDEN_RUN:-$((4 + RANDOM % 6))}
 tests/arm64/loops.py "$out/obj/lib/kernels"
 if [ "${1:-}" = --quick ]; then
-    for suite in golden blockpool kvcache dtype; do
+    for suite in golden blockpool kvcache json; do
         unit "$suite"
     done
     http core
