@@ -2,15 +2,16 @@
  *
  *   bare                                          serve a fixed reply, print the address
  *   sessions URL MODEL WIDTH COUNT CACHED PREFIX  start PREFIX1 ... with CACHED tokens each
- *   library MODEL SESSIONS CACHED SECONDS         decode steps per second without HTTP
- *   one BARE_URL URL CALLS CPU                    one connection from that CPU: the cost of a call
- *                                                 beyond the library's, in microseconds
+ *   library MODEL SESSIONS CACHED SECONDS         decode steps per second without HTTP, and
+ *                                                 the thread's CPU time of one in microseconds
+ *   one BARE_URL URL CALLS                        one connection: the cost of a call beyond the
+ *                                                 library's, in microseconds
  *
  * MODEL is a name of `models`; http.sh gives attnd the same. */
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "http_bench.h"
@@ -83,6 +84,13 @@ static int sessions(char *argv[])
     return 0;
 }
 
+static double thread_cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
 static int library(char *argv[])
 {
     struct http_library library;
@@ -91,9 +99,11 @@ static int library(char *argv[])
     for (int i = 0; i < 50; i++)
         http_library_run(&library);
     end = http_now_ns() + (uint64_t)(1e9 * strtod(argv[3], NULL));
+    double cpu_us = thread_cpu_us();
     for (; http_now_ns() < end; calls++)
         total += http_library_run(&library);
-    printf("%.0f\n", 1e9 * (double)(calls * library.sessions) / (double)total);
+    double rows = (double)(calls * library.sessions);
+    printf("%.0f %.2f\n", 1e9 * rows / (double)total, (thread_cpu_us() - cpu_us) / rows);
     http_library_close(&library);
     return 0;
 }
@@ -164,30 +174,17 @@ static void print_times(const char *model, struct kind kinds[], size_t calls)
     free(over);
 }
 
-/* Pins this thread, and not the library's threads, to a CPU. */
-static void stay_on(size_t cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    if (sched_setaffinity(0, sizeof set, &set) != 0)
-        http_die("CPU %zu cannot be had", cpu);
-}
-
 /* Times all kinds of calls of a model in turn, so that other load on the machine affects all of
  * them. */
 static void time_model(const char *name, struct http_client *bare, struct http_client *attnd,
-                       size_t calls, size_t cpu)
+                       size_t calls)
 {
-    cpu_set_t before;
     struct http_library library;
     struct kind kinds[KINDS] = {[BARE] = {.name = "bare", .client = bare},
                                 [LIBRARY] = {.name = "library", .library = &library},
                                 [BINARY] = {.name = "binary"},
                                 [JSON] = {.name = "json"}};
     http_library_open(&library, find_model(name), 1, 1);
-    sched_getaffinity(0, sizeof before, &before);
-    stay_on(cpu);
     http_get(&kinds[BARE].request, "/");
     prepare_decodes(&kinds[BINARY], &kinds[JSON], attnd, name);
     for (size_t k = 0; k < KINDS; k++) {
@@ -204,18 +201,17 @@ static void time_model(const char *name, struct http_client *bare, struct http_c
         free(kinds[k].ns);
         free(kinds[k].compute);
     }
-    sched_setaffinity(0, sizeof before, &before);
     http_library_close(&library);
 }
 
 static int one(char *argv[])
 {
     struct http_client bare, attnd;
-    size_t calls = read_count(argv[2]), cpu = read_count(argv[3]);
+    size_t calls = read_count(argv[2]);
     http_client_open(&bare, argv[0]);
     http_client_open(&attnd, argv[1]);
-    time_model("tiny", &bare, &attnd, 20 * calls, cpu);
-    time_model("wide", &bare, &attnd, calls, cpu);
+    time_model("tiny", &bare, &attnd, 20 * calls);
+    time_model("wide", &bare, &attnd, calls);
     http_client_close(&bare);
     http_client_close(&attnd);
     return 0;
@@ -234,12 +230,12 @@ int main(int argc, char *argv[])
         int count;
         int (*run)(char *argv[]);
     } commands[] = {
-        {"bare", 0, bare}, {"sessions", 6, sessions}, {"library", 4, library}, {"one", 4, one}};
+        {"bare", 0, bare}, {"sessions", 6, sessions}, {"library", 4, library}, {"one", 3, one}};
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, argv[1]) == 0 && argc == commands[i].count + 2)
             return commands[i].run(argv + 2);
     fputs("usage: bench_http bare | sessions URL MODEL WIDTH COUNT CACHED PREFIX |\n"
-          "       library MODEL SESSIONS CACHED SECONDS | one BARE_URL URL CALLS CPU\n",
+          "       library MODEL SESSIONS CACHED SECONDS | one BARE_URL URL CALLS\n",
           stderr);
     return 2;
 }
