@@ -22,7 +22,7 @@ enum project_op {
 
 #define FEW_ROWS 6 /* x 4 vectors, two panels: 24 accumulators; x is read in place if it can be */
 #define STRIP_ROWS 14 /* x 2 vectors, a panel: 28 accumulators of 32 registers; x is copied */
-#define STEPS 2       /* words of x between prefetches */
+#define STEPS 4       /* words of x between prefetches and branches */
 #define STEP_LINES (STEPS * ATTN_PANEL / LANES) /* cache lines of a panel read in STEPS */
 #define NEAR 24      /* words of a column between prefetch and use, of few rows */
 #define FAR 64       /* the same in strips, at least */
@@ -57,7 +57,7 @@ typedef void project_tile_fn(const struct project_tile *tile);
 struct project_tiles {
     project_tile_fn *pair[FEW_ROWS + 1];    /* by rows: two panels */
     project_tile_fn *last[FEW_ROWS + 1];    /* by rows: the last panel alone */
-    project_tile_fn *strip[STRIP_ROWS + 1]; /* by rows, from FEW_ROWS + 1 on */
+    project_tile_fn *strip[STRIP_ROWS + 1]; /* by rows, from FEW_ROWS on */
 };
 
 /* ---- Operations ------------------------------------------------------------------------------ */
@@ -66,6 +66,18 @@ struct project_tiles {
 INLINE size_t project_words_per_weight_avx512(const enum project_op op)
 {
     return op == OP_BF16_AS_F32 || op == OP_INT8_AS_INT16 ? 2 : 1;
+}
+
+/* Rows of a strip, at most: widening takes registers too. */
+INLINE size_t project_strip_rows_avx512(const enum project_op op)
+{
+    return op == OP_INT8_AS_INT16 ? 12 : op == OP_BF16_AS_F32 ? 13 : STRIP_ROWS;
+}
+
+/* STEPS, and fewer where six rows by four vectors would not leave registers to widen weights. */
+INLINE size_t project_steps_avx512(const bool strip, const enum project_op op)
+{
+    return strip || project_words_per_weight_avx512(op) == 1 ? STEPS : STEPS / 2;
 }
 
 INLINE bool project_is_int8_avx512(const enum project_op op)
@@ -248,7 +260,7 @@ INLINE void project_end_avx512(__m512 sum[STRIP_ROWS][4], const struct project_t
     }
 }
 
-/* Prefetches weights, beside STEPS words of x from the i-th on; returns the next value of `at`.  A
+/* Prefetches weights, beside project_steps_avx512 words of x from the i-th on; returns the next value of `at`.  A
  * strip prefetches as project_many_rows_avx512 plans.  One to four rows prefetch nothing: they wait
  * for memory, and the two plain streams of their panels keep it busy.  Five and six rows have too
  * few loads under way for that. */
@@ -256,8 +268,9 @@ INLINE size_t project_prefetch_avx512(const struct project_tile *t, size_t i, si
                                       const int rows, const int panels, const bool strip,
                                       const enum project_op op)
 {
-    const size_t line = i / project_words_per_weight_avx512(op),
-                 lines = STEP_LINES / project_words_per_weight_avx512(op);
+    const size_t line = i / project_words_per_weight_avx512(op);
+    const size_t lines =
+        project_steps_avx512(strip, op) * ATTN_PANEL / LANES / project_words_per_weight_avx512(op);
     const size_t panel = t->words / project_words_per_weight_avx512(op) * ATTN_PANEL;
     if (strip) {
         const float *ahead = at < panel ? t->w + at : t->next + (at - panel);
@@ -281,16 +294,20 @@ INLINE void project_tile_avx512(const struct project_tile *tile, const int rows,
     project_begin_avx512(sum, &t, rows, panels, strip, op);
     const float *y = t.y;
     size_t i = 0, at = t.at;
-    for (; i + STEPS <= t.words; i += STEPS) {
+    const size_t steps = project_steps_avx512(strip, op);
+    for (; i + steps <= t.words; i += steps) {
         at = project_prefetch_avx512(&t, i, at, rows, panels, strip, op);
         if (strip && i % ROW_STEPS == 0) {
             _mm_prefetch(y, _MM_HINT_T0);
             _mm_prefetch(y + LANES, _MM_HINT_T0);
             y += t.ldy;
         }
-        unroll_for(s, STEPS)
-            project_step_avx512(sum, &t, i, s, rows, panels, strip, op);
+        unroll_for(s, (int)steps)
+            project_step_avx512(sum, &t, i + (size_t)s / 2 * 2, s % 2, rows, panels, strip, op);
     }
+    for (; i + 2 <= t.words; i += 2)
+        unroll_for(s, 2)
+            project_step_avx512(sum, &t, i, s, rows, panels, strip, op);
     if (i < t.words)
         project_step_avx512(sum, &t, i, 0, rows, panels, strip, op);
     project_end_avx512(sum, &t, rows, panels, op);
@@ -349,7 +366,7 @@ INLINE void project_few_rows_avx512(const struct attn_projection_part *p, struct
 INLINE void project_many_rows_avx512(const struct attn_projection_part *p, struct project_tile tile,
                                      const struct project_tiles *tiles, const enum project_op op)
 {
-    const size_t strips = attn_ceil_div(p->rows, STRIP_ROWS);
+    const size_t strips = attn_ceil_div(p->rows, project_strip_rows_avx512(op));
     const size_t least = p->rows / strips, longer = p->rows % strips; /* these have a row more */
     const size_t lines = STEP_LINES / project_words_per_weight_avx512(op);
     const size_t words =
@@ -426,6 +443,7 @@ INLINE void project_rows_avx512(const struct attn_projection_part *p,
 #define PROJECT(name, op)                                  \
     TILES_6(name##_pair, 2, op)                            \
     TILES_6(name##_last, 1, op)                            \
+    TILE(name##_strip, 6, 1, true, op)                     \
     TILE(name##_strip, 7, 1, true, op)                     \
     TILE(name##_strip, 8, 1, true, op)                     \
     TILE(name##_strip, 9, 1, true, op)                     \
@@ -439,7 +457,8 @@ INLINE void project_rows_avx512(const struct attn_projection_part *p,
         static const struct project_tiles tiles = {        \
             .pair = {LIST_6(name##_pair)},                 \
             .last = {LIST_6(name##_last)},                 \
-            .strip = {[7] = name##_strip_7,                \
+            .strip = {[6] = name##_strip_6,                \
+                      name##_strip_7,                      \
                       name##_strip_8,                      \
                       name##_strip_9,                      \
                       name##_strip_10,                     \
