@@ -49,7 +49,7 @@ void srv_buffer_append_slowly(struct srv_buffer *buffer, const char *bytes, size
 static inline void srv_buffer_append(struct srv_buffer *buffer, const char *bytes, size_t count)
 {
     if (count >= buffer->capacity - buffer->length || buffer->failed ||
-        buffer->cancel.ask != NULL) {
+        (buffer->cancel.ask != NULL && buffer->length >= buffer->cancel_at)) {
         srv_buffer_append_slowly(buffer, bytes, count);
         return;
     }

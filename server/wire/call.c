@@ -63,7 +63,10 @@ static uint64_t bit_of(const struct srv_field *field)
 
 static bool is_given(const struct body *body, const char *name)
 {
-    return (body->given & bit_of(srv_field_find(name, ANY_BODY))) != 0;
+    for (uint64_t left = body->given; left != 0; left &= left - 1)
+        if (strcmp(srv_fields[__builtin_ctzll(left)].name, name) == 0)
+            return true;
+    return false;
 }
 
 /* ---- Reading fields -------------------------------------------------------------------------- */

@@ -315,12 +315,16 @@ static size_t list_shown(struct parts *shown, const struct attn_outputs *outputs
                                   .top = outputs->top_index != NULL};
     const struct parts parts = list_parts(outputs, &all, sizes);
     size_t count = 0;
-    for (size_t bytes = SRV_BINARY_ELEMENT_BYTES; bytes > 0; bytes /= 2)
-        for (int i = 0; i < PART_COUNT; i++) {
-            const struct part *part = &parts.list[i];
-            if (buffer_of(outputs, part) != NULL && element_kinds[part->kind].binary == bytes)
-                shown->list[count++] = *part;
-        }
+    for (int i = 0; i < PART_COUNT; i++) {
+        const struct part *part = &parts.list[i];
+        size_t at = count, bytes = element_kinds[part->kind].binary;
+        if (buffer_of(outputs, part) == NULL || bytes == 0)
+            continue;
+        for (; at > 0 && element_kinds[shown->list[at - 1].kind].binary < bytes; at--)
+            shown->list[at] = shown->list[at - 1];
+        shown->list[at] = *part;
+        count++;
+    }
     return count;
 }
 
