@@ -176,7 +176,7 @@ objects = $(patsubst %.c,$(OBJ)/%.o,$(filter-out $(FOREIGN),$(wildcard $(1))))
 LIB_OBJS    = $(call objects,lib/*.c lib/*/*.c)
 SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c server/*/*.c))
 COMMON_OBJS = $(call objects,tests/common/*.c)
-UNIT_OBJS   = $(call objects,tests/unit/*.c) $(COMMON_OBJS)
+UNIT_OBJS   = $(call objects,tests/unit/*.c tests/bench/samples.c) $(COMMON_OBJS)
 HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
 # Of the HTTP suite the catalogue takes what is no suite.
 CATALOGUE_OBJS = $(call objects,tests/catalogue/*.c) \
@@ -200,12 +200,14 @@ BENCH_HTTP  = $(call objects,tests/bench/http_*.c)
 BENCH_OBJS  = $(filter-out %/json.o $(BENCH_HTTP),$(call objects,tests/bench/*.c))
 BENCH       = $(OUT)/bench $(OUT)/bench_json
 BENCH_FLAGS =
+BENCH_TABLE_FLAGS =
 BENCH_HTTP_FLAGS =
 BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
         fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-load bench-mixed bench-restart bench-shard bench-weights \
+        bench bench-coding bench-dtypes bench-http bench-kernels bench-load bench-mixed bench-restart \
+        bench-shard bench-table bench-weights \
         style layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -218,7 +220,7 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
          check-metrics check-image check-install check-kubernetes check-ui check-cluster \
-         check-arm64
+         check-arm64 check-bench
 # Those of them that measure, so that no other check may run beside them, and the one that looks at
 # what http-suites has recorded.
 CHECKS_ALONE = check-openapi check-soak check-overload check-framing check-cluster
@@ -429,6 +431,11 @@ check-journal: $(OUT)/attnd | build/deps/load ## what a journal costs /decode: a
 bench: $(BENCH) ## every shape beside this machine's ceilings; BENCH_FLAGS="--help" lists its options
 	$(Q)$(OUT)/bench $(BENCH_FLAGS)
 	$(Q)$(OUT)/bench_json
+
+bench-table: $(OUT)/bench ## the table of docs/benchmarks/ for this CPU, medians of three sweeps beside OpenBLAS and peers; BENCH_TABLE_FLAGS="--sweeps N"
+	$(Q)/usr/bin/python3 tests/bench/table.py --record $(OUT)/bench-table.jsonl $(BENCH_TABLE_FLAGS) $(OUT)/bench
+check-bench: ## what bench-table makes of results
+	$(Q)cd tests/bench && /usr/bin/python3 -m unittest -q test_table
 
 bench-http: $(OUT)/attnd $(OUT)/bench_http | build/deps/load ## the way over HTTP under wrk, beside bare replies and the library; QUICK=1 is short
 	$(Q)OUT=$(OUT) tests/bench/http.sh $(BENCH_HTTP_FLAGS)

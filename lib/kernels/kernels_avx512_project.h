@@ -260,10 +260,10 @@ INLINE void project_end_avx512(__m512 sum[STRIP_ROWS][4], const struct project_t
     }
 }
 
-/* Prefetches weights, beside project_steps_avx512 words of x from the i-th on; returns the next value of `at`.  A
- * strip prefetches as project_many_rows_avx512 plans.  One to four rows prefetch nothing: they wait
- * for memory, and the two plain streams of their panels keep it busy.  Five and six rows have too
- * few loads under way for that. */
+/* Prefetches weights, beside project_steps_avx512 words of x from the i-th on; returns the next
+ * value of `at`.  A strip prefetches as project_many_rows_avx512 plans.  One to four rows prefetch
+ * nothing: they wait for memory, and the two plain streams of their panels keep it busy.  Five and
+ * six rows have too few loads under way for that. */
 INLINE size_t project_prefetch_avx512(const struct project_tile *t, size_t i, size_t at,
                                       const int rows, const int panels, const bool strip,
                                       const enum project_op op)

@@ -223,8 +223,3 @@ struct bench_ceilings bench_ceilings_mean(const struct bench_ceilings *a,
             mean.peak[f][i] = (a->peak[f][i] + b->peak[f][i]) / 2;
     return mean;
 }
-
-double bench_gap(double before, double after)
-{
-    return before > after ? before / after - 1 : after / before - 1;
-}

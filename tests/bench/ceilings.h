@@ -35,7 +35,4 @@ void bench_ceilings_measure(struct bench_ceilings *out, struct bench_meter *mete
 struct bench_ceilings bench_ceilings_mean(const struct bench_ceilings *a,
                                           const struct bench_ceilings *b);
 
-/* The relative difference of two rates: 0.1 is 10 %. */
-double bench_gap(double before, double after);
-
 #endif

@@ -11,6 +11,7 @@
 #include "mem.h"
 #include "random.h"
 #include "runs.h"
+#include "samples.h"
 
 #define WIDTH ((size_t)1280) /* of Whisper large, 20 heads of 64 */
 #define ROWS ((size_t)1500)

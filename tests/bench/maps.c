@@ -9,6 +9,7 @@
 #include "machine.h"
 #include "mem.h"
 #include "runs.h"
+#include "samples.h"
 
 #define HEADS ((size_t)12)
 #define TOKENS ((size_t)4096)

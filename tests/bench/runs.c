@@ -8,6 +8,7 @@
 #include "check.h"
 #include "machine.h"
 #include "mem.h"
+#include "samples.h"
 #include "work.h"
 
 #define MAX_RUNS ((size_t)4096)
@@ -18,29 +19,6 @@ const char *bench_bound_name(enum bench_bound bound)
 {
     static const char *const names[] = {"flops", "memory", "L3"};
     return names[bound];
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, ascending);
-    return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
-
-double bench_spread(double *values, size_t count)
-{
-    const size_t half = count / 2;
-    if (count < 2)
-        return 0;
-    const double first = bench_median(values, half);
-    const double drift = bench_gap(first, bench_median(values + count - half, half));
-    const double median = bench_median(values, count);
-    return fmax(drift, (values[count - 1 - count / 4] - values[count / 4]) / median);
 }
 
 /* Short calls are repeated for a second, long ones at least three times, very long ones as often
@@ -71,19 +49,24 @@ static void first_run(struct bench_result *out, struct bench_work *work, struct 
     fputs(out->right ? "\n" : ": NOT RIGHT, not timed\n", stderr);
 }
 
-/* The faster of the instruction made for the dtype and of multiply-adds of float32, to which any
- * number can be widened: on some CPUs vdpbf16ps is the slower one. */
-static enum bench_peak peak_of(const struct bench_dtype *dtype, const struct bench_ceilings *c)
+/* The faster of the instruction made for the dtype, if the level has it, and of multiply-adds of
+ * float32, to which any number can be widened: on some CPUs vdpbf16ps is the slower one. */
+static enum bench_peak peak_of(const struct bench_result *r, const struct bench_ceilings *c)
 {
+    static const enum attn_cpu_level least[BENCH_NUM_PEAKS] = {
+        [BENCH_BF16] = ATTN_CPU_AVX512BF16,
+        [BENCH_INT8] = ATTN_CPU_AVX512VNNI,
+    };
     const double *peaks = c->peak[BENCH_REGISTERS];
-    return peaks[dtype->peak] > peaks[BENCH_FP32] ? dtype->peak : BENCH_FP32;
+    const enum bench_peak own = r->dtype->peak;
+    return r->engine.level >= least[own] && peaks[own] > peaks[BENCH_FP32] ? own : BENCH_FP32;
 }
 
 /* Derives floor, fractions and steadiness of r->ms from the ceilings before and after. */
 static void judge(struct bench_result *r, const struct bench_ceilings *before,
                   const struct bench_ceilings *after)
 {
-    enum bench_peak peak = peak_of(r->dtype, before);
+    enum bench_peak peak = peak_of(r, before);
     double flops = bench_flops(r->shape), bytes = bench_bytes(r->shape, r->dtype);
     bool in_cache = bytes <= bench_cache_room();
     r->ceilings = bench_ceilings_mean(before, after);

@@ -46,12 +46,4 @@ void bench_measure(struct bench_result out[], const struct bench_shape *shape,
                    const struct bench_dtype *dtype, struct attn_engine *const engines[],
                    size_t sides, struct bench_meter *meter);
 
-/* The median of values [count], which are sorted. */
-double bench_median(double *values, size_t count);
-
-/* How far the times of calls, in their order, are from one time: the larger of the distance of
- * their quartiles as a part of the median, and of the gap between the medians of their first and
- * last half.  Sorts the values. */
-double bench_spread(double *values, size_t count);
-
 #endif

@@ -15,6 +15,7 @@
 #include "machine.h"
 #include "mem.h"
 #include "runs.h"
+#include "samples.h"
 #include "work.h"
 
 #define POINTS 8            /* the longest context, and half of it, and half of that, ... */

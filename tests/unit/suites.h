@@ -76,7 +76,8 @@
     X(footprint)        \
     X(sandbox)          \
     X(property)         \
-    X(promises)
+    X(promises)         \
+    X(bench)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)
