@@ -160,7 +160,9 @@ struct attn_engine_info {
 /* Opens an engine: starts threads - 1 workers and allocates scratch memory for each thread
  * (attn_engine_bytes of attn_limits.h).  The calling thread of a computation is the last of the
  * threads.  options NULL: all zeroes.  An engine that uses OpenBLAS loads it, for as long as the
- * process lives, and sets OPENBLAS_NUM_THREADS=1 in the environment before.
+ * process lives, and sets OPENBLAS_NUM_THREADS=1 in the environment before.  Level ATTN_CPU_AUTO,
+ * or one with AMX, asks Linux for the tile registers (arch_prctl), once for the process: alternate
+ * signal stacks of threads then need AT_MINSIGSTKSZ bytes; where one has less, AUTO goes without.
  * Errors: ATTN_UNSUPPORTED (level, gemm), ATTN_OUT_OF_RANGE (threads), ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_engine_open(struct attn_engine **out,
                                                   const struct attn_engine_options *options,

@@ -5,8 +5,10 @@
 
 #include "attn.h"
 
-/* The highest level that processor and operating system both support.  Never ATTN_CPU_AUTO. */
-enum attn_cpu_level attn_cpu_best(void);
+/* The highest level that processor and operating system both support; never ATTN_CPU_AUTO.  AMX is
+ * asked of the kernel, for the whole process, where `wanted` is ATTN_CPU_AUTO or a level with AMX;
+ * for others the answer may be the level below. */
+enum attn_cpu_level attn_cpu_best(enum attn_cpu_level wanted);
 
 /* As in ATTN_CPU_LEVEL_NAMES. */
 const char *attn_cpu_level_name(enum attn_cpu_level level);

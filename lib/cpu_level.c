@@ -2,8 +2,8 @@
  *
  * x86-64: a CPUID bit says what the processor can do, XCR0 which registers the operating system
  * saves on a context switch.  A level counts only where both agree; under some hypervisors and
- * kernels they do not.  The registers of AMX are large, so Linux gives them to a process that asks;
- * the answer is the same however often.
+ * kernels they do not.  The registers of AMX are large, so Linux gives them to a process that asks:
+ * from then on its alternate signal stacks must have room for them (AT_MINSIGSTKSZ).
  *
  * arm64: the kernel lists in the auxiliary vector what processor and kernel both support. */
 #include "cpu.h"
@@ -14,6 +14,7 @@
 
 #include <asm/prctl.h>
 #include <cpuid.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -32,12 +33,22 @@ static unsigned read_xcr0(void)
     return low;
 }
 
-static bool amx_is_permitted(void)
+static pthread_once_t amx_once = PTHREAD_ONCE_INIT;
+static bool amx_is_permitted;
+
+static void ask_for_amx(void)
 {
-    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
+    amx_is_permitted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, TILE_DATA) == 0;
 }
 
-enum attn_cpu_level attn_cpu_best(void)
+/* Asks once: a process keeps its level. */
+static bool may_use_amx(void)
+{
+    pthread_once(&amx_once, ask_for_amx);
+    return amx_is_permitted;
+}
+
+enum attn_cpu_level attn_cpu_best(enum attn_cpu_level wanted)
 {
     unsigned a, b, c, d, b7, c7, d7;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
@@ -53,7 +64,8 @@ enum attn_cpu_level attn_cpu_best(void)
         return ATTN_CPU_AVX512;
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & bit_AVX512BF16))
         return ATTN_CPU_AVX512VNNI;
-    if ((saved & XCR0_AMX) != XCR0_AMX || (d7 & NEED_AMX) != NEED_AMX || !amx_is_permitted())
+    const bool amx = wanted == ATTN_CPU_AUTO || wanted >= ATTN_CPU_AVX512AMX;
+    if (!amx || (saved & XCR0_AMX) != XCR0_AMX || (d7 & NEED_AMX) != NEED_AMX || !may_use_amx())
         return ATTN_CPU_AVX512BF16;
     return ATTN_CPU_AVX512AMX;
 }
@@ -73,8 +85,9 @@ void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX])
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-enum attn_cpu_level attn_cpu_best(void)
+enum attn_cpu_level attn_cpu_best(enum attn_cpu_level wanted)
 {
+    (void)wanted;
     if (!(getauxval(AT_HWCAP) & HWCAP_ASIMD))
         return ATTN_CPU_PORTABLE;
     if (!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP))
@@ -94,7 +107,11 @@ void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX])
 
 #else
 
-enum attn_cpu_level attn_cpu_best(void) { return ATTN_CPU_PORTABLE; }
+enum attn_cpu_level attn_cpu_best(enum attn_cpu_level wanted)
+{
+    (void)wanted;
+    return ATTN_CPU_PORTABLE;
+}
 
 void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX]) { snprintf(out, ATTN_CPU_TEXT_MAX, "unknown"); }
 

@@ -23,6 +23,7 @@
 #define PIECE_FLOATS 65536 /* of a task that reads or packs, about; one panel at least */
 #define STRIP_PIECES 16    /* in a strip, at most */
 #define BYTES_PER_THREAD ((size_t)1 << 20) /* of weights that are worth another thread */
+#define MAX_THREADS (1 + 2 * STRIP_PIECES) /* tasks of a strip: one hashes, others pack and read */
 #define RANGES_PER_LAYER 16                /* tensors of matrices, at most */
 
 /* A load. */
@@ -30,7 +31,7 @@ struct loading {
     struct attn_model *model;
     struct attn_pool *pool;
     struct attn_read_ahead ahead;
-    struct attn_kernels kernels; /* of which all give the same packed weights */
+    struct attn_kernels kernels; /* which all give the same packed weights */
     float *buffers[2];           /* for strips in turn; NULL until one is needed */
     size_t room[2];              /* floats of these */
     size_t done, total;          /* bytes of packed weights */
@@ -307,12 +308,13 @@ static enum attn_status begin_loading(struct loading *loading, struct attn_error
 {
     const struct attn_model *model = loading->model;
     find_total(loading);
-    attn_kernels_get(&loading->kernels, attn_cpu_best());
+    attn_kernels_get(&loading->kernels, ATTN_CPU_PORTABLE);
     const size_t most = loading->total / BYTES_PER_THREAD + 1;
-    const size_t threads = model->threads != 0 ? model->threads : attn_cpu_count();
-    enum attn_status status = attn_pool_open(&loading->pool, (unsigned)attn_min(threads, most));
-    if (status != ATTN_OK)
-        return attn_fail_memory(error, most);
+    const size_t given = model->threads != 0 ? model->threads : attn_cpu_count();
+    size_t threads = attn_min(attn_min(given, most), MAX_THREADS);
+    while (attn_pool_open(&loading->pool, (unsigned)threads) != ATTN_OK)
+        if ((threads /= 2) == 0) /* fewer do, where the system has no room for more */
+            return attn_fail(error, ATTN_NO_MEMORY, "threads", "no thread can be started");
     return list_matrices(loading, error);
 }
 

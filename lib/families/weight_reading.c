@@ -13,7 +13,7 @@
 #include "relative.h"
 #include "status.h"
 
-#define SCRATCH 262144      /* floats read at a time for a transposed weight; one row at least */
+#define SCRATCH 262144      /* floats that all threads read at a time for transposed weights */
 #define PIECE_FLOATS 262144 /* floats of a tensor that a thread reads at a time */
 
 struct attn_linear *attn_weights_linear(struct attn_layer *layer, unsigned projection)
@@ -206,7 +206,7 @@ static enum attn_status read_columns(struct attn_layer *out, const struct attn_b
                           .tensor = &binding->tensor,
                           .layer = out,
                           .binding = binding,
-                          .rows = attn_max(SCRATCH / entry->shape[1], 1)};
+                          .rows = attn_max(SCRATCH / attn_pool_threads(pool) / entry->shape[1], 1)};
     return read_parts(pool, &parts, attn_ceil_div(entry->shape[0], parts.rows), error);
 }
 

@@ -13,7 +13,7 @@
  *   - rows, k and n are at least 1 unless said otherwise.  Strides (ld*) count floats unless said
  *     otherwise.
  *   - A kernel keeps no state and unmasks no floating-point exception.  Denormals are treated as
- *     the thread has set them.
+ *     the thread has set them, but those of bf16 in tiles (AMX) as zeros.
  */
 #ifndef ATTN_LIB_KERNELS_H
 #define ATTN_LIB_KERNELS_H

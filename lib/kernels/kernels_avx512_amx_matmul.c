@@ -2,7 +2,8 @@
  *
  * The float32 side, queries or weights of the softmax, is divided into three bf16 without loss:
  *   x = high + middle + low, of 8 significant bits each
- * so the result is as exact as one of float32 multiply-adds.  Each 32 values of k are a step: an
+ * so the result is as exact as one of float32 multiply-adds for finite x of at least 2^-110;
+ * subnormal numbers count as 0, and an infinity makes NaN.  Each 32 values of k are a step: an
  * element takes the products of the high numbers, then the middle, then the low, each the sum of a
  * chain over the even and one over the odd values.  That order is the same for any number of rows.
  *

@@ -216,7 +216,7 @@ void bench_simd_get(struct bench_simd *out)
         out->burst[BENCH_INT8] = int8_avx512;
         out->fed[BENCH_INT8] = fed_int8_avx512;
     }
-    if (attn_cpu_best() >= ATTN_CPU_AVX512AMX) { /* no loop that feeds tiles from a cache */
+    if (attn_cpu_best(ATTN_CPU_AUTO) >= ATTN_CPU_AVX512AMX) { /* no loop feeds tiles from a cache */
         out->burst[BENCH_BF16] = bf16_amx;
         out->burst[BENCH_INT8] = int8_amx;
         out->fed[BENCH_BF16] = out->fed[BENCH_INT8] = NULL;

@@ -56,7 +56,7 @@ static bool open_all(int run)
 {
     const enum attn_cpu_level level = (enum attn_cpu_level)run;
     struct text config = {0};
-    if (level > attn_cpu_best())
+    if (level > attn_cpu_best(ATTN_CPU_AUTO))
         return false;
     golden_load(&set);
     text_add(&config, "{\"port\":0,\"cpu_level\":\"%s\",\"gemm\":\"%s\",\"models\":[",

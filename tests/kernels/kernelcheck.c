@@ -213,7 +213,7 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    run.levels = attn_cpu_best();
+    run.levels = attn_cpu_best(ATTN_CPU_AUTO);
     for (size_t level = 1; level <= run.levels; level++)
         attn_kernels_get(&run.kernels[level], (enum attn_cpu_level)level);
 #ifdef __x86_64__
