@@ -23,7 +23,7 @@
 #define XCR0_AMX 0x60000u /* tiles and their configuration */
 #define TILE_DATA 18      /* the component of the tiles in XCR0 */
 #define NEED_AVX512 (bit_AVX512F | bit_AVX512DQ | bit_AVX512BW | bit_AVX512VL)
-#define NEED_AMX (bit_AMX_TILE | bit_AMX_BF16 | bit_AMX_INT8)
+#define NEED_AMX (1u << 24 | 1u << 22 | 1u << 25) /* AMX-TILE, AMX-BF16, AMX-INT8 */
 
 /* The register state that the operating system saves.  Valid only where CPUID reports OSXSAVE. */
 static unsigned read_xcr0(void)

@@ -49,6 +49,7 @@ static void restore_session(const struct fuzz_input *in, bool repaired, size_t w
 
 static void read_base(struct fuzz_input *in, bool repaired, size_t window)
 {
+    struct srv_base_session *told = malloc(srv_base_session_bytes(ATTN_MAX_LAYERS));
     struct srv_base_lists lists;
     struct srv_checksum sum;
     struct srv_base_size found;
@@ -63,14 +64,18 @@ static void read_base(struct fuzz_input *in, bool repaired, size_t window)
     }
     struct srv_file_reader source = bytes_source(bytes, size, window);
     if (srv_base_check(&found, &source, GENERATION)) {
-        FUZZ_EXPECT(BASE_HEAD + (found.entries + found.shares) * sizeof *lists.shares == size);
+        FUZZ_EXPECT(found.entries + found.shares <= (size - BASE_HEAD) / sizeof *lists.shares);
         FUZZ_EXPECT(srv_base_lists(&lists, &source, &found));
         if (found.entries > 0)
             srv_shares_replace(lists.shares, found.shares, lists.entries[found.entries - 1].epoch);
         srv_base_lists_fini(&lists);
+        for (size_t at = found.sessions; at < found.sessions_end;)
+            if (!srv_base_session(told, &at, &source, &found))
+                break;
     }
     FUZZ_EXPECT(source.error == 0);
     srv_file_reader_close(&source);
+    free(told);
     free(bytes);
 }
 
