@@ -44,10 +44,10 @@ bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype);
 /* The same in parts.  `begin` makes the arrays of the packed weights.  `rows` packs outputs [first,
  * first + count), whose weights are rows [count][in]: whole panels of them, or up to the last one.
  * Every output has to be packed once, in any order and on any thread, whose scratch `integers` of
- * attn_linear_pack_scratch bytes are; all kernels give the same bits. */
+ * attn_linear_pack_scratch bytes are. */
 bool attn_linear_pack_begin(struct attn_linear *linear, enum attn_dtype dtype);
 void attn_linear_pack_rows(struct attn_linear *linear, const float *rows, size_t first,
-                           size_t count, const struct attn_kernels *kernels, int8_t *integers);
+                           size_t count, int8_t *integers);
 size_t attn_linear_pack_scratch(const struct attn_linear *linear);
 void attn_linear_fini(struct attn_linear *linear);
 

@@ -145,9 +145,11 @@ static void pack_block(const struct panel *panel, size_t i, size_t count)
 }
 
 void attn_linear_pack_rows(struct attn_linear *linear, const float *rows, size_t first,
-                           size_t count, const struct attn_kernels *kernels, int8_t *integers)
+                           size_t count, int8_t *integers)
 {
+    struct attn_kernels kernels; /* which all give the same bits */
     const size_t in = linear->in, depth = BLOCK * attn_numbers_per_word(linear->dtype);
+    attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
     for (size_t row = 0; row < count; row += ATTN_PANEL) {
         const struct panel panel = {.linear = linear,
                                     .index = (first + row) / ATTN_PANEL,
@@ -155,8 +157,8 @@ void attn_linear_pack_rows(struct attn_linear *linear, const float *rows, size_t
                                     .rows = rows + row * in,
                                     .integers = integers};
         for (size_t c = 0; linear->dtype == ATTN_INT8 && c < panel.columns; c++)
-            kernels->quantize(integers + c * in, &linear->scale[first + row + c],
-                              panel.rows + c * in, in);
+            kernels.quantize(integers + c * in, &linear->scale[first + row + c],
+                             panel.rows + c * in, in);
         for (size_t i = 0; i < in; i += depth)
             pack_block(&panel, i, attn_min(in - i, depth));
     }
@@ -169,13 +171,11 @@ size_t attn_linear_pack_scratch(const struct attn_linear *linear)
 
 bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
 {
-    struct attn_kernels kernels;
     bool made = attn_linear_pack_begin(linear, dtype);
     int8_t *integers = attn_alloc(attn_linear_pack_scratch(linear), 1);
     made = made && integers != NULL;
-    attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
     if (made) {
-        attn_linear_pack_rows(linear, linear->weight, 0, linear->out, &kernels, integers);
+        attn_linear_pack_rows(linear, linear->weight, 0, linear->out, integers);
         attn_free(linear->weight);
         linear->weight = NULL;
     }

@@ -31,10 +31,9 @@ struct loading {
     struct attn_model *model;
     struct attn_pool *pool;
     struct attn_read_ahead ahead;
-    struct attn_kernels kernels; /* which all give the same packed weights */
-    float *buffers[2];           /* for strips in turn; NULL until one is needed */
-    size_t room[2];              /* floats of these */
-    size_t done, total;          /* bytes of packed weights */
+    float *buffers[2];  /* for strips in turn; NULL until one is needed */
+    size_t room[2];     /* floats of these */
+    size_t done, total; /* bytes of packed weights */
 };
 
 /* A layer that is being hashed and packed. */
@@ -56,7 +55,6 @@ struct strip {
 /* A matrix that is being read, hashed and packed. */
 struct matrix {
     struct attn_linear *linear;
-    const struct attn_kernels *kernels;
     const struct attn_weight_rows *rows; /* NULL: it stands whole */
     size_t piece_rows, strip_rows;
     float *const *buffers; /* of the loading */
@@ -89,7 +87,7 @@ static void pack_piece(const struct matrix *matrix, size_t piece, unsigned threa
     const struct strip *strip = &matrix->current;
     const size_t row = piece * matrix->piece_rows;
     attn_linear_pack_rows(matrix->linear, strip->x + row * matrix->linear->in, strip->first + row,
-                          attn_min(strip->count - row, matrix->piece_rows), matrix->kernels,
+                          attn_min(strip->count - row, matrix->piece_rows),
                           matrix->integers + thread * attn_linear_pack_scratch(matrix->linear));
 }
 
@@ -145,7 +143,6 @@ static bool open_matrix(struct matrix *matrix, const struct layer_load *load)
                              ? linear->out
                              : attn_min(linear->out, STRIP_PIECES * matrix->piece_rows);
     matrix->buffers = loading->buffers;
-    matrix->kernels = &loading->kernels;
     const size_t count = matrix->rows == NULL ? 0 : matrix->strip_rows < linear->out ? 2 : 1;
     if (!reserve_buffers(loading, count, attn_mul(matrix->strip_rows, linear->in)) ||
         !attn_linear_pack_begin(linear, load->layer->spec.dtype))
@@ -308,7 +305,6 @@ static enum attn_status begin_loading(struct loading *loading, struct attn_error
 {
     const struct attn_model *model = loading->model;
     find_total(loading);
-    attn_kernels_get(&loading->kernels, ATTN_CPU_PORTABLE);
     const size_t most = loading->total / BYTES_PER_THREAD + 1;
     const size_t given = model->threads != 0 ? model->threads : attn_cpu_count();
     size_t threads = attn_min(attn_min(given, most), MAX_THREADS);
