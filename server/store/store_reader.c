@@ -194,6 +194,14 @@ static bool is_deleted(struct srv_store *store, const struct srv_session *sessio
     return deleted;
 }
 
+static bool has_stopped(struct srv_store *store)
+{
+    pthread_mutex_lock(&store->lock);
+    const bool stop = store->stop;
+    pthread_mutex_unlock(&store->lock);
+    return stop;
+}
+
 static void read_wanted(struct srv_store *store, unsigned depth);
 
 /* Between two pieces: others go first, and this thread leaves the CPU to requests.  False where
@@ -202,10 +210,7 @@ static bool give_way(const struct reading *r)
 {
     if (r->depth < DEPTH)
         read_wanted(r->store, r->depth + 1);
-    pthread_mutex_lock(&r->store->lock);
-    const bool stop = r->store->stop;
-    pthread_mutex_unlock(&r->store->lock);
-    return !stop && !is_deleted(r->store, r->session);
+    return !has_stopped(r->store) && !is_deleted(r->store, r->session);
 }
 
 static enum attn_status fail_errno(struct reading *r, const char *name)
@@ -382,14 +387,6 @@ static struct srv_unread *take_wanted(struct srv_store *store)
     }
     pthread_mutex_unlock(&store->lock);
     return unread;
-}
-
-static bool has_stopped(struct srv_store *store)
-{
-    pthread_mutex_lock(&store->lock);
-    const bool stop = store->stop;
-    pthread_mutex_unlock(&store->lock);
-    return stop;
 }
 
 static void read_wanted(struct srv_store *store, unsigned depth)
