@@ -205,7 +205,8 @@ BENCH_HTTP_FLAGS =
 BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
-        fuzz-coverage suites unit-suites http-suites check-kernels asan ubsan tsan \
+        fuzz-coverage nice-fuzz suites unit-suites http-suites recorded-catalogue recorded-http \
+        check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-kernels bench-load bench-mixed bench-restart \
         bench-shard bench-table bench-weights \
         style layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
@@ -222,7 +223,7 @@ CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-re
          check-metrics check-image check-install check-kubernetes check-ui check-cluster \
          check-arm64 check-bench
 # Those of them that measure, so that no other check may run beside them, and the one that looks at
-# what http-suites has recorded.
+# what catalogue and HTTP suite have recorded.
 CHECKS_ALONE = check-openapi check-soak check-overload check-framing check-cluster
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
@@ -231,12 +232,15 @@ CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault att
 run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
 	@tests/tools/run.sh $(OUT)/attnd
 
-# What measures, and what needs others' results, comes after the rest, and alone.
+# What measures, and what needs others' results, comes after the rest, and alone; only the fuzzers
+# take what the HTTP suite, which mostly waits, leaves of the CPUs.
 check: all $(CHECK_PROGRAMS) | build/deps/check ## everything that a change must pass (minutes)
+	$(Q)rm -f $(OUT)/exchanges
 	@$(MAKE) --no-print-directory QUICK=1 -j$(shell nproc) -O layers style check-ui-size models-check \
-	    docs-check check-promises presets unit-suites check-kernels $(filter-out $(CHECKS_ALONE),$(CHECKS))
-	@$(MAKE) --no-print-directory QUICK=1 http-suites
-	@$(MAKE) --no-print-directory QUICK=1 $(CHECKS_ALONE) fuzz
+	    docs-check check-promises presets unit-suites check-kernels recorded-catalogue \
+	    $(filter-out $(CHECKS_ALONE),$(CHECKS))
+	@$(MAKE) --no-print-directory QUICK=1 -j2 -O recorded-http nice-fuzz
+	@$(MAKE) --no-print-directory QUICK=1 $(CHECKS_ALONE)
 	@echo "check: all passed"
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
@@ -258,10 +262,16 @@ suites: $(OUT)/unit $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)
 unit-suites: $(OUT)/unit
 	$(Q)$(SUITE_ENV) $(OUT)/unit
 
-http-suites: $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/attnd
+http-suites:
 	$(Q)rm -f $(OUT)/exchanges
-	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/http_suite
+	@$(MAKE) --no-print-directory recorded-catalogue
+	@$(MAKE) --no-print-directory recorded-http
+
+# Both add to the exchanges that check-openapi looks at.
+recorded-catalogue: $(OUT)/catalogue $(OUT)/attnd
 	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/catalogue
+recorded-http: $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/attnd
+	$(Q)$(SUITE_ENV) $(RECORD) ATTND=$(OUT)/attnd $(OUT)/http_suite
 
 check-kernels: $(OUT)/kernelcheck
 	$(Q)$(SUITE_ENV) $(OUT)/kernelcheck --seconds $(KERNELCHECK_SECONDS)
@@ -297,6 +307,8 @@ fuzz: | build/deps/fuzz ## every parser for FUZZ_SECONDS (60) or FUZZ_RUNS under
 	@$(MAKE) --no-print-directory VARIANT=fuzz $(FUZZ_TARGETS:%=build/fuzz/fuzz_%)
 	$(Q)FUZZ_SECONDS=$(if $(QUICK),3,$(FUZZ_SECONDS)) FUZZ_RUNS=$(FUZZ_RUNS) \
 	    tests/fuzz/run.sh build/fuzz $(FUZZ_TARGETS)
+nice-fuzz:
+	@nice -n 19 $(MAKE) --no-print-directory fuzz
 
 # With gcov, which comes with gcc: what seeds and the corpora of `make fuzz` reach.
 fuzz-coverage: | build/deps/check ## after fuzz: lines of parsers that seeds and gathered inputs reach

@@ -18,8 +18,8 @@
 #define MANY_WRITERS 10
 #define TURN_MS \
     2500 /* of a decode: the change under way, another one, its own batch; 500 ms each */
-#define PROBES 200
-#define PROBE_PAUSE_MS 10
+#define PROBES 100
+#define PROBE_PAUSE_MS 5
 #define LATEST_MS 5 /* of 99 of 100 probes */
 #define TRIES 5     /* another program may have the CPU during one */
 
