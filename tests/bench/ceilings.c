@@ -164,12 +164,12 @@ static double handover_ns(unsigned threads)
 
 double bench_cache_room(void) { return 0.75 * (double)bench_cache_bytes(); }
 
-struct bench_meter *bench_meter_new(void)
+struct bench_meter *bench_meter_new(enum attn_cpu_level level)
 {
     struct bench_meter *meter = attn_calloc(1, sizeof *meter);
     if (meter == NULL)
         return NULL;
-    bench_simd_get(&meter->simd);
+    bench_simd_get(&meter->simd, level);
     meter->bytes =
         attn_max(LEAST_BUFFER, attn_ceil_div(8 * bench_cache_bytes(), HUGE_PAGE) * HUGE_PAGE);
     meter->buffer = aligned_alloc(HUGE_PAGE, meter->bytes);

@@ -17,8 +17,8 @@ struct bench_ceilings {
 
 struct bench_meter; /* a buffer larger than the caches, and the loops to run */
 
-/* NULL where memory is short. */
-struct bench_meter *bench_meter_new(void);
+/* For engines of a level, one of which is open; NULL where memory is short. */
+struct bench_meter *bench_meter_new(enum attn_cpu_level level);
 void bench_meter_free(struct bench_meter *meter);
 
 /* The loops' instructions: "avx512", "avx2" or "sse2". */

@@ -34,7 +34,6 @@ static const char usage[] =
     "  --gemm MODE           packed, openblas or auto\n"
     "  --interleave LEVEL    compare with another level, or another MODE, call by call in turn\n"
     "  --json                one JSON line for each result instead of a table\n"
-    "  --markdown FILE       also put the table into FILE, between its marker lines\n"
     "  --slope               decode time against context, 1,024 to 131,072 tokens\n"
     "  --maps                12 heads of 4,096 tokens: maps whole, pooled, ranked, measured\n"
     "  --cross               a step over 1,500 encoder rows, with a session and without\n"
@@ -51,7 +50,7 @@ static const char usage[] =
     "moved by more than a tenth, or cannot have held.  docs/BENCHMARKS.md says more.\n";
 
 struct options {
-    const char *shape, *markdown;
+    const char *shape;
     const char *accuracy;            /* a checkpoint's directory; NULL: shapes are measured */
     const struct bench_dtype *dtype; /* NULL: all */
     enum attn_dtype kv_dtype;        /* of the caches of --accuracy */
@@ -137,23 +136,14 @@ static void __attribute__((noreturn)) list_shapes(void)
 static void parse(struct options *out, int argc, char **argv)
 {
     static const struct option table[] = {
-        {"shape", required_argument, NULL, 's'},
-        {"dtype", required_argument, NULL, 'd'},
-        {"threads", required_argument, NULL, 't'},
-        {"cpu-level", required_argument, NULL, 'c'},
-        {"gemm", required_argument, NULL, 'g'},
-        {"interleave", required_argument, NULL, 'i'},
-        {"json", no_argument, NULL, 'j'},
-        {"markdown", required_argument, NULL, 'm'},
-        {"slope", no_argument, NULL, 'l'},
-        {"accuracy", required_argument, NULL, 'a'},
-        {"kv-dtype", required_argument, NULL, 'k'},
-        {"list", no_argument, NULL, 'n'},
-        {"help", no_argument, NULL, 'h'},
-        {"maps", no_argument, NULL, 'p'},
-        {"cross", no_argument, NULL, 'x'},
-        {"caches", no_argument, NULL, 'b'},
-        {NULL, 0, NULL, 0},
+        {"shape", required_argument, NULL, 's'},    {"dtype", required_argument, NULL, 'd'},
+        {"threads", required_argument, NULL, 't'},  {"cpu-level", required_argument, NULL, 'c'},
+        {"gemm", required_argument, NULL, 'g'},     {"interleave", required_argument, NULL, 'i'},
+        {"json", no_argument, NULL, 'j'},           {"slope", no_argument, NULL, 'l'},
+        {"accuracy", required_argument, NULL, 'a'}, {"kv-dtype", required_argument, NULL, 'k'},
+        {"list", no_argument, NULL, 'n'},           {"help", no_argument, NULL, 'h'},
+        {"maps", no_argument, NULL, 'p'},           {"cross", no_argument, NULL, 'x'},
+        {"caches", no_argument, NULL, 'b'},         {NULL, 0, NULL, 0},
     };
     struct attn_engine_options *engine = &out->sides[0];
     const char *other = NULL;
@@ -182,9 +172,6 @@ static void parse(struct options *out, int argc, char **argv)
             break;
         case 'j':
             out->json = true;
-            break;
-        case 'm':
-            out->markdown = optarg;
             break;
         case 'l':
             out->slope = true;
@@ -265,19 +252,34 @@ static void print_results(const struct bench_result *results, size_t sides, bool
         bench_print_ratio(results);
 }
 
-/* Measures one shape with new engines, which have no scratch memory from other shapes. */
-static void run_shape(struct bench_result out[], const struct bench_shape *shape,
-                      const struct bench_dtype *dtype, const struct options *o,
-                      struct bench_meter *meter)
+/* Prints the machine with its ceilings, and the head of the table. */
+static void print_heading(const struct attn_engine_info *info, struct bench_meter *meter)
+{
+    struct bench_ceilings one, all;
+    bench_ceilings_measure(&one, meter, 1, 0);
+    bench_ceilings_measure(&all, meter, info->threads, 0);
+    bench_print_machine(info, meter, &one, &all);
+    bench_print_head();
+}
+
+/* Measures one shape with new engines, which have no scratch memory from other shapes; false where
+ * a result was wrong. */
+static bool run_shape(const struct bench_shape *shape, const struct bench_dtype *dtype,
+                      const struct options *o, struct bench_meter *meter)
 {
     const size_t sides = o->num_sides;
+    struct bench_result results[BENCH_MAX_SIDES];
     struct attn_engine *engines[BENCH_MAX_SIDES];
+    bool right = true;
     for (size_t s = 0; s < sides; s++)
         engines[s] = open_engine(&o->sides[s]);
-    bench_measure(out, shape, dtype, engines, sides, meter);
-    for (size_t s = 0; s < sides; s++)
+    bench_measure(results, shape, dtype, engines, sides, meter);
+    for (size_t s = 0; s < sides; s++) {
         attn_engine_close(engines[s]);
-    print_results(out, sides, o->json);
+        right = right && results[s].right;
+    }
+    print_results(results, sides, o->json);
+    return right;
 }
 
 /* Weightless attention takes float32 alone: its shapes are measured under the first dtype. */
@@ -291,33 +293,20 @@ static bool is_wanted(const struct bench_shape *shape, const struct bench_dtype 
 static bool run_shapes(const struct options *o, const struct attn_engine_info *info,
                        struct bench_meter *meter)
 {
-    size_t sides = o->num_sides, count = 0;
-    struct bench_result *all =
-        bench_need(attn_calloc(bench_num_dtypes * bench_num_shapes * sides, sizeof *all));
-    struct bench_ceilings one = {0}, many = {0};
+    size_t count = 0;
     bool right = true;
-    if (!o->json || o->markdown != NULL) {
-        bench_ceilings_measure(&one, meter, 1, 0);
-        bench_ceilings_measure(&many, meter, info->threads, 0);
-    }
-    if (!o->json) {
-        bench_print_machine(stdout, info, meter, &one, &many);
-        bench_print_head();
-    }
+    if (!o->json)
+        print_heading(info, meter);
     for (size_t i = 0; i < bench_num_dtypes * bench_num_shapes; i++) {
         const struct bench_dtype *dtype = &bench_dtypes[i / bench_num_shapes];
         const struct bench_shape *shape = &bench_shapes[i % bench_num_shapes];
         if (!is_wanted(shape, dtype, o))
             continue;
-        run_shape(&all[count], shape, dtype, o, meter);
-        for (size_t s = 0; s < sides; s++)
-            right = right && all[count++].right;
+        right = run_shape(shape, dtype, o, meter) && right;
+        count++;
     }
     if (count == 0)
         refuse("--dtype for --shape", o->shape);
-    if (o->markdown != NULL)
-        bench_write_markdown(o->markdown, all, count, meter, &one, &many);
-    attn_free(all);
     return right;
 }
 
@@ -334,8 +323,8 @@ static bool run(const struct options *o, struct attn_engine *engine)
         return bench_maps(engine);
     if (o->cross)
         return bench_cross(engine, dtype);
-    struct bench_meter *meter = bench_need(bench_meter_new());
     attn_engine_describe(&info, engine);
+    struct bench_meter *meter = bench_need(bench_meter_new(info.level));
     bool right = o->slope ? bench_slope(dtype, engine, meter) : run_shapes(o, &info, meter);
     bench_meter_free(meter);
     return right;

@@ -12,8 +12,6 @@
 #include <immintrin.h>
 #include <stdint.h>
 
-#include "cpu.h"
-
 #define CHAINS 12
 #define ROUNDS 20000
 #define PER_BURST ((double)CHAINS * ROUNDS)
@@ -114,6 +112,34 @@ static double int8_amx(void)
     return TILE_BURST * 64 * 2;
 }
 
+/* The kernels' block of 32 rows by 32 columns: four products of tiles for four loads. */
+#define TILE_LDX 400 /* words from one row to the next */
+#define FED_TILES(name, instruction, numbers)                                               \
+    static double name(const struct bench_operands *o)                                      \
+    {                                                                                       \
+        const size_t strips = (o->rows + 31) / 32, ldx = TILE_LDX * sizeof *o->x;           \
+        configure_tiles();                                                                  \
+        for (size_t s = 0; s < o->passes * strips; s++) {                                   \
+            const float *x = o->x + s % strips * 32 * TILE_LDX, *w = o->w;                  \
+            for (size_t i = 0; i < o->words; i += 16, x += 16, w += 16 * 32)                \
+                __asm__ volatile("tileloadd (%0,%1,1), %%tmm6\n\t"                          \
+                                 "tileloadd 64(%0,%1,1), %%tmm7\n\t"                        \
+                                 "tileloadd (%2,%4,1), %%tmm4\n\t"                          \
+                                 "tileloadd (%3,%4,1), %%tmm5\n\t" instruction              \
+                                 " %%tmm6, %%tmm4, %%tmm0\n\t" instruction                  \
+                                 " %%tmm7, %%tmm4, %%tmm1\n\t" instruction                  \
+                                 " %%tmm6, %%tmm5, %%tmm2\n\t" instruction                  \
+                                 " %%tmm7, %%tmm5, %%tmm3" ::"r"(w),                        \
+                                 "r"((size_t)128), "r"(x), "r"(x + 16 * TILE_LDX), "r"(ldx) \
+                                 : "memory");                                               \
+        }                                                                                   \
+        __asm__ volatile("tilerelease" ::);                                                 \
+        return (double)(o->passes * strips * o->words) * 32 * 32 * 2 * (numbers);           \
+    }
+
+FED_TILES(fed_bf16_amx, "tdpbf16ps", 2)
+FED_TILES(fed_int8_amx, "tdpbsud", 4)
+
 /* ---- Fed from a cache ---------------------------------------------------------------------- */
 
 #define FED_STEPS 4 /* words of a row that are taken between two branches */
@@ -199,7 +225,7 @@ static void read_sse2(const char *first, size_t stride, size_t bytes)
     for_streams keep(seen[i]);
 }
 
-void bench_simd_get(struct bench_simd *out)
+void bench_simd_get(struct bench_simd *out, enum attn_cpu_level level)
 {
     __builtin_cpu_init();
     *out = (struct bench_simd){"sse2", {fp32_sse2}, {fed_fp32_sse2}, read_sse2};
@@ -216,9 +242,10 @@ void bench_simd_get(struct bench_simd *out)
         out->burst[BENCH_INT8] = int8_avx512;
         out->fed[BENCH_INT8] = fed_int8_avx512;
     }
-    if (attn_cpu_best(ATTN_CPU_AUTO) >= ATTN_CPU_AVX512AMX) { /* no loop feeds tiles from a cache */
+    if (level >= ATTN_CPU_AVX512AMX) { /* an engine of that level is open: tiles are permitted */
         out->burst[BENCH_BF16] = bf16_amx;
         out->burst[BENCH_INT8] = int8_amx;
-        out->fed[BENCH_BF16] = out->fed[BENCH_INT8] = NULL;
+        out->fed[BENCH_BF16] = fed_bf16_amx;
+        out->fed[BENCH_INT8] = fed_int8_amx;
     }
 }

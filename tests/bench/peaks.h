@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+#include "attn.h"
+
 enum bench_peak {
     BENCH_FP32, /* multiply-add, fused where the CPU can */
     BENCH_BF16, /* vdpbf16ps, bfmmla */
@@ -25,8 +27,8 @@ enum bench_feed {
 };
 
 /* The operands of a fed burst: all words of a panel w by a strip of rows of x, then by the next
- * strip, and so on, `passes` times.  Words have 32 bits, whatever they hold; a strip has 14 rows
- * (AVX-512) or 6, a word of the panel two vectors. */
+ * strip, and so on, `passes` times.  Words have 32 bits, whatever they hold; a strip has 32 rows
+ * (AMX, which completes the last strip), 14 (AVX-512) or 6, a word of the panel two vectors. */
 #define BENCH_LDX 401 /* as COPY_STRIDE of the kernels: rows do not evict each other */
 struct bench_operands {
     const float *x, *w;         /* [rows][BENCH_LDX], [words][two vectors] */
@@ -45,6 +47,8 @@ struct bench_simd {
     void (*read)(const char *first, size_t stride, size_t bytes);
 };
 
-void bench_simd_get(struct bench_simd *out);
+/* The loops of this CPU; those of tiles (AMX) only for an open engine's level that has them, which
+ * has asked the kernel for their use. */
+void bench_simd_get(struct bench_simd *out, enum attn_cpu_level level);
 
 #endif

@@ -61,8 +61,9 @@ static void read_neon(const char *first, size_t stride, size_t bytes)
     for_streams keep(seen[i]);
 }
 
-void bench_simd_get(struct bench_simd *out)
+void bench_simd_get(struct bench_simd *out, enum attn_cpu_level level)
 {
+    (void)level;
     *out = (struct bench_simd){.name = "neon", .burst = {fp32_neon}, .read = read_neon};
     if (getauxval(AT_HWCAP2) & HWCAP2_BF16)
         out->burst[BENCH_BF16] = bf16_bfmmla;

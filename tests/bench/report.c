@@ -4,15 +4,10 @@
  * or its times did, or whose time is below its floor: the fraction is then less certain. */
 #include "report.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include <stdio.h>
 
 #include "machine.h"
-#include "mem.h"
 
-#define BEGIN_MARK "<!-- measured: begin -->"
-#define END_MARK "<!-- measured: end -->"
-#define MAX_DOCUMENT ((size_t)1 << 20) /* bytes */
 #define MACHINE_NAME 256
 
 static const char *steadiness(const struct bench_result *r) { return r->steady ? "" : "~"; }
@@ -72,36 +67,42 @@ void bench_print_json(const struct bench_result *r)
 
 /* ---- Table --------------------------------------------------------------------------------- */
 
-static void write_ceilings(FILE *to, const struct bench_ceilings *c, unsigned threads)
+static void print_peak(const struct bench_ceilings *c, int peak)
 {
-    fprintf(to, "- %u thread%s: ", threads, threads == 1 ? "" : "s");
-    for (int i = 0; i < BENCH_NUM_PEAKS; i++) {
-        if (c->peak[BENCH_REGISTERS][i] > 0)
-            fprintf(to, "%s %.0f GFLOP/s (from L1 %.0f, L2 %.0f), ", peak_names[i],
-                    c->peak[BENCH_REGISTERS][i], c->peak[BENCH_L1][i], c->peak[BENCH_L2][i]);
-        else
-            fprintf(to, "%s none, ", peak_names[i]);
-    }
-    fprintf(to, "memory %.1f GB/s, L3 %.1f GB/s", c->memory, c->cache);
-    if (c->handover_ns > 0)
-        fprintf(to, ", a cache line handed over in %.0f ns", c->handover_ns);
-    fputc('\n', to);
+    const double registers = c->peak[BENCH_REGISTERS][peak], l1 = c->peak[BENCH_L1][peak];
+    if (registers == 0)
+        printf("%s none, ", peak_names[peak]);
+    else if (l1 == 0)
+        printf("%s %.0f GFLOP/s, ", peak_names[peak], registers);
+    else
+        printf("%s %.0f GFLOP/s (from L1 %.0f, L2 %.0f), ", peak_names[peak], registers, l1,
+               c->peak[BENCH_L2][peak]);
 }
 
-void bench_print_machine(FILE *to, const struct attn_engine_info *engine,
-                         const struct bench_meter *meter, const struct bench_ceilings *one,
-                         const struct bench_ceilings *all)
+static void print_ceilings(const struct bench_ceilings *c, unsigned threads)
+{
+    printf("- %u thread%s: ", threads, threads == 1 ? "" : "s");
+    for (int i = 0; i < BENCH_NUM_PEAKS; i++)
+        print_peak(c, i);
+    printf("memory %.1f GB/s, L3 %.1f GB/s", c->memory, c->cache);
+    if (c->handover_ns > 0)
+        printf(", a cache line handed over in %.0f ns", c->handover_ns);
+    putchar('\n');
+}
+
+void bench_print_machine(const struct attn_engine_info *engine, const struct bench_meter *meter,
+                         const struct bench_ceilings *one, const struct bench_ceilings *all)
 {
     char machine[MACHINE_NAME];
     bench_machine_name(machine, sizeof machine);
-    fprintf(to, "- machine: %s\n", machine);
-    fprintf(to, "- %u thread%s, %s kernels, gemm %s%s%s; ceilings by %s loops\n", engine->threads,
-            engine->threads == 1 ? "" : "s", engine->level_name, engine->gemm_name,
-            engine->blas_core ? ", OpenBLAS core " : "", engine->blas_core ? engine->blas_core : "",
-            bench_meter_level(meter));
-    write_ceilings(to, one, 1);
+    printf("- machine: %s\n", machine);
+    printf("- %u thread%s, %s kernels, gemm %s%s%s; ceilings by %s loops\n", engine->threads,
+           engine->threads == 1 ? "" : "s", engine->level_name, engine->gemm_name,
+           engine->blas_core ? ", OpenBLAS core " : "", engine->blas_core ? engine->blas_core : "",
+           bench_meter_level(meter));
+    print_ceilings(one, 1);
     if (engine->threads > 1)
-        write_ceilings(to, all, engine->threads);
+        print_ceilings(all, engine->threads);
 }
 
 void bench_print_head(void)
@@ -141,81 +142,4 @@ void bench_print_ratio(const struct bench_result sides[2])
            sides[0].shape->name, names[0], names[1], sides[0].ms, sides[1].ms,
            sides[0].ms / sides[1].ms, sides[0].runs);
     fflush(stdout);
-}
-
-/* ---- Markdown ------------------------------------------------------------------------------ */
-
-static void write_row(FILE *to, const struct bench_result *r)
-{
-    const struct bench_shape *s = r->shape;
-    fprintf(
-        to,
-        "| %s | %s | %s | %.4g | %.0f | %.1f | %.4g | %s | %s%.2f | %.2f | %.2f | %.1e | %.0f | "
-        "%.0f | ",
-        s->name, r->dtype->name, way_of(&r->engine), r->ms, r->gflops, r->gbs, r->floor_ms,
-        bench_bound_name(r->bound), steadiness(r), r->fraction[BENCH_REGISTERS],
-        r->fraction[BENCH_L1], r->fraction[BENCH_L2], r->max_error, r->ceilings.memory,
-        r->ceilings.handover_ns);
-    if (s->growth_mib > 0)
-        fprintf(to, "%.0f MiB of %.0f | ", r->growth_mib, s->growth_mib);
-    else
-        fputs("| ", to);
-    if (s->peer != NULL)
-        fprintf(to, "%.2f %s (%.4g ms) |\n", s->peer_floor_ms / s->peer_ms, s->peer, s->peer_ms);
-    else
-        fputs("|\n", to);
-}
-
-static void write_measured(FILE *to, const struct bench_result results[], size_t count,
-                           const struct bench_meter *meter, const struct bench_ceilings *one,
-                           const struct bench_ceilings *all)
-{
-    fprintf(to, "%s\n\n", BEGIN_MARK);
-    bench_print_machine(to, &results[0].engine, meter, one, all);
-    fputs(
-        "\n| shape | dtype | level | ms | GFLOP/s | GB/s | floor ms | bound by | fraction | of L1 "
-        "| of L2 | max error | memory GB/s | hand-over ns | growth | fastest fp32 peer, another "
-        "run |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-        to);
-    for (size_t i = 0; i < count; i++)
-        write_row(to, &results[i]);
-    fprintf(to, "\n%s\n", END_MARK);
-}
-
-/* The whole document, NUL-terminated, for attn_free; NULL where there is none. */
-static char *read_document(const char *path)
-{
-    FILE *file = fopen(path, "r");
-    if (file == NULL)
-        return NULL;
-    char *text = bench_need(attn_alloc(MAX_DOCUMENT, 1));
-    size_t length = fread(text, 1, MAX_DOCUMENT - 1, file);
-    if (ferror(file) || !feof(file))
-        bench_die("%s: cannot be read, or is longer than %zu bytes", path, MAX_DOCUMENT - 1);
-    text[length] = '\0';
-    fclose(file);
-    return text;
-}
-
-void bench_write_markdown(const char *path, const struct bench_result results[], size_t count,
-                          const struct bench_meter *meter, const struct bench_ceilings *one,
-                          const struct bench_ceilings *all)
-{
-    char *old = read_document(path);
-    const char *begin = old != NULL ? strstr(old, BEGIN_MARK) : NULL;
-    const char *end = begin != NULL ? strstr(begin, END_MARK "\n") : NULL;
-    if (old != NULL && end == NULL)
-        bench_die("%s: has no lines %s and %s to write between", path, BEGIN_MARK, END_MARK);
-    FILE *to = fopen(path, "w");
-    if (to == NULL)
-        bench_die("%s: cannot be written", path);
-    if (old != NULL)
-        fwrite(old, 1, (size_t)(begin - old), to);
-    write_measured(to, results, count, meter, one, all);
-    if (old != NULL)
-        fputs(end + strlen(END_MARK "\n"), to);
-    if (ferror(to) | fclose(to))
-        bench_die("%s: cannot be written", path);
-    attn_free(old);
 }

@@ -61,41 +61,37 @@ static const struct bench_layer narrow = {
     .causal = true,
 };
 
-#define ORT "ONNX Runtime"
-#define GGML "llama.cpp"
 #define SHAPE(name_, kind_, layer_, batch_, tokens_) \
     .name = name_, .kind = BENCH_##kind_, .layer = &(layer_), .batch = batch_, .tokens = tokens_
-/* The fastest fp32 peer on another machine, its time, and the floor there. */
-#define PEER(name_, ms, floor_ms) .peer = name_, .peer_ms = ms, .peer_floor_ms = floor_ms
 
 const struct bench_shape bench_shapes[] = {
-    {SHAPE("A128b1", ATTEND, bert, 1, 128), PEER(ORT, 1.57, 1.25)},
-    {SHAPE("A512b1", ATTEND, bert, 1, 512), PEER(ORT, 8.1, 6.1)},
-    {SHAPE("A128b8", ATTEND, bert, 8, 128), PEER(ORT, 12.8, 10)},
-    {SHAPE("A512b8", ATTEND, bert, 8, 512), PEER(ORT, 67, 49)},
-    {SHAPE("B1024", ATTEND, gpt2, 1, 1024), PEER(ORT, 19.9, 12.3)},
-    {SHAPE("C512", ATTEND, llama, 1, 512), PEER(ORT, 107, 86)},
-    {SHAPE("C2048", ATTEND, llama, 1, 2048), PEER(ORT, 528, 394)},
-    {SHAPE("D1k_b1", DECODE, llama, 1, 1024), PEER(GGML, 2.55, 2.36)},
-    {SHAPE("D4k_b1", DECODE, llama, 1, 4096), PEER(GGML, 5.0, 2.7)},
-    {SHAPE("D16k_b1", DECODE, llama, 1, 16384), PEER(GGML, 10.3, 4.0)},
-    {SHAPE("D1k_b8", DECODE, llama, 8, 1024), PEER(GGML, 8.2, 3.1)},
-    {SHAPE("D4k_b8", DECODE, llama, 8, 4096), PEER(ORT, 24.5, 5.8)},
-    {SHAPE("D16k_b8", DECODE, llama, 8, 16384), PEER(GGML, 60, 16.5)},
-    {SHAPE("D1k_b32", DECODE, llama, 32, 1024), PEER(GGML, 24, 5.8)},
-    {SHAPE("D4k_b32", DECODE, llama, 32, 4096), PEER(GGML, 57, 16.5)},
+    {SHAPE("A128b1", ATTEND, bert, 1, 128)},
+    {SHAPE("A512b1", ATTEND, bert, 1, 512)},
+    {SHAPE("A128b8", ATTEND, bert, 8, 128)},
+    {SHAPE("A512b8", ATTEND, bert, 8, 512)},
+    {SHAPE("B1024", ATTEND, gpt2, 1, 1024)},
+    {SHAPE("C512", ATTEND, llama, 1, 512)},
+    {SHAPE("C2048", ATTEND, llama, 1, 2048)},
+    {SHAPE("D1k_b1", DECODE, llama, 1, 1024)},
+    {SHAPE("D4k_b1", DECODE, llama, 1, 4096)},
+    {SHAPE("D16k_b1", DECODE, llama, 1, 16384)},
+    {SHAPE("D1k_b8", DECODE, llama, 8, 1024)},
+    {SHAPE("D4k_b8", DECODE, llama, 8, 4096)},
+    {SHAPE("D16k_b8", DECODE, llama, 8, 16384)},
+    {SHAPE("D1k_b32", DECODE, llama, 32, 1024)},
+    {SHAPE("D4k_b32", DECODE, llama, 32, 4096)},
     {SHAPE("D16k_b32", DECODE, llama, 32, 16384)},
     {SHAPE("M4k_b1", DECODE, deepseek, 1, 4096)},
     {SHAPE("M4k_b8", DECODE, deepseek, 8, 4096)},
-    {SHAPE("E_b1", DECODE, gpt2, 1, 1024), PEER(GGML, 0.138, 0.06)},
-    {SHAPE("E_b8", DECODE, gpt2, 8, 1024), PEER(ORT, 1.45, 0.79)},
-    {SHAPE("E_b32", DECODE, gpt2, 32, 1024), PEER(ORT, 6.1, 2.8)},
+    {SHAPE("E_b1", DECODE, gpt2, 1, 1024)},
+    {SHAPE("E_b8", DECODE, gpt2, 8, 1024)},
+    {SHAPE("E_b32", DECODE, gpt2, 32, 1024)},
     {SHAPE("W4k_b1", DECODE, given, 1, 4096)},
     {SHAPE("W4k_b8", DECODE, given, 8, 4096)},
     {SHAPE("W4k_b32", DECODE, given, 32, 4096)},
-    {SHAPE("F2048", CORE, llama, 1, 2048), PEER(ORT, 139, 66), .growth_mib = 64},
+    {SHAPE("F2048", CORE, llama, 1, 2048), .growth_mib = 64},
     {SHAPE("F4096", CORE, llama, 1, 4096), .growth_mib = 64},
-    {SHAPE("F8192", CORE, llama, 1, 8192), PEER(ORT, 2124, 1050), .growth_mib = 64},
+    {SHAPE("F8192", CORE, llama, 1, 8192), .growth_mib = 64},
     {SHAPE("F65536", CORE, llama, 1, 65536), .growth_mib = 256, .on_request = true},
     {SHAPE("N512", ATTEND, narrow, 1, 64), .on_request = true}, /* for their errors (NUMERICS) */
     {SHAPE("N768", ATTEND, gpt2, 1, 64), .on_request = true},

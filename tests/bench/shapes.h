@@ -33,8 +33,6 @@ struct bench_shape {
     enum bench_kind kind;
     const struct bench_layer *layer;
     size_t batch, tokens;
-    const char *peer; /* the fastest fp32 peer on another machine: its name, ms, and the floor */
-    double peer_ms, peer_floor_ms;
     double growth_mib; /* memory a call may take beyond inputs and output; 0: unchecked */
     bool on_request;   /* measured only when asked for by name: it takes long */
 };
