@@ -5,7 +5,8 @@
  * computes attention over both.  The public interface is this header, which brings attn_status.h
  * (errors) and attn_model.h (layers, models), and beside it attn_state.h (caches as bytes),
  * attn_limits.h (bounds on files, memory) and attn_self_check.h.  The library never prints, never
- * exits, and never aborts on anything that a caller passed in.
+ * exits, and never aborts on any value that a caller passed in; pointers are to be valid, and NULL
+ * only where that is said.
  *
  * Use.  A checkpoint of hidden_size 768; x and y are float [3][768], checks are left out:
  *

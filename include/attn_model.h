@@ -25,7 +25,7 @@ enum attn_dtype {
     ATTN_W8A16, /* of weight matrices only: int8, and rows that they multiply are rounded to
                    integers of 16 bits, where int8 rounds them to 8 */
 };
-#define ATTN_NUM_DTYPES 4 /* formats of numbers, which are all but the last */
+#define ATTN_NUM_NUMBER_FORMATS 4 /* of a single number: all but w8a16 */
 
 /* "f32", "bf16", "f16", "int8", "w8a16"; static, never NULL. */
 const char *attn_dtype_name(enum attn_dtype dtype);
@@ -233,12 +233,12 @@ struct attn_model_info {
                              of one fingerprint may be exchanged; "" until loaded */
 };
 
-/* The part of a checkpoint that is to be resident, and its format.  All zeroes: every layer, the
- * default stack, float32. */
 /* Tells how many bytes of a model's weight_bytes are resident: never less than before, `total` at
  * the end.  Called on the thread that loads, every few milliseconds. */
 typedef void attn_load_progress(void *context, size_t done, size_t total);
 
+/* The part of a checkpoint that is to be resident, and its format.  All zeroes: every layer, the
+ * default stack, float32. */
 struct attn_model_options {
     const size_t *layers; /* indices to keep resident, ascending; NULL: all */
     size_t num_layers;

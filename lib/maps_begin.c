@@ -58,6 +58,9 @@ static enum attn_status check_targets(const struct attn_maps *maps, size_t batch
         return attn_fail(error, ATTN_OUT_OF_RANGE, "target_groups",
                          "there are %zu target_groups, allowed are %d", maps->num_target_groups,
                          ATTN_MAX_TARGET_GROUPS);
+    if (maps->num_target_groups > 0 && maps->target_groups == NULL)
+        return attn_fail(error, ATTN_INVALID, "target_groups",
+                         "group_stats need target_groups, which are not given");
     return ATTN_OK;
 }
 
@@ -214,6 +217,8 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
     if ((out->top_index == NULL) != (out->top_weight == NULL))
         return attn_fail(error, ATTN_INVALID, "top_k",
                          "top_k needs room for both indices and weights");
+    if (out->group_stats != NULL && out->head_stats == NULL)
+        return attn_fail(error, ATTN_INVALID, "group_stats", "group_stats need head_stats");
     if ((unsigned)out->stage > ATTN_STAGE_MASKED)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "stage", "there is no stage %d",
                          (int)out->stage);

@@ -9,7 +9,7 @@
  *   family_weights.c               tensors -> weights of a layer
  *
  * The attention algorithm knows no families at all.  Adding a family is adding a row (in the
- * family_*.c of its kin), declaring it in family_rows.h and listing it in families[]
+ * family_*.c of its variants), declaring it in family_rows.h and listing it in families[]
  * (family.c). */
 #ifndef ATTN_LIB_FAMILY_H
 #define ATTN_LIB_FAMILY_H

@@ -1,4 +1,4 @@
-/* family_decoders.h: what the rows of Llama's kin share: keys, tensors, prefixes, defaults. */
+/* family_decoders.h: what the rows of Llama's variants share: keys, tensors, prefixes, defaults. */
 #ifndef ATTN_LIB_FAMILY_DECODERS_H
 #define ATTN_LIB_FAMILY_DECODERS_H
 

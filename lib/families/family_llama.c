@@ -1,5 +1,5 @@
 /* family_llama.c: rows of Llama and Mistral and of what came of them: mixtral, ministral3,
- * mistral3, llama4, gpt_oss, phi, phi3; and the tensors that Llama's kin share.  Data only.
+ * mistral3, llama4, gpt_oss, phi, phi3; and the tensors that Llama's variants share.  Data only.
  *
  * A family lists the keys that it uses or that are peculiar to it; keys that all configurations
  * share are in family_keys.c.  Defaults are those of Hugging Face's configuration classes, so that

@@ -128,7 +128,7 @@ struct attn_kernels {
 
     /* By the dtype of b.  Each element is one chain of multiply-adds over ascending i, starting
      * from c (accumulate) or zero. */
-    void (*matmul[ATTN_NUM_DTYPES])(const struct attn_matmul *product);
+    void (*matmul[ATTN_NUM_NUMBER_FORMATS])(const struct attn_matmul *product);
 
     /* matmul of bf16 for many rows, as exact and faster, in an order of its own: of each 32 values
      * of i the products of the even, those of the odd, and both added to c.  NULL where the level
@@ -149,7 +149,7 @@ struct attn_kernels {
      * n, so columns may be divided anywhere.  The panel read next is fetched meanwhile.  Where
      * bf16_rounds_rows is set, an element of bf16 weights is instead one chain of vdpbf16ps over
      * pairs (2i, 2i + 1) of rows rounded to bf16. */
-    void (*project[ATTN_NUM_DTYPES])(const struct attn_projection_part *part);
+    void (*project[ATTN_NUM_NUMBER_FORMATS])(const struct attn_projection_part *part);
     bool bf16_rounds_rows;
 
     /* x as integers: scale = m/127, m = max_j |x[j]|, out[j] = x[j] * (127/m), to nearest, ties to

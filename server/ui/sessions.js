@@ -170,7 +170,7 @@ function look({ session_id }) {
     return lookAt(session_id);
 }
 
-const deeds = [
+const actions = [
     { name: "look", text: "Look", does: look, wants: longest },
     { name: "fork", text: "Fork", does: fork },
     { name: "truncate", text: "Truncate", does: truncate, wants: longest },
@@ -179,7 +179,7 @@ const deeds = [
 ];
 
 function buttons(session) {
-    return deeds.map(({ name, text, does, wants, danger }) =>
+    return actions.map(({ name, text, does, wants, danger }) =>
         el(
             "button",
             {

@@ -567,7 +567,7 @@ int main(int argc, char *argv[])
                  is_flat(&result.heap) && is_flat(&result.memory) &&
                  result.after.descriptors == result.before.descriptors &&
                  result.after.threads == result.before.threads;
-    printf("check-soak: %u s, %zu deeds of %zu kinds: heap in use %+.1f +- %.1f KiB a minute, "
+    printf("check-soak: %u s, %zu operations of %zu kinds: heap in use %+.1f +- %.1f KiB a minute, "
            "resident %+.1f +- %.1f at %.1f MiB (zero, or at most %g); descriptors %zu, were %zu; "
            "threads %zu, were %zu; %zu of %zu gauges not back%s\n",
            seconds, actions_done(), kinds, result.heap.per_minute, result.heap.error,

@@ -69,6 +69,26 @@ START_TEST(test_random_model_resolves_its_configuration)
 }
 END_TEST
 
+START_TEST(test_model_of_a_dtype_that_does_not_exist_is_refused)
+{
+    const char *config = "{\"hidden_size\":96,\"num_attention_heads\":8}";
+    const struct attn_model_options options[] = {
+        {.dtype = (enum attn_dtype)99},
+        {.dtype = (enum attn_dtype) - 1},
+        {.kv_dtype = (enum attn_dtype)99},
+        {.kv_dtype = (enum attn_dtype) - 1},
+    };
+    struct attn_model *model;
+    struct attn_error error;
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        enum attn_status status =
+            attn_model_open_random(&model, config, strlen(config), &options[i], &error);
+        ck_assert_int_eq(status, ATTN_UNSUPPORTED);
+        ck_assert_str_eq(error.param, i < 2 ? "dtype" : "kv_dtype");
+    }
+}
+END_TEST
+
 START_TEST(test_random_model_has_any_field_of_a_specification)
 {
     struct attn_model *model = open_random(
@@ -328,6 +348,7 @@ TCase *tcase_random(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_random_mixer_is_splitmix64);
     tcase_add_test(tcase, test_random_model_resolves_its_configuration);
+    tcase_add_test(tcase, test_model_of_a_dtype_that_does_not_exist_is_refused);
     tcase_add_test(tcase, test_random_model_has_any_field_of_a_specification);
     tcase_add_test(tcase, test_random_weights_fill_norms_sinks_tables_and_extra_keys);
     tcase_add_test(tcase, test_random_model_refuses_unknown_and_missing_keys);

@@ -243,7 +243,7 @@ START_TEST(test_attention_later_keys_do_not_change_earlier_causal_rows)
 }
 END_TEST
 
-#define REFUSED 14
+#define REFUSED 16
 
 START_TEST(test_attention_refuses_wrong_values_by_name)
 {
@@ -251,6 +251,8 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
     int64_t offset[1] = {INT64_MAX};
     uint32_t top[1];
     const size_t twice[2] = {0, 0};
+    struct attn_head_stats head_stats[1];
+    struct attn_group_stats group_stats[1];
     const struct attn_core_args good = {
         .batch = 1,
         .queries = 1,
@@ -283,6 +285,8 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
         {ATTN_OUT_OF_RANGE, "top_k"},
         {ATTN_OUT_OF_RANGE, "stage"},
         {ATTN_INVALID, "heads"},
+        {ATTN_INVALID, "group_stats"},
+        {ATTN_INVALID, "target_groups"},
     };
     for (int i = 0; i < REFUSED; i++)
         bad[i] = good;
@@ -303,6 +307,11 @@ START_TEST(test_attention_refuses_wrong_values_by_name)
     bad[11].outputs.top_k = 2;
     bad[12].outputs.stage = (enum attn_stage)7;
     bad[13].outputs.selection = (struct attn_selection){.heads = twice, .num_heads = 2};
+    for (int i = 14; i < REFUSED; i++) {
+        bad[i].outputs.group_stats = group_stats;
+        bad[i].outputs.num_target_groups = 1;
+    }
+    bad[15].outputs.head_stats = head_stats;
     for (int i = 0; i < REFUSED; i++) {
         ck_assert_int_eq(attn_core(engine, &bad[i], &error), expected[i].status);
         ck_assert_str_eq(error.param, expected[i].param);

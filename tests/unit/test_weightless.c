@@ -125,7 +125,7 @@ static struct attn_weightless_options draw_shape(struct rng *rng)
         .scale = rng_below(rng, 2) ? 0.3 : 0,
         .softcap = rng_below(rng, 3) ? 0 : 5,
         .sliding_window = rng_below(rng, 3) ? 0 : 1 + rng_below(rng, 90),
-        .kv_dtype = rng_below(rng, ATTN_NUM_DTYPES),
+        .kv_dtype = rng_below(rng, ATTN_NUM_NUMBER_FORMATS),
     };
 }
 
