@@ -20,9 +20,11 @@ srv_job_parser srv_parse_decode;
 /* endpoint_sessions.c */
 extern const struct srv_document_table srv_create_fields;
 srv_job_parser srv_parse_create;
-srv_handler srv_get_sessions;
 srv_handler srv_get_session;
 srv_job_parser srv_parse_delete;
+
+/* endpoint_session_list.c */
+srv_handler srv_get_sessions;
 
 /* endpoint_session_change.c: the fields of their bodies are the route's */
 extern const struct srv_document_table srv_fork_fields, srv_truncate_fields;
