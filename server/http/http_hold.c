@@ -38,6 +38,7 @@ bool srv_exchange_hold(struct srv_exchange *x, const struct srv_error *error)
     }
     x->state = HELD;
     srv_connection_deadline(x->connection, 0);
+    x->connection->may_have_ended = true; /* nobody looks at its socket meanwhile */
     MHD_suspend_connection(x->mhd);
     return true;
 }

@@ -53,6 +53,7 @@ static void suspend(struct srv_exchange *x)
 {
     int held_by = HELD_BY_SCHEDULER;
     srv_exchange_stop_polling(x);
+    x->connection->may_have_ended = true; /* nobody looks at its socket meanwhile */
     MHD_suspend_connection(x->mhd);
     if (!atomic_compare_exchange_strong(&x->held_by, &held_by, HELD_BY_SCHEDULER_TO_RESUME))
         MHD_resume_connection(x->mhd);

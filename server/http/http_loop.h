@@ -41,8 +41,9 @@ struct srv_connection {
     uint64_t served;                         /* of scan.requests, those whose exchange has ended */
     struct srv_handshake handshake;
     struct srv_connection *next, **link;
-    bool refused;                       /* the client has been told of scan.fault */
-    bool is_faulty;                     /* in loop->faulty */
+    bool may_have_ended; /* the client's side; false: its socket would have said so */
+    bool refused;        /* the client has been told of scan.fault */
+    bool is_faulty;      /* in loop->faulty */
     struct srv_connection *next_faulty; /* there */
 };
 

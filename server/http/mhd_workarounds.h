@@ -30,7 +30,8 @@ void srv_mhd_accept_after_turn(struct srv_loop *loop);
  * to pause accepting (5), -1: as long as it likes.  Once a turn: it clears last_closed. */
 int srv_mhd_accept_wait_ms(struct srv_mhd_accept *accept);
 
-/* 8 and 15: has the bytes that this thread's libmicrohttpd reads scanned first (http_scan.h). */
+/* 7, 8, 15 and 17: has the bytes that this thread's libmicrohttpd reads scanned first
+ * (http_scan.h), bounds how many sockets report at a time, and notes those that have ended. */
 void srv_mhd_begin_reading(struct srv_loop *loop);
 
 /* Whether this thread is one of those: others read for themselves. */
@@ -39,6 +40,10 @@ bool srv_mhd_reads(void);
 /* The same for `count` bytes that a connection has received: returns how many of them, from the
  * first on, libmicrohttpd may see; 0: none of these, the next may follow; -1: none any more. */
 ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t count);
+
+/* 18: from now on libmicrohttpd does not clear buffers on this thread.  False where it still does:
+ * it is of another version, or linked statically, or this is a sanitizer's build. */
+bool srv_mhd_skip_clearing(void);
 
 /* 7: whether the client has closed its side and everything before that end has been read. */
 bool srv_mhd_client_closed(const struct srv_connection *connection);

@@ -1,8 +1,11 @@
 /* test_connections.c: how a connection ends: bytes after a body in chunks are not read, and a
- * client may close its side with the last byte of its request; memory of heads that do not end. */
+ * client may close its side with the last byte of its request; memory of heads that do not end;
+ * how many requests a turn takes. */
 #include <check.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -109,6 +112,28 @@ START_TEST(test_client_that_ends_its_side_along_with_its_chunks_is_answered)
 }
 END_TEST
 
+START_TEST(test_client_that_ends_its_side_along_with_its_request_gets_the_last_answer)
+{
+    for (int i = 0; i < 10; i++) {
+        struct raw raw;
+        send_and_end(&raw, NEXT);
+        expect_last(&raw, 200);
+        raw_close(&raw);
+    }
+}
+END_TEST
+
+START_TEST(test_body_that_ends_early_ends_its_connection_at_once)
+{
+    struct raw raw;
+    send_and_end(&raw, "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                       "Content-Length: 100\r\n\r\n{\"model\":\"tiny\"}");
+    ck_assert(raw_read_to_end(&raw, WAIT_MS));
+    ck_assert_msg(raw.length == 0, "%s", raw.data); /* no 408 at the deadline */
+    raw_close(&raw);
+}
+END_TEST
+
 START_TEST(test_chunks_that_end_early_are_not_carried_out)
 {
     struct raw raw;
@@ -167,6 +192,61 @@ START_TEST(test_long_targets_take_no_more_memory_than_short_ones)
 }
 END_TEST
 
+/* ---- Turns ----------------------------------------------------------------------------------- */
+
+#define CALLERS 100
+#define TURN_SOCKETS 32 /* of server/http/mhd_workarounds.c */
+
+static void send_step(struct raw *raw, unsigned caller)
+{
+    struct text body = {0}, request = {0};
+    char id[32];
+    snprintf(id, sizeof id, "s%u", caller);
+    text_add(&body, "{");
+    text_step(&body, id, caller, "");
+    text_add(&body, "}");
+    text_add(&request,
+             "POST /decode HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n%s",
+             body.length, body.data);
+    ck_assert(raw_send(raw, request.data, request.length));
+    text_free(&request);
+    text_free(&body);
+}
+
+static void expect_200(struct raw *raw)
+{
+    struct raw_answer answer = raw_read(raw, false, WAIT_MS);
+    ck_assert_msg(answer.status == 200, "%u %s", answer.status, answer.body);
+    raw_answer_free(&answer);
+}
+
+/* All requests are there when the stopped daemon goes on. */
+START_TEST(test_a_turn_answers_some_requests_before_it_reads_the_others)
+{
+    static struct raw callers[CALLERS];
+    char id[32], *const most = "attnd_decode_batch_size_bucket{model=\"tiny\",le=\"32\"}";
+    for (unsigned i = 0; i < CALLERS; i++) {
+        snprintf(id, sizeof id, "s%u", i);
+        call_create(&client, id, "");
+        raw_open(&callers[i], served.host, served.port);
+        ck_assert(raw_text(&callers[i], NEXT));
+        expect_200(&callers[i]);
+    }
+    ck_assert_int_eq(kill(served.process.pid, SIGSTOP), 0);
+    for (unsigned i = 0; i < CALLERS; i++)
+        send_step(&callers[i], i);
+    ck_assert_int_eq(kill(served.process.pid, SIGCONT), 0);
+    for (unsigned i = 0; i < CALLERS; i++) {
+        expect_200(&callers[i]);
+        raw_close(&callers[i]);
+    }
+    double batches = call_metric(&client, "attnd_decode_batch_size_count{model=\"tiny\"}");
+    ck_assert_double_eq(call_metric(&client, most), batches);
+    ck_assert_double_ge(batches, CALLERS / TURN_SOCKETS);
+}
+END_TEST
+
 static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
 
 Suite *suite_connections(void)
@@ -177,11 +257,18 @@ Suite *suite_connections(void)
     tcase_add_test(chunks, test_nothing_after_chunks_is_answered_and_their_answer_arrives);
     tcase_add_test(chunks, test_a_large_answer_to_chunks_arrives_whole_though_more_follows_them);
     tcase_add_test(chunks, test_client_that_ends_its_side_along_with_its_chunks_is_answered);
+    tcase_add_test(chunks,
+                   test_client_that_ends_its_side_along_with_its_request_gets_the_last_answer);
+    tcase_add_test(chunks, test_body_that_ends_early_ends_its_connection_at_once);
     tcase_add_test(chunks, test_chunks_that_end_early_are_not_carried_out);
     suite_add_tcase(suite, chunks);
     TCase *heads = tcase_create("heads");
     tcase_add_checked_fixture(heads, serve_small, serve_end);
     tcase_add_test(heads, test_long_targets_take_no_more_memory_than_short_ones);
     suite_add_tcase(suite, heads);
+    TCase *turns = tcase_create("turns");
+    tcase_add_checked_fixture(turns, serve_small, serve_end);
+    tcase_add_test(turns, test_a_turn_answers_some_requests_before_it_reads_the_others);
+    suite_add_tcase(suite, turns);
     return suite;
 }

@@ -34,6 +34,7 @@
     X(http_scan)        \
     X(trace)            \
     X(http_origin)      \
+    X(mhd)              \
     X(coding)           \
     X(config)           \
     X(keys)             \
