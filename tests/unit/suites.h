@@ -49,6 +49,7 @@
     X(metrics)          \
     X(steps)            \
     X(forget)           \
+    X(cpu)              \
     X(self_check)       \
     X(record)           \
     X(identity)         \
