@@ -94,7 +94,7 @@
 /* The instruction sets that kernels use, of the architecture that the library is built for, and
  * their names.  Each level includes those above it in its list. */
 enum attn_cpu_level {
-    ATTN_CPU_AUTO = 0, /* the best this CPU and its operating system support */
+    ATTN_CPU_AUTO = 0, /* the fastest of those that CPU and operating system support */
     ATTN_CPU_PORTABLE, /* C only */
 #if defined __x86_64__
     ATTN_CPU_AVX2,       /* AVX2 and FMA */

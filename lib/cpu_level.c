@@ -15,6 +15,7 @@
 #include <asm/prctl.h>
 #include <cpuid.h>
 #include <pthread.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -70,6 +71,24 @@ enum attn_cpu_level attn_cpu_best(enum attn_cpu_level wanted)
     return ATTN_CPU_AVX512AMX;
 }
 
+#define NEED_VBMI 2u /* of leaf 7's ecx: from Ice Lake on, not in Cooper Lake */
+
+enum attn_cpu_level attn_cpu_fastest(enum attn_cpu_level best, const char *vendor, bool vbmi)
+{
+    const bool slow = strcmp(vendor, "GenuineIntel") == 0 && vbmi;
+    return best == ATTN_CPU_AVX512BF16 && slow ? ATTN_CPU_AVX512VNNI : best;
+}
+
+enum attn_cpu_level attn_cpu_auto(void)
+{
+    unsigned a, b = 0, c = 0, d = 0;
+    (void)__get_cpuid(0, &a, &b, &c, &d);
+    const unsigned text[] = {b, d, c, 0}; /* the order of CPUID */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        c = 0;
+    return attn_cpu_fastest(attn_cpu_best(ATTN_CPU_AUTO), (const char *)text, c & NEED_VBMI);
+}
+
 void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX])
 {
     unsigned signature = 0, ignored[3], name[12] = {0};
@@ -115,4 +134,8 @@ enum attn_cpu_level attn_cpu_best(enum attn_cpu_level wanted)
 
 void attn_cpu_print(char out[ATTN_CPU_TEXT_MAX]) { snprintf(out, ATTN_CPU_TEXT_MAX, "unknown"); }
 
+#endif
+
+#if !defined __x86_64__
+enum attn_cpu_level attn_cpu_auto(void) { return attn_cpu_best(ATTN_CPU_AUTO); }
 #endif

@@ -19,7 +19,7 @@ static enum attn_status check_options(unsigned *threads, enum attn_cpu_level *le
         return attn_fail(error, ATTN_OUT_OF_RANGE, "threads", "threads is %u, at most %u", *threads,
                          ATTN_MAX_THREADS);
     enum attn_cpu_level best = attn_cpu_best(options->level);
-    *level = options->level == ATTN_CPU_AUTO ? best : options->level;
+    *level = options->level == ATTN_CPU_AUTO ? attn_cpu_auto() : options->level;
     if (*level > best)
         return attn_fail(error, ATTN_UNSUPPORTED, "cpu_level",
                          "cpu_level is %s, this CPU has at most %s", attn_cpu_level_name(*level),
@@ -44,7 +44,7 @@ bool attn_engine_uses_openblas(const struct attn_engine_options *options)
 {
     enum attn_cpu_level level = options->level;
     if (level == ATTN_CPU_AUTO)
-        level = attn_cpu_best(ATTN_CPU_AUTO);
+        level = attn_cpu_auto();
     return options->gemm == ATTN_GEMM_OPENBLAS ||
            (options->gemm == ATTN_GEMM_AUTO && level == ATTN_CPU_PORTABLE);
 }

@@ -50,6 +50,7 @@
     X(metrics)          \
     X(steps)            \
     X(forget)           \
+    X(cpu)              \
     X(self_check)       \
     X(record)           \
     X(identity)         \
