@@ -100,6 +100,7 @@ const F32 = "FP32",
     I64 = "INT64",
     MASK = "BOOL";
 const HALVES = ["FP16", "BF16"]; // instead of FP32, as bits in a Uint16Array
+/** Fields that hold tensors, with the datatype that they are sent in. */
 const TENSORS = {
     hidden_states: F32,
     encoder_hidden_states: F32,
@@ -108,10 +109,16 @@ const TENSORS = {
     query: F32,
     key: F32,
     value: F32,
+    past_key: F32,
+    past_value: F32,
     attention_bias: F32,
     head_mask: F32,
     position_ids: I64,
     query_offset: I64,
+    sliding_window: I64,
+    heads: I64,
+    rows: I64,
+    pool: I64,
     targets: I64,
     padding_mask: MASK,
     attention_mask: MASK,

@@ -36,6 +36,7 @@ import functools
 import http.client
 import json
 import math
+import numbers
 import random
 import select
 import ssl
@@ -151,9 +152,10 @@ def _error_of(body, status, headers=None):
 _TENSORS = {
     "hidden_states": "FP32", "encoder_hidden_states": "FP32", "key_hidden_states": "FP32",
     "value_hidden_states": "FP32", "query": "FP32", "key": "FP32", "value": "FP32",
-    "attention_bias": "FP32", "head_mask": "FP32", "position_ids": "INT64", "query_offset": "INT64",
-    "targets": "INT64", "padding_mask": "BOOL", "attention_mask": "BOOL",
-    "encoder_padding_mask": "BOOL"}
+    "past_key": "FP32", "past_value": "FP32", "attention_bias": "FP32", "head_mask": "FP32",
+    "position_ids": "INT64", "query_offset": "INT64", "sliding_window": "INT64", "heads": "INT64",
+    "rows": "INT64", "pool": "INT64", "targets": "INT64", "padding_mask": "BOOL",
+    "attention_mask": "BOOL", "encoder_padding_mask": "BOOL"}
 # Members of a reply that are tensors; `index` and `weight` are those of `top_k`.
 _OUTPUTS = {"output": "FP32", "attention_weights": "FP32", "attention_scores": "FP32",
             "lse": "FP32", "key": "FP32", "value": "FP32", "query": "FP32", "head_output": "FP32",
@@ -259,7 +261,7 @@ def _body_of(fields, binary):
             value = fields[name]
             if name == "sequences":
                 made[name] = [document(item) for item in value]
-            elif name not in _TENSORS or isinstance(value, (int, float)):
+            elif name not in _TENSORS or isinstance(value, numbers.Number):
                 made.update({name: value} if value is not None else {})
             elif value is not None:
                 datatype, shape, data = _pack(value, _TENSORS[name])

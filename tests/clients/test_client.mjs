@@ -110,6 +110,13 @@ const refusal = (status, code, retryable, headers) => ({
     headers,
     body: JSON.stringify({ error: { code, message: "m", retryable } }),
 });
+/** The JSON of a request in binary form. */
+const headOf = ({ body, headers }) =>
+    JSON.parse(
+        new TextDecoder().decode(
+            body.subarray(0, Number(headers["Inference-Header-Content-Length"])),
+        ),
+    );
 const failing = async (promise) =>
     promise.then(
         () => assert.fail("no error"),
@@ -227,6 +234,52 @@ const tests = {
             head_mask: [1, 0, 0.5, 1],
         };
         same(await new Client(url).attend(undefined, fields), await ask("/attend", fields));
+    },
+
+    async "tensors are the fields that the daemon reads as such"() {
+        const { schemas } = (await (await fetch(url + "/openapi.json")).json()).components;
+        const datatypes = { Float: "FP32", Bias: "FP32", Integer: "INT64", Mask: "BOOL" };
+        const types = { FP32: Float32Array, INT64: BigInt64Array, BOOL: Uint8Array };
+        const names = new Set();
+        for (const schema of ["AttendRequest", "DecodeRequest", "StepRequest", "CreateRequest"])
+            for (const [name, field] of Object.entries(schemas[schema].properties)) {
+                const kind = /schemas\/(\w+)Tensor"/.exec(JSON.stringify(field))?.[1];
+                if (kind === undefined) continue;
+                const datatype = datatypes[kind];
+                const { client, seen } = fake([{}]);
+                await client.attend(undefined, {
+                    [name]: { data: new types[datatype](1), shape: [1] },
+                });
+                const head = headOf(seen[0])[name];
+                assert.deepEqual(
+                    { ...head, binary_data_size: undefined },
+                    { shape: [1], datatype, binary_data_size: undefined },
+                    name,
+                );
+                assert.ok(head.binary_data_size > 0, name);
+                names.add(name);
+            }
+        assert.ok(names.has("past_key") && names.size > 20);
+    },
+
+    async "weightless over keys that are there"() {
+        const head = [rows.slice(0, 3), rows.slice(3, 6)];
+        const fields = {
+            query: head,
+            key: head,
+            value: head,
+            past_key: [rows.slice(9, 12), rows.slice(9, 12)],
+            past_value: [rows.slice(12, 15), rows.slice(12, 15)],
+            sliding_window: [2, 0],
+            heads: [1],
+            outputs: ["output", "attention_weights"],
+        };
+        const expected = await ask("/attend", fields);
+        const tensor = { data: Float32Array.from(fields.past_key.flat(2)), shape: [2, 3, 8] };
+        same(
+            await new Client(url).attend(undefined, { ...fields, past_key: tensor }),
+            expected,
+        );
     },
 
     async "typed arrays of several types"() {
