@@ -156,17 +156,19 @@ function numberOf(value, datatype) {
     return datatype === I64 ? BigInt(value) : value;
 }
 
+const isTensor = (value) => ArrayBuffer.isView(value?.data);
+
 /** @returns {{datatype: string, shape: number[], bytes: Uint8Array}} a tensor as it is sent */
 function pack(value, datatype) {
-    const isTensor = !Array.isArray(value) && ArrayBuffer.isView(value?.data);
-    const shape = isTensor ? [...value.shape] : shapeOf(value);
-    if (!isTensor && !Array.isArray(value))
+    const typed = isTensor(value);
+    const shape = typed ? [...value.shape] : shapeOf(value);
+    if (!typed && !Array.isArray(value))
         throw new TypeError("a tensor is { data, shape } or nested arrays");
     const same = { FP32: [Float32Array], INT64: [BigInt64Array, Int32Array], BOOL: [] }[datatype];
-    let data = isTensor ? value.data : null;
+    let data = typed ? value.data : null;
     const half = datatype === F32 && data instanceof Uint16Array && HALVES.includes(value.datatype);
     if (!half && !same.some((type) => data instanceof type)) {
-        const numbers = isTensor ? [...data] : flatten(value, shape, 0, []);
+        const numbers = typed ? [...data] : flatten(value, shape, 0, []);
         const type = { FP32: Float32Array, INT64: BigInt64Array, BOOL: Uint8Array }[datatype];
         data = type.from(numbers, (number) => numberOf(number, datatype));
     }
@@ -435,8 +437,9 @@ export class Client {
 
     /**
      * One step of each of several distinct sessions, of one model or of none, in one request.
-     * @param {Array<[Session, TensorLike | {query: TensorLike, key: TensorLike,
-     *     value: TensorLike}]>} steps query, key and value for a session without weights
+     * @param {Array<[Session, TensorLike | object]>} steps each session with its rows, or with an
+     *     object of fields: query, key and value for a session without weights, or hidden_states,
+     *     and whatever else is its own. `fields` stand in every item that does not have them
      * @returns {Promise<Array<Reply | AttnError>>} in the same order. Where sessions are on several
      *     shards, each of these gets a request, and an error of one stands for each of its steps
      */
@@ -447,8 +450,8 @@ export class Client {
         return Session.alone(sessions, async () => {
             const sequences = steps.map(([session, rows]) => ({
                 ...session.place(layer),
-                ...(rows?.query !== undefined ? rows : { hidden_states: rows }),
                 ...fields,
+                ...(isTensor(rows) || Array.isArray(rows) ? { hidden_states: rows } : rows),
             }));
             const replies = await this.#steps(sequences, layer);
             return replies.map((item, index) =>

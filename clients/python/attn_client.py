@@ -506,9 +506,10 @@ class Client:
     def step_many(self, steps, layer=0, **fields):
         """One step of each of several sessions in one request.
 
-        steps  pairs of a Session and its rows ([E] or [n,E]), or of one without weights and a dict
-               of query, key and value; the sessions are distinct, and of one model or of none.
-               `fields` stand in every item.
+        steps  pairs of a Session and its rows ([E] or [n,E]), or a dict of fields: query, key and
+               value for a session without weights, or hidden_states, and whatever else is its own.
+               The sessions are distinct, and of one model or of none.  `fields` stand in every
+               item that does not have them.
         Returns as many Replies or AttnErrors, in the same order.  Where sessions are on several
         shards, each of these gets a request, and an error of one stands for each of its steps.
         """

@@ -376,6 +376,22 @@ const tests = {
         assert.equal((await failing(client.open(id))).code, "session_not_found");
     },
 
+    async "fields of an item win over those of all"() {
+        const client = new Client(url);
+        await client.withSession({}, async (one) => {
+            await client.withSession({}, async (two) => {
+                const own = { hidden_states: rows[0], outputs: ["lse"] };
+                const steps = [
+                    [one, own],
+                    [two, rows[0]],
+                ];
+                const [first, second] = await client.stepMany(steps, { outputs: ["output"] });
+                assert.deepEqual(["lse" in first, "output" in first], [true, false]);
+                assert.deepEqual(["lse" in second, "output" in second], [false, true]);
+            });
+        });
+    },
+
     async "steps are applied once whatever is lost"() {
         const whole = nested((await new Client(url).attend(rows)).output);
         let replayed = 0;

@@ -325,6 +325,14 @@ class Sessions(Case):
             with self.assertRaises(ValueError):
                 client.step_many([(one, ROWS[0]), (one, ROWS[1])])
 
+    def test_fields_of_an_item_win_over_those_of_all(self):
+        client = self.client()
+        with client.session() as one, client.session() as two:
+            own = {"hidden_states": ROWS[0], "outputs": ["lse"]}
+            first, second = client.step_many([(one, own), (two, ROWS[0])], outputs=["output"])
+            self.assertEqual(("lse" in first, "output" in first), (True, False))
+            self.assertEqual(("lse" in second, "output" in second), (False, True))
+
     def test_a_session_that_another_took_over_is_a_conflict(self):
         client = self.client()
         with client.session("shared-id") as session:
