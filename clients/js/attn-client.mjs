@@ -36,14 +36,16 @@
 // ---- Errors -----------------------------------------------------------------------------------
 
 const MOVING = ["wrong_instance", "draining"]; // errors of a session that is on its way
+const LOST = ["connection_lost", "bad_reply"]; // errors of the clients, not of attnd
 
 /**
  * A request that failed. Decide by `code` (docs/API.md, "Errors").
  * `kind` is "invalid", "unauthorized", "not_found", "conflict", "session_lost", "busy",
- * "unavailable" or "connection"; `status` 0 without an answer, and for an item of a list; `length`
- * with position_conflict and position_gap the true length of the layer; `lowestLength` with
- * position_forgotten the least length, beside 0, to which the session can be truncated or forked;
- * `owner` with wrong_instance the shard that the session's id names.
+ * "unavailable", "connection" where no answer came or one that cannot be read (code "bad_reply"),
+ * or "item" for an item of a list; with these two `status` is 0. `length` is, with
+ * position_conflict and position_gap, the true length of the layer; `lowestLength`, with
+ * position_forgotten, the least length, beside 0, to which the session can be truncated or forked;
+ * `owner`, with wrong_instance, the shard that the session's id names.
  */
 export class AttnError extends Error {
     constructor(code, message, facts = {}) {
@@ -73,7 +75,7 @@ export class AttnError extends Error {
             410: "session_lost",
             429: "busy",
         };
-        if (this.status === 0) return this.code === "connection_lost" ? "connection" : "item";
+        if (this.status === 0) return LOST.includes(this.code) ? "connection" : "item";
         const unavailable = this.status >= 500 || MOVING.includes(this.code);
         return kinds[this.status] ?? (unavailable ? "unavailable" : "invalid");
     }
@@ -290,7 +292,13 @@ function replyOf(headers, buffer) {
             Object.entries(value).map(([name, inner]) => [name, reviver(inner)]),
         );
     };
-    return reviver(JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 0, length))));
+    let document;
+    try {
+        document = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 0, length)));
+    } catch (cause) {
+        throw new AttnError("bad_reply", "the reply is not JSON", { cause });
+    }
+    return reviver(document);
 }
 
 // ---- Client -----------------------------------------------------------------------------------

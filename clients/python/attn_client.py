@@ -116,11 +116,12 @@ class Unavailable(AttnError):
 
 
 class ConnectionLost(AttnError):
-    """No answer: refused, reset or timed out.  A request that was `sent` may have been applied."""
+    """No answer: refused, reset or timed out; or, of code `bad_reply`, one that cannot be read.  A
+    request that was `sent` may have been applied."""
 
-    def __init__(self, reason, sent):
-        super().__init__("connection_lost", str(reason) or type(reason).__name__,
-                         retryable=not isinstance(reason, ssl.SSLCertVerificationError))
+    def __init__(self, reason, sent, code="connection_lost"):
+        lost = code == "connection_lost" and not isinstance(reason, ssl.SSLCertVerificationError)
+        super().__init__(code, str(reason) or type(reason).__name__, retryable=lost)
         self.sent = sent
 
 
@@ -301,7 +302,7 @@ def _reply_of(headers, data):
             begin = offset + (length - offset) % width
             offset = begin + value["binary_data_size"]
             if offset > len(view):
-                raise ConnectionLost("the reply is shorter than its tensors", True)
+                raise ConnectionLost("the reply is shorter than its tensors", True, "bad_reply")
             if "minimum" in value:
                 return _widen(value, view[begin:offset])
             return _unpack(value["datatype"], value["shape"], view[begin:offset])
@@ -313,7 +314,11 @@ def _reply_of(headers, data):
             return _unpack(*_pack(value, _OUTPUTS[name]))
         return value
 
-    reply = Reply(member("", json.loads(bytes(view[:length])) if length else {}))
+    try:
+        made = json.loads(bytes(view[:length])) if length else {}
+    except ValueError as error:
+        raise ConnectionLost("the reply is not JSON", True, "bad_reply") from error
+    reply = Reply(member("", made))
     reply.request_id = headers.get("X-Request-Id")
     stages = (part.split(";dur=") for part in (headers.get("Server-Timing") or "").split(", "))
     reply.timing = {stage[0]: float(stage[1]) for stage in stages if len(stage) == 2}

@@ -547,6 +547,9 @@ const tests = {
         assert.deepEqual(lengths(await client.stepMany(steps)), [1, 1, 1]);
         const [one, two, three] = await client.stepMany(steps);
         assert.deepEqual([one.length, two.kind, three.length], [2, "session_lost", 2]);
+        const full = { error: { code: "session_full", message: "m" } };
+        const [refused] = await fake([list(full)]).client.stepMany(steps.slice(0, 1));
+        assert.deepEqual([refused.kind, refused.status], ["item", 0]);
         assert.deepEqual(
             steps.map(([session]) => session.lengths[0]),
             [2, 1, 2],
@@ -584,10 +587,18 @@ const tests = {
             assert.deepEqual([...output.data], [1.5, -2]);
             assert.equal(output.data.buffer.byteLength > 8, (text.length + blanks) % 4 === 0);
         }
-        assert.equal((await failing(fake([reply(0, 1)]).client.attend([[1]]))).code, "bad_reply");
         const hidden = reply(0);
         delete hidden.headers["Inference-Header-Content-Length"];
-        assert.match((await failing(fake([hidden]).client.attend([[1]]))).message, /not exposed/);
+        const page = { body: "<html>", headers: { "Content-Type": "text/html" } };
+        for (const [bad, why] of [
+            [reply(0, 1), /shorter/],
+            [hidden, /not exposed/],
+            [page, /not JSON/],
+        ]) {
+            const error = await failing(fake([bad]).client.attend([[1]]));
+            assert.deepEqual([error.code, error.kind], ["bad_reply", "connection"]);
+            assert.match(error.message, why);
+        }
     },
 
     async "a page may send every header, and sends no credentials"() {

@@ -855,9 +855,12 @@ class Fake(unittest.TestCase):
             output = self.client.attend([[1.0]])["output"]
             self.assertEqual(output.tolist(), [1.5, -2])
             self.assertTrue(numpy is None or output.flags.aligned)
-        self.replies = [(200, {"Inference-Header-Content-Length": str(len(text))}, body[:-1])]
-        with self.assertRaises(ConnectionLost):
-            self.client.attend([[1.0]])
+        told = {"Inference-Header-Content-Length": str(len(text))}
+        self.replies = [(200, told, body[:-1]), (200, {}, body), (200, {}, b"<html>")]
+        for _ in range(3):
+            with self.assertRaises(ConnectionLost) as caught:
+                self.client.attend([[1.0]])
+            self.assertEqual(caught.exception.code, "bad_reply")
 
     def test_nobody_there_is_told_at_once(self):
         begin = attn_client.time.monotonic()
