@@ -595,7 +595,7 @@ export class Client {
         const reply = await this.request("PUT", `/sessions/${encodeURIComponent(sessionId)}/state`, {
             body: state,
             again: false,
-            headers: { "Content-Type": "application/octet-stream", "X-Session-Id": sessionId },
+            headers: { "Content-Type": "application/octet-stream", ...naming(sessionId) },
         });
         return new Session(this, replyOf(reply.headers, reply.buffer));
     }
@@ -744,7 +744,7 @@ export class Session {
                     await this.client.post(
                         `/sessions/${this.sessionId}/fork`,
                         { ...fields, epoch: this.epoch },
-                        { "Idempotency-Key": token(), "X-Session-Id": this.sessionId },
+                        { "Idempotency-Key": token(), ...naming(this.sessionId) },
                     ),
                 ),
         );
@@ -757,7 +757,7 @@ export class Session {
                 await this.client.post(
                     `/sessions/${this.sessionId}/truncate`,
                     { length, epoch: this.epoch },
-                    { "X-Session-Id": this.sessionId },
+                    naming(this.sessionId),
                 ),
             ),
         );
@@ -772,7 +772,7 @@ export class Session {
                     await this.client.request("GET", `/sessions/${this.sessionId}/state`, {
                         headers: {
                             Accept: "application/octet-stream",
-                            "X-Session-Id": this.sessionId,
+                            ...naming(this.sessionId),
                         },
                     })
                 ).buffer,
@@ -784,7 +784,7 @@ export class Session {
         return Session.alone([this], async () => {
             try {
                 await this.client.request("DELETE", `/sessions/${this.sessionId}`, {
-                    headers: { "X-Session-Id": this.sessionId },
+                    headers: naming(this.sessionId),
                     ...options,
                 });
             } catch (error) {

@@ -606,7 +606,7 @@ class Client:
 
     def restore(self, session_id, state):
         """A Session of the bytes that Session.export gave; not sent again if the answer is lost."""
-        headers = {"Content-Type": "application/octet-stream", "X-Session-Id": session_id}
+        headers = {"Content-Type": "application/octet-stream", **_naming(session_id)}
         return Session(self, _reply_of(*self.request(
             "PUT", f"/sessions/{_quoted(session_id)}/state", state, headers, again=False)))
 
@@ -731,14 +731,14 @@ class Session:
 
     def export(self):
         """The session as the bytes of a safetensors file, for Client.restore."""
-        headers = {"Accept": "application/octet-stream", "X-Session-Id": self.session_id}
+        headers = {"Accept": "application/octet-stream", **_naming(self.session_id)}
         return self.client.request("GET", f"/sessions/{self.session_id}/state", headers=headers)[1]
 
     def end(self, retry_s=None):
         """Ends the session; one that is gone already is no error."""
         with self.lock, contextlib.suppress(NotFound, SessionLost):
             self.client.request("DELETE", f"/sessions/{self.session_id}",
-                                headers={"X-Session-Id": self.session_id}, retry_s=retry_s)
+                                headers=_naming(self.session_id), retry_s=retry_s)
 
 
 # ---- asyncio -----------------------------------------------------------------------------------

@@ -342,6 +342,11 @@ const tests = {
         );
         assert.match(error.requestId, /^[0-9a-f]{16}$/);
         assert.equal((await failing(client.open("none"))).kind, "not_found");
+        for (const call of [
+            () => client.session({ session_id: "日本" }),
+            () => client.restore("日本", new Uint8Array(8)),
+        ])
+            assert.equal((await failing(call())).kind, "invalid");
     },
 
     async "a session from its making to its end"() {

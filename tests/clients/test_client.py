@@ -238,6 +238,9 @@ class Calls(Case):
                 client.get(path)
         with self.assertRaises(NotFound):
             client.open("none")
+        for call in (lambda: client.session("日本"), lambda: client.restore("日本", b"12345678")):
+            with self.assertRaises(InvalidRequest):
+                call()
 
     def test_a_refused_body_is_an_error_of_attnd(self):
         with self.assertRaises(InvalidRequest) as caught:
