@@ -36,14 +36,16 @@
 // ---- Errors -----------------------------------------------------------------------------------
 
 const MOVING = ["wrong_instance", "draining"]; // errors of a session that is on its way
+const LOST = ["connection_lost", "bad_reply"]; // errors of the clients, not of attnd
 
 /**
  * A request that failed. Decide by `code` (docs/API.md, "Errors").
  * `kind` is "invalid", "unauthorized", "not_found", "conflict", "session_lost", "busy",
- * "unavailable" or "connection"; `status` 0 without an answer, and for an item of a list; `length`
- * with position_conflict and position_gap the true length of the layer; `lowestLength` with
- * position_forgotten the least length, beside 0, to which the session can be truncated or forked;
- * `owner` with wrong_instance the shard that the session's id names.
+ * "unavailable", "connection" where no answer came or one that cannot be read (code "bad_reply"),
+ * or "item" for an item of a list; with these two `status` is 0. `length` is, with
+ * position_conflict and position_gap, the true length of the layer; `lowestLength`, with
+ * position_forgotten, the least length, beside 0, to which the session can be truncated or forked;
+ * `owner`, with wrong_instance, the shard that the session's id names.
  */
 export class AttnError extends Error {
     constructor(code, message, facts = {}) {
@@ -73,7 +75,7 @@ export class AttnError extends Error {
             410: "session_lost",
             429: "busy",
         };
-        if (this.status === 0) return this.code === "connection_lost" ? "connection" : "item";
+        if (this.status === 0) return LOST.includes(this.code) ? "connection" : "item";
         const unavailable = this.status >= 500 || MOVING.includes(this.code);
         return kinds[this.status] ?? (unavailable ? "unavailable" : "invalid");
     }
@@ -100,6 +102,7 @@ const F32 = "FP32",
     I64 = "INT64",
     MASK = "BOOL";
 const HALVES = ["FP16", "BF16"]; // instead of FP32, as bits in a Uint16Array
+/** Fields that hold tensors, with the datatype that they are sent in. */
 const TENSORS = {
     hidden_states: F32,
     encoder_hidden_states: F32,
@@ -108,10 +111,16 @@ const TENSORS = {
     query: F32,
     key: F32,
     value: F32,
+    past_key: F32,
+    past_value: F32,
     attention_bias: F32,
     head_mask: F32,
     position_ids: I64,
     query_offset: I64,
+    sliding_window: I64,
+    heads: I64,
+    rows: I64,
+    pool: I64,
     targets: I64,
     padding_mask: MASK,
     attention_mask: MASK,
@@ -149,17 +158,19 @@ function numberOf(value, datatype) {
     return datatype === I64 ? BigInt(value) : value;
 }
 
+const isTensor = (value) => ArrayBuffer.isView(value?.data);
+
 /** @returns {{datatype: string, shape: number[], bytes: Uint8Array}} a tensor as it is sent */
 function pack(value, datatype) {
-    const isTensor = !Array.isArray(value) && ArrayBuffer.isView(value?.data);
-    const shape = isTensor ? [...value.shape] : shapeOf(value);
-    if (!isTensor && !Array.isArray(value))
+    const typed = isTensor(value);
+    const shape = typed ? [...value.shape] : shapeOf(value);
+    if (!typed && !Array.isArray(value))
         throw new TypeError("a tensor is { data, shape } or nested arrays");
     const same = { FP32: [Float32Array], INT64: [BigInt64Array, Int32Array], BOOL: [] }[datatype];
-    let data = isTensor ? value.data : null;
+    let data = typed ? value.data : null;
     const half = datatype === F32 && data instanceof Uint16Array && HALVES.includes(value.datatype);
     if (!half && !same.some((type) => data instanceof type)) {
-        const numbers = isTensor ? [...data] : flatten(value, shape, 0, []);
+        const numbers = typed ? [...data] : flatten(value, shape, 0, []);
         const type = { FP32: Float32Array, INT64: BigInt64Array, BOOL: Uint8Array }[datatype];
         data = type.from(numbers, (number) => numberOf(number, datatype));
     }
@@ -281,7 +292,13 @@ function replyOf(headers, buffer) {
             Object.entries(value).map(([name, inner]) => [name, reviver(inner)]),
         );
     };
-    return reviver(JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 0, length))));
+    let document;
+    try {
+        document = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 0, length)));
+    } catch (cause) {
+        throw new AttnError("bad_reply", "the reply is not JSON", { cause });
+    }
+    return reviver(document);
 }
 
 // ---- Client -----------------------------------------------------------------------------------
@@ -428,8 +445,9 @@ export class Client {
 
     /**
      * One step of each of several distinct sessions, of one model or of none, in one request.
-     * @param {Array<[Session, TensorLike | {query: TensorLike, key: TensorLike,
-     *     value: TensorLike}]>} steps query, key and value for a session without weights
+     * @param {Array<[Session, TensorLike | object]>} steps each session with its rows, or with an
+     *     object of fields: query, key and value for a session without weights, or hidden_states,
+     *     and whatever else is its own. `fields` stand in every item that does not have them
      * @returns {Promise<Array<Reply | AttnError>>} in the same order. Where sessions are on several
      *     shards, each of these gets a request, and an error of one stands for each of its steps
      */
@@ -440,8 +458,8 @@ export class Client {
         return Session.alone(sessions, async () => {
             const sequences = steps.map(([session, rows]) => ({
                 ...session.place(layer),
-                ...(rows?.query !== undefined ? rows : { hidden_states: rows }),
                 ...fields,
+                ...(isTensor(rows) || Array.isArray(rows) ? { hidden_states: rows } : rows),
             }));
             const replies = await this.#steps(sequences, layer);
             return replies.map((item, index) =>
@@ -577,7 +595,7 @@ export class Client {
         const reply = await this.request("PUT", `/sessions/${encodeURIComponent(sessionId)}/state`, {
             body: state,
             again: false,
-            headers: { "Content-Type": "application/octet-stream", "X-Session-Id": sessionId },
+            headers: { "Content-Type": "application/octet-stream", ...naming(sessionId) },
         });
         return new Session(this, replyOf(reply.headers, reply.buffer));
     }
@@ -726,7 +744,7 @@ export class Session {
                     await this.client.post(
                         `/sessions/${this.sessionId}/fork`,
                         { ...fields, epoch: this.epoch },
-                        { "Idempotency-Key": token(), "X-Session-Id": this.sessionId },
+                        { "Idempotency-Key": token(), ...naming(this.sessionId) },
                     ),
                 ),
         );
@@ -739,7 +757,7 @@ export class Session {
                 await this.client.post(
                     `/sessions/${this.sessionId}/truncate`,
                     { length, epoch: this.epoch },
-                    { "X-Session-Id": this.sessionId },
+                    naming(this.sessionId),
                 ),
             ),
         );
@@ -754,7 +772,7 @@ export class Session {
                     await this.client.request("GET", `/sessions/${this.sessionId}/state`, {
                         headers: {
                             Accept: "application/octet-stream",
-                            "X-Session-Id": this.sessionId,
+                            ...naming(this.sessionId),
                         },
                     })
                 ).buffer,
@@ -766,7 +784,7 @@ export class Session {
         return Session.alone([this], async () => {
             try {
                 await this.client.request("DELETE", `/sessions/${this.sessionId}`, {
-                    headers: { "X-Session-Id": this.sessionId },
+                    headers: naming(this.sessionId),
                     ...options,
                 });
             } catch (error) {

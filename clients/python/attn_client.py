@@ -36,6 +36,7 @@ import functools
 import http.client
 import json
 import math
+import numbers
 import random
 import select
 import ssl
@@ -115,11 +116,12 @@ class Unavailable(AttnError):
 
 
 class ConnectionLost(AttnError):
-    """No answer: refused, reset or timed out.  A request that was `sent` may have been applied."""
+    """No answer: refused, reset or timed out; or, of code `bad_reply`, one that cannot be read.  A
+    request that was `sent` may have been applied."""
 
-    def __init__(self, reason, sent):
-        super().__init__("connection_lost", str(reason) or type(reason).__name__,
-                         retryable=not isinstance(reason, ssl.SSLCertVerificationError))
+    def __init__(self, reason, sent, code="connection_lost"):
+        lost = code == "connection_lost" and not isinstance(reason, ssl.SSLCertVerificationError)
+        super().__init__(code, str(reason) or type(reason).__name__, retryable=lost)
         self.sent = sent
 
 
@@ -151,9 +153,10 @@ def _error_of(body, status, headers=None):
 _TENSORS = {
     "hidden_states": "FP32", "encoder_hidden_states": "FP32", "key_hidden_states": "FP32",
     "value_hidden_states": "FP32", "query": "FP32", "key": "FP32", "value": "FP32",
-    "attention_bias": "FP32", "head_mask": "FP32", "position_ids": "INT64", "query_offset": "INT64",
-    "targets": "INT64", "padding_mask": "BOOL", "attention_mask": "BOOL",
-    "encoder_padding_mask": "BOOL"}
+    "past_key": "FP32", "past_value": "FP32", "attention_bias": "FP32", "head_mask": "FP32",
+    "position_ids": "INT64", "query_offset": "INT64", "sliding_window": "INT64", "heads": "INT64",
+    "rows": "INT64", "pool": "INT64", "targets": "INT64", "padding_mask": "BOOL",
+    "attention_mask": "BOOL", "encoder_padding_mask": "BOOL"}
 # Members of a reply that are tensors; `index` and `weight` are those of `top_k`.
 _OUTPUTS = {"output": "FP32", "attention_weights": "FP32", "attention_scores": "FP32",
             "lse": "FP32", "key": "FP32", "value": "FP32", "query": "FP32", "head_output": "FP32",
@@ -259,7 +262,7 @@ def _body_of(fields, binary):
             value = fields[name]
             if name == "sequences":
                 made[name] = [document(item) for item in value]
-            elif name not in _TENSORS or isinstance(value, (int, float)):
+            elif name not in _TENSORS or isinstance(value, numbers.Number):
                 made.update({name: value} if value is not None else {})
             elif value is not None:
                 datatype, shape, data = _pack(value, _TENSORS[name])
@@ -299,7 +302,7 @@ def _reply_of(headers, data):
             begin = offset + (length - offset) % width
             offset = begin + value["binary_data_size"]
             if offset > len(view):
-                raise ConnectionLost("the reply is shorter than its tensors", True)
+                raise ConnectionLost("the reply is shorter than its tensors", True, "bad_reply")
             if "minimum" in value:
                 return _widen(value, view[begin:offset])
             return _unpack(value["datatype"], value["shape"], view[begin:offset])
@@ -311,7 +314,11 @@ def _reply_of(headers, data):
             return _unpack(*_pack(value, _OUTPUTS[name]))
         return value
 
-    reply = Reply(member("", json.loads(bytes(view[:length])) if length else {}))
+    try:
+        made = json.loads(bytes(view[:length])) if length else {}
+    except ValueError as error:
+        raise ConnectionLost("the reply is not JSON", True, "bad_reply") from error
+    reply = Reply(member("", made))
     reply.request_id = headers.get("X-Request-Id")
     stages = (part.split(";dur=") for part in (headers.get("Server-Timing") or "").split(", "))
     reply.timing = {stage[0]: float(stage[1]) for stage in stages if len(stage) == 2}
@@ -416,8 +423,8 @@ class Client:
                 connection.request(method, self._base + path, body, headers)
             response = connection.getresponse()
             data = bytearray(response.length or 0)
-            if data:
-                response.readinto(data)
+            if data and response.readinto(data) < len(data):  # read() misses an end before any byte
+                raise http.client.IncompleteRead(b"", len(data))
             data += response.read()  # the rest of a reply without a length; else its end is noted
         except (OSError, http.client.HTTPException) as reason:
             connection.close()
@@ -504,9 +511,10 @@ class Client:
     def step_many(self, steps, layer=0, **fields):
         """One step of each of several sessions in one request.
 
-        steps  pairs of a Session and its rows ([E] or [n,E]), or of one without weights and a dict
-               of query, key and value; the sessions are distinct, and of one model or of none.
-               `fields` stand in every item.
+        steps  pairs of a Session and its rows ([E] or [n,E]), or a dict of fields: query, key and
+               value for a session without weights, or hidden_states, and whatever else is its own.
+               The sessions are distinct, and of one model or of none.  `fields` stand in every
+               item that does not have them.
         Returns as many Replies or AttnErrors, in the same order.  Where sessions are on several
         shards, each of these gets a request, and an error of one stands for each of its steps.
         """
@@ -598,7 +606,7 @@ class Client:
 
     def restore(self, session_id, state):
         """A Session of the bytes that Session.export gave; not sent again if the answer is lost."""
-        headers = {"Content-Type": "application/octet-stream", "X-Session-Id": session_id}
+        headers = {"Content-Type": "application/octet-stream", **_naming(session_id)}
         return Session(self, _reply_of(*self.request(
             "PUT", f"/sessions/{_quoted(session_id)}/state", state, headers, again=False)))
 
@@ -723,14 +731,14 @@ class Session:
 
     def export(self):
         """The session as the bytes of a safetensors file, for Client.restore."""
-        headers = {"Accept": "application/octet-stream", "X-Session-Id": self.session_id}
+        headers = {"Accept": "application/octet-stream", **_naming(self.session_id)}
         return self.client.request("GET", f"/sessions/{self.session_id}/state", headers=headers)[1]
 
     def end(self, retry_s=None):
         """Ends the session; one that is gone already is no error."""
         with self.lock, contextlib.suppress(NotFound, SessionLost):
             self.client.request("DELETE", f"/sessions/{self.session_id}",
-                                headers={"X-Session-Id": self.session_id}, retry_s=retry_s)
+                                headers=_naming(self.session_id), retry_s=retry_s)
 
 
 # ---- asyncio -----------------------------------------------------------------------------------
@@ -739,7 +747,7 @@ class _Asynchronous:
     """Runs methods of `inner` in threads, of which there are as many as calls may be under way."""
 
     def __init__(self, inner, threads):
-        self.inner, self._threads = inner, threads
+        vars(self).update(inner=inner, _threads=threads)
 
     async def _run(self, method, *arguments, **fields):
         call = functools.partial(getattr(self.inner, method), *arguments, **fields)
@@ -749,6 +757,9 @@ class _Asynchronous:
     def __getattr__(self, name):
         value = getattr(self.inner, name)
         return functools.partial(self._run, name) if callable(value) else value
+
+    def __setattr__(self, name, value):
+        setattr(self.inner, name, value)  # as `keep` of a session
 
     async def __aenter__(self):
         return self

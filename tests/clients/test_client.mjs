@@ -110,6 +110,13 @@ const refusal = (status, code, retryable, headers) => ({
     headers,
     body: JSON.stringify({ error: { code, message: "m", retryable } }),
 });
+/** The JSON of a request in binary form. */
+const headOf = ({ body, headers }) =>
+    JSON.parse(
+        new TextDecoder().decode(
+            body.subarray(0, Number(headers["Inference-Header-Content-Length"])),
+        ),
+    );
 const failing = async (promise) =>
     promise.then(
         () => assert.fail("no error"),
@@ -229,6 +236,52 @@ const tests = {
         same(await new Client(url).attend(undefined, fields), await ask("/attend", fields));
     },
 
+    async "tensors are the fields that the daemon reads as such"() {
+        const { schemas } = (await (await fetch(url + "/openapi.json")).json()).components;
+        const datatypes = { Float: "FP32", Bias: "FP32", Integer: "INT64", Mask: "BOOL" };
+        const types = { FP32: Float32Array, INT64: BigInt64Array, BOOL: Uint8Array };
+        const names = new Set();
+        for (const schema of ["AttendRequest", "DecodeRequest", "StepRequest", "CreateRequest"])
+            for (const [name, field] of Object.entries(schemas[schema].properties)) {
+                const kind = /schemas\/(\w+)Tensor"/.exec(JSON.stringify(field))?.[1];
+                if (kind === undefined) continue;
+                const datatype = datatypes[kind];
+                const { client, seen } = fake([{}]);
+                await client.attend(undefined, {
+                    [name]: { data: new types[datatype](1), shape: [1] },
+                });
+                const head = headOf(seen[0])[name];
+                assert.deepEqual(
+                    { ...head, binary_data_size: undefined },
+                    { shape: [1], datatype, binary_data_size: undefined },
+                    name,
+                );
+                assert.ok(head.binary_data_size > 0, name);
+                names.add(name);
+            }
+        assert.ok(names.has("past_key") && names.size > 20);
+    },
+
+    async "weightless over keys that are there"() {
+        const head = [rows.slice(0, 3), rows.slice(3, 6)];
+        const fields = {
+            query: head,
+            key: head,
+            value: head,
+            past_key: [rows.slice(9, 12), rows.slice(9, 12)],
+            past_value: [rows.slice(12, 15), rows.slice(12, 15)],
+            sliding_window: [2, 0],
+            heads: [1],
+            outputs: ["output", "attention_weights"],
+        };
+        const expected = await ask("/attend", fields);
+        const tensor = { data: Float32Array.from(fields.past_key.flat(2)), shape: [2, 3, 8] };
+        same(
+            await new Client(url).attend(undefined, { ...fields, past_key: tensor }),
+            expected,
+        );
+    },
+
     async "typed arrays of several types"() {
         const client = new Client(url);
         const expected = await ask("/attend", { hidden_states: rows.slice(0, 2) });
@@ -289,6 +342,11 @@ const tests = {
         );
         assert.match(error.requestId, /^[0-9a-f]{16}$/);
         assert.equal((await failing(client.open("none"))).kind, "not_found");
+        for (const call of [
+            () => client.session({ session_id: "日本" }),
+            () => client.restore("日本", new Uint8Array(8)),
+        ])
+            assert.equal((await failing(call())).kind, "invalid");
     },
 
     async "a session from its making to its end"() {
@@ -321,6 +379,22 @@ const tests = {
         );
         assert.equal(failed.message, "planted");
         assert.equal((await failing(client.open(id))).code, "session_not_found");
+    },
+
+    async "fields of an item win over those of all"() {
+        const client = new Client(url);
+        await client.withSession({}, async (one) => {
+            await client.withSession({}, async (two) => {
+                const own = { hidden_states: rows[0], outputs: ["lse"] };
+                const steps = [
+                    [one, own],
+                    [two, rows[0]],
+                ];
+                const [first, second] = await client.stepMany(steps, { outputs: ["output"] });
+                assert.deepEqual(["lse" in first, "output" in first], [true, false]);
+                assert.deepEqual(["lse" in second, "output" in second], [false, true]);
+            });
+        });
     },
 
     async "steps are applied once whatever is lost"() {
@@ -478,6 +552,9 @@ const tests = {
         assert.deepEqual(lengths(await client.stepMany(steps)), [1, 1, 1]);
         const [one, two, three] = await client.stepMany(steps);
         assert.deepEqual([one.length, two.kind, three.length], [2, "session_lost", 2]);
+        const full = { error: { code: "session_full", message: "m" } };
+        const [refused] = await fake([list(full)]).client.stepMany(steps.slice(0, 1));
+        assert.deepEqual([refused.kind, refused.status], ["item", 0]);
         assert.deepEqual(
             steps.map(([session]) => session.lengths[0]),
             [2, 1, 2],
@@ -515,10 +592,18 @@ const tests = {
             assert.deepEqual([...output.data], [1.5, -2]);
             assert.equal(output.data.buffer.byteLength > 8, (text.length + blanks) % 4 === 0);
         }
-        assert.equal((await failing(fake([reply(0, 1)]).client.attend([[1]]))).code, "bad_reply");
         const hidden = reply(0);
         delete hidden.headers["Inference-Header-Content-Length"];
-        assert.match((await failing(fake([hidden]).client.attend([[1]]))).message, /not exposed/);
+        const page = { body: "<html>", headers: { "Content-Type": "text/html" } };
+        for (const [bad, why] of [
+            [reply(0, 1), /shorter/],
+            [hidden, /not exposed/],
+            [page, /not JSON/],
+        ]) {
+            const error = await failing(fake([bad]).client.attend([[1]]));
+            assert.deepEqual([error.code, error.kind], ["bad_reply", "connection"]);
+            assert.match(error.message, why);
+        }
     },
 
     async "a page may send every header, and sends no credentials"() {
