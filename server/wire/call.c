@@ -153,7 +153,7 @@ static bool read_groups(struct srv_index_lists *out, const struct body *body, co
     srv_json_enter_array(body->json);
     out->lists = srv_arena_alloc(body->arena, ATTN_MAX_TARGET_GROUPS, sizeof *out->lists);
     if (out->lists == NULL)
-        return fail(body, SRV_E_OUT_OF_MEMORY, "target_groups", "find no memory");
+        return fail(body, SRV_E_OUT_OF_MEMORY, "target_groups", "has no memory");
     while (srv_json_next_element(body->json)) {
         if (out->count == ATTN_MAX_TARGET_GROUPS)
             return fail(body, SRV_E_INVALID_VALUE, "target_groups", "holds more than 16 groups");
@@ -292,7 +292,7 @@ static bool check_weightless(const struct body *body)
                                             "value_hidden_states"};
     for (size_t i = 0; i < sizeof of_layers / sizeof of_layers[0]; i++)
         if (is_given(body, "query") && is_given(body, of_layers[i]) &&
-            (i != 1 || !is_given(body, "session_id")))
+            (strcmp(of_layers[i], "layer") != 0 || !is_given(body, "session_id")))
             return fail(body, SRV_E_INVALID_VALUE, of_layers[i],
                         "cannot stand beside query: rows for a model's layer are hidden_states, "
                         "query, key and value are used without one");
@@ -439,7 +439,7 @@ static bool reserve_item(struct body *body, size_t *capacity)
     size_t doubled = *capacity == 0 ? 8 : *capacity * 2;
     struct srv_rows *grown = srv_arena_alloc(body->arena, doubled, sizeof *grown);
     if (grown == NULL)
-        return fail(body, SRV_E_OUT_OF_MEMORY, "sequences", "find no memory");
+        return fail(body, SRV_E_OUT_OF_MEMORY, "sequences", "has no memory");
     if (call->num_sequences > 0)
         memcpy(grown, call->sequences, call->num_sequences * sizeof *grown);
     call->sequences = grown;

@@ -22,7 +22,7 @@ static enum srv_error_code add_group(uint16_t *groups, size_t keys, const struct
                             g, i, (long long)key, keys - 1);
         if ((groups[key] >> g & 1) != 0)
             return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "target_groups",
-                            "target_groups[%zu][%zu] is %lld a second time", g, i, (long long)key);
+                            "target_groups[%zu][%zu] repeats %lld", g, i, (long long)key);
         groups[key] = (uint16_t)(groups[key] | 1u << g);
     }
     return SRV_OK;

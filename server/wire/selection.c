@@ -9,7 +9,7 @@ static enum srv_error_code fail_index(struct srv_error *error, const char *param
                                       int64_t index, size_t limit)
 {
     if (index >= 0 && (uint64_t)index < limit)
-        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s[%zu] is %lld a second time",
+        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s[%zu] repeats %lld",
                         param, i, (long long)index);
     return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param,
                     "%s[%zu] is %lld, there are 0 to %zu in this call", param, i, (long long)index,
@@ -25,7 +25,7 @@ enum srv_error_code srv_selection_read(const size_t **out, size_t *count,
         return SRV_OK;
     if (list->rank != 1)
         return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
-                        "%s has %u dimensions, expected a list of indices", param, list->rank);
+                        "%s: a list of indices is expected, not %u dimensions", param, list->rank);
     if (list->count == 0)
         return srv_fail(error, SRV_E_INVALID_VALUE, param, "%s is empty", param);
     size_t *indices = srv_arena_alloc(arena, list->count, sizeof *indices);
