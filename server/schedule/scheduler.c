@@ -172,7 +172,7 @@ static void sweep_parked(struct srv_scheduler *s)
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
-    srv_stores_take_checkpoint(s->context->store);
+    srv_stores_take_snapshot(s->context->store);
     read_taken(s);
     sweep(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping; i++) {
@@ -218,7 +218,7 @@ static bool await_work(struct srv_scheduler *s)
     bool slept = false;
     pthread_mutex_lock(&s->inbox_lock);
     while (s->inbox_count == 0 && !s->handed_over && !s->stop && !(parked && slept) &&
-           !srv_stores_want_checkpoint(s->context->store) &&
+           !srv_stores_want_snapshot(s->context->store) &&
            !srv_stores_have_settled(s->context->store)) {
         sleep_in_turn(s, parked);
         slept = true;
@@ -237,7 +237,7 @@ static void *scheduler_main(void *argument)
     while (goes_on) {
         goes_on = await_work(s); /* when false, an event thread may still have left work */
         pthread_mutex_lock(&s->engine_lock);
-        srv_stores_take_checkpoint(s->context->store);
+        srv_stores_take_snapshot(s->context->store);
         sweep_parked(s);
         while (take_inbox(s)) {
             if (!s->stopping)

@@ -103,7 +103,7 @@ static bool tell_listed(struct srv_load *load)
 
 /* The newest generation whose session files can be trusted: that of the newest base, which
  * is damaged; without one, that of the first journal if none is missing after it, since later files
- * may come from an unfinished checkpoint; else all. */
+ * may come from an unfinished snapshot; else all. */
 static uint64_t newest_trusted(const struct srv_load *load)
 {
     uint64_t base = 0, first = 0;

@@ -147,7 +147,7 @@ int srv_store_directory(const struct srv_store *store)
 static bool finish_on_disk(struct srv_store *store)
 {
     if (!srv_store_journals(store))
-        return srv_store_make_checkpoint(store);
+        return srv_store_make_snapshot(store);
     srv_store_record_rest(store, true);
     bool synced = srv_store_sync(store);
     srv_store_record_rest(store, false); /* says that it is on the disk */

@@ -91,7 +91,7 @@ struct srv_base_session {
     struct srv_base_layer layers[]; /* [num_layers] */
 };
 
-/* The sessions of a checkpoint and what they share (sharing.h), borrowed. */
+/* The sessions of a snapshot and what they share (sharing.h), borrowed. */
 struct srv_base {
     uint64_t generation, time_ns;
     const struct srv_base_entry *entries; /* [num_entries] */

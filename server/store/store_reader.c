@@ -307,7 +307,7 @@ static enum attn_status read_session(struct reading *r, const struct srv_extent 
 /* ---- Settling -------------------------------------------------------------------------------- */
 
 /* Takes a session out of the table whose tokens are damaged.  The files stay until the next
- * checkpoint, which is due at once and sets them aside. */
+ * snapshot, which is due at once and sets them aside. */
 static void lose(struct srv_store *store, struct srv_session *session, const char *why)
 {
     srv_log_event(store->context.log, SRV_LOG_ERROR, "damaged",
@@ -338,7 +338,7 @@ static void settle(struct srv_store *store, struct srv_unread *unread, enum srv_
     pthread_mutex_unlock(&store->lock);
     srv_session_put(session);
     if (wanted)
-        store->context.ask_checkpoint(store->context.callback_context);
+        store->context.ask_snapshot(store->context.callback_context);
 }
 
 /* Whether the session is to be tried again: the store stops, memory is short, or a file that may be

@@ -189,7 +189,7 @@ void srv_store_record_rest(struct srv_store *store, bool at_end)
 {
     srv_store_begin(store);
     pthread_mutex_lock(&store->lock);
-    bool keep_empty = store->running || atomic_load(&store->last_checkpoint_failed);
+    bool keep_empty = store->running || atomic_load(&store->last_snapshot_failed);
     pthread_mutex_unlock(&store->lock);
     bool usable = store->journal.fd >= 0 && !store->journal.broken;
     bool mark = is_mark_due(store, keep_empty) ||

@@ -301,15 +301,15 @@ START_TEST(test_damage_found_late_costs_the_session_that_has_it)
     ck_assert_ptr_null(find('b'));
     expect_rows('a', 'a', 0, ROWS);
     expect_rows('c', 'c', 0, ROWS);
-    store_app_await_checkpoint(&app); /* without the lost one, whose files are set aside */
-    store_app_checkpoint(&app);
+    store_app_await_snapshot(&app); /* without the lost one, whose files are set aside */
+    store_app_take_snapshot(&app);
     store_app_shell(&app, _i == 0 ? "ls *.session.damaged" : "ls *.journal.damaged");
     ck_assert_uint_eq(store_app_find_again(&app, "b"), SIZE_MAX);
     expect_rows('c', 'c', 0, ROWS);
 }
 END_TEST
 
-/* A base of checkpoints alone names the files of sessions that are still unread. */
+/* A base of snapshots alone names the files of sessions that are still unread. */
 START_TEST(test_last_snapshot_keeps_the_files_of_sessions_that_are_unread)
 {
     store_app_end(&app);
