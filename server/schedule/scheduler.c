@@ -108,15 +108,15 @@ static bool take_inbox(struct srv_scheduler *s)
 }
 
 /* Goes on with jobs whose sessions have been read. */
-static void take_settled(struct srv_scheduler *s)
+static void take_restored(struct srv_scheduler *s)
 {
-    if (srv_stores_take_settled(s->context->store))
+    if (srv_stores_take_restored(s->context->store))
         srv_dispatch_release_parked(&s->dispatch);
 }
 
 static void read_taken(struct srv_scheduler *s)
 {
-    take_settled(s);
+    take_restored(s);
     srv_dispatch_parse_and_queue(&s->dispatch, s->taken, s->num_taken, s->taken_bytes);
     s->num_taken = 0;
 }
@@ -160,7 +160,7 @@ static void sweep(struct srv_scheduler *s)
  * may be there to do. */
 static void sweep_parked(struct srv_scheduler *s)
 {
-    take_settled(s);
+    take_restored(s);
     if (has_parked(s))
         sweep(s);
     srv_dispatch_reply(&s->dispatch);
@@ -219,7 +219,7 @@ static bool await_work(struct srv_scheduler *s)
     pthread_mutex_lock(&s->inbox_lock);
     while (s->inbox_count == 0 && !s->handed_over && !s->stop && !(parked && slept) &&
            !srv_stores_want_snapshot(s->context->store) &&
-           !srv_stores_have_settled(s->context->store)) {
+           !srv_stores_have_restored(s->context->store)) {
         sleep_in_turn(s, parked);
         slept = true;
     }

@@ -50,7 +50,7 @@ struct srv_store_context {
     const struct attn_cache_pool *pool;
     struct srv_metrics *metrics;
     struct srv_log *log;
-    /* Asks the engine owner to call srv_store_take_snapshot or srv_store_take_settled soon;
+    /* Asks the engine owner to call srv_store_take_snapshot or srv_store_take_restored soon;
      * called from the store's thread, from srv_store_start on. */
     void (*ask_snapshot)(void *callback_context);
     void *callback_context;
@@ -91,8 +91,8 @@ bool srv_store_want(struct srv_store *store, struct srv_session *session);
 
 /* Whether a session that was wanted has been read, lost or dropped since the last call; the store
  * then has called ask_snapshot.  The engine owner's.  Takes NULL. */
-bool srv_store_has_settled(struct srv_store *store);
-bool srv_store_take_settled(struct srv_store *store);
+bool srv_store_has_restored(struct srv_store *store);
+bool srv_store_take_restored(struct srv_store *store);
 
 /* Sessions that are unread.  Takes NULL. */
 size_t srv_store_restoring(const struct srv_store *store);

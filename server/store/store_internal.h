@@ -52,7 +52,7 @@ struct srv_epochs {
 
 /* A session whose tokens are still on the disk. */
 struct srv_unread {
-    struct srv_session *session; /* with a reference; NULL once it is settled */
+    struct srv_session *session; /* with a reference; NULL once its reading has ended */
     const struct srv_extent *newest;
     struct srv_unread *next_wanted;
     size_t order; /* of its creation */
@@ -108,7 +108,7 @@ struct srv_store {
     struct srv_extents extents;
     size_t read_bytes;
     atomic_size_t restoring; /* sessions that are unread */
-    atomic_bool settled;     /* one that was wanted no longer is */
+    atomic_bool restored;    /* one that was wanted no longer is */
 
     size_t imports; /* the engine owner's: imports whose records are not complete yet */
 

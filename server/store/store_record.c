@@ -146,7 +146,7 @@ static int write_batch(struct srv_store *store, bool sync)
         store->deletions.count = 0;
         store->stated = stated;
     }
-    srv_marks_settle(&store->marks, bytes, store->mark);
+    srv_marks_commit(&store->marks, bytes, store->mark);
     if (bytes > 0 && store->mark.generation != 0)
         store->mark_ns = srv_now_ns();
     store->mark = (struct srv_place){0};

@@ -124,20 +124,20 @@ size_t srv_stores_restoring(const struct srv_store *own)
     return sessions;
 }
 
-bool srv_stores_have_settled(struct srv_store *own)
+bool srv_stores_have_restored(struct srv_store *own)
 {
-    bool settled = false;
+    bool restored = false;
     for (size_t i = 0; i < count_of(own); i++)
-        settled = settled || srv_store_has_settled(store_at(own, i));
-    return settled;
+        restored = restored || srv_store_has_restored(store_at(own, i));
+    return restored;
 }
 
-bool srv_stores_take_settled(struct srv_store *own)
+bool srv_stores_take_restored(struct srv_store *own)
 {
-    bool settled = false;
+    bool restored = false;
     for (size_t i = 0; i < count_of(own); i++)
-        settled = srv_store_take_settled(store_at(own, i)) || settled;
-    return settled;
+        restored = srv_store_take_restored(store_at(own, i)) || restored;
+    return restored;
 }
 
 /* ---- Status ---------------------------------------------------------------------------------- */

@@ -23,8 +23,8 @@ bool srv_stores_close(struct srv_store *own);
 bool srv_stores_want_snapshot(const struct srv_store *own);
 void srv_stores_take_snapshot(struct srv_store *own);
 size_t srv_stores_restoring(const struct srv_store *own);
-bool srv_stores_have_settled(struct srv_store *own);
-bool srv_stores_take_settled(struct srv_store *own);
+bool srv_stores_have_restored(struct srv_store *own);
+bool srv_stores_take_restored(struct srv_store *own);
 
 /* Of the own store, with the journals of all; `base` stays below a generation that was asked for
  * until every store has its snapshot. */

@@ -244,7 +244,7 @@ START_TEST(test_session_that_is_wanted_is_read_before_all_others)
     store_app_end(&app);
     store_app_load(&app);
     ck_assert_uint_eq(srv_store_restoring(app.store), SESSIONS);
-    ck_assert(!srv_store_has_settled(app.store));
+    ck_assert(!srv_store_has_restored(app.store));
     struct srv_session *session = find('a' + SESSIONS / 2);
     srv_store_want(app.store, session);
     atomic_store(&disk.pread_ms, 10);
@@ -253,7 +253,7 @@ START_TEST(test_session_that_is_wanted_is_read_before_all_others)
         usleep(1000);
     ck_assert_int_eq(session->presence, SRV_PRESENT);
     ck_assert_uint_ge(srv_store_restoring(app.store), SESSIONS - 3);
-    ck_assert(srv_store_take_settled(app.store));
+    ck_assert(srv_store_take_restored(app.store));
     atomic_store(&disk.pread_ms, 0);
     srv_session_put(session);
     await_reading();
