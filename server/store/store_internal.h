@@ -26,13 +26,13 @@
 /* A session at the moment of a snapshot.  Its pointers are NULL once its file is written, or is
  * known to stay. */
 struct srv_snapshot_entry {
-    struct srv_base_entry listed;  /* as the base will list it */
-    struct srv_session *session;   /* with a reference */
-    struct attn_cache *frozen;     /* its cache at that moment */
-    struct srv_base_session *told; /* as the base will tell it; kept until the base is written */
-    bool keeps_file;               /* its older file still says what the session is */
-    bool shares_blocks;            /* as the session said */
-    bool written;                  /* its file, by this snapshot */
+    struct srv_base_entry listed;         /* as the base will list it */
+    struct srv_session *session;          /* with a reference */
+    struct attn_cache *frozen;            /* its cache at that moment */
+    struct srv_base_session *description; /* of the session; kept until the base is written */
+    bool keeps_file;                      /* its older file still says what the session is */
+    bool shares_blocks;                   /* as the session said */
+    bool written;                         /* its file, by this snapshot */
 };
 
 struct srv_snapshot {

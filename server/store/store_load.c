@@ -8,7 +8,7 @@
  * be read now may be sound: it stays, and the start is refused.  No session is published before all
  * files were read, and no file is touched before all sessions are published.
  *
- * Tokens are read later (store_reader.c) where the base tells what its sessions are and the
+ * Tokens are read later (store_reader.c) where the base says what its sessions are and the
  * journals are sound as far as they are looked at: then nothing is missing, and what is damaged
  * among tokens costs the sessions that have them, whenever that is found.  In all other cases the
  * files are read at once, from the beginning. */

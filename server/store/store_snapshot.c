@@ -81,26 +81,26 @@ void srv_snapshot_free(struct srv_snapshot *snapshot)
         return;
     for (size_t i = 0; i < snapshot->count; i++) {
         srv_snapshot_release(&snapshot->entries[i]);
-        free(snapshot->entries[i].told);
+        free(snapshot->entries[i].description);
     }
     srv_sharing_fini(&snapshot->sharing);
     free(snapshot->entries);
     free(snapshot);
 }
 
-/* Copies what the base tells of a session's layers; the store's thread adds what never changes
+/* Copies what the base says of a session's layers; the store's thread adds what never changes
  * (store_write.c).  NULL where memory is short. */
-static struct srv_base_session *tell_layers(const struct srv_session *session)
+static struct srv_base_session *describe_layers(const struct srv_session *session)
 {
     const size_t layers = session->model->info.num_layers;
-    struct srv_base_session *told = calloc(1, srv_base_session_bytes(layers));
-    if (told == NULL)
+    struct srv_base_session *description = calloc(1, srv_base_session_bytes(layers));
+    if (description == NULL)
         return NULL;
-    told->next_record = session->next_record;
-    told->num_layers = layers;
+    description->next_record = session->next_record;
+    description->num_layers = layers;
     for (size_t i = 0; i < layers; i++) {
         const struct srv_last_step *last = &session->last_steps[i];
-        struct srv_base_layer *layer = &told->layers[i];
+        struct srv_base_layer *layer = &description->layers[i];
         layer->length = (uint32_t)attn_cache_length(session->cache, i);
         layer->first = (uint32_t)attn_cache_first(session->cache, i);
         if (last->rows == 0 || last->position + last->rows != layer->length)
@@ -109,7 +109,7 @@ static struct srv_base_session *tell_layers(const struct srv_session *session)
         layer->digest[0] = last->digest[0];
         layer->digest[1] = last->digest[1];
     }
-    return told;
+    return description;
 }
 
 static bool fail_memory(struct srv_error *error, const char *what)
@@ -139,8 +139,8 @@ static bool freeze_session(struct srv_snapshot_entry *entry, const struct srv_st
     entry->keeps_file =
         !session->changed && session->file_generation != 0 &&
         (session->presence == SRV_UNREAD || !atomic_load(&store->last_snapshot_failed));
-    entry->told = tell_layers(session);
-    if (entry->told == NULL)
+    entry->description = describe_layers(session);
+    if (entry->description == NULL)
         return fail_memory(error, "what a session is");
     if (entry->keeps_file)
         return !entry->shares_blocks || freeze_cache(entry, error);

@@ -18,13 +18,13 @@
 
 /* ---- Shares ---------------------------------------------------------------------------------- */
 
-/* Finds which blocks the sessions share, and notes what the base tells of them.  Then frees the
+/* Finds which blocks the sessions share, and completes their descriptions.  Then frees the
  * caches of sessions that keep their older files. */
 static void find_shares(struct srv_snapshot *snapshot, const struct srv_store *store)
 {
     for (size_t i = 0; i < snapshot->count && !snapshot->failed; i++) {
         struct srv_snapshot_entry *entry = &snapshot->entries[i];
-        entry->told->made = srv_store_describe_session(store, entry->session);
+        entry->description->create = srv_store_describe_session(store, entry->session);
         if (entry->shares_blocks &&
             !srv_sharing_add(&snapshot->sharing, entry->listed.epoch, entry->frozen,
                              entry->session->model->info.num_layers)) {
@@ -40,12 +40,12 @@ static void find_shares(struct srv_snapshot *snapshot, const struct srv_store *s
 
 /* ---- Session files --------------------------------------------------------------------------- */
 
-/* The last steps that the base tells; NULL where memory is short. */
-static struct srv_last_step *last_steps_of(const struct srv_base_session *told)
+/* The last steps of a description; NULL where memory is short. */
+static struct srv_last_step *last_steps_of(const struct srv_base_session *description)
 {
-    struct srv_last_step *steps = calloc((size_t)told->num_layers, sizeof *steps);
-    for (size_t i = 0; steps != NULL && i < told->num_layers; i++) {
-        const struct srv_base_layer *layer = &told->layers[i];
+    struct srv_last_step *steps = calloc((size_t)description->num_layers, sizeof *steps);
+    for (size_t i = 0; steps != NULL && i < description->num_layers; i++) {
+        const struct srv_base_layer *layer = &description->layers[i];
         steps[i] = (struct srv_last_step){.position = layer->length - layer->rows,
                                           .rows = layer->rows,
                                           .digest = {layer->digest[0], layer->digest[1]}};
@@ -57,9 +57,9 @@ static bool write_file(const struct srv_snapshot_entry *entry, const struct srv_
                        bool sync)
 {
     struct srv_file file;
-    struct srv_last_step *steps = last_steps_of(entry->told);
+    struct srv_last_step *steps = last_steps_of(entry->description);
     const struct srv_session_moment then = {entry->frozen, steps, entry->listed.used_ns,
-                                            entry->told->next_record};
+                                            entry->description->next_record};
     struct attn_export *export =
         steps != NULL ? srv_notes_open_export(entry->session, &then, true) : NULL;
     free(steps);
@@ -92,32 +92,32 @@ static bool write_files(const struct srv_snapshot *snapshot, const struct srv_st
 
 /* ---- The base -------------------------------------------------------------------------------- */
 
-/* Writes the base, and frees what it tells of each session: removing files takes memory too. */
+/* Writes the base, and frees the descriptions of sessions: removing files takes memory too. */
 static bool write_base(const struct srv_snapshot *snapshot, const struct srv_store *store)
 {
     struct srv_base_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
-    struct srv_base_session **told =
+    struct srv_base_session **descriptions =
         malloc((snapshot->count + 1) * sizeof(struct srv_base_session *));
     const struct srv_base base = {
         .generation = snapshot->generation,
         .time_ns = srv_sessions_clock(store->context.sessions, store->context.index),
         .entries = entries,
-        .sessions = told,
+        .sessions = descriptions,
         .shares = snapshot->sharing.shares,
         .num_entries = snapshot->count,
         .num_shares = snapshot->sharing.count};
-    const bool made = entries != NULL && told != NULL;
+    const bool made = entries != NULL && descriptions != NULL;
     for (size_t i = 0; made && i < snapshot->count; i++) {
         entries[i] = snapshot->entries[i].listed;
-        told[i] = snapshot->entries[i].told;
+        descriptions[i] = snapshot->entries[i].description;
     }
     bool written = made && srv_base_write(store->directory, &base);
     int error = errno;
     for (size_t i = 0; i < snapshot->count; i++) {
-        free(snapshot->entries[i].told);
-        snapshot->entries[i].told = NULL;
+        free(snapshot->entries[i].description);
+        snapshot->entries[i].description = NULL;
     }
-    free(told);
+    free(descriptions);
     free(entries);
     errno = error;
     return written;
