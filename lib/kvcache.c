@@ -433,7 +433,7 @@ size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
     return bytes;
 }
 
-/* The copy is one piece of memory, since a checkpoint of all sessions takes thousands of them while
+/* The copy is one piece of memory, since a snapshot of all sessions takes thousands of them while
  * all computing waits for it. */
 enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_cache *cache,
                                    struct attn_error *error)

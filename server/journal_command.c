@@ -151,7 +151,7 @@ static struct srv_store_context store_context(struct parts *parts)
         .pool = parts->pool,
         .metrics = parts->metrics,
         .log = &parts->log,
-        .ask_checkpoint = ask_nobody,
+        .ask_snapshot = ask_nobody,
         .reads_at_once = true, /* no thread reads anything later */
     };
 }

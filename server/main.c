@@ -180,7 +180,7 @@ static bool fit_memory(struct srv_app *app, char *message)
     return true;
 }
 
-static void ask_checkpoint(void *callback_context)
+static void ask_snapshot(void *callback_context)
 {
     const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
@@ -203,7 +203,7 @@ static struct srv_store_context store_context(struct srv_app *app)
         .pool = app->pool,
         .metrics = app->metrics,
         .log = &app->log,
-        .ask_checkpoint = ask_checkpoint,
+        .ask_snapshot = ask_snapshot,
         .callback_context = app,
     };
 }

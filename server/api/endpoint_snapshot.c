@@ -1,6 +1,6 @@
-/* endpoint_snapshot.c: POST and GET of /snapshot: a checkpoint of all sessions on disk, now.
+/* endpoint_snapshot.c: POST and GET of /snapshot: all sessions to disk, now.
  *
- * POST replies before the checkpoint is written, which the store's thread does.  The checkpoint is
+ * POST replies before the snapshot is written, which the store's thread does.  The snapshot is
  * complete when GET shows a larger `base` than POST did. */
 #include "api/endpoints.h"
 #include "app.h"
@@ -31,7 +31,7 @@ static void reply(struct srv_request *request, unsigned code, status_function *g
 
 void srv_post_snapshot(struct srv_request *request)
 {
-    reply(request, 202, srv_stores_request_checkpoint);
+    reply(request, 202, srv_stores_request_snapshot);
 }
 
 void srv_get_snapshot(struct srv_request *request) { reply(request, 200, srv_stores_describe); }

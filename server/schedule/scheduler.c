@@ -108,15 +108,15 @@ static bool take_inbox(struct srv_scheduler *s)
 }
 
 /* Goes on with jobs whose sessions have been read. */
-static void take_settled(struct srv_scheduler *s)
+static void take_restored(struct srv_scheduler *s)
 {
-    if (srv_stores_take_settled(s->context->store))
+    if (srv_stores_take_restored(s->context->store))
         srv_dispatch_release_parked(&s->dispatch);
 }
 
 static void read_taken(struct srv_scheduler *s)
 {
-    take_settled(s);
+    take_restored(s);
     srv_dispatch_parse_and_queue(&s->dispatch, s->taken, s->num_taken, s->taken_bytes);
     s->num_taken = 0;
 }
@@ -160,7 +160,7 @@ static void sweep(struct srv_scheduler *s)
  * may be there to do. */
 static void sweep_parked(struct srv_scheduler *s)
 {
-    take_settled(s);
+    take_restored(s);
     if (has_parked(s))
         sweep(s);
     srv_dispatch_reply(&s->dispatch);
@@ -172,7 +172,7 @@ static void sweep_parked(struct srv_scheduler *s)
 static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
-    srv_stores_take_checkpoint(s->context->store);
+    srv_stores_take_snapshot(s->context->store);
     read_taken(s);
     sweep(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping; i++) {
@@ -218,8 +218,8 @@ static bool await_work(struct srv_scheduler *s)
     bool slept = false;
     pthread_mutex_lock(&s->inbox_lock);
     while (s->inbox_count == 0 && !s->handed_over && !s->stop && !(parked && slept) &&
-           !srv_stores_want_checkpoint(s->context->store) &&
-           !srv_stores_have_settled(s->context->store)) {
+           !srv_stores_want_snapshot(s->context->store) &&
+           !srv_stores_have_restored(s->context->store)) {
         sleep_in_turn(s, parked);
         slept = true;
     }
@@ -237,7 +237,7 @@ static void *scheduler_main(void *argument)
     while (goes_on) {
         goes_on = await_work(s); /* when false, an event thread may still have left work */
         pthread_mutex_lock(&s->engine_lock);
-        srv_stores_take_checkpoint(s->context->store);
+        srv_stores_take_snapshot(s->context->store);
         sweep_parked(s);
         while (take_inbox(s)) {
             if (!s->stopping)

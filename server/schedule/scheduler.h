@@ -43,7 +43,7 @@ void srv_scheduler_run_or_wake(struct srv_scheduler *scheduler);
 size_t srv_scheduler_depth(const struct srv_scheduler *scheduler);
 size_t srv_scheduler_running(const struct srv_scheduler *scheduler);
 
-/* Has the scheduler's thread take a checkpoint soon, if the store wants one, or go on with jobs
+/* Has the scheduler's thread take a snapshot soon, if the store wants one, or go on with jobs
  * whose sessions the store has read.  Any thread.  Takes NULL. */
 void srv_scheduler_wake(struct srv_scheduler *scheduler);
 

@@ -1,4 +1,4 @@
-/* identity.c: reads, writes and settles the file `identity`. */
+/* identity.c: reads, writes and resolves the file `identity`. */
 #include "store/identity.h"
 
 #include <errno.h>
@@ -134,8 +134,8 @@ bool srv_identity_check(struct srv_identity *identity, int directory, const char
     return check(&status, identity, directory, path, naming, message, size);
 }
 
-bool srv_identity_settle(struct srv_identity *identity, int directory, const char *path,
-                         enum srv_naming naming, char *message, size_t size)
+bool srv_identity_resolve(struct srv_identity *identity, int directory, const char *path,
+                          enum srv_naming naming, char *message, size_t size)
 {
     enum srv_identity_status status;
     if (!check(&status, identity, directory, path, naming, message, size))

@@ -43,7 +43,7 @@ bool srv_identity_check(struct srv_identity *identity, int directory, const char
 
 /* The same for a directory that is locked; *identity is written where the directory has none and
  * is to get one. */
-bool srv_identity_settle(struct srv_identity *identity, int directory, const char *path,
-                         enum srv_naming naming, char *message, size_t size);
+bool srv_identity_resolve(struct srv_identity *identity, int directory, const char *path,
+                          enum srv_naming naming, char *message, size_t size);
 
 #endif

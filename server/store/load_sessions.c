@@ -8,15 +8,15 @@
 
 static struct srv_log *log_of(const struct srv_load *load) { return load->store->context.log; }
 
-/* ---- Sessions as the base tells them --------------------------------------------------------- */
+/* ---- Sessions as the base describes them ----------------------------------------------------- */
 
 /* Makes the session of an entry, whose file must be there, without its tokens. */
-static bool tell_session(struct srv_load *load, const struct srv_session_file *file,
-                         struct srv_base_session *told, size_t *at)
+static bool restore_described(struct srv_load *load, const struct srv_session_file *file,
+                              struct srv_base_session *description, size_t *at)
 {
-    return srv_base_session(told, at, &load->base_file, &load->base_size) &&
+    return srv_base_session(description, at, &load->base_file, &load->base_size) &&
            srv_files_have_session(load->files, load->count, file->generation, file->epoch) &&
-           srv_restore_told(&load->restore, file, told) == SRV_RESTORE_OK;
+           srv_restore_described(&load->restore, file, description) == SRV_RESTORE_OK;
 }
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -85,25 +85,25 @@ static bool read_listed(struct srv_load *load)
     return going;
 }
 
-static bool tell_listed(struct srv_load *load)
+static bool restore_listed(struct srv_load *load)
 {
-    struct srv_base_session *told = malloc(srv_base_session_bytes(ATTN_MAX_LAYERS));
+    struct srv_base_session *description = malloc(srv_base_session_bytes(ATTN_MAX_LAYERS));
     size_t at = load->base_size.sessions;
-    bool going = told != NULL;
+    bool going = description != NULL;
     for (size_t i = 0; i < load->base_size.entries && going; i++) {
         const struct srv_base_entry *entry = &load->base.entries[i];
         const struct srv_session_file file = next_file(load, entry);
-        going = tell_session(load, &file, told, &at);
+        going = restore_described(load, &file, description, &at);
         if (going)
             srv_restore_find(&load->restore, entry->epoch)->session->used_ns = entry->used_ns;
     }
-    free(told);
+    free(description);
     return going || srv_load_give_up(load);
 }
 
 /* The newest generation whose session files can be trusted: that of the newest base, which
  * is damaged; without one, that of the first journal if none is missing after it, since later files
- * may come from an unfinished checkpoint; else all. */
+ * may come from an unfinished snapshot; else all. */
 static uint64_t newest_trusted(const struct srv_load *load)
 {
     uint64_t base = 0, first = 0;
@@ -138,10 +138,10 @@ static bool read_found(struct srv_load *load)
 
 bool srv_load_sessions(struct srv_load *load)
 {
-    const bool later = load->restore.extents != NULL, told = load->base_size.sessions > 0;
+    const bool later = load->restore.extents != NULL, described = load->base_size.sessions > 0;
     bool loaded;
     if (later && load->generation != 0)
-        loaded = told ? tell_listed(load) : srv_load_give_up(load);
+        loaded = described ? restore_listed(load) : srv_load_give_up(load);
     else
         loaded = load->generation != 0 ? read_listed(load) : read_found(load);
     if (load->generation != 0)

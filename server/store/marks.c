@@ -77,7 +77,7 @@ static void slide(struct srv_marks *marks, struct srv_place mark)
     marks->bytes = 0;
 }
 
-void srv_marks_settle(struct srv_marks *marks, uint64_t bytes, struct srv_place mark)
+void srv_marks_commit(struct srv_marks *marks, uint64_t bytes, struct srv_place mark)
 {
     if (bytes == 0) {
         marks->count = marks->whole < marks->count ? marks->whole : marks->count;

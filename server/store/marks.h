@@ -39,6 +39,6 @@ struct srv_mark_note *srv_marks_list(size_t *count, struct srv_marks *marks, str
 
 /* After the attempt to write a batch of so many bytes, which began with a mark at `mark`, or with
  * none (generation 0).  bytes 0: it was not written, and its notes go. */
-void srv_marks_settle(struct srv_marks *marks, uint64_t bytes, struct srv_place mark);
+void srv_marks_commit(struct srv_marks *marks, uint64_t bytes, struct srv_place mark);
 
 #endif

@@ -172,7 +172,7 @@ static enum srv_restore_status open_import(struct attn_import **out, struct srv_
 
 /* A session's file while it is being restored. */
 struct file_restore {
-    const struct srv_session_file *described;
+    const struct srv_session_file *listed;
     const struct srv_file_reader *reader;
     struct attn_import *import;
     const struct srv_model *model;
@@ -183,8 +183,8 @@ static enum attn_status share_blocks(const struct srv_restore *restore,
                                      const struct file_restore *file, struct attn_error *cause)
 {
     enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < file->described->num_shares && status == ATTN_OK; i++) {
-        const struct srv_share *share = &file->described->shares[i];
+    for (size_t i = 0; i < file->listed->num_shares && status == ATTN_OK; i++) {
+        const struct srv_share *share = &file->listed->shares[i];
         const struct srv_restored_session *parent = srv_restore_find(restore, share->parent);
         if (parent == NULL || parent->session == NULL || parent->session->model != file->model)
             continue;
@@ -256,8 +256,8 @@ static enum srv_restore_status new_session(struct srv_restored_session *entry,
     entry->session->next_record = srv_notes_number(import, "chain");
     entry->session->record_state = SRV_RECORDED;
     entry->session->changed = false;
-    entry->session->file_generation = file->described->generation;
-    entry->session->shares_blocks = file->described->num_shares > 0;
+    entry->session->file_generation = file->listed->generation;
+    entry->session->shares_blocks = file->listed->num_shares > 0;
     return SRV_RESTORE_OK;
 }
 
@@ -289,11 +289,11 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
 }
 
 enum srv_restore_status srv_restore_file(struct srv_restore *restore,
-                                         const struct srv_session_file *described,
+                                         const struct srv_session_file *listed,
                                          struct srv_file_reader *reader)
 {
-    struct file_restore file = {.described = described, .reader = reader};
-    struct srv_restored_session *entry = srv_restore_entry(restore, described->epoch);
+    struct file_restore file = {.listed = listed, .reader = reader};
+    struct srv_restored_session *entry = srv_restore_entry(restore, listed->epoch);
     if (entry == NULL)
         return SRV_RESTORE_FULL;
     enum srv_restore_status result = open_import(&file.import, restore, reader);

@@ -130,19 +130,19 @@ struct srv_session_file {
     size_t num_shares;
 };
 
-/* Makes the session of such a file from what its base tells, and notes that its tokens stand there.
+/* Makes the session of such a file as its base describes it, and notes that its tokens stand there.
  * The shares name sessions of which the same was done before.  Anything but SRV_RESTORE_OK: the
  * file is to be read. */
-enum srv_restore_status srv_restore_told(struct srv_restore *restore,
-                                         const struct srv_session_file *described,
-                                         const struct srv_base_session *told);
+enum srv_restore_status srv_restore_described(struct srv_restore *restore,
+                                              const struct srv_session_file *listed,
+                                              const struct srv_base_session *description);
 
 /* Whether a description of a session is possible. */
 bool srv_restore_is_possible(const struct srv_record_create *create);
 
 /* Reads such a file. */
 enum srv_restore_status srv_restore_file(struct srv_restore *restore,
-                                         const struct srv_session_file *described,
+                                         const struct srv_session_file *listed,
                                          struct srv_file_reader *reader);
 
 struct srv_replay_result {

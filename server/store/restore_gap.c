@@ -66,8 +66,8 @@ bool srv_restore_misses(const struct srv_restore *restore, const struct srv_reco
 }
 
 /* Compares a session with what a mark says of it. */
-static enum srv_restore_status settle(struct srv_restore *restore, const struct srv_mark_note *note,
-                                      uint64_t generation)
+static enum srv_restore_status compare(struct srv_restore *restore,
+                                       const struct srv_mark_note *note, uint64_t generation)
 {
     struct srv_restored_session *entry = srv_restore_find(restore, note->epoch);
     if (note->next_record == SRV_MARK_DELETED) {
@@ -94,7 +94,7 @@ static enum srv_restore_status settle(struct srv_restore *restore, const struct 
 
 /* Sessions that the mark does not list have no record in the gap; where it lists all that there
  * are, they have been deleted. */
-static void settle_others(struct srv_restore *restore, bool all_listed)
+static void clear_unlisted(struct srv_restore *restore, bool all_listed)
 {
     for (size_t i = 0; i < restore->capacity; i++) {
         struct srv_restored_session *entry = &restore->entries[i];
@@ -125,10 +125,10 @@ enum srv_restore_status srv_restore_apply_mark(struct srv_restore *restore,
         if (!srv_record_read(notes, record, sizeof *mark + i * sizeof *notes, n * sizeof *notes))
             return SRV_RESTORE_OK; /* the reader has the error */
         for (size_t k = 0; k < n && result == SRV_RESTORE_OK; k++)
-            result = settle(restore, &notes[k], generation);
+            result = compare(restore, &notes[k], generation);
     }
     if (result == SRV_RESTORE_OK)
-        settle_others(restore, mark->since.generation == 0);
+        clear_unlisted(restore, mark->since.generation == 0);
     restore->gap = (struct srv_place){0};
     return result;
 }

@@ -1,4 +1,4 @@
-/* restore_later.c: a session from what its base tells, without its tokens. */
+/* restore_later.c: a session as its base describes it, without its tokens. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -7,10 +7,10 @@
 #include "store/restore.h"
 
 /* A session while it is being made. */
-struct told_restore {
+struct described_restore {
     const struct srv_restore *restore;
-    const struct srv_session_file *described;
-    const struct srv_base_session *told;
+    const struct srv_session_file *listed;
+    const struct srv_base_session *description;
     const struct srv_model *model;
     struct attn_cache *cache;
     struct srv_last_step *last_steps; /* [info.num_layers] */
@@ -18,8 +18,8 @@ struct told_restore {
 
 /* Makes the layer as long as the share goes.  Blocks that windows of the parent have forgotten are
  * the session's own. */
-static enum attn_status share_layer(const struct told_restore *t, const struct srv_share *share,
-                                    size_t length)
+static enum attn_status share_layer(const struct described_restore *t,
+                                    const struct srv_share *share, size_t length)
 {
     struct attn_error cause;
     const struct srv_restored_session *parent = srv_restore_find(t->restore, share->parent);
@@ -39,19 +39,19 @@ static enum attn_status share_layer(const struct told_restore *t, const struct s
     return status;
 }
 
-static enum attn_status make_layer(const struct told_restore *t, size_t i)
+static enum attn_status make_layer(const struct described_restore *t, size_t i)
 {
     struct attn_error cause;
-    const struct srv_base_layer *layer = &t->told->layers[i];
-    const struct srv_session_file *described = t->described;
+    const struct srv_base_layer *layer = &t->description->layers[i];
+    const struct srv_session_file *listed = t->listed;
     if (layer->first > layer->length || layer->rows > layer->length)
         return ATTN_MALFORMED;
     if (attn_model_layer(t->model->attn, i) == NULL)
         return layer->length == 0 ? ATTN_OK : ATTN_MALFORMED;
     enum attn_status status = attn_cache_begin_at(t->cache, i, layer->first, &cause);
-    for (size_t k = 0; k < described->num_shares && status == ATTN_OK; k++)
-        if (described->shares[k].layer == i)
-            status = share_layer(t, &described->shares[k], layer->length);
+    for (size_t k = 0; k < listed->num_shares && status == ATTN_OK; k++)
+        if (listed->shares[k].layer == i)
+            status = share_layer(t, &listed->shares[k], layer->length);
     if (status == ATTN_OK)
         status = attn_cache_lengthen(t->cache, i, layer->length, NULL, 0, &cause);
     t->last_steps[i] = (struct srv_last_step){.position = layer->length - layer->rows,
@@ -60,7 +60,7 @@ static enum attn_status make_layer(const struct told_restore *t, size_t i)
     return status;
 }
 
-static enum attn_status make_cache(struct told_restore *t)
+static enum attn_status make_cache(struct described_restore *t)
 {
     struct attn_error cause;
     const size_t layers = t->model->info.num_layers;
@@ -68,7 +68,7 @@ static enum attn_status make_cache(struct told_restore *t)
     enum attn_status status = t->last_steps != NULL ? ATTN_OK : ATTN_NO_MEMORY;
     if (status == ATTN_OK)
         status = attn_cache_new(&t->cache, t->model->pool, t->model->attn,
-                                (size_t)t->told->made.max_length, &cause);
+                                (size_t)t->description->create.max_length, &cause);
     for (size_t i = 0; i < layers && status == ATTN_OK; i++)
         status = make_layer(t, i);
     return status;
@@ -77,53 +77,55 @@ static enum attn_status make_cache(struct told_restore *t)
 /* The session from its cache, which becomes the session's or is freed. */
 static enum srv_restore_status make_session(struct srv_restored_session *entry,
                                             struct srv_restore *restore,
-                                            const struct told_restore *t)
+                                            const struct described_restore *t)
 {
-    const struct srv_record_create *made = &t->told->made;
+    const struct srv_record_create *create = &t->description->create;
     struct srv_error error;
     const struct srv_session_options options = {
-        .id = made->id,
-        .ttl_s = (size_t)made->ttl_s,
-        .idempotency_key = made->key,
-        .key_digest = {made->key_digest[0], made->key_digest[1]},
-        .owner = made->owner,
-        .group = made->group,
-        .shared = made->shared != 0,
+        .id = create->id,
+        .ttl_s = (size_t)create->ttl_s,
+        .idempotency_key = create->key,
+        .key_digest = {create->key_digest[0], create->key_digest[1]},
+        .owner = create->owner,
+        .group = create->group,
+        .shared = create->shared != 0,
         .epoch = entry->epoch,
         .store = restore->store + 1,
         .cache = t->cache,
         .last_steps = t->last_steps,
     };
-    const struct srv_extent file = {.generation = t->described->generation, .at = entry->epoch};
+    const struct srv_extent file = {.generation = t->listed->generation, .at = entry->epoch};
     entry->newest = srv_extents_add(restore->extents, &file);
     if (srv_session_new(&entry->session, restore->sessions, t->model, &options, &error) != SRV_OK ||
         entry->newest == NULL)
         return SRV_RESTORE_FULL;
-    entry->session->used_ns = made->used_ns;
-    entry->session->next_record = t->told->next_record;
+    entry->session->used_ns = create->used_ns;
+    entry->session->next_record = t->description->next_record;
     entry->session->record_state = SRV_RECORDED;
     entry->session->changed = false;
-    entry->session->file_generation = t->described->generation;
-    entry->session->shares_blocks = t->described->num_shares > 0;
+    entry->session->file_generation = t->listed->generation;
+    entry->session->shares_blocks = t->listed->num_shares > 0;
     return SRV_RESTORE_OK;
 }
 
-enum srv_restore_status srv_restore_told(struct srv_restore *restore,
-                                         const struct srv_session_file *described,
-                                         const struct srv_base_session *told)
+enum srv_restore_status srv_restore_described(struct srv_restore *restore,
+                                              const struct srv_session_file *listed,
+                                              const struct srv_base_session *description)
 {
-    struct told_restore t = {.restore = restore, .described = described, .told = told};
-    struct srv_restored_session *entry = srv_restore_entry(restore, described->epoch);
+    struct described_restore t = {.restore = restore, .listed = listed, .description = description};
+    struct srv_restored_session *entry = srv_restore_entry(restore, listed->epoch);
     enum srv_restore_status result = SRV_RESTORE_DAMAGED;
     if (entry == NULL)
         return SRV_RESTORE_FULL;
-    if (entry->session != NULL || told->next_record == 0 || !srv_restore_is_possible(&told->made))
+    if (entry->session != NULL || description->next_record == 0 ||
+        !srv_restore_is_possible(&description->create))
         return result;
-    result = srv_restore_model(&t.model, restore, told->made.model, told->made.fingerprint);
+    result = srv_restore_model(&t.model, restore, description->create.model,
+                               description->create.fingerprint);
     if (result != SRV_RESTORE_OK || t.model == NULL)
         return SRV_RESTORE_NO_MODEL;
     result = SRV_RESTORE_DAMAGED;
-    if (told->num_layers == t.model->info.num_layers && make_cache(&t) == ATTN_OK)
+    if (description->num_layers == t.model->info.num_layers && make_cache(&t) == ATTN_OK)
         result = make_session(entry, restore, &t);
     else
         attn_cache_free(t.cache);

@@ -73,7 +73,7 @@ static int by_reading(const void *a, const void *b)
 }
 
 /* Lists what is to be read, in that order: the files that were set aside, and session files that no
- * checkpoint has replaced since, which records of those journals may follow.  Returns how many. */
+ * snapshot has replaced since, which records of those journals may follow.  Returns how many. */
 static size_t list_order(const struct srv_file *order[], const struct srv_file aside[],
                          size_t num_aside, const struct srv_file kept[], size_t num_kept)
 {

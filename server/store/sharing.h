@@ -1,9 +1,9 @@
-/* sharing.h: which sessions of a checkpoint share blocks, as its base records it.
+/* sharing.h: which sessions of a snapshot share blocks, as its base records it.
  *
  * Each session file has all tokens of its session.  So that forks share their blocks again after a
  * restart, the base says of each layer of a session how many of its first blocks are also those of
  * another session, which stands earlier in the base.  The record follows from the addresses of the
- * blocks at the moment of the checkpoint.  So it holds for forks of forks, after truncations and
+ * blocks at the moment of the snapshot.  So it holds for forks of forks, after truncations and
  * where the parent was deleted, and no history is kept. */
 #ifndef SRV_SHARING_H
 #define SRV_SHARING_H

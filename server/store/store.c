@@ -70,12 +70,12 @@ static bool open_directory(struct srv_store *store, char *message, size_t size)
 }
 
 /* Makes the identity of the directory that of its store in the table. */
-static bool settle_identity(struct srv_store *store, char *message, size_t size)
+static bool resolve_identity(struct srv_store *store, char *message, size_t size)
 {
     const struct srv_store_context *context = &store->context;
     struct srv_identity identity = *srv_sessions_identity(context->sessions);
-    if (!srv_identity_settle(&identity, store->directory, context->state_dir, context->naming,
-                             message, size))
+    if (!srv_identity_resolve(&identity, store->directory, context->state_dir, context->naming,
+                              message, size))
         return false;
     if (!srv_sessions_set_identity(context->sessions, context->index, &identity))
         return refuse(message, size, context->state_dir,
@@ -131,7 +131,7 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&store->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (!open_directory(store, message, size) || !settle_identity(store, message, size)) {
+    if (!open_directory(store, message, size) || !resolve_identity(store, message, size)) {
         free_store(store);
         return false;
     }
@@ -147,7 +147,7 @@ int srv_store_directory(const struct srv_store *store)
 static bool finish_on_disk(struct srv_store *store)
 {
     if (!srv_store_journals(store))
-        return srv_store_make_checkpoint(store);
+        return srv_store_make_snapshot(store);
     srv_store_record_rest(store, true);
     bool synced = srv_store_sync(store);
     srv_store_record_rest(store, false); /* says that it is on the disk */
@@ -214,8 +214,8 @@ static int state_of(struct srv_store *store, const struct srv_session *session)
 
 /* After the attempt to write a session's first record.  On failure the state is SRV_DELETED: the
  * maker removes the session, and no step that holds it may record it. */
-static void settle_first_record(struct srv_store *store, struct srv_session *session,
-                                enum srv_error_code code)
+static void record_created(struct srv_store *store, struct srv_session *session,
+                           enum srv_error_code code)
 {
     pthread_mutex_lock(&store->lock);
     if (session->record_state == SRV_UNRECORDED) {
@@ -246,7 +246,7 @@ enum srv_error_code srv_store_create(struct srv_store *store, struct srv_session
     } else if (state == SRV_DELETED) {
         code = fail_deleted(error);
     }
-    settle_first_record(store, session, code);
+    record_created(store, session, code);
     srv_store_end(store);
     return code;
 }
@@ -321,7 +321,7 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
     srv_store_begin(store);
     if (state_of(store, session) == SRV_UNRECORDED && srv_store_journals(store))
         code = record_fork(store, session, parent, length, error);
-    settle_first_record(store, session, code);
+    record_created(store, session, code);
     srv_store_end(store);
     return code;
 }

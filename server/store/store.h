@@ -4,11 +4,11 @@
  *   snapshot  all sessions are written now and then, on request and at the end
  *   journal   what a step or a change adds to a session is in a file before anybody sees it
  *
- * A checkpoint is one moment of all sessions, written as files; clients call it a snapshot.  With
- * `journal` a checkpoint also replaces the journals before it, so that these do not grow for ever.
+ * A snapshot is one moment of all sessions, written as files.  With `journal` a snapshot also
+ * replaces the journals before it, so that these do not grow for ever.
  *
  * A store that is NULL keeps nothing.  Every call takes it but srv_store_describe and
- * srv_store_request_checkpoint.  A call that records fails with insufficient_storage where the
+ * srv_store_request_snapshot.  A call that records fails with insufficient_storage where the
  * journal cannot take the record: then nothing has happened, and the caller undoes what it has
  * prepared.  The forms of the files are described in store_files.h,
  * record.h and sharing.h, reading them in restore.h. */
@@ -40,9 +40,9 @@ struct srv_store_context {
     unsigned index; /* among the daemon's stores (stores.h): 0 the own one, else adopted */
     const char *state_dir;
     enum srv_naming naming;     /* of the directory, by the identity of the table */
-    size_t journal_bytes;       /* of journals, beyond which a checkpoint is due */
-    size_t snapshot_interval_s; /* with `snapshot`: seconds between checkpoints; 0: no limit */
-    size_t snapshot_tokens;     /* with `snapshot`: tokens between checkpoints; 0: no limit */
+    size_t journal_bytes;       /* of journals, beyond which a snapshot is due */
+    size_t snapshot_interval_s; /* with `snapshot`: seconds between snapshots; 0: no limit */
+    size_t snapshot_tokens;     /* with `snapshot`: tokens between snapshots; 0: no limit */
     size_t max_sessions;
     bool reads_at_once; /* srv_store_load reads all tokens; else srv_store_start has to follow */
     struct srv_sessions *sessions;
@@ -50,9 +50,9 @@ struct srv_store_context {
     const struct attn_cache_pool *pool;
     struct srv_metrics *metrics;
     struct srv_log *log;
-    /* Asks the engine owner to call srv_store_take_checkpoint or srv_store_take_settled soon;
+    /* Asks the engine owner to call srv_store_take_snapshot or srv_store_take_restored soon;
      * called from the store's thread, from srv_store_start on. */
-    void (*ask_checkpoint)(void *callback_context);
+    void (*ask_snapshot)(void *callback_context);
     void *callback_context;
 };
 
@@ -67,7 +67,7 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
  * cannot be read or written. */
 bool srv_store_load(struct srv_store *store, char *message, size_t size);
 
-/* Starts the threads that write checkpoints and flush the journal; the caller has blocked the
+/* Starts the threads that write snapshots and flush the journal; the caller has blocked the
  * signals that these threads are not to take.  False with one line where memory is short. */
 bool srv_store_start(struct srv_store *store, char *message, size_t size);
 
@@ -83,16 +83,16 @@ bool srv_store_close(struct srv_store *store);
  * A start may leave tokens on the disk, which the store's thread reads while requests are served.
  * Until then a session is SRV_UNREAD: it has its id, its owner and its lengths, and may be listed,
  * deleted and expire.  One whose tokens are damaged becomes SRV_LOST and leaves the table.  No
- * checkpoint is taken before all are read. */
+ * snapshot is taken before all are read. */
 
 /* Has an unread session read before those for which nobody waits.  False where it is unread no
- * longer, so that no call of ask_checkpoint will follow.  Any thread. */
+ * longer, so that no call of ask_snapshot will follow.  Any thread. */
 bool srv_store_want(struct srv_store *store, struct srv_session *session);
 
 /* Whether a session that was wanted has been read, lost or dropped since the last call; the store
- * then has called ask_checkpoint.  The engine owner's.  Takes NULL. */
-bool srv_store_has_settled(struct srv_store *store);
-bool srv_store_take_settled(struct srv_store *store);
+ * then has called ask_snapshot.  The engine owner's.  Takes NULL. */
+bool srv_store_has_restored(struct srv_store *store);
+bool srv_store_take_restored(struct srv_store *store);
 
 /* Sessions that are unread.  Takes NULL. */
 size_t srv_store_restoring(const struct srv_store *store);
@@ -153,25 +153,25 @@ struct srv_store_step {
 enum srv_error_code srv_store_steps(struct srv_store *store, const struct srv_store_step steps[],
                                     size_t count, struct srv_error *error);
 
-/* ---- Checkpoints ----------------------------------------------------------------------------- */
+/* ---- Snapshots ------------------------------------------------------------------------------- */
 
 /* `wants`: whether the engine owner is to call `take` between two batches.  `take` freezes all
- * sessions as they are at this moment, and the store's thread writes them afterwards.  A checkpoint
+ * sessions as they are at this moment, and the store's thread writes them afterwards.  A snapshot
  * that is tried again after a failure may keep the generation of the failed one. */
-bool srv_store_wants_checkpoint(const struct srv_store *store);
-void srv_store_take_checkpoint(struct srv_store *store);
+bool srv_store_wants_snapshot(const struct srv_store *store);
+void srv_store_take_snapshot(struct srv_store *store);
 
 struct srv_store_status {
     uint64_t generation;    /* the newest */
     uint64_t base;          /* the newest one that is whole on disk; 0: none */
     uint64_t journal_bytes; /* since the base */
-    bool running;           /* a checkpoint is being written, or is owed */
+    bool running;           /* a snapshot is being written, or is owed */
     uint64_t owed;          /* the generation that a base is to have; 0: none was ever owed */
 };
 void srv_store_describe(struct srv_store_status *out, struct srv_store *store);
 
-/* Asks for a checkpoint soon.  *out is the status before: the checkpoint that holds all of this
+/* Asks for a snapshot soon.  *out is the status before: the snapshot that holds all of this
  * moment has a larger generation than it says. */
-void srv_store_request_checkpoint(struct srv_store_status *out, struct srv_store *store);
+void srv_store_request_snapshot(struct srv_store_status *out, struct srv_store *store);
 
 #endif

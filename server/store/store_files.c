@@ -321,7 +321,7 @@ bool srv_base_write(int directory, const struct srv_base *base)
 {
     struct srv_file file;
     struct srv_checksum sum;
-    const bool told = base->sessions != NULL;
+    const bool described = base->sessions != NULL;
     const struct srv_base_entry time = {0, base->generation, base->time_ns};
     const struct srv_record_part parts[3] = {
         {base->entries, base->num_entries * sizeof *base->entries},
@@ -329,16 +329,16 @@ bool srv_base_write(int directory, const struct srv_base *base)
         {&time, sizeof time},
     };
     struct base_head head =
-        base_head(&sum, base->generation, base->num_entries, told ? VERSION : VERSION_TIMED);
+        base_head(&sum, base->generation, base->num_entries, described ? VERSION : VERSION_TIMED);
     struct base_tail tail = {.shares = base->num_shares};
     for (size_t i = 0; i < 3; i++)
         srv_checksum_add(&sum, parts[i].bytes, parts[i].size);
-    for (size_t i = 0; told && i < base->num_entries; i++) {
+    for (size_t i = 0; described && i < base->num_entries; i++) {
         const struct srv_record_part part = session_part(base, i);
         srv_checksum_add(&sum, part.bytes, part.size);
         tail.session_bytes += part.size;
     }
-    if (told)
+    if (described)
         srv_checksum_add(&sum, &tail, sizeof tail);
     head.sum = srv_checksum_end(&sum);
     srv_file_name(&file, SRV_FILE_BASE, base->generation, 0);
@@ -401,9 +401,10 @@ bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uin
     struct base_head head, found;
     if (base->size < sizeof head || !srv_file_reader_read(&found, base, 0, sizeof found))
         return false;
-    const bool told = found.version == VERSION, timed = told || found.version == VERSION_TIMED;
+    const bool described = found.version == VERSION,
+               timed = described || found.version == VERSION_TIMED;
     *out = (struct srv_base_size){.entries = (size_t)found.count};
-    if (!(told ? find_sessions(out, base) : count_shares(out, base, timed)) ||
+    if (!(described ? find_sessions(out, base) : count_shares(out, base, timed)) ||
         base->size % 4 != 0 || (timed && !read_time(out, base)))
         return false;
     const uint64_t older = out->shares > 0 ? 2 : 1;

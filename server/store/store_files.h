@@ -85,13 +85,13 @@ struct srv_base_layer {
 
 /* A session without its tokens, so that a start need not open its file. */
 struct srv_base_session {
-    struct srv_record_create made; /* used_ns, parent, parent_chain, length, pending: 0 */
-    uint64_t next_record;          /* among the session's records */
+    struct srv_record_create create; /* used_ns, parent, parent_chain, length, pending: 0 */
+    uint64_t next_record;            /* among the session's records */
     uint64_t num_layers;
     struct srv_base_layer layers[]; /* [num_layers] */
 };
 
-/* The sessions of a checkpoint and what they share (sharing.h), borrowed. */
+/* The sessions of a snapshot and what they share (sharing.h), borrowed. */
 struct srv_base {
     uint64_t generation, time_ns;
     const struct srv_base_entry *entries; /* [num_entries] */

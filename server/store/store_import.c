@@ -3,8 +3,8 @@
  * An import may have gigabytes, and no step can be recorded while the journal is written.  So its
  * rows are recorded in pieces, as those of a pending session: what stands between the record that
  * creates it and its commit counts only with the commit, and restoring drops a session that has
- * none.  All records of an import stand in one journal: no checkpoint is taken while an import is
- * being recorded, and no import begins while a checkpoint is wanted.  An import that is given up is
+ * none.  All records of an import stand in one journal: no snapshot is taken while an import is
+ * being recorded, and no import begins while a snapshot is wanted.  An import that is given up is
  * followed by its deletion, so that its rows take no room when the journal is read. */
 #include <errno.h>
 #include <stdlib.h>
@@ -78,7 +78,7 @@ enum srv_error_code srv_store_import_piece(bool *more, struct srv_store *store,
     if (store == NULL || !srv_store_journals(store))
         return SRV_OK;
     *more = true;
-    if (!import->begun && srv_store_wants_checkpoint(store))
+    if (!import->begun && srv_store_wants_snapshot(store))
         return SRV_OK;
     srv_store_begin(store);
     bool starts = !import->begun;

@@ -23,21 +23,21 @@
 #include "store/store.h"
 #include "store/store_files.h"
 
-/* A session at the moment of a checkpoint.  Its pointers are NULL once its file is written, or is
+/* A session at the moment of a snapshot.  Its pointers are NULL once its file is written, or is
  * known to stay. */
-struct srv_checkpoint_entry {
-    struct srv_base_entry listed;  /* as the base will list it */
-    struct srv_session *session;   /* with a reference */
-    struct attn_cache *frozen;     /* its cache at that moment */
-    struct srv_base_session *told; /* as the base will tell it; kept until the base is written */
-    bool keeps_file;               /* its older file still says what the session is */
-    bool shares_blocks;            /* as the session said */
-    bool written;                  /* its file, by this checkpoint */
+struct srv_snapshot_entry {
+    struct srv_base_entry listed;         /* as the base will list it */
+    struct srv_session *session;          /* with a reference */
+    struct attn_cache *frozen;            /* its cache at that moment */
+    struct srv_base_session *description; /* of the session; kept until the base is written */
+    bool keeps_file;                      /* its older file still says what the session is */
+    bool shares_blocks;                   /* as the session said */
+    bool written;                         /* its file, by this snapshot */
 };
 
-struct srv_checkpoint {
+struct srv_snapshot {
     uint64_t generation;
-    struct srv_checkpoint_entry *entries; /* [count] */
+    struct srv_snapshot_entry *entries; /* [count] */
     size_t count;
     struct srv_sharing sharing; /* the store's thread fills it in before it writes files */
     bool failed;
@@ -52,7 +52,7 @@ struct srv_epochs {
 
 /* A session whose tokens are still on the disk. */
 struct srv_unread {
-    struct srv_session *session; /* with a reference; NULL once it is settled */
+    struct srv_session *session; /* with a reference; NULL once its reading has ended */
     const struct srv_extent *newest;
     struct srv_unread *next_wanted;
     size_t order; /* of its creation */
@@ -74,7 +74,7 @@ struct srv_store {
     size_t num_adopted;
     pthread_t threads[2]; /* [started] */
     size_t started;
-    bool keep_journals; /* the start found damage: the next checkpoint sets journals aside */
+    bool keep_journals; /* the start found damage: the next snapshot sets journals aside */
 
     /* Guarded by `records`, and so is next_record of sessions. */
     struct srv_journal journal;  /* fd -1: none */
@@ -93,8 +93,8 @@ struct srv_store {
      * comment says otherwise. */
     bool loaded, stop;
     struct srv_epochs deferred; /* deletions that go before the next batch */
-    uint64_t generation;        /* of the journal, or of the last checkpoint; under `records` too */
-    uint64_t base_generation;   /* of the last checkpoint that is whole on disk */
+    uint64_t generation;        /* of the journal, or of the last snapshot; under `records` too */
+    uint64_t base_generation;   /* of the last snapshot that is whole on disk */
     uint64_t current_bytes;     /* of the journal */
     uint64_t older_bytes;       /* of the journals since the base, without the current one */
     size_t older_journals;
@@ -108,22 +108,22 @@ struct srv_store {
     struct srv_extents extents;
     size_t read_bytes;
     atomic_size_t restoring; /* sessions that are unread */
-    atomic_bool settled;     /* one that was wanted no longer is */
+    atomic_bool restored;    /* one that was wanted no longer is */
 
     size_t imports; /* the engine owner's: imports whose records are not complete yet */
 
-    uint64_t owed_generation; /* checkpoints are due until the base has at least this generation */
-    bool asked_by_client;     /* a client has asked since the last checkpoint began */
-    bool running;             /* a checkpoint is being made */
+    uint64_t owed_generation; /* snapshots are due until the base has at least this generation */
+    bool asked_by_client;     /* a client has asked since the last snapshot began */
+    bool running;             /* a snapshot is being made */
 
     /* Handed over between the store's thread and the engine owner. */
-    atomic_bool take_pending; /* the engine owner is to take a checkpoint */
+    atomic_bool take_pending; /* the engine owner is to take a snapshot */
     struct srv_journal next;  /* the journal to switch to */
-    struct srv_checkpoint *checkpoint;
-    bool same_journal; /* the checkpoint is to reuse the current journal, which is empty */
-    bool missed;       /* a record came first: no checkpoint was taken */
-    atomic_bool last_checkpoint_failed; /* so session files that it was to write are missing */
-    atomic_size_t changes; /* tokens and changes of sessions since the last checkpoint */
+    struct srv_snapshot *snapshot;
+    bool same_journal; /* the snapshot is to reuse the current journal, which is empty */
+    bool missed;       /* a record came first: no snapshot was taken */
+    atomic_bool last_snapshot_failed; /* so session files that it was to write are missing */
+    atomic_size_t changes;            /* tokens and changes of sessions since the last snapshot */
 };
 
 /* The store that keeps a session; NULL where nothing is kept. */
@@ -180,7 +180,7 @@ bool srv_store_sync_files(const struct srv_store *store, const struct srv_file f
  * beside others that have taken its room. */
 void srv_store_defer_deletion(struct srv_store *store, uint64_t epoch);
 
-/* store_checkpoint.c: makes the journal of the next generation; out->fd is -1 where the store keeps
+/* store_snapshot.c: makes the journal of the next generation; out->fd is -1 where the store keeps
  * no journal.  False with errno. */
 bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *store);
 
@@ -188,25 +188,25 @@ bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *stor
  * to be reused.  NULL where memory is short; and where a record has been written to the journal
  * that was to be reused (`missed`).  The switch is made also where memory is short, since the file
  * of the new journal exists. */
-struct srv_checkpoint *srv_checkpoint_freeze(struct srv_store *store);
-void srv_checkpoint_free(struct srv_checkpoint *checkpoint); /* takes NULL */
+struct srv_snapshot *srv_snapshot_freeze(struct srv_store *store);
+void srv_snapshot_free(struct srv_snapshot *snapshot); /* takes NULL */
 
-/* Whether the current journal is empty and left by a failed checkpoint.  The retry reuses it, so
+/* Whether the current journal is empty and left by a failed snapshot.  The retry reuses it, so
  * that a full disk collects no empty journals. */
-bool srv_checkpoint_may_keep_journal(const struct srv_store *store);
+bool srv_snapshot_may_keep_journal(const struct srv_store *store);
 
 /* Frees the entry's cache and reference, so that other sessions can have its blocks. */
-void srv_checkpoint_release(struct srv_checkpoint_entry *entry);
+void srv_snapshot_release(struct srv_snapshot_entry *entry);
 
-/* store_write.c: writes a checkpoint and frees it; NULL counts as one that failed.  False where it
+/* store_write.c: writes a snapshot and frees it; NULL counts as one that failed.  False where it
  * was not written, which is logged and counted. */
-bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *checkpoint);
+bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot);
 
-/* Begins the journal of a new checkpoint; a failure is logged and counted. */
-bool srv_checkpoint_begin_journal(struct srv_store *store);
+/* Begins the journal of a new snapshot; a failure is logged and counted. */
+bool srv_snapshot_begin_journal(struct srv_store *store);
 
-/* Makes a checkpoint from beginning to end, where no other thread uses the store. */
-bool srv_store_make_checkpoint(struct srv_store *store);
+/* Makes a snapshot from beginning to end, where no other thread uses the store. */
+bool srv_store_make_snapshot(struct srv_store *store);
 
 /* store_reader.c: reads the tokens of all sessions that a start has left on the disk, those that
  * are wanted first; returns early where the store stops.  From the store's thread. */

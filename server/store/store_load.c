@@ -8,7 +8,7 @@
  * be read now may be sound: it stays, and the start is refused.  No session is published before all
  * files were read, and no file is touched before all sessions are published.
  *
- * Tokens are read later (store_reader.c) where the base tells what its sessions are and the
+ * Tokens are read later (store_reader.c) where the base says what its sessions are and the
  * journals are sound as far as they are looked at: then nothing is missing, and what is damaged
  * among tokens costs the sessions that have them, whenever that is found.  In all other cases the
  * files are read at once, from the beginning. */
@@ -110,7 +110,7 @@ bool srv_load_set_aside(struct srv_load *load, const char *name, const char *why
 }
 
 /* Makes the repairs, and removes files that were not finished.  Journals that are incomplete are
- * kept as they are: they are set aside when the next checkpoint replaces them. */
+ * kept as they are: they are set aside when the next snapshot replaces them. */
 static void repair_files(const struct srv_load *load)
 {
     srv_repairs_apply(&load->repairs, load->store, !load->incomplete);
@@ -153,7 +153,7 @@ static bool find_base(struct srv_load *load)
 /* ---- All ------------------------------------------------------------------------------------- */
 
 /* The newest generation that is in use.  Where there is a base, session files do not count: one
- * that is younger than base and journals belongs to a checkpoint that did not end.  The next
+ * that is younger than base and journals belongs to a snapshot that did not end.  The next
  * journal gets its generation; if no journal had it, a later start would report one as missing. */
 static uint64_t newest_of(const struct srv_file files[], size_t count)
 {
@@ -241,9 +241,9 @@ void srv_store_drop_journal(const struct srv_store *store)
     errno = error;
 }
 
-/* Opens a new journal; or makes a checkpoint first, where the files do not say what the sessions
- * are now.  Where only checkpoints are kept, there is always a base: without the one of the first
- * start, the files of a checkpoint that did not end could be taken for those of a lost base. */
+/* Opens a new journal; or makes a snapshot first, where the files do not say what the sessions
+ * are now.  Where only snapshots are kept, there is always a base: without the one of the first
+ * start, the files of a snapshot that did not end could be taken for those of a lost base. */
 static bool start_recording(struct srv_load *load)
 {
     struct srv_store *store = load->store;
@@ -253,7 +253,7 @@ static bool start_recording(struct srv_load *load)
     store->keep_journals = load->incomplete;
     bool named = fsync(store->directory) == 0; /* names of journals reach the disk in order */
     if (load->incomplete || needs_base) {
-        if (named && srv_store_make_checkpoint(store)) {
+        if (named && srv_store_make_snapshot(store)) {
             store->keep_journals = false;
             return true;
         }
@@ -280,7 +280,7 @@ static bool is_whole(const struct srv_restore *restore)
     return whole;
 }
 
-/* Where checkpoints alone are kept, a start may have to write one, for which it needs all tokens;
+/* Where snapshots alone are kept, a start may have to write one, for which it needs all tokens;
  * and session files that no base names are read. */
 static bool may_read_later(const struct srv_load *load)
 {

@@ -99,14 +99,14 @@ bool srv_store_want(struct srv_store *store, struct srv_session *session)
     return unread != NULL;
 }
 
-bool srv_store_has_settled(struct srv_store *store)
+bool srv_store_has_restored(struct srv_store *store)
 {
-    return store != NULL && atomic_load(&store->settled);
+    return store != NULL && atomic_load(&store->restored);
 }
 
-bool srv_store_take_settled(struct srv_store *store)
+bool srv_store_take_restored(struct srv_store *store)
 {
-    return store != NULL && atomic_exchange(&store->settled, false);
+    return store != NULL && atomic_exchange(&store->restored, false);
 }
 
 size_t srv_store_restoring(const struct srv_store *store)
@@ -304,10 +304,10 @@ static enum attn_status read_session(struct reading *r, const struct srv_extent 
     return status;
 }
 
-/* ---- Settling -------------------------------------------------------------------------------- */
+/* ---- Ending ---------------------------------------------------------------------------------- */
 
 /* Takes a session out of the table whose tokens are damaged.  The files stay until the next
- * checkpoint, which is due at once and sets them aside. */
+ * snapshot, which is due at once and sets them aside. */
 static void lose(struct srv_store *store, struct srv_session *session, const char *why)
 {
     srv_log_event(store->context.log, SRV_LOG_ERROR, "damaged",
@@ -323,7 +323,8 @@ static void lose(struct srv_store *store, struct srv_session *session, const cha
 }
 
 /* Ends the reading of a session: from here on requests see what became of it. */
-static void settle(struct srv_store *store, struct srv_unread *unread, enum srv_presence presence)
+static void end_reading(struct srv_store *store, struct srv_unread *unread,
+                        enum srv_presence presence)
 {
     struct srv_session *session = unread->session;
     pthread_mutex_lock(&store->lock);
@@ -334,11 +335,11 @@ static void settle(struct srv_store *store, struct srv_unread *unread, enum srv_
     unread->session = NULL;
     atomic_fetch_sub(&store->restoring, 1);
     if (wanted)
-        atomic_store(&store->settled, true);
+        atomic_store(&store->restored, true);
     pthread_mutex_unlock(&store->lock);
     srv_session_put(session);
     if (wanted)
-        store->context.ask_checkpoint(store->context.callback_context);
+        store->context.ask_snapshot(store->context.callback_context);
 }
 
 /* Whether the session is to be tried again: the store stops, memory is short, or a file that may be
@@ -366,10 +367,10 @@ static void read_one(struct srv_store *store, struct srv_unread *unread, unsigne
         return;
     if (status != ATTN_OK && status != ATTN_CANCELLED)
         lose(store, unread->session, r.why);
-    settle(store, unread,
-           status == ATTN_OK          ? SRV_PRESENT
-           : status == ATTN_CANCELLED ? SRV_DROPPED
-                                      : SRV_LOST);
+    end_reading(store, unread,
+                status == ATTN_OK          ? SRV_PRESENT
+                : status == ATTN_CANCELLED ? SRV_DROPPED
+                                           : SRV_LOST);
 }
 
 /* The next session for which requests wait; NULL: none. */

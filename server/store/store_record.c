@@ -146,7 +146,7 @@ static int write_batch(struct srv_store *store, bool sync)
         store->deletions.count = 0;
         store->stated = stated;
     }
-    srv_marks_settle(&store->marks, bytes, store->mark);
+    srv_marks_commit(&store->marks, bytes, store->mark);
     if (bytes > 0 && store->mark.generation != 0)
         store->mark_ns = srv_now_ns();
     store->mark = (struct srv_place){0};
@@ -189,7 +189,7 @@ void srv_store_record_rest(struct srv_store *store, bool at_end)
 {
     srv_store_begin(store);
     pthread_mutex_lock(&store->lock);
-    bool keep_empty = store->running || atomic_load(&store->last_checkpoint_failed);
+    bool keep_empty = store->running || atomic_load(&store->last_snapshot_failed);
     pthread_mutex_unlock(&store->lock);
     bool usable = store->journal.fd >= 0 && !store->journal.broken;
     bool mark = is_mark_due(store, keep_empty) ||

@@ -1,9 +1,9 @@
 /* store_thread.c: the store's threads.
  *
- * One thread first reads what the start has left on the disk.  Then it decides when a checkpoint is
+ * One thread first reads what the start has left on the disk.  Then it decides when a snapshot is
  * due, asks the engine owner to take it, and writes it.
  * With a journal another thread records what no request records, and flushes the journal, since
- * writing a checkpoint may take the disk minutes. */
+ * writing a snapshot may take the disk minutes. */
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,44 +12,44 @@
 #include "store/store_internal.h"
 
 #define NS_PER_S UINT64_C(1000000000)
-#define RETRY_NS (5 * NS_PER_S) /* after a checkpoint that failed */
+#define RETRY_NS (5 * NS_PER_S) /* after a snapshot that failed */
 #define MANY_JOURNALS 8
 
-/* ---- Checkpoints ----------------------------------------------------------------------------- */
+/* ---- Snapshots ------------------------------------------------------------------------------- */
 
-/* Under `lock`: waits for the checkpoint that the engine owner was asked for.  *out is NULL where
+/* Under `lock`: waits for the snapshot that the engine owner was asked for.  *out is NULL where
  * there was no memory for it.  False where none was taken. */
-static bool await_checkpoint(struct srv_checkpoint **out, struct srv_store *store)
+static bool await_snapshot(struct srv_snapshot **out, struct srv_store *store)
 {
     while (atomic_load(&store->take_pending) && !store->stop)
         pthread_cond_wait(&store->wake, &store->lock);
     bool taken = !atomic_exchange(&store->take_pending, false) && !store->missed;
-    *out = store->checkpoint;
-    store->checkpoint = NULL;
+    *out = store->snapshot;
+    store->snapshot = NULL;
     return taken;
 }
 
-/* Under `lock`, which is unlocked meanwhile: makes a checkpoint while requests are served.  A
- * client that asked for one waits for a new generation, so the generation of a failed checkpoint is
- * used again only where nobody has asked since.  False where the checkpoint failed. */
-static bool make_checkpoint(struct srv_store *store)
+/* Under `lock`, which is unlocked meanwhile: makes a snapshot while requests are served.  A
+ * client that asked for one waits for a new generation, so the generation of a failed snapshot is
+ * used again only where nobody has asked since.  False where the snapshot failed. */
+static bool make_snapshot(struct srv_store *store)
 {
-    struct srv_checkpoint *checkpoint = NULL;
+    struct srv_snapshot *snapshot = NULL;
     store->same_journal =
-        store->generation >= store->owed_generation && srv_checkpoint_may_keep_journal(store);
+        store->generation >= store->owed_generation && srv_snapshot_may_keep_journal(store);
     store->missed = false;
     store->asked_by_client = false;
     store->running = true;
     pthread_mutex_unlock(&store->lock);
-    bool ready = store->same_journal || srv_checkpoint_begin_journal(store);
+    bool ready = store->same_journal || srv_snapshot_begin_journal(store);
     if (ready) {
         atomic_store(&store->take_pending, true);
-        store->context.ask_checkpoint(store->context.callback_context);
+        store->context.ask_snapshot(store->context.callback_context);
     }
     pthread_mutex_lock(&store->lock);
-    bool taken = ready && await_checkpoint(&checkpoint, store), missed = store->missed;
+    bool taken = ready && await_snapshot(&snapshot, store), missed = store->missed;
     pthread_mutex_unlock(&store->lock);
-    bool made = taken && srv_checkpoint_finish(store, checkpoint);
+    bool made = taken && srv_snapshot_finish(store, snapshot);
     if (ready && !taken)
         srv_journal_close(&store->next); /* an empty one: its file does no harm */
     pthread_mutex_lock(&store->lock);
@@ -64,7 +64,7 @@ static bool is_due(const struct srv_store *store, uint64_t since_ns, uint64_t no
     size_t changes = atomic_load(&store->changes);
     uint64_t bytes = store->older_bytes + store->current_bytes;
     if (store->asked_by_client || store->base_generation < store->owed_generation ||
-        atomic_load(&store->last_checkpoint_failed))
+        atomic_load(&store->last_snapshot_failed))
         return true;
     if (srv_store_journals(store))
         return store->broken || bytes > options->journal_bytes ||
@@ -83,7 +83,7 @@ static void wait_a_second(struct srv_store *store)
     pthread_cond_timedwait(&store->wake, &store->lock, &until);
 }
 
-static void *checkpoint_thread(void *argument)
+static void *snapshot_thread(void *argument)
 {
     struct srv_store *store = argument;
     uint64_t not_before = 0;
@@ -98,7 +98,7 @@ static void *checkpoint_thread(void *argument)
         if (store->stop || (!store->asked_by_client && now < not_before) ||
             !is_due(store, last_ns, now))
             continue;
-        bool made = make_checkpoint(store);
+        bool made = make_snapshot(store);
         last_ns = srv_now_ns();
         not_before = made ? 0 : last_ns + RETRY_NS;
     }
@@ -134,7 +134,7 @@ static void *sync_thread(void *argument)
 
 bool srv_store_start(struct srv_store *store, char *message, size_t size)
 {
-    void *(*const mains[])(void *) = {checkpoint_thread, sync_thread};
+    void *(*const mains[])(void *) = {snapshot_thread, sync_thread};
     if (store == NULL)
         return true;
     size_t threads = srv_store_journals(store) ? 2 : 1;
@@ -158,7 +158,7 @@ static struct srv_store_status describe(const struct srv_store *store)
     };
 }
 
-void srv_store_request_checkpoint(struct srv_store_status *out, struct srv_store *store)
+void srv_store_request_snapshot(struct srv_store_status *out, struct srv_store *store)
 {
     pthread_mutex_lock(&store->lock);
     store->asked_by_client = true;

@@ -1,9 +1,9 @@
-/* store_write.c: a checkpoint becomes files.
+/* store_write.c: a snapshot becomes files.
  *
  * The store's thread finds which sessions share blocks, writes session files one at a time, puts
  * the base that names them all in place, and removes the files that the base replaces.  Until the
  * base is there, the older base and the journals of both generations say the same as it will: so
- * writing may end anywhere, and a checkpoint that fails removes the files that it has written. */
+ * writing may end anywhere, and a snapshot that fails removes the files that it has written. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,34 +18,34 @@
 
 /* ---- Shares ---------------------------------------------------------------------------------- */
 
-/* Finds which blocks the sessions share, and notes what the base tells of them.  Then frees the
+/* Finds which blocks the sessions share, and completes their descriptions.  Then frees the
  * caches of sessions that keep their older files. */
-static void find_shares(struct srv_checkpoint *checkpoint, const struct srv_store *store)
+static void find_shares(struct srv_snapshot *snapshot, const struct srv_store *store)
 {
-    for (size_t i = 0; i < checkpoint->count && !checkpoint->failed; i++) {
-        struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
-        entry->told->made = srv_store_describe_session(store, entry->session);
+    for (size_t i = 0; i < snapshot->count && !snapshot->failed; i++) {
+        struct srv_snapshot_entry *entry = &snapshot->entries[i];
+        entry->description->create = srv_store_describe_session(store, entry->session);
         if (entry->shares_blocks &&
-            !srv_sharing_add(&checkpoint->sharing, entry->listed.epoch, entry->frozen,
+            !srv_sharing_add(&snapshot->sharing, entry->listed.epoch, entry->frozen,
                              entry->session->model->info.num_layers)) {
-            checkpoint->failed = true;
-            srv_fail(&checkpoint->error, SRV_E_OUT_OF_MEMORY, NULL,
+            snapshot->failed = true;
+            srv_fail(&snapshot->error, SRV_E_OUT_OF_MEMORY, NULL,
                      "no memory for what sessions share");
         }
         if (entry->keeps_file)
-            srv_checkpoint_release(entry);
+            srv_snapshot_release(entry);
     }
-    srv_sharing_forget_blocks(&checkpoint->sharing);
+    srv_sharing_forget_blocks(&snapshot->sharing);
 }
 
 /* ---- Session files --------------------------------------------------------------------------- */
 
-/* The last steps that the base tells; NULL where memory is short. */
-static struct srv_last_step *last_steps_of(const struct srv_base_session *told)
+/* The last steps of a description; NULL where memory is short. */
+static struct srv_last_step *last_steps_of(const struct srv_base_session *description)
 {
-    struct srv_last_step *steps = calloc((size_t)told->num_layers, sizeof *steps);
-    for (size_t i = 0; steps != NULL && i < told->num_layers; i++) {
-        const struct srv_base_layer *layer = &told->layers[i];
+    struct srv_last_step *steps = calloc((size_t)description->num_layers, sizeof *steps);
+    for (size_t i = 0; steps != NULL && i < description->num_layers; i++) {
+        const struct srv_base_layer *layer = &description->layers[i];
         steps[i] = (struct srv_last_step){.position = layer->length - layer->rows,
                                           .rows = layer->rows,
                                           .digest = {layer->digest[0], layer->digest[1]}};
@@ -53,13 +53,13 @@ static struct srv_last_step *last_steps_of(const struct srv_base_session *told)
     return steps;
 }
 
-static bool write_file(const struct srv_checkpoint_entry *entry, const struct srv_store *store,
+static bool write_file(const struct srv_snapshot_entry *entry, const struct srv_store *store,
                        bool sync)
 {
     struct srv_file file;
-    struct srv_last_step *steps = last_steps_of(entry->told);
+    struct srv_last_step *steps = last_steps_of(entry->description);
     const struct srv_session_moment then = {entry->frozen, steps, entry->listed.used_ns,
-                                            entry->told->next_record};
+                                            entry->description->next_record};
     struct attn_export *export =
         steps != NULL ? srv_notes_open_export(entry->session, &then, true) : NULL;
     free(steps);
@@ -73,51 +73,51 @@ static bool write_file(const struct srv_checkpoint_entry *entry, const struct sr
     return written;
 }
 
-static bool write_files(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
+static bool write_files(const struct srv_snapshot *snapshot, const struct srv_store *store)
 {
     size_t files = 0;
-    for (size_t i = 0; i < checkpoint->count; i++)
-        files += checkpoint->entries[i].frozen != NULL;
-    for (size_t i = 0; i < checkpoint->count; i++) {
-        struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
+    for (size_t i = 0; i < snapshot->count; i++)
+        files += snapshot->entries[i].frozen != NULL;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        struct srv_snapshot_entry *entry = &snapshot->entries[i];
         if (entry->frozen == NULL)
             continue;
         if (!write_file(entry, store, files <= MANY_FILES))
             return false;
         entry->written = true;
-        srv_checkpoint_release(entry);
+        srv_snapshot_release(entry);
     }
     return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
 }
 
 /* ---- The base -------------------------------------------------------------------------------- */
 
-/* Writes the base, and frees what it tells of each session: removing files takes memory too. */
-static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv_store *store)
+/* Writes the base, and frees the descriptions of sessions: removing files takes memory too. */
+static bool write_base(const struct srv_snapshot *snapshot, const struct srv_store *store)
 {
-    struct srv_base_entry *entries = malloc((checkpoint->count + 1) * sizeof *entries);
-    struct srv_base_session **told =
-        malloc((checkpoint->count + 1) * sizeof(struct srv_base_session *));
+    struct srv_base_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
+    struct srv_base_session **descriptions =
+        malloc((snapshot->count + 1) * sizeof(struct srv_base_session *));
     const struct srv_base base = {
-        .generation = checkpoint->generation,
+        .generation = snapshot->generation,
         .time_ns = srv_sessions_clock(store->context.sessions, store->context.index),
         .entries = entries,
-        .sessions = told,
-        .shares = checkpoint->sharing.shares,
-        .num_entries = checkpoint->count,
-        .num_shares = checkpoint->sharing.count};
-    const bool made = entries != NULL && told != NULL;
-    for (size_t i = 0; made && i < checkpoint->count; i++) {
-        entries[i] = checkpoint->entries[i].listed;
-        told[i] = checkpoint->entries[i].told;
+        .sessions = descriptions,
+        .shares = snapshot->sharing.shares,
+        .num_entries = snapshot->count,
+        .num_shares = snapshot->sharing.count};
+    const bool made = entries != NULL && descriptions != NULL;
+    for (size_t i = 0; made && i < snapshot->count; i++) {
+        entries[i] = snapshot->entries[i].listed;
+        descriptions[i] = snapshot->entries[i].description;
     }
     bool written = made && srv_base_write(store->directory, &base);
     int error = errno;
-    for (size_t i = 0; i < checkpoint->count; i++) {
-        free(checkpoint->entries[i].told);
-        checkpoint->entries[i].told = NULL;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        free(snapshot->entries[i].description);
+        snapshot->entries[i].description = NULL;
     }
-    free(told);
+    free(descriptions);
     free(entries);
     errno = error;
     return written;
@@ -125,22 +125,22 @@ static bool write_base(const struct srv_checkpoint *checkpoint, const struct srv
 
 /* ---- Afterwards ------------------------------------------------------------------------------ */
 
-/* Removes the files of a checkpoint that failed, since no base names them.  Where its base may
- * stand on the disk nevertheless, the files stay, and the next checkpoint has a new generation. */
-static void give_up(const struct srv_checkpoint *checkpoint, struct srv_store *store)
+/* Removes the files of a snapshot that failed, since no base names them.  Where its base may
+ * stand on the disk nevertheless, the files stay, and the next snapshot has a new generation. */
+static void give_up(const struct srv_snapshot *snapshot, struct srv_store *store)
 {
     struct srv_file file;
-    srv_file_name(&file, SRV_FILE_BASE, checkpoint->generation, 0);
+    srv_file_name(&file, SRV_FILE_BASE, snapshot->generation, 0);
     if (faccessat(store->directory, file.name, F_OK, 0) == 0 || errno != ENOENT) {
         pthread_mutex_lock(&store->lock);
         store->owed_generation = store->generation + 1;
         pthread_mutex_unlock(&store->lock);
         return;
     }
-    for (size_t i = 0; i < checkpoint->count; i++) {
-        const struct srv_base_entry *base = &checkpoint->entries[i].listed;
+    for (size_t i = 0; i < snapshot->count; i++) {
+        const struct srv_base_entry *base = &snapshot->entries[i].listed;
         srv_file_name(&file, SRV_FILE_SESSION, base->generation, base->epoch);
-        if (checkpoint->entries[i].written)
+        if (snapshot->entries[i].written)
             unlinkat(store->directory, file.name, 0);
     }
 }
@@ -161,32 +161,32 @@ static bool is_replaced(const struct srv_file *file, const struct srv_base_entry
     return entry == NULL || entry->generation != file->generation;
 }
 
-/* Whether the file may say what a session was that the checkpoint does not have: a journal, or a
+/* Whether the file may say what a session was that the snapshot does not have: a journal, or a
  * file that the records of a journal follow, such as that of a lost fork's parent. */
 static bool is_salvageable(const struct srv_file *file)
 {
     return file->kind == SRV_FILE_JOURNAL || file->kind == SRV_FILE_SESSION;
 }
 
-/* Removes the files that a whole checkpoint replaces, or after damage sets them aside.  Session
+/* Removes the files that a whole snapshot replaces, or after damage sets them aside.  Session
  * files go before journals, so that also without a base no file outlives the record of its
  * session's deletion. */
-static void remove_replaced(const struct srv_store *store, const struct srv_checkpoint *checkpoint)
+static void remove_replaced(const struct srv_store *store, const struct srv_snapshot *snapshot)
 {
     struct srv_file *files;
     size_t count;
-    struct srv_base_entry *base = malloc((checkpoint->count + 1) * sizeof *base);
+    struct srv_base_entry *base = malloc((snapshot->count + 1) * sizeof *base);
     if (base == NULL || !srv_files_list(&files, &count, store->directory)) {
         free(base);
         return;
     }
-    for (size_t i = 0; i < checkpoint->count; i++)
-        base[i] = checkpoint->entries[i].listed;
-    qsort(base, checkpoint->count, sizeof *base, by_epoch);
+    for (size_t i = 0; i < snapshot->count; i++)
+        base[i] = snapshot->entries[i].listed;
+    qsort(base, snapshot->count, sizeof *base, by_epoch);
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < count; i++) {
             if ((files[i].kind == SRV_FILE_SESSION) != (pass == 0) ||
-                !is_replaced(&files[i], base, checkpoint->count, checkpoint->generation))
+                !is_replaced(&files[i], base, snapshot->count, snapshot->generation))
                 continue;
             if (store->keep_journals && is_salvageable(&files[i]))
                 srv_file_set_aside(store->directory, files[i].name);
@@ -199,24 +199,24 @@ static void remove_replaced(const struct srv_store *store, const struct srv_chec
 
 /* ---- From beginning to end ------------------------------------------------------------------- */
 
-static bool write_checkpoint(const struct srv_checkpoint *checkpoint, struct srv_store *store)
+static bool write_snapshot(const struct srv_snapshot *snapshot, struct srv_store *store)
 {
-    if (!write_files(checkpoint, store) || !write_base(checkpoint, store)) {
+    if (!write_files(snapshot, store) || !write_base(snapshot, store)) {
         int error = errno;
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
-                      "a snapshot of %zu sessions cannot be written: %s", checkpoint->count,
+                      "a snapshot of %zu sessions cannot be written: %s", snapshot->count,
                       strerrordesc_np(error));
-        give_up(checkpoint, store);
+        give_up(snapshot, store);
         errno = error;
         return false;
     }
-    remove_replaced(store, checkpoint);
+    remove_replaced(store, snapshot);
     srv_log_event(store->context.log, SRV_LOG_INFO, "snapshot", "generation %llu: %zu sessions",
-                  (unsigned long long)checkpoint->generation, checkpoint->count);
+                  (unsigned long long)snapshot->generation, snapshot->count);
     return true;
 }
 
-/* Closes the journal that was left.  Where it cannot be brought to the disk, the checkpoint stands
+/* Closes the journal that was left.  Where it cannot be brought to the disk, the snapshot stands
  * in for it. */
 static void close_old_journal(struct srv_store *store)
 {
@@ -228,35 +228,35 @@ static void close_old_journal(struct srv_store *store)
     pthread_mutex_unlock(&store->flushing);
 }
 
-bool srv_checkpoint_finish(struct srv_store *store, struct srv_checkpoint *checkpoint)
+bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot)
 {
     bool written = false;
-    if (checkpoint != NULL)
-        find_shares(checkpoint, store);
+    if (snapshot != NULL)
+        find_shares(snapshot, store);
     close_old_journal(store);
-    if (checkpoint != NULL && checkpoint->failed)
+    if (snapshot != NULL && snapshot->failed)
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no snapshot was made: %s",
-                      checkpoint->error.message);
-    else if (checkpoint != NULL)
-        written = write_checkpoint(checkpoint, store);
+                      snapshot->error.message);
+    else if (snapshot != NULL)
+        written = write_snapshot(snapshot, store);
     pthread_mutex_lock(&store->records);
     pthread_mutex_lock(&store->lock);
-    atomic_store(&store->last_checkpoint_failed, !written);
+    atomic_store(&store->last_snapshot_failed, !written);
     if (written) { /* the base stands in for the journals before */
         store->keep_journals = false;
         store->journal.older_synced = true;
-        store->base_generation = checkpoint->generation;
+        store->base_generation = snapshot->generation;
         store->older_bytes = 0;
         store->older_journals = 0;
     }
     pthread_mutex_unlock(&store->lock);
     pthread_mutex_unlock(&store->records);
     srv_metrics_store(store->context.metrics, written ? SRV_SNAPSHOT_MADE : SRV_SNAPSHOT_FAILED, 1);
-    srv_checkpoint_free(checkpoint);
+    srv_snapshot_free(snapshot);
     return written;
 }
 
-bool srv_checkpoint_begin_journal(struct srv_store *store)
+bool srv_snapshot_begin_journal(struct srv_store *store)
 {
     if (srv_store_new_journal(&store->next, store))
         return true;
@@ -266,8 +266,8 @@ bool srv_checkpoint_begin_journal(struct srv_store *store)
     return false;
 }
 
-bool srv_store_make_checkpoint(struct srv_store *store)
+bool srv_store_make_snapshot(struct srv_store *store)
 {
-    return srv_checkpoint_begin_journal(store) &&
-           srv_checkpoint_finish(store, srv_checkpoint_freeze(store));
+    return srv_snapshot_begin_journal(store) &&
+           srv_snapshot_finish(store, srv_snapshot_freeze(store));
 }

@@ -1,4 +1,4 @@
-/* stores.c: opens, starts and closes all stores, and asks all for checkpoints. */
+/* stores.c: opens, starts and closes all stores, and asks all for snapshots. */
 #include "store/stores.h"
 
 #include <stdio.h>
@@ -102,18 +102,18 @@ bool srv_stores_close(struct srv_store *own)
     return saved;
 }
 
-bool srv_stores_want_checkpoint(const struct srv_store *own)
+bool srv_stores_want_snapshot(const struct srv_store *own)
 {
     for (size_t i = 0; i < count_of(own); i++)
-        if (srv_store_wants_checkpoint(store_at(own, i)))
+        if (srv_store_wants_snapshot(store_at(own, i)))
             return true;
     return false;
 }
 
-void srv_stores_take_checkpoint(struct srv_store *own)
+void srv_stores_take_snapshot(struct srv_store *own)
 {
     for (size_t i = 0; i < count_of(own); i++)
-        srv_store_take_checkpoint(store_at(own, i));
+        srv_store_take_snapshot(store_at(own, i));
 }
 
 size_t srv_stores_restoring(const struct srv_store *own)
@@ -124,20 +124,20 @@ size_t srv_stores_restoring(const struct srv_store *own)
     return sessions;
 }
 
-bool srv_stores_have_settled(struct srv_store *own)
+bool srv_stores_have_restored(struct srv_store *own)
 {
-    bool settled = false;
+    bool restored = false;
     for (size_t i = 0; i < count_of(own); i++)
-        settled = settled || srv_store_has_settled(store_at(own, i));
-    return settled;
+        restored = restored || srv_store_has_restored(store_at(own, i));
+    return restored;
 }
 
-bool srv_stores_take_settled(struct srv_store *own)
+bool srv_stores_take_restored(struct srv_store *own)
 {
-    bool settled = false;
+    bool restored = false;
     for (size_t i = 0; i < count_of(own); i++)
-        settled = srv_store_take_settled(store_at(own, i)) || settled;
-    return settled;
+        restored = srv_store_take_restored(store_at(own, i)) || restored;
+    return restored;
 }
 
 /* ---- Status ---------------------------------------------------------------------------------- */
@@ -168,9 +168,9 @@ void srv_stores_describe(struct srv_store_status *out, struct srv_store *own)
     ask_all(out, own, srv_store_describe);
 }
 
-void srv_stores_request_checkpoint(struct srv_store_status *out, struct srv_store *own)
+void srv_stores_request_snapshot(struct srv_store_status *out, struct srv_store *own)
 {
-    ask_all(out, own, srv_store_request_checkpoint);
+    ask_all(out, own, srv_store_request_snapshot);
 }
 
 size_t srv_stores_directories(int out[SRV_MAX_ADOPTED + 1], const struct srv_store *own)

@@ -1,9 +1,9 @@
 /* stores.h: all stores of a daemon: its own, and those of the directories that it has adopted.
  *
- * Each store has a directory with a lock, journals and checkpoints of its own, so that a directory
+ * Each store has a directory with a lock, journals and snapshots of its own, so that a directory
  * can be given back and served elsewhere.  A session is kept by one of them (struct srv_session's
  * `store`), and calls of store.h that take a session go to that one: the daemon hands the own store
- * around.  Checkpoints are made of all.  Each call takes NULL, where nothing is kept, but describe
+ * around.  Snapshots are made of all.  Each call takes NULL, where nothing is kept, but describe
  * and request. */
 #ifndef SRV_STORES_H
 #define SRV_STORES_H
@@ -20,16 +20,16 @@ bool srv_stores_open(struct srv_store **out, const struct srv_store_context *con
 bool srv_stores_load(struct srv_store *own, char *message, size_t size);
 bool srv_stores_start(struct srv_store *own, char *message, size_t size);
 bool srv_stores_close(struct srv_store *own);
-bool srv_stores_want_checkpoint(const struct srv_store *own);
-void srv_stores_take_checkpoint(struct srv_store *own);
+bool srv_stores_want_snapshot(const struct srv_store *own);
+void srv_stores_take_snapshot(struct srv_store *own);
 size_t srv_stores_restoring(const struct srv_store *own);
-bool srv_stores_have_settled(struct srv_store *own);
-bool srv_stores_take_settled(struct srv_store *own);
+bool srv_stores_have_restored(struct srv_store *own);
+bool srv_stores_take_restored(struct srv_store *own);
 
 /* Of the own store, with the journals of all; `base` stays below a generation that was asked for
- * until every store has its checkpoint. */
+ * until every store has its snapshot. */
 void srv_stores_describe(struct srv_store_status *out, struct srv_store *own);
-void srv_stores_request_checkpoint(struct srv_store_status *out, struct srv_store *own);
+void srv_stores_request_snapshot(struct srv_store_status *out, struct srv_store *own);
 
 /* The descriptors of the directories, the own one first; returns how many. */
 size_t srv_stores_directories(int out[SRV_MAX_ADOPTED + 1], const struct srv_store *own);

@@ -363,10 +363,10 @@ void scene_make(unsigned char **journal, size_t *journal_size, unsigned char **b
     struct {
         struct srv_base_session session;
         struct srv_base_layer layers[2];
-    } first = {{.made = {.ttl_s = 1, .id = "a"}, .num_layers = 2}, {{.length = 3}, {.rows = 1}}};
-    struct srv_base_session second = {.made = {.ttl_s = 2, .id = "b"}};
-    struct srv_base_session *const told[] = {&first.session, &second};
-    const struct srv_base both = {7, 9, entries, &share, 2, 1, told};
+    } first = {{.create = {.ttl_s = 1, .id = "a"}, .num_layers = 2}, {{.length = 3}, {.rows = 1}}};
+    struct srv_base_session second = {.create = {.ttl_s = 2, .id = "b"}};
+    struct srv_base_session *const descriptions[] = {&first.session, &second};
+    const struct srv_base both = {7, 9, entries, &share, 2, 1, descriptions};
     need(mkdir(scene.directory, 0700) == 0, "a directory");
     int directory = open(scene.directory, O_RDONLY | O_DIRECTORY);
     need(srv_base_write(directory, &both), "a base");

@@ -73,7 +73,7 @@ static const char *gauge_left(double *now)
 
 /* ---- One injection --------------------------------------------------------------------------- */
 
-/* Asks for a checkpoint, which replaces a broken journal, and does not wait for its end. */
+/* Asks for a snapshot, which replaces a broken journal, and does not wait for its end. */
 static void mend_journal(void)
 {
     struct answer answer = client_post(&live.client, "/snapshot", NULL);

@@ -68,7 +68,7 @@ static void start(struct daemon *daemon, const struct scene *scene, const char *
     inject_daemon(daemon, CONFIG, words + 2); /* daemon_start adds --config itself */
 }
 
-/* Makes a state directory with a session, part of it in a checkpoint and part of it in a
+/* Makes a state directory with a session, part of it in a snapshot and part of it in a
  * journal. */
 static void make_template(const struct scene *scene)
 {
@@ -183,7 +183,7 @@ static void act_start(const struct scene *scene, const struct fault *fault)
     expect_end(&process, scene, fault, !ready);
 }
 
-/* Asks for a checkpoint and waits for its end, good or bad; afterwards the daemon must be able to
+/* Asks for a snapshot and waits for its end, good or bad; afterwards the daemon must be able to
  * make one. */
 static void act_save(const struct scene *scene, const struct fault *fault)
 {

@@ -1,7 +1,7 @@
 /* main.c: SIGKILL under load, again and again: build/kill [--quick].
  *
  * Callers step, fork, truncate, delete and start sessions of a daemon whose journal is small, so
- * that checkpoints are made too.  At a random moment the daemon is killed and started again.  Every
+ * that snapshots are made too.  At a random moment the daemon is killed and started again.  Every
  * change that was answered must be there; a request without an answer is sent again.  Then the
  * lengths of every session and the bits of its next decode must be those of a mirror that was never
  * killed.

@@ -42,7 +42,7 @@ void store_app_close(struct srv_app *app)
     ck_assert_int_eq(system(command), 0);
 }
 
-static void ask_checkpoint(void *callback_context)
+static void ask_snapshot(void *callback_context)
 {
     const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
@@ -64,7 +64,7 @@ struct srv_store_context store_app_context(struct srv_app *app)
         .pool = app->pool,
         .metrics = app->metrics,
         .log = &app->log,
-        .ask_checkpoint = ask_checkpoint,
+        .ask_snapshot = ask_snapshot,
         .callback_context = app,
     };
 }
@@ -166,31 +166,31 @@ size_t store_app_find_again(struct srv_app *app, const char *id)
 
 /* ---- Snapshots, and a disk that is full ------------------------------------------------------ */
 
-void store_app_await_checkpoint(struct srv_app *app)
+void store_app_await_snapshot(struct srv_app *app)
 {
-    for (unsigned waited = 0; !srv_store_wants_checkpoint(app->store); waited += 10) {
+    for (unsigned waited = 0; !srv_store_wants_snapshot(app->store); waited += 10) {
         ck_assert_uint_lt(waited, 20000);
         usleep(10000);
     }
 }
 
-struct srv_store_status store_app_checkpoint(struct srv_app *app)
+struct srv_store_status store_app_take_snapshot(struct srv_app *app)
 {
     struct srv_store_status status;
-    srv_store_take_checkpoint(app->store);
+    srv_store_take_snapshot(app->store);
     do {
         usleep(10000);
         srv_store_describe(&status, app->store);
-    } while (status.running && !srv_store_wants_checkpoint(app->store));
+    } while (status.running && !srv_store_wants_snapshot(app->store));
     return status;
 }
 
 void store_app_snapshot(struct srv_app *app)
 {
     struct srv_store_status before;
-    srv_store_request_checkpoint(&before, app->store);
-    store_app_await_checkpoint(app);
-    ck_assert_uint_eq(store_app_checkpoint(app).base, before.generation + 1);
+    srv_store_request_snapshot(&before, app->store);
+    store_app_await_snapshot(app);
+    ck_assert_uint_eq(store_app_take_snapshot(app).base, before.generation + 1);
 }
 
 void store_app_limit_files(rlim_t bytes)

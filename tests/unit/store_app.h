@@ -46,11 +46,11 @@ struct srv_session *store_app_fork(struct srv_app *app, struct srv_session *pare
 size_t store_app_length(struct srv_app *app, const char *id);
 size_t store_app_find_again(struct srv_app *app, const char *id);
 
-/* `await` waits until the store asks for a checkpoint; `checkpoint` takes it and waits until it is
- * written or has failed, after which the next one may be wanted at once; `snapshot` asks for one,
+/* `await` waits until the store asks for a snapshot; `take` takes it and waits until it is written
+ * or has failed, after which the next one may be wanted at once; `store_app_snapshot` asks for one,
  * takes it, and expects that it is written. */
-void store_app_await_checkpoint(struct srv_app *app);
-struct srv_store_status store_app_checkpoint(struct srv_app *app);
+void store_app_await_snapshot(struct srv_app *app);
+struct srv_store_status store_app_take_snapshot(struct srv_app *app);
 void store_app_snapshot(struct srv_app *app);
 
 /* Lets no file grow beyond `bytes`. */

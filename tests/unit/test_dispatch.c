@@ -123,8 +123,8 @@ static enum srv_error_code fail_import(int way)
 static void await_cut(void)
 {
     struct srv_store_status status;
-    srv_store_request_checkpoint(&status, app->store);
-    for (unsigned waited = 0; !srv_store_wants_checkpoint(app->store); waited += 10) {
+    srv_store_request_snapshot(&status, app->store);
+    for (unsigned waited = 0; !srv_store_wants_snapshot(app->store); waited += 10) {
         ck_assert_uint_lt(waited, 20000);
         usleep(10000);
     }
@@ -139,8 +139,8 @@ START_TEST(test_snapshot_does_not_wait_for_the_reply_of_an_import_that_failed)
     ck_assert_int_eq(fail_import(_i), codes[_i]);
     ck_assert_uint_eq(request->reply.status, 0); /* queued for the I/O worker */
     await_cut();
-    srv_store_take_checkpoint(app->store);
-    ck_assert(!srv_store_wants_checkpoint(app->store));
+    srv_store_take_snapshot(app->store);
+    ck_assert(!srv_store_wants_snapshot(app->store));
 }
 END_TEST
 

@@ -38,22 +38,22 @@ static enum srv_identity_status read_text(struct srv_identity *out, const char *
     return srv_identity_read(out, directory, message, sizeof message);
 }
 
-static bool settle(struct srv_identity *out, const char *instance, enum srv_naming naming)
+static bool resolve(struct srv_identity *out, const char *instance, enum srv_naming naming)
 {
     ck_assert(srv_identity_make(out, instance));
-    return srv_identity_settle(out, directory, "/state", naming, message, sizeof message);
+    return srv_identity_resolve(out, directory, "/state", naming, message, sizeof message);
 }
 
 START_TEST(test_identity_of_a_new_directory_is_kept)
 {
     struct srv_identity first, again, other;
-    ck_assert_msg(settle(&first, "a", SRV_NAME_GIVEN), "%s", message);
-    ck_assert(settle(&again, "a", SRV_NAME_GIVEN));
+    ck_assert_msg(resolve(&first, "a", SRV_NAME_GIVEN), "%s", message);
+    ck_assert(resolve(&again, "a", SRV_NAME_GIVEN));
     ck_assert_str_eq(again.generation, first.generation);
-    ck_assert(settle(&other, "host", SRV_NAME_DEFAULT)); /* the host's name gives way */
+    ck_assert(resolve(&other, "host", SRV_NAME_DEFAULT)); /* the host's name gives way */
     ck_assert_str_eq(other.instance, "a");
     ck_assert_str_eq(other.generation, first.generation);
-    ck_assert(settle(&other, "salvage", SRV_NAME_NONE));
+    ck_assert(resolve(&other, "salvage", SRV_NAME_NONE));
     ck_assert_str_eq(other.instance, "a");
 }
 END_TEST
@@ -61,8 +61,8 @@ END_TEST
 START_TEST(test_identity_of_another_name_is_refused_with_the_remedy)
 {
     struct srv_identity first, other;
-    ck_assert(settle(&first, "a", SRV_NAME_DEFAULT));
-    ck_assert(!settle(&other, "b", SRV_NAME_GIVEN));
+    ck_assert(resolve(&first, "a", SRV_NAME_DEFAULT));
+    ck_assert(!resolve(&other, "b", SRV_NAME_GIVEN));
     ck_assert_ptr_nonnull(strstr(message, "--instance a, or another --state-dir and --adopt"));
     ck_assert_str_eq(other.instance, "b");
 }
@@ -71,7 +71,7 @@ END_TEST
 START_TEST(test_identity_is_not_written_where_none_is_to_be)
 {
     struct srv_identity identity;
-    ck_assert(settle(&identity, "salvage", SRV_NAME_NONE));
+    ck_assert(resolve(&identity, "salvage", SRV_NAME_NONE));
     ck_assert_int_eq(srv_identity_read(&identity, directory, message, sizeof message),
                      SRV_IDENTITY_NONE);
 }
@@ -118,7 +118,7 @@ START_TEST(test_identity_damaged_is_refused_and_kept)
     size_t length;
     ck_assert_int_eq(read_text(&identity, damaged[_i], strlen(damaged[_i])), SRV_IDENTITY_DAMAGED);
     ck_assert_str_eq(identity.instance, "unchanged");
-    ck_assert(!settle(&identity, "a", SRV_NAME_DEFAULT));
+    ck_assert(!resolve(&identity, "a", SRV_NAME_DEFAULT));
     ck_assert_ptr_nonnull(strstr(message, "state_dir /state: identity is damaged: "));
     ck_assert_ptr_nonnull(strstr(message, "put it back"));
     char *kept = scratch_read(&length, path, SRV_IDENTITY_FILE);
@@ -174,7 +174,7 @@ START_TEST(test_identity_that_is_no_file_is_unreadable)
         ck_assert_int_eq(made, 0);
         ck_assert_int_eq(srv_identity_read(&identity, directory, message, sizeof message),
                          SRV_IDENTITY_UNREADABLE);
-        ck_assert(!settle(&identity, "a", SRV_NAME_DEFAULT));
+        ck_assert(!resolve(&identity, "a", SRV_NAME_DEFAULT));
         ck_assert_ptr_nonnull(strstr(message, "identity cannot be read: "));
         ck_assert_int_eq(remove(name), 0);
     }
@@ -189,13 +189,13 @@ START_TEST(test_identity_is_not_left_half_on_a_full_disk)
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
     limit.rlim_cur = 7;
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    ck_assert(!settle(&identity, "a", SRV_NAME_GIVEN));
+    ck_assert(!resolve(&identity, "a", SRV_NAME_GIVEN));
     ck_assert_ptr_nonnull(strstr(message, "identity cannot be written: "));
     ck_assert_int_eq(faccessat(directory, SRV_IDENTITY_FILE, F_OK, 0), -1);
     ck_assert_int_eq(faccessat(directory, SRV_IDENTITY_FILE ".new", F_OK, 0), -1);
     limit.rlim_cur = limit.rlim_max;
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    ck_assert(settle(&identity, "a", SRV_NAME_GIVEN));
+    ck_assert(resolve(&identity, "a", SRV_NAME_GIVEN));
 }
 END_TEST
 

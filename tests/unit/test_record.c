@@ -327,7 +327,7 @@ static void note_many(struct srv_marks *marks, uint64_t n, uint64_t bytes)
     for (uint64_t i = 1; i <= n; i++) {
         bool due = marks->unmarked >= SRV_MARK_BYTES;
         srv_marks_note(marks, &(struct srv_mark_note){i, 1}, (struct srv_place){1, i + 1});
-        srv_marks_settle(marks, bytes, (struct srv_place){due ? 1 : 0, due ? i : 0});
+        srv_marks_commit(marks, bytes, (struct srv_place){due ? 1 : 0, due ? i : 0});
     }
 }
 
@@ -340,9 +340,9 @@ START_TEST(test_marks_list_what_is_near_and_forget_what_is_far)
     ck_assert_uint_le(marks.count, 303);
     ck_assert_uint_ge(marks.count, 100);
     srv_marks_note(&marks, &(struct srv_mark_note){5000, 2}, (struct srv_place){1, 5002});
-    srv_marks_settle(&marks, each, (struct srv_place){0});
+    srv_marks_commit(&marks, each, (struct srv_place){0});
     srv_marks_note(&marks, &(struct srv_mark_note){9, 9}, (struct srv_place){1, 5003});
-    srv_marks_settle(&marks, 0, (struct srv_place){0}); /* was not written */
+    srv_marks_commit(&marks, 0, (struct srv_place){0}); /* was not written */
     struct srv_mark_note *list = srv_marks_list(&count, &marks, (struct srv_place){1, 5002});
     ck_assert_uint_eq(count, marks.count - 1); /* the last session has two notes */
     ck_assert_uint_eq(list[0].epoch,

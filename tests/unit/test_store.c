@@ -59,9 +59,9 @@ static struct srv_store_status fail_snapshot(void)
 {
     struct srv_store_status status;
     store_app_limit_files(SRV_JOURNAL_HEAD);
-    srv_store_request_checkpoint(&status, app.store);
-    store_app_await_checkpoint(&app);
-    struct srv_store_status after = store_app_checkpoint(&app);
+    srv_store_request_snapshot(&status, app.store);
+    store_app_await_snapshot(&app);
+    struct srv_store_status after = store_app_take_snapshot(&app);
     store_app_limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(after.base, status.base);
     ck_assert_uint_eq(after.generation, status.generation + 1);
@@ -136,10 +136,10 @@ START_TEST(test_journal_is_flushed_each_second_while_a_snapshot_waits_for_the_di
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     atomic_store(&disk.fsync_ms, SLOW_MS);
     struct srv_store_status status;
-    srv_store_request_checkpoint(&status, app.store);
+    srv_store_request_snapshot(&status, app.store);
     ck_assert(status.running);
-    store_app_await_checkpoint(&app);
-    srv_store_take_checkpoint(app.store);
+    store_app_await_snapshot(&app);
+    srv_store_take_snapshot(app.store);
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     size_t before = disk_count(DISK_FDATASYNC, "2.journal"); /* once when it was made */
     while (disk_count(DISK_FDATASYNC, "2.journal") == before && status.running) {
@@ -163,10 +163,10 @@ START_TEST(test_sessions_deleted_while_a_snapshot_is_written_give_their_memory_b
     store_app_snapshot(&app);
     for (size_t i = 0; i < 2; i++)
         ck_assert_int_eq(store_app_append(&app, changed[i]), SRV_OK);
-    srv_store_request_checkpoint(&status, app.store);
-    store_app_await_checkpoint(&app);
+    srv_store_request_snapshot(&status, app.store);
+    store_app_await_snapshot(&app);
     atomic_store(&disk.fsync_ms, SLOW_MS / 5);
-    srv_store_take_checkpoint(app.store);
+    srv_store_take_snapshot(app.store);
     size_t before = attn_cache_pool_used(app.pool), bytes = attn_cache_bytes(unchanged->cache);
     delete_session(unchanged);
     for (int i = 0; i < 100 && attn_cache_pool_used(app.pool) > before - bytes; i++)
@@ -231,9 +231,9 @@ START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 2);
     failed = fail_snapshot();
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
-    store_app_await_checkpoint(&app); /* the store tries again after some seconds */
+    store_app_await_snapshot(&app); /* the store tries again after some seconds */
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 3);
-    struct srv_store_status made = store_app_checkpoint(&app);
+    struct srv_store_status made = store_app_take_snapshot(&app);
     ck_assert_uint_eq(made.generation, failed.generation);
     ck_assert_uint_eq(made.base, failed.generation);
     ck_assert_uint_eq(count_files(SRV_FILE_JOURNAL), 1);
@@ -243,18 +243,18 @@ START_TEST(test_snapshot_that_is_tried_again_makes_no_new_journal)
 }
 END_TEST
 
-/* The record is written after the store has found the journal empty, and before the checkpoint. */
+/* The record is written after the store has found the journal empty, and before the snapshot. */
 START_TEST(test_snapshot_that_is_tried_again_begins_a_journal_where_something_was_recorded)
 {
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     struct srv_store_status failed = fail_snapshot();
-    store_app_await_checkpoint(&app);
+    store_app_await_snapshot(&app);
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
-    struct srv_store_status made = store_app_checkpoint(&app);
+    struct srv_store_status made = store_app_take_snapshot(&app);
     ck_assert_uint_eq(made.base, 0);
-    store_app_await_checkpoint(&app);
-    made = store_app_checkpoint(&app);
+    store_app_await_snapshot(&app);
+    made = store_app_take_snapshot(&app);
     ck_assert_uint_eq(made.base, failed.generation + 1);
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     srv_session_put(session);
@@ -272,7 +272,7 @@ START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
     size_t failed = count_failed();
     struct srv_store_status asked, status;
     store_app_limit_files(1);
-    srv_store_request_checkpoint(&asked, app.store);
+    srv_store_request_snapshot(&asked, app.store);
     do {
         usleep(10000);
         srv_store_describe(&status, app.store);
@@ -281,8 +281,8 @@ START_TEST(test_snapshot_that_was_asked_for_is_owed_until_it_is_made)
     store_app_limit_files(RLIM_INFINITY);
     ck_assert_uint_eq(count_failed(), failed + 1);
     ck_assert_uint_eq(status.base, asked.base);
-    store_app_await_checkpoint(&app);
-    ck_assert_uint_eq(store_app_checkpoint(&app).base, asked.generation + 1);
+    store_app_await_snapshot(&app);
+    ck_assert_uint_eq(store_app_take_snapshot(&app).base, asked.generation + 1);
     srv_session_put(session);
     ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
 }
@@ -294,14 +294,14 @@ START_TEST(test_snapshot_whose_base_may_stand_is_tried_again_in_a_new_generation
     struct srv_session *session = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
     struct srv_store_status asked;
-    srv_store_request_checkpoint(&asked, app.store);
-    store_app_await_checkpoint(&app);
+    srv_store_request_snapshot(&asked, app.store);
+    store_app_await_snapshot(&app);
     atomic_store(&disk.unsafe_base, asked.generation + 1);
-    ck_assert_uint_eq(store_app_checkpoint(&app).base, asked.base);
+    ck_assert_uint_eq(store_app_take_snapshot(&app).base, asked.base);
     ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
     atomic_store(&disk.unsafe_base, 0);
-    store_app_await_checkpoint(&app);
-    ck_assert_uint_eq(store_app_checkpoint(&app).base, asked.generation + 2);
+    store_app_await_snapshot(&app);
+    ck_assert_uint_eq(store_app_take_snapshot(&app).base, asked.generation + 2);
     ck_assert_uint_eq(count_files(SRV_FILE_BASE), 1);
     srv_session_put(session);
     ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);

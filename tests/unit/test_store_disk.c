@@ -97,13 +97,13 @@ START_TEST(test_always_flushes_the_end_of_the_old_journal_before_it_answers_in_t
     ck_assert_int_eq(store_app_append(&app, b), SRV_OK);
     srv_session_remove(app.sessions, b);
     disk_reset();
-    srv_store_request_checkpoint(&status, app.store);
-    store_app_await_checkpoint(&app);
+    srv_store_request_snapshot(&status, app.store);
+    store_app_await_snapshot(&app);
     srv_store_expire(app.store, b);
     for (unsigned waited = 0; all_flushed() && waited < 4000; waited += 10)
         usleep(10000);
     atomic_store(&disk.fdatasync_ms, 300);
-    srv_store_take_checkpoint(app.store);
+    srv_store_take_snapshot(app.store);
     ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
     atomic_store(&disk.fdatasync_ms, 0);
     size_t end = SIZE_MAX, head = disk_find(DISK_PWRITE, "2.journal", 0);

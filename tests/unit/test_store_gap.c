@@ -207,13 +207,13 @@ START_TEST(test_journal_that_lost_its_end_between_two_writes_costs_the_sessions_
 }
 END_TEST
 
-/* Waits for the journal of generation 2, with flushes slowed down, and takes the checkpoint. */
+/* Waits for the journal of generation 2, with flushes slowed down, and takes the snapshot. */
 static void switch_slowly(void)
 {
     struct srv_store_status status;
     atomic_store(&disk.fdatasync_ms, 800);
-    srv_store_request_checkpoint(&status, app.store);
-    store_app_await_checkpoint(&app);
+    srv_store_request_snapshot(&status, app.store);
+    store_app_await_snapshot(&app);
 }
 
 /* What follows from records that never reached the disk does not count either. */
@@ -227,7 +227,7 @@ START_TEST(test_journal_after_an_unflushed_end_that_was_lost_does_not_count)
     uint64_t epoch = a->epoch;
     switch_slowly();
     append(a, 2); /* of the old journal */
-    srv_store_take_checkpoint(app.store);
+    srv_store_take_snapshot(app.store);
     append(b, 2); /* of the new one */
     srv_session_put(a);
     srv_session_put(b);
@@ -252,7 +252,7 @@ START_TEST(test_end_of_a_journal_is_flushed_before_the_journal_that_follows)
         switch_slowly();
         append(a, 2);
         size_t written = disk_count(DISK_PWRITE, ".journal");
-        srv_store_take_checkpoint(app.store);
+        srv_store_take_snapshot(app.store);
         append(a, 2);
         await_flush();
         await_flush();

@@ -244,7 +244,7 @@ START_TEST(test_session_that_is_wanted_is_read_before_all_others)
     store_app_end(&app);
     store_app_load(&app);
     ck_assert_uint_eq(srv_store_restoring(app.store), SESSIONS);
-    ck_assert(!srv_store_has_settled(app.store));
+    ck_assert(!srv_store_has_restored(app.store));
     struct srv_session *session = find('a' + SESSIONS / 2);
     srv_store_want(app.store, session);
     atomic_store(&disk.pread_ms, 10);
@@ -253,7 +253,7 @@ START_TEST(test_session_that_is_wanted_is_read_before_all_others)
         usleep(1000);
     ck_assert_int_eq(session->presence, SRV_PRESENT);
     ck_assert_uint_ge(srv_store_restoring(app.store), SESSIONS - 3);
-    ck_assert(srv_store_take_settled(app.store));
+    ck_assert(srv_store_take_restored(app.store));
     atomic_store(&disk.pread_ms, 0);
     srv_session_put(session);
     await_reading();
@@ -301,15 +301,15 @@ START_TEST(test_damage_found_late_costs_the_session_that_has_it)
     ck_assert_ptr_null(find('b'));
     expect_rows('a', 'a', 0, ROWS);
     expect_rows('c', 'c', 0, ROWS);
-    store_app_await_checkpoint(&app); /* without the lost one, whose files are set aside */
-    store_app_checkpoint(&app);
+    store_app_await_snapshot(&app); /* without the lost one, whose files are set aside */
+    store_app_take_snapshot(&app);
     store_app_shell(&app, _i == 0 ? "ls *.session.damaged" : "ls *.journal.damaged");
     ck_assert_uint_eq(store_app_find_again(&app, "b"), SIZE_MAX);
     expect_rows('c', 'c', 0, ROWS);
 }
 END_TEST
 
-/* A base of checkpoints alone names the files of sessions that are still unread. */
+/* A base of snapshots alone names the files of sessions that are still unread. */
 START_TEST(test_last_snapshot_keeps_the_files_of_sessions_that_are_unread)
 {
     store_app_end(&app);

@@ -137,7 +137,7 @@ START_TEST(test_stores_have_clocks_of_their_own)
 }
 END_TEST
 
-START_TEST(test_stores_make_batches_and_checkpoints_of_their_own)
+START_TEST(test_stores_make_batches_and_snapshots_of_their_own)
 {
     open_stores("a", own, adopted);
     make("a.x");
@@ -157,12 +157,12 @@ START_TEST(test_stores_make_batches_and_checkpoints_of_their_own)
     ck_assert(srv_batch_add(&batch, &items[0]));
     ck_assert(!srv_batch_add(&batch, &items[1]));
     ck_assert(srv_batch_add(&batch, &items[0]));
-    ck_assert(srv_checkpoint_begin_journal(app.store->adopted[0]));
-    struct srv_checkpoint *checkpoint = srv_checkpoint_freeze(app.store->adopted[0]);
-    ck_assert_ptr_nonnull(checkpoint);
-    ck_assert_uint_eq(checkpoint->count, 1);
-    ck_assert_uint_eq(checkpoint->entries[0].listed.epoch, sessions[1]->epoch);
-    ck_assert(srv_checkpoint_finish(app.store->adopted[0], checkpoint));
+    ck_assert(srv_snapshot_begin_journal(app.store->adopted[0]));
+    struct srv_snapshot *snapshot = srv_snapshot_freeze(app.store->adopted[0]);
+    ck_assert_ptr_nonnull(snapshot);
+    ck_assert_uint_eq(snapshot->count, 1);
+    ck_assert_uint_eq(snapshot->entries[0].listed.epoch, sessions[1]->epoch);
+    ck_assert(srv_snapshot_finish(app.store->adopted[0], snapshot));
     for (size_t i = 0; i < 2; i++)
         srv_session_put(sessions[i]);
     (void)close_stores();
@@ -197,7 +197,7 @@ Suite *suite_stores(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_stores_that_refuse_records_leave_the_others_theirs);
     tcase_add_test(tests, test_stores_have_clocks_of_their_own);
-    tcase_add_test(tests, test_stores_make_batches_and_checkpoints_of_their_own);
+    tcase_add_test(tests, test_stores_make_batches_and_snapshots_of_their_own);
     tcase_add_test(tests, test_stores_of_one_instance_are_told_by_generation);
     suite_add_tcase(suite, tests);
     return suite;

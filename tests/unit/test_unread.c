@@ -75,9 +75,9 @@ static void read_tokens(void)
 {
     char message[256];
     ck_assert(srv_store_start(app->store, message, sizeof message));
-    for (int i = 0; i < 1000 && !srv_store_has_settled(app->store); i++)
+    for (int i = 0; i < 1000 && !srv_store_has_restored(app->store); i++)
         usleep(10000);
-    ck_assert(srv_store_take_settled(app->store));
+    ck_assert(srv_store_take_restored(app->store));
     srv_dispatch_release_parked(dispatch);
     while (srv_dispatch_has_work(dispatch))
         srv_dispatch_run_change(dispatch);
@@ -203,7 +203,7 @@ START_TEST(test_stop_finishes_what_is_on_record)
 }
 END_TEST
 
-static void *settle_soon(void *session)
+static void *end_soon(void *session)
 {
     usleep(50000);
     atomic_store(&((struct srv_session *)session)->presence, SRV_PRESENT);
@@ -217,7 +217,7 @@ START_TEST(test_request_does_not_wait_for_a_session_that_has_just_been_read)
     pthread_t reader;
     struct srv_session *session = srv_session_peek(app->sessions, NULL, "a");
     session->unread = NULL;
-    ck_assert_int_eq(pthread_create(&reader, NULL, settle_soon, session), 0);
+    ck_assert_int_eq(pthread_create(&reader, NULL, end_soon, session), 0);
     send_fork();
     pthread_join(reader, NULL);
     srv_session_put(session);

@@ -1,5 +1,5 @@
-/* test_store_checkpoint.c: what the engine owner, for whom all computing waits, does for a
- * checkpoint. */
+/* test_store_snapshot.c: what the engine owner, for whom all computing waits, does for a
+ * snapshot. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,17 +83,14 @@ static double time_headers(struct srv_session *const sessions[])
     return cpu_ms() - begin;
 }
 
-static void await_checkpoint(void)
+static void ask_for_snapshot(void)
 {
     struct srv_store_status status;
-    srv_store_request_checkpoint(&status, app.store);
-    for (unsigned waited = 0; !srv_store_wants_checkpoint(app.store); waited += 10) {
-        ck_assert_uint_lt(waited, 20000);
-        usleep(10000);
-    }
+    srv_store_request_snapshot(&status, app.store);
+    store_app_await_snapshot(&app);
 }
 
-static void await_snapshot(void)
+static void await_end(void)
 {
     struct srv_store_status status = {.running = true};
     for (unsigned waited = 0; status.running; waited += 10) {
@@ -104,37 +101,37 @@ static void await_snapshot(void)
     ck_assert_uint_gt(status.base, 0);
 }
 
-START_TEST(test_checkpoint_leaves_the_writing_of_headers_to_the_thread_of_the_store)
+START_TEST(test_snapshot_leaves_the_writing_of_headers_to_the_thread_of_the_store)
 {
     struct srv_session *sessions[SESSIONS];
     for (size_t i = 0; i < SESSIONS; i++)
         sessions[i] = make_session();
     double headers = time_headers(sessions);
-    await_checkpoint();
+    ask_for_snapshot();
     double begin = cpu_ms();
-    srv_store_take_checkpoint(app.store);
+    srv_store_take_snapshot(app.store);
     double taking = cpu_ms() - begin;
-    ck_assert_msg(taking < headers / 4, "a checkpoint takes %.2f ms, the headers of its files %.2f",
+    ck_assert_msg(taking < headers / 4, "a snapshot takes %.2f ms, the headers of its files %.2f",
                   taking, headers);
-    await_snapshot();
+    await_end();
     for (size_t i = 0; i < SESSIONS; i++)
         srv_session_put(sessions[i]);
 }
 END_TEST
 
-/* A file says what its session was when the checkpoint was taken, however long writing takes. */
-START_TEST(test_checkpoint_is_one_moment_of_lengths_and_last_steps)
+/* A file says what its session was when the snapshot was taken, however long writing takes. */
+START_TEST(test_snapshot_is_one_moment_of_lengths_and_last_steps)
 {
     static const float row[WIDTH] = {4, 3, 2, 1};
     struct srv_session *session = make_session();
     struct attn_error cause;
     char id[SRV_ID_MAX + 1];
-    await_checkpoint();
-    srv_store_take_checkpoint(app.store);
+    ask_for_snapshot();
+    srv_store_take_snapshot(app.store);
     ck_assert_int_eq(attn_cache_write(session->cache, 0, 1, row, row, &cause), ATTN_OK);
     session->last_steps[0] = (struct srv_last_step){.position = 1, .rows = 1, .digest = {9, 9}};
     snprintf(id, sizeof id, "%s", session->id);
-    await_snapshot();
+    await_end();
     srv_session_put(session);
     store_app_crash(&app);
     store_app_begin(&app);
@@ -148,14 +145,14 @@ START_TEST(test_checkpoint_is_one_moment_of_lengths_and_last_steps)
 }
 END_TEST
 
-Suite *suite_store_checkpoint(void)
+Suite *suite_store_snapshot(void)
 {
-    Suite *suite = suite_create("store_checkpoint");
-    TCase *tests = tcase_create("store_checkpoint");
+    Suite *suite = suite_create("store_snapshot");
+    TCase *tests = tcase_create("store_snapshot");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_checkpoint_leaves_the_writing_of_headers_to_the_thread_of_the_store);
-    tcase_add_test(tests, test_checkpoint_is_one_moment_of_lengths_and_last_steps);
+    tcase_add_test(tests, test_snapshot_leaves_the_writing_of_headers_to_the_thread_of_the_store);
+    tcase_add_test(tests, test_snapshot_is_one_moment_of_lengths_and_last_steps);
     suite_add_tcase(suite, tests);
     return suite;
 }

@@ -1,6 +1,6 @@
-/* store_checkpoint.c: one moment of all sessions.
+/* store_snapshot.c: one moment of all sessions.
  *
- * A checkpoint is taken between two batches, while all computing waits.  So the engine owner does
+ * A snapshot is taken between two batches, while all computing waits.  So the engine owner does
  * three short things: it switches to a new journal, freezes changed caches (block lists, no
  * tokens), and copies lengths and last steps.  The store's thread does everything else
  * (store_write.c). */
@@ -59,15 +59,15 @@ static void switch_journal(struct srv_store *store)
     atomic_store(&store->changes, 0);
 }
 
-bool srv_checkpoint_may_keep_journal(const struct srv_store *store)
+bool srv_snapshot_may_keep_journal(const struct srv_store *store)
 {
-    return srv_store_journals(store) && atomic_load(&store->last_checkpoint_failed) &&
+    return srv_store_journals(store) && atomic_load(&store->last_snapshot_failed) &&
            !store->broken && store->current_bytes == SRV_JOURNAL_HEAD;
 }
 
 /* ---- Entries --------------------------------------------------------------------------------- */
 
-void srv_checkpoint_release(struct srv_checkpoint_entry *entry)
+void srv_snapshot_release(struct srv_snapshot_entry *entry)
 {
     attn_cache_free(entry->frozen);
     srv_session_put(entry->session);
@@ -75,32 +75,32 @@ void srv_checkpoint_release(struct srv_checkpoint_entry *entry)
     entry->session = NULL;
 }
 
-void srv_checkpoint_free(struct srv_checkpoint *checkpoint)
+void srv_snapshot_free(struct srv_snapshot *snapshot)
 {
-    if (checkpoint == NULL)
+    if (snapshot == NULL)
         return;
-    for (size_t i = 0; i < checkpoint->count; i++) {
-        srv_checkpoint_release(&checkpoint->entries[i]);
-        free(checkpoint->entries[i].told);
+    for (size_t i = 0; i < snapshot->count; i++) {
+        srv_snapshot_release(&snapshot->entries[i]);
+        free(snapshot->entries[i].description);
     }
-    srv_sharing_fini(&checkpoint->sharing);
-    free(checkpoint->entries);
-    free(checkpoint);
+    srv_sharing_fini(&snapshot->sharing);
+    free(snapshot->entries);
+    free(snapshot);
 }
 
-/* Copies what the base tells of a session's layers; the store's thread adds what never changes
+/* Copies what the base says of a session's layers; the store's thread adds what never changes
  * (store_write.c).  NULL where memory is short. */
-static struct srv_base_session *tell_layers(const struct srv_session *session)
+static struct srv_base_session *describe_layers(const struct srv_session *session)
 {
     const size_t layers = session->model->info.num_layers;
-    struct srv_base_session *told = calloc(1, srv_base_session_bytes(layers));
-    if (told == NULL)
+    struct srv_base_session *description = calloc(1, srv_base_session_bytes(layers));
+    if (description == NULL)
         return NULL;
-    told->next_record = session->next_record;
-    told->num_layers = layers;
+    description->next_record = session->next_record;
+    description->num_layers = layers;
     for (size_t i = 0; i < layers; i++) {
         const struct srv_last_step *last = &session->last_steps[i];
-        struct srv_base_layer *layer = &told->layers[i];
+        struct srv_base_layer *layer = &description->layers[i];
         layer->length = (uint32_t)attn_cache_length(session->cache, i);
         layer->first = (uint32_t)attn_cache_first(session->cache, i);
         if (last->rows == 0 || last->position + last->rows != layer->length)
@@ -109,7 +109,7 @@ static struct srv_base_session *tell_layers(const struct srv_session *session)
         layer->digest[0] = last->digest[0];
         layer->digest[1] = last->digest[1];
     }
-    return told;
+    return description;
 }
 
 static bool fail_memory(struct srv_error *error, const char *what)
@@ -118,7 +118,7 @@ static bool fail_memory(struct srv_error *error, const char *what)
     return false;
 }
 
-static bool freeze_cache(struct srv_checkpoint_entry *entry, struct srv_error *error)
+static bool freeze_cache(struct srv_snapshot_entry *entry, struct srv_error *error)
 {
     struct attn_error cause = {0};
     if (attn_cache_freeze(&entry->frozen, entry->session->cache, &cause) == ATTN_OK)
@@ -129,7 +129,7 @@ static bool freeze_cache(struct srv_checkpoint_entry *entry, struct srv_error *e
 
 /* A session that has not changed keeps its older file.  If the session may share blocks, its block
  * lists are frozen nevertheless, until find_shares (store_write.c) has compared them. */
-static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_store *store,
+static bool freeze_session(struct srv_snapshot_entry *entry, const struct srv_store *store,
                            uint64_t generation, struct srv_error *error)
 {
     struct srv_session *session = entry->session;
@@ -138,9 +138,9 @@ static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_
     entry->shares_blocks = session->shares_blocks;
     entry->keeps_file =
         !session->changed && session->file_generation != 0 &&
-        (session->presence == SRV_UNREAD || !atomic_load(&store->last_checkpoint_failed));
-    entry->told = tell_layers(session);
-    if (entry->told == NULL)
+        (session->presence == SRV_UNREAD || !atomic_load(&store->last_snapshot_failed));
+    entry->description = describe_layers(session);
+    if (entry->description == NULL)
         return fail_memory(error, "what a session is");
     if (entry->keeps_file)
         return !entry->shares_blocks || freeze_cache(entry, error);
@@ -154,70 +154,69 @@ static bool freeze_session(struct srv_checkpoint_entry *entry, const struct srv_
 /* ---- All sessions ---------------------------------------------------------------------------- */
 
 /* Under `records` and `lock`: lists the sessions that are on record at this moment. */
-static bool list_sessions(struct srv_checkpoint *checkpoint, struct srv_store *store)
+static bool list_sessions(struct srv_snapshot *snapshot, struct srv_store *store)
 {
     struct srv_session **all;
     size_t count;
     if (!srv_sessions_all(&all, &count, store->context.sessions))
         return false;
-    checkpoint->entries = calloc(count + 1, sizeof *checkpoint->entries);
+    snapshot->entries = calloc(count + 1, sizeof *snapshot->entries);
     for (size_t i = 0; i < count; i++)
-        if (checkpoint->entries != NULL && all[i]->store == store->context.index &&
+        if (snapshot->entries != NULL && all[i]->store == store->context.index &&
             all[i]->record_state == SRV_RECORDED)
-            checkpoint->entries[checkpoint->count++].session = all[i];
+            snapshot->entries[snapshot->count++].session = all[i];
         else
             srv_session_put(all[i]);
     free(all);
-    return checkpoint->entries != NULL;
+    return snapshot->entries != NULL;
 }
 
 /* Lists the sessions and switches to the new journal, between two batches.  False where no
- * checkpoint follows: there is no memory for it (NULL), or a record has been written to the journal
+ * snapshot follows: there is no memory for it (NULL), or a record has been written to the journal
  * that was to be reused. */
-static bool begin(struct srv_checkpoint *checkpoint, struct srv_store *store)
+static bool begin(struct srv_snapshot *snapshot, struct srv_store *store)
 {
     pthread_mutex_lock(&store->records);
     pthread_mutex_lock(&store->lock);
-    store->missed = store->same_journal && !srv_checkpoint_may_keep_journal(store);
+    store->missed = store->same_journal && !srv_snapshot_may_keep_journal(store);
     bool going = !store->missed;
-    if (going && checkpoint != NULL && !list_sessions(checkpoint, store))
-        checkpoint->failed = !fail_memory(&checkpoint->error, "a list of sessions");
+    if (going && snapshot != NULL && !list_sessions(snapshot, store))
+        snapshot->failed = !fail_memory(&snapshot->error, "a list of sessions");
     if (going && !store->same_journal)
         switch_journal(store);
-    if (checkpoint != NULL)
-        checkpoint->generation = store->generation;
+    if (snapshot != NULL)
+        snapshot->generation = store->generation;
     pthread_mutex_unlock(&store->lock);
     pthread_mutex_unlock(&store->records);
-    return going && checkpoint != NULL;
+    return going && snapshot != NULL;
 }
 
-struct srv_checkpoint *srv_checkpoint_freeze(struct srv_store *store)
+struct srv_snapshot *srv_snapshot_freeze(struct srv_store *store)
 {
-    struct srv_checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    if (!begin(checkpoint, store)) {
-        free(checkpoint);
+    struct srv_snapshot *snapshot = calloc(1, sizeof *snapshot);
+    if (!begin(snapshot, store)) {
+        free(snapshot);
         return NULL;
     }
-    for (size_t i = 0; i < checkpoint->count && !checkpoint->failed; i++) {
-        struct srv_checkpoint_entry *entry = &checkpoint->entries[i];
-        checkpoint->failed =
-            !freeze_session(entry, store, checkpoint->generation, &checkpoint->error);
+    for (size_t i = 0; i < snapshot->count && !snapshot->failed; i++) {
+        struct srv_snapshot_entry *entry = &snapshot->entries[i];
+        snapshot->failed = !freeze_session(entry, store, snapshot->generation, &snapshot->error);
     }
-    return checkpoint;
+    return snapshot;
 }
 
-bool srv_store_wants_checkpoint(const struct srv_store *store)
+bool srv_store_wants_snapshot(const struct srv_store *store)
 {
     return store != NULL && atomic_load(&store->take_pending);
 }
 
-void srv_store_take_checkpoint(struct srv_store *store)
+void srv_store_take_snapshot(struct srv_store *store)
 {
-    if (!srv_store_wants_checkpoint(store) || store->imports > 0)
+    if (!srv_store_wants_snapshot(store) || store->imports > 0)
         return;
-    struct srv_checkpoint *checkpoint = srv_checkpoint_freeze(store);
+    struct srv_snapshot *snapshot = srv_snapshot_freeze(store);
     pthread_mutex_lock(&store->lock);
-    store->checkpoint = checkpoint;
+    store->snapshot = snapshot;
     atomic_store(&store->take_pending, false);
     pthread_cond_broadcast(&store->wake);
     pthread_mutex_unlock(&store->lock);
