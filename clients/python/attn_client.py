@@ -423,8 +423,8 @@ class Client:
                 connection.request(method, self._base + path, body, headers)
             response = connection.getresponse()
             data = bytearray(response.length or 0)
-            if data:
-                response.readinto(data)
+            if data and response.readinto(data) < len(data):  # read() misses an end before any byte
+                raise http.client.IncompleteRead(b"", len(data))
             data += response.read()  # the rest of a reply without a length; else its end is noted
         except (OSError, http.client.HTTPException) as reason:
             connection.close()
@@ -747,7 +747,7 @@ class _Asynchronous:
     """Runs methods of `inner` in threads, of which there are as many as calls may be under way."""
 
     def __init__(self, inner, threads):
-        self.inner, self._threads = inner, threads
+        vars(self).update(inner=inner, _threads=threads)
 
     async def _run(self, method, *arguments, **fields):
         call = functools.partial(getattr(self.inner, method), *arguments, **fields)
@@ -757,6 +757,9 @@ class _Asynchronous:
     def __getattr__(self, name):
         value = getattr(self.inner, name)
         return functools.partial(self._run, name) if callable(value) else value
+
+    def __setattr__(self, name, value):
+        setattr(self.inner, name, value)  # as `keep` of a session
 
     async def __aenter__(self):
         return self

@@ -83,6 +83,7 @@ class Relay:
     verdict(number, head)  asked for each request, counted from 0; returns
         "pass"    forwards, and sends the reply
         "lose"    forwards, and closes without the reply
+        "cut"     forwards, and closes after the reply's head
         "twice"   forwards the same request two times, and sends the second reply
         "refuse"  closes, nothing forwarded
         "drop"    forwards, sends the reply, and closes, as a server does with an idle connection
@@ -91,7 +92,8 @@ class Relay:
 
     def __init__(self, target, verdict=lambda number, head: "pass"):
         self.target, self.verdict = target, verdict  # `target`: a function that returns the URL
-        self.counts = {"pass": 0, "lose": 0, "twice": 0, "refuse": 0, "drop": 0}
+        self.counts = {"pass": 0, "lose": 0, "twice": 0, "refuse": 0, "drop": 0,
+                       "cut": 0}
         self.requests, self.connections, self.lock = 0, 0, threading.Lock()
         self.ended = 0  # connections that the relay has closed
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -145,8 +147,8 @@ class Relay:
             reply = b"".join(self._forward(head + body))
         if verdict == "lose" or not reply:
             return False
-        client.sendall(reply)
-        return verdict != "drop"
+        client.sendall(reply[:reply.index(b"\r\n\r\n") + 4] if verdict == "cut" else reply)
+        return verdict not in ("drop", "cut")
 
     def _forward(self, request):
         host, port = self.target()[len("http://"):].split(":")

@@ -369,6 +369,9 @@ class Sessions(Case):
                         await fork.end()
                 with self.assertRaises(NotFound):
                     await client.open(session.session_id)
+                async with await client.session() as session:
+                    session.keep = True
+                await (await client.open(session.session_id)).end()
                 return outputs, replies, ids
         outputs, replies, ids = asyncio.run(work())
         whole = lists(self.client().attend(ROWS[:5])["output"])
@@ -504,6 +507,20 @@ class Losses(Case):
         self.assertEqual(relay.counts["lose"], 2)
         with self.client().open("once") as session:
             self.assertEqual(session.lengths[0], 3)
+
+    def test_a_reply_that_ends_with_its_head_is_lost(self):
+        with self.client().session() as session:
+            session.prefill(ROWS[:2])
+            state = session.export()
+            relay = self.relay(lambda number, head: "cut" if number % 2 else "pass")
+            client = self.client(relay.url)
+            other = client.open(session.session_id)
+            self.assertEqual(other.export(), state)  # which is asked for twice
+            client.models()
+            client.retry_s = 0
+            with self.assertRaises(ConnectionLost):
+                other.export()
+        self.assertEqual(relay.counts["cut"], 3)
 
     def test_connections_are_kept(self):
         relay = self.relay(lambda number, head: "pass")
