@@ -1,27 +1,51 @@
-# attnd: built in one stage, shipped in another that holds the daemon, its configuration and the
-# libraries it needs.
+# attnd: the libraries that the daemon needs in one stage, the daemon built in another, both and its
+# configuration in the image.
 #
 #   docker build -t attnd .
 #   docker run --rm -p 127.0.0.1:8080:8080 -e ATTN_ALLOW_UNAUTHENTICATED=true \
 #       -v ./llama:/models/llama:ro attnd
+#
+# For both architectures (docs/OPERATIONS.md, Architectures):
+#
+#   docker buildx build --platform linux/amd64,linux/arm64 -t REGISTRY/attnd --push .
+#
+# BuildKit says what the machine that builds is.  A builder that does not is told so on an arm64
+# machine: --build-arg BUILDPLATFORM=linux/arm64.
+ARG BUILDPLATFORM
 
-FROM debian:bookworm-slim AS build
-RUN apt-get update \
- && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      gcc libc6-dev libgnutls28-dev libjansson-dev libmicrohttpd-dev libseccomp-dev \
-      make nettle-dev pkg-config zlib1g-dev \
- && rm -rf /var/lib/apt/lists/*
-WORKDIR /src
-COPY . .
-RUN make -j"$(nproc)" build/attnd
-
-FROM debian:bookworm-slim
+# First, since podman 4.3 gives a stage's --platform to the stages after it.
+FROM debian:bookworm-slim AS runtime
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
       libgnutls30 libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread libseccomp2 zlib1g \
  && rm -rf /var/lib/apt/lists/* \
  && install -d /models \
  && install -d -m 700 -o 65532 -g 65532 /var/lib/attnd /var/cache/attnd
+
+# Compiles on the machine that builds, for the one that runs; only the other architecture's image
+# takes a cross compiler.
+FROM --platform=${BUILDPLATFORM:-linux/amd64} debian:bookworm-slim AS build
+ARG TARGETARCH
+RUN own=$(dpkg --print-architecture) \
+ && arch=${TARGETARCH:-$own} \
+ && case "$arch" in amd64) gnu=x86_64-linux-gnu ;; arm64) gnu=aarch64-linux-gnu ;; \
+    *) echo "attnd's image is for amd64 and arm64, not $arch" >&2; exit 1 ;; esac \
+ && echo "$gnu" >/target \
+ && if [ "$arch" != "$own" ]; then \
+      cross=gcc-$(echo "$gnu" | tr _ -) && dpkg --add-architecture "$arch"; fi \
+ && apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+      gcc make pkg-config $cross "libc6-dev:$arch" "libgnutls28-dev:$arch" \
+      "libjansson-dev:$arch" "libmicrohttpd-dev:$arch" "libseccomp-dev:$arch" \
+      "nettle-dev:$arch" "zlib1g-dev:$arch" \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN gnu=$(cat /target) \
+ && PKG_CONFIG_LIBDIR=/usr/lib/$gnu/pkgconfig \
+    make -j"$(nproc)" CC="$gnu-gcc" AR="$gnu-ar" build/attnd
+
+FROM runtime
 COPY --from=build /src/build/attnd /usr/local/bin/attnd
 COPY config/attnd.json /etc/attnd/attnd.json
 

@@ -1,9 +1,10 @@
 #!/bin/bash
 # engine.sh: builds the image and runs it, alone and by docker-compose.yml, under podman and runc.
 #
-#   tests/image/engine.sh [cluster]
+#   tests/image/engine.sh [cluster|architectures]
 #
-# With `cluster` only the shards of profile `cluster` are brought up (cluster.sh).
+# With `cluster` only the shards of profile `cluster` are brought up (cluster.sh); with
+# `architectures` only the image for arm64 is built and run (architectures.sh).
 #
 # Needs root, for podman's cgroups and networks.  The base image is a tree that mmdebstrap makes of
 # the packages this machine gets from, so no registry is asked.  Images, containers, networks and
@@ -58,6 +59,7 @@ clean_up() {
         wait "$service" 2>/dev/null || true
     fi
     engine rm -f -t 2 --all >/dev/null 2>&1 || true
+    unregister_arm64
     engine network prune -f >/dev/null 2>&1 || true
     rm -rf "$work/storage" "$work/run" "$work/networks" "$work/podman.sock" "$scratch"
 }
@@ -79,10 +81,10 @@ network_config_dir = "$work/networks"
 END
 }
 
-# Without what podman says where there is no systemd for its timers of health checks, and no syslog;
-# the health checks themselves are asked for below.
+# Without what podman says where there is no systemd for its timers of health checks, and no syslog,
+# and of an image for another architecture; the health checks themselves are asked for below.
 quietly() {
-    "$@" 2> >(grep -vE 'systemd connection|connect to syslog' >&2)
+    "$@" 2> >(grep -vE 'systemd connection|connect to syslog|image platform' >&2)
 }
 
 make_base() {
@@ -94,10 +96,13 @@ make_base() {
     engine import -q "$base" debian:bookworm-slim >/dev/null
 }
 
-# With the network of this machine, since its name server is not reached through a bridge.
+# With the network of this machine, since its name server is not reached through a bridge; in one
+# layer for each stage, since each is a copy of the whole tree.
+build=(build --format docker --network host --layers=false)
+
 build_image() {
     local start=$SECONDS
-    engine build --format docker --network host --build-arg REVISION=abc -t "$image" "$PWD" \
+    engine "${build[@]}" --build-arg REVISION=abc -t "$image" "$PWD" \
         >"$work/build.log" 2>&1 ||
         fail "build: $(tail -n 5 "$work/build.log")"
     ok "the Dockerfile is built in $((SECONDS - start)) s," \
@@ -385,6 +390,8 @@ check_scrape() {
 
 # shellcheck source=tests/image/cluster.sh
 . tests/image/cluster.sh
+# shellcheck source=tests/image/architectures.sh
+. tests/image/architectures.sh
 
 # ---- All of it -----------------------------------------------------------------------------------
 
@@ -409,7 +416,6 @@ check_container() {
     built=$SECONDS
     build_image
     check_image
-    engine network create "$network" >/dev/null
     start_container -v "$project-sessions:/var/lib/attnd" -v "$scratch/llama:/models/llama:ro"
     check_served
     check_hardening
@@ -418,29 +424,39 @@ check_container() {
     check_foreign_directory
 }
 
-make_base
-if [ "${1:-}" = cluster ]; then
-    build_image
-else
-    check_container
-fi
-
-prepare_clone
-start_podman_service
-export ATTND_PORT PROMETHEUS_PORT HAPROXY_PORT
-ATTND_PORT=$(free_port)
-PROMETHEUS_PORT=$(free_port)
-HAPROXY_PORT=$(free_port)
-url=http://127.0.0.1:$ATTND_PORT
 # A subshell of its own statements, in which any failure ends it, and this script with it.
-(
-    cd "$scratch/clone"
-    if [ "${1:-}" != cluster ]; then
-        check_compose
-    fi
-    check_cluster
-    echo "$steps" >"$work/steps"
-)
-steps=$(<"$work/steps")
+check_composed() {
+    prepare_clone
+    start_podman_service
+    export ATTND_PORT PROMETHEUS_PORT HAPROXY_PORT
+    ATTND_PORT=$(free_port)
+    PROMETHEUS_PORT=$(free_port)
+    HAPROXY_PORT=$(free_port)
+    url=http://127.0.0.1:$ATTND_PORT
+    (
+        cd "$scratch/clone"
+        if [ "$part" = all ]; then
+            check_compose
+        fi
+        check_cluster
+        echo "$steps" >"$work/steps"
+    )
+    steps=$(<"$work/steps")
+}
+
+part=${1:-all}
+make_base
+engine network create "$network" >/dev/null
+if [ "$part" = all ]; then
+    check_container
+else
+    build_image
+fi
+if [ "$part" != architectures ]; then
+    check_composed
+fi
+if [ "$part" != cluster ]; then
+    check_architectures
+fi
 echo "check-image: $steps steps under $(podman --version), $(runc --version | head -n 1) and" \
     "$(docker-compose --version 2>/dev/null) in $((SECONDS - began)) s: all hold"

@@ -43,12 +43,23 @@ def resolved(value, variables):
     return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda m: variables.get(m[1]) or m[2], str(value))
 
 
+def stages():
+    """The Dockerfile's stages by their names, the last without one, as lists of (name, text)."""
+    text = re.sub(r"(?m)^ *#.*\n", "", read("Dockerfile")).replace("\\\n", " ")
+    found = {}
+    for name, rest in re.findall(r"(?m)^([A-Z]+)[ \t]+(.*\S)", text):
+        if name == "FROM":
+            stage = found.setdefault((rest.split(" AS ") + [""])[1], [])
+            stage.append((name, rest))
+        elif found:
+            stage.append((name, rest))
+    return found
+
+
 def dockerfile():
-    """Instructions of the last stage, as a list of (name, text)."""
-    text = re.sub(r"(?m)^#.*\n", "", read("Dockerfile")).replace("\\\n", " ")
-    lines = re.findall(r"(?m)^([A-Z]+)[ \t]+(.*\S)", text)
-    last = max(i for i, (name, _) in enumerate(lines) if name == "FROM")
-    return lines[last:]
+    """Instructions of the stages that the image is made of."""
+    found = stages()
+    return found["runtime"] + found[""]
 
 
 def image_variables(lines):
@@ -184,6 +195,22 @@ def check_image(service):
         expect(f"org.opencontainers.image.{label}=" in labels, f"Dockerfile: no label {label}")
 
 
+def check_stages():
+    """The daemon is compiled by the machine that builds, for the one that runs."""
+    found = stages()
+    expect(list(found) == ["runtime", "build", ""], f"Dockerfile: stages are {list(found)}")
+    bases = [found[name][0][1] for name in found]
+    expect(bases == ["debian:bookworm-slim AS runtime",
+                     "--platform=${BUILDPLATFORM:-linux/amd64} debian:bookworm-slim AS build",
+                     "runtime"], f"Dockerfile: stages are from {bases}")
+    expect("TARGETARCH" in instruction(found["build"], "ARG"), "Dockerfile: no target to build for")
+    install, make = (text for name, text in found["build"] if name == "RUN")
+    libraries = re.findall(r"(?<![\w-])[\w-]+-dev\S*", install)
+    expect(libraries and all(library.endswith(':$arch"') for library in libraries),
+           f"Dockerfile: not all are libraries of the target: {libraries}")
+    expect('CC="$gnu-gcc"' in make and 'AR="$gnu-ar"' in make, "Dockerfile: not the target's compiler")
+
+
 def check_services(compose):
     """Every service is held in, reached from this machine only, and of a fixed version."""
     for name, service in compose["services"].items():
@@ -254,6 +281,7 @@ def main():
         return
     variables = check_attnd(os.path.abspath(sys.argv[1]), text)
     check_image(compose["services"]["attnd"])
+    check_stages()
     check_services(compose)
     check_cluster(compose)
     check_observability(compose)

@@ -69,6 +69,7 @@ image  netavark             file /usr/lib/podman/netavark
 image  aardvark-dns         file /usr/lib/podman/aardvark-dns
 image  iptables             file /usr/sbin/iptables
 image  mmdebstrap           command mmdebstrap
+image  qemu-user-static     command qemu-aarch64-static
 image  docker-compose       command docker-compose
 image  prometheus           command prometheus
 TABLE
