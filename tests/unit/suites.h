@@ -15,6 +15,7 @@
     X(kvcache)          \
     X(cache_later)      \
     X(kvtypes)          \
+    X(pairs)            \
     X(state)            \
     X(sharing)          \
     X(attention)        \
