@@ -158,7 +158,7 @@ $(call objects_of,lib/kernels/kernels_avx2*.c):        EXTRA = -mavx2 -mfma -mf1
 $(call objects_of,lib/kernels/kernels_avx512*.c):      EXTRA = $(AVX512)
 $(call objects_of,lib/kernels/kernels_avx512_vnni*.c): EXTRA = $(AVX512) -mavx512vnni
 $(call objects_of,lib/kernels/kernels_avx512_bf16*.c): EXTRA = $(AVX512) -mavx512bf16
-$(call objects_of,lib/kernels/kernels_avx512_amx*.c):  EXTRA = $(AVX512) -mavx512vnni -mamx-tile -mamx-bf16 -mamx-int8
+$(call objects_of,lib/kernels/kernels_avx512_amx*.c):  EXTRA = $(AVX512) -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 $(call objects_of,tests/kernels/emulated*.c):          EXTRA = $(AVX512)
 $(call objects_of,lib/kernels/kernels_neon*.c):        EXTRA = $(NEON)
 $(call objects_of,lib/kernels/kernels_neon_dotprod*.c): EXTRA = $(NEON) -march=armv8.2-a+dotprod

@@ -348,18 +348,16 @@ static bool postprocess(struct attend *call)
 static struct attn_problem attend_problem(const struct attend *call, size_t b)
 {
     const struct attn_layer *layer = call->layer;
-    const struct attn_layer_spec *spec = &layer->spec;
     struct attn_problem p = attn_layer_problem(layer, &call->args->modifiers);
+    const size_t d = p.head_dim, dv = p.value_head_dim;
     p.queries = call->queries;
     p.keys = call->keys;
-    p.q = (struct attn_rows){call->q + b * p.queries * layer->q.out, layer->q.out, spec->head_dim};
-    p.k =
-        (struct attn_rows){call->k + b * p.keys * key_width(call), key_width(call), spec->head_dim};
-    p.v =
-        (struct attn_rows){call->v + b * p.keys * layer->v.out, layer->v.out, spec->value_head_dim};
+    p.pairs = attn_layer_attends_in_pairs(layer, &call->engine->kernels);
+    p.q = (struct attn_rows){call->q + b * p.queries * layer->q.out, layer->q.out, d};
+    p.k = (struct attn_rows){call->k + b * p.keys * key_width(call), key_width(call), d};
+    p.v = (struct attn_rows){call->v + b * p.keys * layer->v.out, layer->v.out, dv};
     if (attn_outputs_need_heads(&call->args->outputs))
-        p.out = (struct attn_rows){call->o + b * p.queries * layer->o.in, layer->o.in,
-                                   spec->value_head_dim};
+        p.out = (struct attn_rows){call->o + b * p.queries * layer->o.in, layer->o.in, dv};
     return p;
 }
 

@@ -47,6 +47,7 @@ struct attn_problem {
     struct attn_maps maps;  /* columns = S + extra */
     float *lse;             /* [H][T] or NULL */
     bool invariant;         /* bits that do not depend on T: not through OpenBLAS */
+    bool pairs;             /* rows of keys and values are multiplied as pairs of bf16 */
 };
 
 /* Solves `count` problems on all threads of the engine, whose lock the caller holds.  All inputs

@@ -23,6 +23,8 @@ void attn_unit_load_queries_by_rows(struct attn_unit *u, enum attn_dtype dtype)
     }
     if (dtype == ATTN_INT8)
         u->kernels->prepare_rows(u->q, ldq, u->prepared_queries, NULL, u->rows, p->head_dim);
+    else if (dtype == ATTN_BF16 && p->pairs)
+        u->kernels->divide_rows(u->q, ldq, u->rows, p->head_dim);
 }
 
 /* ---- Products ---- */
@@ -32,6 +34,8 @@ static void multiply(const struct attn_unit *u, enum attn_dtype dtype,
 {
     if (dtype == ATTN_F32 && u->gemm != NULL && u->rows >= ATTN_GEMM_ROWS)
         attn_gemm_matmul(u->gemm, product);
+    else if (dtype == ATTN_BF16 && u->p->pairs)
+        u->kernels->matmul_pairs(product);
     else if (dtype == ATTN_BF16 && attn_is_latent(u->p))
         u->kernels->matmul_many(product);
     else
@@ -68,12 +72,13 @@ static void add_weighted_values(const struct attn_unit *u, const struct attn_uni
     const struct attn_tile *tile = &part->tile;
     const enum attn_dtype dtype = tile->dtype;
     const size_t dv = u->p->value_head_dim;
+    const bool whole = tile->second_key || tile->pairs;
     const char *v = tile->v, *next = part->next.k;
     for (size_t i = 0; part->next.k_scale != NULL && i < 2 * ATTN_TILE; i += LINE_FLOATS)
         __builtin_prefetch(part->next.k_scale + i);
     for (size_t j = 0, width; j < dv; j += width) {
         size_t at = ATTN_TILE * attn_tile_value_bytes(dtype, j);
-        width = tile->second_key ? dv : attn_tile_width(dtype, dv, j);
+        width = whole ? dv : attn_tile_width(dtype, dv, j);
         multiply(u, dtype,
                  &(struct attn_matmul){.c = u->sums.out + j,
                                        .ldc = dv,
@@ -148,5 +153,7 @@ void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile
     if (part->tile.dtype == ATTN_INT8) /* the scales of values join the weights */
         kernels->prepare_rows(u->scores, ATTN_TILE, u->prepared_weights, part->tile.v_scale,
                               u->rows, n);
+    else if (part->tile.pairs)
+        kernels->divide_rows(u->scores, ATTN_TILE, u->rows, n);
     add_weighted_values(u, part);
 }

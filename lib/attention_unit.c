@@ -41,6 +41,8 @@ static struct attn_unit_tile extra_tile(const struct attn_unit *u)
 static enum attn_dtype tiles_dtype(const struct attn_unit *u)
 {
     const struct attn_problem *p = u->p;
+    if (p->pairs)
+        return ATTN_BF16;
     if (p->cache.blocks == NULL || (attn_is_latent(p) && !attn_latent_is_whole(p, u->kernels)))
         return ATTN_F32;
     return p->cache.spec->kv_dtype;

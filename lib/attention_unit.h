@@ -16,10 +16,12 @@ static inline size_t attn_key_tiles(const struct attn_problem *p)
     return attn_ceil_div(p->keys, ATTN_TILE);
 }
 
-/* Floats from one row of a unit's queries to the next: D, in whole words as int8 needs them. */
+/* Floats from one row of a unit's queries to the next: D, in whole words as int8 needs them, or in
+ * whole steps of pairs. */
 static inline size_t attn_query_stride(const struct attn_problem *p)
 {
-    return attn_ceil_div(p->head_dim, 4) * 4;
+    const size_t each = p->pairs ? ATTN_PAIR_STEP : 4;
+    return attn_ceil_div(p->head_dim, each) * each;
 }
 
 /* ---- Tiles ---- */

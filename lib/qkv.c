@@ -12,6 +12,10 @@
 #include "rope.h"
 #include "status.h"
 
+/* Components of a head from which on keys in pairs, padded to whole steps, take no more memory than
+ * in float32. */
+#define LEAST_PAIRED (ATTN_PAIR_STEP / 2)
+
 const float *attn_qkv_frequencies(float *rescaled, const struct attn_layer *layer, int64_t length)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
@@ -174,6 +178,14 @@ enum attn_status attn_input_check(struct attn_engine *engine, const float *x, si
     while (i + 1 < n && isfinite(x[i]))
         i++;
     return attn_fail(error, ATTN_NON_FINITE, param, "%s is not finite at element %zu", param, i);
+}
+
+bool attn_layer_attends_in_pairs(const struct attn_layer *layer, const struct attn_kernels *kernels)
+{
+    const struct attn_layer_spec *spec = &layer->spec;
+    const bool rounds = spec->kv_dtype == ATTN_BF16 || spec->kv_dtype == ATTN_INT8;
+    return kernels->matmul_pairs != NULL && rounds && spec->dtype != ATTN_F32 &&
+           spec->head_dim >= LEAST_PAIRED && layer->relative.rows == 0;
 }
 
 struct attn_problem attn_layer_problem(const struct attn_layer *layer,

@@ -3,6 +3,7 @@
 #ifndef ATTN_LIB_QKV_H
 #define ATTN_LIB_QKV_H
 
+#include "kernels/kernels.h"
 #include "layer.h"
 #include "mla.h"
 
@@ -53,6 +54,12 @@ enum attn_status attn_input_check(struct attn_engine *engine, const float *x, si
 struct attn_problem;
 struct attn_problem attn_layer_problem(const struct attn_layer *layer,
                                        const struct attn_modifiers *modifiers);
+
+/* Whether an attention over given rows multiplies keys and values as pairs of bf16: where the level
+ * can, where neither weights nor caches are of float32 or f16, and where a tile of pairs is no
+ * larger than one of float32. */
+bool attn_layer_attends_in_pairs(const struct attn_layer *layer,
+                                 const struct attn_kernels *kernels);
 
 /* Adds to a problem, whose sizes are set, what sequence b of a call asks for: its mask, with
  * positions [S + T] where attn_mask_needs_positions, else NULL; its part of the maps; its part of

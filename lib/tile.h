@@ -22,6 +22,8 @@ struct attn_tile {
     float *k_scale, *v_scale; /* [ATTN_TILE] each; NULL but for int8 */
     enum attn_dtype dtype;
     bool second_key; /* values lie as keys do, transposed: the shared part of latent attention */
+    bool pairs;      /* keys [D/2][ATTN_TILE][2] and values [ATTN_TILE/2][Dv][2], of bf16, as
+                        attn_kernels' pair_keys and pair_values make them; never a cache's */
 };
 
 /* Columns of a panel, of keys (tokens) and of values (components). */

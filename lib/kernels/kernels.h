@@ -2,7 +2,7 @@
  *
  * A kernel is an inner loop: one tile, one thread.  attn_kernels_get fills the table with the
  * portable functions first; each level up to the chosen one then replaces the slots that it does
- * better.  Every slot is therefore always filled.
+ * better.  Every slot is therefore filled, but for those of levels that multiply tiles.
  *
  * Common to all slots:
  *   - A kernel reads and writes exactly the elements named (of int8 rounded up to whole words),
@@ -22,6 +22,7 @@
 
 #define ATTN_PANEL 32         /* columns of a weight matrix that are stored side by side */
 #define ATTN_RANGE_WORDS 384  /* words of a column that a product sums before adding to y */
+#define ATTN_PAIR_STEP 32     /* numbers of a divided row, or rows of pairs, are multiples of it */
 #define ATTN_PRODUCT_ROWS 168 /* rows of a part: with the weights in use they fit a core's L2 */
 #define ATTN_PRODUCT_SCRATCH ((size_t)ATTN_PRODUCT_ROWS * (2 * ATTN_RANGE_WORDS + 32)) /* floats */
 
@@ -135,6 +136,23 @@ struct attn_kernels {
      * has none; which of the two computes an element must not depend on the rows. */
     void (*matmul_many)(const struct attn_matmul *product);
 
+    /* Products with keys and values rounded to the nearest bf16 and stored as pairs, words of 32
+     * bits.  matmul_pairs is matmul of rows that divide_rows has divided by b [k/2][ldb] words, of
+     * which k, to whole steps of ATTN_PAIR_STEP, are read; of each step an element takes the
+     * products of the high parts of a, then of the low, each those of the even values of i and
+     * those of the odd.  All four are NULL where the level has none. */
+    void (*matmul_pairs)(const struct attn_matmul *product);
+
+    /* Replaces x [rows][ldx] by two bf16 for each number: n becomes whole steps, of which each is
+     * 16 words of high parts and 16 of low ones.  high + low differs from x by at most 2^-17 |x|,
+     * or by 2^-126 where that is more. */
+    void (*divide_rows)(float *x, size_t ldx, size_t rows, size_t n);
+
+    /* Keys: out[i][r] = (in[r][2i], in[r][2i+1]) for r < rows and all i of whole steps.  Values:
+     * out[i][j] = (in[2i][j], in[2i+1][j]) for j < n, likewise.  Zero beyond what is there. */
+    void (*pair_keys)(uint32_t *out, size_t ldo, const float *const in[], size_t rows, size_t n);
+    void (*pair_values)(uint32_t *out, size_t ldo, const float *const in[], size_t rows, size_t n);
+
     /* Turns rows x [rows][ldx] in place into the form that matmul multiplies with int8.  First
      * x[r][j] *= factor[j] (NULL: 1).  A level that multiplies bytes then replaces each number by
      * the nearest multiple of prepared[r].step, stored as bytes; whole words of a row may be
@@ -221,8 +239,9 @@ void attn_kernels_avx2_project(struct attn_kernels *table);
 void attn_kernels_avx512_project(struct attn_kernels *table);
 void attn_kernels_neon_project(struct attn_kernels *table);
 
-/* The slots of products with tiles of bf16; called likewise. */
+/* The slots of products with tiles of bf16, and with pairs; called likewise. */
 void attn_kernels_avx512_amx_matmul(struct attn_kernels *table);
+void attn_kernels_avx512_amx_pairs(struct attn_kernels *table);
 
 /* The slots outer, softmax_columns, transpose and widen_keys of a level; called likewise. */
 void attn_kernels_portable_columns(struct attn_kernels *table);

@@ -21,17 +21,20 @@
 #define TILE_MULTIPLY(instruction, sum, x, w) \
     __asm__ volatile(instruction " %%tmm" #w ", %%tmm" #x ", %%tmm" #sum ::)
 
+struct tile_config {
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+};
+
 INLINE void configure_tiles_avx512amx(void)
 {
-    static const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1,
-                .row_bytes = {ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES, ROW_BYTES,
-                              ROW_BYTES, ROW_BYTES},
-                .rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS,
-                         TILE_ROWS, TILE_ROWS}};
+    static const struct tile_config config = {.palette = 1,
+                                              .row_bytes = {ROW_BYTES, ROW_BYTES, ROW_BYTES,
+                                                            ROW_BYTES, ROW_BYTES, ROW_BYTES,
+                                                            ROW_BYTES, ROW_BYTES},
+                                              .rows = {TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS,
+                                                       TILE_ROWS, TILE_ROWS, TILE_ROWS, TILE_ROWS}};
     __asm__ volatile("ldtilecfg %0" ::"m"(config));
 }
 

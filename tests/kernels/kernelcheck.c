@@ -35,6 +35,7 @@ static const struct {
 } slots[] = {
     {"matmul", check_matmul, true},
     {"matmul int8", check_matmul_int8, false},
+    {"matmul_pairs", check_pairs, false},
     {"outer", check_outer, false},
     {"project", check_project, true},
     {"project bf16", check_project_bf16, true},

@@ -20,6 +20,7 @@ struct check {
 /* A check computes one case of the given size and returns NULL, or what is wrong with it. */
 const char *check_matmul(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_matmul_int8(struct check *check, size_t rows, size_t k, size_t n);
+const char *check_pairs(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project_bf16(struct check *check, size_t rows, size_t k, size_t n);
 const char *check_project_int8(struct check *check, size_t rows, size_t k, size_t n);

@@ -15,6 +15,7 @@
     X(kvcache)        \
     X(cache_later)    \
     X(kvtypes)        \
+    X(pairs)          \
     X(state)          \
     X(sharing)        \
     X(attention)      \
@@ -78,8 +79,8 @@
     X(footprint)      \
     X(sandbox)        \
     X(property)       \
-    X(promises)       \
-    X(bench)
+    X(promises)
+X(bench)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)
