@@ -388,7 +388,8 @@ enum attn_status attn_layer_make_weights(struct attn_layer *layer, struct attn_e
     list_linears(linears, layer);
     for (size_t i = 0; i < NUM_LINEARS; i++) {
         const size_t count = attn_mul(linears[i]->in, linears[i]->out);
-        linears[i]->weight = count > 0 ? attn_alloc_huge(count, sizeof(float)) : NULL;
+        if (linears[i]->weight == NULL && count > 0)
+            linears[i]->weight = attn_alloc_huge(count, sizeof(float));
         made = made && (linears[i]->weight != NULL || count == 0);
     }
     return made ? ATTN_OK : attn_fail_memory(error, attn_layer_weight_bytes(&layer->spec));
@@ -428,22 +429,6 @@ void attn_layer_fini(struct attn_layer *layer)
     attn_position_bias_fini(&layer->position_bias);
     attn_relative_fini(&layer->relative);
     *layer = (struct attn_layer){0};
-}
-
-/* ---- Packing ---- */
-
-enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error)
-{
-    const enum attn_dtype dtype = layer->spec.dtype;
-    struct attn_linear *linears[NUM_LINEARS];
-    list_linears(linears, layer);
-    if (!attn_mla_pack(layer))
-        return attn_fail_memory(error, attn_mla_weight_bytes(&layer->spec));
-    for (size_t i = 0; i < NUM_LINEARS; i++)
-        if (linears[i]->weight != NULL && !attn_linear_pack(linears[i], dtype))
-            return attn_fail_memory(error,
-                                    attn_linear_bytes(linears[i]->in, linears[i]->out, dtype));
-    return ATTN_OK;
 }
 
 /* ---- What a packed layer keeps ---- */

@@ -10,6 +10,7 @@
     X(weights_cache)    \
     X(own)              \
     X(load)             \
+    X(load_files)       \
     X(model)            \
     X(blockpool)        \
     X(kvcache)          \
