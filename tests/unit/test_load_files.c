@@ -9,7 +9,9 @@
 #include <zlib.h>
 
 #include "attn.h"
-#include "model.h"
+#include "families/family_weights.h"
+#include "model_internal.h"
+#include "pool.h"
 #include "random.h"
 #include "scratch.h"
 #include "suites.h"
@@ -329,6 +331,33 @@ START_TEST(test_load_files_of_npz_with_a_wrong_checksum_are_refused)
 }
 END_TEST
 
+/* Else the system would read no further ahead. */
+START_TEST(test_load_files_of_whole_matrices_tell_how_far_they_are_read)
+{
+    struct attn_model *model = NULL;
+    struct attn_layer layer;
+    struct attn_read_ahead ahead;
+    struct attn_error error;
+    write_safetensors(&kinds[1]);
+    ck_assert_int_eq(attn_model_open(&model, path, NULL, &error), ATTN_OK);
+    struct attn_weights_source source = {
+        .checkpoint = model->checkpoint, .config = &model->config, .ahead = &ahead};
+    ck_assert(attn_read_ahead_init(&ahead, 4));
+    ck_assert_int_eq(attn_pool_open(&source.pool, 1), ATTN_OK);
+    ck_assert_int_eq(attn_weights_list(&ahead, source.checkpoint, source.config, 0, &error),
+                     ATTN_OK);
+    ck_assert_int_eq(attn_layer_init(&layer, &model->specs[0], &error), ATTN_OK);
+    ck_assert_int_eq(attn_layer_make_weights(&layer, &error), ATTN_OK);
+    ck_assert_int_eq(attn_weights_read(&layer, &source, 0, &error), ATTN_OK);
+    ck_assert_uint_eq(ahead.used, sizeof(float) * 260 * (780 + 260));
+    ck_assert_uint_eq(ahead.asked, ahead.used);
+    attn_layer_fini(&layer);
+    attn_pool_close(source.pool);
+    attn_read_ahead_fini(&ahead);
+    attn_model_close(model);
+}
+END_TEST
+
 Suite *suite_load_files(void)
 {
     Suite *suite = suite_create("load_files");
@@ -340,6 +369,7 @@ Suite *suite_load_files(void)
                         0, KINDS);
     tcase_add_loop_test(tcase, test_load_files_of_npz_give_the_bytes_of_safetensors, 0, 2 * KINDS);
     tcase_add_loop_test(tcase, test_load_files_of_npz_with_a_wrong_checksum_are_refused, 0, KINDS);
+    tcase_add_test(tcase, test_load_files_of_whole_matrices_tell_how_far_they_are_read);
     suite_add_tcase(suite, tcase);
     return suite;
 }
