@@ -38,6 +38,7 @@ struct loading {
         float *weight;
         size_t floats;
     } spare[ATTN_NUM_PROJECTIONS]; /* of the layer before, where matrices stand whole */
+    bool is_last;                  /* no layer comes that could take them */
     size_t done, total;            /* bytes of packed weights */
 };
 
@@ -193,10 +194,8 @@ static void close_matrix(struct matrix *matrix, struct whole *spare)
 {
     struct attn_linear *linear = matrix->linear;
     attn_free(matrix->scratch);
-    if (linear->weight == NULL)
-        return;
     attn_free(spare->weight);
-    *spare = (struct whole){linear->weight, linear->in * linear->out};
+    *spare = (struct whole){linear->weight, linear->weight != NULL ? linear->in * linear->out : 0};
     linear->weight = NULL;
 }
 
@@ -264,6 +263,10 @@ static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_
         load->status = run_strip(&matrix, load->loading, load->error);
         first += matrix.next.count;
         matrix.current = matrix.next;
+    }
+    if (load->loading->is_last) {
+        attn_free(linear->weight);
+        linear->weight = NULL;
     }
     close_matrix(&matrix, &load->loading->spare[i]);
     return matrix.hash;
@@ -405,6 +408,7 @@ enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer
         hash = attn_hash_word(hash, model->indices[i]);
         if (attn_model_weights_slot(model, i) != i)
             continue;
+        loading.is_last = i + 1 == model->num_resident;
         status = load_slot(&hash, &loading, i, error);
         if (status == ATTN_OK && take != NULL && !take(context, &model->layers[i]))
             break;

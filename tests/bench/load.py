@@ -8,8 +8,8 @@ heads of 128 (167.8 MB a layer) as one file, as shards and as an .npz of NumPy; 
 DeepSeek has them; layers of GPT-2 XL, whose weights are [in][out].  For every dtype and 1 and 2
 threads it then measures in turn, `rounds` times: `cat` of the files with nothing of them in the page
 cache and a daemon's start, again without; both again with all of them there.  Printed are medians:
-seconds to the first /readyz 200, GB/s of the files, the ratio to `cat` of the same round (cold),
-seconds a GB (warm), the peak of memory (VmHWM) without the packed weights, and the self-check.  With
+seconds to the first /readyz 200, the ratio to `cat` of the same round and the daemon's CPU time
+(cold), GB/s of the files and seconds a GB (warm), the peak of memory (VmHWM) without the packed weights, and the self-check.  With
 several programs the table has a line for each.  posix_fadvise takes the files out of the page cache.
 --only one,npz and --dtype measure some of the lines.
 QUICK=1: a sixth of the layers, one round, float32 and int8.
@@ -173,11 +173,13 @@ class Start:
                 with urllib.request.urlopen(re.search(r"http://[\w.:]+", line)[0] + "/readyz"):
                     pass  # 200: all else raises
                 status = pathlib.Path(f"/proc/{process.pid}/status").read_text("utf-8")
+                times = pathlib.Path(f"/proc/{process.pid}/stat").read_text("utf-8")
             finally:
                 process.terminate()
             text = process.stderr.read()
         self.peak = 1024 * int(re.search(r"VmHWM:\s+(\d+)", status)[1])
         self.weights = float(re.search(r"([\d.]+) MiB; [\d.]+ ms", text)[1]) * 2**20
+        self.cpu = sum(map(int, times.rsplit(")", 1)[1].split()[11:13])) / os.sysconf("SC_CLK_TCK")
         self.check_ms = float(re.search(r"self_check.*?([\d.]+) ms", text)[1])
 
 
@@ -202,8 +204,8 @@ def measure(programs, config, files, rounds):
             cold = Start(program, config)
             warm_cat = cat(files)
             warm = Start(program, config)
-            found[program].append((cold_cat, cold.seconds, cold.seconds / cold_cat, warm_cat,
-                                   warm.seconds, size / warm.seconds, warm.seconds / size,
+            found[program].append((cold_cat, cold.seconds, cold.seconds / cold_cat, cold.cpu,
+                                   warm_cat, warm.seconds, size / warm.seconds, warm.seconds / size,
                                    (warm.peak - warm.weights) / 2**20, warm.check_ms))
     return {program: [statistics.median(column) for column in zip(*rows)]
             for program, rows in found.items()}
@@ -213,7 +215,7 @@ def run(options, directory):
     """Writes the checkpoints and prints the table."""
     generator = random.Random(23)
     numbers = array.array("f", (generator.uniform(-0.03, 0.03) for _ in range(1 << 20))).tobytes()
-    print("files     dtype threads  cold: cat   ready  ratio  warm: cat   ready  GB/s  s/GB"
+    print("files     dtype threads  cold: cat   ready  ratio  CPU s  warm: cat   ready  GB/s  s/GB"
           "  beside weights MiB  self-check ms")
     for name in options.only.split(","):
         model, files = write_checkpoint(directory / name, FILES[name], options.layers, numbers)
@@ -222,7 +224,7 @@ def run(options, directory):
                 config = write_config(directory / "config.json", model, dtype, threads)
                 lines = measure(options.program, config, files, options.rounds)
                 for program, line in lines.items():
-                    print("{:9} {:5} {:7} {:10.2f} {:7.2f} {:6.2f} {:10.2f} {:7.2f} {:5.2f} {:5.2f}"
+                    print("{:9} {:5} {:7} {:10.2f} {:7.2f} {:6.2f} {:6.2f} {:10.2f} {:7.2f} {:5.2f} {:5.2f}"
                           " {:19.1f} {:14.1f}".format(name, dtype, threads, *line)
                           + (f"  {program}" if len(options.program) > 1 else ""), flush=True)
         shutil.rmtree(directory / name)
