@@ -346,11 +346,6 @@ const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, siz
     return checkpoint->config;
 }
 
-bool attn_checkpoint_is_archive(const struct attn_checkpoint *checkpoint)
-{
-    return checkpoint->npz != NULL;
-}
-
 /* Looks `name` up in the shard that the index maps it to, which is opened if need be. */
 static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const char *name, struct attn_error *error)

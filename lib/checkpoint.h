@@ -40,9 +40,6 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
  * Borrowed. */
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
 
-/* Whether the tensors are in an .npz file. */
-bool attn_checkpoint_is_archive(const struct attn_checkpoint *checkpoint);
-
 /* Looks a tensor up, opening its shard if need be.  A tensor that does not exist is no error:
  * out->entry is NULL then.
  * Errors: those of opening its shard; ATTN_MALFORMED where the index names a tensor that its shard

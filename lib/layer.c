@@ -248,9 +248,10 @@ enum attn_status attn_layer_make_weights(struct attn_layer *layer, struct attn_e
     linear_shapes(shapes, layer, &layer->spec);
     for (size_t i = 0; i < NUM_LINEARS; i++) {
         const size_t count = attn_mul(shapes[i].in, shapes[i].out);
-        float *weight = count > 0 ? attn_alloc_huge(count, sizeof(float)) : NULL;
-        shapes[i].linear->weight = weight;
-        made = made && (weight != NULL || count == 0);
+        struct attn_linear *linear = shapes[i].linear;
+        if (linear->weight == NULL && count > 0)
+            linear->weight = attn_alloc_huge(count, sizeof(float));
+        made = made && (linear->weight != NULL || count == 0);
     }
     return made ? ATTN_OK : attn_fail_memory(error, attn_layer_weight_bytes(&layer->spec));
 }
@@ -290,21 +291,6 @@ void attn_layer_fini(struct attn_layer *layer)
     attn_position_bias_fini(&layer->position_bias);
     attn_relative_fini(&layer->relative);
     *layer = (struct attn_layer){0};
-}
-
-/* ---- Packing ---- */
-
-enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error)
-{
-    const enum attn_dtype dtype = layer->spec.dtype;
-    struct linear_shape shapes[NUM_LINEARS];
-    linear_shapes(shapes, layer, &layer->spec);
-    if (!attn_mla_pack(layer))
-        return attn_fail_memory(error, attn_mla_weight_bytes(&layer->spec));
-    for (size_t i = 0; i < NUM_LINEARS; i++)
-        if (shapes[i].linear->weight != NULL && !attn_linear_pack(shapes[i].linear, dtype))
-            return attn_fail_memory(error, attn_linear_bytes(shapes[i].in, shapes[i].out, dtype));
-    return ATTN_OK;
 }
 
 /* ---- What a packed layer keeps ---- */

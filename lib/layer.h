@@ -2,10 +2,9 @@
  *
  * The four weight matrices are those of linear.h, packed in the layer's dtype; all other numbers
  * stay float32.  A layer is made in four steps: attn_layer_init, filling by the loader,
- * attn_layer_derive, attn_layer_pack; matrices are filled and packed whole
- * (attn_layer_make_weights), or in strips of rows after attn_layer_derive, if neither this nor
- * attn_layer_pack needs them whole.  Or, of the arrays of a packed one, in three steps:
- * attn_layer_init_packed, attn_layer_visit, attn_layer_derive. */
+ * attn_layer_derive, packing by the loader; matrices are filled whole (attn_layer_make_weights), or
+ * in strips of rows after attn_layer_derive, if this does not need them whole.  Or, of the arrays
+ * of a packed one, in three steps: attn_layer_init_packed, attn_layer_visit, attn_layer_derive. */
 #ifndef ATTN_LIB_LAYER_H
 #define ATTN_LIB_LAYER_H
 
@@ -52,7 +51,7 @@ struct attn_layer {
 enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
                                  struct attn_error *error);
 
-/* Allocates the matrices as they are loaded, contents unspecified.
+/* Allocates those of the matrices that are not there, as they are loaded, contents unspecified.
  * Error: ATTN_NO_MEMORY. */
 enum attn_status attn_layer_make_weights(struct attn_layer *layer, struct attn_error *error);
 
@@ -62,12 +61,9 @@ enum attn_status attn_layer_make_weights(struct attn_layer *layer, struct attn_e
  * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
 enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error);
 
-/* Packs the weights that stand whole into spec.dtype and frees them as they were loaded.
- * Error: ATTN_NO_MEMORY. */
-enum attn_status attn_layer_pack(struct attn_layer *layer, struct attn_error *error);
 void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */
 
-/* Makes the layer as attn_layer_pack leaves it, without its arrays, which are all NULL.
+/* Makes the layer as it is once packed, without its arrays, which are all NULL.
  * Errors: as attn_layer_init. */
 enum attn_status attn_layer_init_packed(struct attn_layer *layer,
                                         const struct attn_layer_spec *spec,

@@ -33,18 +33,15 @@ float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i);
 /* Bytes of a packed matrix and its scales, without a bias. */
 size_t attn_linear_bytes(size_t in, size_t out, enum attn_dtype dtype);
 
-/* Makes *linear a map as attn_linear_pack leaves it, without its arrays; bytes of its panels. */
+/* Makes *linear a map as it is once packed, without its arrays; bytes of its panels. */
 void attn_linear_shape(struct attn_linear *linear, size_t in, size_t out, enum attn_dtype dtype);
 size_t attn_linear_panel_bytes(const struct attn_linear *linear);
 
-/* Packs the weights as `dtype` and frees the unpacked ones.  bf16 is the nearest, ties to even;
- * int8, also of w8a16, the nearest multiple of the output's scale.  False where memory is short. */
-bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype);
-
-/* The same in parts.  `begin` makes the arrays of the packed weights.  `rows` packs outputs [first,
- * first + count), whose weights are rows [count][in]: whole panels of them, or up to the last one.
- * Every output has to be packed once, in any order and on any thread, whose scratch `integers` of
- * attn_linear_pack_scratch bytes are. */
+/* Packing weights as `dtype`: bf16 is the nearest, ties to even; int8, also of w8a16, the nearest
+ * multiple of the output's scale.  `begin` makes the arrays of the packed weights; false where
+ * memory is short.  `rows` packs outputs [first, first + count), whose weights are rows
+ * [count][in]: whole panels of them, or up to the last one.  Every output has to be packed once, in
+ * any order and on any thread, whose scratch `integers` of attn_linear_pack_scratch bytes are. */
 bool attn_linear_pack_begin(struct attn_linear *linear, enum attn_dtype dtype);
 void attn_linear_pack_rows(struct attn_linear *linear, const float *rows, size_t first,
                            size_t count, int8_t *integers);

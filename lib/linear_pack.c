@@ -169,20 +169,6 @@ size_t attn_linear_pack_scratch(const struct attn_linear *linear)
     return linear->dtype == ATTN_INT8 ? attn_mul(ATTN_PANEL, linear->in) : 0;
 }
 
-bool attn_linear_pack(struct attn_linear *linear, enum attn_dtype dtype)
-{
-    bool made = attn_linear_pack_begin(linear, dtype);
-    int8_t *integers = attn_alloc(attn_linear_pack_scratch(linear), 1);
-    made = made && integers != NULL;
-    if (made) {
-        attn_linear_pack_rows(linear, linear->weight, 0, linear->out, integers);
-        attn_free(linear->weight);
-        linear->weight = NULL;
-    }
-    attn_free(integers);
-    return made;
-}
-
 void attn_linear_fini(struct attn_linear *linear)
 {
     attn_free(linear->weight);

@@ -25,56 +25,43 @@ size_t attn_mla_weight_bytes(const struct attn_layer_spec *spec)
             attn_linear_bytes(rank, spec->value_head_dim, spec->dtype));
 }
 
-/* Packs rows [first, first + out) of the weights of `whole`. */
-static bool pack_part(struct attn_linear *part, const struct attn_linear *whole, size_t first,
-                      size_t out, enum attn_dtype dtype)
+size_t attn_mla_head_rows(const struct attn_layer *layer, const struct attn_linear *linear)
 {
-    *part = (struct attn_linear){.in = whole->in, .out = out};
-    part->weight = attn_alloc(attn_mul(out, whole->in), sizeof(float));
-    if (part->weight == NULL)
+    return linear == &layer->v ? layer->spec.value_head_dim : attn_mla_nope(&layer->spec);
+}
+
+/* The transposed weights of a head, and integers of attn_linear_pack_rows. */
+size_t attn_mla_pack_scratch(const struct attn_layer_spec *spec)
+{
+    const size_t rank = spec->mla.kv_lora_rank, nope = attn_mla_nope(spec);
+    return attn_add(attn_mul(attn_mul(rank, nope), sizeof(float)),
+                    attn_mul(ATTN_PANEL, attn_max(rank, nope)));
+}
+
+static bool pack_part(struct attn_linear *part, const float *rows, enum attn_dtype dtype,
+                      int8_t *integers)
+{
+    if (!attn_linear_pack_begin(part, dtype))
         return false;
-    memcpy(part->weight, whole->weight + first * whole->in, out * whole->in * sizeof(float));
-    return attn_linear_pack(part, dtype);
-}
-
-/* The same, transposed. */
-static bool pack_transposed(struct attn_linear *part, const struct attn_linear *whole, size_t first,
-                            size_t in, enum attn_dtype dtype)
-{
-    *part = (struct attn_linear){.in = in, .out = whole->in};
-    part->weight = attn_alloc(attn_mul(in, whole->in), sizeof(float));
-    if (part->weight == NULL)
-        return false;
-    for (size_t i = 0; i < in; i++)
-        for (size_t o = 0; o < whole->in; o++)
-            part->weight[o * in + i] = whole->weight[(first + i) * whole->in + o];
-    return attn_linear_pack(part, dtype);
-}
-
-static bool pack_head(struct attn_layer *layer, size_t h)
-{
-    const size_t nope = attn_mla_nope(&layer->spec), dv = layer->spec.value_head_dim;
-    const enum attn_dtype dtype = layer->spec.dtype;
-    struct attn_mla_head *head = &layer->mla_heads[h];
-    return pack_part(&head->k_up, &layer->k, h * nope, nope, dtype) &&
-           pack_transposed(&head->k_down, &layer->k, h * nope, nope, dtype) &&
-           pack_part(&head->v_up, &layer->v, h * dv, dv, dtype);
-}
-
-bool attn_mla_pack(struct attn_layer *layer)
-{
-    struct attn_linear *wholes[] = {&layer->k, &layer->v};
-    if (!attn_layer_is_latent(layer))
-        return true;
-    layer->mla_heads = attn_calloc(layer->spec.num_heads, sizeof *layer->mla_heads);
-    for (size_t h = 0; h < layer->spec.num_heads; h++)
-        if (layer->mla_heads == NULL || !pack_head(layer, h))
-            return false;
-    for (size_t i = 0; i < 2; i++) {
-        attn_free(wholes[i]->weight);
-        wholes[i]->weight = NULL;
-    }
+    attn_linear_pack_rows(part, rows, 0, part->out, integers);
     return true;
+}
+
+bool attn_mla_pack_head(struct attn_layer *layer, const struct attn_linear *linear, size_t h,
+                        const float *rows, void *scratch)
+{
+    const enum attn_dtype dtype = layer->spec.dtype;
+    const size_t nope = attn_mla_nope(&layer->spec), rank = linear->in;
+    struct attn_mla_head *head = &layer->mla_heads[h];
+    float *turned = scratch; /* [rank][nope] */
+    int8_t *integers = (int8_t *)(turned + rank * nope);
+    if (linear == &layer->v)
+        return pack_part(&head->v_up, rows, dtype, integers);
+    for (size_t o = 0; o < rank; o++)
+        for (size_t i = 0; i < nope; i++)
+            turned[o * nope + i] = rows[i * rank + o];
+    return pack_part(&head->k_up, rows, dtype, integers) &&
+           pack_part(&head->k_down, turned, dtype, integers);
 }
 
 bool attn_mla_shape_heads(struct attn_layer *layer)

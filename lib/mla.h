@@ -49,12 +49,17 @@ bool attn_mla_divides(const struct attn_layer_spec *spec, const struct attn_line
                       const struct attn_layer *layer);
 size_t attn_mla_weight_bytes(const struct attn_layer_spec *spec);
 
-/* Divides and packs the weights of keys and values, and frees them as they were loaded; does
- * nothing in other layers.  False where memory is short.  attn_mla_fini frees the result. */
-bool attn_mla_pack(struct attn_layer *layer);
-
-/* Makes the maps of heads as attn_mla_pack leaves them, without their arrays. */
+/* Makes the maps of heads without their arrays; does nothing in other layers.  False where memory
+ * is short.  attn_mla_fini frees them. */
 bool attn_mla_shape_heads(struct attn_layer *layer);
+
+/* Rows of a head in `linear`, the weights of keys or of values; and packs them, rows [that many]
+ * [R], into the maps of head h.  `scratch` has attn_mla_pack_scratch bytes.  Heads may be packed on
+ * any threads.  False where memory is short. */
+size_t attn_mla_head_rows(const struct attn_layer *layer, const struct attn_linear *linear);
+bool attn_mla_pack_head(struct attn_layer *layer, const struct attn_linear *linear, size_t h,
+                        const float *rows, void *scratch);
+size_t attn_mla_pack_scratch(const struct attn_layer_spec *spec);
 void attn_mla_fini(struct attn_layer *layer);
 
 /* The second half of projecting `rows` rows: normalises the latents of queries q_a [rows]

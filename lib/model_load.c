@@ -1,10 +1,11 @@
 /* model_load.c: weights become resident, by all threads in one pass.
  *
- * Matrices come in the order of the fingerprint, each in strips of whole panels.  The fingerprint
- * is one chain of words, so one thread hashes a strip, while the others pack the same strip and
- * read the next one; the system reads further ahead.  Matrices that have to stand whole before they
- * are packed (attn_weights_have_rows) are read first and are one strip.  A model has all of its
- * resident layers or, after a failed load, none. */
+ * Matrices come in the order of the fingerprint, each in strips of whole panels, or of whole heads
+ * where it is packed by heads.  The fingerprint is one chain of words, so one thread hashes a
+ * strip, while the others pack the same strip and read the next one; the system reads further
+ * ahead.  Matrices that have to stand whole before they are packed (not attn_weights_have_rows) are
+ * read first and are one strip.  A model has all of its resident layers or, after a failed load,
+ * none. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -31,9 +32,14 @@ struct loading {
     struct attn_model *model;
     struct attn_pool *pool;
     struct attn_read_ahead ahead;
-    float *buffers[2];  /* for strips in turn; NULL until one is needed */
-    size_t room[2];     /* floats of these */
-    size_t done, total; /* bytes of packed weights */
+    float *buffers[2]; /* for strips in turn; NULL until one is needed */
+    size_t room[2];    /* floats of these */
+    struct whole {
+        float *weight;
+        size_t floats;
+    } spare[ATTN_NUM_PROJECTIONS]; /* of the layer before, where matrices stand whole */
+    bool is_last;                  /* no layer comes that could take them */
+    size_t done, total;            /* bytes of packed weights */
 };
 
 /* A layer that is being hashed and packed. */
@@ -56,12 +62,16 @@ struct strip {
 struct matrix {
     struct attn_linear *linear;
     const struct attn_weight_rows *rows; /* NULL: it stands whole */
+    struct attn_layer *layer;            /* NULL: it is not packed by heads */
+    enum attn_dtype dtype;               /* of the layer */
     size_t piece_rows, strip_rows;
+    bool in_order;         /* its rows are read by one task */
     float *const *buffers; /* of the loading */
-    int8_t *integers;      /* [threads][attn_linear_pack_scratch] */
+    char *scratch;         /* [threads][scratch_bytes] */
+    size_t scratch_bytes;
     struct strip current, next;
     uint64_t hash;
-    atomic_bool failed; /* reading */
+    atomic_bool failed, lacks_memory; /* reading, packing */
 };
 
 /* ---- A matrix ---- */
@@ -82,34 +92,48 @@ static struct strip strip_at(const struct matrix *matrix, size_t first)
     };
 }
 
-static void pack_piece(const struct matrix *matrix, size_t piece, unsigned thread)
+static void pack_piece(struct matrix *matrix, size_t piece, unsigned thread)
 {
     const struct strip *strip = &matrix->current;
     const size_t row = piece * matrix->piece_rows;
-    attn_linear_pack_rows(matrix->linear, strip->x + row * matrix->linear->in, strip->first + row,
-                          attn_min(strip->count - row, matrix->piece_rows),
-                          matrix->integers + thread * attn_linear_pack_scratch(matrix->linear));
+    const float *rows = strip->x + row * matrix->linear->in;
+    void *scratch = matrix->scratch + thread * matrix->scratch_bytes;
+    if (matrix->layer == NULL)
+        attn_linear_pack_rows(matrix->linear, rows, strip->first + row,
+                              attn_min(strip->count - row, matrix->piece_rows), scratch);
+    else if (!attn_mla_pack_head(matrix->layer, matrix->linear,
+                                 (strip->first + row) / matrix->piece_rows, rows, scratch))
+        atomic_store(&matrix->lacks_memory, true);
+}
+
+static size_t reading_tasks(const struct matrix *matrix)
+{
+    if (matrix->rows == NULL || matrix->next.count == 0)
+        return 0;
+    return matrix->in_order ? 1 : pieces_of(matrix, &matrix->next);
 }
 
 static void read_piece(struct matrix *matrix, size_t piece)
 {
     const struct strip *strip = &matrix->next;
     const size_t row = piece * matrix->piece_rows;
-    const size_t count = attn_min(strip->count - row, matrix->piece_rows);
+    const size_t count =
+        matrix->in_order ? strip->count : attn_min(strip->count - row, matrix->piece_rows);
     if (attn_weight_rows_read(strip->x + row * matrix->linear->in, matrix->rows, strip->first + row,
                               count, NULL) != ATTN_OK)
         atomic_store(&matrix->failed, true);
 }
 
-/* Task 0 hashes the current strip, the tasks after it pack it, the others read the next one. */
+/* One task hashes the current strip, the tasks after it pack it, the others read the next one; a
+ * single one that reads, which takes as long as hashing, comes first. */
 static void run_task(void *context, size_t i, unsigned thread)
 {
     struct matrix *matrix = context;
     const struct strip *current = &matrix->current;
-    const size_t pieces = pieces_of(matrix, current);
-    if (current->count == 0)
+    const size_t pieces = pieces_of(matrix, current), first = reading_tasks(matrix) == 1;
+    if (current->count == 0 || i < first)
         read_piece(matrix, i);
-    else if (i == 0)
+    else if ((i -= first) == 0)
         matrix->hash =
             attn_hash_floats(matrix->hash, current->x, current->count * matrix->linear->in);
     else if (i <= pieces)
@@ -133,30 +157,46 @@ static bool reserve_buffers(struct loading *loading, size_t count, size_t floats
     return true;
 }
 
+/* Rows of a piece: whole panels, and whole heads where rows are gathered; or a head. */
+static size_t rows_of_piece(const struct matrix *matrix)
+{
+    if (matrix->layer != NULL)
+        return attn_mla_head_rows(matrix->layer, matrix->linear);
+    const size_t least = ATTN_PANEL * matrix->linear->in;
+    const size_t panels = attn_max(PIECE_FLOATS / least, 1);
+    const size_t head = matrix->rows != NULL ? matrix->rows->head : 0;
+    size_t rows = panels * ATTN_PANEL;
+    while (head > 0 && rows % head != 0)
+        rows += ATTN_PANEL;
+    return rows;
+}
+
 static bool open_matrix(struct matrix *matrix, const struct layer_load *load)
 {
     struct loading *loading = load->loading;
     struct attn_linear *linear = matrix->linear;
-    const size_t panels = attn_max(PIECE_FLOATS / ATTN_PANEL / linear->in, 1);
-    matrix->piece_rows = panels * ATTN_PANEL;
+    matrix->piece_rows = rows_of_piece(matrix);
     matrix->strip_rows = matrix->rows == NULL
                              ? linear->out
                              : attn_min(linear->out, STRIP_PIECES * matrix->piece_rows);
     matrix->buffers = loading->buffers;
     const size_t count = matrix->rows == NULL ? 0 : matrix->strip_rows < linear->out ? 2 : 1;
     if (!reserve_buffers(loading, count, attn_mul(matrix->strip_rows, linear->in)) ||
-        !attn_linear_pack_begin(linear, load->layer->spec.dtype))
+        (matrix->layer == NULL && !attn_linear_pack_begin(linear, matrix->dtype)))
         return false;
-    const size_t scratch = attn_linear_pack_scratch(linear);
-    matrix->integers = attn_alloc(attn_mul(attn_pool_threads(loading->pool), scratch), 1);
-    return matrix->integers != NULL;
+    matrix->scratch_bytes = matrix->layer != NULL ? attn_mla_pack_scratch(&matrix->layer->spec)
+                                                  : attn_linear_pack_scratch(linear);
+    matrix->scratch = attn_alloc(attn_pool_threads(loading->pool), matrix->scratch_bytes);
+    return matrix->scratch != NULL;
 }
 
-static void close_matrix(struct matrix *matrix)
+static void close_matrix(struct matrix *matrix, struct whole *spare)
 {
-    attn_free(matrix->integers);
-    attn_free(matrix->linear->weight);
-    matrix->linear->weight = NULL;
+    struct attn_linear *linear = matrix->linear;
+    attn_free(matrix->scratch);
+    attn_free(spare->weight);
+    *spare = (struct whole){linear->weight, linear->weight != NULL ? linear->in * linear->out : 0};
+    linear->weight = NULL;
 }
 
 static void tell_progress(struct loading *loading, size_t done)
@@ -174,6 +214,18 @@ static size_t file_bytes(const struct attn_weight_rows *rows, size_t elements)
     return entry != NULL ? elements * (entry->dtype->bits / 8) : 0;
 }
 
+/* The status of a strip whose tasks have ended. */
+static enum attn_status result_of(struct matrix *matrix, struct attn_error *error)
+{
+    const struct strip *next = &matrix->next;
+    if (atomic_load(&matrix->lacks_memory))
+        return attn_fail_memory(error, matrix->scratch_bytes);
+    if (!atomic_load(&matrix->failed))
+        return ATTN_OK;
+    atomic_store(&matrix->failed, false); /* once more in order, for the first error */
+    return attn_weight_rows_read(next->x, matrix->rows, next->first, next->count, error);
+}
+
 /* Hashes and packs the current strip and reads the next one. */
 static enum attn_status run_strip(struct matrix *matrix, struct loading *loading,
                                   struct attn_error *error)
@@ -181,22 +233,27 @@ static enum attn_status run_strip(struct matrix *matrix, struct loading *loading
     const struct strip *current = &matrix->current, *next = &matrix->next;
     const size_t in = matrix->linear->in;
     const size_t packing = current->count > 0 ? 1 + pieces_of(matrix, current) : 0;
-    const size_t reading = matrix->rows != NULL ? pieces_of(matrix, next) : 0;
     attn_read_ahead_advance(&loading->ahead, file_bytes(matrix->rows, next->count * in));
-    attn_pool_run(loading->pool, run_task, matrix, packing + reading);
+    attn_pool_run(loading->pool, run_task, matrix, packing + reading_tasks(matrix));
     if (current->count > 0)
         tell_progress(loading,
-                      loading->done + attn_linear_bytes(in, current->count, matrix->linear->dtype));
-    if (!atomic_load(&matrix->failed))
-        return ATTN_OK;
-    atomic_store(&matrix->failed, false); /* once more in order, for the first error */
-    return attn_weight_rows_read(next->x, matrix->rows, next->first, next->count, error);
+                      loading->done + attn_linear_bytes(in, current->count, matrix->dtype));
+    return result_of(matrix, error);
 }
 
+/* Matrix i by the order of attn_projections. */
 static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_linear *linear,
-                            const struct attn_weight_rows *rows)
+                            size_t i)
 {
-    struct matrix matrix = {.linear = linear, .rows = rows, .hash = hash};
+    const bool divided = attn_mla_divides(&load->layer->spec, linear, load->layer);
+    struct matrix matrix = {
+        .linear = linear,
+        .rows = load->by_rows ? &load->rows[i] : NULL,
+        .layer = divided ? load->layer : NULL,
+        .dtype = load->layer->spec.dtype,
+        .in_order = load->by_rows && load->rows[i].tensor.npz != NULL,
+        .hash = hash,
+    };
     if (!open_matrix(&matrix, load))
         load->status = attn_fail_memory(load->error,
                                         attn_linear_bytes(linear->in, linear->out, linear->dtype));
@@ -207,24 +264,40 @@ static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_
         first += matrix.next.count;
         matrix.current = matrix.next;
     }
-    close_matrix(&matrix);
+    if (load->loading->is_last) {
+        attn_free(linear->weight);
+        linear->weight = NULL;
+    }
+    close_matrix(&matrix, &load->loading->spare[i]);
     return matrix.hash;
 }
 
 /* ---- A layer ---- */
 
-/* Continues the fingerprint by a matrix, and packs it unless that is done by heads. */
+/* Continues the fingerprint by a matrix, and packs it. */
 static uint64_t add_matrix(void *context, uint64_t hash, struct attn_linear *linear)
 {
     struct layer_load *load = context;
     size_t i = 0;
     if (load->status != ATTN_OK)
         return hash;
-    if (attn_mla_divides(&load->layer->spec, linear, load->layer))
-        return attn_hash_floats(hash, linear->weight, linear->in * linear->out);
     while (attn_weights_linear(load->layer, attn_projections[i]) != linear)
         i++;
-    return load_matrix(load, hash, linear, load->by_rows ? &load->rows[i] : NULL);
+    return load_matrix(load, hash, linear, i);
+}
+
+/* Gives the layer matrices to stand whole in, those of the layer before where they fit. */
+static enum attn_status make_weights(struct layer_load *load)
+{
+    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
+        struct attn_linear *linear = attn_weights_linear(load->layer, attn_projections[i]);
+        struct whole *spare = &load->loading->spare[i];
+        if (spare->floats == attn_mul(linear->in, linear->out)) {
+            linear->weight = spare->weight;
+            *spare = (struct whole){NULL, 0};
+        }
+    }
+    return attn_layer_make_weights(load->layer, load->error);
 }
 
 /* Reads all arrays of a layer but the matrices that come by rows, of which the places are told. */
@@ -232,10 +305,10 @@ static enum attn_status read_layer(struct layer_load *load, size_t index)
 {
     const struct attn_model *model = load->loading->model;
     const struct attn_weights_source source = {model->checkpoint, &model->config,
-                                               load->loading->pool};
+                                               load->loading->pool, &load->loading->ahead};
     enum attn_status status = ATTN_OK;
     if (!load->by_rows)
-        status = attn_layer_make_weights(load->layer, load->error);
+        status = make_weights(load);
     if (status == ATTN_OK && model->checkpoint == NULL) {
         attn_weights_random(load->layer, model->config.seed, index);
         attn_weights_random_rows(load->rows, load->layer, model->config.seed, index);
@@ -255,8 +328,7 @@ static enum attn_status load_slot(uint64_t *hash, struct loading *loading, size_
     const struct attn_layer_spec *spec = &model->specs[slot];
     struct layer_load load = {.loading = loading,
                               .layer = &model->layers[slot],
-                              .by_rows =
-                                  attn_weights_have_rows(&model->config, spec, model->checkpoint),
+                              .by_rows = attn_weights_have_rows(&model->config, spec),
                               .error = error};
     const struct attn_weights_hash weights = {add_matrix, &load};
     const size_t before = loading->done;
@@ -265,11 +337,11 @@ static enum attn_status load_slot(uint64_t *hash, struct loading *loading, size_
         status = read_layer(&load, model->indices[slot]);
     if (status == ATTN_OK && !spec->is_weightless)
         status = attn_layer_derive(load.layer, error);
+    if (status == ATTN_OK && !attn_mla_shape_heads(load.layer))
+        status = attn_fail_memory(error, attn_mla_weight_bytes(spec));
     if (status != ATTN_OK)
         return status;
     *hash = attn_layer_hash(*hash, load.layer, &weights);
-    if (load.status == ATTN_OK)
-        load.status = attn_layer_pack(load.layer, error);
     if (load.status == ATTN_OK)
         tell_progress(loading, before + attn_layer_weight_bytes(spec));
     return load.status;
@@ -336,6 +408,7 @@ enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer
         hash = attn_hash_word(hash, model->indices[i]);
         if (attn_model_weights_slot(model, i) != i)
             continue;
+        loading.is_last = i + 1 == model->num_resident;
         status = load_slot(&hash, &loading, i, error);
         if (status == ATTN_OK && take != NULL && !take(context, &model->layers[i]))
             break;
@@ -344,6 +417,8 @@ enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer
     attn_read_ahead_fini(&loading.ahead);
     attn_free(loading.buffers[0]);
     attn_free(loading.buffers[1]);
+    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++)
+        attn_free(loading.spare[i].weight);
     if (status != ATTN_OK) {
         attn_model_unload(model);
         return status;

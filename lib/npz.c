@@ -302,6 +302,13 @@ enum attn_status attn_npz_find(const struct attn_tensor_entry **out, struct attn
     return status;
 }
 
+size_t attn_npz_offset(size_t *bytes, const struct attn_tensor_entry *entry)
+{
+    const struct array *array = (const struct array *)(const void *)entry;
+    *bytes = array->member->packed;
+    return array->member->header;
+}
+
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
 static void swap_bytes(void *numbers, size_t count, size_t bytes)
@@ -387,8 +394,11 @@ static enum attn_status read_ordered(float *out, struct attn_npz *npz, const str
         all *= array->entry.shape[d];
     if (count == 0)
         return ATTN_OK;
-    if (npz->ordered != array && order(npz, array, all, error) != ATTN_OK)
-        return error->status;
+    if (npz->ordered != array) {
+        const enum attn_status status = order(npz, array, all, error);
+        if (status != ATTN_OK)
+            return status;
+    }
     memcpy(out, npz->numbers + first, count * sizeof *out);
     if (first + count == all) {
         attn_free(npz->numbers);

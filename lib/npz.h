@@ -35,6 +35,9 @@ const char *attn_npz_name(const struct attn_npz *npz, size_t i);
 enum attn_status attn_npz_find(const struct attn_tensor_entry **out, struct attn_npz *npz,
                                const char *name, struct attn_error *error);
 
+/* The byte of the file at which the array of such an entry begins, and *bytes of it there. */
+size_t attn_npz_offset(size_t *bytes, const struct attn_tensor_entry *entry);
+
 /* As attn_safetensors_read_f32, for an entry of attn_npz_find.  A float64 beyond float32 counts as
  * not finite.  An array in Fortran's order is held as a whole from its first element's reading to
  * its last one's.

@@ -14,17 +14,14 @@ static void gather_head(float *rows, float *scratch, size_t in, size_t width)
         memcpy(rows + (i % 2 * (width / 2) + i / 2) * in, scratch + i * in, in * sizeof *rows);
 }
 
-enum attn_status attn_latent_gather(struct attn_layer *layer, struct attn_error *error)
+enum attn_status attn_latent_gather(float *rows, const struct attn_weight_rows *of, size_t count,
+                                    struct attn_error *error)
 {
-    const struct attn_layer_spec *spec = &layer->spec;
-    const size_t width = spec->mla.rope_head_dim, q_in = layer->q.in, k_in = layer->k_rope.in;
-    float *scratch = attn_alloc(width * attn_max(q_in, k_in), sizeof *scratch);
+    float *scratch = attn_alloc(attn_mul(of->gathered, of->in), sizeof *scratch);
     if (scratch == NULL)
-        return attn_fail_memory(error, width * attn_max(q_in, k_in) * sizeof *scratch);
-    for (size_t h = 0; h < spec->num_heads; h++)
-        gather_head(layer->q.weight + ((h + 1) * spec->head_dim - width) * q_in, scratch, q_in,
-                    width);
-    gather_head(layer->k_rope.weight, scratch, k_in, width);
+        return attn_fail_memory(error, of->gathered * of->in * sizeof *scratch);
+    for (size_t row = of->head; row <= count; row += of->head)
+        gather_head(rows + (row - of->gathered) * of->in, scratch, of->in, of->gathered);
     attn_free(scratch);
     return ATTN_OK;
 }

@@ -26,11 +26,13 @@ enum attn_status attn_weights_list(struct attn_read_ahead *ahead,
                                    const struct attn_config *config, size_t layer,
                                    struct attn_error *error);
 
-/* The tensor files of a layer, for reading it; on all threads of `pool`. */
+/* The tensor files of a layer, for reading it; on all threads of `pool`, ahead of which the files
+ * of matrices that stand whole are read. */
 struct attn_weights_source {
     struct attn_checkpoint *checkpoint;
     const struct attn_config *config;
     struct attn_pool *pool;
+    struct attn_read_ahead *ahead;
 };
 
 /* Reads the weights and biases into *out, which attn_layer_init has made for the layer; of the
@@ -46,13 +48,14 @@ struct attn_weight_rows {
     size_t first, stride; /* elements */
     size_t run;           /* rows */
     size_t in;
+    size_t head, gathered; /* rows of a head, and the last of these that attn_latent_gather puts
+                              apart; 0: none is */
     uint64_t stream;
     float bound;
 };
 
-/* Whether the matrices of such a layer can be read by rows, in any order and on any thread. */
-bool attn_weights_have_rows(const struct attn_config *config, const struct attn_layer_spec *spec,
-                            const struct attn_checkpoint *checkpoint);
+/* Whether the matrices of such a layer can be read by rows. */
+bool attn_weights_have_rows(const struct attn_config *config, const struct attn_layer_spec *spec);
 
 /* Fills the rows of layer's matrices, by the order of attn_projections.  Of a layer that has them:
  * attn_weights_have_rows.
@@ -62,7 +65,8 @@ enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTI
                                    const struct attn_weights_source *source, size_t index,
                                    struct attn_error *error);
 
-/* Reads rows [row, row + count) to out [count][in].  Any thread.
+/* Reads rows [row, row + count), whole heads where rows are gathered, to out [count][in].  Any
+ * thread; of an .npz file one at a time, and fast in the order of rows.
  * Errors: ATTN_NON_FINITE, ATTN_IO, ATTN_NO_MEMORY. */
 enum attn_status attn_weight_rows_read(float *out, const struct attn_weight_rows *rows, size_t row,
                                        size_t count, struct attn_error *error);
@@ -77,8 +81,10 @@ void attn_weights_random_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS],
                               struct attn_layer *layer, uint64_t seed, size_t index);
 
 /* Puts the components of queries and keys that rotate in pairs, which lie side by side in weights,
- * half of their number apart: row 2i becomes row i, row 2i + 1 comes after all even ones.
+ * half of their number apart: of the rows that are gathered of each head row 2i becomes row i, row
+ * 2i + 1 comes after all even ones.  rows [count][in] are those of whole heads.
  * Error: ATTN_NO_MEMORY. */
-enum attn_status attn_latent_gather(struct attn_layer *layer, struct attn_error *error);
+enum attn_status attn_latent_gather(float *rows, const struct attn_weight_rows *of, size_t count,
+                                    struct attn_error *error);
 
 #endif

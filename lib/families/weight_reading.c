@@ -2,7 +2,8 @@
  *
  * A fused tensor holds its projections as rows, one after the other or in turn for each key/value
  * head, or as columns.  Small arrays are read as a whole.  So are matrices that stand whole, on all
- * threads; of others the places of rows are told, which the loader reads in strips. */
+ * threads unless they are in an .npz file; of others the places of rows are told, which the loader
+ * reads in strips. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -242,6 +243,9 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
         enum attn_tensor_role role = binding->pattern->role;
         if (is_of_rows(out, binding))
             continue;
+        if (role == ATTN_ROLE_WEIGHT)
+            attn_read_ahead_advance(source->ahead,
+                                    binding->tensor.entry->end - binding->tensor.entry->begin);
         if (transposed && role == ATTN_ROLE_WEIGHT)
             status = read_columns(out, binding, source->pool, error);
         else
@@ -250,18 +254,14 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
         if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
             shift_norm(out, binding);
     }
-    const bool gathered = config->rope_gathered;
-    return status == ATTN_OK && gathered ? attn_latent_gather(out, error) : status;
+    return status;
 }
 
 /* ---- Rows ---- */
 
-bool attn_weights_have_rows(const struct attn_config *config, const struct attn_layer_spec *spec,
-                            const struct attn_checkpoint *checkpoint)
+bool attn_weights_have_rows(const struct attn_config *config, const struct attn_layer_spec *spec)
 {
-    return config->layout != ATTN_LAYOUT_TRANSPOSED && spec->mla.kv_lora_rank == 0 &&
-           attn_relative_rows(spec) == 0 &&
-           (checkpoint == NULL || !attn_checkpoint_is_archive(checkpoint));
+    return config->layout != ATTN_LAYOUT_TRANSPOSED && attn_relative_rows(spec) == 0;
 }
 
 /* Tells the rows of the projections of a tensor. */
@@ -297,6 +297,12 @@ enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTI
         if (binding->pattern->role == ATTN_ROLE_WEIGHT)
             locate(out, layer, binding, groups_of(&own, binding->pattern));
     }
+    const size_t width = layer->spec.mla.rope_head_dim;
+    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS && source->config->rope_gathered; i++)
+        if (attn_projections[i] == ATTN_PROJ_Q || attn_projections[i] == ATTN_PROJ_K_ROPE) {
+            out[i].head = attn_projections[i] == ATTN_PROJ_Q ? layer->spec.head_dim : width;
+            out[i].gathered = width;
+        }
     return status;
 }
 
@@ -306,14 +312,14 @@ enum attn_status attn_weight_rows_read(float *out, const struct attn_weight_rows
     enum attn_status status = ATTN_OK;
     if (rows->tensor.entry == NULL)
         attn_random_uniform_from(out, row * rows->in, count * rows->in, rows->stream, rows->bound);
-    for (size_t n; rows->tensor.entry != NULL && count > 0 && status == ATTN_OK; count -= n) {
-        const size_t within = row % rows->run;
-        n = attn_min(count, rows->run - within);
-        status = attn_tensor_read_f32(
-            out, &rows->tensor, rows->first + row / rows->run * rows->stride + within * rows->in,
-            n * rows->in, error);
-        out += n * rows->in;
-        row += n;
+    for (size_t n, at = 0; rows->tensor.entry != NULL && at < count && status == ATTN_OK; at += n) {
+        const size_t run = (row + at) / rows->run, within = (row + at) % rows->run;
+        n = attn_min(count - at, rows->run - within);
+        status = attn_tensor_read_f32(out + at * rows->in, &rows->tensor,
+                                      rows->first + run * rows->stride + within * rows->in,
+                                      n * rows->in, error);
     }
+    if (status == ATTN_OK && rows->gathered > 0)
+        status = attn_latent_gather(out, rows, count, error);
     return status;
 }

@@ -3,10 +3,12 @@
 #include <check.h>
 #include <dirent.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -73,6 +75,93 @@ START_TEST(test_while_models_load_only_health_metrics_and_the_page_answer)
     expect_get(port, "/models", 503, "\"loading\"");
     expect_get(port, "/sessions", 503, "\"loading\"");
     expect_get(port, "/readyz", 503, " of 384 MiB"); /* so it was loading all the time */
+    end_loading(&starting);
+}
+END_TEST
+
+/* Starts the daemon with its standard output on a terminal, of which *master is the other end. */
+static pid_t start_on_terminal(int *master, const char *config)
+{
+    int terminal;
+    const char *program = getenv("ATTND");
+    ck_assert_int_eq(openpty(master, &terminal, NULL, NULL, NULL), 0);
+    const pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (dup2(terminal, STDOUT_FILENO) >= 0)
+            execl(program != NULL ? program : "build/attnd", "attnd", "--config", config,
+                  "--lame-duck-s", "0", (char *)NULL);
+        _exit(127);
+    }
+    close(terminal);
+    return child;
+}
+
+/* What the terminal shows until its line with an address is there. */
+static void read_terminal(char *out, size_t size, int master)
+{
+    struct pollfd ready = {.fd = master, .events = POLLIN};
+    size_t length = 0;
+    out[0] = '\0';
+    while (strstr(out, "http://") == NULL && length + 1 < size) {
+        ck_assert_msg(poll(&ready, 1, WAIT_MS) == 1, "the terminal shows: %s", out);
+        const ssize_t count = read(master, out + length, size - 1 - length);
+        ck_assert_msg(count > 0, "the terminal shows: %s", out);
+        length += (size_t)count;
+        out[length] = '\0';
+    }
+}
+
+START_TEST(test_a_terminal_shows_how_far_loading_is_and_then_the_address)
+{
+    static char shown[65536];
+    int master, status;
+    unsigned done, rate, left;
+    char directory[64], path[96];
+    config_write(directory, path, LOADING_CONFIG);
+    const pid_t child = start_on_terminal(&master, path);
+    read_terminal(shown, sizeof shown, master);
+    kill(child, SIGTERM);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    close(master);
+    config_remove(directory);
+    const char *line = shown, *address = strstr(shown, "attnd: ready on ");
+    ck_assert_ptr_nonnull(address);
+    for (int rated = 0; rated == 0; line++) { /* the first lines have no rate yet */
+        line = strstr(line, "\rattnd: loading weights: ");
+        ck_assert_msg(line != NULL, "no rate in: %s", shown);
+        rated = sscanf(line, "\rattnd: loading weights: %u of 384 MiB, %u MiB/s, %u s left\033[K",
+                       &done, &rate, &left) == 3;
+    }
+    ck_assert_uint_lt(done, 384);
+    ck_assert_uint_gt(rate, 0);
+    ck_assert(address - shown > 4 && memcmp(address - 4, "\r\033[K", 4) == 0); /* cleared */
+    ck_assert_ptr_null(strchr(address, '\033'));
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+END_TEST
+
+START_TEST(test_a_file_gets_no_line_of_loading_and_no_code_of_a_terminal)
+{
+    struct starting starting;
+    start_loading(&starting, NULL, NULL);
+    char *out = NULL;
+    for (unsigned waited = 0; out == NULL; waited += 10) {
+        ck_assert_uint_lt(waited, WAIT_MS);
+        pause_ms(10);
+        out = process_text(starting.process.out);
+        if (strstr(out, "http://") == NULL) {
+            free(out);
+            out = NULL;
+        }
+    }
+    char *err = process_text(starting.process.err);
+    ck_assert_msg(strpbrk(out, "\r\033") == NULL && strpbrk(err, "\r\033") == NULL, "%s%s", out,
+                  err);
+    ck_assert_ptr_null(strstr(out, "loading"));
+    free(out);
+    free(err);
     end_loading(&starting);
 }
 END_TEST
@@ -325,6 +414,8 @@ Suite *suite_phases(void)
     Suite *suite = suite_create("phases");
     TCase *phases = tcase_create("phases"), *system_ = tcase_create("system");
     tcase_add_test(phases, test_while_models_load_only_health_metrics_and_the_page_answer);
+    tcase_add_test(phases, test_a_terminal_shows_how_far_loading_is_and_then_the_address);
+    tcase_add_test(phases, test_a_file_gets_no_line_of_loading_and_no_code_of_a_terminal);
     tcase_add_test(phases, test_a_signal_while_models_load_ends_it_at_once_with_success);
     tcase_add_test(phases,
                    test_while_it_drains_connections_are_refused_and_replies_are_the_last_of_theirs);

@@ -6,10 +6,10 @@
 #include <check.h>
 
 #define SUITES(X)     \
-    X(safetensors)    \
     X(weights_cache)  \
     X(own)            \
     X(load)           \
+    X(load_files)     \
     X(model)          \
     X(blockpool)      \
     X(kvcache)        \
@@ -79,8 +79,8 @@
     X(footprint)      \
     X(sandbox)        \
     X(property)       \
-    X(promises)
-X(bench)
+    X(promises)       \
+    X(bench)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)
