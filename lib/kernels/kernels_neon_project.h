@@ -8,7 +8,8 @@
  *
  * Rows are copied in strips of up to STRIP_ROWS, transposed: [words][rows of the strip].  The words
  * of STEPS steps are therefore whole vectors without gaps, and an instruction takes its word from a
- * lane of one: 6 rows need a load for each 16 multiply-adds.
+ * lane of one: 6 rows need a load for each 16 multiply-adds.  For bfmmla a vector has two words of
+ * each of two rows (project_place_neon).
  *
  * PROJECT(name, op) defines the kernel of one operation in the file that includes this header. */
 #ifndef ATTN_LIB_KERNELS_NEON_PROJECT_H
@@ -21,6 +22,7 @@ enum project_op {
     OP_F32,         /* float32 by float32 */
     OP_BF16_AS_F32, /* float32 by bf16 widened: two words of x for one of w */
     OP_BF16_DOT,    /* pairs of bf16, bfdot */
+    OP_BF16_MATMUL, /* the same chains of sums, of two rows and two columns at a time: bfmmla */
     OP_INT8_DOT,    /* fours of int8, sdot */
 };
 
@@ -59,6 +61,7 @@ INLINE size_t project_words_neon(const enum project_op op, size_t k)
     case OP_BF16_AS_F32:
         return 2 * attn_ceil_div(k, 2);
     case OP_BF16_DOT:
+    case OP_BF16_MATMUL:
         return attn_ceil_div(k, 2);
     case OP_INT8_DOT:
         return attn_ceil_div(k, 4);
@@ -91,12 +94,28 @@ INLINE float32x4_t project_multiply_add_neon(float32x4_t sum, float32x4_t w, flo
 #endif
 #ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
     case OP_BF16_DOT:
+    case OP_BF16_MATMUL: /* words that are no whole STEPS */
         BY_ELEMENT("bfdot", sum, w, x, lane, "8h", "2h")
         return sum;
 #endif
     default:
         return multiply_add_neon(sum, w, x, lane);
     }
+}
+
+/* Rows of which a strip has words: of bfmmla two for each two, the last perhaps unused. */
+INLINE size_t project_stride_neon(const enum project_op op, size_t rows)
+{
+    return op == OP_BF16_MATMUL ? rows + rows % 2 : rows;
+}
+
+/* Where word i of row s stands in a strip of so many words. */
+INLINE size_t project_place_neon(const enum project_op op, size_t i, size_t s, size_t stride,
+                                 size_t words)
+{
+    if (op == OP_BF16_MATMUL && i < words - words % STEPS)
+        return (i / 2 * stride + s / 2 * 2) * 2 + s % 2 * 2 + i % 2;
+    return i * stride + s;
 }
 
 /* Word i of a row of k numbers; zero beyond k. */
@@ -147,12 +166,70 @@ INLINE void project_steps_neon(float32x4_t sum[STRIP_ROWS][8], const struct proj
     }
 }
 
+/* Adds the products of two words of two rows with those of two columns. */
+INLINE float32x4_t project_block_neon(float32x4_t sum, float32x4_t columns, float32x4_t rows)
+{
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+    __asm__("bfmmla %0.4s, %1.8h, %2.8h" : "+w"(sum) : "w"(rows), "w"(columns));
+#else
+    (void)columns, (void)rows;
+#endif
+    return sum;
+}
+
+/* Takes the words that are whole STEPS by bfmmla, two at a time; returns how many.  A block has the
+ * sums of two rows and two columns; two columns' words are side by side in a vector of weights. */
+INLINE size_t project_blocks_neon(float32x4_t sum[STRIP_ROWS][8], const struct project_tile *t,
+                                  const int rows, const int vectors)
+{
+    const int pairs = (rows + 1) / 2;
+    float32x4_t block[STRIP_ROWS / 2][16];
+    const float *x = t->x, *w = t->w;
+    unroll_for(p, pairs)
+        unroll_for(b, 2 * vectors)
+            block[p][b] = vdupq_n_f32(0);
+    const size_t words = t->words - t->words % STEPS;
+    for (size_t i = 0; i < words; i += STEPS, x += STEPS * 2 * pairs, w += STEPS * ATTN_PANEL)
+        unroll_for(line, STEPS / 2) {
+            float32x4_t factor[STRIP_ROWS / 2];
+            unroll_for(p, pairs)
+                factor[p] = vld1q_f32(x + (line * pairs + p) * LANES);
+            unroll_for(half, vectors / 2) {
+                float32x4_t from[2][2]; /* two words of eight columns */
+                unroll_for(word, 2) {
+                    unroll_for(v, 2)
+                        from[word][v] =
+                            vld1q_f32(w + (2 * line + word) * ATTN_PANEL + (2 * half + v) * LANES);
+                    __asm__("" : "+w"(from[word][0]), "+w"(from[word][1])); /* one load of two */
+                }
+                unroll_for(v, 2)
+                    unroll_for(b, 2) {
+                        const float32x4_t columns = b == 0 ? vzip1q_f32(from[0][v], from[1][v])
+                                                           : vzip2q_f32(from[0][v], from[1][v]);
+                        float32x4_t *sums[STRIP_ROWS / 2];
+                        unroll_for(p, pairs) {
+                            sums[p] = &block[p][2 * (2 * half + v) + b];
+                            *sums[p] = project_block_neon(*sums[p], columns, factor[p]);
+                        }
+                    }
+            }
+        }
+    unroll_for(r, rows)
+        unroll_for(v, vectors) {
+            const float32x4_t first = block[r / 2][2 * v], second = block[r / 2][2 * v + 1];
+            sum[r][v] = r % 2 == 0 ? vcombine_f32(vget_low_f32(first), vget_low_f32(second))
+                                   : vcombine_f32(vget_high_f32(first), vget_high_f32(second));
+        }
+    return words;
+}
+
 /* The same for one word of weights. */
 INLINE void project_step_neon(float32x4_t sum[STRIP_ROWS][8], const struct project_tile *t,
                               size_t i, const int rows, const int vectors, const enum project_op op)
 {
     const int words = project_words_per_weight_neon(op);
-    const float *x = t->x + i * (size_t)rows, *w = t->w + i / (size_t)words * ATTN_PANEL;
+    const float *x = t->x + i * project_stride_neon(op, (size_t)rows);
+    const float *w = t->w + i / (size_t)words * ATTN_PANEL;
     unroll_for(v, vectors)
         unroll_for(half, words) {
             const float32x4_t from = vld1q_f32(w + v * LANES);
@@ -194,8 +271,11 @@ INLINE void project_tile_neon(const struct project_tile *tile, const int rows, c
         unroll_for(v, vectors)
             sum[r][v] = vdupq_n_f32(0);
     size_t i = 0;
-    for (; i + STEPS <= t.words; i += STEPS)
-        project_steps_neon(sum, &t, i, rows, vectors, op);
+    if (op == OP_BF16_MATMUL)
+        i = project_blocks_neon(sum, &t, rows, vectors);
+    else
+        for (; i + STEPS <= t.words; i += STEPS)
+            project_steps_neon(sum, &t, i, rows, vectors, op);
     for (; i < t.words; i += (size_t)project_words_per_weight_neon(op))
         project_step_neon(sum, &t, i, rows, vectors, op);
     project_end_neon(sum, &t, rows, vectors, op);
@@ -203,10 +283,18 @@ INLINE void project_tile_neon(const struct project_tile *tile, const int rows, c
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-/* Rows of the next strip, where so many are left: strips are as equal as possible. */
-INLINE size_t project_strip_neon(size_t left)
+/* The operation of a product of few rows. */
+INLINE enum project_op project_few_neon(const enum project_op op)
 {
-    return attn_ceil_div(left, attn_ceil_div(left, STRIP_ROWS));
+    return op == OP_BF16_MATMUL ? OP_BF16_DOT : op;
+}
+
+/* Rows of the next strip, where so many are left: strips are as equal as possible, those of bfmmla
+ * even. */
+INLINE size_t project_strip_neon(size_t left, const enum project_op op)
+{
+    const size_t rows = attn_ceil_div(left, attn_ceil_div(left, STRIP_ROWS));
+    return attn_min(left, project_stride_neon(op, rows));
 }
 
 /* Copies the words of x into scratch memory, strip by strip. */
@@ -215,25 +303,28 @@ INLINE void project_copy_rows_neon(const struct attn_projection_part *p, const e
     const size_t words = project_words_neon(op, p->k),
                  stride = p->ldx * (op == OP_INT8_DOT ? 1 : sizeof(float));
     float *out = p->scratch;
-    for (size_t r = 0, rows; r < p->rows; r += rows, out += rows * words) {
-        rows = project_strip_neon(p->rows - r);
-        for (size_t s = 0; s < rows; s++)
+    for (size_t r = 0, rows, all; r < p->rows; r += rows, out += all * words) {
+        rows = project_strip_neon(p->rows - r, op);
+        all = project_stride_neon(op, rows);
+        for (size_t s = 0; s < all; s++) {
+            const char *row = (const char *)p->x + (r + s) * stride;
             for (size_t i = 0; i < words; i++)
-                out[i * rows + s] =
-                    project_word_neon((const char *)p->x + (r + s) * stride, i, p->k, op);
+                out[project_place_neon(op, i, s, all, words)] =
+                    s < rows ? project_word_neon(row, i, p->k, op) : 0;
+        }
     }
 }
 
 /* Computes all rows of half a panel. */
-static void project_half_panel_neon(struct project_tile tile, size_t left,
-                                    const struct project_tiles *tiles)
+INLINE void project_half_panel_neon(struct project_tile tile, size_t left,
+                                    const struct project_tiles *tiles, const enum project_op op)
 {
     for (size_t rows; left > 0; left -= rows) {
-        rows = project_strip_neon(left);
+        rows = project_strip_neon(left, op);
         tiles->half[rows](&tile);
         tile.y += rows * tile.ldy;
         tile.addend += rows * tile.ldaddend;
-        tile.x += rows * tile.words;
+        tile.x += project_stride_neon(op, rows) * tile.words;
         if (tile.row_scale != NULL)
             tile.row_scale += rows;
     }
@@ -252,7 +343,9 @@ INLINE void project_rows_neon(const struct attn_projection_part *p,
         .words = project_words_neon(op, p->k),
         .row_scale = p->row_scale,
     };
-    if (!p->rows_copied)
+    if (!p->rows_copied && few)
+        project_copy_rows_neon(p, project_few_neon(op));
+    else if (!p->rows_copied)
         project_copy_rows_neon(p, op);
     for (size_t j = 0; j < p->n; j += width) {
         tile.y = p->y + j;
@@ -263,7 +356,7 @@ INLINE void project_rows_neon(const struct attn_projection_part *p,
         if (few)
             tiles->whole[p->rows](&tile);
         else
-            project_half_panel_neon(tile, p->rows, tiles);
+            project_half_panel_neon(tile, p->rows, tiles, op);
     }
 }
 
@@ -277,9 +370,9 @@ INLINE void project_rows_neon(const struct attn_projection_part *p,
 
 /* Defines static void name(const struct attn_projection_part *). */
 #define PROJECT(name, op)                                                              \
-    TILE(name##_whole, 1, 8, op)                                                       \
-    TILE(name##_whole, 2, 8, op)                                                       \
-    TILE(name##_whole, 3, 8, op)                                                       \
+    TILE(name##_whole, 1, 8, project_few_neon(op))                                     \
+    TILE(name##_whole, 2, 8, project_few_neon(op))                                     \
+    TILE(name##_whole, 3, 8, project_few_neon(op))                                     \
     TILE(name##_half, 1, 4, op)                                                        \
     TILE(name##_half, 2, 4, op)                                                        \
     TILE(name##_half, 3, 4, op)                                                        \

@@ -15,7 +15,7 @@ import sys
 
 DOCUMENT = "docs/KERNELS.md"
 OBJDUMP = ["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn"]
-MULTIPLY_ADDS = {"fmla", "bfdot", "sdot"}
+MULTIPLY_ADDS = {"fmla", "bfdot", "bfmmla", "sdot"}
 
 MOST = 1.15  # times the least
 COUNTING = 3  # instructions: the next place, comparing, branching
@@ -24,7 +24,8 @@ COUNTING = 3  # instructions: the next place, comparing, branching
 # conversions of what is loaded.
 LOOPS = [
     ("`project` float32, 6 rows x 4 vectors", "_project", "project_f32_neon_half_6", 22, 0),
-    ("`project` bf16 by `bfdot`, 6 x 4", "_bf16", "project_bf16_bfdot_half_6", 22, 0),
+    ("`project` bf16 by `bfmmla`, 6 x 4", "_bf16", "project_bf16_bfmmla_half_6", 22, 32),
+    ("`project` bf16 by `bfdot`, 3 x 8", "_bf16", "project_bf16_bfmmla_whole_3", 35, 0),
     ("`project` bf16 widened, 6 x 4", "_project", "project_bf16_neon_half_6", 14, 32),
     ("`project` int8 by `sdot`, 6 x 4", "_dotprod", "project_int8_dotprod_half_6", 22, 32),
     ("`project` float32, 3 x 8", "_project", "project_f32_neon_whole_3", 35, 0),
