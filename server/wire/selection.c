@@ -9,8 +9,8 @@ static enum srv_error_code fail_index(struct srv_error *error, const char *param
                                       int64_t index, size_t limit)
 {
     if (index >= 0 && (uint64_t)index < limit)
-        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s[%zu] repeats %lld",
-                        param, i, (long long)index);
+        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s[%zu] repeats %lld", param, i,
+                        (long long)index);
     return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param,
                     "%s[%zu] is %lld, there are 0 to %zu in this call", param, i, (long long)index,
                     limit - 1);
