@@ -47,6 +47,9 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
  * layer with a window holds its rows too, until the next step. */
 size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens);
 
+#define ATTN_BLOCK_TOKENS 64 /* of one layer in a block of a cache */
+#define ATTN_ENCODE_ROWS 512 /* rows that attn_cache_encode projects at a time */
+
 /* Memory of one block beside its bytes in a pool's budget: its head, its places in lists, and what
  * the allocator keeps of it. */
 #define ATTN_BLOCK_OVERHEAD 192

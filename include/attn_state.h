@@ -89,8 +89,9 @@ struct attn_encode_args {
  * Rows of padding are left out, so a layer's length is the number of real rows and keys are counted
  * among these; a layer with a position bias, window or chunks takes no padding.
  *
- * Blocks until all layers are stored; runs on all threads of the engine, in pieces of 512 rows,
- * whose memory does not grow with S.  After an error, or cancelled, the cache is empty.
+ * Blocks until all layers are stored; runs on all threads of the engine, in pieces of
+ * ATTN_ENCODE_ROWS (attn_limits.h), whose memory does not grow with S.  After an error, or
+ * cancelled, the cache is empty.
  * Cost: 2 S key_size G (D + Dv) operations a layer.
  * Errors: ATTN_INVALID (a cache that is not empty, no real row), ATTN_UNSUPPORTED (a layer of
  * self-attention, one whose keys and values come from rows of different widths or whose queries are

@@ -1,19 +1,19 @@
 /* encode.c: an encoder's rows as the keys and values of a cache, once for all steps over it.
  *
- * Each layer's rows are projected, normalised, checked and put beyond the visible length, PIECE
- * rows at a time, so memory does not grow with S.  The lengths of all layers are published
- * together at the end: a call that fails leaves an empty cache. */
+ * Each layer's rows are projected, normalised, checked and put beyond the visible length,
+ * ATTN_ENCODE_ROWS at a time, so memory does not grow with S.  The lengths of all layers are
+ * published together at the end: a call that fails leaves an empty cache. */
 #include <stdatomic.h>
 #include <string.h>
 
 #include "attention.h"
+#include "attn_limits.h"
 #include "attn_state.h"
 #include "mem.h"
 #include "model.h"
 #include "qkv.h"
 #include "status.h"
 
-#define PIECE 512       /* rows */
 #define ROWS_OF_TASK 16 /* of a piece */
 
 struct encode {
@@ -24,7 +24,8 @@ struct encode {
     size_t layer_index, kept;
     size_t next;        /* row of the caller's that the next piece begins with */
     size_t first, rows; /* slots of the piece */
-    float *x, *k, *v;   /* [PIECE][key_size], [PIECE][G*D], [PIECE][G*Dv] */
+    float *x, *k,
+        *v; /* [ATTN_ENCODE_ROWS][key_size], [ATTN_ENCODE_ROWS][G*D], [ATTN_ENCODE_ROWS][G*Dv] */
     atomic_bool beyond, overflow;
 };
 
@@ -169,7 +170,7 @@ static enum attn_status encode_layer(struct encode *e, struct attn_error *error)
 {
     struct attn_workspace *workspace = &e->engine->workspace;
     const struct attn_layer *layer = e->layer;
-    const size_t most = attn_min(e->kept, PIECE);
+    const size_t most = attn_min(e->kept, ATTN_ENCODE_ROWS);
     enum attn_status status = ATTN_OK;
     e->x = attn_workspace_take(workspace, most * layer->k.in, sizeof(float));
     e->k = attn_workspace_take(workspace, most * layer->k.out, sizeof(float));
@@ -178,7 +179,7 @@ static enum attn_status encode_layer(struct encode *e, struct attn_error *error)
         status = attn_fail_memory(error, most * layer->k.out * sizeof(float));
     const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
     for (e->first = e->next = 0; status == ATTN_OK && e->first < e->kept; e->first += e->rows) {
-        e->rows = attn_min(PIECE, e->kept - e->first);
+        e->rows = attn_min(ATTN_ENCODE_ROWS, e->kept - e->first);
         status = encode_piece(e, error);
         attn_workspace_rewind(workspace, before);
     }

@@ -18,6 +18,9 @@
 #include "mla.h"
 #include "model.h"
 #include "stats.h"
+#include "tile.h"
+
+_Static_assert(ATTN_BLOCK_TOKENS == ATTN_TILE, "a block of a cache has a tile of each head");
 
 /* ---- The machine ---- */
 

@@ -78,7 +78,7 @@ struct footprint {
     size_t call, inner; /* of a long call, and of the steps computed during its pauses */
 };
 
-/* Bytes of 64 tokens in the model's largest layer. */
+/* Bytes of a block's tokens as float32 in the model's largest layer. */
 static size_t tile_bytes(const struct srv_model *model)
 {
     size_t tile = 0;
@@ -87,7 +87,8 @@ static size_t tile_bytes(const struct srv_model *model)
         if (spec == NULL)
             continue;
         const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-        tile = larger(tile, mul(64 * sizeof(float) * sizes.heads, sizes.key + sizes.value));
+        tile = larger(
+            tile, mul(ATTN_BLOCK_TOKENS * sizeof(float) * sizes.heads, sizes.key + sizes.value));
     }
     return tile;
 }

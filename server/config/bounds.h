@@ -63,6 +63,10 @@ struct srv_limits {
 #define SRV_WRONG_KEY_WAIT_MAX_S 10  /* at most: an attempt beyond is not answered */
 #define SRV_THROTTLED_ADDRESSES 4096 /* that are remembered */
 #define SRV_CLIENT_COUNTERS 4096     /* of what addresses hold in flight */
+#define SRV_BATCH_STEPS 256          /* most items of one batch */
+#define SRV_BATCH_ROWS 1024          /* most rows of one batch */
+#define SRV_BATCH_KEYS ((size_t)1 << 20) /* most keys of its masked items, unless it is one item */
+#define SRV_DECODE_ROWS_MAX 64           /* a step of more rows is a prefill, which runs alone */
 #define SRV_PROBE_BYTES 1048576  /* that probes and metrics may take beyond max_in_flight_bytes */
 #define SRV_MIN_WRITE_RATE 65536 /* bytes per second; a slower reader of replies is disconnected */
 

@@ -8,8 +8,6 @@
 #include "base/digest.h"
 #include "ops/metrics.h"
 
-#define PIECE_ROWS 512 /* that the library projects at a time */
-
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
 static enum srv_error_code read_rows(struct srv_encoding *encoding, const struct srv_job *job,
@@ -225,6 +223,6 @@ size_t srv_encoding_work(const struct srv_encoding *encoding)
 
 size_t srv_encoding_bytes(const struct srv_encoding *encoding, unsigned threads)
 {
-    const struct attn_call_size size = {.rows = PIECE_ROWS, .tokens = PIECE_ROWS};
+    const struct attn_call_size size = {.rows = ATTN_ENCODE_ROWS, .tokens = ATTN_ENCODE_ROWS};
     return attn_call_bytes(encoding->model->attn, &size, threads);
 }

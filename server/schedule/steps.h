@@ -7,11 +7,6 @@
 
 #include "schedule/job.h"
 
-#define SRV_BATCH_STEPS 256              /* most items of one batch */
-#define SRV_BATCH_ROWS 1024              /* most rows of one batch */
-#define SRV_BATCH_KEYS ((size_t)1 << 20) /* most keys of its masked items, unless it is one item */
-#define SRV_DECODE_ROWS_MAX 64           /* a step of more rows is a prefill, which runs alone */
-
 /* Checks an item's rows against its job's model and layer, and takes their digest.  Errors: those
  * of srv_job_find_model and srv_job_find_layer, session_not_found, and those of shapes and
  * fields. */

@@ -35,14 +35,12 @@ struct srv_weightless {
 static const struct attn_weightless_options typical = {
     .num_heads = 32, .num_kv_heads = 8, .head_dim = 128, .num_layers = SRV_WEIGHTLESS_MEAN_LAYERS};
 #define TYPICAL_ROWS 256
-#define STEP_ROWS 64                  /* of one step of a batch; more rows are a long step */
-#define MASKED_KEYS ((size_t)1 << 20) /* of all steps of a batch */
 
 /* Bytes of a batch of so many rows. */
 static size_t batch_bytes(const struct attn_model *model, size_t rows, unsigned threads)
 {
     const struct attn_call_size size = {
-        .rows = rows, .tokens = STEP_ROWS, .shared_rows = rows, .cached = MASKED_KEYS};
+        .rows = rows, .tokens = SRV_DECODE_ROWS_MAX, .shared_rows = rows, .cached = SRV_BATCH_KEYS};
     return attn_call_bytes(model, &size, threads);
 }
 
@@ -60,7 +58,7 @@ void srv_weightless_memory(struct srv_weightless_memory *out, unsigned threads)
         .cache_bytes = memory.cache_bytes,
         .layers = SRV_WEIGHTLESS_MEAN_LAYERS,
         .block_bytes = least.block_bytes,
-        .tile_bytes = 64 * sizeof(float) * 2 * SRV_WEIGHTLESS_WIDTH,
+        .tile_bytes = ATTN_BLOCK_TOKENS * sizeof(float) * 2 * SRV_WEIGHTLESS_WIDTH,
         .batch_bytes = models[0] != NULL ? batch_bytes(models[0], TYPICAL_ROWS, threads) : SIZE_MAX,
     };
     attn_model_close(models[0]);
@@ -70,7 +68,7 @@ void srv_weightless_memory(struct srv_weightless_memory *out, unsigned threads)
 /* The most rows of a batch, a power of two. */
 static size_t batch_rows(const struct attn_model *model, const struct srv_weightless *table)
 {
-    size_t rows = 1024;
+    size_t rows = SRV_BATCH_ROWS;
     while (rows > 1 && batch_bytes(model, rows, table->threads) > table->batch_bytes)
         rows /= 2;
     return rows;

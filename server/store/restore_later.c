@@ -24,7 +24,7 @@ static enum attn_status share_layer(const struct described_restore *t,
     struct attn_error cause;
     const struct srv_restored_session *parent = srv_restore_find(t->restore, share->parent);
     const size_t layer = share->layer;
-    const size_t end = srv_least((size_t)share->blocks * SRV_BLOCK_TOKENS, length);
+    const size_t end = srv_least((size_t)share->blocks * ATTN_BLOCK_TOKENS, length);
     if (parent == NULL || parent->session == NULL || parent->session->model != t->model ||
         end < attn_cache_length(t->cache, layer))
         return ATTN_MALFORMED;

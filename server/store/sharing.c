@@ -127,7 +127,7 @@ static bool add_runs(struct srv_sharing *sharing, struct srv_share share,
 static bool add_layer(struct srv_sharing *sharing, uint64_t session, size_t layer,
                       const struct attn_cache *cache)
 {
-    size_t count, first = attn_cache_first(cache, layer) / SRV_BLOCK_TOKENS;
+    size_t count, first = attn_cache_first(cache, layer) / ATTN_BLOCK_TOKENS;
     struct attn_block *const *blocks = attn_cache_blocks(&count, cache, layer);
     struct srv_share share = {.session = session, .layer = (uint32_t)layer};
     sharing->forgets = sharing->forgets || first > 0;

@@ -12,9 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "attn_limits.h"
 #include "attn_state.h"
-
-#define SRV_BLOCK_TOKENS 64 /* of a block of a cache */
 
 /* As a base has it: the first `blocks` blocks of that layer of a session are the parent's too, as
  * far as windows of the two have not forgotten them.  Where windows forget, a layer has a share for
