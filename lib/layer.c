@@ -2,7 +2,6 @@
  * packed layer keeps stand in one list, attn_layer_visit. */
 #include "layer.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "mem.h"
