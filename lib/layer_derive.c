@@ -1,6 +1,5 @@
 /* layer_derive.c: what follows from a layer's weights: their bounds, and the tables that attention
  * reads beside them. */
-#include <math.h>
 
 #include "layer.h"
 #include "mem.h"

@@ -8,10 +8,8 @@
  * SRV_DRAIN_SIGNAL are blocked and taken in the same way. */
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "api/endpoints.h"

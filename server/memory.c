@@ -9,14 +9,12 @@
 #include "memory.h"
 
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/resource.h>
 
 #include "attn_limits.h"
 #include "base/buffer.h"
 #include "config/config.h"
 #include "http/http.h"
-#include "schedule/steps.h"
 #include "session/models.h"
 #include "session/session.h"
 #include "session/weightless.h"

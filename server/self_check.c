@@ -54,15 +54,6 @@ bool srv_self_check(struct srv_app *app, char *message, size_t size)
 
 /* ---- --check --------------------------------------------------------------------------------- */
 
-/* The index of the first resident layer of a model that has one. */
-static size_t first_layer(const struct attn_model *model)
-{
-    size_t i = 0;
-    while (attn_model_layer(model, i) == NULL)
-        i++;
-    return i;
-}
-
 /* Loads one layer of the model of config->models[index] and proves it. */
 static bool check_entry(struct srv_buffer *out, struct attn_engine *engine,
                         const struct srv_config *config, size_t index, char *message, size_t size)
@@ -77,7 +68,7 @@ static bool check_entry(struct srv_buffer *out, struct attn_engine *engine,
     one.weights_cache = NULL; /* the proof is computed, not read */
     bool right = srv_models_open(&models, &one, message, size);
     if (right)
-        layer = first_layer(models.items[0].attn);
+        layer = srv_model_first_index(models.items[0].attn);
     srv_models_close(&models);
     entry.layers = &layer;
     entry.num_layers = 1;

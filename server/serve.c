@@ -57,15 +57,13 @@ static void reload(struct srv_app *app)
 
 /* ---- Serving --------------------------------------------------------------------------------- */
 
-#define SECOND_NS UINT64_C(1000000000)
-
 /* Waits for one signal; 0 where none came before `until_ns`. */
 static int next_signal(const sigset_t *signals, uint64_t until_ns)
 {
     for (;;) {
         uint64_t now = srv_now_ns(), left = until_ns > now ? until_ns - now : 0;
-        const struct timespec wait = {.tv_sec = (time_t)(left / SECOND_NS),
-                                      .tv_nsec = (long)(left % SECOND_NS)};
+        const struct timespec wait = {.tv_sec = (time_t)(left / SRV_S_NS),
+                                      .tv_nsec = (long)(left % SRV_S_NS)};
         int number = sigtimedwait(signals, NULL, until_ns != UINT64_MAX ? &wait : NULL);
         if (number > 0)
             return number;
@@ -117,7 +115,7 @@ static void serve_as_lame_duck(struct srv_stop *stop, struct srv_app *app, const
 
 void srv_serve(struct srv_stop *stop, struct srv_app *app, const sigset_t *signals)
 {
-    uint64_t lame_duck_ns = app->config.lame_duck_s * SECOND_NS;
+    uint64_t lame_duck_ns = app->config.lame_duck_s * SRV_S_NS;
     int number;
     do
         number = serve_until(app, signals, UINT64_MAX);
@@ -137,7 +135,7 @@ static unsigned long long ms_since(const struct srv_stop *stop)
 void srv_drain(struct srv_app *app, const struct srv_stop *stop)
 {
     const struct timespec poll = {.tv_nsec = 1000 * 1000};
-    uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * SECOND_NS;
+    uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * SRV_S_NS;
     atomic_store(&app->phase, SRV_DRAINING);
     srv_notify(&app->notifier, SRV_NOTICE_STOPPING, "draining");
     srv_log_event(&app->log, SRV_LOG_INFO, "draining", "%zu requests are running",

@@ -14,8 +14,8 @@
 #include "session/session.h"
 #include "store/store.h"
 
-#define TRIM_NS UINT64_C(10000000000) /* from one trim of the heap to the next, at least */
-#define TRIM_SHARE 1000               /* a trim may take this part of the time */
+#define TRIM_NS (10 * SRV_S_NS) /* from one trim of the heap to the next, at least */
+#define TRIM_SHARE 1000         /* a trim may take this part of the time */
 
 struct srv_upkeep {
     struct srv_sessions *sessions;

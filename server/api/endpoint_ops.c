@@ -40,12 +40,11 @@ void srv_get_ready(struct srv_request *request)
         srv_reply_status(request, 200);
         return;
     }
-    if (phase == SRV_LOADING)
+    if (phase == SRV_LOADING) {
         srv_loading_print(text, &request->app->models.loading);
-    if (phase == SRV_LOADING)
         srv_fail(&error, SRV_E_LOADING, NULL, "models are being loaded%s%s",
                  text[0] != '\0' ? ": " : "", text);
-    else if (phase == SRV_LAME_DUCK)
+    } else if (phase == SRV_LAME_DUCK)
         srv_fail(&error, SRV_E_LAME_DUCK, NULL, "attnd serves, and is about to stop");
     else
         srv_fail(&error, SRV_E_DRAINING, NULL, "attnd is stopping");

@@ -10,6 +10,7 @@
 #include "api/session_reply.h"
 #include "app.h"
 #include "attn_state.h"
+#include "base/clock.h"
 #include "schedule/job.h"
 
 #define NOT_GIVEN SIZE_MAX
@@ -180,7 +181,7 @@ static enum srv_error_code fork_session(struct srv_session **out, struct change 
     }
     options->last_steps = last;
     options->store = parent->store + 1;
-    size_t ttl_s = parent->ttl_ns / 1000000000,
+    size_t ttl_s = parent->ttl_ns / SRV_S_NS,
            most = srv_account_limit(request->key.account, SRV_QUOTA_TTL);
     options->ttl_s = ttl_s < most ? ttl_s : most;
     return srv_session_create(out, request->app->sessions, parent->model, options, error);

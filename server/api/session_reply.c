@@ -75,7 +75,7 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
     srv_buffer_printf(out, ",\"epoch\":%llu,\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
                       (unsigned long long)session->epoch, attn_cache_max_length(session->cache),
-                      (unsigned long long)(session->ttl_ns / 1000000000), idle_s);
+                      (unsigned long long)(session->ttl_ns / SRV_S_NS), idle_s);
     srv_buffer_printf(out, ",\"bytes\":%zu", attn_cache_bytes(session->cache));
     size_t lowest = attn_cache_lowest_length(session->cache);
     if (lowest > 0)

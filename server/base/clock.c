@@ -1,13 +1,17 @@
-/* clock.c: monotonic time. */
+/* clock.c: monotonic time, and that of calendars. */
 #include "base/clock.h"
 
 #include <time.h>
 
 #define AT_BOOT_NS (UINT64_C(1) << 60) /* 36 years */
 
-uint64_t srv_now_ns(void)
+static uint64_t read_ns(clockid_t clock)
 {
     struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return AT_BOOT_NS + (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * SRV_S_NS + (uint64_t)now.tv_nsec;
 }
+
+uint64_t srv_now_ns(void) { return AT_BOOT_NS + read_ns(CLOCK_MONOTONIC); }
+
+uint64_t srv_wall_ns(void) { return read_ns(CLOCK_REALTIME); }

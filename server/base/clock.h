@@ -1,13 +1,17 @@
-/* clock.h: monotonic time. */
+/* clock.h: monotonic time, and that of calendars. */
 #ifndef SRV_CLOCK_H
 #define SRV_CLOCK_H
 
 #include <stdint.h>
 
 #define SRV_MS_NS UINT64_C(1000000)
+#define SRV_S_NS UINT64_C(1000000000)
 
 /* CLOCK_MONOTONIC in nanoseconds, from 2^60 at boot: times that lie before the machine started, as
  * last uses of restored sessions may, stay positive.  Any thread. */
 uint64_t srv_now_ns(void);
+
+/* CLOCK_REALTIME in nanoseconds since 1970.  Any thread. */
+uint64_t srv_wall_ns(void);
 
 #endif

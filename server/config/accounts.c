@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECOND_NS UINT64_C(1000000000)
+#include "base/clock.h"
 
 const char *srv_quota_name(enum srv_quota quota)
 {
@@ -111,8 +111,8 @@ bool srv_account_take_request(struct srv_account *account, uint64_t now_ns)
     if (account == NULL)
         return true;
     size_t limit = srv_account_limit(account, SRV_QUOTA_REQUESTS);
-    if (limit < SECOND_NS) { /* else there is none */
-        uint64_t each = (SECOND_NS + limit - 1) / limit, next;
+    if (limit < SRV_S_NS) { /* else there is none */
+        uint64_t each = (SRV_S_NS + limit - 1) / limit, next;
         uint64_t full = atomic_load(&account->full_ns);
         do {
             uint64_t from = full > now_ns ? full : now_ns;

@@ -35,12 +35,6 @@ void srv_log_open(struct srv_log *log, enum srv_log_level level, int fd)
 
 void srv_log_close(struct srv_log *log) { pthread_mutex_destroy(&log->lock); }
 
-static void put_digits(char *out, unsigned number, size_t width)
-{
-    for (size_t i = width; i-- > 0; number /= 10)
-        out[i] = (char)('0' + number % 10);
-}
-
 static void print_time(char out[TIME_MAX])
 {
     struct timespec now;
@@ -48,13 +42,13 @@ static void print_time(char out[TIME_MAX])
     clock_gettime(CLOCK_REALTIME, &now);
     gmtime_r(&now.tv_sec, &utc);
     memcpy(out, "0000-00-00T00:00:00.000Z", TIME_MAX);
-    put_digits(out, (unsigned)utc.tm_year + 1900, 4);
-    put_digits(out + 5, (unsigned)utc.tm_mon + 1, 2);
-    put_digits(out + 8, (unsigned)utc.tm_mday, 2);
-    put_digits(out + 11, (unsigned)utc.tm_hour, 2);
-    put_digits(out + 14, (unsigned)utc.tm_min, 2);
-    put_digits(out + 17, (unsigned)utc.tm_sec, 2);
-    put_digits(out + 20, (unsigned)(now.tv_nsec / 1000000), 3);
+    srv_unsigned_write(out, (uint64_t)utc.tm_year + 1900, 4);
+    srv_unsigned_write(out + 5, (uint64_t)utc.tm_mon + 1, 2);
+    srv_unsigned_write(out + 8, (uint64_t)utc.tm_mday, 2);
+    srv_unsigned_write(out + 11, (uint64_t)utc.tm_hour, 2);
+    srv_unsigned_write(out + 14, (uint64_t)utc.tm_min, 2);
+    srv_unsigned_write(out + 17, (uint64_t)utc.tm_sec, 2);
+    srv_unsigned_write(out + 20, (uint64_t)(now.tv_nsec / 1000000), 3);
 }
 
 /* Under the lock: writes the line if that does not block; false where it would. */

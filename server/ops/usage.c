@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "ops/heap.h"
 
-#define SAMPLE_NS UINT64_C(1000000000) /* that a sample is used for */
+#define SAMPLE_NS SRV_S_NS /* that a sample is used for */
 
 struct sample {
     uint64_t taken_ns; /* 0: never */

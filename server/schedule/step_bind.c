@@ -17,7 +17,11 @@
 
 enum srv_error_code srv_item_fail_missing(const struct srv_item *item, struct srv_error *error)
 {
-    return srv_session_fail_missing(item->job->context->sessions, item->rows->session_id, error);
+    if (srv_session_fail_missing(item->job->context->sessions, item->rows->session_id, error) !=
+        SRV_E_SESSION_NOT_FOUND)
+        return error->code;
+    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
+                    "there is no session of this id; `start` makes one");
 }
 
 /* ---- On a compute thread --------------------------------------------------------------------- */

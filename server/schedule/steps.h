@@ -16,8 +16,8 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
  * of the functions that it calls. */
 enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error *error);
 
-/* Fails since the item's caller finds no session of its id.  Errors: as
- * srv_session_fail_missing. */
+/* Fails since the item's caller finds no session of its id, which `start` would make.  Errors: as
+ * srv_session_fail_missing; the message says that `start` makes one. */
 enum srv_error_code srv_item_fail_missing(const struct srv_item *item, struct srv_error *error);
 
 /* Finds or creates the item's session and puts the item after the session's other items;

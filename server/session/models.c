@@ -60,12 +60,17 @@ static bool report_entry(const struct srv_model *model, const char *path,
     return false;
 }
 
-const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *model)
+size_t srv_model_first_index(const struct attn_model *model)
 {
     size_t i = 0;
     while (i < ATTN_MAX_LAYERS - 1 && attn_model_layer(model, i) == NULL)
         i++;
-    return attn_model_layer(model, i);
+    return i;
+}
+
+const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *model)
+{
+    return attn_model_layer(model, srv_model_first_index(model));
 }
 
 void srv_model_write_name(struct srv_buffer *out, const struct srv_model *model)
@@ -206,12 +211,12 @@ enum srv_error_code srv_models_find(const struct srv_model **out, const struct s
     }
     if (models->count == 0)
         return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "no model is configured");
-    if (name == NULL)
+    if (name == NULL) {
         print_names(names, sizeof names, models, "");
-    if (name == NULL)
         return srv_fail(error, SRV_E_MISSING_FIELD, "model",
                         "model must say which of the %zu models is meant: %s", models->count,
                         names);
+    }
     for (size_t i = 0; i < models->count; i++) {
         if (strcmp(models->items[i].name, name) == 0) {
             *out = &models->items[i];

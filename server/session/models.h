@@ -54,7 +54,8 @@ bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, ch
                      size_t size);
 void srv_models_close(struct srv_models *models);
 
-/* The first resident layer of a model, which has at least one. */
+/* The first resident layer of a model, which has at least one; and its index. */
+size_t srv_model_first_index(const struct attn_model *model);
 const struct attn_layer_spec *srv_model_first_layer(const struct attn_model *model);
 
 /* Writes the model's name as JSON: null for NULL and for the model of weightless sessions. */

@@ -24,16 +24,7 @@
 #include "session/models.h"
 #include "session/weightless.h"
 
-#define NS_PER_S UINT64_C(1000000000)
-
 /* ---- Making and ending the table ------------------------------------------------------------- */
-
-static uint64_t wall_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
-}
 
 bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limits,
                        const char *instance)
@@ -51,7 +42,7 @@ bool srv_sessions_open(struct srv_sessions **out, const struct srv_limits *limit
     }
     pthread_mutex_init(&sessions->lock, NULL);
     for (unsigned store = 0; store <= SRV_MAX_ADOPTED; store++)
-        srv_sessions_set_clock(sessions, store, wall_ns());
+        srv_sessions_set_clock(sessions, store, srv_wall_ns());
     sessions->num_stores = 1;
     sessions->max_sessions = limits->max_sessions;
     sessions->default_ttl_s = limits->session_ttl_s;
@@ -248,7 +239,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     size_t ttl_s = options->ttl_s > 0 ? options->ttl_s : default_ttl_s(sessions, session->account);
     if (srv_model_add_session(model))
         session->model = model;
-    session->ttl_ns = ttl_s * NS_PER_S;
+    session->ttl_ns = ttl_s * SRV_S_NS;
     session->references = 1;
     session->used_ns = srv_now_ns();
     session->changed = true;

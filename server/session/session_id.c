@@ -184,8 +184,7 @@ enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions
         return fail_instance(sessions, id, length, error);
     if (srv_session_check_lost(sessions, id, error) != SRV_OK)
         return error->code;
-    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
-                    "there is no session of this id; `start` makes one");
+    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no session of this id");
 }
 
 enum srv_error_code srv_session_check_present(const struct srv_session *session,

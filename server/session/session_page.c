@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session/models.h"
 #include "session/session_table.h"
 
 bool srv_sessions_all(struct srv_session ***out, size_t *count, struct srv_sessions *sessions)

@@ -71,7 +71,8 @@ enum srv_identity_status srv_identity_read(struct srv_identity *out, int directo
     return SRV_IDENTITY_DAMAGED;
 }
 
-bool srv_identity_write(int directory, const struct srv_identity *identity)
+/* Writes the file, which appears whole and on the disk, or not at all.  False with errno. */
+static bool write_identity(int directory, const struct srv_identity *identity)
 {
     char text[BYTES_MAX];
     int length = snprintf(text, sizeof text, "{\"instance\":\"%s\",\"generation\":\"%s\"}\n",
@@ -141,7 +142,7 @@ bool srv_identity_resolve(struct srv_identity *identity, int directory, const ch
     if (!check(&status, identity, directory, path, naming, message, size))
         return false;
     if (status == SRV_IDENTITY_SOUND || naming == SRV_NAME_NONE ||
-        srv_identity_write(directory, identity))
+        write_identity(directory, identity))
         return true;
     snprintf(message, size, "state_dir %s: %s cannot be written: %s", path, SRV_IDENTITY_FILE,
              strerror(errno));

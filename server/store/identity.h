@@ -24,9 +24,6 @@ enum srv_identity_status {
 enum srv_identity_status srv_identity_read(struct srv_identity *out, int directory, char *message,
                                            size_t size);
 
-/* Writes the file, which appears whole and on the disk, or not at all.  False with errno. */
-bool srv_identity_write(int directory, const struct srv_identity *identity);
-
 /* How a daemon takes the name of its directory. */
 enum srv_naming {
     SRV_NAME_DEFAULT, /* the directory's counts; a directory without one gets the daemon's */

@@ -1,6 +1,5 @@
 /* load_journals.c: journals at a start, in their order. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "store/store_load.h"

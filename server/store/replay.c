@@ -6,7 +6,6 @@
  * restore_gap.c. */
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attn_state.h"

@@ -1,5 +1,4 @@
 /* restore_later.c: a session as its base describes it, without its tokens. */
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/least.h"

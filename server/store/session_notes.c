@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "session/models.h"
 
 /* ---- Printing -------------------------------------------------------------------------------- */
@@ -65,7 +66,7 @@ size_t srv_notes_print(struct srv_note_text *out, const struct srv_session *sess
 {
     size_t count = note_number(out, "epoch", session->epoch);
     count += note_number(out + count, "max_length", attn_cache_max_length(moment->cache));
-    count += note_number(out + count, "ttl_s", session->ttl_ns / 1000000000);
+    count += note_number(out + count, "ttl_s", session->ttl_ns / SRV_S_NS);
     count += note_text(out + count, "model", session->model->name);
     if (own)
         count += note_own(out + count, session, moment);

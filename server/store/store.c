@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "session/models.h"
 #include "store/store_internal.h"
 
@@ -176,7 +177,7 @@ struct srv_record_create srv_store_describe_session(const struct srv_store *stor
 {
     struct srv_record_create create = {
         .used_ns = srv_session_used(store->context.sessions, session),
-        .ttl_s = session->ttl_ns / 1000000000,
+        .ttl_s = session->ttl_ns / SRV_S_NS,
         .max_length = attn_cache_max_length(session->cache),
         .key_digest = {session->key_digest[0], session->key_digest[1]},
         .shared = session->shared,

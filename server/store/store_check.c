@@ -2,7 +2,6 @@
 #include "store/store_check.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,6 @@
 #include "store/identity.h"
 #include "store/record.h"
 #include "store/restore.h"
-#include "store/session_notes.h"
 #include "store/store_files.h"
 
 /* How a file was found.  A torn journal ends in a write that nobody was answered for, which

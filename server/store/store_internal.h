@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
 #include "store/extents.h"
@@ -62,7 +63,7 @@ struct srv_unread {
     bool logged;  /* likewise: a file could not be read */
 };
 
-#define SRV_MARK_NS UINT64_C(60000000000) /* idle time that a crash may forget, about */
+#define SRV_MARK_NS (60 * SRV_S_NS) /* idle time that a crash may forget, about */
 
 struct srv_store {
     struct srv_store_context context; /* its state_dir is `path` */

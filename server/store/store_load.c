@@ -13,7 +13,6 @@
  * among tokens costs the sessions that have them, whenever that is found.  In all other cases the
  * files are read at once, from the beginning. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -8,12 +8,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "attn_state.h"
 #include "base/clock.h"
-#include "session/models.h"
 #include "store/session_notes.h"
 #include "store/store_load.h"
 

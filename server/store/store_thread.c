@@ -11,8 +11,7 @@
 #include "base/clock.h"
 #include "store/store_internal.h"
 
-#define NS_PER_S UINT64_C(1000000000)
-#define RETRY_NS (5 * NS_PER_S) /* after a snapshot that failed */
+#define RETRY_NS (5 * SRV_S_NS) /* after a snapshot that failed */
 #define MANY_JOURNALS 8
 
 /* ---- Snapshots ------------------------------------------------------------------------------- */
@@ -70,7 +69,7 @@ static bool is_due(const struct srv_store *store, uint64_t since_ns, uint64_t no
         return store->broken || bytes > options->journal_bytes ||
                store->older_journals > MANY_JOURNALS;
     return changes > 0 && ((options->snapshot_interval_s > 0 &&
-                            now - since_ns >= options->snapshot_interval_s * NS_PER_S) ||
+                            now - since_ns >= options->snapshot_interval_s * SRV_S_NS) ||
                            (options->snapshot_tokens > 0 && changes >= options->snapshot_tokens));
 }
 

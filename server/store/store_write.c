@@ -5,7 +5,6 @@
  * base is there, the older base and the journals of both generations say the same as it will: so
  * writing may end anywhere, and a snapshot that fails removes the files that it has written. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

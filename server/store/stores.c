@@ -2,7 +2,6 @@
 #include "store/stores.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "config/config.h"

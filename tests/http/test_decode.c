@@ -233,6 +233,12 @@ static const char *item_code(const struct answer *answer, size_t i)
     return json_string_value(json_object_get(error, "code"));
 }
 
+static const char *item_message(const struct answer *answer, size_t i)
+{
+    const json_t *error = json_object_get(item(answer, i), "error");
+    return json_string_value(json_object_get(error, "message"));
+}
+
 START_TEST(test_bad_members_of_a_list_fail_alone)
 {
     struct text list = {0};
@@ -252,6 +258,7 @@ START_TEST(test_bad_members_of_a_list_fail_alone)
     struct answer alone = call_decode(&client, "alone", 1, "");
     expect_same("first", item(&answer, 0), alone.json, "output");
     ck_assert_str_eq(item_code(&answer, 1), "session_not_found");
+    ck_assert_str_eq(item_message(&answer, 1), "there is no session of this id; `start` makes one");
     ck_assert_str_eq(item_code(&answer, 2), "position_gap");
     ck_assert_str_eq(item_code(&answer, 3), "shape_mismatch");
     ck_assert_str_eq(item_code(&answer, 4), "shape_mismatch");

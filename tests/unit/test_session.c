@@ -94,6 +94,7 @@ START_TEST(test_session_made_by_one_table_is_of_another_instance_for_a_second)
     ck_assert_int_eq(create(&made, NULL, 0, 0), SRV_OK);
     ck_assert(srv_sessions_open(&other, &limits, "other"));
     ck_assert_int_eq(srv_session_fail_missing(sessions, made->id, &error), SRV_E_SESSION_NOT_FOUND);
+    ck_assert_str_eq(error.message, "there is no session of this id"); /* a step adds more */
     ck_assert_int_eq(srv_session_fail_missing(other, made->id, &error), SRV_E_WRONG_INSTANCE);
     ck_assert(srv_error_retryable(error.code));
     srv_sessions_close(other);
