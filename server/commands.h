@@ -16,6 +16,17 @@ int srv_command_check(struct srv_config *config);
 #define SRV_HEALTH_SECONDS 3
 int srv_command_health(const struct srv_config *config);
 
+/* attnd inspect DIR|FILE: prints what a checkpoint directory or a single file holds.  Takes the
+ * arguments that follow `inspect`; 1 where there is no checkpoint, 2 where an argument is wrong,
+ * each with a line on standard error.  Reads neither weights nor attnd's configuration. */
+int srv_command_inspect(int argc, char *const argv[]);
+
+/* attnd journal check|salvage DIR: prints what a state directory holds, and saves what can be saved
+ * of its damaged files.  Takes the arguments that follow `journal`: 0 all is whole, or was saved; 1
+ * something is damaged, or could not be read or saved, with a line on standard error; 2 the
+ * arguments or the configuration are wrong. */
+int srv_command_journal(int argc, char *const argv[]);
+
 /* Writes the http:// or https:// URL of the configured host and a port, an IPv6 host in
  * brackets. */
 #define SRV_URL_MAX 80

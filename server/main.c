@@ -20,8 +20,6 @@
 #include "commands.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
-#include "inspect.h"
-#include "journal_command.h"
 #include "ops/heap.h"
 #include "ops/sandbox.h"
 #include "self_check.h"

@@ -23,7 +23,7 @@ homes() {
     cat <<'TABLE'
 include <dlfcn.h>|lib/gemm.c
 include <nettle/|lib/checksum.[ch] server/config/keys.c
-include <gnutls/|server/http/tls.c server/health.c
+include <gnutls/|server/http/tls.c server/command_health.c
 include <microhttpd.h>|server/http/*
 include <[a-z0-9]*intrin.h>|lib/kernels/kernels_avx*
 include <arm_neon.h>|lib/kernels/kernels_neon*

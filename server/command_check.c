@@ -1,4 +1,4 @@
-/* commands.c: --help, --version and --check, each of which prints a text and ends. */
+/* command_check.c: attnd --check, and --help and --version: each prints a text and ends. */
 #include "commands.h"
 
 #include <fcntl.h>

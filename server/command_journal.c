@@ -1,9 +1,9 @@
-/* journal_command.c: attnd journal check|salvage DIR.
+/* command_journal.c: attnd journal check|salvage DIR.
  *
  * Both hold the directory's lock, so that no daemon changes the files meanwhile.  `check` needs no
  * configuration and changes nothing.  `salvage` begins with what a start does, so that damaged
  * files are set aside, and then saves what that start leaves out. */
-#include "journal_command.h"
+#include "commands.h"
 
 #include <errno.h>
 #include <fcntl.h>

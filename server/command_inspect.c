@@ -1,9 +1,10 @@
-/* inspect.c: prints a checkpoint directory as loading it would resolve it: family, layers, costs.
+/* command_inspect.c: attnd inspect: prints a checkpoint as loading it would resolve it: family,
+ * layers, costs.
  *
  * A layer's text is made from its JSON in GET /models (api/layer_json.c), so the two cannot differ.
  * Each stack of an architecture with several is a model of its own and is printed as one.  Weights
  * are not read. */
-#include "inspect.h"
+#include "commands.h"
 
 #include <ctype.h>
 #include <stdio.h>
