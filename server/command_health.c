@@ -1,4 +1,5 @@
-/* command_health.c: attnd --health-check: asks GET /readyz of the daemon of the same configuration.
+/* command_health.c: attnd --health-check: asks GET /readyz of the daemon with the same
+ * configuration.
  *
  * The probe is a process of its own that does nothing else, so it uses blocking calls, and an
  * interval timer interrupts them once the time is over.

@@ -7,6 +7,7 @@
 #include "commands.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +29,36 @@ struct arguments {
     enum attn_dtype dtype, kv_dtype;
 };
 
-static bool refuse(const char *what, const char *which)
+__attribute__((format(printf, 1, 2))) static bool refuse(const char *format, ...)
 {
-    fprintf(stderr, "attnd: inspect: %s%s\n", what, which);
+    va_list values;
+    va_start(values, format);
+    fputs("attnd: inspect: ", stderr);
+    vfprintf(stderr, format, values);
+    fputs("\n", stderr);
+    va_end(values);
     return false;
 }
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
 
+static bool take_stack(struct arguments *arguments, const char *text)
+{
+    arguments->stack = text;
+    return true;
+}
+
+static bool take_config(struct arguments *arguments, const char *text)
+{
+    arguments->config = text;
+    return true;
+}
+
 /* The text holds indices in ascending order, separated by commas. */
-static bool parse_layers(struct arguments *arguments, const char *text)
+static bool take_layers(struct arguments *arguments, const char *text)
 {
     const char *at = text;
+    arguments->num_layers = 0;
     for (;;) {
         size_t index = 0, digits = 0;
         for (; isdigit((unsigned char)*at) && digits < 6; at++, digits++)
@@ -47,59 +66,66 @@ static bool parse_layers(struct arguments *arguments, const char *text)
         bool ascending =
             arguments->num_layers == 0 || index > arguments->layers[arguments->num_layers - 1];
         if (digits == 0 || index >= ATTN_MAX_LAYERS || !ascending || (*at != ',' && *at != '\0'))
-            return refuse("--layers must be indices in ascending order, as 0,3,5, not ", text);
+            return refuse("--layers must be indices in ascending order, as 0,3,5, not %s", text);
         arguments->layers[arguments->num_layers++] = index;
         if (*at++ == '\0')
             return true;
     }
 }
 
-/* The value of the flag at argv[*at], as `--name value` (then *at moves to the value) or
- * `--name=value`.  NULL where argv[*at] is another flag or has no value. */
-static const char *flag_value(const char *name, int *at, int argc, char *const argv[])
+static bool take_dtype(struct arguments *arguments, const char *text)
 {
-    size_t length = strlen(name);
-    if (strncmp(argv[*at], name, length) != 0)
-        return NULL;
-    if (argv[*at][length] == '=')
-        return argv[*at] + length + 1;
-    return argv[*at][length] == '\0' && *at + 1 < argc ? argv[++*at] : NULL;
+    return attn_dtype_find(&arguments->dtype, text) ||
+           refuse("--dtype must be f32, bf16, int8 or w8a16, not %s", text);
 }
 
-static bool parse_dtype(enum attn_dtype *out, const char *flag, const char *text)
+static bool take_kv_dtype(struct arguments *arguments, const char *text)
 {
-    return attn_dtype_find(out, text) || refuse(flag, text);
+    return attn_dtype_find(&arguments->kv_dtype, text) ||
+           refuse("--kv-dtype must be f32, bf16, f16 or int8, not %s", text);
+}
+
+static const struct {
+    const char *name;
+    bool (*take)(struct arguments *arguments, const char *text);
+} flags[] = {
+    {"--stack", take_stack}, {"--config", take_config},     {"--layers", take_layers},
+    {"--dtype", take_dtype}, {"--kv-dtype", take_kv_dtype},
+};
+#define NUM_FLAGS (sizeof flags / sizeof flags[0])
+
+/* Takes the flag at argv[*at], as `--name value` (then *at moves to the value) or
+ * `--name=value`. */
+static bool take_flag(struct arguments *arguments, int *at, int argc, char *const argv[])
+{
+    const char *flag = argv[*at];
+    size_t length = strcspn(flag, "="), i = 0;
+    while (i < NUM_FLAGS &&
+           (strlen(flags[i].name) != length || memcmp(flags[i].name, flag, length) != 0))
+        i++;
+    if (i == NUM_FLAGS)
+        return refuse("unknown argument \"%.64s\"", flag);
+    if (flag[length] == '=')
+        return flags[i].take(arguments, flag + length + 1);
+    if (*at + 1 == argc)
+        return refuse("%s needs a value", flag);
+    return flags[i].take(arguments, argv[++*at]);
 }
 
 static bool parse(struct arguments *arguments, int argc, char *const argv[])
 {
-    const char *value;
     for (int i = 0; i < argc; i++) {
-        if ((value = flag_value("--stack", &i, argc, argv)) != NULL) {
-            arguments->stack = value;
-        } else if ((value = flag_value("--config", &i, argc, argv)) != NULL) {
-            arguments->config = value;
-        } else if ((value = flag_value("--layers", &i, argc, argv)) != NULL) {
-            arguments->num_layers = 0;
-            if (!parse_layers(arguments, value))
+        if (argv[i][0] == '-') {
+            if (!take_flag(arguments, &i, argc, argv))
                 return false;
-        } else if ((value = flag_value("--dtype", &i, argc, argv)) != NULL) {
-            if (!parse_dtype(&arguments->dtype, "--dtype must be f32, bf16, int8 or w8a16, not ",
-                             value))
-                return false;
-        } else if ((value = flag_value("--kv-dtype", &i, argc, argv)) != NULL) {
-            if (!parse_dtype(&arguments->kv_dtype,
-                             "--kv-dtype must be f32, bf16, f16 or int8, not ", value))
-                return false;
-        } else if (argv[i][0] == '-' || arguments->directory != NULL) {
-            return refuse("what is ", argv[i]);
+        } else if (arguments->directory != NULL) {
+            return refuse("unknown argument \"%.64s\"", argv[i]);
         } else {
             arguments->directory = argv[i];
         }
     }
     return arguments->directory != NULL ||
-           refuse("which directory? ",
-                  "attnd inspect DIR|FILE [--config JSON] [--stack NAME] [--layers 0,3,5] "
+           refuse("usage: attnd inspect DIR|FILE [--config JSON] [--stack NAME] [--layers 0,3,5] "
                   "[--dtype NAME] [--kv-dtype NAME]");
 }
 
@@ -231,8 +257,7 @@ static bool open_stack(struct attn_model **out, const struct arguments *argument
         return true;
     if (any && error.status == ATTN_UNSUPPORTED && strcmp(error.param, "stack") == 0)
         return true;
-    fprintf(stderr, "attnd: inspect: %s: %s\n", arguments->directory, error.message);
-    return false;
+    return refuse("%s: %s", arguments->directory, error.message);
 }
 
 /* Prints the stack that was asked for, or the only one, or else each of them. */
@@ -257,15 +282,24 @@ static bool inspect(struct srv_buffer *out, const struct arguments *arguments)
     return true;
 }
 
-int srv_command_inspect(int argc, char *const argv[])
+static int print_checkpoint(const struct arguments *arguments)
 {
     struct srv_buffer text;
-    struct arguments *arguments = calloc(1, sizeof *arguments);
-    bool done = arguments != NULL || refuse("out of memory", "");
     srv_buffer_init(&text, TEXT_MAX);
-    done = done && parse(arguments, argc, argv) && inspect(&text, arguments) && !text.failed &&
-           fwrite(text.data, 1, text.length, stdout) == text.length && fflush(stdout) == 0;
+    bool printed = inspect(&text, arguments) && !text.failed &&
+                   fwrite(text.data, 1, text.length, stdout) == text.length && fflush(stdout) == 0;
     srv_buffer_fini(&text);
+    return printed ? 0 : 1;
+}
+
+int srv_command_inspect(int argc, char *const argv[])
+{
+    struct arguments *arguments = calloc(1, sizeof *arguments);
+    int status = 1;
+    if (arguments == NULL)
+        refuse("out of memory");
+    else
+        status = parse(arguments, argc, argv) ? print_checkpoint(arguments) : 2;
     free(arguments);
-    return done ? 0 : 1;
+    return status;
 }

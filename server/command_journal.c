@@ -29,7 +29,7 @@
 
 extern char **environ;
 
-static const char usage[] = "which of\nattnd journal check DIR\n"
+static const char usage[] = "usage: attnd journal check DIR | "
                             "attnd journal salvage DIR [--config FILE] [OPTION ...]";
 
 static int fail(const char *path, const char *what)

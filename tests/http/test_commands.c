@@ -196,32 +196,36 @@ START_TEST(test_inspect_complains_in_one_line)
 {
     static const struct {
         const char *arguments[4], *complaint;
+        int status;
     } cases[] = {
-        {{NULL}, "which directory?"},
-        {{"/nonexistent"}, "inspect: /nonexistent: "},
-        {{GOLDEN}, "config.json"},
-        {{GOLDEN "bert/model", "--stack", "cross"}, "no stack 'cross'"},
-        {{GOLDEN "siglip/model", "--stack", "encoder"}, "no stack 'encoder'"},
-        {{REFERENCE "t5/model", "--stack", "middle"}, "'middle'"},
-        {{GOLDEN "bert/model", "--layers", "1,0"}, "--layers"},
-        {{GOLDEN "bert/model", "--layers", ""}, "--layers"},
-        {{GOLDEN "bert/model", "--layers", "0,"}, "--layers"},
-        {{GOLDEN "bert/model", "--layers", "2"}, "layers has 2"},
-        {{GOLDEN "qwen3_next/model", "--layers", "0,1"}, "layers has 0, which is linear_attention"},
-        {{GOLDEN "bert/model", "--layers"}, "--layers"},
-        {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16, int8 or w8a16, not int4"},
-        {{GOLDEN "bert/model", "--dtype", "f16"}, "dtype is f16, weights are kept as"},
-        {{GOLDEN "bert/model", "--layer", "0"}, "--layer"},
-        {{GOLDEN "bert/model", "--measure"}, "what is --measure"},
-        {{GOLDEN "bert/model", GOLDEN "gpt2/model"}, "gpt2"},
-        {{GOLDEN "bert/model", "--kv-dtype", "q4"}, "bf16, f16 or int8, not q4"},
-        {{GOLDEN "bert/model", "--dtype="}, "--dtype"},
+        {{NULL}, "inspect: usage: attnd inspect DIR|FILE", 2},
+        {{"/nonexistent"}, "inspect: /nonexistent: ", 1},
+        {{GOLDEN}, "config.json", 1},
+        {{GOLDEN "bert/model", "--stack", "cross"}, "no stack 'cross'", 1},
+        {{GOLDEN "siglip/model", "--stack", "encoder"}, "no stack 'encoder'", 1},
+        {{REFERENCE "t5/model", "--stack", "middle"}, "'middle'", 1},
+        {{GOLDEN "bert/model", "--layers", "1,0"}, "--layers", 2},
+        {{GOLDEN "bert/model", "--layers", ""}, "--layers", 2},
+        {{GOLDEN "bert/model", "--layers", "0,"}, "--layers", 2},
+        {{GOLDEN "bert/model", "--layers", "2"}, "layers has 2", 1},
+        {{GOLDEN "qwen3_next/model", "--layers", "0,1"},
+         "layers has 0, which is linear_attention",
+         1},
+        {{GOLDEN "bert/model", "--layers"}, "--layers needs a value", 2},
+        {{"--stack"}, "--stack needs a value", 2},
+        {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16, int8 or w8a16, not int4", 2},
+        {{GOLDEN "bert/model", "--dtype", "f16"}, "dtype is f16, weights are kept as", 1},
+        {{GOLDEN "bert/model", "--layer", "0"}, "unknown argument \"--layer\"", 2},
+        {{GOLDEN "bert/model", "--stacks=a"}, "unknown argument \"--stacks=a\"", 2},
+        {{GOLDEN "bert/model", GOLDEN "gpt2/model"}, "unknown argument \"" GOLDEN, 2},
+        {{GOLDEN "bert/model", "--kv-dtype", "q4"}, "bf16, f16 or int8, not q4", 2},
+        {{GOLDEN "bert/model", "--dtype="}, "--dtype", 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *arguments[6] = {"inspect"};
         char *out, *err;
         memcpy(arguments + 1, cases[i].arguments, sizeof cases[i].arguments);
-        ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
+        ck_assert_int_eq(process_run(&out, &err, arguments, NULL), cases[i].status);
         ck_assert_str_eq(out, "");
         ck_assert_msg(strstr(err, cases[i].complaint) != NULL, "complained \"%s\"", err);
         ck_assert_ptr_eq(strchr(err, '\n'), err + strlen(err) - 1);

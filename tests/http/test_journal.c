@@ -119,7 +119,7 @@ START_TEST(test_a_directory_in_use_and_what_is_none_are_refused)
     expect_journal("salvage", 1, "", "another attnd uses it");
     serve_end();
     ck_assert_int_eq(process_run(&out, &err, unknown, NULL), 2);
-    ck_assert_ptr_nonnull(strstr(err, "attnd journal check DIR"));
+    ck_assert_ptr_nonnull(strstr(err, "journal: usage: attnd journal check DIR"));
     free(out);
     free(err);
 }
