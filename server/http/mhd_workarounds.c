@@ -235,8 +235,8 @@ bool srv_mhd_add_header_lines(struct MHD_Response *response, const char *first, 
 
 /* ---- Clearing: 18 ---------------------------------------------------------------------------- */
 
-/* Sanitizers have a memset of their own. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Sanitizers have a memset of their own; clang compiles for them alone. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
 
 bool srv_mhd_skip_clearing(void) { return false; }
 
