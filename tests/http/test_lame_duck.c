@@ -411,20 +411,28 @@ END_TEST
 Suite *suite_lame_duck(void)
 {
     Suite *suite = suite_create("lame_duck");
-    TCase *tests = tcase_create("lame duck");
+    TCase *tests = tcase_create("lame duck"), *sandboxed = tcase_create("sandboxed");
+    TCase *timed = tcase_create("timed");
     tcase_set_timeout(tests, 300);
     tcase_add_test(tests, test_a_lame_duck_serves_all_and_says_that_it_is_not_ready);
-    tcase_add_test(tests, test_after_the_lame_duck_requests_are_refused_before_anything_is_done);
     tcase_add_test(tests, test_a_lame_duck_ends_after_its_time_and_the_log_says_how_long_all_took);
     tcase_add_test(tests, test_an_interrupt_ends_it_without_a_lame_duck);
-    tcase_add_test(tests, test_a_signal_after_the_request_to_drain_cuts_nothing_off);
     tcase_add_test(tests, test_the_second_signal_after_the_request_to_drain_ends_it_at_once);
     tcase_add_test(tests, test_a_daemon_without_keys_is_drained_by_signals_alone);
-    tcase_add_test(tests, test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox);
     tcase_add_test(tests, test_the_signal_of_a_request_to_drain_means_nothing_from_others);
     tcase_add_test(tests, test_a_stop_under_load_loses_and_doubles_no_step);
-    tcase_add_loop_test(tests, test_requests_that_wait_to_be_accepted_are_answered_as_it_drains, 0,
-                        3);
     suite_add_tcase(suite, tests);
+    tcase_set_tags(sandboxed, "sandbox");
+    tcase_set_timeout(sandboxed, 300);
+    tcase_add_test(sandboxed,
+                   test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbox);
+    suite_add_tcase(suite, sandboxed);
+    tcase_set_tags(timed, "timed");
+    tcase_set_timeout(timed, 300);
+    tcase_add_test(timed, test_after_the_lame_duck_requests_are_refused_before_anything_is_done);
+    tcase_add_test(timed, test_a_signal_after_the_request_to_drain_cuts_nothing_off);
+    tcase_add_loop_test(timed, test_requests_that_wait_to_be_accepted_are_answered_as_it_drains, 0,
+                        3);
+    suite_add_tcase(suite, timed);
     return suite;
 }
