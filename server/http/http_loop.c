@@ -229,7 +229,6 @@ static void begin_thread(struct srv_loop *loop)
     sigaddset(&pipe, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
     srv_mhd_begin_reading(loop);
-    (void)srv_mhd_skip_clearing();
 }
 
 static void run_turn(struct srv_loop *loop, bool accepting)

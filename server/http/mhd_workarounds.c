@@ -56,15 +56,11 @@
  *    suspended until its socket is ready (http_handshake.c).
  * 17 A run reads from every socket that is ready, so that all requests of 1,000 connections are
  *    read, then computed, then answered, and none of their memory is still in the CPU's caches when
- *    it is needed again.  Answer: epoll_wait here reports at most TURN_SOCKETS of them at a time.
- * 18 After each reply the connection's whole buffer is cleared, and half of it before: 36 KB.  The
- *    library needs none of that: it takes the buffer from malloc and does not clear that.  Answer:
- *    srv_mhd_skip_clearing, after which the library's calls of memset come here too. */
+ *    it is needed again.  Answer: epoll_wait here reports at most TURN_SOCKETS of them at a time. */
 #include "http/mhd_workarounds.h"
 
 #include <assert.h>
 #include <errno.h>
-#include <link.h>
 #include <microhttpd.h>
 #include <poll.h>
 #include <stdint.h>
@@ -80,7 +76,6 @@
 
 #define BACKOFF_MS 100
 #define TURN_SOCKETS 32     /* that are read from in one turn, at most */
-#define CLEARING_BYTES 2048 /* a longer memset of the library's clears a connection's buffer */
 
 /* ---- Accepting: 4 and 5 ---------------------------------------------------------------------- */
 
@@ -232,58 +227,3 @@ bool srv_mhd_add_header_lines(struct MHD_Response *response, const char *first, 
     memcpy((char *)(uintptr_t)copy, lines + name, value);
     return true;
 }
-
-/* ---- Clearing: 18 ---------------------------------------------------------------------------- */
-
-/* Sanitizers have a memset of their own; clang compiles for them alone. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
-
-bool srv_mhd_skip_clearing(void) { return false; }
-
-#else
-
-/* Where the library's code lies, on a thread that skips its clearing; else 0 bytes. */
-static _Thread_local struct {
-    uintptr_t first, bytes;
-} skipped_code;
-
-static bool is_code_of_library(const struct dl_phdr_info *object, const ElfW(Phdr) * segment)
-{
-    uintptr_t first = object->dlpi_addr + segment->p_vaddr;
-    return segment->p_type == PT_LOAD && (uintptr_t)MHD_run - first < segment->p_memsz &&
-           (uintptr_t)srv_mhd_skip_clearing - first >= segment->p_memsz;
-}
-
-static int find_code(struct dl_phdr_info *object, size_t size, void *context)
-{
-    (void)size, (void)context;
-    for (size_t i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &object->dlpi_phdr[i];
-        if (!is_code_of_library(object, segment))
-            continue;
-        skipped_code.first = object->dlpi_addr + segment->p_vaddr;
-        skipped_code.bytes = segment->p_memsz;
-        return 1;
-    }
-    return 0;
-}
-
-/* Only of this version it is known that all its calls of memset are those of its pool of memory. */
-bool srv_mhd_skip_clearing(void)
-{
-    return strcmp(MHD_get_version(), "0.9.75") == 0 && dl_iterate_phdr(find_code, NULL) != 0;
-}
-
-/* The C library's memset by another of its names, with a bound that always holds. */
-void *fill(void *at, int byte, size_t count, size_t bound) __asm__("__memset_chk");
-
-/* Everybody's memset. */
-void *memset(void *at, int byte, size_t count)
-{
-    uintptr_t caller = (uintptr_t)__builtin_return_address(0);
-    if (count > CLEARING_BYTES && caller - skipped_code.first < skipped_code.bytes)
-        return at;
-    return fill(at, byte, count, SIZE_MAX);
-}
-
-#endif

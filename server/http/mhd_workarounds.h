@@ -41,10 +41,6 @@ bool srv_mhd_reads(void);
  * first on, libmicrohttpd may see; 0: none of these, the next may follow; -1: none any more. */
 ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t count);
 
-/* 18: from now on libmicrohttpd does not clear buffers on this thread.  False where it still does:
- * it is of another version, or linked statically, or this is a sanitizer's build. */
-bool srv_mhd_skip_clearing(void);
-
 /* 7: whether the client has closed its side and everything before that end has been read. */
 bool srv_mhd_client_closed(const struct srv_connection *connection);
 

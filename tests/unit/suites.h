@@ -36,7 +36,6 @@
     X(http_scan)      \
     X(trace)          \
     X(http_origin)    \
-    X(mhd)            \
     X(coding)         \
     X(config)         \
     X(keys)           \
