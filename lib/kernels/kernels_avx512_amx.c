@@ -8,9 +8,8 @@
  *
  * TDPBF16PS takes for each element of the result two chains of fused multiply-adds from zero over
  * 16 words, one of the even numbers and one of the odd, and adds both to the element; denormals
- * count as zeros.  An element's bits depend on its row and column alone, so any number of rows may
- * be computed in whole tiles, of which what lies beyond the rows is dropped, and one or two rows by
- * vectors in the same order. */
+ * count as zeros.  An element's bits depend on its row and column alone, so any number of rows is
+ * computed in whole tiles, and what lies beyond the rows is dropped. */
 #include <string.h>
 
 #include "kernels/kernels_avx512_amx.h"
@@ -20,10 +19,6 @@
 #define STRIDE (ATTN_RANGE_WORDS + LANES) /* words from one copied row to the next */
 #define COPIES ((ATTN_PRODUCT_ROWS + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS) /* whole tiles */
 #define FEW_INT8 15 /* rows of int8 below which a tile would be mostly empty */
-
-#define FEW_BF16 2                                /* rows of bf16 that are not worth tiles */
-#define FEW_STRIDE (2 * ATTN_RANGE_WORDS + LANES) /* floats from one of their copies to the next */
-#define DENORMALS_ARE_ZEROS 0x8040u               /* MXCSR: operands and results */
 
 _Static_assert(COPIES *STRIDE + ATTN_PRODUCT_ROWS <= ATTN_PRODUCT_SCRATCH,
                "copies of rows, then the first value of the sums of each");
@@ -169,87 +164,9 @@ INLINE void project_avx512amx(const struct attn_projection_part *p, const enum p
     release_tiles_avx512amx();
 }
 
-/* ---- One or two rows of bf16 ----------------------------------------------------------------- */
-
-/* Copies rows of k floats, rounded to bf16, FEW_STRIDE apart and zero up to a whole word. */
-INLINE void copy_few_avx512amx(const struct attn_projection_part *p)
-{
-    for (size_t r = 0; r < p->rows; r++)
-        for (size_t i = 0; i < p->k; i += LANES) {
-            const __m512 x = _mm512_maskz_loadu_ps(first_lanes_avx512(p->k - i),
-                                                   (const float *)p->x + r * p->ldx + i);
-            _mm512_store_si512(
-                p->scratch + r * FEW_STRIDE + i,
-                _mm512_and_si512(round_to_bf16_avx512(x), _mm512_set1_epi32((int)0xffff0000)));
-        }
-}
-
-/* sums [panels][rows][ATTN_PANEL] of `panels` panels from w on, by float32 operations in the order
- * of TDPBF16PS, with denormals as zeros meanwhile; rows and panels are constant. */
-INLINE void multiply_few_avx512amx(float *sums, const struct attn_projection_part *p,
-                                   const float *w, const int rows, const int panels)
-{
-    const size_t words = project_words_avx512(OP_BF16_DOT, p->k);
-    const unsigned mode = _mm_getcsr(), flush = mode | DENORMALS_ARE_ZEROS;
-    __m512 total[FEW_BF16][4];
-    __asm__ volatile("ldmxcsr %0" ::"m"(flush) : "memory");
-    unroll_for(r, rows)
-        unroll_for(v, 2 * panels)
-            total[r][v] = _mm512_setzero_ps();
-    for (size_t i = 0, end; i < words; i = end) {
-        __m512 even[FEW_BF16][4], odd[FEW_BF16][4];
-        unroll_for(r, rows)
-            unroll_for(v, 2 * panels)
-                even[r][v] = odd[r][v] = _mm512_setzero_ps();
-        end = attn_min(i + TILE_ROWS, words);
-        for (size_t at = i; at < end; at++)
-            unroll_for(v, 2 * panels) {
-                const float *from = w + v / 2 * p->ldpanel + at * ATTN_PANEL + v % 2 * LANES;
-                const __m512 low = project_weights_avx512(from, OP_BF16_AS_F32, 0);
-                const __m512 high = project_weights_avx512(from, OP_BF16_AS_F32, 1);
-                unroll_for(r, rows) {
-                    const float *x = p->scratch + r * FEW_STRIDE + 2 * at;
-                    even[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[0]), low, even[r][v]);
-                    odd[r][v] = _mm512_fmadd_ps(_mm512_set1_ps(x[1]), high, odd[r][v]);
-                }
-            }
-        unroll_for(r, rows)
-            unroll_for(v, 2 * panels)
-                total[r][v] = _mm512_add_ps(total[r][v], _mm512_add_ps(even[r][v], odd[r][v]));
-    }
-    unroll_for(r, rows)
-        unroll_for(v, 2 * panels)
-            _mm512_store_ps(sums + (v / 2 * rows + r) * ATTN_PANEL + v % 2 * LANES, total[r][v]);
-    __asm__ volatile("ldmxcsr %0" ::"m"(mode) : "memory");
-}
-
-/* Two panels at a time: two plain streams keep memory busier than loads of tiles do. */
-INLINE void project_few_bf16_avx512amx(const struct attn_projection_part *p, const int rows)
-{
-    float sums[2 * FEW_BF16 * ATTN_PANEL] __attribute__((aligned(CACHE_LINE)));
-    if (!p->rows_copied)
-        copy_few_avx512amx(p);
-    for (size_t j = 0; j < p->n; j += 2 * ATTN_PANEL) {
-        const float *w = (const float *)p->w + j / ATTN_PANEL * p->ldpanel;
-        if (p->n - j > ATTN_PANEL) {
-            multiply_few_avx512amx(sums, p, w, rows, 2);
-            add_sums_avx512amx(p, sums + rows * ATTN_PANEL, NULL, 0, (size_t)rows, j + ATTN_PANEL,
-                               OP_BF16_DOT);
-        } else {
-            multiply_few_avx512amx(sums, p, w, rows, 1);
-        }
-        add_sums_avx512amx(p, sums, NULL, 0, (size_t)rows, j, OP_BF16_DOT);
-    }
-}
-
 static void project_bf16_avx512amx(const struct attn_projection_part *p)
 {
-    if (p->rows == 1)
-        project_few_bf16_avx512amx(p, 1);
-    else if (p->rows == FEW_BF16)
-        project_few_bf16_avx512amx(p, FEW_BF16);
-    else
-        project_avx512amx(p, OP_BF16_DOT);
+    project_avx512amx(p, OP_BF16_DOT);
 }
 
 PROJECT(project_few_int8_avx512amx, OP_INT8_DOT)
