@@ -291,7 +291,7 @@ static void await_accepted(int listen_fd)
 {
     const struct timespec poll = {.tv_nsec = 100 * 1000};
     for (unsigned tries = 0; tries < ACCEPT_TRIES; tries++) {
-        struct tcp_info info;
+        struct tcp_info info = {0};
         socklen_t size = sizeof info;
         if (getsockopt(listen_fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
             info.tcpi_unacked == 0) /* of a listening socket: those that wait */
