@@ -56,7 +56,7 @@
  *    suspended until its socket is ready (http_handshake.c).
  * 17 A run reads from every socket that is ready, so that all requests of 1,000 connections are
  *    read, then computed, then answered, and none of their memory is still in the CPU's caches when
- *    it is needed again.  Answer: epoll_wait here reports at most TURN_SOCKETS of them at a time. */
+ *    it is needed again.  Answer: epoll_wait here reports at most TURN_SOCKETS at a time. */
 #include "http/mhd_workarounds.h"
 
 #include <assert.h>
@@ -75,7 +75,7 @@
 #include "http/tls.h"
 
 #define BACKOFF_MS 100
-#define TURN_SOCKETS 32     /* that are read from in one turn, at most */
+#define TURN_SOCKETS 32 /* that are read from in one turn, at most */
 
 /* ---- Accepting: 4 and 5 ---------------------------------------------------------------------- */
 
