@@ -66,6 +66,7 @@ void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
     const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
     unsigned char *at = block->data + group * (key + value + scales);
     out->dtype = dtype;
+    out->pairs = false;
     out->k = at;
     out->v = at + key;
     out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
