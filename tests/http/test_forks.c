@@ -235,9 +235,9 @@ START_TEST(test_forks_fit_again_after_a_restart_and_go_on_each_for_itself)
     serve_end();
     for (unsigned i = 0; i < 2; i++) {
         start();
-        ck_assert(call_metric(&client, "attnd_sessions_restored_total") == FORKS + 1);
+        expect_states(states, UINT_MAX); /* waits until each of them is in memory */
+        ck_assert_double_eq(call_metric(&client, "attnd_sessions_restored_total"), FORKS + 1);
         ck_assert_double_le(call_metric(&client, "attnd_cache_used_bytes"), used);
-        expect_states(states, UINT_MAX);
         if (i == 0)
             serve_end();
     }
