@@ -206,6 +206,24 @@ static void print_models(struct srv_buffer *out, const struct srv_models *models
         print_model(out, &models->items[i]);
 }
 
+static void print_options(struct srv_buffer *out, const struct srv_config *config)
+{
+    srv_buffer_text(out, "options:\n");
+    srv_config_print(out, config);
+    srv_buffer_text(out, "bounds: what, how much, what happens beyond, of what\n");
+    srv_bounds_print(out, config);
+}
+
+static void print_verdict(struct srv_buffer *out, const struct srv_config *config, size_t models)
+{
+    char url[SRV_URL_MAX];
+    srv_print_url(url, config, (unsigned)config->port);
+    srv_buffer_printf(out, "this configuration would start: %zu model%s on %s, sessions %s%s\n",
+                      models, models == 1 ? "" : "s", url,
+                      config->durability == SRV_DURABLE_NONE ? "in memory alone" : "kept in ",
+                      config->durability == SRV_DURABLE_NONE ? "" : config->state_dir);
+}
+
 int srv_command_check(struct srv_config *config)
 {
     struct srv_models models = {0};
@@ -215,10 +233,8 @@ int srv_command_check(struct srv_config *config)
     srv_buffer_init(&text, TEXT_MAX);
     bool good = srv_models_open(&models, config, message, sizeof message);
     bool fits = good && srv_memory_fit(&memory, config, &models, message, sizeof message);
-    srv_buffer_text(&text, "options:\n");
-    srv_config_print(&text, config);
-    srv_buffer_text(&text, "bounds: what, how much, what happens beyond, of what\n");
-    srv_bounds_print(&text, config);
+    if (config->mode == SRV_RUN_CHECK)
+        print_options(&text, config);
     good = good && print_keys(&text, config, message, sizeof message) &&
            print_tls(&text, config, message, sizeof message) &&
            print_directories(&text, config, message, sizeof message) &&
@@ -229,8 +245,10 @@ int srv_command_check(struct srv_config *config)
     }
     good = good && print_sandbox(&text, config, message, sizeof message) && fits &&
            srv_self_check_print(&text, config, message, sizeof message);
-    if (!good)
-        fprintf(stderr, "attnd: %s\n", message);
+    if (good)
+        print_verdict(&text, config, models.count);
+    else
+        fprintf(stderr, "attnd: this configuration would not start: %s\n", message);
     srv_models_close(&models);
     return print(&text) == 0 && good ? 0 : 1;
 }

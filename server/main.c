@@ -207,6 +207,9 @@ static struct srv_store_context store_context(struct srv_app *app)
 static bool open_store(struct srv_app *app, char *message)
 {
     const struct srv_store_context context = store_context(app);
+    if (srv_config_implies_journal(&app->config))
+        srv_log_event(&app->log, SRV_LOG_INFO, "durability",
+                      "journal, since state_dir is given and no durability is");
     srv_sessions_set_sharded(app->sessions, app->config.sharded != 0);
     return srv_stores_open(&app->store, &context, app->config.adopt, message, MESSAGE_MAX);
 }
@@ -467,6 +470,7 @@ int main(int argc, char *argv[])
             status = run(&app);
             break;
         case SRV_RUN_CHECK:
+        case SRV_RUN_CHECK_SHORT:
             status = srv_command_check(&app.config);
             break;
         case SRV_RUN_HEALTH:

@@ -91,7 +91,7 @@ static bool refuse_unknown(struct srv_config_reading *reading, const char *text,
 static bool take_flag(struct srv_config_reading *reading, struct given *given, int *at, int argc,
                       char *const argv[])
 {
-    const char *flag = argv[*at];
+    const char *flag = strcmp(argv[*at], "-h") == 0 ? "--help" : argv[*at];
     size_t length = strcspn(flag, "=");
     const struct srv_option *option = srv_option_find(flag, length, SRV_FROM_FLAG);
     if (option == NULL)
@@ -382,17 +382,26 @@ static bool check_exposure(struct srv_config_reading *reading)
                              config->host);
 }
 
-static bool is_given(const struct srv_config *config, const char *name)
+static enum srv_config_source source_of(const struct srv_config *config, const char *key)
 {
-    const struct srv_option *option = srv_option_find(name, strlen(name), SRV_FROM_FILE);
-    return config->sources[option - srv_options] > SRV_FROM_MEMORY;
+    return config->sources[srv_option_find(key, strlen(key), SRV_FROM_FILE) - srv_options];
+}
+
+bool srv_config_implies_journal(const struct srv_config *config)
+{
+    return source_of(config, "durability") == SRV_FROM_STATE_DIR;
 }
 
 /* Fills in what several options say together. */
 static bool complete(struct srv_config_reading *reading)
 {
     struct srv_config *config = reading->config;
-    config->names_instance = is_given(config, "instance");
+    static const char durability[] = "durability";
+    config->names_instance = source_of(config, "instance") != SRV_FROM_DEFAULT;
+    if (config->state_dir != NULL && source_of(config, durability) == SRV_FROM_DEFAULT &&
+        !set(reading, srv_option_find(durability, strlen(durability), SRV_FROM_FILE),
+             SRV_FROM_STATE_DIR, "journal"))
+        return false;
     if (strcmp(config->host, "localhost") == 0)
         memcpy(config->host, "127.0.0.1", sizeof "localhost"); /* which is as long */
     if (config->mode != SRV_RUN_HEALTH && !srv_config_model_dir(reading))

@@ -36,15 +36,23 @@ struct srv_model_entry {
     unsigned char source; /* enum srv_config_source */
 };
 
-enum srv_run_mode { SRV_RUN_SERVE, SRV_RUN_CHECK, SRV_RUN_HEALTH, SRV_RUN_HELP, SRV_RUN_VERSION };
+enum srv_run_mode {
+    SRV_RUN_SERVE,
+    SRV_RUN_CHECK,
+    SRV_RUN_CHECK_SHORT,
+    SRV_RUN_HEALTH,
+    SRV_RUN_HELP,
+    SRV_RUN_VERSION,
+};
 
 #define SRV_LISTED_MAX 255 /* characters of an entry of allowed_hosts, allow_origins or adopt */
 
 /* The source of an option's value; a later one overrides an earlier one.  SRV_FROM_MEMORY: the
- * default, divided because memory is short. */
+ * default, divided because memory is short; SRV_FROM_STATE_DIR: durability, since that is given. */
 enum srv_config_source {
     SRV_FROM_DEFAULT,
     SRV_FROM_MEMORY,
+    SRV_FROM_STATE_DIR,
     SRV_FROM_FILE,
     SRV_FROM_VARIABLE,
     SRV_FROM_FLAG,
@@ -102,6 +110,9 @@ void srv_config_divide_shares(struct srv_config *config, unsigned divisor);
 
 /* Takes the first name off *names, a list as `adopt` is; false at its end, which NULL is too. */
 bool srv_config_take_name(char out[SRV_LISTED_MAX + 1], const char **names);
+
+/* Whether durability is `journal` because state_dir is given and no durability is. */
+bool srv_config_implies_journal(const struct srv_config *config);
 
 /* Whether the numeric address is one that only this machine can reach: 127.0.0.0/8, ::1. */
 bool srv_config_is_loopback(const char *host);

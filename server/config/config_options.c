@@ -148,6 +148,8 @@ const struct srv_option srv_options[] = {
      .help = "web pages that may use the daemon from a browser (CORS)"},
     {MODE(check, SRV_RUN_CHECK),
      .help = "read configuration and models' headers, print what would be served"},
+    {MODE(check_short, SRV_RUN_CHECK_SHORT),
+     .help = "the same without options and bounds: models, memory and the verdict"},
     {MODE(health_check, SRV_RUN_HEALTH),
      .help = "ask the daemon at host and port whether it is ready"},
     {MODE(help, SRV_RUN_HELP), .help = "print this text"},
@@ -162,11 +164,9 @@ _Static_assert(sizeof srv_options / sizeof srv_options[0] <= SRV_MAX_OPTIONS,
 void srv_option_spell(char out[SRV_OPTION_SPELL_MAX], const struct srv_option *option,
                       enum srv_config_source source)
 {
-    static const char *const prefixes[] = {[SRV_FROM_DEFAULT] = "",
-                                           [SRV_FROM_MEMORY] = "",
-                                           [SRV_FROM_FILE] = "",
-                                           [SRV_FROM_VARIABLE] = "ATTN_",
-                                           [SRV_FROM_FLAG] = "--"};
+    static const char *const prefixes[] = {
+        [SRV_FROM_DEFAULT] = "", [SRV_FROM_MEMORY] = "",        [SRV_FROM_STATE_DIR] = "",
+        [SRV_FROM_FILE] = "",    [SRV_FROM_VARIABLE] = "ATTN_", [SRV_FROM_FLAG] = "--"};
     size_t start = strlen(prefixes[source]);
     bool plural = option->kind == SRV_OPTION_MODELS && source != SRV_FROM_FLAG;
     snprintf(out, SRV_OPTION_SPELL_MAX, "%s%s%s", prefixes[source], option->name,
@@ -371,11 +371,10 @@ static void print_value(struct srv_buffer *out, const struct srv_config *config,
 
 void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
 {
-    static const char *const sources[] = {[SRV_FROM_DEFAULT] = "default",
-                                          [SRV_FROM_MEMORY] = "memory",
-                                          [SRV_FROM_FILE] = "file",
-                                          [SRV_FROM_VARIABLE] = "variable",
-                                          [SRV_FROM_FLAG] = "flag"};
+    static const char *const sources[] = {
+        [SRV_FROM_DEFAULT] = "default",     [SRV_FROM_MEMORY] = "memory",
+        [SRV_FROM_STATE_DIR] = "state_dir", [SRV_FROM_FILE] = "file",
+        [SRV_FROM_VARIABLE] = "variable",   [SRV_FROM_FLAG] = "flag"};
     for (size_t i = 0; i < srv_option_count; i++) {
         if (srv_options[i].kind == SRV_OPTION_MODE || srv_options[i].kind == SRV_OPTION_MODELS)
             continue;

@@ -159,6 +159,22 @@ static bool read_address(union address *out, socklen_t *size, const char *host, 
     return false;
 }
 
+/* What to do where the socket cannot be bound, or "". */
+static const char *listen_remedy(int error)
+{
+    switch (error) {
+    case EADDRINUSE:
+        return ": another program has the port (`ss -ltnp` names it); end that one or give another "
+               "--port";
+    case EACCES:
+        return ": a port below 1024 needs CAP_NET_BIND_SERVICE; give a higher --port";
+    case EADDRNOTAVAIL:
+        return ": no interface of this machine has the address; give another --host";
+    default:
+        return "";
+    }
+}
+
 /* Sets listen_fd and port. */
 static bool listen_at(struct srv_http *http, const char *host, unsigned port)
 {
@@ -259,8 +275,8 @@ bool srv_http_open(struct srv_http **out, const struct srv_http_context *context
     if (http == NULL)
         snprintf(message, size, "out of memory");
     else if (!listen_at(http, options->host, options->port))
-        snprintf(message, size, "cannot listen on %s port %u: %s", options->host, options->port,
-                 strerror(errno));
+        snprintf(message, size, "cannot listen on %s port %u: %s%s", options->host, options->port,
+                 strerror(errno), listen_remedy(errno));
     else if (!start_loops(http, options->tls, loops > 0 ? loops : 1))
         snprintf(message, size, "cannot start %zu event threads", loops);
     else

@@ -92,8 +92,25 @@ START_TEST(test_check_prints_options_models_and_memory)
                   "max_queue           = 77 (file)", NULL);
     expect_config(CONFIG_SMALL(""), "--check", 0, "tiny: random, 2 of 2 layers", NULL);
     expect_config(CONFIG_SMALL(""), "--check", 0, "memory at most", NULL);
+    expect_config(
+        CONFIG_SMALL(""), "--check", 0,
+        "\nthis configuration would start: 2 models on http://127.0.0.1:0, sessions in memory "
+        "alone\n",
+        NULL);
     expect_config(CONFIG_SMALL(""), "--check", 0,
                   "  the same bits alone and in a batch: steps of tiny\n", NULL);
+}
+END_TEST
+
+START_TEST(test_a_state_dir_alone_means_a_journal)
+{
+    static const char by_choice[] = CONFIG_SMALL("\"durability\":\"none\",\"state_dir\":\"s\",");
+    static const char alone[] = CONFIG_SMALL("\"state_dir\":\"/nonexistent/s\",");
+    expect_config(by_choice, "--check", 0, "durability          = none (file)", NULL);
+    expect_config(alone, "--check", 0, "durability          = journal (state_dir)", NULL);
+    expect_config(alone, "--check-short", 0, "sessions kept in /nonexistent/s\n", NULL);
+    expect_config(alone, "--port=0", 1, "",
+                  "journal, since state_dir is given and no durability is");
 }
 END_TEST
 
@@ -304,6 +321,7 @@ START_TEST(test_a_taken_port_fails_the_start)
     const char *const arguments[] = {port, NULL};
     ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 1);
     ck_assert_msg(strstr(err, "cannot listen on 127.0.0.1") != NULL, "%s", err);
+    ck_assert_msg(strstr(err, "end that one or give another --port") != NULL, "%s", err);
     free(out);
     free(err);
     daemon_stop(&daemon);
@@ -359,6 +377,7 @@ Suite *suite_commands(void)
     tcase_add_test(commands, test_unknown_arguments_and_wrong_values_are_named);
     tcase_add_test(commands, test_unknown_variable_is_named);
     tcase_add_test(commands, test_check_prints_options_models_and_memory);
+    tcase_add_test(commands, test_a_state_dir_alone_means_a_journal);
     tcase_add_test(commands, test_check_names_the_stack);
     tcase_add_test(commands, test_inspect_prints_family_layers_and_costs);
     tcase_add_test(commands, test_inspect_reads_every_model_of_the_tests);

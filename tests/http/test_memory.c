@@ -91,6 +91,8 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), NULL, terms[i]);
         expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), "--check", terms[i]);
     }
+    expect_refusal(CONFIG_LITTLE("\"memory_limit\":\"16MiB\","), "--check-short",
+                   "attnd: this configuration would not start: ");
     double without = checked_bytes(CONFIG_LITTLE("\"max_weightless_shapes\":0,"), "caches");
     ck_assert_double_ge(checked_bytes(CONFIG_LITTLE(""), "caches") - without, 16 * 1048576);
     /* Far more weights than fit any machine; they are made only when they are loaded. */

@@ -546,6 +546,7 @@ START_TEST(test_config_what_is_empty_or_of_another_program_is_passed_over)
 {
     expect_accepted("{\"port\": 81}",
                     "ATTN_PORT= ATTN_MODELS= ATTN_STATE_DIR= ATTND_SERVICE_HOST=10.0.0.1 "
+                    "ATTND_RUN_ONCE=1 ATTN=1 "
                     "ATTND_PORT=tcp://10.0.0.1:8080 ATTND_CPUS=2 ATTND_HOST=",
                     "--host localhost");
     ck_assert_uint_eq(config.port, 81);
@@ -585,25 +586,20 @@ END_TEST
 
 START_TEST(test_config_modes_and_help_is_given_whatever_else_is_wrong)
 {
-    expect_accepted(NULL, "", "--check");
-    ck_assert_uint_eq(config.mode, SRV_RUN_CHECK);
-    srv_config_fini(&config);
-    expect_accepted(NULL, "", "--health-check --port 99");
-    ck_assert_uint_eq(config.mode, SRV_RUN_HEALTH);
-    srv_config_fini(&config);
-    expect_accepted(NULL, "ATTN_BOGUS=1", "--port x --help");
-    ck_assert_uint_eq(config.mode, SRV_RUN_HELP);
-    srv_config_fini(&config);
-    expect_accepted("{", "", "--version");
-    ck_assert_uint_eq(config.mode, SRV_RUN_VERSION);
-    srv_config_fini(&config);
-}
-END_TEST
-
-START_TEST(test_config_variables_of_other_programs_are_none_of_its_business)
-{
-    expect_accepted(NULL, "ATTND_RUN_ONCE=1 ATTN=1 PATH=/bin", "");
-    srv_config_fini(&config);
+    static const struct {
+        const char *variables, *flags;
+        enum srv_run_mode mode;
+    } cases[] = {{"", "--check", SRV_RUN_CHECK},
+                 {"", "--check-short", SRV_RUN_CHECK_SHORT},
+                 {"", "--health-check --port 99", SRV_RUN_HEALTH},
+                 {"ATTN_BOGUS=1", "--port x --help", SRV_RUN_HELP},
+                 {"", "-h", SRV_RUN_HELP},
+                 {"ATTN_BOGUS=1", "--version", SRV_RUN_VERSION}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect_accepted(NULL, cases[i].variables, cases[i].flags);
+        ck_assert_uint_eq(config.mode, cases[i].mode);
+        srv_config_fini(&config);
+    }
 }
 END_TEST
 
@@ -691,7 +687,6 @@ Suite *suite_config(void)
     tcase_add_test(tests, test_config_no_more_models_than_there_is_room_for);
     tcase_add_test(tests, test_config_what_is_empty_or_of_another_program_is_passed_over);
     tcase_add_test(tests, test_config_modes_and_help_is_given_whatever_else_is_wrong);
-    tcase_add_test(tests, test_config_variables_of_other_programs_are_none_of_its_business);
     tcase_add_test(tests, test_config_lists_are_texts_with_commas_or_lists_of_the_file);
     tcase_add_test(tests, test_config_adopted_directories_are_listed_and_their_flag_repeats);
     suite_add_tcase(suite, tests);
