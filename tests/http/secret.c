@@ -10,11 +10,30 @@
 
 #include "process.h"
 
+/* What this process has written, and a test that fails leaves behind. */
+static struct {
+    pid_t writer;
+    char path[SECRET_PATH];
+} written[64];
+static size_t num_written;
+
+static void remove_written(void)
+{
+    for (size_t i = 0; i < num_written; i++)
+        if (written[i].writer == getpid())
+            unlink(written[i].path);
+}
+
 void secret_write(char path[SECRET_PATH], const char *text)
 {
+    if (num_written == 0)
+        atexit(remove_written);
+    ck_assert_uint_lt(num_written, sizeof written / sizeof written[0]);
     snprintf(path, SECRET_PATH, "/tmp/attnd-secret-XXXXXX");
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
+    written[num_written].writer = getpid();
+    memcpy(written[num_written++].path, path, SECRET_PATH);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
     ck_assert_int_eq(close(fd), 0);
 }

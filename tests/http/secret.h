@@ -4,7 +4,8 @@
 
 #define SECRET_PATH 64
 
-/* Writes `text` into a new file under /tmp, of mode 0600; unlink it. */
+/* Writes `text` into a new file under /tmp, of mode 0600, which the test or the end of its process
+ * removes; at most 64 in a process. */
 void secret_write(char path[SECRET_PATH], const char *text);
 
 /* Makes a certificate for localhost and 127.0.0.1, and its key, with openssl's command; valid for
