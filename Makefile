@@ -217,6 +217,9 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # ---- Running and checking ----------------------------------------------------------------------
 
+# What a caller's -j has said already is not said again.
+ON_ALL_CPUS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 # The checks beside the suites, and all programs that `make check` builds.
 CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
          check-invariance check-overload check-framing check-v2 check-openapi check-clients \
@@ -229,14 +232,16 @@ CHECKS_ALONE = check-openapi check-soak check-overload check-framing check-clust
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
 
-run: $(OUT)/attnd | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
+run: | build/deps/run ## install what is missing, build, show attnd at work, keep it serving
+	@$(MAKE) --no-print-directory $(ON_ALL_CPUS) $(OUT)/attnd
 	@tests/tools/run.sh $(OUT)/attnd
 
 # What measures, and what needs others' results, comes after the rest, and alone; only the fuzzers
 # take what the HTTP suite, which mostly waits, leaves of the CPUs.
-check: all $(CHECK_PROGRAMS) | build/deps/check ## everything that a change must pass (minutes)
+check: | build/deps/check ## everything that a change must pass (minutes)
+	@$(MAKE) --no-print-directory $(ON_ALL_CPUS) all $(CHECK_PROGRAMS)
 	$(Q)rm -f $(OUT)/exchanges
-	@$(MAKE) --no-print-directory QUICK=1 -j$(shell nproc) -O layers style check-ui-size models-check \
+	@$(MAKE) --no-print-directory QUICK=1 $(ON_ALL_CPUS) -O layers style check-ui-size models-check \
 	    docs-check check-promises presets unit-suites check-kernels recorded-catalogue \
 	    $(filter-out $(CHECKS_ALONE),$(CHECKS))
 	@$(MAKE) --no-print-directory QUICK=1 -j2 -O recorded-http nice-fuzz

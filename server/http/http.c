@@ -159,7 +159,7 @@ static bool read_address(union address *out, socklen_t *size, const char *host, 
     return false;
 }
 
-/* What to do where the socket cannot be bound, or "". */
+/* The remedy for an error of bind, or "". */
 static const char *listen_remedy(int error)
 {
     switch (error) {

@@ -4,7 +4,8 @@
 #   tests/install/package.sh DEB_DIRECTORY VERSION OUT
 #
 # Makes a clean root of Debian 12, installs the packages there with apt, boots it with systemd in a
-# container whose network is its own, asks the unit, and removes all.  Needs root, for the container.
+# container whose network is its own, asks the unit, and removes all.  README's first commands run in
+# another one, which has only what README asks for.  Needs root, for the container.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/../.."
@@ -270,6 +271,28 @@ check_development() {
     passed "a program of three lines builds with libattn-dev and runs"
 }
 
+# ---- README's first commands -----------------------------------------------------------------------
+
+# The commands of README's first block, each in a root that has make and gcc alone beside Debian's
+# minimum.  Docker's is for check-image.
+check_first_commands() {
+    local root=$work/first command count=0
+    while read -r command; do
+        rm -rf "$root"
+        cp -a "$base" "$root"
+        echo 'APT::Get::Assume-Yes "true";' >"$root/etc/apt/apt.conf.d/answers" # in place of a person
+        in_root "$root" apt-get -q update
+        in_root "$root" apt-get -q install --no-install-recommends make gcc sudo
+        mkdir "$root/attnd"
+        tar -cf - --exclude=./build --exclude=./.git . | tar -xf - -C "$root/attnd"
+        in_root "$root" sh -euc "cd /attnd; ATTND_RUN_ONCE=1; DEBIAN_FRONTEND=noninteractive; export ATTND_RUN_ONCE; $command"
+        count=$((count + 1))
+        passed "with make and gcc alone: $command"
+    done < <(awk '/^```console$/ { inside = 1; next } inside && /^```/ { exit }
+        inside && sub(/^\$ /, "") && !/docker/ { sub(/ *#.*/, ""); print }' README.md)
+    [ "$count" -ge 2 ] || fail "README's first block has $count commands"
+}
+
 [ "$(id -u)" -eq 0 ] || fail "booting a container needs root"
 check_sbom
 check_lintian
@@ -277,4 +300,5 @@ make_base
 check_purge
 check_unit
 check_development
+check_first_commands
 echo "$steps" >"$out/package.steps"

@@ -55,6 +55,7 @@ arm64-tools mmdebstrap command mmdebstrap
 arm64-kernel qemu-system-arm command qemu-system-aarch64
 arm64-kernel cpio            command cpio
 deb    debhelper            command dh
+deb    build-essential      file /usr/share/build-essential/list
 package lintian             command lintian
 package mmdebstrap          command mmdebstrap
 package systemd-container   command systemd-nspawn

@@ -13,6 +13,7 @@
 #          Epochs, request ids and idle times may differ.
 #          `build/attnd --config FILE &` starts the daemon, on a free port in place of 8080.
 # Links    Links to files and headings must lead to one that exists.
+# Speed    README's times are those of its table: of 512 tokens in f32, of one over 1,024 in bf16.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/../.."
@@ -301,7 +302,7 @@ run_blocks() { # document
         [ -e "$block" ] || continue
         count=$((count + 1))
         line=$((10#$(sed -E 's/.*\.([0-9]+)\.sh$/\1/' <<<"$block")))
-        if [[ $(cat "$block") =~ ^build/attnd\ --config\ ([a-z-]+\.json)\ \&$ ]]; then
+        if [[ $(cat "$block") =~ ^build/attnd\ --config\ ([a-z-]+\.json)(\ --log\ error)?\ \&$ ]]; then
             start "${BASH_REMATCH[1]}"
             continue
         fi
@@ -335,12 +336,25 @@ check_links() { # document
     done < <(grep -oE '\]\([^)]+\)' "$1" | sed -E 's/^\]\(//; s/\)$//' | grep -v '^https\?:' || true)
 }
 
+# ---- Speed -----------------------------------------------------------------------------------------
+
+check_speed() {
+    local row time table=docs/benchmarks/amd-26-2-1-avx512bf16.md text
+    text=$(tr '\n' ' ' <README.md)
+    while read -r row; do
+        time=$(awk -F' *[|] *' -v row="$row" '$2 " " $3 == row { printf $4 < 10 ? "%.1f" : "%.0f", $4 }' "$table")
+        [[ -n $time && $text == *" takes $time ms "* || $text == *", and $time ms "* ]] ||
+            complain "README.md: $table has ${time:-no} ms for $row"
+    done <<<$'C512 f32\nD1k_b1 bf16'
+}
+
 # ---- All -------------------------------------------------------------------------------------------
 
 examples=0
 make_top
 start config/attnd.json
 check_tables
+check_speed
 if [ "$print" = --print ]; then
     exit 0
 fi
