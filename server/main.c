@@ -120,6 +120,12 @@ static void fit_connections(struct srv_app *app)
     *connections = allowed;
 }
 
+static bool open_log(struct srv_app *app, char *message)
+{
+    snprintf(message, MESSAGE_MAX, "neither memory nor a thread for the log");
+    return srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
+}
+
 static bool open_pool(struct srv_app *app, char *message)
 {
     snprintf(message, MESSAGE_MAX, "out of memory");
@@ -388,6 +394,7 @@ static void announce_ready(struct srv_app *app)
     srv_print_url(url, &app->config, srv_http_port(app->http));
     srv_log_event(&app->log, SRV_LOG_INFO, "ready", "%s, %zu models%s", url, app->models.count,
                   app->models.count == 0 ? ": attention without weights only" : "");
+    srv_log_flush(&app->log); /* who waits for the next line finds all of the start in the log */
     printf("attnd: ready on %s\n", url);
     if (srv_has_page)
         printf("attnd: attention viewer: %s/\n", url);
@@ -423,14 +430,16 @@ static int run(struct srv_app *app)
     struct srv_stop stop = {0};
     app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
-    srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
-    srv_notifier_open(&app->notifier, &app->log);
     hold_signals();
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow fails its write */
-    fit_connections(app);
-    bool opened = restrict_files(app, message) && open_parts(app, message) &&
-                  open_http(app, message) && load(app, message) && restrict_calls(app, message);
+    bool opened = restrict_files(app, message) && open_log(app, message);
+    if (opened) {
+        srv_notifier_open(&app->notifier, &app->log);
+        fit_connections(app);
+        opened = open_parts(app, message) && open_http(app, message) && load(app, message) &&
+                 restrict_calls(app, message);
+    }
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
         note_exposure(app);
@@ -440,6 +449,7 @@ static int run(struct srv_app *app)
         stop_at_once(stop.signalled ? leave_with_failure : expect_another);
         srv_drain(app, &stop);
     } else {
+        srv_log_flush(&app->log);
         fprintf(stderr, "attnd: %s\n", message);
     }
     bool saved = close_all(app);
@@ -454,6 +464,7 @@ int main(int argc, char *argv[])
     /* Every destructor takes a part that was never opened. */
     struct srv_app app = {.routes = &srv_routes,
                           .keys = SRV_KEYRING_EMPTY,
+                          .notifier = {.fd = -1},
                           .openapi_lock = PTHREAD_MUTEX_INITIALIZER};
     char message[MESSAGE_MAX];
     int status = 2;

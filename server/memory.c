@@ -214,7 +214,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
         .level = (enum attn_cpu_level)config->cpu_level,
         .gemm = (enum attn_gemm_mode)config->gemm,
     };
-    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 5 +
+    unsigned threads = engine.threads + (unsigned)config->event_threads + engine.threads / 4 + 6 +
                        2 * (unsigned)count_adopted(config);
     struct footprint all = add_models(config, models, engine.threads);
     bool cached = all.num_blocks > 0;

@@ -130,6 +130,7 @@ static void panic(void *log, const char *file, unsigned line, const char *reason
 {
     srv_log_event(log, SRV_LOG_ERROR, "panic", "libmicrohttpd %s:%u: %s", file, line,
                   reason != NULL ? reason : "");
+    srv_log_flush(log);
     abort();
 }
 

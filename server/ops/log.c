@@ -1,20 +1,11 @@
-/* log.c: builds each line in memory and writes it with one write(2).
- *
- * Standard error may be shared with other processes, so it is not made non-blocking; poll(2) first
- * tells whether it takes a line.  A pipe that is writable has room for PIPE_BUF bytes, which no
- * line exceeds, and a lock keeps the daemon's other threads from filling that room between poll and
- * write. */
+/* log.c: builds each line in memory; log_writer.c writes it. */
 #include "ops/log.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/number.h"
 #include "ops/stage.h"
@@ -24,16 +15,6 @@
 #define MESSAGE_MAX 512 /* of an event, before escaping, which makes it six times as long at most */
 
 static const char *const level_names[] = {"off", "error", "info", "access"};
-
-void srv_log_open(struct srv_log *log, enum srv_log_level level, int fd)
-{
-    log->level = level;
-    log->fd = fd;
-    log->dropped = 0;
-    pthread_mutex_init(&log->lock, NULL);
-}
-
-void srv_log_close(struct srv_log *log) { pthread_mutex_destroy(&log->lock); }
 
 static void print_time(char out[TIME_MAX])
 {
@@ -51,40 +32,31 @@ static void print_time(char out[TIME_MAX])
     srv_unsigned_write(out + 20, (uint64_t)(now.tv_nsec / 1000000), 3);
 }
 
-/* Under the lock: writes the line if that does not block; false where it would. */
-static bool try_write(int fd, const char *line, size_t length)
+/* The line about lines that were dropped. */
+static size_t print_dropped(char out[SRV_LOG_LINE_MAX], size_t count)
 {
-    struct pollfd writable = {.fd = fd, .events = POLLOUT};
-    ssize_t written;
-    if (length > PIPE_BUF || poll(&writable, 1, 0) != 1 || !(writable.revents & POLLOUT))
-        return false;
-    do
-        written = write(fd, line, length);
-    while (written < 0 && errno == EINTR);
-    return written == (ssize_t)length;
+    char time[TIME_MAX];
+    print_time(time);
+    return (size_t)snprintf(out, SRV_LOG_LINE_MAX,
+                            "{\"time\":\"%s\",\"level\":\"error\",\"event\":\"log_dropped\","
+                            "\"message\":\"%zu lines\"}\n",
+                            time, count);
 }
 
-/* Under the lock: reports how many lines were lost, if there is room again. */
-static void write_dropped(struct srv_log *log, const char *time)
+bool srv_log_open(struct srv_log *log, enum srv_log_level level, int fd)
 {
-    char line[160];
-    int length = snprintf(line, sizeof line,
-                          "{\"time\":\"%s\",\"level\":\"error\",\"event\":\"log_dropped\","
-                          "\"message\":\"%zu lines\"}\n",
-                          time, log->dropped);
-    if (try_write(log->fd, line, (size_t)length))
-        log->dropped = 0;
+    log->level = level;
+    log->writer = NULL;
+    return level == SRV_LOG_OFF || srv_log_writer_open(&log->writer, fd, print_dropped);
 }
 
-static void write_line(struct srv_log *log, const char *time, const char *line, size_t length)
+void srv_log_flush(struct srv_log *log)
 {
-    pthread_mutex_lock(&log->lock);
-    if (log->dropped > 0)
-        write_dropped(log, time);
-    if (log->dropped > 0 || !try_write(log->fd, line, length))
-        log->dropped++;
-    pthread_mutex_unlock(&log->lock);
+    if (log->writer != NULL)
+        (void)srv_log_writer_flush(log->writer);
 }
+
+void srv_log_close(struct srv_log *log) { srv_log_writer_close(log->writer); }
 
 void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *event,
                    const char *format, ...)
@@ -98,14 +70,14 @@ void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *ev
     va_end(args);
     print_time(time);
     struct srv_buffer line;
-    srv_buffer_init(&line, PIPE_BUF);
+    srv_buffer_init(&line, SRV_LOG_LINE_MAX);
     srv_buffer_printf(&line,
                       "{\"time\":\"%s\",\"level\":\"%s\",\"event\":\"%s\",\"message\":", time,
                       level_names[level], event);
     srv_buffer_json_string(&line, message);
     srv_buffer_text(&line, "}\n");
     if (!line.failed)
-        write_line(log, time, line.data, line.length);
+        srv_log_writer_put(log->writer, line.data, line.length);
     srv_buffer_fini(&line);
 }
 
@@ -174,5 +146,5 @@ void srv_log_request(struct srv_log *log, const struct srv_request *request)
     for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL && request->t_computed != 0; stage++)
         put_stage(&line, stages[stage], srv_stage_ns(request, stage));
     srv_buffer_text(&line, "}\n");
-    write_line(log, time, line.data, line.length);
+    srv_log_writer_put(log->writer, line.data, line.length);
 }

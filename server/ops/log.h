@@ -1,25 +1,29 @@
 /* log.h: one JSON object per line on standard error.
  *
- * Each line is one write(2), so lines never mix.  No thread waits for a slow reader: where the pipe
- * is full, the line is dropped and counted.  All functions may be called on any thread. */
+ * Lines are written whole and in order by a thread of their own, some milliseconds later at most;
+ * no other thread waits for a slow reader (log_writer.h).  All functions may be called on any
+ * thread. */
 #ifndef SRV_LOG_H
 #define SRV_LOG_H
 
-#include <pthread.h>
-
+#include "ops/log_writer.h"
 #include "wire/route.h"
 
 enum srv_log_level { SRV_LOG_OFF, SRV_LOG_ERROR, SRV_LOG_INFO, SRV_LOG_ACCESS };
 
 struct srv_log {
-    enum srv_log_level level; /* SRV_LOG_ACCESS: one line per request as well */
-    int fd;
-    pthread_mutex_t lock; /* held from asking whether fd takes a line to writing it */
-    size_t dropped;       /* lines lost since the last one that was written; under the lock */
+    enum srv_log_level level;      /* SRV_LOG_ACCESS: one line per request as well */
+    struct srv_log_writer *writer; /* NULL: of level off */
 };
 
-void srv_log_open(struct srv_log *log, enum srv_log_level level, int fd);
-void srv_log_close(struct srv_log *log); /* leaves fd open */
+/* The caller has blocked the signals that the writing thread is not to take.  False where memory or
+ * threads are short. */
+bool srv_log_open(struct srv_log *log, enum srv_log_level level, int fd);
+/* Waits for the lines so far, for a second at most. */
+void srv_log_flush(struct srv_log *log);
+/* Waits for the last lines, for a second at most; leaves fd open.  Takes one that was never
+ * opened. */
+void srv_log_close(struct srv_log *log);
 
 /* Logs {"time":"..","level":"info","event":"ready","message":".."}. */
 void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *event,

@@ -14,6 +14,7 @@
 #define READY_SECONDS 120
 #define STOP_SECONDS 120
 #define POLL_MS 2
+#define LOG_WAIT_MS 60000
 #define SHOWN_BYTES 20000 /* of a log */
 
 void config_write(char directory[64], char path[96], const char *config)
@@ -123,6 +124,18 @@ void daemon_stop(struct daemon *daemon)
 }
 
 char *daemon_log(const struct daemon *daemon) { return process_text(daemon->process.err); }
+
+char *daemon_log_with(const struct daemon *daemon, const char *words)
+{
+    char *log = daemon_log(daemon);
+    for (unsigned waited = 0; strstr(log, words) == NULL; waited++) {
+        ck_assert_msg(waited < LOG_WAIT_MS, "no \"%s\" in %s", words, log);
+        free(log);
+        pause_ms(1);
+        log = daemon_log(daemon);
+    }
+    return log;
+}
 
 void daemon_show_log(const struct daemon *daemon)
 {

@@ -31,8 +31,10 @@ void daemon_expect_end(struct daemon *daemon);
 void daemon_stop(struct daemon *daemon);
 
 /* daemon_log returns all that the daemon has written to standard error, the caller's to free;
- * daemon_show_log copies the end of that to our own standard error. */
+ * daemon_log_with waits until these words are in it, which come some milliseconds after what they
+ * tell; daemon_show_log copies the end of that to our own standard error. */
 char *daemon_log(const struct daemon *daemon);
+char *daemon_log_with(const struct daemon *daemon, const char *words);
 void daemon_show_log(const struct daemon *daemon);
 
 /* Returns the text of /proc's file `status` for the daemon or one of its threads; the caller frees

@@ -42,17 +42,7 @@ static void serve_lame_with_keys(const char *config, const char *seconds)
 
 static void send_signal(int number) { ck_assert_int_eq(kill(served.process.pid, number), 0); }
 
-static void await_log(const char *text)
-{
-    bool found = false;
-    for (unsigned tries = 0; !found; tries++) {
-        ck_assert_msg(tries < WAIT_MS / 2, "no %s in the log", text);
-        pause_ms(2);
-        char *log = daemon_log(&served);
-        found = strstr(log, text) != NULL;
-        free(log);
-    }
-}
+static void await_log(const char *text) { free(daemon_log_with(&served, text)); }
 
 static void await_phase(const char *event)
 {

@@ -169,7 +169,8 @@ START_TEST(test_every_thread_leaves_termination_to_the_main_one)
     client_open(&client, &daemon);
     call_create(&client, "kept", "");
     size_t count = daemon_threads(threads, &daemon);
-    ck_assert_uint_eq(count, 7); /* event, scheduler, worker, I/O worker, store, sync, upkeep */
+    ck_assert_uint_eq(count,
+                      8); /* event, scheduler, worker, I/O worker, store, sync, upkeep, log */
     for (size_t i = 0; i < count; i++)
         ck_assert(blocks_termination(&daemon, threads[i]));
     ck_assert_int_eq(kill(daemon.process.pid, SIGTERM), 0);

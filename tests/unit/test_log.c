@@ -2,7 +2,10 @@
 #include <check.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "api/endpoints.h"
@@ -10,21 +13,22 @@
 #include "suites.h"
 
 static struct srv_log log_;
-static int reader;
+static int reader, writer;
 
 static void open_log(void)
 {
     int ends[2];
     ck_assert_int_eq(pipe(ends), 0);
     reader = ends[0];
-    srv_log_open(&log_, SRV_LOG_ACCESS, ends[1]);
+    writer = ends[1];
+    ck_assert(srv_log_open(&log_, SRV_LOG_ACCESS, writer));
 }
 
 static void close_log(void)
 {
-    close(reader);
-    close(log_.fd);
     srv_log_close(&log_);
+    close(reader);
+    close(writer);
 }
 
 /* The next line of the log as JSON, for json_decref. */
@@ -49,10 +53,11 @@ static const char *member(const json_t *json, const char *name)
     return text;
 }
 
-/* Whether the pipe is empty; takes a byte where it is not. */
+/* Whether the pipe is empty once all is written; takes a byte where it is not. */
 static bool is_empty(void)
 {
     char byte;
+    srv_log_flush(&log_);
     ck_assert_int_eq(fcntl(reader, F_SETFL, O_NONBLOCK), 0);
     bool empty = read(reader, &byte, 1) < 0;
     ck_assert_int_eq(fcntl(reader, F_SETFL, 0), 0);
@@ -143,26 +148,81 @@ END_TEST
 
 START_TEST(test_log_to_a_full_pipe_drops_counts_and_tells_later)
 {
-    char sink[1 << 16];
-    size_t before = 0;
-    while (log_.dropped == 0 && before < 100000) {
-        srv_log_event(&log_, SRV_LOG_INFO, "fill", "line %zu", before++);
+    enum { LINES = 40000 }; /* far beyond the pipe's 64 KiB and the buffer */
+    size_t read_ = 0, dropped = 0;
+    for (size_t i = 0; i < LINES; i++) /* nobody reads: each call returns all the same */
+        srv_log_event(&log_, SRV_LOG_INFO, "fill", "line %zu", i);
+    while (read_ + dropped < LINES) {
+        json_t *line = next_line();
+        if (strcmp(member(line, "event"), "log_dropped") == 0)
+            dropped += strtoul(member(line, "message"), NULL, 10);
+        else
+            read_++;
+        json_decref(line);
     }
-    ck_assert_uint_eq(log_.dropped, 1);
-    srv_log_event(&log_, SRV_LOG_INFO, "fill", "lost too");
-    ck_assert_uint_eq(log_.dropped, 2);
-    ck_assert_int_eq(fcntl(reader, F_SETFL, O_NONBLOCK), 0);
-    while (read(reader, sink, sizeof sink) > 0)
-        continue;
-    ck_assert_int_eq(fcntl(reader, F_SETFL, 0), 0);
+    ck_assert(read_ > 0 && dropped > 0);
+    ck_assert_uint_eq(read_ + dropped, LINES);
     srv_log_event(&log_, SRV_LOG_INFO, "after", "room again");
-    json_t *told = next_line(), *after = next_line();
-    ck_assert_str_eq(member(told, "event"), "log_dropped");
-    ck_assert_str_eq(member(told, "message"), "2 lines");
+    json_t *after = next_line();
     ck_assert_str_eq(member(after, "event"), "after");
-    ck_assert_uint_eq(log_.dropped, 0);
-    json_decref(told);
     json_decref(after);
+}
+END_TEST
+
+START_TEST(test_log_to_a_terminal_that_nobody_reads_holds_up_nobody)
+{
+    struct srv_log log;
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    ck_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int terminal = open(ptsname(master), O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(terminal, 0);
+    ck_assert(srv_log_open(&log, SRV_LOG_INFO, terminal));
+    for (size_t i = 0; i < 10000; i++)
+        srv_log_event(&log, SRV_LOG_INFO, "fill", "line %zu", i);
+    srv_log_close(&log);
+    close(master); /* the thread's write fails, and it waits for the end of the process */
+    close(terminal);
+}
+END_TEST
+
+/* Whether each line of the file is JSON but `torn` ones. */
+static void expect_lines(int fd, size_t torn)
+{
+    static char text[1 << 16];
+    ssize_t length = pread(fd, text, sizeof text - 1, 0);
+    ck_assert_int_gt(length, 0);
+    text[length] = '\0';
+    for (char *line = text, *end; *line != '\0'; line = end + 1) {
+        end = strchr(line, '\n');
+        ck_assert_msg(end != NULL, "ends in a part of a line: %s", line);
+        json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
+        torn -= json == NULL;
+        json_decref(json);
+    }
+    ck_assert_uint_eq(torn, 0);
+}
+
+START_TEST(test_log_line_torn_by_a_full_disk_does_not_touch_the_next)
+{
+    struct srv_log log;
+    char path[] = "/tmp/attnd-log-XXXXXX";
+    int fd = mkstemp(path);
+    struct rlimit before, full;
+    ck_assert_int_ge(fd, 0);
+    unlink(path);
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    full = (struct rlimit){250, before.rlim_max}; /* in the middle of the third line */
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &full), 0);
+    ck_assert(srv_log_open(&log, SRV_LOG_INFO, fd));
+    for (size_t i = 0; i < 4; i++)
+        srv_log_event(&log, SRV_LOG_INFO, "fill", "a line of a hundred bytes");
+    srv_log_flush(&log);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    srv_log_event(&log, SRV_LOG_INFO, "after", "room again");
+    srv_log_close(&log);
+    expect_lines(fd, 1);
+    close(fd);
 }
 END_TEST
 
@@ -177,6 +237,8 @@ Suite *suite_log(void)
     tcase_add_test(tests, test_log_computed_request_has_its_stages);
     tcase_add_test(tests, test_log_levels_above_the_configured_one_are_silent);
     tcase_add_test(tests, test_log_to_a_full_pipe_drops_counts_and_tells_later);
+    tcase_add_test(tests, test_log_to_a_terminal_that_nobody_reads_holds_up_nobody);
+    tcase_add_test(tests, test_log_line_torn_by_a_full_disk_does_not_touch_the_next);
     suite_add_tcase(suite, tests);
     return suite;
 }
