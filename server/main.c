@@ -3,10 +3,7 @@
  * open_parts, open_http and load open the parts, each after those that it uses.  close_all stops
  * the scheduler, then closes each part before those that it uses; models, block pool and engine do
  * not use each other, so their order is free.  The port opens before weights are read, so that
- * /livez answers and /readyz says "loading".  SIGTERM and SIGINT are blocked in all threads and
- * taken by the main thread (serve.c); a second one ends the process at once.  SIGHUP and
- * SRV_DRAIN_SIGNAL are blocked and taken in the same way. */
-#include <signal.h>
+ * /livez answers and /readyz says "loading". */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -22,80 +19,23 @@
 #include "ops/sandbox.h"
 #include "self_check.h"
 #include "serve.h"
+#include "signals.h"
 #include "store/stores.h"
 #include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
 #define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* of each event thread */
 #define FILES_OF_MAPPED_MODEL 2            /* the file of weights, and its directory */
-#define MESSAGE_MAX SRV_MESSAGE_MAX
 
 extern char **environ;
 
-/* ---- Signals --------------------------------------------------------------------------------- */
-
-static void leave_with_success(int signal_number)
-{
-    (void)signal_number;
-    _exit(0);
-}
-
-static void leave_with_failure(int signal_number)
-{
-    (void)signal_number;
-    _exit(1);
-}
-
-static sigset_t stop_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    return set;
-}
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 /* Whether there are files that SIGHUP makes the daemon read again. */
 static bool reads_again(const struct srv_config *config)
 {
     return config->api_keys != NULL || config->tls_cert != NULL;
 }
-
-static sigset_t served_signals(void)
-{
-    sigset_t set = stop_signals();
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SRV_DRAIN_SIGNAL);
-    return set;
-}
-
-/* Leaves the signals that serving waits for to the main thread: blocks them in this one and those
- * that it starts. */
-static void hold_signals(void)
-{
-    sigset_t set = served_signals();
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-}
-
-/* Makes a stopping signal end the process at once.  The first process of a container would ignore
- * the signal's default action, so there is a handler. */
-static void stop_at_once(void (*leave)(int))
-{
-    struct sigaction action = {.sa_handler = leave, .sa_flags = SA_RESTART};
-    sigset_t set = stop_signals();
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
-}
-
-/* The first signal of a daemon that drains because a request asked for it: the next one counts. */
-static void expect_another(int signal_number)
-{
-    (void)signal_number;
-    stop_at_once(leave_with_failure);
-}
-
-/* ---- Opening --------------------------------------------------------------------------------- */
 
 /* Raises the limit on descriptors to the hard limit, and lowers max_connections where even that is
  * too low, so that the daemon's own files never lack a descriptor. */
@@ -120,15 +60,9 @@ static void fit_connections(struct srv_app *app)
     *connections = allowed;
 }
 
-static bool open_log(struct srv_app *app, char *message)
-{
-    snprintf(message, MESSAGE_MAX, "neither memory nor a thread for the log");
-    return srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
-}
-
 static bool open_pool(struct srv_app *app, char *message)
 {
-    snprintf(message, MESSAGE_MAX, "out of memory");
+    snprintf(message, SRV_MESSAGE_MAX, "out of memory");
     return attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK;
 }
 
@@ -158,7 +92,7 @@ static bool open_engine(struct srv_app *app, char *message)
     };
     struct attn_error error = {0};
     if (attn_engine_open(&app->engine, &options, &error) != ATTN_OK) {
-        snprintf(message, MESSAGE_MAX, "%s", error.message);
+        snprintf(message, SRV_MESSAGE_MAX, "%s", error.message);
         return false;
     }
     log_engine(app);
@@ -170,7 +104,7 @@ static bool fit_memory(struct srv_app *app, char *message)
 {
     struct srv_memory *memory = &app->memory;
     size_t *connections = &app->config.limits.max_connections, allowed = *connections;
-    if (!srv_memory_fit(memory, &app->config, &app->models, message, MESSAGE_MAX))
+    if (!srv_memory_fit(memory, &app->config, &app->models, message, SRV_MESSAGE_MAX))
         return false;
     if (*connections > allowed) /* the fit began with the default */
         *connections = allowed;
@@ -217,7 +151,7 @@ static bool open_store(struct srv_app *app, char *message)
         srv_log_event(&app->log, SRV_LOG_INFO, "durability",
                       "journal, since state_dir is given and no durability is");
     srv_sessions_set_sharded(app->sessions, app->config.sharded != 0);
-    return srv_stores_open(&app->store, &context, app->config.adopt, message, MESSAGE_MAX);
+    return srv_stores_open(&app->store, &context, app->config.adopt, message, SRV_MESSAGE_MAX);
 }
 
 static void resume(void *app, struct srv_request *const requests[], size_t count)
@@ -247,7 +181,7 @@ static bool open_scheduler(struct srv_app *app)
 
 static bool open_models(struct srv_app *app, char *message)
 {
-    if (!srv_models_open(&app->models, &app->config, message, MESSAGE_MAX))
+    if (!srv_models_open(&app->models, &app->config, message, SRV_MESSAGE_MAX))
         return false;
     for (size_t i = 0; i < app->models.count; i++)
         srv_metrics_add_model(app->metrics, app->models.items[i].name);
@@ -259,9 +193,9 @@ static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
     if (app->config.api_keys != NULL &&
-        srv_keyring_read(&app->keys, app->config.api_keys, message, MESSAGE_MAX) == 0)
+        srv_keyring_read(&app->keys, app->config.api_keys, message, SRV_MESSAGE_MAX) == 0)
         return false;
-    snprintf(message, MESSAGE_MAX, "out of memory");
+    snprintf(message, SRV_MESSAGE_MAX, "out of memory");
     return srv_metrics_open(&app->metrics, app->routes) &&
            (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
@@ -299,8 +233,8 @@ static bool open_http(struct srv_app *app, char *message)
         .threads = (unsigned)config->event_threads,
         .tls = &tls,
     };
-    bool opened = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, MESSAGE_MAX) &&
-                  srv_http_open(&app->http, &context, &options, message, MESSAGE_MAX);
+    bool opened = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, SRV_MESSAGE_MAX) &&
+                  srv_http_open(&app->http, &context, &options, message, SRV_MESSAGE_MAX);
     srv_tls_fini(&tls);
     return opened;
 }
@@ -324,23 +258,23 @@ static void log_weights(struct srv_app *app)
 static bool load(struct srv_app *app, char *message)
 {
     srv_notify(&app->notifier, SRV_NOTICE_LOADING, "loading");
-    stop_at_once(leave_with_success); /* nothing is lost before the first request */
-    bool loaded = srv_models_load(&app->models, app->pool, message, MESSAGE_MAX);
+    srv_signals_stop_at_once(0); /* nothing is lost before the first request */
+    bool loaded = srv_models_load(&app->models, app->pool, message, SRV_MESSAGE_MAX);
     if (loaded)
         log_weights(app);
-    loaded = loaded && srv_self_check(app, message, MESSAGE_MAX) &&
-             srv_stores_load(app->store, message, MESSAGE_MAX);
+    loaded = loaded && srv_self_check(app, message, SRV_MESSAGE_MAX) &&
+             srv_stores_load(app->store, message, SRV_MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
-    hold_signals();
+    srv_signals_hold();
     if (loaded && !srv_models_describe(app)) {
-        snprintf(message, MESSAGE_MAX, "out of memory");
+        snprintf(message, SRV_MESSAGE_MAX, "out of memory");
         return false;
     }
-    if (!loaded || !srv_stores_start(app->store, message, MESSAGE_MAX))
+    if (!loaded || !srv_stores_start(app->store, message, SRV_MESSAGE_MAX))
         return false;
     if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
-        snprintf(message, MESSAGE_MAX, "out of memory");
+        snprintf(message, SRV_MESSAGE_MAX, "out of memory");
         return false;
     }
     return true;
@@ -369,7 +303,7 @@ static bool restrict_calls(struct srv_app *app, char *message)
     int directories[SRV_MAX_ADOPTED + 1];
     return !app->config.sandbox ||
            srv_sandbox_restrict_calls(directories, srv_stores_directories(directories, app->store),
-                                      reads_again(&app->config), message, MESSAGE_MAX);
+                                      reads_again(&app->config), message, SRV_MESSAGE_MAX);
 }
 
 static bool restrict_files(struct srv_app *app, char *message)
@@ -385,7 +319,8 @@ static bool restrict_files(struct srv_app *app, char *message)
         directories[count++] = config->state_dir;
     if (config->weights_cache != NULL)
         directories[count++] = config->weights_cache;
-    return !config->sandbox || srv_sandbox_restrict_files(directories, count, message, MESSAGE_MAX);
+    return !config->sandbox ||
+           srv_sandbox_restrict_files(directories, count, message, SRV_MESSAGE_MAX);
 }
 
 static void announce_ready(struct srv_app *app)
@@ -426,14 +361,15 @@ static bool close_all(struct srv_app *app)
 
 static int run(struct srv_app *app)
 {
-    char message[MESSAGE_MAX];
+    char message[SRV_MESSAGE_MAX];
     struct srv_stop stop = {0};
     app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
-    hold_signals();
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow fails its write */
-    bool opened = restrict_files(app, message) && open_log(app, message);
+    srv_signals_hold();
+    srv_signals_ignore();
+    snprintf(message, sizeof message, "neither memory nor a thread for the log");
+    bool opened = restrict_files(app, message) &&
+                  srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
     if (opened) {
         srv_notifier_open(&app->notifier, &app->log);
         fit_connections(app);
@@ -444,9 +380,12 @@ static int run(struct srv_app *app)
         atomic_store(&app->phase, SRV_READY);
         note_exposure(app);
         announce_ready(app);
-        sigset_t signals = served_signals();
+        sigset_t signals = srv_signals_served();
         srv_serve(&stop, app, &signals);
-        stop_at_once(stop.signalled ? leave_with_failure : expect_another);
+        if (stop.signalled)
+            srv_signals_stop_at_once(1);
+        else
+            srv_signals_expect_another();
         srv_drain(app, &stop);
     } else {
         srv_log_flush(&app->log);
@@ -466,7 +405,7 @@ int main(int argc, char *argv[])
                           .keys = SRV_KEYRING_EMPTY,
                           .notifier = {.fd = -1},
                           .openapi_lock = PTHREAD_MUTEX_INITIALIZER};
-    char message[MESSAGE_MAX];
+    char message[SRV_MESSAGE_MAX];
     int status = 2;
     attn_json_set_allocator();
     if (argc > 1 && strcmp(argv[1], "inspect") == 0)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text_file.h"
 #include "http/tls.h"
 #include "memory.h"
 
@@ -15,12 +16,14 @@
 
 static void reload_keys(struct srv_app *app)
 {
-    char message[SRV_MESSAGE_MAX];
+    char message[SRV_MESSAGE_MAX], file[SRV_TEXT_DESCRIBED];
     if (app->config.api_keys == NULL)
         return;
     size_t keys = srv_keyring_read(&app->keys, app->config.api_keys, message, sizeof message);
+    srv_text_describe(file, app->config.api_keys);
     if (keys > 0)
-        srv_log_event(&app->log, SRV_LOG_INFO, "keys", "%zu, from %s", keys, app->config.api_keys);
+        srv_log_event(&app->log, SRV_LOG_INFO, "keys", "%zu, from %s (%s)", keys,
+                      app->config.api_keys, file);
     else
         srv_log_event(&app->log, SRV_LOG_ERROR, "keys", "are what they were: %s", message);
 }
@@ -29,16 +32,17 @@ static void reload_certificate(struct srv_app *app)
 {
     const struct srv_config *config = &app->config;
     struct srv_tls tls;
-    char message[SRV_MESSAGE_MAX], date[SRV_TLS_DATE];
+    char message[SRV_MESSAGE_MAX], date[SRV_TLS_DATE], file[SRV_TEXT_DESCRIBED];
     if (config->tls_cert == NULL)
         return;
     bool read = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, sizeof message);
     bool used = read && srv_http_replace_certificate(app->http, &tls);
     if (read)
         srv_tls_date(date, &tls);
+    srv_text_describe(file, config->tls_cert);
     if (used)
-        srv_log_event(&app->log, SRV_LOG_INFO, "certificate", "expires %s, from %s", date,
-                      config->tls_cert);
+        srv_log_event(&app->log, SRV_LOG_INFO, "certificate", "expires %s, from %s (%s)", date,
+                      config->tls_cert, file);
     else
         srv_log_event(&app->log, SRV_LOG_ERROR, "certificate", "is what it was: %s",
                       read ? "out of memory" : message);

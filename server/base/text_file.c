@@ -6,19 +6,28 @@
 #include "base/text_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+#include <unistd.h>
 
-static bool is_private(FILE *file, const char *path, char *message, size_t size)
+#define WAIT_MS 2000 /* for a named pipe that nobody writes to */
+
+/* fstat, and for a secret whether its mode keeps others out. */
+static bool check_mode(int fd, const char *path, enum srv_text_kind kind, char *message,
+                       size_t size)
 {
     struct stat about;
-    if (fstat(fileno(file), &about) != 0) {
+    if (fstat(fd, &about) != 0) {
         snprintf(message, size, "%s: %s", path, strerror(errno));
         return false;
     }
-    if ((about.st_mode & S_IRWXO) == 0 && (about.st_mode & S_IWGRP) == 0)
+    if (kind == SRV_TEXT_PUBLIC || ((about.st_mode & S_IRWXO) == 0 && !(about.st_mode & S_IWGRP)))
         return true;
     snprintf(message, size,
              "%s: holds a secret, but has mode %04o: others must not read it, nor its group "
@@ -27,26 +36,45 @@ static bool is_private(FILE *file, const char *path, char *message, size_t size)
     return false;
 }
 
+/* Reads to the end of the file, or `room` bytes; false with errno.  Waits for a pipe's writer, but
+ * not for long: SIGTERM is not seen while the main thread waits here. */
+static bool read_whole(char *text, size_t *length, size_t room, int fd)
+{
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    ssize_t count = 1;
+    *length = 0;
+    while (count != 0 && *length < room) {
+        int ready = poll(&readable, 1, WAIT_MS);
+        if (ready == 0)
+            errno = ETIMEDOUT;
+        count = ready > 0 ? read(fd, text + *length, room - *length) : -1;
+        if (count < 0 && errno != EAGAIN && errno != EINTR)
+            return false;
+        *length += count > 0 ? (size_t)count : 0;
+    }
+    return true;
+}
+
 bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                    enum srv_text_kind kind, char *message, size_t size)
 {
     bool whole = false;
-    FILE *file = fopen(path, "rbe");
-    char *text = file != NULL ? malloc(limit + 2) : NULL;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    char *text = fd >= 0 ? malloc(limit + 2) : NULL;
     *length = 0;
     if (text == NULL) {
         snprintf(message, size, "%s: %s", path, strerror(errno));
-    } else if (kind == SRV_TEXT_PUBLIC || is_private(file, path, message, size)) {
-        setvbuf(file, NULL, _IONBF, 0); /* no second copy of a secret in stdio */
-        *length = fread(text, 1, limit + 1, file);
-        whole = ferror(file) == 0 && *length <= limit;
-        if (ferror(file))
-            snprintf(message, size, "%s: %s", path, strerror(errno));
+    } else if (check_mode(fd, path, kind, message, size)) {
+        bool read = read_whole(text, length, limit + 1, fd);
+        whole = read && *length <= limit;
+        if (!read)
+            snprintf(message, size, "%s: %s", path,
+                     errno == ETIMEDOUT ? "a pipe that nobody writes to" : strerror(errno));
         else if (!whole)
             snprintf(message, size, "%s: more than %zu bytes", path, limit);
     }
-    if (file != NULL)
-        fclose(file);
+    if (fd >= 0)
+        close(fd);
     if (whole) {
         text[*length] = '\0';
     } else {
@@ -55,6 +83,20 @@ bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
     }
     *out = text;
     return whole;
+}
+
+void srv_text_describe(char out[SRV_TEXT_DESCRIBED], const char *path)
+{
+    struct stat about;
+    struct tm utc;
+    char time[32];
+    if (stat(path, &about) != 0 || gmtime_r(&about.st_mtime, &utc) == NULL ||
+        strftime(time, sizeof time, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0) {
+        snprintf(out, SRV_TEXT_DESCRIBED, "%s", strerror(errno));
+        return;
+    }
+    snprintf(out, SRV_TEXT_DESCRIBED, "device %u:%u, inode %llu, written %s", major(about.st_dev),
+             minor(about.st_dev), (unsigned long long)about.st_ino, time);
 }
 
 void srv_text_wipe(char *text, size_t length)

@@ -11,10 +11,15 @@ enum srv_text_kind {
 };
 
 /* Reads a file of at most `limit` bytes into *out, followed by a NUL.  The caller frees *out, a
- * secret by srv_text_wipe.  On failure *out is NULL and `message` one line that begins with the
- * path. */
+ * secret by srv_text_wipe.  Waits two seconds for who writes to a named pipe.  On failure *out is
+ * NULL and `message` one line that begins with the path. */
 bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                    enum srv_text_kind kind, char *message, size_t size);
+
+/* Prints which file the path names now: device, inode and the time of its last write.  A name in a
+ * container may go on meaning a file that was replaced outside. */
+#define SRV_TEXT_DESCRIBED 128
+void srv_text_describe(char out[SRV_TEXT_DESCRIBED], const char *path);
 
 /* Overwrites the text and frees it; takes NULL. */
 void srv_text_wipe(char *text, size_t length);

@@ -4,6 +4,7 @@
  * since a misspelt `scopes` must not become a key for everything.  jansson's message of a syntax
  * error quotes the text around it, possibly a key, so only line and column are passed on. */
 #include "config/keys.h"
+#include "attn_json.h"
 
 #include <jansson.h>
 #include <nettle/base16.h>
@@ -368,13 +369,18 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t
     *out = (struct srv_keys){.count = 0};
     if (!srv_text_read(&text, &length, path, SRV_MAX_KEYS_BYTES, SRV_TEXT_SECRET, message, size))
         return false;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    json_t *root;
+    enum attn_status status = attn_json_load(&root, text, length, JSON_REJECT_DUPLICATES, &error);
     srv_text_wipe(text, length);
-    bool read = root != NULL ? read_root(&reading, root)
-                             : refuse(&reading, "line %d, column %d: %s", error.line, error.column,
-                                      json_error_code(&error) == json_error_duplicate_key
-                                          ? "a field that is given twice"
-                                          : "not JSON");
+    bool read = false;
+    if (status == ATTN_OK)
+        read = read_root(&reading, root);
+    else if (status == ATTN_NO_MEMORY)
+        refuse(&reading, "out of memory");
+    else
+        refuse(&reading, "line %d, column %d: %s", error.line, error.column,
+               json_error_code(&error) == json_error_duplicate_key ? "a field that is given twice"
+                                                                   : "not JSON");
     json_decref(root);
     if (!read)
         explicit_bzero(out, sizeof *out);

@@ -61,7 +61,7 @@ void srv_log_close(struct srv_log *log) { srv_log_writer_close(log->writer); }
 void srv_log_event(struct srv_log *log, enum srv_log_level level, const char *event,
                    const char *format, ...)
 {
-    if (level == SRV_LOG_OFF || level > log->level)
+    if (level == SRV_LOG_OFF || level > log->level || log->writer == NULL)
         return;
     char time[TIME_MAX], message[MESSAGE_MAX];
     va_list args;
@@ -116,7 +116,7 @@ void srv_log_request(struct srv_log *log, const struct srv_request *request)
         [SRV_STAGE_COMPUTE] = "compute_ms",
         [SRV_STAGE_WRITE] = "write_ms",
     };
-    if (log->level < SRV_LOG_ACCESS)
+    if (log->level < SRV_LOG_ACCESS || log->writer == NULL)
         return;
     char time[TIME_MAX], room[LINE_MAX_BYTES];
     struct srv_buffer line;

@@ -270,17 +270,21 @@ START_TEST(test_only_a_key_of_the_scope_admin_drains_also_from_within_the_sandbo
 }
 END_TEST
 
-START_TEST(test_the_signal_of_a_request_to_drain_means_nothing_from_others)
+START_TEST(test_signals_without_a_meaning_end_nothing_and_sigquit_is_sigterm)
 {
+    static const int signals[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPIPE};
     serve_lame(CONFIG_SMALL(""), "600", NULL);
-    send_signal(SIGUSR1);
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+        send_signal(signals[i]);
     while (daemon_status_number(&served, served.process.pid, "ShdPnd", 16) != 0)
         pause_ms(2);
     send_signal(SIGHUP);
     await_phase("reload");
     expect_readyz(200, NULL);
+    send_signal(SIGQUIT);
+    await_phase("lame_duck");
     send_signal(SIGINT);
-    expect_status(0);
+    expect_status(1);
 }
 END_TEST
 
@@ -409,7 +413,7 @@ Suite *suite_lame_duck(void)
     tcase_add_test(tests, test_an_interrupt_ends_it_without_a_lame_duck);
     tcase_add_test(tests, test_the_second_signal_after_the_request_to_drain_ends_it_at_once);
     tcase_add_test(tests, test_a_daemon_without_keys_is_drained_by_signals_alone);
-    tcase_add_test(tests, test_the_signal_of_a_request_to_drain_means_nothing_from_others);
+    tcase_add_test(tests, test_signals_without_a_meaning_end_nothing_and_sigquit_is_sigterm);
     tcase_add_test(tests, test_a_stop_under_load_loses_and_doubles_no_step);
     suite_add_tcase(suite, tests);
     tcase_set_tags(sandboxed, "sandbox");

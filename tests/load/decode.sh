@@ -25,7 +25,7 @@ for _ in $(seq 100); do
     grep -q ready "$work/out" && break
     sleep 0.1
 done
-url=$(grep -o 'http://[^ ]*' "$work/out") || { cat "$work/err"; exit 1; }
+url=$(grep -om 1 'http://[^ ]*' "$work/out") || { cat "$work/err"; exit 1; }
 
 # The sum of a metric over its labels.
 metric() {

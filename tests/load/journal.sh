@@ -32,7 +32,7 @@ start() { # name, arguments
         grep -q ready "$work/$name.out" && break
         sleep 0.1
     done
-    grep -o 'http://[^ ]*' "$work/$name.out" >"$work/$name.url" || {
+    grep -om 1 'http://[^ ]*' "$work/$name.out" >"$work/$name.url" || {
         cat "$work/$name.err"
         exit 1
     }

@@ -1,9 +1,12 @@
 /* test_keys.c: the file of API keys, finding a key, and which key suffices for which route. */
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "api/endpoints.h"
 #include "config/keys.h"
@@ -85,6 +88,26 @@ START_TEST(test_keys_are_not_kept)
 {
     expect_read("{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_C "\",\"scopes\":[\"infer\"]}]}");
     ck_assert_ptr_null(memmem(&keys, sizeof keys, KEY_C, 8));
+}
+END_TEST
+
+/* Secret managers mount keys as named pipes. */
+START_TEST(test_keys_come_through_a_pipe_or_nobody_waits_for_its_writer)
+{
+    static const char text[] =
+        "{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]}]}";
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    ck_assert(!srv_keys_read(&keys, path, message, sizeof message));
+    ck_assert_ptr_nonnull(strstr(message, "a pipe that nobody writes to"));
+    pid_t writer = fork();
+    ck_assert_int_ge(writer, 0);
+    if (writer == 0) {
+        int fd = open(path, O_WRONLY); /* returns once there is a reader */
+        _exit(fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text));
+    }
+    ck_assert_msg(srv_keys_read(&keys, path, message, sizeof message), "%s", message);
+    ck_assert_ptr_nonnull(find(KEY_A));
+    ck_assert_int_eq(waitpid(writer, NULL, 0), writer);
 }
 END_TEST
 
@@ -440,6 +463,7 @@ Suite *suite_keys(void)
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_test(cases, test_keys_are_read_with_names_and_scopes);
     tcase_add_test(cases, test_keys_are_not_kept);
+    tcase_add_test(cases, test_keys_come_through_a_pipe_or_nobody_waits_for_its_writer);
     tcase_add_test(cases, test_keys_hexadecimal_digits_may_be_capitals);
     tcase_add_test(cases, test_keys_files_that_say_anything_else_are_refused_by_place);
     tcase_add_test(cases, test_keys_messages_never_show_a_key);
