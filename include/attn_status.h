@@ -27,6 +27,7 @@ enum attn_status {
     ATTN_CACHE_FULL,     /* the cache's max_length would be passed */
     ATTN_POOL_FULL,      /* the cache pool's budget would be passed */
     ATTN_FORGOTTEN,      /* tokens are needed that a layer's window has given up */
+    ATTN_ROPE_CHANGES,   /* longrope: the cached keys are rotated for another length */
     ATTN_CANCELLED,      /* attn_yield.run of the call returned false */
 };
 

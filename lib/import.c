@@ -175,8 +175,7 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
         return attn_fail(error, ATTN_MALFORMED, "first",
                          "layer %zu begins at token %zu, the layer that it reads at another",
                          layer->layer, layer->first);
-    if (layer->first > 0 &&
-        (lengths[0] == 0 || layer->first > attn_window_first(layer->spec, layer->length)))
+    if (layer->first > attn_window_first(layer->spec, layer->length))
         return attn_fail(error, ATTN_MALFORMED, "first",
                          "layer %zu begins at token %zu, after what its window sees at %zu",
                          layer->layer, layer->first, layer->length);

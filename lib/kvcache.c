@@ -8,6 +8,7 @@
 #include "blockpool.h"
 #include "cache_window.h"
 #include "model.h"
+#include "rope.h"
 #include "status.h"
 
 struct cache_layer {
@@ -360,7 +361,10 @@ size_t attn_cache_lowest_length(const struct attn_cache *cache)
     size_t lowest = 0;
     for (size_t i = 0; i < cache->num_slots; i++) {
         const struct cache_layer *l = &cache->slots[i];
+        const size_t trained = attn_rope_short_length(&l->spec->rope);
         lowest = attn_max(lowest, attn_window_least(l->spec, atomic_load(&l->first) * ATTN_TILE));
+        if (trained > 0 && atomic_load(&l->length) > trained)
+            lowest = attn_max(lowest, trained + 1);
     }
     return lowest;
 }
@@ -404,10 +408,11 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
 {
     struct attn_cache *fork;
     if (!is_kept(cache, length))
-        return attn_fail(error, ATTN_FORGOTTEN, "length",
-                         "length is %zu; windows have forgotten tokens that its next token would "
-                         "see: 0, or %zu and more, can be kept",
-                         length, attn_cache_lowest_length(cache));
+        return attn_fail(
+            error, ATTN_FORGOTTEN, "length",
+            "length is %zu; what its next token would see is forgotten, or rotated for "
+            "longer sequences: 0, or %zu and more, can be kept",
+            length, attn_cache_lowest_length(cache));
     enum attn_status status = new_empty(&fork, cache->pool, cache->model, cache->max_length);
     if (status != ATTN_OK)
         return attn_fail_memory(error, sizeof *fork);

@@ -113,6 +113,11 @@ bool attn_rope_is_rescaled(const struct attn_rope_spec *spec, int64_t length)
            (double)length > spec->original_max_position;
 }
 
+size_t attn_rope_short_length(const struct attn_rope_spec *spec)
+{
+    return spec->type == ATTN_ROPE_LONGROPE ? (size_t)spec->original_max_position : 0;
+}
+
 /* ---- Rotation ---- */
 
 void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const float *inv_freq,

@@ -20,6 +20,7 @@ static const char *const names[] = {
     [ATTN_CACHE_FULL] = "cache_full",
     [ATTN_POOL_FULL] = "pool_full",
     [ATTN_FORGOTTEN] = "forgotten",
+    [ATTN_ROPE_CHANGES] = "rope_changes",
     [ATTN_CANCELLED] = "cancelled",
 };
 

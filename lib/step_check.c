@@ -6,6 +6,7 @@
 #include "kvcache.h"
 #include "mask.h"
 #include "qkv.h"
+#include "rope.h"
 #include "status.h"
 
 size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer)
@@ -36,6 +37,25 @@ static enum attn_status check_cross(const struct attn_step *step, size_t length,
     return ATTN_OK;
 }
 
+/* Longrope rotates all keys of a sequence by the long factors once it passes the trained length.
+ * Cached keys are not rotated again, so a step must not take a session across. */
+static enum attn_status check_rotation(const struct attn_step *step,
+                                       const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const size_t trained = attn_rope_short_length(&spec->rope);
+    const int64_t *positions = step->modifiers.position_ids;
+    const int64_t first = positions != NULL ? positions[0] : (int64_t)step->position;
+    const int64_t length = attn_qkv_length(positions, step->rows, first);
+    if (trained == 0 || step->position == 0 ||
+        (first > (int64_t)trained) == (length > (int64_t)trained))
+        return ATTN_OK;
+    return attn_fail(error, ATTN_ROPE_CHANGES, "position",
+                     "longrope turns all keys of a sequence otherwise once it passes the trained "
+                     "length, %zu, and the %zu cached ones are not turned again: prefill a new "
+                     "session with all tokens in one step",
+                     trained, step->position);
+}
+
 static enum attn_status check_self(const struct attn_step *step, const struct attn_layer_spec *spec,
                                    size_t length, struct attn_error *error)
 {
@@ -50,7 +70,7 @@ static enum attn_status check_self(const struct attn_step *step, const struct at
     if (step->modifiers.query_offset != NULL)
         return attn_fail(error, ATTN_INVALID, "query_offset",
                          "query_offset follows from the cache");
-    return ATTN_OK;
+    return check_rotation(step, spec, error);
 }
 
 static enum attn_status check_given_rows(const struct attn_step *step, struct attn_engine *engine,

@@ -93,8 +93,8 @@ static enum srv_error_code check_kept(size_t length, const struct srv_session *s
     if (length == 0 || length >= lowest)
         return SRV_OK;
     srv_fail(error, SRV_E_FORGOTTEN, "length",
-             "length is %zu, windows have forgotten what its next token sees: use 0, or %zu and "
-             "more, or fork before the session grows",
+             "length is %zu, what its next token sees is forgotten, or rotated for longer "
+             "sequences: use 0, or %zu and more, or fork before the session grows",
              length, lowest);
     error->lowest = (uint32_t)lowest;
     return error->code;

@@ -31,6 +31,7 @@ static const enum srv_error_code from_attn[] = {
     [ATTN_CACHE_FULL] = SRV_E_SESSION_FULL,
     [ATTN_POOL_FULL] = SRV_E_POOL_FULL,
     [ATTN_FORGOTTEN] = SRV_E_FORGOTTEN,
+    [ATTN_ROPE_CHANGES] = SRV_E_ROPE_CHANGES,
     [ATTN_CANCELLED] = SRV_E_DRAINING, /* schedule/ replaces it by the reason */
 };
 

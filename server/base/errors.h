@@ -38,6 +38,7 @@
     X(SRV_E_POSITION_CONFLICT, "position_conflict", 409, false, "position is before the length")   \
     X(SRV_E_POSITION_GAP, "position_gap", 409, false, "position is after the length")              \
     X(SRV_E_FORGOTTEN, "position_forgotten", 409, false, "it needs tokens that windows gave up")   \
+    X(SRV_E_ROPE_CHANGES, "rope_changes", 409, false, "longrope's cached keys turn otherwise")     \
     X(SRV_E_EPOCH_MISMATCH, "epoch_mismatch", 409, false, "the session was deleted and remade")    \
     X(SRV_E_SESSION_FULL, "session_full", 409, false, "max_length would be passed")                \
     X(SRV_E_MODEL_MISMATCH, "model_mismatch", 409, false, "the session belongs to another model")  \

@@ -556,8 +556,10 @@ static void print_rope_keys(void)
     add(&p,
         " (the last is an old name of `%s`). Instead of these keys the object may hold one such "
         "object under `full_attention` and one under `sliding_attention`, for the two types of "
-        "layers.",
-        rope_name(ATTN_ROPE_LONGROPE));
+        "layers. A session of `%s` stays on its side of the trained length "
+        "([why](API.md#longrope)); with `%s` cached keys keep the rotation of the length at which "
+        "they were written.",
+        rope_name(ATTN_ROPE_LONGROPE), rope_name(ATTN_ROPE_LONGROPE), rope_name(ATTN_ROPE_DYNAMIC));
     print_paragraph(&p);
     printf("\n| key | meaning | value | if absent |\n|---|---|---|---|\n");
     for (const struct attn_hf_key *key = attn_rope_keys; key->name != NULL; key++) {

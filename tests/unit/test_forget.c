@@ -481,6 +481,55 @@ START_TEST(test_forget_a_file_has_what_is_kept_and_goes_on_with_the_same_bits)
 }
 END_TEST
 
+/* Makes a copy of the cache out of its own bytes, and compares their next token. */
+static void expect_travels(struct attn_cache *cache, const struct attn_model *model, const float *x)
+{
+    float here[LONGEST * E], there[LONGEST * E];
+    const size_t at = attn_cache_length(cache, 0);
+    size_t size;
+    struct attn_cache *copy = new_cache(model);
+    void *bytes = export_cache(&size, cache);
+    ck_assert_msg(import_cache(copy, bytes, size) == ATTN_OK, "%zu tokens: %s", at, error.message);
+    append(cache, model, x, here, 1);
+    append(copy, model, x, there, 1);
+    ck_assert_mem_eq(here + at * E, there + at * E, E * sizeof *here);
+    attn_cache_free(copy);
+    free(bytes);
+}
+
+/* Whatever the window, the length and the way to it: a step, rows alone, a truncation, a fork. */
+START_TEST(test_forget_every_state_that_is_given_is_taken)
+{
+    static const size_t windows[] = {1, 2, 3, 63, 64, 65},
+                        lengths[] = {1, 63, 64, 65, 127, 128, 129, 192};
+    const struct {
+        size_t window, length;
+    } of = {windows[_i % 6], lengths[_i / 6]};
+    struct rng r = rng_seeded(11);
+    struct attn_model *model = open_model(of.window, "", ATTN_F32);
+    float *x = rng_floats(&r, LONGEST * E, 1), *out = rng_floats(&r, LONGEST * E, 1);
+    for (size_t cut = 0; cut < 3; cut++)
+        for (size_t beyond = 0; beyond <= 66; beyond += 33) {
+            struct attn_cache *cache = new_cache(model), *fork;
+            const size_t whole = of.length + beyond, first = cut == 2 ? whole : cut * (whole / 2);
+            if (first > 0)
+                append(cache, model, x, out, first);
+            while (attn_cache_length(cache, 0) < whole)
+                append(cache, model, x, out, 1);
+            if (attn_cache_truncate(cache, of.length)) { /* else windows have forgotten too much */
+                ck_assert_int_eq(attn_cache_fork(&fork, cache, of.length, &error), ATTN_OK);
+                expect_travels(fork, model, x);
+                expect_travels(cache, model, x);
+                attn_cache_free(fork);
+            }
+            attn_cache_free(cache);
+        }
+    attn_model_close(model);
+    free(x);
+    free(out);
+}
+END_TEST
+
 /* Texts that a header may not have as `first`, in place of "192 0", of the same length. */
 START_TEST(test_forget_a_file_with_wrong_first_tokens_is_refused)
 {
@@ -525,6 +574,7 @@ Suite *suite_forget(void)
     tcase_add_test(tests, test_forget_a_wider_window_of_a_call_is_refused_and_changes_nothing);
     tcase_add_loop_test(tests, test_forget_a_file_has_what_is_kept_and_goes_on_with_the_same_bits,
                         0, NUM_DTYPES);
+    tcase_add_loop_test(tests, test_forget_every_state_that_is_given_is_taken, 0, 48);
     tcase_add_test(tests, test_forget_a_file_with_wrong_first_tokens_is_refused);
     suite_add_tcase(suite, tests);
     return suite;

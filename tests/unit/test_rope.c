@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "attn.h"
+#include "attn_state.h"
 #include "suites.h"
 
 #define MAX_DIM 64
@@ -318,6 +320,99 @@ START_TEST(test_rope_at_its_bounds_stays_finite)
 }
 END_TEST
 
+/* ---- Sessions of longrope -------------------------------------------------------------------- */
+
+#define TRAINED 8
+#define LONGER 14
+#define WIDTH 8
+
+static struct attn_engine *engine;
+static struct attn_cache_pool *pool;
+static struct attn_model *model;
+static struct attn_error error;
+static float x[LONGER * WIDTH], whole[LONGER * WIDTH];
+
+/* A model that is trained for 8 tokens, and the outputs of a prefill of 14. */
+static void open_long_model(void)
+{
+    static const char config[] =
+        "{\"hidden_size\":8,\"num_attention_heads\":2,\"seed\":3,\"max_position_embeddings\":64,"
+        "\"rope_theta\":10000,\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1,1.1],"
+        "\"long_factor\":[2,30],\"original_max_position_embeddings\":8}}";
+    struct attn_attend_args args = {
+        .batch = 1, .queries = LONGER, .hidden_states = x, .outputs = {.output = whole}};
+    for (size_t i = 0; i < LONGER * WIDTH; i++)
+        x[i] = (float)((i * 37) % 19) / 9 - 1;
+    ck_assert_int_eq(attn_engine_open(&engine, NULL, &error), ATTN_OK);
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)1 << 20), ATTN_OK);
+    ck_assert_msg(attn_model_open_random(&model, config, sizeof config - 1, NULL, &error) ==
+                      ATTN_OK,
+                  "%s", error.message);
+    ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
+    ck_assert_int_eq(attn_attend(engine, model, 0, &args, &error), ATTN_OK);
+}
+
+static void close_long_model(void)
+{
+    ck_assert_uint_eq(attn_cache_pool_used(pool), 0);
+    attn_model_close(model);
+    attn_cache_pool_free(pool);
+    attn_engine_close(engine);
+}
+
+static enum attn_status step(float *out, struct attn_cache *cache, size_t rows)
+{
+    const size_t at = attn_cache_length(cache, 0);
+    struct attn_step one = {.cache = cache,
+                            .position = at,
+                            .rows = rows,
+                            .hidden_states = x + at * WIDTH,
+                            .outputs = {.output = out},
+                            .commit = true};
+    struct attn_step *steps[] = {&one};
+    ck_assert_int_eq(attn_decode(engine, model, 0, steps, 1), ATTN_OK);
+    error = one.error;
+    return one.error.status;
+}
+
+START_TEST(test_rope_a_session_does_not_cross_the_trained_length)
+{
+    struct attn_cache *cache;
+    float out[LONGER * WIDTH];
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, 64, &error), ATTN_OK);
+    ck_assert_int_eq(step(out, cache, TRAINED - 2), ATTN_OK);
+    ck_assert_int_eq(step(out, cache, 3), ATTN_ROPE_CHANGES);
+    ck_assert_ptr_nonnull(strstr(error.message, "prefill a new session with all tokens"));
+    ck_assert_int_eq(step(out, cache, 2), ATTN_OK);
+    ck_assert_int_eq(step(out, cache, 1), ATTN_ROPE_CHANGES);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), TRAINED);
+    ck_assert_uint_eq(attn_cache_lowest_length(cache), 0);
+    attn_cache_free(cache);
+}
+END_TEST
+
+START_TEST(test_rope_a_session_beyond_the_trained_length_is_its_prefill_and_stays_there)
+{
+    struct attn_cache *cache, *fork;
+    float out[LONGER * WIDTH];
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, 64, &error), ATTN_OK);
+    ck_assert_int_eq(step(out, cache, LONGER - 2), ATTN_OK);
+    for (size_t at = LONGER - 2; at < LONGER; at++) {
+        ck_assert_int_eq(step(out, cache, 1), ATTN_OK);
+        for (size_t i = 0; i < WIDTH; i++)
+            ck_assert_float_eq_tol(out[i], whole[at * WIDTH + i], 1e-5F);
+    }
+    ck_assert_uint_eq(attn_cache_lowest_length(cache), TRAINED + 1);
+    ck_assert_int_eq(attn_cache_fork(&fork, cache, TRAINED, &error), ATTN_FORGOTTEN);
+    ck_assert(!attn_cache_truncate(cache, TRAINED));
+    ck_assert(attn_cache_truncate(cache, TRAINED + 1));
+    ck_assert_int_eq(step(out, cache, 1), ATTN_OK);
+    ck_assert(attn_cache_truncate(cache, 0));
+    ck_assert_int_eq(step(out, cache, 1), ATTN_OK);
+    attn_cache_free(cache);
+}
+END_TEST
+
 Suite *suite_rope(void)
 {
     Suite *suite = suite_create("rope");
@@ -349,6 +444,12 @@ Suite *suite_rope(void)
                    test_rope_check_refuses_longrope_factors_that_are_missing_or_out_of_bounds);
     tcase_add_test(check, test_rope_check_looks_at_nothing_that_the_type_does_not_read);
     tcase_add_test(check, test_rope_at_its_bounds_stays_finite);
+    TCase *sessions = tcase_create("sessions");
+    tcase_add_checked_fixture(sessions, open_long_model, close_long_model);
+    tcase_add_test(sessions, test_rope_a_session_does_not_cross_the_trained_length);
+    tcase_add_test(sessions,
+                   test_rope_a_session_beyond_the_trained_length_is_its_prefill_and_stays_there);
+    suite_add_tcase(suite, sessions);
     suite_add_tcase(suite, check);
     return suite;
 }
