@@ -25,8 +25,8 @@ VERSION := $(shell sed -nE 's/^\#define ATTN_VERSION "(.*)"$$/\1/p' include/attn
 ABI    := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+)\..*/\1/')
 SHARED := libattn.so.$(VERSION)
 
-# attn_json.h is shared with the daemon and is not installed.
-HEADERS := $(filter-out include/attn_json.h,$(wildcard include/*.h))
+# attn_json.h and attn_nearest.h are shared with the daemon and are not installed.
+HEADERS := $(filter-out include/attn_json.h include/attn_nearest.h,$(wildcard include/*.h))
 SHARE    = $(OUT)/share
 
 version: ## print the version

@@ -374,8 +374,7 @@ static enum attn_status read_rope_keys(struct reader *reader, size_t base, const
         if (known == NULL && reader->family->rope_keys != NULL)
             known = attn_hf_key_find(reader->family->rope_keys, key);
         if (known == NULL)
-            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
-                             name, key);
+            return attn_fail_key(name, key, attn_rope_keys, error);
         enum attn_status status = read_key(reader, known, base + known->offset, item, error);
         if (status != ATTN_OK)
             return status;
@@ -436,8 +435,7 @@ static enum attn_status read_object(struct reader *reader, json_t *object, struc
             const struct attn_hf_key *known = attn_family_key(reader->family, key);
             enum attn_status status = ATTN_OK;
             if (known == NULL)
-                return attn_fail(error, ATTN_UNSUPPORTED, key, "key '%.96s' is not understood",
-                                 key);
+                return attn_fail_key("", key, reader->family->keys, error);
             if (pass == 0 && known->kind != ATTN_CONFIG_ROPE)
                 status = read_key(reader, known, known->offset, value, error);
             if (pass == 1 && known->kind == ATTN_CONFIG_ROPE)
