@@ -3,17 +3,17 @@
  * A single file is a checkpoint of one shard and no index.  With an index, `weight_map` maps tensor
  * names to shards, sorted by name; the names live in the index's text.  Shard names come from a
  * file that anyone may have written, so they must be plain names inside the directory. */
-#include "checkpoint.h"
+#include "checkpoint_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "checkpoint_absent.h"
 #include "file.h"
+#include "file_kinds.h"
 #include "json_members.h"
 #include "mem.h"
 #include "status.h"
@@ -21,34 +21,9 @@
 #define CONFIG "config.json"
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
-#define MAX_SHARD_NAME 255  /* bytes, what a directory can hold */
 #define MIN_MAPPING_TEXT 7  /* bytes of the shortest mapping in the index: "":"x", */
 #define METADATA_TEXT 65536 /* bytes of the index's `metadata` */
 #define NAME_TEXT 2048      /* bytes of a shard's name as the index writes it */
-
-struct shard {
-    char name[MAX_SHARD_NAME + 1];
-    struct attn_safetensors *file; /* NULL until needed */
-};
-
-struct mapping {
-    const char *tensor;
-    size_t shard;
-};
-
-struct attn_checkpoint {
-    int directory;
-    char *config; /* [config_length]; NULL: said elsewhere */
-    size_t config_length;
-    char *index; /* text of the index; NULL for a single file */
-    size_t index_length;
-    struct mapping *weight_map; /* [num_mappings], by tensor */
-    size_t num_mappings, capacity;
-    struct shard *shards; /* [max_shards] */
-    size_t *by_name;      /* [max_shards] numbers of shards in the order of their names */
-    size_t num_shards, max_shards;
-    struct attn_npz *npz; /* the tensors, where they are in one such file; there are no shards */
-};
 
 static enum attn_status fail_index(const struct attn_json_members *m, enum attn_status status,
                                    struct attn_error *error)
@@ -203,7 +178,8 @@ static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct at
         attn_file_slurp(&checkpoint->index, &checkpoint->index_length, checkpoint->directory, INDEX,
                         ATTN_CHECKPOINT_MAX_INDEX, error);
     if (status == ATTN_NOT_FOUND)
-        return attn_fail(error, ATTN_NOT_FOUND, SINGLE, "neither " SINGLE " nor " INDEX);
+        return attn_fail_absent(checkpoint->directory, SINGLE, "neither " SINGLE " nor " INDEX,
+                                error);
     if (status != ATTN_OK)
         return status;
     checkpoint->capacity = checkpoint->index_length / MIN_MAPPING_TEXT + 1;
@@ -216,27 +192,45 @@ static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct at
     return status == ATTN_OK ? walk_index(checkpoint, error) : status;
 }
 
-/* Opens the single file or, in its absence, the index. */
-static enum attn_status open_tensors(struct attn_checkpoint *checkpoint, struct attn_error *error)
+/* Opens a file that has all tensors. */
+static enum attn_status open_single(struct attn_checkpoint *checkpoint, const char *name,
+                                    struct attn_error *error)
 {
     enum attn_status status = make_shards(checkpoint, 1, error);
     if (status != ATTN_OK)
         return status;
-    status =
-        attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, SINGLE, error);
+    status = attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, name, error);
+    checkpoint->num_shards = status == ATTN_OK;
+    return status;
+}
+
+/* Opens the single file or, in its absence, the index. */
+static enum attn_status open_tensors(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    enum attn_status status = open_single(checkpoint, SINGLE, error);
+    return status == ATTN_NOT_FOUND ? open_index(checkpoint, error) : status;
+}
+
+static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    enum attn_status status =
+        attn_file_slurp(&checkpoint->config, &checkpoint->config_length, checkpoint->directory,
+                        CONFIG, ATTN_CHECKPOINT_MAX_CONFIG, error);
     if (status == ATTN_NOT_FOUND)
-        return open_index(checkpoint, error);
-    checkpoint->num_shards = 1;
+        return attn_fail_absent(checkpoint->directory, CONFIG, CONFIG ": No such file or directory",
+                                error);
+    if (status == ATTN_OK && strchr("{[ \t\r\n", checkpoint->config[0]) == NULL)
+        return attn_check_kind(checkpoint->config, checkpoint->config_length, CONFIG, "JSON",
+                               error);
     return status;
 }
 
 static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool configured,
                                        struct attn_error *error)
 {
-    enum attn_status status = ATTN_OK;
-    if (!configured)
-        status = attn_file_slurp(&checkpoint->config, &checkpoint->config_length,
-                                 checkpoint->directory, CONFIG, ATTN_CHECKPOINT_MAX_CONFIG, error);
+    enum attn_status status = attn_refuse_adapter(checkpoint->directory, error);
+    if (status == ATTN_OK && !configured)
+        status = read_config(checkpoint, error);
     return status == ATTN_OK ? open_tensors(checkpoint, error) : status;
 }
 
@@ -282,21 +276,17 @@ static enum attn_status open_file(struct attn_checkpoint *checkpoint, const char
 {
     const char *name = "";
     bool archive = false;
-    if (!configured)
-        return attn_fail(error, ATTN_MALFORMED, "config",
-                         "a single file of tensors needs a configuration beside it");
     enum attn_status status = open_parent(&name, checkpoint, path, error);
     if (status == ATTN_OK)
         status = is_archive(&archive, checkpoint->directory, name, error);
     if (status == ATTN_OK && archive)
-        return attn_npz_open(&checkpoint->npz, checkpoint->directory, name, error);
-    if (status == ATTN_OK)
-        status = make_shards(checkpoint, 1, error);
-    if (status != ATTN_OK)
+        status = attn_npz_open(&checkpoint->npz, checkpoint->directory, name, error);
+    else if (status == ATTN_OK)
+        status = open_single(checkpoint, name, error);
+    if (status != ATTN_OK || configured)
         return status;
-    status = attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, name, error);
-    checkpoint->num_shards = status == ATTN_OK;
-    return status;
+    return attn_fail(error, ATTN_MALFORMED, "config",
+                     "a single file of tensors needs a configuration beside it");
 }
 
 enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
@@ -311,10 +301,10 @@ enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *
         status = open_directory(checkpoint, configured, error);
     else if (errno == ENOTDIR)
         status = open_file(checkpoint, path, configured, error);
+    else if (errno == ENOENT)
+        status = attn_fail_no_path(path, error);
     else
-        status = attn_fail(error, errno == ENOENT ? ATTN_NOT_FOUND : ATTN_IO, "path",
-                           errno == ENOENT ? "no such directory or file"
-                                           : "the directory cannot be opened");
+        status = attn_fail(error, ATTN_IO, "path", "the directory cannot be opened");
     if (status != ATTN_OK) {
         attn_checkpoint_close(checkpoint);
         return status;
@@ -359,6 +349,11 @@ static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpo
     if (shard->file == NULL) {
         enum attn_status status =
             attn_safetensors_open(&shard->file, checkpoint->directory, shard->name, error);
+        if (status == ATTN_NOT_FOUND)
+            return attn_fail(error, status, shard->name,
+                             "%.96s is missing, which " INDEX
+                             " names: the checkpoint is not whole, fetch it again",
+                             shard->name);
         if (status != ATTN_OK)
             return status;
     }
@@ -392,24 +387,6 @@ enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tens
     return attn_safetensors_read_f32(out, tensor->file, tensor->entry, first, count, error);
 }
 
-void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint)
-{
-    const struct attn_safetensors *single =
-        checkpoint->index == NULL && checkpoint->npz == NULL ? checkpoint->shards[0].file : NULL;
-    const size_t count = checkpoint->npz != NULL ? attn_npz_count(checkpoint->npz)
-                         : single != NULL        ? attn_safetensors_count(single)
-                                                 : 0;
-    size_t at = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < count && at < size; i++) {
-        const char *name =
-            single != NULL ? attn_safetensors_name(single, i) : attn_npz_name(checkpoint->npz, i);
-        at += (size_t)snprintf(out + at, size - at, "%s%.48s", i > 0 ? ", " : "", name);
-    }
-    if (at >= size && size > 4)
-        memcpy(out + size - 4, "...", 4);
-}
-
 size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
 {
     if (checkpoint == NULL)
@@ -422,54 +399,4 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;
-}
-
-#define SAMPLES 64 /* of a file, about, at equal distances; all of it where it is short */
-#define SAMPLE_BYTES ((size_t)4096)
-
-static bool add_samples(struct attn_checksum *sum, int file, size_t size)
-{
-    char bytes[SAMPLE_BYTES];
-    const size_t distance = attn_max(size / SAMPLES / SAMPLE_BYTES, 1) * SAMPLE_BYTES;
-    for (size_t at = 0; at < size; at += distance) {
-        const size_t count = attn_min(size - at, SAMPLE_BYTES);
-        if (attn_file_read(bytes, file, "checkpoint", at, count, NULL) != ATTN_OK)
-            return false;
-        attn_checksum_add(sum, bytes, count);
-    }
-    return true;
-}
-
-/* A change sets the time st_ctim, which no program can set.  In images of file systems (squashfs,
- * EROFS) and on some network storage that time is the image's or the object's own, so that other
- * content may have the same: samples tell one checkpoint from another there. */
-static bool stamp_file(struct attn_checksum *sum, time_t *changed, int file)
-{
-    struct stat info;
-    if (fstat(file, &info) != 0 || !add_samples(sum, file, (size_t)info.st_size))
-        return false;
-    const uint64_t facts[] = {
-        (uint64_t)info.st_size,        info.st_ino,
-        (uint64_t)info.st_mtim.tv_sec, (uint64_t)info.st_mtim.tv_nsec,
-        (uint64_t)info.st_ctim.tv_sec, (uint64_t)info.st_ctim.tv_nsec,
-    };
-    attn_checksum_add(sum, facts, sizeof facts);
-    *changed = info.st_ctim.tv_sec > *changed ? info.st_ctim.tv_sec : *changed;
-    return true;
-}
-
-bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
-                           const struct attn_checkpoint *checkpoint)
-{
-    *changed = 0;
-    attn_checksum_add(sum, checkpoint->index, checkpoint->index_length);
-    if (checkpoint->npz != NULL)
-        return stamp_file(sum, changed, attn_npz_descriptor(checkpoint->npz));
-    for (size_t i = 0; i < checkpoint->num_shards; i++) {
-        const struct attn_safetensors *file = checkpoint->shards[i].file;
-        attn_checksum_add(sum, &i, sizeof i);
-        if (file != NULL && !stamp_file(sum, changed, attn_safetensors_descriptor(file)))
-            return false;
-    }
-    return true;
 }

@@ -58,7 +58,14 @@ enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tens
 bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
                            const struct attn_checkpoint *checkpoint);
 
-/* Writes the names of the first tensors of a single file, "a, b, ..."; "" for shards. */
-void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint);
+/* Calls visit() with the name of each tensor that begins with `prefix`, as the open files and the
+ * index have them: a name that both have comes twice.  Ends where visit() returns false. */
+typedef bool attn_visit_name(void *context, const char *name);
+void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char *prefix,
+                           attn_visit_name *visit, void *context);
+
+/* Writes the names of the first tensors that begin with `prefix`, "a, b, ...". */
+void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint,
+                          const char *prefix);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "file_kinds.h"
 #include "mem.h"
 #include "status.h"
 #include "widen.h"
@@ -63,6 +64,22 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->entry.name, y->entry.name);
 }
 
+static bool ends_in(const char *name, const char *end)
+{
+    const size_t length = strlen(name), count = strlen(end);
+    return length >= count && strcmp(name + length - count, end) == 0;
+}
+
+/* Whether the archive is one of torch.save, which has its pickle under this name. */
+static bool is_torch(const struct attn_zip *zip)
+{
+    size_t members;
+    const struct attn_zip_member *member = attn_zip_members(&members, zip);
+    while (members > 0 && !ends_in(member->name, "data.pkl"))
+        member++, members--;
+    return members > 0;
+}
+
 /* Lists the members whose names end in ".npy"; others are no arrays and are not looked at. */
 static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *error)
 {
@@ -78,7 +95,7 @@ static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *err
     char *name = npz->names;
     for (size_t i = 0; i < members; i++, member++) {
         const size_t length = strlen(member->name), end = sizeof SUFFIX - 1;
-        if (length <= end || strcmp(member->name + length - end, SUFFIX) != 0)
+        if (length == end || !ends_in(member->name, SUFFIX))
             continue;
         memcpy(name, member->name, length - end);
         name[length - end] = '\0';
@@ -99,6 +116,8 @@ enum attn_status attn_npz_open(struct attn_npz **out, int directory, const char 
     enum attn_status status = attn_zip_open(&npz->zip, directory, name, error);
     if (status == ATTN_OK)
         status = list_arrays(npz, error);
+    if (status == ATTN_OK && npz->count == 0 && is_torch(npz->zip))
+        status = attn_fail_torch(name, error);
     if (status == ATTN_OK)
         *out = npz;
     else

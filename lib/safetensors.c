@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "file.h"
+#include "file_kinds.h"
 #include "json_members.h"
 #include "mem.h"
 #include "status.h"
@@ -23,7 +24,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define MIN_ENTRY_TEXT 48      /* bytes that the shortest entry of a header takes, comma included */
 #define ENTRY_TEXT 4096        /* bytes that the longest may take */
 #define METADATA_TEXT 16777216 /* bytes that one value of __metadata__ may take */
-#define CHUNK 131072           /* elements read and widened at a time */
+#define CUT_SHORT ": it is cut short, copy or download it again"
+#define CHUNK 131072 /* elements read and widened at a time */
 
 struct attn_safetensors {
     int file;
@@ -238,8 +240,9 @@ static enum attn_status check_entries(struct attn_safetensors *file, struct attn
     }
     if (end != file->data_length)
         return attn_fail(error, ATTN_MALFORMED, file->name,
-                         "%s: tensors take %zu bytes, the file holds %zu", file->name, end,
-                         file->data_length);
+                         "%s: tensors take %zu bytes, the file holds %zu%s", file->name, end,
+                         file->data_length,
+                         file->borrowed || end < file->data_length ? "" : CUT_SHORT);
 
     qsort(entries, file->count, sizeof *entries, by_name);
     for (size_t i = 1; i < file->count; i++)
@@ -259,6 +262,25 @@ static enum attn_status read_bytes(void *out, const struct attn_safetensors *fil
     return ATTN_OK;
 }
 
+/* Refuses a length that no header of the container can have.  Of a file that is named the reason is
+ * said: it is of another kind, or what follows the header's length is cut off. */
+static enum attn_status fail_length(const struct attn_safetensors *file, uint64_t length,
+                                    size_t size, size_t limit, struct attn_error *error)
+{
+    char first;
+    const bool like_header = length >= 2 && length <= limit && size > PREFIX &&
+                             read_bytes(&first, file, PREFIX, 1, NULL) == ATTN_OK && first == '{';
+    if (!file->borrowed && !like_header &&
+        attn_file_kind(file->file, file->name, size, error) != ATTN_OK)
+        return ATTN_MALFORMED;
+    return attn_fail(error, ATTN_MALFORMED, file->name,
+                     "%s: header of %llu bytes, possible are 2 to %zu%s", file->name,
+                     (unsigned long long)length, attn_min(limit, size - PREFIX),
+                     file->borrowed ? ""
+                     : like_header  ? CUT_SHORT
+                                    : ": it is no safetensors file");
+}
+
 /* Reads the header's length and, once that agrees with the size of the container, its text. */
 static enum attn_status read_header(struct attn_safetensors *file, size_t size, size_t limit,
                                     struct attn_error *error)
@@ -272,9 +294,7 @@ static enum attn_status read_header(struct attn_safetensors *file, size_t size, 
         return status;
     size_t most = attn_min(limit, size - PREFIX);
     if (length < 2 || length > most)
-        return attn_fail(error, ATTN_MALFORMED, file->name,
-                         "%s: header of %llu bytes, possible are 2 to %zu", file->name,
-                         (unsigned long long)length, most);
+        return fail_length(file, length, size, limit, error);
 
     file->header_length = (size_t)length;
     file->data_begin = PREFIX + file->header_length;

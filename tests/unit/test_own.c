@@ -254,7 +254,7 @@ START_TEST(test_own_weights_that_do_not_fit_are_refused_with_a_remedy)
         {"small.npz", "{" SMALL ",\"transposed\":true,\"d_model\":9}", ATTN_MALFORMED, "d_model",
          "contradicts"},
         {"absent.npz", "{" SMALL "}", ATTN_NOT_FOUND, "path", "no such directory or file"},
-        {"make.py", "{" SMALL "}", ATTN_MALFORMED, "make.py", "header"},
+        {"make.py", "{" SMALL "}", ATTN_MALFORMED, "make.py", "is text, not a safetensors file"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct attn_model *model;
