@@ -12,8 +12,6 @@
 #include "mem.h"
 #include "status.h"
 
-#define NAME_SIZE 160 /* bytes of prefix, name and index, all from the tables */
-
 struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *config, size_t layer)
 {
     struct attn_checkpoint_layer source = {.config = config, .layer = layer};
@@ -23,23 +21,31 @@ struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *con
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
-/* Writes prefix and name with the layer's index in the place of each '*'. */
-static void expand(char out[NAME_SIZE], const char *prefix, const char *name, size_t layer)
+void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
+                      size_t layer)
 {
     const char *pieces[] = {prefix, name};
     size_t at = 0;
     for (size_t i = 0; i < 2; i++)
-        for (const char *c = pieces[i]; *c != '\0' && at + 24 < NAME_SIZE; c++) {
+        for (const char *c = pieces[i]; *c != '\0' && at + 24 < ATTN_TENSOR_NAME_MAX; c++) {
             if (*c == '*')
-                at += (size_t)snprintf(out + at, NAME_SIZE - at, "%zu", layer);
+                at += (size_t)snprintf(out + at, ATTN_TENSOR_NAME_MAX - at, "%zu", layer);
             else
                 out[at++] = *c;
         }
     out[at] = '\0';
 }
 
-/* Finds the tensor of a pattern under the first prefix that has it; entry NULL if none has.  A
- * layer that reads another's cache has the tensors of that layer's keys and values.  A name
+static enum attn_status fail_twice(const char *one, const char *other, struct attn_error *error)
+{
+    return attn_fail(error, ATTN_MALFORMED, other,
+                     "tensors '%.80s' and '%.80s' hold the same: which of them counts? Leave one "
+                     "out of the file",
+                     one, other);
+}
+
+/* Finds the tensor of a pattern under the prefix that has it; entry NULL if none has.  A layer that
+ * reads another's cache has the tensors of that layer's keys and values.  A name
  * without an index belongs to a model's only layer, or to a tensor that all layers share. */
 static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const struct attn_checkpoint_layer *source,
@@ -52,16 +58,21 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
     bool shared = source->spec.shares_layer != SIZE_MAX &&
                   (pattern->projections & (ATTN_PROJ_K | ATTN_PROJ_V)) != 0;
     size_t layer = shared ? source->spec.shares_layer : source->layer;
-    char name[NAME_SIZE];
+    char name[ATTN_TENSOR_NAME_MAX];
     *out = (struct attn_tensor){.entry = NULL};
     for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
         bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
-        expand(name, *prefix, pattern->name, attn_config_tensor_index(config, layer));
-        enum attn_status status = attn_checkpoint_find(out, checkpoint, name, error);
-        if (status != ATTN_OK || out->entry != NULL)
+        struct attn_tensor found;
+        attn_expand_name(name, *prefix, pattern->name, attn_config_tensor_index(config, layer));
+        enum attn_status status = attn_checkpoint_find(&found, checkpoint, name, error);
+        if (status == ATTN_OK && found.entry != NULL && out->entry != NULL)
+            status = fail_twice(out->entry->name, found.entry->name, error);
+        if (status != ATTN_OK)
             return status;
+        if (found.entry != NULL)
+            *out = found;
     }
     return ATTN_OK;
 }
@@ -96,6 +107,36 @@ static enum attn_status fail_shape(const struct attn_checkpoint_layer *source,
                                   : ", as [out, in]: is transposed true?");
 }
 
+/* Refuses a tensor of one's own layer that is stored head by head, as TransformerLens has it: W_Q,
+ * W_K, W_V [H][E][D], W_O [H][D][E], biases [H][D].  The message says by which calls of NumPy or
+ * PyTorch the matrix is made of it. */
+static enum attn_status check_by_head(const struct attn_checkpoint_layer *source,
+                                      const struct attn_family_tensor *pattern,
+                                      const struct attn_tensor_entry *entry,
+                                      struct attn_error *error)
+{
+    struct attn_projection_shape whole;
+    char got[64];
+    const size_t *shape = entry->shape;
+    const bool weight = pattern->role == ATTN_ROLE_WEIGHT, o = pattern->projections == ATTN_PROJ_O;
+    const size_t width = entry->ndim == 3 ? shape[o ? 1 : 2] : shape[1];
+    attn_fused_shape(&whole, &source->spec, pattern);
+    if (source->config->family->either_way == NULL || entry->ndim != (weight ? 3u : 2u) ||
+        (!weight && pattern->role != ATTN_ROLE_BIAS) ||
+        attn_mul(shape[0], width) != (weight && o ? whole.in : whole.out))
+        return ATTN_OK;
+    write_shape(got, sizeof got, shape, entry->ndim);
+    if (!weight)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, entry->name,
+                         "tensor '%.64s' is %s, head by head: store .reshape(%zu) of it",
+                         entry->name, got, whole.out);
+    return attn_fail(
+        error, ATTN_SHAPE_MISMATCH, entry->name,
+        "tensor '%.64s' is %s, head by head: store %s.reshape(%zu, %zu) of it, and say "
+        "transposed true",
+        entry->name, got, o ? "" : ".swapaxes(0, 1)", whole.in, whole.out);
+}
+
 /* Whether neither the tensor's name nor the configuration says how the weight is stored. */
 static bool lies_either_way(const struct attn_config *config,
                             const struct attn_family_tensor *pattern)
@@ -116,6 +157,9 @@ static enum attn_status check_tensor(const struct attn_checkpoint_layer *source,
         return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
                          "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
                          entry->dtype->name);
+    enum attn_status status = check_by_head(source, pattern, entry, error);
+    if (status != ATTN_OK)
+        return status;
     if (lies_either_way(source->config, pattern))
         return attn_fail(error, ATTN_MALFORMED, "transposed",
                          "transposed must say how '%.80s' is stored: true for [in, out], as in x @ "
@@ -127,8 +171,7 @@ static enum attn_status check_tensor(const struct attn_checkpoint_layer *source,
     return fail_shape(source, &shape, entry, error);
 }
 
-/* The tensors that the layer may have. */
-static const struct attn_family_tensor *tensors_of(const struct attn_checkpoint_layer *source)
+const struct attn_family_tensor *attn_tensors_of(const struct attn_checkpoint_layer *source)
 {
     const struct attn_config *config = source->config;
     bool full = config->types[source->layer] == ATTN_LAYER_FULL;
@@ -136,51 +179,39 @@ static const struct attn_family_tensor *tensors_of(const struct attn_checkpoint_
                                           : config->family->tensors;
 }
 
-/* The names of a single file's tensors follow: its writer may have others in mind. */
-static enum attn_status fail_missing(const struct attn_checkpoint *checkpoint,
-                                     const struct attn_checkpoint_layer *source,
-                                     enum attn_tensor_role role, unsigned missing,
-                                     struct attn_error *error)
+/* Checks a tensor that was found against the configuration and what is bound already. */
+static enum attn_status check_found(const struct attn_bindings *bound,
+                                    const struct attn_checkpoint_layer *source,
+                                    const struct attn_family_tensor *pattern,
+                                    const struct attn_tensor_entry *entry, struct attn_error *error)
 {
-    char there[96];
-    const struct attn_family *family = source->config->family;
-    char name[NAME_SIZE];
-    struct attn_projection_shape shape;
-    const struct attn_family_tensor *pattern = tensors_of(source);
-    while (pattern->name != NULL &&
-           (pattern->role != role || (pattern->projections & missing) == 0 ||
-            !attn_fused_shape(&shape, &source->spec, pattern)))
-        pattern++;
-    expand(name, family->prefixes[0], pattern->name != NULL ? pattern->name : "",
-           attn_config_tensor_index(source->config, source->layer));
-    attn_checkpoint_list(there, sizeof there, checkpoint);
-    return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing%s%s", name,
-                     there[0] != '\0' ? "; the file has " : "", there);
+    if ((pattern->projections & ~attn_needed_projections(&source->spec, pattern->role)) != 0)
+        return attn_fail(error, ATTN_MALFORMED, entry->name,
+                         "tensor '%.96s' is there, but the configuration denies it", entry->name);
+    for (size_t i = 0; i < bound->count; i++)
+        if (bound->items[i].pattern->role == pattern->role &&
+            (bound->items[i].pattern->projections & pattern->projections) != 0)
+            return fail_twice(bound->items[i].tensor.entry->name, entry->name, error);
+    return check_tensor(source, pattern, entry, error);
 }
 
 enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoint *checkpoint,
                                  const struct attn_checkpoint_layer *source,
                                  struct attn_error *error)
 {
-    const struct attn_family_tensor *pattern = tensors_of(source);
+    const struct attn_family_tensor *pattern = attn_tensors_of(source);
     unsigned bound[ATTN_NUM_ROLES] = {0};
     out->count = 0;
     for (; pattern->name != NULL; pattern++) {
         struct attn_projection_shape shape;
         struct attn_tensor tensor;
-        if ((bound[pattern->role] & pattern->projections) != 0 ||
-            !attn_fused_shape(&shape, &source->spec, pattern))
+        if (!attn_fused_shape(&shape, &source->spec, pattern))
             continue;
         enum attn_status status = find_tensor(&tensor, checkpoint, source, pattern, error);
         if (status == ATTN_OK && tensor.entry == NULL)
             continue;
-        if (status == ATTN_OK &&
-            (pattern->projections & ~attn_needed_projections(&source->spec, pattern->role)) != 0)
-            status = attn_fail(error, ATTN_MALFORMED, tensor.entry->name,
-                               "tensor '%.96s' is there, but the configuration denies it",
-                               tensor.entry->name);
         if (status == ATTN_OK)
-            status = check_tensor(source, pattern, tensor.entry, error);
+            status = check_found(out, source, pattern, tensor.entry, error);
         if (status != ATTN_OK)
             return status;
         bound[pattern->role] |= pattern->projections;
@@ -189,7 +220,7 @@ enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoi
     for (enum attn_tensor_role role = 0; role < ATTN_NUM_ROLES; role++) {
         unsigned missing = attn_needed_projections(&source->spec, role) & ~bound[role];
         if (missing != 0)
-            return fail_missing(checkpoint, source, role, missing, error);
+            return attn_fail_missing(checkpoint, source, role, missing, error);
     }
     return ATTN_OK;
 }
@@ -201,6 +232,8 @@ enum attn_status attn_weights_check(const char **dtype, struct attn_checkpoint *
     struct attn_bindings bindings;
     struct attn_checkpoint_layer source = attn_checkpoint_layer(config, layer);
     enum attn_status status = attn_bind_layer(&bindings, checkpoint, &source, error);
+    if (status == ATTN_OK)
+        status = attn_check_module(&bindings, checkpoint, &source, error);
     if (status == ATTN_OK)
         *dtype = bindings.items[0].tensor.entry->dtype->name;
     return status;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "model_cases.h"
 
@@ -125,10 +126,11 @@ START_TEST(test_model_refuses_missing_files_and_directories)
 END_TEST
 
 #define MAP(text) "{\"weight_map\":{" text "}}"
-#define PLACE(file) "\"in_proj_weight\":\"" file "\",\"out_proj.weight\":\"a.safetensors\""
-#define HEADER                                                                         \
-    "{\"in_proj_weight\":{\"dtype\":\"F32\",\"shape\":[6,2],\"data_offsets\":[0,48]}," \
-    "\"out_proj.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[48,64]}}"
+#define OF "\"layers.0.self_attn."
+#define PLACE(file) OF "in_proj_weight\":\"" file "\"," OF "out_proj.weight\":\"a.safetensors\""
+#define HEADER                                                                                \
+    "{" OF "in_proj_weight\":{\"dtype\":\"F32\",\"shape\":[6,2],\"data_offsets\":[0,48]}," OF \
+    "out_proj.weight\":{\"dtype\":\"F32\",\"shape\":[2,2],\"data_offsets\":[48,64]}}"
 
 static const struct {
     const char *text;
@@ -221,6 +223,163 @@ START_TEST(test_checkpoint_of_many_shards_is_opened_as_fast_as_one_of_few)
 }
 END_TEST
 
+/* ---- Tensors beside those of the layer ------------------------------------------------------- */
+
+#define MODULE "model.layers.0.self_attn."
+#define ONE_LAYER                                                            \
+    "{\"model_type\":\"llama\",\"hidden_size\":4,\"num_attention_heads\":2," \
+    "\"num_hidden_layers\":1}"
+#define FOUR_BYTES 256 /* of four matrices [4][4] */
+
+/* Writes a header of the four weights below `module` and of one more tensor of that shape, "" for
+ * none; 64 bytes of data are enough for it. */
+static void write_with(const char *module, const char *more, const char *shape, size_t bytes)
+{
+    char header[1200];
+    int at = snprintf(header, sizeof header, "{");
+    for (int i = 0; i < 4; i++)
+        at += snprintf(header + at, sizeof header - (size_t)at,
+                       "%s\"%s%c_proj.weight\":{\"dtype\":\"F32\",\"shape\":[4,4],"
+                       "\"data_offsets\":[%d,%d]}",
+                       i > 0 ? "," : "", module, "qkvo"[i], 64 * i, 64 * i + 64);
+    if (more[0] != '\0')
+        at += snprintf(header + at, sizeof header - (size_t)at,
+                       ",\"%s%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%d,%zu]}",
+                       module, more, shape, FOUR_BYTES, FOUR_BYTES + bytes);
+    snprintf(header + at, sizeof header - (size_t)at, "}");
+    scratch_write_tensors(path, SINGLE, header, NULL, FOUR_BYTES + bytes);
+}
+
+static const struct {
+    const char *name, *shape;
+    size_t bytes;
+} harmless[] = {
+    {"rotary_emb.inv_freq", "[1]", 4},
+    {"rotary_emb.cos_cached", "[1,1,4,2]", 32},
+    {"bias", "[1,1,2,2]", 16},
+    {"masked_bias", "[]", 4},
+    {"masked_bias", "[1]", 4},
+    {"k_scale", "[]", 4},
+    {"v_scale", "[1]", 4},
+    {"k_proj.k_scale", "[]", 4},
+    {"v_proj.v_scale", "[]", 4},
+};
+
+START_TEST(test_checkpoint_loads_beside_tensors_that_change_nothing)
+{
+    struct attn_model_info plain, more;
+    scratch_write(path, "config.json", ONE_LAYER, strlen(ONE_LAYER));
+    write_with(MODULE, "", "", 0);
+    struct attn_model *model = cases_open(path, NULL);
+    cases_load(model);
+    attn_model_describe(&plain, model);
+    attn_model_close(model);
+    write_with(MODULE, harmless[_i].name, harmless[_i].shape, harmless[_i].bytes);
+    model = cases_open(path, NULL);
+    cases_load(model);
+    attn_model_describe(&more, model);
+    attn_model_close(model);
+    ck_assert_str_eq(plain.fingerprint, more.fingerprint);
+}
+END_TEST
+
+/* The same names in other shapes, or elsewhere below the module, are something else. */
+static const struct {
+    const char *name, *shape;
+    size_t bytes;
+    enum attn_status status;
+} harmful[] = {
+    {"bias", "[4]", 16, ATTN_UNSUPPORTED},
+    {"masked_bias", "[1,1,2,2]", 16, ATTN_UNSUPPORTED},
+    {"q_proj.k_scale", "[]", 4, ATTN_UNSUPPORTED},
+    {"inner.rotary_emb.inv_freq", "[1]", 4, ATTN_UNSUPPORTED},
+    {"relative_attention_bias.weight", "[4]", 16, ATTN_UNSUPPORTED},
+    {"q_proj.bias", "[4]", 16, ATTN_MALFORMED},
+    {"q_norm.weight", "[2]", 8, ATTN_UNSUPPORTED},
+    {"q_proj.lora_A", "[1,4]", 16, ATTN_UNSUPPORTED},
+};
+
+START_TEST(test_checkpoint_refuses_tensors_of_the_layer_that_would_be_left_out)
+{
+    char name[64];
+    scratch_write(path, "config.json", ONE_LAYER, strlen(ONE_LAYER));
+    write_with(MODULE, harmful[_i].name, harmful[_i].shape, harmful[_i].bytes);
+    snprintf(name, sizeof name, MODULE "%s", harmful[_i].name);
+    check_refused(harmful[_i].status, name, harmful[_i].name);
+}
+END_TEST
+
+/* ---- Names of one's own ---------------------------------------------------------------------- */
+
+#define OWN_FLOATS (4 * 16 + 4 * 4) /* weights [4][4], biases [4] */
+
+/* The fingerprint of a layer with these names of four weights and four biases. */
+static void own_fingerprint(char out[17], const char *const names[8], const float *numbers)
+{
+    static const char config[] = "{\"model_type\":\"attention\",\"hidden_size\":4,\"num_heads\":2,"
+                                 "\"transposed\":true,\"bias\":true}";
+    char header[1024];
+    struct attn_model_info info;
+    int at = snprintf(header, sizeof header, "{");
+    size_t begin = 0;
+    for (size_t i = 0; i < 8; i++) {
+        const size_t end = begin + (i < 4 ? 64 : 16);
+        at += snprintf(header + at, sizeof header - (size_t)at,
+                       "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
+                       i > 0 ? "," : "", names[i], i < 4 ? "4,4" : "4", begin, end);
+        begin = end;
+    }
+    snprintf(header + at, sizeof header - (size_t)at, "}");
+    scratch_write(path, "config.json", config, strlen(config));
+    scratch_write_tensors(path, SINGLE, header, numbers, OWN_FLOATS * sizeof *numbers);
+    struct attn_model *model = cases_open(path, NULL);
+    cases_load(model);
+    attn_model_describe(&info, model);
+    memcpy(out, info.fingerprint, sizeof info.fingerprint);
+    attn_model_close(model);
+}
+
+START_TEST(test_checkpoint_reads_names_in_capitals_as_those_in_small_letters)
+{
+    static const char *const small[] = {"W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o"};
+    static const char *const large[] = {"W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "b_O"};
+    float numbers[OWN_FLOATS];
+    char a[17], b[17];
+    for (size_t i = 0; i < OWN_FLOATS; i++)
+        numbers[i] = (float)i / 8;
+    own_fingerprint(a, small, numbers);
+    own_fingerprint(b, large, numbers);
+    ck_assert_str_eq(a, b);
+    for (size_t i = 64; i < OWN_FLOATS; i += 4) { /* each bias counts */
+        numbers[i] += 1;
+        own_fingerprint(b, large, numbers);
+        ck_assert_str_ne(a, b);
+        numbers[i] -= 1;
+    }
+}
+END_TEST
+
+/* ---- Files that change ----------------------------------------------------------------------- */
+
+START_TEST(test_checkpoint_that_is_cut_short_while_it_loads_is_an_error)
+{
+    struct attn_error error = {0};
+    char file[SCRATCH_PATH + 32];
+    size_t length;
+    scratch_write(path, "config.json", ONE_LAYER, strlen(ONE_LAYER));
+    snprintf(file, sizeof file, "%s/" SINGLE, path);
+    for (size_t cut = 1; cut <= FOUR_BYTES; cut++) {
+        write_with(MODULE, "", "", 0);
+        free(scratch_read(&length, path, SINGLE));
+        struct attn_model *model = cases_open(path, NULL);
+        ck_assert_int_eq(truncate(file, (off_t)(length - cut)), 0);
+        ck_assert_int_eq(attn_model_load(model, &error), ATTN_IO);
+        ck_assert_ptr_nonnull(strstr(error.message, SINGLE ": ends "));
+        attn_model_close(model);
+    }
+}
+END_TEST
+
 TCase *tcase_checkpoint(void)
 {
     TCase *tcase = tcase_create("checkpoint");
@@ -235,5 +394,11 @@ TCase *tcase_checkpoint(void)
                         sizeof indices / sizeof indices[0]);
     tcase_add_test(tcase, test_checkpoint_opens_only_the_shards_it_needs);
     tcase_add_test(tcase, test_checkpoint_of_many_shards_is_opened_as_fast_as_one_of_few);
+    tcase_add_loop_test(tcase, test_checkpoint_loads_beside_tensors_that_change_nothing, 0,
+                        sizeof harmless / sizeof harmless[0]);
+    tcase_add_loop_test(tcase, test_checkpoint_refuses_tensors_of_the_layer_that_would_be_left_out,
+                        0, sizeof harmful / sizeof harmful[0]);
+    tcase_add_test(tcase, test_checkpoint_reads_names_in_capitals_as_those_in_small_letters);
+    tcase_add_test(tcase, test_checkpoint_that_is_cut_short_while_it_loads_is_an_error);
     return tcase;
 }

@@ -1,0 +1,327 @@
+/* weight_module.c: the tensors beside those that a layer binds, and in the place of missing ones.
+ *
+ * A layer's own module is what all names of its tensors have in common, up to a dot:
+ * "model.layers.0.self_attn.".  Whatever is below it takes part in the layer's computation, so each
+ * tensor there is bound, on the list of harmless names, or refused by name. */
+#include <stdio.h>
+#include <string.h>
+
+#include "families/weight_bindings.h"
+#include "status.h"
+
+#define MERGE "merge the adapter into the weights first (peft: merge_and_unload)"
+#define CONVERT "the weights are quantised: convert them to bf16 first"
+#define ANY SIZE_MAX /* number of dimensions */
+#define UNNORM "fold weight_norm into the weight first (remove_weight_norm)"
+
+/* Tensors below the module that change nothing in what is computed here, and why. */
+static const struct {
+    const char *name; /* below the module, or with a part of the module's own name */
+    size_t ndim;      /* that it must have; ANY: of any shape */
+} harmless[] = {
+    /* RoPE's frequencies and tables follow from the configuration. */
+    {"rotary_emb.inv_freq", ANY},
+    {"rotary_emb.cos_cached", ANY},
+    {"rotary_emb.sin_cached", ANY},
+    {"embed_positions", 2}, /* of GPT-J */
+    /* The causal mask [1][1][T][T], as a buffer of GPT-2 and GPT-NeoX, and what it puts in. */
+    {"bias", 4},
+    {"masked_bias", 0},
+    {"masked_bias", 1},
+    /* The same of TransformerLens. */
+    {"mask", ANY},
+    {"IGNORE", ANY},
+    /* Scales of caches and scores in FP8, which there are none of. */
+    {"k_scale", ANY},
+    {"v_scale", ANY},
+    {"q_scale", ANY},
+    {"prob_scale", ANY},
+    {"k_proj.k_scale", ANY},
+    {"v_proj.v_scale", ANY},
+    /* The norm of BERT and its kin, which comes after the residual. */
+    {"output.LayerNorm.weight", ANY},
+    {"output.LayerNorm.bias", ANY},
+    {"output.LayerNorm.gamma", ANY},
+    {"output.LayerNorm.beta", ANY},
+    {"LayerNorm.weight", ANY},
+    {"LayerNorm.bias", ANY},
+    /* No class reads this one, which early checkpoints of T5 have. */
+    {"EncDecAttention.relative_attention_bias.weight", ANY},
+};
+
+/* The remedy for a tensor whose name below the module has `part` in it; the first that fits. */
+static const struct {
+    const char *part, *remedy;
+} remedies[] = {
+    {"lora_", MERGE},
+    {"base_layer", MERGE},
+    {"adapter", MERGE},
+    {"modules_to_save", MERGE},
+    {"original_module", MERGE},
+    {"weight_g", UNNORM},
+    {"weight_v", UNNORM},
+    {"parametrizations",
+     "fold the parametrisation into the weight first (remove_parametrizations)"},
+    {"scale", CONVERT},
+    {"zero", CONVERT},
+    {"packed", CONVERT},
+    {"absmax", CONVERT},
+    {"quant", CONVERT},
+    {"SCB", CONVERT},
+    {"g_idx", CONVERT},
+};
+
+/* Parts of names that programs put around a model, or a module inside it. */
+static const struct {
+    const char *part, *remedy;
+} wrappings[] = {
+    {"_fsdp_wrapped_module.", "take '_fsdp_wrapped_module.' (FSDP) out of the names"},
+    {"_orig_mod.", "take '_orig_mod.' (torch.compile) out of the names"},
+    {"base_layer.", MERGE},
+    {"base_model.model.", "take 'base_model.model.' (PEFT) out of the names"},
+    {"language_model.", "take 'language_model.' out of the names"},
+    {"module.", "take 'module.' (DataParallel) out of the names"},
+};
+#define NUM_WRAPPINGS (sizeof wrappings / sizeof wrappings[0])
+
+/* Whether the name is `end`, or ends in it after a dot. */
+static bool ends_in(const char *name, const char *end)
+{
+    const size_t length = strlen(name), count = strlen(end);
+    return length >= count && strcmp(name + length - count, end) == 0 &&
+           (length == count || name[length - count - 1] == '.');
+}
+
+/* ---- The module ---- */
+
+static bool is_of_stack(const struct attn_family_tensor *pattern)
+{
+    return pattern->role == ATTN_ROLE_POSITION_BIAS || pattern->role == ATTN_ROLE_POSITION_NORM;
+}
+
+/* The first characters, up to a dot, that the names of a layer's tensors have in common. */
+static size_t common_length(const struct attn_family_tensor *patterns)
+{
+    const char *first = patterns[0].name;
+    size_t length = strlen(first);
+    for (const struct attn_family_tensor *p = patterns; p->name != NULL; p++) {
+        size_t same = 0;
+        while (!is_of_stack(p) && same < length && p->name[same] == first[same])
+            same++;
+        length = is_of_stack(p) ? length : same;
+    }
+    while (length > 0 && first[length - 1] != '.')
+        length--;
+    return length;
+}
+
+/* Writes what the names of a layer's module begin with. */
+static void write_root(char out[ATTN_TENSOR_NAME_MAX], const struct attn_checkpoint_layer *source,
+                       const char *prefix, size_t index)
+{
+    char common[ATTN_TENSOR_NAME_MAX];
+    const struct attn_family_tensor *patterns = attn_tensors_of(source);
+    snprintf(common, sizeof common, "%.*s", (int)common_length(patterns), patterns[0].name);
+    attn_expand_name(out, prefix, common, index);
+}
+
+struct module {
+    const struct attn_bindings *bindings;
+    struct attn_checkpoint *checkpoint;
+    const struct attn_checkpoint_layer *source;
+    char root[ATTN_TENSOR_NAME_MAX]; /* of all names in the module */
+    size_t common;                   /* characters of a pattern that are in the root */
+    enum attn_status status;
+    struct attn_error *error;
+};
+
+static bool is_bound(const struct module *module, const char *name)
+{
+    const struct attn_bindings *bindings = module->bindings;
+    for (size_t i = 0; i < bindings->count; i++)
+        if (strcmp(bindings->items[i].tensor.entry->name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a layer that reads another's keys and values has a tensor for making its own, which its
+ * class leaves unused. */
+static bool is_unused(const struct module *module, const char *tail)
+{
+    const struct attn_family_tensor *p = attn_tensors_of(module->source);
+    if (module->source->spec.shares_layer == SIZE_MAX)
+        return false;
+    while (p->name != NULL && ((p->projections & (ATTN_PROJ_K | ATTN_PROJ_V)) == 0 ||
+                               strcmp(p->name + module->common, tail) != 0))
+        p++;
+    return p->name != NULL;
+}
+
+static bool is_harmless(struct module *module, const char *name, const char *tail)
+{
+    for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
+        struct attn_tensor tensor;
+        if (strlen(harmless[i].name) < strlen(tail) || !ends_in(name, harmless[i].name))
+            continue;
+        if (harmless[i].ndim == ANY)
+            return true;
+        module->status = attn_checkpoint_find(&tensor, module->checkpoint, name, module->error);
+        if (module->status != ATTN_OK ||
+            (tensor.entry != NULL && tensor.entry->ndim == harmless[i].ndim))
+            return true;
+    }
+    return false;
+}
+
+static void refuse(struct module *module, const char *name, const char *tail)
+{
+    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++)
+        if (strstr(tail, remedies[i].part) != NULL) {
+            module->status =
+                attn_fail(module->error, ATTN_UNSUPPORTED, name,
+                          "tensor '%.96s' would be left out: %s", name, remedies[i].remedy);
+            return;
+        }
+    module->status = attn_fail(module->error, ATTN_UNSUPPORTED, name,
+                               "tensor '%.96s' is no part of a layer of %.32s: is model_type "
+                               "another? If it is not needed, leave it out of the file",
+                               name, module->source->config->family->name);
+}
+
+static bool check_name(void *context, const char *name)
+{
+    struct module *module = context;
+    const char *tail = name + strlen(module->root);
+    if (!is_bound(module, name) && !is_unused(module, tail) && !is_harmless(module, name, tail))
+        refuse(module, name, tail);
+    return module->status == ATTN_OK;
+}
+
+/* Whether tensors of the layer are bound by names with this prefix. */
+static bool is_used(const struct module *module, const char *prefix, size_t index)
+{
+    char name[ATTN_TENSOR_NAME_MAX];
+    for (size_t i = 0; i < module->bindings->count; i++) {
+        const struct attn_binding *binding = &module->bindings->items[i];
+        attn_expand_name(name, prefix, binding->pattern->name, index);
+        if (!is_of_stack(binding->pattern) && strcmp(binding->tensor.entry->name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+enum attn_status attn_check_module(const struct attn_bindings *bindings,
+                                   struct attn_checkpoint *checkpoint,
+                                   const struct attn_checkpoint_layer *source,
+                                   struct attn_error *error)
+{
+    const struct attn_config *config = source->config;
+    const size_t index = attn_config_tensor_index(config, source->layer);
+    struct module module = {.bindings = bindings,
+                            .checkpoint = checkpoint,
+                            .source = source,
+                            .common = common_length(attn_tensors_of(source)),
+                            .error = error};
+    for (const char *const *prefix = config->family->prefixes;
+         *prefix != NULL && module.status == ATTN_OK; prefix++) {
+        if (!is_used(&module, *prefix, index))
+            continue;
+        write_root(module.root, source, *prefix, index);
+        attn_checkpoint_visit(checkpoint, module.root, check_name, &module);
+    }
+    return module.status;
+}
+
+/* ---- What is missing ---- */
+
+struct search {
+    const char *wanted; /* the end of a name */
+    bool indexed; /* it has the layer's index; else the name alone is of a model of one layer */
+    char found[ATTN_TENSOR_NAME_MAX];
+    const char *remedy;
+};
+
+/* Whether `part` stands at the name's beginning or after a dot. */
+static char *find_part(char *name, const char *part)
+{
+    char *at = strstr(name, part);
+    while (at != NULL && at != name && at[-1] != '.')
+        at = strstr(at + 1, part);
+    return at;
+}
+
+/* Takes a name that is the wanted one but for what stands before it, or is wrapped around its
+ * modules. */
+static bool compare_name(void *context, const char *name)
+{
+    struct search *search = context;
+    char plain[ATTN_TENSOR_NAME_MAX];
+    if (strlen(name) >= sizeof plain)
+        return true;
+    memcpy(plain, name, strlen(name) + 1);
+    for (size_t i = 0; i < NUM_WRAPPINGS; i++)
+        for (char *at; (at = find_part(plain, wrappings[i].part)) != NULL;) {
+            const char *rest = at + strlen(wrappings[i].part);
+            search->remedy = search->remedy == NULL ? wrappings[i].remedy : search->remedy;
+            memmove(at, rest, strlen(rest) + 1);
+        }
+    if (ends_in(plain, search->wanted) && (search->indexed || strcmp(plain, search->wanted) != 0)) {
+        memcpy(search->found, name, strlen(name) + 1);
+        return false;
+    }
+    search->remedy = NULL;
+    return true;
+}
+
+static bool find_adapter(void *context, const char *name)
+{
+    struct search *search = context;
+    if (strstr(name, "lora_") == NULL)
+        return true;
+    snprintf(search->found, sizeof search->found, "%.150s", name);
+    search->remedy = MERGE;
+    return false;
+}
+
+/* Whether the tensor of the pattern would hold one of the missing projections. */
+static bool would_do(const struct attn_checkpoint_layer *source,
+                     const struct attn_family_tensor *pattern, enum attn_tensor_role role,
+                     unsigned missing)
+{
+    struct attn_projection_shape shape;
+    return pattern->role == role && (pattern->projections & missing) != 0 &&
+           attn_fused_shape(&shape, &source->spec, pattern);
+}
+
+enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
+                                   const struct attn_checkpoint_layer *source,
+                                   enum attn_tensor_role role, unsigned missing,
+                                   struct attn_error *error)
+{
+    char there[96], name[ATTN_TENSOR_NAME_MAX] = "", wanted[ATTN_TENSOR_NAME_MAX];
+    struct search search = {.wanted = wanted};
+    const char *prefix = source->config->family->prefixes[0];
+    const size_t index = attn_config_tensor_index(source->config, source->layer);
+    const struct attn_family_tensor *pattern = attn_tensors_of(source);
+    for (; pattern->name != NULL && search.found[0] == '\0'; pattern++) {
+        if (!would_do(source, pattern, role, missing))
+            continue;
+        attn_expand_name(wanted, "", pattern->name, index);
+        search.indexed = strchr(pattern->name, '*') != NULL;
+        attn_checkpoint_visit(checkpoint, "", compare_name, &search);
+        if (name[0] == '\0' || search.found[0] != '\0')
+            attn_expand_name(name, prefix, pattern->name, index);
+    }
+    if (search.found[0] == '\0')
+        attn_checkpoint_visit(checkpoint, "", find_adapter, &search);
+    if (search.found[0] != '\0')
+        return attn_fail(error, ATTN_NOT_FOUND, name,
+                         "tensor '%.72s' is missing; there is '%.72s': %s", name, search.found,
+                         search.remedy != NULL ? search.remedy : "rename the tensors");
+    write_root(wanted, source, prefix, index);
+    attn_checkpoint_list(there, sizeof there, checkpoint, wanted);
+    if (there[0] == '\0')
+        attn_checkpoint_list(there, sizeof there, checkpoint, "");
+    return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing%s%s", name,
+                     there[0] != '\0' ? "; the file has " : "", there);
+}
