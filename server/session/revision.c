@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 #include "session/models.h"
-#include "session/session.h"
+#include "session/session_table.h"
 
 /* Random bits are never those of the revision that is left, and 0 is none. */
 bool srv_revision_draw(struct srv_revision *out, const struct srv_revision *now, uint64_t length)
@@ -50,6 +50,17 @@ void srv_session_set_revision(struct srv_session *session, const struct srv_revi
     session->revision = revision->number;
     session->revision_before = revision->before;
     session->truncated_to = revision->length;
+}
+
+void srv_session_begin_revision(struct srv_session *session,
+                                const struct srv_session_options *options)
+{
+    struct srv_revision first = options->revision;
+    if (first.number == 0 && options->epoch != 0)
+        first.number = srv_revision_of_older(options->epoch, 0);
+    else if (first.number == 0)
+        (void)srv_revision_draw(&first, NULL, 0);
+    srv_session_set_revision(session, &first);
 }
 
 size_t srv_session_longest(const struct srv_session *session)

@@ -222,19 +222,6 @@ static void copy_id(char out[SRV_ID_MAX + 1], const char *id)
     snprintf(out, SRV_ID_MAX + 1, "%s", id != NULL ? id : "");
 }
 
-/* A session that a version without revisions has kept is given one.  The number stays 0 where there
- * are no random numbers. */
-static void set_first_revision(struct srv_session *session,
-                               const struct srv_session_options *options)
-{
-    struct srv_revision first = options->revision;
-    if (first.number == 0 && options->epoch != 0)
-        first.number = srv_revision_of_older(options->epoch, 0);
-    else if (first.number == 0)
-        (void)srv_revision_draw(&first, NULL, 0);
-    srv_session_set_revision(session, &first);
-}
-
 enum srv_error_code srv_session_new(struct srv_session **out, struct srv_sessions *sessions,
                                     const struct srv_model *model,
                                     const struct srv_session_options *options,
@@ -258,7 +245,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     session->changed = true;
     session->epoch =
         options->epoch != 0 ? options->epoch : atomic_fetch_add(&sessions->next_epoch, 1);
-    set_first_revision(session, options);
+    srv_session_begin_revision(session, options);
     copy_id(session->idempotency_key, options->idempotency_key);
     memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
     copy_id(session->owner, options->owner);

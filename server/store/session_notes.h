@@ -2,8 +2,8 @@
  *
  * Every file has the notes model, epoch, max_length, ttl_s, and for each layer its last step,
  * "layers.3.last", by which a retry is known after an import too.  A file of the state directory
- * also has id, used (by the table's clock), chain, revision; owner, group and shared ("1") where the session
- * has them; and for a session that was made with an Idempotency-Key the notes key and
+ * also has id, used (by the table's clock), chain, revision; owner, group and shared ("1") where
+ * the session has them; and for a session that was made with an Idempotency-Key the notes key and
  * key_digest. */
 #ifndef SRV_SESSION_NOTES_H
 #define SRV_SESSION_NOTES_H
