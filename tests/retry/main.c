@@ -6,8 +6,8 @@
  * begin each session with `start` or as a fork, truncate, and delete, and begin the next one under
  * the same id.  Each request names the position, epoch and revision that its caller knows, and one
  * without an answer is sent again, as docs/API.md says.  Each answer must have the bits of the
- * mirror (mirror.h), the daemon must say `replayed` exactly for the requests that it had before, and
- * a request that arrives late may do nothing but begin a session that has ended.
+ * mirror (mirror.h), the daemon must say `replayed` exactly for the requests that it had before,
+ * and a request that arrives late may do nothing but begin a session that has ended.
  *
  * A session is compared before it is deleted.  Its exported state must be, byte for byte but for
  * the epoch and the checksum, that of its twin, a session that got the same rows undisturbed; its

@@ -1,5 +1,5 @@
-/* twin.c: a session against its twin, which got the same rows undisturbed, and against the library's
- * own cache. */
+/* twin.c: a session against its twin, which got the same rows undisturbed, and against the
+ * library's own cache. */
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
