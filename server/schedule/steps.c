@@ -44,7 +44,7 @@ static enum srv_error_code check_revision(struct srv_item *item, size_t length)
     const struct srv_rows *rows = item->rows;
     const struct srv_session *session = item->session;
     const uint64_t named = (uint64_t)rows->revision;
-    const bool starts_again = rows->start && !item->creates_session;
+    const bool starts_again = rows->start && !item->creates_session && !item->model->is_cross;
     item->revision = session->revision;
     if (named == item->revision || (named == 0 && !(starts_again && session->revision_before != 0)))
         return SRV_OK;
