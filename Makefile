@@ -20,7 +20,7 @@
 #   build/fuzz/fuzz_*   parsers under libFuzzer tests/fuzz/*.c, each a target but replay.c
 #   build/corrupt       damage to state files  tests/corrupt/*.c
 #   build/kill          kills under load       tests/kill/*.c, starts the daemon named by $ATTND
-#   build/retry         replies lost, doubled  tests/retry/*.c, likewise
+#   build/retry         requests lost, late    tests/retry/*.c, likewise
 #   build/soak          ten minutes of all     tests/soak/*.c, likewise
 #   build/invariance    bits alone, in batches  tests/invariance/*.c
 #   build/v2            requests of the Open Inference Protocol  tests/v2/*.c, likewise
@@ -350,7 +350,7 @@ check-power: $(OUT)/power $(OUT)/attnd ## 2,000 states of the disk after a power
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd RECORDED=build/attnd RECORDER=build/recorder.so \
 	    $(OUT)/power $(if $(QUICK),--quick) $(POWER_FLAGS)
 
-check-retry: $(OUT)/retry $(OUT)/attnd ## 100,000 decodes, 10 % of which lose a reply or come twice; QUICK=1: 20,000
+check-retry: $(OUT)/retry $(OUT)/attnd ## 100,000 decodes, of which requests are lost, come twice or late; QUICK=1: 20,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/retry $(if $(QUICK),--quick)
 
 check-soak: $(OUT)/soak $(OUT)/attnd ## ten minutes of mixed load leave memory and descriptors where they were; QUICK=1: 20 s

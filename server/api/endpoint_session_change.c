@@ -17,7 +17,8 @@
 
 struct change_call {
     const char *session_id; /* of the fork; NULL: one is made up */
-    size_t length, epoch;   /* or NOT_GIVEN */
+    size_t length;          /* or NOT_GIVEN */
+    size_t epoch, revision; /* 0: not given */
     bool shared;            /* of the fork */
 };
 
@@ -26,16 +27,18 @@ struct change {
     struct change_call call;
 };
 
-#define EPOCH_FIELD                        \
-    SRV_COUNT_FIELD(change_call, epoch, 1, \
-                    .meaning = "the epoch that the session in the path must have")
+#define NAMED_FIELDS                                                                \
+    SRV_COUNT_FIELD(change_call, epoch, 1,                                          \
+                    .meaning = "the epoch that the session in the path must have"), \
+        SRV_COUNT_FIELD(change_call, revision, 1,                                   \
+                        .meaning = "the revision that the session in the path must have")
 
 static const struct srv_document_field fork_fields[] = {
     SRV_TEXT_FIELD(change_call, session_id,
                    .meaning = "the id of the new session; made by attnd where not given"),
     SRV_COUNT_FIELD(change_call, length, 0,
                     .meaning = "tokens of every layer to keep; default all of them"),
-    EPOCH_FIELD,
+    NAMED_FIELDS,
     SRV_FLAG_FIELD(change_call, shared, .meaning = "every API key finds the new session"),
 };
 const struct srv_document_table srv_fork_fields = {
@@ -44,7 +47,7 @@ const struct srv_document_table srv_fork_fields = {
 static const struct srv_document_field truncate_fields[] = {
     SRV_COUNT_FIELD(change_call, length, 0, .required = true,
                     .meaning = "tokens of every layer to keep"),
-    EPOCH_FIELD,
+    NAMED_FIELDS,
 };
 const struct srv_document_table srv_truncate_fields = {
     .fields = truncate_fields, .count = sizeof truncate_fields / sizeof truncate_fields[0]};
@@ -58,8 +61,7 @@ static enum srv_error_code read_change(struct change **out, struct srv_request *
     struct change *change = srv_arena_alloc(&request->arena, 1, sizeof *change);
     if (change == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *change =
-        (struct change){.job.request = request, .call = {.length = NOT_GIVEN, .epoch = NOT_GIVEN}};
+    *change = (struct change){.job.request = request, .call.length = NOT_GIVEN};
     enum srv_error_code code = srv_session_check_header(request, request->path_arg, error);
     if (code == SRV_OK)
         code = srv_document_read(&body, request, error);
@@ -73,17 +75,6 @@ static enum srv_error_code read_change(struct change **out, struct srv_request *
 }
 
 /* ---- By the engine owner --------------------------------------------------------------------- */
-
-/* The tokens of the layer that has most. */
-static size_t longest_of(const struct srv_session *session)
-{
-    size_t longest = 0;
-    for (size_t i = 0; i < session->model->info.num_layers; i++) {
-        size_t length = attn_cache_length(session->cache, i);
-        longest = length > longest ? length : longest;
-    }
-    return longest;
-}
 
 /* Checks that windows hold what the next token of a session of this length sees. */
 static enum srv_error_code check_kept(size_t length, const struct srv_session *session,
@@ -113,14 +104,11 @@ static enum srv_error_code check_whole(size_t length, size_t longest, struct srv
     return error->code;
 }
 
-/* Checks the epoch and length of the body, where given, against the session. */
-static enum srv_error_code check_call(const struct change_call *call,
-                                      const struct srv_session *session, struct srv_error *error)
+/* Checks the length of the body, where given, against the session. */
+static enum srv_error_code check_length(const struct change_call *call,
+                                        const struct srv_session *session, struct srv_error *error)
 {
-    size_t longest = longest_of(session);
-    if (call->epoch != NOT_GIVEN && call->epoch != session->epoch)
-        return srv_fail(error, SRV_E_EPOCH_MISMATCH, "epoch", "epoch is %zu, the session's is %llu",
-                        call->epoch, (unsigned long long)session->epoch);
+    size_t longest = srv_session_longest(session);
     if (call->length == NOT_GIVEN)
         return SRV_OK;
     if (call->length <= longest)
@@ -133,16 +121,22 @@ static enum srv_error_code check_call(const struct change_call *call,
     return error->code;
 }
 
-static enum srv_error_code find_parent(struct srv_session **out, const struct change *change,
-                                       struct srv_error *error)
+static enum srv_error_code find_session(struct srv_session **out, const struct change *change,
+                                        struct srv_error *error)
 {
     const struct srv_request *request = change->job.request;
     *out = srv_session_get(request->app->sessions, &request->key, request->path_arg);
     if (*out == NULL || (*out)->pending_creation)
         return srv_session_fail_missing(request->app->sessions, request->path_arg, error);
-    if (srv_session_check_present(*out, error) != SRV_OK)
+    return srv_session_check_present(*out, error);
+}
+
+static enum srv_error_code check_call(const struct change_call *call,
+                                      const struct srv_session *session, struct srv_error *error)
+{
+    if (srv_session_check_named(session, call->epoch, call->revision, error) != SRV_OK)
         return error->code;
-    return check_call(&change->call, *out, error);
+    return check_length(call, session, error);
 }
 
 /* Copies a session's last steps for a fork with this cache.  A last step that does not end at the
@@ -200,7 +194,9 @@ static void begin_fork(struct srv_job *job)
                                                                    &options, &job->error);
     bool replayed = session != NULL;
     if (code == SRV_OK && !replayed)
-        code = find_parent(&parent, change, &job->error);
+        code = find_session(&parent, change, &job->error);
+    if (code == SRV_OK && !replayed)
+        code = check_call(&change->call, parent, &job->error);
     if (code == SRV_OK && !replayed)
         code = srv_session_reserve_reply(request, parent->model, &job->error);
     if (code == SRV_OK && !replayed)
@@ -217,22 +213,45 @@ static void begin_fork(struct srv_job *job)
     srv_session_reply(request, 201, session, replayed);
 }
 
+/* The last truncation, sent again, has its reply and changes nothing, whatever has followed. */
+static bool repeats_last(const struct change_call *call, const struct srv_session *session)
+{
+    const struct srv_revision now = srv_session_revision(session);
+    return (call->epoch == 0 || call->epoch == session->epoch) &&
+           srv_revision_repeats(&now, call->revision, call->length);
+}
+
+/* Records the truncation, and makes it. */
+static enum srv_error_code cut_session(struct srv_session *session, const struct change *change,
+                                       struct srv_error *error)
+{
+    const struct srv_request *request = change->job.request;
+    const struct srv_revision now = srv_session_revision(session);
+    struct srv_revision after;
+    if (!srv_revision_draw(&after, &now, change->call.length))
+        return srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for a revision");
+    if (srv_store_truncate(request->app->store, session, &after, error) == SRV_OK)
+        (void)srv_session_truncate(session, &after); /* check_kept has found it possible */
+    return error->code;
+}
+
 static void begin_truncate(struct srv_job *job)
 {
     const struct change *change = (const struct change *)job;
     struct srv_session *session;
-    if (find_parent(&session, change, &job->error) != SRV_OK) {
+    struct srv_error *error = &job->error;
+    enum srv_error_code code = find_session(&session, change, error);
+    const bool replayed = code == SRV_OK && repeats_last(&change->call, session);
+    if (code == SRV_OK && !replayed)
+        code = check_call(&change->call, session, error);
+    if (code == SRV_OK)
+        code = srv_session_reserve_reply(job->request, session->model, error);
+    if (code == SRV_OK && !replayed)
+        code = cut_session(session, change, error);
+    if (code == SRV_OK)
+        srv_session_reply(job->request, 200, session, replayed);
+    else
         srv_session_put(session);
-        return;
-    }
-    if (srv_session_reserve_reply(job->request, session->model, &job->error) != SRV_OK ||
-        srv_store_truncate(job->request->app->store, session, change->call.length, &job->error) !=
-            SRV_OK) {
-        srv_session_put(session);
-        return;
-    }
-    (void)srv_session_truncate(session, change->call.length); /* check_kept has found it possible */
-    srv_session_reply(job->request, 200, session, false);
 }
 
 /* The session of the path. */

@@ -37,6 +37,8 @@ static const struct parameter {
     {"after", "query", "PageToken", "sessions after this one: `next` of the page before", 0},
     {"limit", "query", "PageLimit", "sessions of the page; default 100", 0},
     {"owner", "query", "OwnerName", "whose session, for the scope admin", 0},
+    {"epoch", "query", "PositiveCount", "the epoch that the session must have", 0},
+    {"revision", "query", "PositiveCount", "the revision that the session must have", 0},
 };
 #define PARAMETER_COUNT (sizeof parameters / sizeof parameters[0])
 

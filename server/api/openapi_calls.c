@@ -183,6 +183,7 @@ static const struct {
     {SRV_CALL_ATTEND, "value_hidden_states", "key_hidden_states", NULL},
     {SRV_CALL_ATTEND, "position", "session_id", NULL},
     {SRV_CALL_ATTEND, "epoch", "session_id", NULL},
+    {SRV_CALL_ATTEND, "revision", "session_id", NULL},
     {SRV_CALL_ATTEND, "start", "session_id", NULL},
     {SRV_CALL_ATTEND, "commit", "session_id", NULL},
     {EVERY_BODY, "pool", NULL, "top_k"},

@@ -106,7 +106,8 @@ unsigned srv_openapi_traits(const struct srv_route *route)
         {strstr(route->path, "/{id}") != NULL, SRV_TRAIT_SESSION},
         {route->doc.status == 201, SRV_TRAIT_CREATES},
         {route->fields != NULL && strstr(route->path, "/{id}/") != NULL, SRV_TRAIT_CHANGES},
-        {route->method == SRV_GET && route->doc.parameters != NULL, SRV_TRAIT_QUERY},
+        {(route->method == SRV_GET || route->method == SRV_DELETE) && route->doc.parameters != NULL,
+         SRV_TRAIT_QUERY},
         {srv_openapi_has_word(route->doc.parameters, "Idempotency-Key"), SRV_TRAIT_REPEATS},
         {route->path[1] == '\0' || strncmp(route->path, "/ui/", 4) == 0, SRV_TRAIT_PAGE},
     };

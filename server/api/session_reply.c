@@ -1,7 +1,8 @@
-/* session_reply.c: a session as JSON, and looking one up by a request's path.
+/* session_reply.c: a session as JSON, and what requests that make one have in common.
  *
  * Lengths of layers are read while steps may extend them: each length is one that the layer had,
- * but not all need be of one moment. */
+ * but not all need be of one moment.  The revision is read first, so that no length is from before
+ * the truncation that made it. */
 #include "api/session_reply.h"
 
 #include <string.h>
@@ -73,8 +74,10 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
         write_shape(out, session->model);
     write_owner(out, session, request);
     srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
-    srv_buffer_printf(out, ",\"epoch\":%llu,\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
-                      (unsigned long long)session->epoch, attn_cache_max_length(session->cache),
+    srv_buffer_printf(out, ",\"epoch\":%llu,\"revision\":%llu", (unsigned long long)session->epoch,
+                      (unsigned long long)session->revision);
+    srv_buffer_printf(out, ",\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
+                      attn_cache_max_length(session->cache),
                       (unsigned long long)(session->ttl_ns / SRV_S_NS), idle_s);
     srv_buffer_printf(out, ",\"bytes\":%zu", attn_cache_bytes(session->cache));
     size_t lowest = attn_cache_lowest_length(session->cache);
@@ -119,46 +122,6 @@ enum srv_error_code srv_session_check_header(const struct srv_request *request, 
         return SRV_OK;
     return srv_fail(error, SRV_E_INVALID_VALUE, "X-Session-Id",
                     "X-Session-Id does not name the session of the request");
-}
-
-/* Finds ?owner=NAME, of an admin only; *found is false without one.  Other pairs mean nothing. */
-static enum srv_error_code read_owner(bool *found, char owner[SRV_ID_MAX + 1],
-                                      const struct srv_request *request, struct srv_error *error)
-{
-    const char *at = request->query;
-    *found = false;
-    while (at != NULL && strncmp(at, "owner=", 6) != 0)
-        at = strchr(at, '&') != NULL ? strchr(at, '&') + 1 : NULL;
-    if (at == NULL || request->route->access != SRV_FOR_OWNER)
-        return SRV_OK;
-    if (at != request->query || strchr(at, '&') != NULL) /* a longer query may have been cut */
-        return srv_fail(error, SRV_E_INVALID_VALUE, "owner", "owner must stand alone in the query");
-    size_t length = strcspn(at + 6, "&");
-    size_t kept = length <= SRV_ID_MAX ? length : 0;
-    if (!srv_request_is_admin(request))
-        return srv_fail(error, SRV_E_FORBIDDEN, "owner", "owner is for the scope admin");
-    memcpy(owner, at + 6, kept);
-    owner[kept] = '\0';
-    *found = true;
-    if (length > 0 && !srv_id_valid(owner))
-        return srv_fail(error, SRV_E_INVALID_VALUE, "owner",
-                        "owner must be the name of an API key");
-    return SRV_OK;
-}
-
-enum srv_error_code srv_session_of_path(struct srv_session **out, const struct srv_request *request,
-                                        struct srv_error *error)
-{
-    char owner[SRV_ID_MAX + 1];
-    bool owned;
-    struct srv_sessions *sessions = request->app->sessions;
-    *out = NULL;
-    if (srv_session_check_header(request, request->path_arg, error) != SRV_OK ||
-        read_owner(&owned, owner, request, error) != SRV_OK)
-        return error->code;
-    *out = owned ? srv_session_peek_owned(sessions, owner, request->path_arg)
-                 : srv_session_peek(sessions, &request->key, request->path_arg);
-    return *out != NULL ? SRV_OK : srv_session_fail_missing(sessions, request->path_arg, error);
 }
 
 void srv_session_set_owner(struct srv_session_options *out, const struct srv_request *request)

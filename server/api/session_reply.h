@@ -1,5 +1,5 @@
-/* session_reply.h: the parts that endpoints of sessions share: looking a session up, checking
- * headers, replying with a session. */
+/* session_reply.h: the parts that endpoints of sessions share: replying with a session, checking
+ * headers (session_reply.c), and looking up the one that is meant (session_named.c). */
 #ifndef SRV_SESSION_REPLY_H
 #define SRV_SESSION_REPLY_H
 
@@ -33,11 +33,17 @@ enum srv_error_code srv_session_undo_create(struct srv_session *session,
 enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,
                                              struct srv_error *error);
 
+/* Whether the session has the epoch and the revision that a request names; 0: it names none.
+ * Errors: epoch_mismatch, revision_mismatch. */
+enum srv_error_code srv_session_check_named(const struct srv_session *session, uint64_t epoch,
+                                            uint64_t revision, struct srv_error *error);
+
 /* The session that the path names, with a reference for the caller: of those that the request's API
- * key may use or, on routes for admins too, the one of ?owner=NAME.  The look-up does not count as
- * use: the session's time to live goes on.
- * Errors: invalid_value, forbidden (?owner without the scope), wrong_instance,
- * session_not_found. */
+ * key may use or, on routes for admins too, the one of ?owner=NAME; on routes with such parameters
+ * it has the epoch and revision of the query.  The look-up does not count as use: the session's
+ * time to live goes on.
+ * Errors: invalid_value, unknown_field, duplicate_field, forbidden (?owner without the scope),
+ * wrong_instance, session_not_found, epoch_mismatch, revision_mismatch. */
 enum srv_error_code srv_session_of_path(struct srv_session **out, const struct srv_request *request,
                                         struct srv_error *error);
 

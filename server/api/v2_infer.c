@@ -45,6 +45,7 @@ static void write_parameters(const struct srv_job *job, struct srv_buffer *out)
         write_number(out, ",\"position\":", item->step.position);
         write_number(out, ",\"length\":", srv_item_length(item));
         write_number(out, ",\"epoch\":", item->session->epoch);
+        write_number(out, ",\"revision\":", item->revision);
         srv_buffer_text(out, item->is_replay ? ",\"replayed\":true" : "");
     }
     srv_buffer_text(out, "}");

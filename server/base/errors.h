@@ -40,6 +40,7 @@
     X(SRV_E_FORGOTTEN, "position_forgotten", 409, false, "it needs tokens that windows gave up")   \
     X(SRV_E_ROPE_CHANGES, "rope_changes", 409, false, "longrope's cached keys turn otherwise")     \
     X(SRV_E_EPOCH_MISMATCH, "epoch_mismatch", 409, false, "the session was deleted and remade")    \
+    X(SRV_E_REVISION_MISMATCH, "revision_mismatch", 409, false, "the session was truncated since") \
     X(SRV_E_SESSION_FULL, "session_full", 409, false, "max_length would be passed")                \
     X(SRV_E_MODEL_MISMATCH, "model_mismatch", 409, false, "the session belongs to another model")  \
     X(SRV_E_FINGERPRINT, "fingerprint_mismatch", 409, false, "the state is of other weights")      \
@@ -84,11 +85,12 @@ enum srv_error_code {
 
 struct srv_error {
     enum srv_error_code code;
-    char param[64];    /* the field at fault, "" where there is none */
-    char message[256]; /* one line */
-    uint32_t length;   /* of the session, where has_length */
-    uint32_t lowest;   /* the least length, beside 0, to which it can be truncated; 0: any */
-    bool has_length;   /* of position_conflict and position_gap */
+    char param[64];           /* the field at fault, "" where there is none */
+    char message[256];        /* one line */
+    uint32_t length;          /* of the session, where has_length */
+    uint32_t lowest;          /* the least length, beside 0, to which it can be truncated; 0: any */
+    bool has_length;          /* of position_conflict, position_gap and revision_mismatch */
+    uint64_t epoch, revision; /* of the session, with revision_mismatch; 0: not given */
     char owner[SRV_INSTANCE_MAX +
                1]; /* with wrong_instance: the instance that the id names; else "" */
 };

@@ -35,6 +35,7 @@ struct srv_item {
     size_t work;          /* estimated multiply-adds (batch.h), set when the item is queued */
     size_t charged;       /* bytes of blocks that the session's owner was charged for the step */
     size_t held;          /* bytes of the layer's blocks, with those */
+    uint64_t revision;    /* the session's when the step was made */
     bool creates_session; /* the session is removed again if the item fails */
     bool is_replay;       /* the rows are cached already: computed again, not appended */
     uint64_t digest[2];   /* of the rows and their position_ids */

@@ -112,9 +112,16 @@ enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *er
     return code;
 }
 
-static enum srv_error_code fail_epoch(struct srv_error *error)
+/* Nobody can know what a session that starts will have. */
+static enum srv_error_code check_start(const struct srv_rows *rows, struct srv_error *error)
 {
-    return srv_fail(error, SRV_E_EPOCH_MISMATCH, "epoch", "a session that starts has no epoch yet");
+    if (rows->has_epoch)
+        return srv_fail(error, SRV_E_EPOCH_MISMATCH, "epoch",
+                        "a session that starts has no epoch yet");
+    if (rows->revision != 0)
+        return srv_fail(error, SRV_E_REVISION_MISMATCH, "revision",
+                        "a session that starts has no revision yet");
+    return SRV_OK;
 }
 
 static struct srv_session_options start_options(const struct srv_item *item)
@@ -129,8 +136,8 @@ static struct srv_session_options start_options(const struct srv_item *item)
 static enum srv_error_code prepare_encoding(const struct srv_item *item, struct srv_error *error)
 {
     const struct srv_session_options options = start_options(item);
-    if (item->rows->has_epoch)
-        return fail_epoch(error);
+    if (check_start(item->rows, error) != SRV_OK)
+        return error->code;
     return srv_encoding_prepare(item->job, item->job->context, item->model, &options, error);
 }
 
@@ -197,8 +204,8 @@ static bool create_session(struct srv_item *item)
 {
     struct srv_sessions *sessions = item->job->context->sessions;
     const struct srv_session_options options = start_options(item);
-    if (item->rows->has_epoch)
-        return fail_epoch(&item->error) == SRV_OK;
+    if (check_start(item->rows, &item->error) != SRV_OK)
+        return false;
     if (item->model != NULL && item->model->is_cross) {
         srv_fail(&item->error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
                  "a session of cross-attention starts with encoder_hidden_states");

@@ -36,11 +36,28 @@ static bool repeats_last(const struct srv_item *item, size_t position, size_t le
            memcmp(last->digest, item->digest, sizeof last->digest) == 0;
 }
 
+/* Refuses a step whose sender does not know the session's last truncation: the body names another
+ * revision, or is the session's start, sent again.  A truncation may have come while the step was
+ * queued. */
+static enum srv_error_code check_revision(struct srv_item *item, size_t length)
+{
+    const struct srv_rows *rows = item->rows;
+    const struct srv_session *session = item->session;
+    const uint64_t named = (uint64_t)rows->revision;
+    const bool starts_again = rows->start && !item->creates_session && !item->model->is_cross;
+    item->revision = session->revision;
+    if (named == item->revision || (named == 0 && !(starts_again && session->revision_before != 0)))
+        return SRV_OK;
+    return srv_session_fail_revision(session, named, length, &item->error);
+}
+
 /* Decides where the rows go: after the cached ones, or over the last step again. */
 static enum srv_error_code place(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
     size_t length = attn_cache_length(item->session->cache, (size_t)item->job->call.layer);
+    if (check_revision(item, length) != SRV_OK)
+        return item->error.code;
     size_t position = rows->has_position ? (size_t)rows->position : length;
     item->step.position = position;
     if (item->model->is_cross)
@@ -214,6 +231,8 @@ void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
     srv_buffer_unsigned(out, srv_item_length(item), 1);
     srv_buffer_text(out, ",\"epoch\":");
     srv_buffer_unsigned(out, item->session->epoch, 1);
+    srv_buffer_text(out, ",\"revision\":");
+    srv_buffer_unsigned(out, item->revision, 1);
     if (item->is_replay)
         srv_buffer_text(out, ",\"replayed\":true");
     srv_outputs_write(out, &step->outputs, &item->sizes, item->job->request->binary);

@@ -245,6 +245,7 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     session->changed = true;
     session->epoch =
         options->epoch != 0 ? options->epoch : atomic_fetch_add(&sessions->next_epoch, 1);
+    srv_session_begin_revision(session, options);
     copy_id(session->idempotency_key, options->idempotency_key);
     memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
     copy_id(session->owner, options->owner);
@@ -257,6 +258,8 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
     else if (code == SRV_OK &&
              !srv_session_make_id(session->id, &sessions->identities[session->store]))
         code = srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for an id");
+    if (code == SRV_OK && session->revision == 0)
+        code = srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for a revision");
     if (code == SRV_OK)
         *out = session;
     else

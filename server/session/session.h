@@ -21,6 +21,7 @@
 #include "base/id.h"
 #include "config/bounds.h"
 #include "config/keys.h"
+#include "session/revision.h"
 
 struct srv_model; /* models.h */
 struct srv_item;  /* schedule/job.h */
@@ -40,6 +41,9 @@ struct srv_session {
      * lengths. */
     struct attn_cache *cache;
     struct srv_last_step *last_steps; /* [info.num_layers] the engine owner's */
+    /* revision.h: its number, which any thread may read; the rest of it is the engine owner's. */
+    atomic_uint_fast64_t revision;
+    uint64_t revision_before, truncated_to;
     uint64_t ttl_ns;
     atomic_uint_fast64_t used_ns; /* last use, monotonic */
     atomic_uint waiting;          /* requests that have steps queued for it */
@@ -114,8 +118,9 @@ struct srv_session_options {
     uint64_t key_digest[2];                 /* of the request that has the key */
     const char *owner, *group;              /* NULL or "": none */
     bool shared;
-    size_t charged_bytes; /* of `cache`, that the owner's account is charged already */
-    uint64_t epoch;       /* 0: a new one; else that of a session that is restored */
+    size_t charged_bytes;         /* of `cache`, that the owner's account is charged already */
+    uint64_t epoch;               /* 0: a new one; else that of a session that is restored */
+    struct srv_revision revision; /* likewise of a restored session; number 0: its file has none */
     /* The store that is to keep it, and 1: its parent's, or its files'.  0: the one whose instance
      * the id begins with, else the own one. */
     unsigned store;
@@ -215,10 +220,22 @@ enum srv_error_code srv_session_check_present(const struct srv_session *session,
 /* Gives a reference back; takes NULL. */
 void srv_session_put(struct srv_session *session);
 
-/* Drops all but the first `length` tokens of every layer, and the last steps that end beyond.
- * False, with nothing changed, where windows have forgotten what the next token would see.  The
- * engine owner's. */
-bool srv_session_truncate(struct srv_session *session, size_t length);
+/* Gives the session this revision, and drops all but the first after->length tokens of every layer,
+ * and the last steps that end beyond.  False, with nothing changed, where windows have forgotten
+ * what the next token would see.  The engine owner's. */
+bool srv_session_truncate(struct srv_session *session, const struct srv_revision *after);
+
+/* The session's revision, and setting it.  The engine owner's. */
+struct srv_revision srv_session_revision(const struct srv_session *session);
+void srv_session_set_revision(struct srv_session *session, const struct srv_revision *revision);
+
+/* The tokens of the layer that has most. */
+size_t srv_session_longest(const struct srv_session *session);
+
+/* Fails since a request named another revision, or where that is 0 is the start of a session that
+ * was truncated since; with the session's revision and epoch, and this length. */
+enum srv_error_code srv_session_fail_revision(const struct srv_session *session, uint64_t named,
+                                              size_t length, struct srv_error *error);
 
 /* Takes exactly this session out of the table: true where it was still there under its id. */
 bool srv_session_remove(struct srv_sessions *sessions, const struct srv_session *session);

@@ -56,11 +56,12 @@ void srv_session_uncharge(struct srv_session *session, size_t bytes)
     session->charged_bytes -= bytes;
 }
 
-bool srv_session_truncate(struct srv_session *session, size_t length)
+bool srv_session_truncate(struct srv_session *session, const struct srv_revision *after)
 {
-    size_t before = attn_cache_bytes(session->cache);
+    size_t before = attn_cache_bytes(session->cache), length = (size_t)after->length;
     if (!attn_cache_truncate(session->cache, length))
         return false;
+    srv_session_set_revision(session, after); /* after the lengths: session_reply.c */
     srv_session_uncharge(session, before - attn_cache_bytes(session->cache));
     for (size_t i = 0; i < session->model->info.num_layers; i++) {
         struct srv_last_step *last = &session->last_steps[i];

@@ -10,11 +10,13 @@
 #include "base/checksum.h"
 
 #define RECORD_MAGIC UINT32_C(0x6e744152)
-#define VERSION 3
+#define VERSION 4
 #define VERSION_FORGETS 3 /* the first whose sessions forget */
 
 _Static_assert(sizeof(struct srv_record_head) == SRV_RECORD_HEAD, "no padding");
-_Static_assert(sizeof(struct srv_record_create) == 464 && SRV_RECORD_CREATE_V1 == 312,
+_Static_assert(sizeof(struct srv_record_create) == 464 && SRV_RECORD_CREATE_V1 == 312 &&
+                   sizeof(struct srv_record_made) == 472 &&
+                   sizeof(struct srv_record_truncate) == 32 && SRV_RECORD_TRUNCATE_V3 == 16,
                "no padding");
 
 struct journal_head {

@@ -14,6 +14,8 @@
  * earlier place, with the number of that session's next record.  So a session that the mark does
  * not list has lost nothing in a gap after that place.
  *
+ * Version 4 is that of sessions with revisions; older records are shorter, and say nothing of them.
+ *
  * Version 3 is that of sessions whose windows forget: after a ROWS record the layer gives up what
  * neither that step nor a later one sees, and the rows of an import may begin after token 0.  In
  * older versions sessions keep all tokens, to which a TRUNCATE may go back.
@@ -62,7 +64,7 @@ struct srv_record_head {
 };
 
 /* Payloads.  Times are nanoseconds of the table's clock (session.h). */
-struct srv_record_create { /* of CREATE and FORK */
+struct srv_record_create { /* what never changes of a session */
     uint64_t used_ns, ttl_s, max_length, key_digest[2];
     uint64_t parent, parent_chain, length; /* of FORK: epoch, chain and tokens of the parent */
     uint64_t pending;
@@ -72,13 +74,20 @@ struct srv_record_create { /* of CREATE and FORK */
 };
 #define SRV_RECORD_CREATE_V1 offsetof(struct srv_record_create, owner) /* bytes in version 1 */
 
+struct srv_record_made { /* of CREATE and FORK */
+    struct srv_record_create create;
+    uint64_t revision; /* its number (session/revision.h); not in records of before version 4 */
+};
+
 struct srv_record_rows { /* of ROWS; key [n][G][D] and value [n][G][Dv] follow, float32 */
     uint64_t used_ns, position, rows, layer, digest[2];
 };
 
 struct srv_record_truncate {
     uint64_t used_ns, length;
+    uint64_t revision, before; /* not in records of before version 4 */
 };
+#define SRV_RECORD_TRUNCATE_V3 offsetof(struct srv_record_truncate, revision)
 
 struct srv_record_last { /* of COMMIT: one for each layer, [info.num_layers] */
     uint64_t position, rows, digest[2];

@@ -34,12 +34,14 @@ bool srv_restore_is_possible(const struct srv_record_create *create)
            create->max_length <= ATTN_MAX_TOKENS;
 }
 
-static bool read_create(struct srv_record_create *out, const struct srv_record *record)
+static bool read_made(struct srv_record_made *out, const struct srv_record *record)
 {
     size_t length = (size_t)record->head.length;
-    *out = (struct srv_record_create){0};
-    return (length == sizeof *out || length == SRV_RECORD_CREATE_V1) &&
-           srv_record_read(out, record, 0, length) && srv_restore_is_possible(out);
+    *out = (struct srv_record_made){0};
+    return (length == sizeof *out || length == sizeof out->create ||
+            length == SRV_RECORD_CREATE_V1) &&
+           srv_record_read(out, record, 0, length) && srv_restore_is_possible(&out->create) &&
+           out->revision <= SRV_REVISION_MAX;
 }
 
 /* The parent, where it is as it was when it was forked; else NULL. */
@@ -67,9 +69,10 @@ static void inherit_last_steps(struct srv_session *session, const struct srv_ses
 
 static enum srv_restore_status make_session(struct srv_restored_session *entry,
                                             const struct srv_restore *restore,
-                                            const struct srv_record_create *create,
+                                            const struct srv_record_made *made,
                                             const struct srv_model *model, bool fork)
 {
+    const struct srv_record_create *create = &made->create;
     struct attn_error cause = {0};
     struct srv_error error = {0};
     struct srv_session_options options = {
@@ -82,6 +85,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .group = create->group,
         .shared = create->shared != 0,
         .epoch = entry->epoch,
+        .revision.number = made->revision,
         .store = restore->store + 1,
     };
     const struct srv_restored_session *from = fork ? find_parent(restore, create, model) : NULL;
@@ -113,17 +117,17 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
                                             struct srv_restore *restore,
                                             const struct srv_record *record)
 {
-    struct srv_record_create create;
-    if (record->head.chain != 0 || !read_create(&create, record)) {
+    struct srv_record_made made;
+    if (record->head.chain != 0 || !read_made(&made, record)) {
         entry->lost = true;
         return SRV_RESTORE_OK;
     }
     const struct srv_model *model;
     enum srv_restore_status status =
-        srv_restore_model(&model, restore, create.model, create.fingerprint);
+        srv_restore_model(&model, restore, made.create.model, made.create.fingerprint);
     if (status == SRV_RESTORE_FULL)
         return status;
-    status = make_session(entry, restore, &create, model, record->head.type == SRV_RECORD_FORK);
+    status = make_session(entry, restore, &made, model, record->head.type == SRV_RECORD_FORK);
     srv_model_put(model); /* the session holds it */
     return status;
 }
@@ -204,12 +208,17 @@ static enum attn_status apply_truncate(const struct srv_restore *restore,
                                        const struct srv_record *record)
 {
     struct srv_session *session = entry->session;
-    struct srv_record_truncate truncate;
-    if (record->head.length != sizeof truncate ||
-        !srv_record_read(&truncate, record, 0, sizeof truncate))
-        return ATTN_MALFORMED;
+    struct srv_record_truncate truncate = {
+        .revision = srv_revision_of_older(session->epoch, record->head.chain),
+        .before = session->revision};
+    const size_t length = (size_t)record->head.length;
     (void)restore;
-    if (!srv_session_truncate(session, (size_t)truncate.length))
+    if ((length != sizeof truncate && length != SRV_RECORD_TRUNCATE_V3) ||
+        !srv_record_read(&truncate, record, 0, length))
+        return ATTN_MALFORMED;
+    const struct srv_revision after = {truncate.revision, truncate.before, truncate.length};
+    if (after.number == 0 || !srv_revision_possible(&after) ||
+        !srv_session_truncate(session, &after))
         return ATTN_MALFORMED;
     session->used_ns = truncate.used_ns;
     return ATTN_OK;

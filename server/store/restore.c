@@ -237,6 +237,7 @@ static bool read_options(struct srv_session_options *out, const struct attn_impo
            out->ttl_s <= SRV_MAX_TTL_S && srv_notes_number(import, "epoch") == epoch &&
            srv_notes_number(import, "used") > 0 && srv_notes_number(import, "chain") > 0 &&
            is_name(out->owner) && is_name(out->group) &&
+           srv_notes_revision(&out->revision, import) &&
            (key == NULL ||
             (srv_id_valid(key) && srv_notes_digest(out->key_digest, import, "key_digest")));
 }

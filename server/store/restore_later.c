@@ -89,6 +89,7 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .group = create->group,
         .shared = create->shared != 0,
         .epoch = entry->epoch,
+        .revision = t->description->revision,
         .store = restore->store + 1,
         .cache = t->cache,
         .last_steps = t->last_steps,
@@ -117,7 +118,8 @@ enum srv_restore_status srv_restore_described(struct srv_restore *restore,
     if (entry == NULL)
         return SRV_RESTORE_FULL;
     if (entry->session != NULL || description->next_record == 0 ||
-        !srv_restore_is_possible(&description->create))
+        !srv_restore_is_possible(&description->create) ||
+        !srv_revision_possible(&description->revision))
         return result;
     result = srv_restore_model(&t.model, restore, description->create.model,
                                description->create.fingerprint);

@@ -4,6 +4,7 @@
 #include "store/session_notes.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,12 +40,22 @@ static size_t note_number(struct srv_note_text *out, const char *name, uint64_t 
     return 1;
 }
 
+/* "12 0 0": the number, the one before, and the length. */
+static size_t note_revision(struct srv_note_text *out, const struct srv_revision *revision)
+{
+    snprintf(out->name, SRV_NOTE_MAX, "revision");
+    snprintf(out->value, SRV_NOTE_MAX, "%" PRIu64 " %" PRIu64 " %" PRIu64, revision->number,
+             revision->before, revision->length);
+    return 1;
+}
+
 static size_t note_own(struct srv_note_text *out, const struct srv_session *session,
                        const struct srv_session_moment *moment)
 {
     size_t count = note_text(out, "id", session->id);
     count += note_number(out + count, "used", moment->used_ns);
     count += note_number(out + count, "chain", moment->next_record);
+    count += note_revision(out + count, &moment->revision);
     if (session->owner[0] != '\0')
         count += note_text(out + count, "owner", session->owner);
     if (session->group[0] != '\0')
@@ -106,6 +117,21 @@ uint64_t srv_notes_number(const struct attn_import *import, const char *name)
 {
     const char *text = attn_import_note(import, name);
     return text != NULL && text[0] >= '1' && text[0] <= '9' ? strtoull(text, NULL, 10) : 0;
+}
+
+/* Reads exactly what note_revision prints. */
+bool srv_notes_revision(struct srv_revision *out, const struct attn_import *import)
+{
+    struct srv_note_text again;
+    const char *text = attn_import_note(import, "revision");
+    *out = (struct srv_revision){0};
+    if (text == NULL)
+        return true;
+    if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &out->number, &out->before,
+               &out->length) != 3)
+        return false;
+    note_revision(&again, out);
+    return strcmp(again.value, text) == 0 && out->number != 0 && srv_revision_possible(out);
 }
 
 bool srv_notes_digest(uint64_t out[2], const struct attn_import *import, const char *name)

@@ -193,10 +193,10 @@ struct srv_record_create srv_store_describe_session(const struct srv_store *stor
 
 void srv_store_add_create(struct srv_store *store, const struct srv_session *session, bool pending)
 {
-    struct srv_record_create create = srv_store_describe_session(store, session);
-    create.pending = pending;
+    struct srv_record_made made = {srv_store_describe_session(store, session), session->revision};
+    made.create.pending = pending;
     srv_store_add(store, session, SRV_RECORD_CREATE, 0,
-                  &(struct srv_record_part){&create, sizeof create}, 1);
+                  &(struct srv_record_part){&made, sizeof made}, 1);
 }
 
 void srv_store_count_change(struct srv_store *store, size_t by)
@@ -297,16 +297,16 @@ static enum srv_error_code record_fork(struct srv_store *store, struct srv_sessi
                                        const struct srv_session *parent, size_t length,
                                        struct srv_error *error)
 {
-    struct srv_record_create create = srv_store_describe_session(store, session);
-    create.parent = parent->epoch;
-    create.parent_chain = parent->next_record;
-    create.length = length;
+    struct srv_record_made made = {srv_store_describe_session(store, session), session->revision};
+    made.create.parent = parent->epoch;
+    made.create.parent_chain = parent->next_record;
+    made.create.length = length;
     int state = state_of(store, parent);
     bool empty = state == SRV_UNRECORDED; /* its maker is about to record it */
     if (state == SRV_DELETED)
         return fail_deleted(error);
     srv_store_add(store, session, empty ? SRV_RECORD_CREATE : SRV_RECORD_FORK, 0,
-                  &(struct srv_record_part){&create, sizeof create}, 1);
+                  &(struct srv_record_part){&made, sizeof made}, 1);
     return srv_store_flush(store, error);
 }
 
@@ -328,14 +328,14 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
 }
 
 enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_session *session,
-                                       size_t length, struct srv_error *error)
+                                       const struct srv_revision *after, struct srv_error *error)
 {
     enum srv_error_code code = SRV_OK;
     store = srv_store_of(store, session);
     if (store == NULL)
         return SRV_OK;
     const struct srv_record_truncate truncate = {srv_session_used(store->context.sessions, session),
-                                                 length};
+                                                 after->length, after->number, after->before};
     srv_store_begin(store);
     if (state_of(store, session) == SRV_RECORDED && srv_store_journals(store)) {
         srv_store_add(store, session, SRV_RECORD_TRUNCATE, session->next_record,

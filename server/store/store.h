@@ -118,7 +118,7 @@ enum srv_error_code srv_store_fork(struct srv_store *store, struct srv_session *
 
 /* Records a truncation that is about to be made; from the engine owner. */
 enum srv_error_code srv_store_truncate(struct srv_store *store, struct srv_session *session,
-                                       size_t length, struct srv_error *error);
+                                       const struct srv_revision *after, struct srv_error *error);
 
 /* How far the record of an imported session has come.  Zeroed at first. */
 struct srv_store_import {

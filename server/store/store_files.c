@@ -243,11 +243,12 @@ bool srv_file_export(int directory, const char *name, struct attn_export *state,
 /* ---- Bases -----------------------------------------------------------------------------------
  *
  * A head, the entries, the shares, the time as an entry of epoch 0, the sessions in the order of
- * the entries, and a tail.  Version 3 ends with the time.  Versions 1 and 2 have no time, and
- * version 1 no shares. */
+ * the entries, and a tail.  Sessions of version 4 have no revisions.  Version 3 ends with the time.
+ * Versions 1 and 2 have no time, and version 1 no shares. */
 
-#define VERSION 4
-#define VERSION_TIMED 3 /* the last one without sessions */
+#define VERSION 5
+#define VERSION_DESCRIBED 4 /* the first one with sessions */
+#define VERSION_TIMED 3     /* the last one without */
 
 struct base_head {
     char magic[8];
@@ -261,7 +262,8 @@ struct base_tail {
 
 _Static_assert(sizeof(struct base_head) == 40 && sizeof(struct srv_base_entry) == 24 &&
                    sizeof(struct srv_share) == 24 && sizeof(struct base_tail) == 24 &&
-                   sizeof(struct srv_base_session) == 480 && sizeof(struct srv_base_layer) == 32,
+                   sizeof(struct srv_base_session) == 504 && sizeof(struct srv_base_layer) == 32 &&
+                   offsetof(struct srv_base_session, revision) == 480,
                "no padding");
 
 /* The head of a base but its sum, which is begun. */
@@ -401,9 +403,12 @@ bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uin
     struct base_head head, found;
     if (base->size < sizeof head || !srv_file_reader_read(&found, base, 0, sizeof found))
         return false;
-    const bool described = found.version == VERSION,
+    const bool described = found.version >= VERSION_DESCRIBED && found.version <= VERSION,
                timed = described || found.version == VERSION_TIMED;
-    *out = (struct srv_base_size){.entries = (size_t)found.count};
+    *out = (struct srv_base_size){.entries = (size_t)found.count,
+                                  .session_head = found.version == VERSION_DESCRIBED
+                                                      ? offsetof(struct srv_base_session, revision)
+                                                      : sizeof(struct srv_base_session)};
     if (!(described ? find_sessions(out, base) : count_shares(out, base, timed)) ||
         base->size % 4 != 0 || (timed && !read_time(out, base)))
         return false;
@@ -418,13 +423,15 @@ bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uin
 bool srv_base_session(struct srv_base_session *out, size_t *at, struct srv_file_reader *base,
                       const struct srv_base_size *size)
 {
-    if (size->sessions_end - *at < sizeof *out ||
-        !srv_file_reader_read(out, base, *at, sizeof *out) || out->num_layers > ATTN_MAX_LAYERS ||
-        srv_base_session_bytes((size_t)out->num_layers) > size->sessions_end - *at ||
-        !srv_file_reader_read(out->layers, base, *at + sizeof *out,
-                              (size_t)out->num_layers * sizeof *out->layers))
+    const size_t left = size->sessions_end - *at, head = size->session_head;
+    *out = (struct srv_base_session){0};
+    if (left < head || !srv_file_reader_read(out, base, *at, head) ||
+        out->num_layers > ATTN_MAX_LAYERS)
         return false;
-    *at += srv_base_session_bytes((size_t)out->num_layers);
+    const size_t layers = (size_t)out->num_layers * sizeof *out->layers;
+    if (layers > left - head || !srv_file_reader_read(out->layers, base, *at + head, layers))
+        return false;
+    *at += head + layers;
     return true;
 }
 

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "attn_state.h"
+#include "session/revision.h"
 #include "store/file_reader.h"
 #include "store/record.h"
 #include "store/sharing.h"
@@ -88,6 +89,7 @@ struct srv_base_session {
     struct srv_record_create create; /* used_ns, parent, parent_chain, length, pending: 0 */
     uint64_t next_record;            /* among the session's records */
     uint64_t num_layers;
+    struct srv_revision revision;   /* number 0: a base of before version 5, which does not say */
     struct srv_base_layer layers[]; /* [num_layers] */
 };
 
@@ -107,6 +109,7 @@ struct srv_base_size {
     size_t entries, shares;
     uint64_t time_ns; /* when it was written, of the table's clock; 0: it does not say */
     size_t sessions, sessions_end; /* where those stand in the file; 0: it has none */
+    size_t session_head;           /* bytes of each before its layers */
 };
 
 /* Whether the file is a sound base of that generation, and how much it has.  False where it is

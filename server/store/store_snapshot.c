@@ -96,6 +96,7 @@ static struct srv_base_session *describe_layers(const struct srv_session *sessio
     if (description == NULL)
         return NULL;
     description->next_record = session->next_record;
+    description->revision = srv_session_revision(session);
     description->num_layers = layers;
     for (size_t i = 0; i < layers; i++) {
         const struct srv_last_step *last = &session->last_steps[i];

@@ -58,7 +58,8 @@ static bool write_file(const struct srv_snapshot_entry *entry, const struct srv_
     struct srv_file file;
     struct srv_last_step *steps = last_steps_of(entry->description);
     const struct srv_session_moment then = {entry->frozen, steps, entry->listed.used_ns,
-                                            entry->description->next_record};
+                                            entry->description->next_record,
+                                            entry->description->revision};
     struct attn_export *export =
         steps != NULL ? srv_notes_open_export(entry->session, &then, true) : NULL;
     free(steps);

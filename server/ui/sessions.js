@@ -25,6 +25,10 @@ const pathOf = ({ session_id, owner }, rest = "") =>
     `/sessions/${encodeURIComponent(session_id)}${rest}` +
     (owner !== undefined && rest === "" ? `?owner=${encodeURIComponent(owner)}` : "");
 
+/** The path that ends this session and none that begins later under its id. */
+const endOf = (session) =>
+    `${pathOf(session)}${session.owner !== undefined ? "&" : "?"}epoch=${session.epoch}`;
+
 // ---- Ids that this tab knows ------------------------------------------------------------------
 
 function known() {
@@ -111,7 +115,7 @@ async function fork(session) {
         ],
     });
     if (!asked) return;
-    const fields = { epoch: session.epoch };
+    const fields = { epoch: session.epoch, revision: session.revision };
     if (asked.id) fields.session_id = asked.id;
     if (asked.length) fields.length = Number(asked.length);
     await change("Forking", "Forked", async (caller) =>
@@ -128,7 +132,8 @@ async function truncate(session) {
         danger: true,
     });
     if (!asked) return;
-    const fields = { length: Number(asked.length), epoch: session.epoch };
+    const { epoch, revision } = session,
+        fields = { length: Number(asked.length), epoch, revision };
     await change("Truncating", "Truncated", (caller) =>
         caller.post(pathOf(session, "/truncate"), fields),
     );
@@ -138,7 +143,7 @@ async function remove(session) {
     const text = `Session ${session.session_id} ends, and its ${longest(session)} tokens are gone.`;
     if (!(await ask("Delete", text, "Delete", { danger: true }))) return;
     await change("Deleting", "Deleted", async (caller) => {
-        await caller.request("DELETE", pathOf(session));
+        await caller.request("DELETE", endOf(session));
         forget(session.session_id);
     });
 }

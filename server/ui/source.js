@@ -301,6 +301,7 @@ class StepSource extends Source {
             session_id: session.session_id,
             layer,
             epoch: session.epoch,
+            revision: session.revision,
             position: peek ? length : length - count,
             ...(peek ? { commit: false } : {}),
             hidden_states: rows,

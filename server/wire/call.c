@@ -330,8 +330,9 @@ static bool check_source(const struct body *body)
 static bool check_session(const struct body *body)
 {
     return needs_other(body, "position", "session_id") &&
-           needs_other(body, "epoch", "session_id") && needs_other(body, "start", "session_id") &&
-           needs_other(body, "commit", "session_id");
+           needs_other(body, "epoch", "session_id") &&
+           needs_other(body, "revision", "session_id") &&
+           needs_other(body, "start", "session_id") && needs_other(body, "commit", "session_id");
 }
 
 /* Beside `sequences` a body may have fields of the call only: fields of rows are in the items. */

@@ -40,6 +40,7 @@ struct srv_rows {
     char *session_id; /* NULL: none */
     bool has_position, has_epoch, has_start, has_commit, has_is_causal, has_scale, has_softcap;
     int64_t position, epoch;
+    int64_t revision;   /* 0: not given */
     bool start, commit; /* commit is true where not given */
     bool is_causal;
     double scale;

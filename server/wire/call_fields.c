@@ -48,6 +48,9 @@ const struct srv_field srv_fields[SRV_FIELD_COUNT] = {
      .meaning = "where the first row goes; default the length of the layer's cache"},
     {"epoch", SRV_FIELD_NON_NEGATIVE, ALL, IN_ROWS(epoch), HAS(epoch),
      .meaning = "the epoch that the session must have; not beside start"},
+    {"revision", SRV_FIELD_POSITIVE, ALL, IN_ROWS(revision),
+     .meaning = "the revision that the session must have: it was not truncated since then; not "
+                "beside start"},
     {"start", SRV_FIELD_FLAG, ALL, IN_ROWS(start), HAS(start), .meaning = "creates the session"},
     {"commit", SRV_FIELD_FLAG, ALL, IN_ROWS(commit), HAS(commit),
      .meaning = "false: compute over the cache and append nothing; default true"},

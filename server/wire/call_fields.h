@@ -47,7 +47,7 @@ struct srv_field {
     const char *meaning; /* one line without its full stop */
 };
 
-#define SRV_FIELD_COUNT 43
+#define SRV_FIELD_COUNT 44
 extern const struct srv_field srv_fields[SRV_FIELD_COUNT];
 
 /* The field of that name; NULL where there is none that a body of these kinds may hold. */

@@ -13,6 +13,9 @@ static void write_rest(struct srv_buffer *out, const struct srv_error *error,
                       srv_error_retryable(error->code) ? "true" : "false");
     if (error->has_length)
         srv_buffer_printf(out, ",\"length\":%u", error->length);
+    if (error->revision > 0)
+        srv_buffer_printf(out, ",\"epoch\":%llu,\"revision\":%llu",
+                          (unsigned long long)error->epoch, (unsigned long long)error->revision);
     if (error->lowest > 0)
         srv_buffer_printf(out, ",\"lowest_length\":%u", error->lowest);
     if (error->owner[0] != '\0') {

@@ -64,8 +64,9 @@ static void add_json(struct text *out, const char *name, const json_t *value)
 
 static void add_body(struct text *out, const json_t *error, const char *param, const char *message)
 {
-    static const char *const members[] = {"code",   "message",       "param", "retryable",
-                                          "length", "lowest_length", "owner", "request_id"};
+    static const char *const members[] = {"code",   "message",   "param",    "retryable",
+                                          "length", "epoch",     "revision", "lowest_length",
+                                          "owner",  "request_id"};
     json_t *own_param = strcmp(param, "-") != 0 ? json_string(param) : NULL;
     json_t *own_message = message != NULL ? json_string(message) : NULL;
     struct text inner = {0};

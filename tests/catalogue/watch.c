@@ -42,6 +42,7 @@ static json_t *list_sessions(struct watch *watch)
     size_t i;
     json_array_foreach(list, i, session) {
         json_object_del(session, "idle_s");
+        json_object_del(session, "revision"); /* a step that a proxy adds is taken back */
     }
     answer_free(&answer);
     ck_assert_uint_ge(json_array_size(list), 2);

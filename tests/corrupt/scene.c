@@ -108,10 +108,12 @@ void scene_close(void)
 uint64_t scene_state_of(const struct srv_session *session)
 {
     struct srv_checksum sum;
+    const struct srv_revision revision = srv_session_revision(session);
     float key[TOKENS * WIDTH], value[TOKENS * WIDTH];
     srv_checksum_init(&sum);
     srv_checksum_add(&sum, session->id, sizeof session->id / 4 * 4);
     srv_checksum_add(&sum, &session->epoch, sizeof session->epoch);
+    srv_checksum_add(&sum, &revision, sizeof revision);
     srv_checksum_add(&sum, session->key_digest, sizeof session->key_digest);
     for (size_t i = 0; i < 2; i++) {
         size_t length = attn_cache_length(session->cache, i);
@@ -263,6 +265,17 @@ static struct attn_cache *forgetful_like(const struct srv_session *session)
     return cache;
 }
 
+static void truncate_to(struct srv_session *session, size_t length)
+{
+    const struct srv_revision now = srv_session_revision(session);
+    struct srv_revision after;
+    struct srv_error error = {0};
+    need(srv_revision_draw(&after, &now, length) &&
+             srv_store_truncate(scene.app.store, session, &after, &error) == SRV_OK &&
+             srv_session_truncate(session, &after),
+         error.message);
+}
+
 /* Records something of every kind, in several writes, of which the last has several records. */
 static void record_all_kinds(void)
 {
@@ -281,15 +294,13 @@ static void record_all_kinds(void)
     need(srv_store_fork(store, fork, a, 1, &error) == SRV_OK, error.message);
     step(a, 0, 1);
     need(srv_store_delete(store, b, &error) == SRV_OK, error.message);
-    need(srv_store_truncate(store, a, 2, &error) == SRV_OK, error.message);
-    srv_session_truncate(a, 2);
+    truncate_to(a, 2);
     step(fork, 0, 1);
     struct srv_session *import = create("i", forgetful_like(a), NULL);
     record_import(import, a);
     struct srv_session *encoded = create_encoded("e");
     record_import(encoded, fork);
-    need(srv_store_truncate(store, reading, 1, &error) == SRV_OK, error.message);
-    srv_session_truncate(reading, 1);
+    truncate_to(reading, 1);
     const struct srv_session *const kept[SCENE_FILES] = {a, latent, reading};
     for (size_t i = 0; i < SCENE_FILES; i++)
         scene.files[i].epoch = kept[i]->epoch;

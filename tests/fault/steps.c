@@ -22,8 +22,9 @@
 /* Removes the members that differ from answer to answer. */
 static void strip(json_t *value)
 {
-    static const char *const names[] = {"epoch", "idle_s",  "session_id", "generation",
-                                        "base",  "running", "replayed",   "journal_bytes"};
+    static const char *const names[] = {"epoch",      "revision",   "idle_s",
+                                        "session_id", "generation", "base",
+                                        "running",    "replayed",   "journal_bytes"};
     size_t i;
     json_t *member;
     const char *name;

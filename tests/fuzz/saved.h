@@ -52,6 +52,8 @@ static inline void saved_check_session(const struct srv_session *session)
 {
     FUZZ_EXPECT(srv_id_valid(session->id) && session->model == &saved.models.items[0]);
     FUZZ_EXPECT(session->epoch != 0 && session->ttl_ns > 0);
+    FUZZ_EXPECT(session->revision != 0 && session->revision <= SRV_REVISION_MAX &&
+                session->revision_before <= SRV_REVISION_MAX);
     for (size_t i = 0; i < 2; i++) {
         size_t length = attn_cache_length(session->cache, i);
         const struct srv_last_step *last = &session->last_steps[i];

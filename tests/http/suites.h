@@ -30,6 +30,7 @@
     X(adopted)     \
     X(restoring)   \
     X(algebra)     \
+    X(revisions)   \
     X(state)       \
     X(durability)  \
     X(journal)     \

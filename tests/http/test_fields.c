@@ -22,8 +22,9 @@ static const struct {
     long status;
     const char *code;
 } refusals[] = {
-    {'u', 422, "unsupported"},   {'s', 422, "shape_mismatch"}, {'i', 400, "invalid_value"},
-    {'?', 400, "unknown_field"}, {'m', 400, "missing_field"},  {'e', 409, "epoch_mismatch"},
+    {'u', 422, "unsupported"},       {'s', 422, "shape_mismatch"}, {'i', 400, "invalid_value"},
+    {'?', 400, "unknown_field"},     {'m', 400, "missing_field"},  {'e', 409, "epoch_mismatch"},
+    {'r', 409, "revision_mismatch"},
 };
 
 /* A field with a value, which `add` fits to a form's rows T, keys S and heads H (forms.c). */
@@ -116,6 +117,7 @@ static const struct field fields[] = {
     {"session_id", "  i    ", NULL, ",\"session_id\":\"formed\""},
     {"position", "mmmm+++", NULL, ",\"position\":5"},
     {"epoch", "mmmmeee", NULL, ",\"epoch\":1"},
+    {"revision", "mmmmrrr", NULL, ",\"revision\":1"},
     {"start", "mmmm+++", NULL, ",\"start\":false"},
     {"commit", "mmmm   ", NULL, ",\"commit\":false"},
     {"outputs", "+++++++", NULL,

@@ -71,11 +71,13 @@ static unsigned below(struct caller *caller, unsigned n)
 static bool take_step(struct mirror *mirror, const json_t *answer)
 {
     float out[TINY];
-    if (mirror->pending == PENDING_START)
+    if (mirror->pending == PENDING_START) {
         mirror_start(mirror);
+        mirror_note(mirror, answer);
+    }
     mirror_step(out, mirror, mirror->layer, mirror->seed, true);
     mirror->pending = NOT_PENDING;
-    return mirror_output_equals(answer, out) &&
+    return mirror_output_equals(answer, out) && mirror_is_noted(mirror, answer) &&
            json_integer_value(json_object_get(answer, "length")) ==
                (json_int_t)mirror_length(mirror, mirror->layer);
 }
@@ -118,12 +120,13 @@ static bool joins(const struct mirror *mirror, size_t layer, const char *model)
 static void write_step(struct text *body, struct caller *caller, struct mirror *mirror,
                        size_t layer)
 {
-    char extra[64];
+    char extra[160], noted[80];
     mirror->layer = layer;
     mirror->seed = caller->number * 10000000u + ++caller->seeds;
     mirror->pending = mirror->live ? PENDING_STEP : PENDING_START;
     if (mirror->live) {
-        snprintf(extra, sizeof extra, ",\"position\":%zu", mirror_length(mirror, layer));
+        mirror_write_noted(noted, mirror);
+        snprintf(extra, sizeof extra, ",\"position\":%zu%s", mirror_length(mirror, layer), noted);
     } else {
         snprintf(mirror->id, sizeof mirror->id, "s%u-%u", caller->number, ++caller->names);
         snprintf(extra, sizeof extra, ",\"start\":true");
@@ -191,7 +194,7 @@ static bool delete_one(struct caller *caller, struct mirror *mirror)
 {
     char path[64];
     struct answer answer;
-    snprintf(path, sizeof path, "/sessions/%s", mirror->id);
+    snprintf(path, sizeof path, "/sessions/%s?epoch=%lld", mirror->id, (long long)mirror->epoch);
     mirror->pending = PENDING_DELETE;
     if (!ask(&answer, &caller->client, &(struct request){.method = "DELETE", .path = path}))
         return false;
@@ -210,38 +213,48 @@ static size_t draw_length(struct caller *caller, const struct mirror *mirror)
     return length > 0 && length < lowest ? lowest : length;
 }
 
-static bool truncate_one(struct caller *caller, struct mirror *mirror)
+/* Sends the pending truncation, whose answer has another revision, and takes that. */
+static bool send_truncation(size_t *wrong, struct client *client, struct mirror *mirror)
 {
-    char path[64];
+    char path[64], noted[80];
     struct text body = {0};
     struct answer answer;
-    mirror->length = draw_length(caller, mirror);
-    mirror->pending = PENDING_TRUNCATE;
     snprintf(path, sizeof path, "/sessions/%s/truncate", mirror->id);
-    text_add(&body, "{\"length\":%zu}", mirror->length);
-    if (!post(&answer, &caller->client, path, &body))
+    mirror_write_noted(noted, mirror);
+    text_add(&body, "{\"length\":%zu%s}", mirror->length, noted);
+    if (!post(&answer, client, path, &body))
         return false;
-    caller->wrong += answer.status != 200;
+    *wrong += answer.status != 200 || mirror_is_noted(mirror, answer.json);
+    mirror_note(mirror, answer.json);
     answer_free(&answer);
     mirror->pending = NOT_PENDING;
-    result.forgot += attn_cache_lowest_length(mirror->cache) > 0;
     return attn_cache_truncate(mirror->cache, mirror->length);
+}
+
+static bool truncate_one(struct caller *caller, struct mirror *mirror)
+{
+    mirror->length = draw_length(caller, mirror);
+    mirror->pending = PENDING_TRUNCATE;
+    result.forgot += attn_cache_lowest_length(mirror->cache) > 0;
+    return send_truncation(&caller->wrong, &caller->client, mirror);
 }
 
 static bool fork_one(struct caller *caller, struct mirror *mirror, struct mirror *from)
 {
-    char path[64];
+    char path[64], noted[80];
     struct text body = {0};
     struct answer answer;
     snprintf(path, sizeof path, "/sessions/%s/fork", from->id);
+    mirror_write_noted(noted, from);
     snprintf(mirror->id, sizeof mirror->id, "f%u-%u", caller->number, ++caller->names);
     mirror->length = draw_length(caller, from);
     mirror->from = from;
     mirror->pending = PENDING_FORK;
-    text_add(&body, "{\"session_id\":\"%s\",\"length\":%zu}", mirror->id, mirror->length);
+    text_add(&body, "{\"session_id\":\"%s\",\"length\":%zu%s}", mirror->id, mirror->length, noted);
     if (!post(&answer, &caller->client, path, &body))
         return false;
     caller->wrong += answer.status != 201;
+    mirror_note(mirror, answer.json);
     answer_free(&answer);
     mirror->pending = NOT_PENDING;
     mirror_fork(mirror, from, mirror->length);
@@ -281,13 +294,15 @@ static void *call(void *argument)
 
 /* ---- After a kill ---------------------------------------------------------------------------- */
 
-/* Reads the session's lengths; false where the session does not exist. */
-static bool read_lengths(size_t lengths[MIRROR_LAYERS], struct client *client, const char *id)
+/* Reads the session's lengths, epoch and revision; false where the session does not exist. */
+static bool read_session(size_t lengths[MIRROR_LAYERS], struct mirror *noted, struct client *client,
+                         const char *id)
 {
     char path[64];
     snprintf(path, sizeof path, "/sessions/%s", id);
     struct answer answer = client_get(client, path);
     bool found = answer.status == 200;
+    mirror_note(noted, answer.json);
     for (size_t i = 0; i < MIRROR_LAYERS; i++)
         lengths[i] = (size_t)json_integer_value(
             json_object_get(json_array_get(json_object_get(answer.json, "lengths"), i), "length"));
@@ -310,9 +325,10 @@ static struct answer decode(struct client *client, const struct mirror *mirror, 
 /* Sends a pending step again; the step must count once. */
 static void step_again(struct client *client, struct mirror *mirror)
 {
-    char extra[64];
+    char extra[160], noted[80];
     size_t position = mirror->pending == PENDING_START ? 0 : mirror_length(mirror, mirror->layer);
-    snprintf(extra, sizeof extra, ",\"position\":%zu", position);
+    mirror_write_noted(noted, mirror);
+    snprintf(extra, sizeof extra, ",\"position\":%zu%s", position, noted);
     struct answer answer = decode(client, mirror, mirror->layer, mirror->seed, extra);
     result.doubled += answer.status == 409;
     result.differing += answer.status == 200 && !take_step(mirror, answer.json);
@@ -324,17 +340,19 @@ static void step_again(struct client *client, struct mirror *mirror)
 static void settle(struct client *client, struct mirror *mirror)
 {
     size_t lengths[MIRROR_LAYERS];
+    struct mirror noted;
     enum pending pending = mirror->pending;
-    bool found = read_lengths(lengths, client, mirror->id);
+    bool found = read_session(lengths, &noted, client, mirror->id);
     if (pending == PENDING_STEP || (pending == PENDING_START && found))
         step_again(client, mirror);
-    else if (pending == PENDING_FORK && found)
+    else if (pending == PENDING_FORK && found) {
         mirror_fork(mirror, mirror->from, mirror->length);
-    else if (pending == PENDING_DELETE && !found)
+        mirror->epoch = noted.epoch;
+        mirror->revision = noted.revision;
+    } else if (pending == PENDING_DELETE && !found)
         mirror_end(mirror);
-    else if (pending == PENDING_TRUNCATE &&
-             (lengths[0] < mirror_length(mirror, 0) || lengths[1] < mirror_length(mirror, 1)))
-        ck_assert(attn_cache_truncate(mirror->cache, mirror->length));
+    else if (pending == PENDING_TRUNCATE)
+        ck_assert(send_truncation(&result.lost, client, mirror));
     mirror->pending = NOT_PENDING;
 }
 
@@ -342,11 +360,13 @@ static void compare(struct client *client, struct mirror *mirror)
 {
     size_t lengths[MIRROR_LAYERS];
     float out[TINY];
-    bool found = read_lengths(lengths, client, mirror->id);
+    struct mirror noted;
+    bool found = read_session(lengths, &noted, client, mirror->id);
     if (!found) {
         result.lost += mirror_length(mirror, 0) + mirror_length(mirror, 1) + 1;
         return;
     }
+    result.lost += noted.epoch != mirror->epoch || noted.revision != mirror->revision;
     for (size_t i = 0; i < mirror_layers(mirror); i++) {
         size_t want = mirror_length(mirror, i);
         result.lost += lengths[i] < want ? want - lengths[i] : 0;

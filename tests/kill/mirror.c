@@ -2,6 +2,7 @@
 #include "mirror.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,6 +78,26 @@ void mirror_text_open(struct text *body, const struct mirror *mirror, size_t lay
         text_add(body, "\"model\":\"%s\",", model);
 }
 
+void mirror_note(struct mirror *mirror, const json_t *answer)
+{
+    mirror->epoch = json_integer_value(json_object_get(answer, "epoch"));
+    mirror->revision = json_integer_value(json_object_get(answer, "revision"));
+}
+
+bool mirror_is_noted(const struct mirror *mirror, const json_t *answer)
+{
+    struct mirror other = {0};
+    mirror_note(&other, answer);
+    return other.epoch > 0 && other.revision > 0 && other.epoch == mirror->epoch &&
+           other.revision == mirror->revision;
+}
+
+void mirror_write_noted(char out[80], const struct mirror *mirror)
+{
+    snprintf(out, 80, mirror->epoch > 0 ? ",\"epoch\":%lld,\"revision\":%lld" : "",
+             (long long)mirror->epoch, (long long)mirror->revision);
+}
+
 void mirror_start(struct mirror *mirror)
 {
     struct attn_error error;
@@ -90,6 +111,7 @@ void mirror_end(struct mirror *mirror)
     attn_cache_free(mirror->cache);
     mirror->cache = NULL;
     mirror->live = false;
+    mirror->epoch = mirror->revision = 0;
 }
 
 void mirror_fork(struct mirror *mirror, const struct mirror *from, size_t length)

@@ -62,7 +62,8 @@ enum pending {
 
 struct mirror {
     char id[32];
-    enum mirror_kind kind; /* set before it starts */
+    json_int_t epoch, revision; /* as the last answer has them */
+    enum mirror_kind kind;      /* set before it starts */
     bool live;
     struct attn_cache *cache; /* NULL where the mirror is not live */
     enum pending pending;
@@ -74,6 +75,14 @@ struct mirror {
 /* `config` is that of `tiny`, as the daemon has it. */
 void mirror_open(const char *config);
 void mirror_close(void);
+
+/* Takes the session's epoch and revision from an answer, or from one item of it.  mirror_is_noted
+ * says whether an answer has those that were taken. */
+void mirror_note(struct mirror *mirror, const json_t *answer);
+bool mirror_is_noted(const struct mirror *mirror, const json_t *answer);
+
+/* Writes "epoch" and "revision" as members of a body, after a comma: "" before they are known. */
+void mirror_write_noted(char out[80], const struct mirror *mirror);
 
 void mirror_start(struct mirror *mirror);
 void mirror_end(struct mirror *mirror);

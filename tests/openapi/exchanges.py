@@ -51,7 +51,7 @@ def kind_of(number):
 def reduce_member(name, value):
     if isinstance(value, str) and (name in VARYING or name == "session_id" and ID.match(value)):
         return "x"
-    if name in ("epoch", "bytes", "idle_s", "position", "length") and is_number(value):
+    if name in ("epoch", "revision", "bytes", "idle_s", "position", "length") and is_number(value):
         return 2 if value > 2 and isinstance(value, int) else 0.5 if value > 2 else value
     return reduce(value)
 

@@ -59,7 +59,7 @@ void record_id(char out[16], size_t session);
 /* The number of the session with that id, or RECORD_SESSIONS. */
 size_t record_session(const char *id);
 
-/* Digest of the session's state; 0 where there is no such session. */
+/* Digest of the session's state and revision; 0 where there is no such session. */
 uint64_t record_digest(struct client *client, size_t session);
 
 /* Arguments of a daemon with this durability; `directory` must outlive them. */

@@ -10,7 +10,7 @@
 # Examples Every block marked `sh` is run, in order, in a directory that looks like the top of the
 #          tree.  The unmarked block after it is the expected output: numbers within 1e-6, `...` for
 #          any text, a first line of three digits for the HTTP status (without one: any 2xx).
-#          Epochs, request ids and idle times may differ.
+#          Epochs, revisions, request ids and idle times may differ.
 #          `build/attnd --config FILE &` starts the daemon, on a free port in place of 8080.
 # Links    Links to files and headings must lead to one that exists.
 # Speed    README's times are those of its table: of 512 tokens in f32, of one over 1,024 in bf16.
@@ -233,7 +233,7 @@ compare() { # reply, printed
                        substr(a, length(a) - length(e) + at + 3) == substr(e, at + 3)
             return e == a
         }
-        function varies(token) { return token ~ /^"(epoch|request_id|idle_s)"$/ }
+        function varies(token) { return token ~ /^"(epoch|revision|request_id|idle_s)"$/ }
         FILENAME == ARGV[1] { want = want $0 "\n"; next }
         { got = got $0 "\n" }
         END {

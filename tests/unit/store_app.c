@@ -149,6 +149,19 @@ struct srv_session *store_app_fork(struct srv_app *app, struct srv_session *pare
     return fork;
 }
 
+enum srv_error_code store_app_truncate(struct srv_app *app, struct srv_session *session,
+                                       size_t length)
+{
+    const struct srv_revision now = srv_session_revision(session);
+    struct srv_revision after;
+    struct srv_error error;
+    ck_assert(srv_revision_draw(&after, &now, length));
+    enum srv_error_code code = srv_store_truncate(app->store, session, &after, &error);
+    if (code == SRV_OK)
+        ck_assert(srv_session_truncate(session, &after));
+    return code;
+}
+
 size_t store_app_length(struct srv_app *app, const char *id)
 {
     struct srv_session *session = srv_session_peek(app->sessions, NULL, id);

@@ -42,6 +42,10 @@ enum srv_error_code store_app_append(struct srv_app *app, struct srv_session *se
  * caller. */
 struct srv_session *store_app_fork(struct srv_app *app, struct srv_session *parent, const char *id);
 
+/* Records a truncation and makes it; the error's code where it could not be recorded. */
+enum srv_error_code store_app_truncate(struct srv_app *app, struct srv_session *session,
+                                       size_t length);
+
 /* The session's length, SIZE_MAX where there is none; and the same after closing and opening. */
 size_t store_app_length(struct srv_app *app, const char *id);
 size_t store_app_find_again(struct srv_app *app, const char *id);

@@ -43,6 +43,7 @@
     X(throttle)       \
     X(shares)         \
     X(session)        \
+    X(revision)       \
     X(digest)         \
     X(fair_queue)     \
     X(io_workers)     \

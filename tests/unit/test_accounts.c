@@ -321,7 +321,7 @@ START_TEST(test_accounts_restored_sessions_count_whatever_the_limits)
     expect_refused(create(&session, "b", "4", 0), "max_sessions");
     session = srv_session_peek_owned(sessions, "b", "1");
     ck_assert_int_eq(srv_session_charge(session, 1, &cause), SRV_E_QUOTA);
-    srv_session_truncate(session, 64);
+    srv_session_truncate(session, &(struct srv_revision){.number = 1, .length = 64});
     ck_assert_uint_eq(b->used[SRV_QUOTA_CACHE], 5 * BLOCK);
     srv_session_put(session);
 }

@@ -118,13 +118,14 @@ static void set_version(int fd, uint32_t version)
     ck_assert_int_eq(pwrite(fd, head, sizeof head, 0), sizeof head);
 }
 
-/* Adds a session of TOKENS steps of one row, and the truncation to `length`. */
+/* Adds a session of TOKENS steps of one row, and the truncation to `length`, as version 3 wrote
+ * it. */
 static void write_truncated(struct srv_journal *journal, uint64_t length)
 {
     struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = TOKENS, .id = "w"};
     const struct srv_record_truncate truncate = {.used_ns = 1, .length = length};
     const struct srv_record_part made = {&create, sizeof create},
-                                 cut = {&truncate, sizeof truncate};
+                                 cut = {&truncate, SRV_RECORD_TRUNCATE_V3};
     struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
     snprintf(create.model, sizeof create.model, "tiny");
     snprintf(create.fingerprint, sizeof create.fingerprint, "%s",

@@ -66,7 +66,7 @@ START_TEST(test_always_flushes_every_change_before_the_call_returns)
     ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 2);
     struct srv_session *fork = store_app_fork(&app, a, "fork");
     ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 3);
-    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_OK);
+    ck_assert_int_eq(store_app_truncate(&app, a, 0), SRV_OK);
     ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 4);
     ck_assert_int_eq(srv_store_delete(app.store, fork, &error), SRV_OK);
     ck_assert_uint_eq(disk_count(DISK_FDATASYNC, "1.journal"), 5);
@@ -82,7 +82,7 @@ START_TEST(test_always_refuses_what_cannot_be_flushed)
     struct srv_session *a = store_app_session(&app, "a");
     ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
     atomic_store(&disk.no_flush, true);
-    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_E_STORAGE);
+    ck_assert_int_eq(store_app_truncate(&app, a, 0), SRV_E_STORAGE);
     atomic_store(&disk.no_flush, false);
     srv_session_put(a);
 }

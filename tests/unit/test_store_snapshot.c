@@ -72,7 +72,8 @@ static double time_headers(struct srv_session *const sessions[])
         static struct attn_note notes[SRV_NOTES + LAYERS];
         struct attn_export *export;
         struct attn_error cause;
-        const struct srv_session_moment now = {sessions[i]->cache, sessions[i]->last_steps, 1, 1};
+        const struct srv_session_moment now = {
+            sessions[i]->cache, sessions[i]->last_steps, 1, 1, {1, 0, 0}};
         size_t count = srv_notes_print(texts, sessions[i], &now, true);
         for (size_t n = 0; n < count; n++)
             notes[n] = (struct attn_note){texts[n].name, texts[n].value};

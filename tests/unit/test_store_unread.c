@@ -136,8 +136,7 @@ static void append_to(char name, size_t rows)
 static void truncate_to(char name, size_t length)
 {
     struct srv_session *session = find(name);
-    ck_assert_int_eq(srv_store_truncate(app.store, session, length, &error), SRV_OK);
-    ck_assert(srv_session_truncate(session, length));
+    ck_assert_int_eq(store_app_truncate(&app, session, length), SRV_OK);
     srv_session_put(session);
 }
 
