@@ -1005,6 +1005,24 @@ const tests = {
         });
     },
 
+    async "attn-client.d.mts has what attn-client.mjs has"() {
+        const path = new URL("../../clients/js/attn-client.d.mts", import.meta.url);
+        const text = readFileSync(path, "utf8");
+        const declared = [...text.matchAll(/^export (?:class|function) (\w+)/gm)];
+        const exported = await import("../../clients/js/attn-client.mjs");
+        assert.deepEqual(declared.map((match) => match[1]).sort(), Object.keys(exported).sort());
+        for (const type of [Client, Session]) {
+            const body = text.split(`export class ${type.name} {`)[1].split("\n}")[0];
+            const names = new Set([...body.matchAll(/^ {4}(\w+)[(<]/gm)].map((match) => match[1]));
+            const inner = ["constructor", "took"]; // of which only the first is for programs
+            const made = Object.getOwnPropertyNames(type.prototype);
+            assert.deepEqual(
+                [...names].filter((name) => !inner.includes(name)).sort(),
+                made.filter((name) => !inner.includes(name)).sort(),
+            );
+        }
+    },
+
     async "blocks of docs/CLIENTS.md run as they stand"() {
         const page = readFileSync(new URL("../../docs/CLIENTS.md", import.meta.url), "utf8");
         const blocks = [...page.matchAll(/^```js\n(.*?)^```/gms)].map((match) => match[1]);

@@ -461,6 +461,27 @@ class Typed(Case):
             capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
+    @unittest.skipUnless(os.environ.get("TSC"), "the compiler is fetched for the whole form alone")
+    def test_typescript_takes_the_documented_blocks(self):
+        page = (TOP / "docs" / "CLIENTS.md").read_text("utf-8")
+        blocks = re.findall(r"^```js\n(.*?)^```", page, re.M | re.S)
+        self.assertGreater(len(blocks), 0)
+        with tempfile.TemporaryDirectory() as directory:
+            def compiled(*files):
+                return subprocess.run(
+                    ["node", os.environ["TSC"], "--strict", "--noEmit", "--target", "es2022",
+                     "--module", "nodenext", "--lib", "es2022,dom", *files],
+                    capture_output=True, text=True, check=False, cwd=directory)
+            (pathlib.Path(directory) / "clients").symlink_to(TOP / "clients")
+            made = [pathlib.Path(directory) / name for name in ("page.mts", "types.mts", "bad.mts")]
+            made[0].write_text("\n".join(blocks), "utf-8")
+            made[1].write_text((TOP / "tests/clients/types.mts").read_text("utf-8"), "utf-8")
+            done = compiled(*made[:2])
+            self.assertEqual(done.returncode, 0, done.stdout)
+            made[2].write_text('import { Client } from "./clients/js/attn-client.mjs";\n'
+                               'new Client("http://a", { timeoutMs: "5" });\n', "utf-8")
+            self.assertIn("error TS2322", compiled(made[2]).stdout)
+
     def test_members_of_types_are_those_of_replies(self):
         _, model = ask(self.daemon.url + "/models/" + TINY["name"])
         self.assertLessEqual(attn_client.ModelInfo.__annotations__.keys(), model.keys())
