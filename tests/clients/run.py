@@ -53,6 +53,8 @@ def main(names):
         for status, output in pool.map(lambda job: run(*job), jobs):
             ran = re.search(r"^Ran (\d+) test", output, re.M)
             tests += int(ran.group(1)) if ran else 0
+            for line in re.findall(r"^delays: .*", output, re.M):
+                print(line)
             if status != 0 or not ran or ran.group(1) == "0":
                 failed += 1
                 print(output)

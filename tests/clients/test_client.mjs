@@ -52,14 +52,28 @@ function same(found, expected, where = "") {
     }
 }
 
-/** A server that asks `verdict(number)` for each request: "pass", "lose" the reply, "refuse". */
+/**
+ * A server that asks `verdict(number)` for each request: "pass", "lose" the reply, "refuse", "hold"
+ * (the connection ends, and the request arrives some requests later), or "late" (it passes, and
+ * arrives once more some requests later).
+ */
 async function relay(verdict, work) {
-    const counts = { pass: 0, lose: 0, refuse: 0 };
+    const counts = { pass: 0, lose: 0, refuse: 0, hold: 0, late: 0, arrived: 0 };
+    const held = [];
     let number = 0;
+    const arrive = async (until) => {
+        const due = held.filter((item) => item.due <= until);
+        for (const item of due) held.splice(held.indexOf(item), 1);
+        for (const { forward } of due) {
+            await (await forward()).arrayBuffer();
+            counts.arrived++;
+        }
+    };
     const server = http.createServer((request, response) => {
         const parts = [];
         request.on("data", (part) => parts.push(part));
         request.on("end", async () => {
+            await arrive(number);
             const what = verdict(number++);
             counts[what]++;
             if (what === "refuse") return request.socket.destroy();
@@ -67,7 +81,12 @@ async function relay(verdict, work) {
             for (const name of ["connection", "content-length", "host", "accept-encoding"])
                 delete headers[name];
             const body = parts.length ? Buffer.concat(parts) : undefined;
-            const reply = await fetch(url + request.url, { method: request.method, headers, body });
+            const forward = () =>
+                fetch(url + request.url, { method: request.method, headers, body });
+            if (what === "hold" || what === "late")
+                held.push({ due: number + [1, 3, 9, 40][number % 4], forward });
+            if (what === "hold") return request.socket.destroy();
+            const reply = await forward();
             const bytes = Buffer.from(await reply.arrayBuffer());
             if (what === "lose") return request.socket.destroy();
             const told = {};
@@ -78,7 +97,7 @@ async function relay(verdict, work) {
     });
     await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
     try {
-        await work(`http://127.0.0.1:${server.address().port}`);
+        await work(`http://127.0.0.1:${server.address().port}`, () => arrive(Infinity));
     } finally {
         server.closeAllConnections();
         server.close();
@@ -698,7 +717,55 @@ const tests = {
                 });
             },
         );
-        assert.ok(replayed > 10 && Math.min(...Object.values(counts)) > 5);
+        assert.ok(replayed > 10 && Math.min(counts.pass, counts.lose, counts.refuse) > 5);
+    },
+
+    async "nothing is lost or doubled whatever arrives late"() {
+        const verdicts = ["pass", "late", "pass", "hold", "lose", "pass", "late", "pass", "refuse"];
+        const counts = await relay(
+            (number) => (number ? verdicts[number % 9] : "pass"),
+            async (delayed, arriveAll) => {
+                const [client, direct] = [new Client(delayed), new Client(url)];
+                await client.models();
+                let place = 0;
+                const next = (count) => (place = (place * 5 + 3) % 31) % count;
+                const pairs = [];
+                const make = async () => {
+                    const session = await client.session({ session_id: `js${pairs.length}` });
+                    pairs.push([session, await direct.session()]);
+                };
+                for (let i = 0; i < 4; i++) await make();
+                for (let i = 0; i < (process.env.QUICK ? 200 : 1000); i++) {
+                    const pair = pairs[next(pairs.length)];
+                    const longest = Math.max(...Object.values(pair[0].lengths));
+                    if (i % 5 === 0 || longest > 30) {
+                        const length = Math.max(0, longest - next(4));
+                        for (const session of pair) await session.truncate(length);
+                        assert.deepEqual(pair[0].lengths, pair[1].lengths);
+                    } else if (i % 37 === 0) {
+                        const forks = [];
+                        for (const session of pair) forks.push(await session.fork());
+                        for (const session of pair) await session.end();
+                        pairs[pairs.indexOf(pair)] = forks;
+                    } else {
+                        const [row, layer] = [rows[next(30)], i % 2];
+                        const replies = [];
+                        for (const session of pair)
+                            replies.push(await session.decode(row, { layer }));
+                        assert.deepEqual(replies[0].output, replies[1].output);
+                    }
+                }
+                await arriveAll();
+                for (const pair of pairs) {
+                    const [one, two] = await Promise.all(pair.map((session) => session.refresh()));
+                    assert.deepEqual(one.lengths, two.lengths);
+                    for (const session of pair) await session.end();
+                }
+                await arriveAll();
+            },
+        );
+        assert.ok(Math.min(...Object.values(counts)) > 10, JSON.stringify(counts));
+        console.log(`delays: ${JSON.stringify(counts)} of the JavaScript client`);
     },
 
     async "what could be applied twice is sent once"() {

@@ -938,7 +938,8 @@ class Javascript(Case):
         done = subprocess.run(["node", program, self.daemon.url, crossed.url], capture_output=True,
                               text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"^Ran [34]\d tests$")
+        self.assertRegex(done.stdout, r"\nRan [34]\d tests$")
+        print(re.search(r"^delays: .*", done.stdout, re.M)[0], file=sys.__stderr__, flush=True)
 
 
 class Documented(Case):
