@@ -33,6 +33,12 @@ class Daemon:
         self.process, self.url = None, None
         self.start()
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
     def start(self):
         """Starts attnd; returns when the port that it names is open."""
         environment = {name: value for name, value in os.environ.items()

@@ -943,19 +943,40 @@ class Javascript(Case):
 
 
 class Documented(Case):
-    """Every block of Python in docs/CLIENTS.md runs as it stands, in its order."""
+    """Every block of Python and JavaScript in docs/CLIENTS.md runs as it stands, in its order, beside
+    what README starts: a package without models, and config/attnd.json of `make run` and compose."""
+    models = json.loads((TOP / "config" / "attnd.json").read_text("utf-8"))["models"]
+
+    @staticmethod
+    def blocks(language):
+        """The blocks of a language."""
+        text = (TOP / "docs" / "CLIENTS.md").read_text("utf-8")
+        return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+    @staticmethod
+    def run_blocks(url, blocks):
+        """What blocks of Python print."""
+        names, printed = {}, io.StringIO()
+        for block in blocks:
+            block = block.replace("http://127.0.0.1:8080", url)
+            with contextlib.redirect_stdout(printed):
+                exec(block.replace('"clients/', f'"{TOP}/clients/'), names)
+        names["client"].close()
+        return printed.getvalue()
 
     @unittest.skipIf(numpy is None, "the page uses numpy")
     def test_blocks(self):
-        text = (TOP / "docs" / "CLIENTS.md").read_text("utf-8")
-        blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
-        self.assertGreater(len(blocks), 2)
-        names = {}
-        for block in blocks:
-            block = block.replace("http://127.0.0.1:8080", self.daemon.url)
-            with contextlib.redirect_stdout(io.StringIO()):
-                exec(block.replace('"clients/', f'"{TOP}/clients/'), names)
-        names["client"].close()
+        self.assertGreater(len(self.blocks("python")), 3)
+        with Daemon(self.directory.name, ()) as empty:
+            self.assertIn("0.66976", self.run_blocks(empty.url, self.blocks("python")[:1]))
+        self.run_blocks(self.daemon.url, self.blocks("python"))
+
+    def test_blocks_of_javascript(self):
+        code = "\n".join(self.blocks("js")).replace("http://127.0.0.1:8080", self.daemon.url)
+        done = subprocess.run(["node", "--input-type=module", "-e", code], cwd=TOP, text=True,
+                              capture_output=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?s)^\[ 3, 512 \].*\[ 8, 3 \]\n3 4\n$")
 
 
 if __name__ == "__main__":
