@@ -575,8 +575,9 @@ class _Stop:
 
     def _wake(self) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):  # not the shutdown of TLS, which would wait
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):
+                self._socket.settimeout(1e-3)  # where it has not begun to wait
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # that of TLS would wait
 
     def pause(self, seconds: float) -> None:
         """Sleeps; raises where the call is to end."""
@@ -591,6 +592,36 @@ class _Calls(threading.local):
 
 _calls = _Calls()
 _made: weakref.WeakSet[Any] = weakref.WeakSet()  # what a forked process must not share
+
+
+class _Connection(http.client.HTTPConnection):
+    """A connection whose opening ends with the call that waits for it."""
+
+    def connect(self) -> None:
+        """Opens it, to the first address that answers."""
+        failure: Optional[OSError] = None
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+                self.host, self.port, type=socket.SOCK_STREAM):
+            if _calls.stop is not None:
+                _calls.stop.pause(0)
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.settimeout(self.timeout)
+                if _calls.stop is not None:
+                    _calls.stop.waits_for(sock)
+                sock.connect(address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except OSError as error:
+                sock.close()
+                failure = error
+            else:
+                self.sock = sock
+                return
+        raise failure or OSError(f"{self.host} has no address")
+
+
+class _SecureConnection(http.client.HTTPSConnection, _Connection):
+    """The same with TLS."""
 
 
 def _forked() -> None:
@@ -686,12 +717,12 @@ def _connector(url: str, cafile: Optional[str], context: Optional[ssl.SSLContext
     if parts.scheme not in ("http", "https") or not host or set(url) & set(" \t\r\n"):
         raise InvalidArgument("url", f"no http:// or https:// URL: {shown!r}")
     if parts.scheme == "http":
-        return parts, functools.partial(http.client.HTTPConnection, host, port or 80)
+        return parts, functools.partial(_Connection, host, port or 80)
     try:
         context = context or ssl.create_default_context(cafile=cafile)
     except OSError as error:
         raise InvalidArgument("cafile", f"{cafile}: {error}") from error
-    return parts, functools.partial(http.client.HTTPSConnection, host, port or 443, context=context)
+    return parts, functools.partial(_SecureConnection, host, port or 443, context=context)
 
 
 # ---- Client ------------------------------------------------------------------------------------

@@ -256,6 +256,26 @@ class Calls(Case):
                 reply = self.client(binary=binary).attend(given, outputs={"lse", "output"})
                 self.assert_same(reply, expected)
 
+    @unittest.skipIf(numpy is None, "a tensor of torch gives an array of numpy")
+    def test_tensors_with_the_interface_of_torch(self):
+        class Tensor:
+            """What torch's has: an array only once it is detached, on the CPU and no bfloat16."""
+
+            def __init__(self, dtype, steps=()):
+                self.dtype, self.steps = dtype, steps
+
+            detach = property(lambda self: lambda: Tensor(self.dtype, (*self.steps, "detach")))
+            cpu = property(lambda self: lambda: Tensor(self.dtype, (*self.steps, "cpu")))
+            float = property(lambda self: lambda: Tensor("torch.float32", self.steps))
+
+            def __array__(self, dtype=None):
+                assert self.steps == ("detach", "cpu") and self.dtype != "torch.bfloat16"
+                return numpy.array(ROWS[:2], numpy.float32)
+
+        expected = self.client().attend(ROWS[:2])["output"]
+        for dtype in ("torch.float32", "torch.bfloat16"):
+            self.assert_same(self.client().attend(Tensor(dtype))["output"], expected)
+
     def test_numbers_of_16_bits_are_sent_as_the_bits_they_are(self):
         wide = attn_client.struct.pack("<16f", *sum(ROWS[:2], []))
         bits = array.array("H", [int.from_bytes(wide[place:place + 2], "little")
@@ -322,6 +342,8 @@ class Calls(Case):
         failed = run("attend", "{}")
         self.assertEqual(failed.returncode, 1)
         self.assertIn(b"missing_field", failed.stderr)
+        failed = run("--url", "127.0.0.1:8080", "ready")
+        self.assertEqual((failed.returncode, failed.stderr.count(b"\n")), (1, 1))
 
 
 class Sessions(Case):

@@ -283,6 +283,36 @@ class Time(Case):
                     connection.close()
         asyncio.run(work())
 
+    def test_a_cancelled_call_that_waits_for_a_connection_ends(self):
+        silent = socket.create_server(("127.0.0.1", 0), backlog=0)
+        self.addCleanup(silent.close)
+        filling = []  # what the kernel accepts by itself; after that it drops what asks
+        with contextlib.suppress(TimeoutError):
+            while len(filling) < 64:
+                filling.append(socket.create_connection(silent.getsockname(), 0.2))
+        self.assertLess(len(filling), 64)
+
+        async def work():
+            async with AsyncClient(f"http://127.0.0.1:{silent.getsockname()[1]}", connections=1,
+                                   timeout=600) as client:
+                begun = threading.Event()
+                connect = client.inner._connect
+
+                def connected():
+                    begun.set()
+                    return connect()
+                client.inner._connect = connected
+                task = asyncio.ensure_future(client.models())
+                await asyncio.to_thread(begun.wait)
+                task.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await task
+                await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(
+                    client._threads.pool, int), 20)
+        asyncio.run(work())
+        for sock in filling:
+            sock.close()
+
     def test_a_cancelled_call_that_waits_to_repeat_ends(self):
         server = Scripted()
         self.addCleanup(server.close)
