@@ -641,14 +641,16 @@ def _pause(seconds: float) -> None:
         time.sleep(seconds)
 
 
-def _quoted(name: str) -> str:
+def _quoted(name: str, param: str = "session_id") -> str:
     """A name as part of a path; an id that is none finds nothing, instead of another path."""
+    if not isinstance(name, str):
+        raise InvalidArgument(param, f"{name!r} is no text")
     return urllib.parse.quote(name, safe="")
 
 
 def _naming(session_id: Optional[str]) -> Dict[str, str]:
     """The header by which a proxy finds the shard of a session; none for None and what is no id."""
-    if session_id is None or _quoted(session_id) != session_id:
+    if not isinstance(session_id, str) or _quoted(session_id) != session_id:
         return {}
     return {"X-Session-Id": session_id}
 
@@ -1028,6 +1030,8 @@ class Client:
             if not self._sharded and "wrong_instance" in map(_code_of, replies):
                 self._sharded = True
                 continue
+            _log.info("%d of %d items are sent again: their sessions are on their way", len(asked),
+                      len(ids))
             _pause(wait * random.uniform(0.5, 1))
             wait = min(2 * wait, 2.0)
 
@@ -1084,7 +1088,7 @@ class Client:
 
     def _page(self, limit: int, after: str) -> Tuple[List[SessionInfo], Optional[str]]:
         """A page of the list of sessions, and after which the next begins."""
-        page = self.get(f"/sessions?limit={int(limit)}" +
+        page = self.get(f"/sessions?limit={_quoted(str(limit))}" +
                         (f"&after={_quoted(after)}" if after else ""))
         _has(page, sessions=list, next=(str, type(None)))
         return page["sessions"], page["next"]
@@ -1103,7 +1107,8 @@ class Client:
 
     def model(self, name: str, *, timeout: Optional[float] = None) -> ModelInfo:
         """One model, as GET /models/{name} has it."""
-        model: ModelInfo = _has(self.get(f"/models/{_quoted(name)}", timeout=timeout), name=str)
+        model: ModelInfo = _has(self.get(f"/models/{_quoted(name, 'name')}", timeout=timeout),
+                                name=str)
         return model
 
     def ready(self) -> bool:

@@ -194,6 +194,7 @@ class Foreign(unittest.TestCase):
             self.assertEqual(caught.exception.param, name)
             self.assertNotIn(secret, str(caught.exception))
         for call in (lambda: self.client.get("/a b"), lambda: self.client.get("/é"),
+                     lambda: self.client.open(5), lambda: self.client.model(None),
                      lambda: self.client.models(timeout=-1),
                      lambda: self.client.step_many([(Session(self.client, FACTS), [1.0])] * 2)):
             with self.assertRaises(InvalidArgument):
