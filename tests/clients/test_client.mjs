@@ -722,41 +722,48 @@ const tests = {
 
     async "nothing is lost or doubled whatever arrives late"() {
         const verdicts = ["pass", "late", "pass", "hold", "lose", "pass", "late", "pass", "refuse"];
+        const [lanes, steps] = [8, process.env.QUICK ? 40 : 250];
+        /** Operations on sessions and their twins, one after the other. */
+        const run = async (client, direct, lane) => {
+            let place = lane;
+            const next = (count) => (place = (place * 5 + 3) % 31) % count;
+            const pairs = [];
+            for (const name of ["a", "b", "c"]) {
+                const session = await client.session({ session_id: `js_${lane}_${name}` });
+                pairs.push([session, await direct.session()]);
+            }
+            for (let step = 0; step < steps; step++) {
+                const pair = pairs[next(pairs.length)];
+                const longest = Math.max(...Object.values(pair[0].lengths));
+                if (step % 5 === 0 || longest > 30) {
+                    const length = Math.max(0, longest - next(4));
+                    for (const session of pair) await session.truncate(length);
+                    assert.deepEqual(pair[0].lengths, pair[1].lengths);
+                } else if (step % 19 === 0) {
+                    const forks = [];
+                    for (const session of pair) forks.push(await session.fork());
+                    for (const session of pair) await session.end();
+                    pairs[pairs.indexOf(pair)] = forks;
+                } else {
+                    const [row, layer] = [rows[next(30)], step % 2];
+                    const [one, two] = await Promise.all(
+                        pair.map((session) => session.decode(row, { layer })),
+                    );
+                    assert.deepEqual(one.output, two.output);
+                }
+            }
+            return pairs;
+        };
         const counts = await relay(
             (number) => (number ? verdicts[number % 9] : "pass"),
             async (delayed, arriveAll) => {
                 const [client, direct] = [new Client(delayed), new Client(url)];
                 await client.models();
-                let place = 0;
-                const next = (count) => (place = (place * 5 + 3) % 31) % count;
-                const pairs = [];
-                const make = async () => {
-                    const session = await client.session({ session_id: `js${pairs.length}` });
-                    pairs.push([session, await direct.session()]);
-                };
-                for (let i = 0; i < 4; i++) await make();
-                for (let i = 0; i < (process.env.QUICK ? 200 : 1000); i++) {
-                    const pair = pairs[next(pairs.length)];
-                    const longest = Math.max(...Object.values(pair[0].lengths));
-                    if (i % 5 === 0 || longest > 30) {
-                        const length = Math.max(0, longest - next(4));
-                        for (const session of pair) await session.truncate(length);
-                        assert.deepEqual(pair[0].lengths, pair[1].lengths);
-                    } else if (i % 37 === 0) {
-                        const forks = [];
-                        for (const session of pair) forks.push(await session.fork());
-                        for (const session of pair) await session.end();
-                        pairs[pairs.indexOf(pair)] = forks;
-                    } else {
-                        const [row, layer] = [rows[next(30)], i % 2];
-                        const replies = [];
-                        for (const session of pair)
-                            replies.push(await session.decode(row, { layer }));
-                        assert.deepEqual(replies[0].output, replies[1].output);
-                    }
-                }
+                const made = await Promise.all(
+                    Array.from({ length: lanes }, (_, lane) => run(client, direct, lane)),
+                );
                 await arriveAll();
-                for (const pair of pairs) {
+                for (const pair of made.flat()) {
                     const [one, two] = await Promise.all(pair.map((session) => session.refresh()));
                     assert.deepEqual(one.lengths, two.lengths);
                     for (const session of pair) await session.end();
@@ -765,7 +772,8 @@ const tests = {
             },
         );
         assert.ok(Math.min(...Object.values(counts)) > 10, JSON.stringify(counts));
-        console.log(`delays: ${JSON.stringify(counts)} of the JavaScript client`);
+        const told = JSON.stringify(counts);
+        console.log(`delays: ${lanes * steps} operations of the JavaScript client, relay: ${told}`);
     },
 
     async "what could be applied twice is sent once"() {

@@ -958,7 +958,7 @@ class Javascript(Case):
         crossed = Daemon(self.directory.name, (CROSSED,))
         self.addCleanup(crossed.stop)
         done = subprocess.run(["node", program, self.daemon.url, crossed.url], capture_output=True,
-                              text=True, timeout=120, check=False)
+                              text=True, timeout=600, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"\nRan [34]\d tests$")
         print(re.search(r"^delays: .*", done.stdout, re.M)[0], file=sys.__stderr__, flush=True)

@@ -15,7 +15,7 @@ import unittest
 
 from daemon import Relay, ask
 from test_client import ROWS, Case, lists
-from attn_client import AttnError, Conflict, NotFound, Session
+from attn_client import AttnError, Conflict, NotFound
 
 OPERATIONS = 1500 if os.environ.get("QUICK") else 20000
 WORKERS, SESSIONS, LAYERS = 8, 5, 2
@@ -75,7 +75,7 @@ class Delayer(Relay):
 
     def _late(self, request):
         line = request.split(b"\r\n", 1)[0]
-        if re.match(rb"POST /sessions(/\w+/fork)? ", line):
+        if re.match(rb"POST /sessions(/batch|/\w+/fork)? ", line):
             with self.lock:
                 self.made.update(re.findall(rb'"session_id": "(\w+)"', request))
         head, _ = self._forward(request)
@@ -198,17 +198,22 @@ class Worker:
         self.free.append(pair[0].session_id)
 
     def batch(self):
-        """A fork, and the end of another session, in one request."""
+        """A fork under an id of its own, and the end of another session, in one request."""
         source, other = self.pair(), self.pair()
-        if not self.case.has_batch or source is other:
+        if not self.case.has_batch or not self.free or source is other:
             self.step()
             return
-        forks, ends = self.case.client_.batch([source[0]], [other[0]])
+        session_id = self.free.pop()
+        (made,), ends = self.case.client_.batch([(source[0], {"session_id": session_id})],
+                                                [other[0]])
         self.case.assertEqual(ends, [None])
-        self.case.assertIsInstance(forks[0], Session)
+        if isinstance(made, AttnError):
+            self.case.assertEqual(made.code, "session_exists")
+            made = self.fresh(lambda: source[0].fork(session_id), session_id)
         self.pairs.remove(other)
         other[1].end()
-        self.pairs.append((forks[0], source[1].fork()))
+        self.pairs.append((made, source[1].fork()))
+        self.case.assertEqual(made.lengths, self.pairs[-1][1].lengths)
         self.free.append(other[0].session_id)
 
     def finish(self):
