@@ -187,7 +187,7 @@ def _bad_reply(why: str) -> ConnectionLost:
 def _error_of(body: Any, status: int, headers: Optional[Headers] = None) -> AttnError:
     """The exception of a reply's JSON, which a proxy may have written."""
     headers, told = headers or {}, body.get("error") if isinstance(body, dict) else None
-    ours = isinstance(told, dict) and "code" in told
+    ours = isinstance(told, dict) and isinstance(told.get("code"), str)
     facts: Dict[str, Any] = dict(told or {}) if ours else {"retryable": status in (502, 503, 504)}
     after = headers.get("Retry-After") or ""
     facts.update(status=status, retry_after=float(after) if after.isdecimal() else None)
@@ -736,7 +736,7 @@ class Client:
     url          http:// or https://, host, port, and the path before attnd's, if a proxy adds one;
                  a user and password are sent as a proxy's login (Basic)
     api_key      of docs/OPERATIONS.md, "API keys"
-    timeout      seconds that a connection may stay silent
+    timeout      seconds that a connection may stay silent; None: for ever
     retry_s      seconds for which a request is repeated; 0: sent once.  Until a first answer has
                  come, a refused connection is an error at once: see `wait_until_ready`
     binary       False: tensors travel as JSON
@@ -748,7 +748,7 @@ class Client:
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8080", *, api_key: Optional[str] = None,
-                 timeout: float = 60.0, retry_s: float = 30.0, binary: bool = True,
+                 timeout: Optional[float] = 60.0, retry_s: float = 30.0, binary: bool = True,
                  deadline_ms: Optional[int] = None, cafile: Optional[str] = None,
                  context: Optional[ssl.SSLContext] = None) -> None:
         parts, self._connect = _connector(str(url), cafile, context)
@@ -757,7 +757,7 @@ class Client:
         self._picklable = context is None
         self._base, self.binary = parts.path.rstrip("/"), binary
         self.retry_s = _seconds("retry_s", retry_s)
-        self.timeout = _seconds("timeout", timeout, 1e-3)
+        self.timeout = None if timeout is None else _seconds("timeout", timeout, 1e-3)
         self._headers = _authorization(parts, api_key)
         if deadline_ms is not None:
             if isinstance(deadline_ms, bool) or not isinstance(deadline_ms, numbers.Integral):
@@ -806,7 +806,7 @@ class Client:
             connection.close()
 
     def _exchange(self, method: str, path: str, headers: Headers, body: Optional[bytes],
-                  timeout: float) -> Tuple[int, Any, bytearray]:
+                  timeout: Optional[float]) -> Tuple[int, Any, bytearray]:
         connection, sent, stop = self._take(), False, _calls.stop
         connection.timeout = timeout
         try:

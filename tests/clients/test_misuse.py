@@ -168,6 +168,14 @@ class Foreign(unittest.TestCase):
             with self.assertRaises(ConnectionLost):
                 self.client.models()
 
+    def test_an_error_of_another_service_is_told_by_its_status(self):
+        for body in (b'{"error":{"code":404,"message":"m","status":"NOT_FOUND"}}', b'{"error":"x"}',
+                     b'{"error":{"code":null}}', b"[]", b"<html>"):
+            self.server.replies = [(404, {}, body)]
+            with self.assertRaises(NotFound) as caught:
+                self.client.models()
+            self.assertEqual((caught.exception.code, caught.exception.status), ("http_404", 404))
+
     def test_a_redirect_is_an_error_and_not_followed(self):
         for status in (301, 302, 303, 307, 308, 304):
             for number, call in enumerate(self.calls()):
