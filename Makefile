@@ -365,9 +365,14 @@ check-overload: $(OUT)/overload $(OUT)/attnd ## 2 and 10 times the load it can d
 check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and good requests, direct and through HAProxy and nginx; QUICK=1: 9,000
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd $(OUT)/framing $(if $(QUICK),--quick)
 
-# Debian's Python, which is the one that has Debian's numpy.
-check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
-	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
+# Debian's Python, which is the one that has Debian's numpy.  The whole of it needs npm's registry,
+# for the compiler that judges attn-client.d.mts.
+TSC = $(if $(QUICK),,build/typescript/package/lib/tsc.js)
+check-clients: $(OUT)/attnd | build/deps/clients $(TSC) ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
+	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) TSC=$(abspath $(TSC)) /usr/bin/python3 tests/clients/run.py
+
+build/typescript/package/lib/tsc.js: tests/clients/fetch_typescript.sh tests/tools/fetch_npm.sh | build/deps/lint
+	@$< build/typescript && touch $@
 
 check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
 	$(Q)ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/cluster/run.py $(CLUSTER_FLAGS)
@@ -393,7 +398,7 @@ bench-ui: $(OUT)/attnd | build/deps/ui ## the page in Chromium: first paint, hov
 screenshots: $(OUT)/attnd | build/deps/screenshots ## docs/images/viewer-*.png, of the page over tests/golden/patterns in both themes
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/ui/screenshots.py docs/images
 
-build/axe/axe.min.js: tests/ui/fetch_axe.sh | build/deps/lint
+build/axe/axe.min.js: tests/ui/fetch_axe.sh tests/tools/fetch_npm.sh | build/deps/lint
 	@$< $(@D) && touch $@
 
 # The whole of it needs npm's registry, for @redocly/cli.

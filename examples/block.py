@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 import sys
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 
 try:
     import numpy
@@ -27,14 +28,22 @@ except ImportError:
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "clients" / "python"))
 from attn_client import AttnError, Client  # noqa: E402
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    Attend = Callable[[Array, Array, Array], Array]
+
 TOLERANCE = 1e-5
 EPS = 1e-5
 
 
-def norm(x, gain, bias):
+def norm(x: Array, gain: Array, bias: Array) -> Array:
     """Layer norm of rows [..,E]."""
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / numpy.sqrt((centred ** 2).mean(-1, keepdims=True) + EPS) * gain + bias
+    centred: Array = x - x.mean(-1, keepdims=True)
+    spread: Array = numpy.sqrt((centred ** 2).mean(-1, keepdims=True) + EPS)
+    made: Array = centred / spread * gain + bias
+    return made
 
 
 class TransformerBlock:
@@ -43,31 +52,35 @@ class TransformerBlock:
     attend(query, key, value) computes attention, [B,H,T,D] each, and returns [B,H,T,D]
     """
 
-    def __init__(self, width, heads, inner, pre_norm, seed=0):
+    def __init__(self, width: int, heads: int, inner: int, pre_norm: bool, seed: int = 0) -> None:
         chance = numpy.random.default_rng(seed)
         self.heads, self.pre_norm = heads, pre_norm
 
-        def weight(rows, columns):
-            return (chance.standard_normal((rows, columns)) / rows ** 0.5).astype(numpy.float32)
+        def weight(rows: int, columns: int) -> Array:
+            made: Array = chance.standard_normal((rows, columns)) / rows ** 0.5
+            return made.astype(numpy.float32)
 
         self.query, self.key, self.value, self.output = (weight(width, width) for _ in range(4))
         self.up, self.down = weight(width, inner), weight(inner, width)
         self.norms = [(1 + 0.1 * weight(1, width)[0], 0.1 * weight(1, width)[0]) for _ in range(2)]
 
-    def _split(self, x):
+    def _split(self, x: Array) -> Array:
         batch, tokens, width = x.shape
-        return x.reshape(batch, tokens, self.heads, width // self.heads).swapaxes(1, 2)
+        split: Array = x.reshape(batch, tokens, self.heads, width // self.heads).swapaxes(1, 2)
+        return split
 
-    def attention(self, x, attend):
+    def attention(self, x: Array, attend: Attend) -> Array:
         """[B,T,E] of rows [B,T,E]."""
         heads = attend(*(self._split(x @ weight) for weight in (self.query, self.key, self.value)))
-        return heads.swapaxes(1, 2).reshape(x.shape) @ self.output
+        output: Array = heads.swapaxes(1, 2).reshape(x.shape) @ self.output
+        return output
 
-    def mlp(self, x):
+    def mlp(self, x: Array) -> Array:
         """[..,E] of rows [..,E]."""
-        return numpy.maximum(x @ self.up, 0) @ self.down
+        output: Array = numpy.maximum(x @ self.up, 0) @ self.down
+        return output
 
-    def __call__(self, x, attend):
+    def __call__(self, x: Array, attend: Attend) -> Array:
         if self.pre_norm:
             x = x + self.attention(norm(x, *self.norms[0]), attend)
             return x + self.mlp(norm(x, *self.norms[1]))
@@ -75,7 +88,7 @@ class TransformerBlock:
         return norm(x + self.mlp(x), *self.norms[1])
 
 
-def reference(block, x, real, causal):
+def reference(block: TransformerBlock, x: Array, real: Array, causal: bool) -> Array:
     """The block's output in float64, token by token, by its definition."""
     x = x.astype(numpy.float64)
     size = x.shape[-1] // block.heads
@@ -101,7 +114,27 @@ def reference(block, x, real, causal):
     return made
 
 
-def main(arguments=None):
+def run(client: Client, chosen: argparse.Namespace) -> float:
+    """Prints how far off each kind of block is; returns the largest difference."""
+    chance, worst = numpy.random.default_rng(1), 0.0
+    x = chance.standard_normal((3, 10, chosen.width)).astype(numpy.float32)
+    real = numpy.arange(10) < numpy.array([[10], [7], [1]])  # [B,S]: the tokens of each sequence
+    for pre_norm in (True, False):
+        for causal in (False, True):
+            def attend(query: Array, key: Array, value: Array, causal: bool = causal) -> Array:
+                return client.attend(query=query, key=key, value=value, padding_mask=real,
+                                     is_causal=causal)["output"]
+
+            block = TransformerBlock(chosen.width, chosen.heads, 4 * chosen.width, pre_norm)
+            made = block(x, attend)
+            difference = float(numpy.abs(made - reference(block, x, real, causal)).max())
+            worst = max(worst, difference) if difference == difference else numpy.inf
+            print(f"{'pre' if pre_norm else 'post'}-norm, {'causal' if causal else 'full'} "
+                  f"attention: {x.shape} -> {made.shape}, off by at most {difference:.1e}")
+    return worst
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(
         description="A transformer block with its attention by attnd, beside numpy.")
@@ -110,26 +143,14 @@ def main(arguments=None):
     parser.add_argument("--width", type=int, default=64, help="of the model [%(default)s]")
     parser.add_argument("--heads", type=int, default=4, help="of attention [%(default)s]")
     chosen = parser.parse_args(arguments)
-    chance, worst = numpy.random.default_rng(1), 0.0
-    x = chance.standard_normal((3, 10, chosen.width)).astype(numpy.float32)
-    real = numpy.arange(10) < numpy.array([[10], [7], [1]])  # [B,S]: the tokens of each sequence
-    with Client(chosen.url, api_key=chosen.api_key) as client:
-        for pre_norm in (True, False):
-            for causal in (False, True):
-                def attend(query, key, value, causal=causal):
-                    return client.attend(query=query, key=key, value=value, padding_mask=real,
-                                         is_causal=causal)["output"]
-
-                block = TransformerBlock(chosen.width, chosen.heads, 4 * chosen.width, pre_norm)
-                try:
-                    made = block(x, attend)
-                except AttnError as error:
-                    print(f"block: {error}", file=sys.stderr)
-                    return 1
-                difference = numpy.abs(made - reference(block, x, real, causal)).max()
-                worst = max(worst, difference) if difference == difference else numpy.inf
-                print(f"{'pre' if pre_norm else 'post'}-norm, {'causal' if causal else 'full'} "
-                      f"attention: {x.shape} -> {made.shape}, off by at most {difference:.1e}")
+    if chosen.heads < 1 or chosen.width < 1 or chosen.width % chosen.heads:
+        parser.error("--width is a multiple of --heads")
+    try:
+        with Client(chosen.url, api_key=chosen.api_key) as client:
+            worst = run(client, chosen)
+    except AttnError as error:
+        print(f"block: {error}", file=sys.stderr)
+        return 1
     print(f"block: {'as numpy has it' if worst <= TOLERANCE else 'DIFFERS'}")
     return 0 if worst <= TOLERANCE else 1
 

@@ -14,10 +14,14 @@ import codecs
 import functools
 import heapq
 import json
+import pathlib
 import re
 import sys
 import unicodedata
+from typing import Any, Callable, Dict, Iterable, List, Optional, Pattern, Sequence, Tuple
 
+Pair = Tuple[str, str]
+Pieces = Callable[[str, bool], List[str]]  # of a text; and whether that opens the whole
 BLANK = "\u2581"
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SPACES = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -26,9 +30,9 @@ SPACES = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 # ---- Patterns ----------------------------------------------------------------------------------
 
 @functools.lru_cache(maxsize=None)
-def category_ranges():
+def category_ranges() -> Dict[str, str]:
     """{category: ranges for a character class}, for one letter (L) and for two (Lu)."""
-    ranges = {}
+    ranges: Dict[str, List[List[int]]] = {}
     for code in range(sys.maxunicode + 1):
         category = unicodedata.category(chr(code))
         for name in (category[0], category):
@@ -41,7 +45,7 @@ def category_ranges():
             for name, spans in ranges.items()}
 
 
-def compiled(pattern):
+def compiled(pattern: str) -> Pattern[str]:
     """A pattern of Unicode's properties, of which `re` knows none, for `re`."""
     parts, inside = [], False
     for part in re.findall(r"\\[pP]\{\w+\}|\\.|.", pattern, re.DOTALL):
@@ -58,7 +62,7 @@ def compiled(pattern):
 
 
 @functools.lru_cache(maxsize=None)
-def byte_letters():
+def byte_letters() -> Dict[int, str]:
     """The character that stands for each byte in byte-level vocabularies: itself where it can be
     seen, else one of those from U+0100 on."""
     seen = [*range(0x21, 0x7f), *range(0xa1, 0xad), *range(0xae, 0x100)]
@@ -69,24 +73,24 @@ def byte_letters():
 
 
 @functools.lru_cache(maxsize=None)
-def letter_bytes():
+def letter_bytes() -> Dict[str, int]:
     """The byte that each of those characters stands for."""
     return {letter: byte for byte, letter in byte_letters().items()}
 
 
 # ---- Merging -----------------------------------------------------------------------------------
 
-def merged(symbols, ranks):
+def merged(spelt: Iterable[str], ranks: Dict[Pair, int]) -> List[str]:
     """Symbols after all merges: the pair of the lowest rank first, of equal ones the leftmost."""
-    symbols = list(symbols)
-    after = list(range(1, len(symbols))) + [None]
-    before = [None] + list(range(len(symbols) - 1))
-    heap = []
+    symbols: List[Optional[str]] = list(spelt)
+    after: List[Optional[int]] = [*range(1, len(symbols)), None]
+    before: List[Optional[int]] = [None, *range(len(symbols) - 1)]
+    heap: List[Tuple[int, int, Pair]] = []
 
-    def consider(left):
+    def consider(left: Optional[int]) -> None:
         right = None if left is None else after[left]
-        if right is not None:
-            pair = (symbols[left], symbols[right])
+        if left is not None and right is not None:
+            pair = (symbols[left] or "", symbols[right] or "")
             if pair in ranks:
                 heapq.heappush(heap, (ranks[pair], left, pair))
 
@@ -98,9 +102,9 @@ def merged(symbols, ranks):
         if right is None or (symbols[left], symbols[right]) != pair:
             continue  # one of the two has become part of another
         symbols[left], symbols[right] = pair[0] + pair[1], None
-        after[left] = after[right]
-        if after[right] is not None:
-            before[after[right]] = left
+        following = after[left] = after[right]
+        if following is not None:
+            before[following] = left
         after[right] = None
         consider(left)
         consider(before[left])
@@ -115,11 +119,12 @@ class Tokenizer:
     of_bytes  whether tokens are bytes in the characters of byte_letters()
     """
 
-    def __init__(self, model, pieces, of_bytes, added=(), before=()):
-        self.vocabulary, self.pieces, self.of_bytes = dict(model["vocab"]), pieces, of_bytes
-        pairs = (tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair)
-                 for pair in model["merges"])
-        self.ranks = {pair: rank for rank, pair in enumerate(pairs)}
+    def __init__(self, model: Dict[str, Any], pieces: Pieces, of_bytes: bool,
+                 added: Sequence[Dict[str, Any]] = (), before: Iterable[int] = ()) -> None:
+        self.vocabulary: Dict[str, int] = dict(model["vocab"])
+        self.pieces, self.of_bytes = pieces, of_bytes
+        pairs = (pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"])
+        self.ranks = {(pair[0], pair[1]): rank for rank, pair in enumerate(pairs)}
         self.unknown, self.whole = model.get("unk_token"), model.get("ignore_merges", False)
         self.before = list(before)  # tokens that open every text
         self.special = {entry["id"] for entry in added if entry.get("special")}
@@ -129,7 +134,7 @@ class Tokenizer:
         longest = sorted(self.added, key=len, reverse=True)
         self.cut = re.compile(f"({'|'.join(map(re.escape, longest))})" if longest else "(?!)()")
 
-    def _spelt(self, character):
+    def _spelt(self, character: str) -> List[str]:
         """Tokens of one character."""
         spelling = [f"<0x{byte:02X}>" for byte in character.encode("utf-8")]
         if character in self.vocabulary:
@@ -140,7 +145,7 @@ class Tokenizer:
             raise ValueError(f"tokenizer: no token for {character!r}")
         return [self.unknown]
 
-    def _piece(self, piece):
+    def _piece(self, piece: str) -> List[int]:
         if self.of_bytes:
             piece = "".join(byte_letters()[byte] for byte in piece.encode("utf-8"))
         if self.whole and piece in self.vocabulary:
@@ -148,7 +153,7 @@ class Tokenizer:
         symbols = [token for character in piece for token in self._spelt(character)]
         return [self.vocabulary[token] for token in merged(symbols, self.ranks)]
 
-    def encode(self, text):
+    def encode(self, text: str) -> List[int]:
         """The tokens of a text, with those that open every text."""
         ids = list(self.before)
         for place, part in enumerate(self.cut.split(text)):
@@ -159,7 +164,7 @@ class Tokenizer:
                     ids.extend(self._piece(piece))
         return ids
 
-    def _bytes(self, number):
+    def _bytes(self, number: int) -> bytes:
         token = self.tokens.get(number, "")
         if number in self.special:
             return b""
@@ -169,7 +174,7 @@ class Tokenizer:
             return bytes([int(token[3:5], 16)])
         return token.replace(BLANK, " ").encode("utf-8")
 
-    def label(self, number):
+    def label(self, number: int) -> str:
         """What names one token: its text; a special token itself; bytes of a part of a character
         as <0xE2>."""
         if number in self.special:
@@ -180,7 +185,7 @@ class Tokenizer:
         except UnicodeDecodeError:
             return "".join(f"<0x{byte:02X}>" for byte in data)
 
-    def stream(self):
+    def stream(self) -> Callable[[int], str]:
         """A function from each token in turn to its text; a character waits for its last byte."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return lambda number: decoder.decode(self._bytes(number))
@@ -188,14 +193,14 @@ class Tokenizer:
 
 # ---- Files -------------------------------------------------------------------------------------
 
-def parts_of(entry, key):
+def parts_of(entry: Any, key: str) -> List[Any]:
     """The members of a Sequence, or the one entry, or none."""
     if entry is None:
         return []
-    return entry[key] if entry["type"] == "Sequence" else [entry]
+    return list(entry[key]) if entry["type"] == "Sequence" else [entry]
 
 
-def split_by_bytes(steps):
+def split_by_bytes(steps: List[Dict[str, Any]]) -> Pieces:
     """pieces() of a byte-level tokenizer, of the steps of its `pre_tokenizer`."""
     level, patterns = steps[-1], [step["pattern"]["Regex"] for step in steps[:-1]]
     if level.get("use_regex", True):
@@ -204,7 +209,7 @@ def split_by_bytes(steps):
         raise ValueError("tokenizer: one pattern is expected before ByteLevel")
     pattern, prefix = compiled(patterns[0]), level.get("add_prefix_space", False)
 
-    def pieces(text, _first):
+    def pieces(text: str, _first: bool) -> List[str]:
         if prefix and not text.startswith(" "):
             text = " " + text
         return [match.group() for match in pattern.finditer(text)]
@@ -212,7 +217,7 @@ def split_by_bytes(steps):
     return pieces
 
 
-def split_by_blanks(normal, steps):
+def split_by_blanks(normal: List[Dict[str, Any]], steps: List[Dict[str, Any]]) -> Pieces:
     """pieces() of the kind of SentencePiece: by its `normalizer`, or by Metaspace."""
     if [step["type"] for step in normal] == ["Prepend", "Replace"] and not steps:
         return lambda text, _first: [BLANK + text.replace(" ", BLANK)]
@@ -221,7 +226,7 @@ def split_by_blanks(normal, steps):
     older = "always" if steps[0].get("add_prefix_space") else "never"
     scheme, split = steps[0].get("prepend_scheme", older), steps[0].get("split", True)
 
-    def pieces(text, first):
+    def pieces(text: str, first: bool) -> List[str]:
         text = text.replace(" ", BLANK)
         if (scheme == "always" or scheme == "first" and first) and not text.startswith(BLANK):
             text = BLANK + text
@@ -230,9 +235,9 @@ def split_by_blanks(normal, steps):
     return pieces
 
 
-def opening_of(processor):
+def opening_of(processor: Any) -> List[int]:
     """Ids that a TemplateProcessing sets before every text."""
-    ids = []
+    ids: List[int] = []
     for step in parts_of(processor, "processors"):
         for item in step["single"] if step["type"] == "TemplateProcessing" else []:
             if "Sequence" in item:
@@ -241,7 +246,7 @@ def opening_of(processor):
     return ids
 
 
-def tokenizer_of(facts):
+def tokenizer_of(facts: Dict[str, Any]) -> Tokenizer:
     """The Tokenizer of a tokenizer.json."""
     if facts["model"].get("type", "BPE") != "BPE":
         raise ValueError(f"tokenizer: {facts['model']['type']} is not BPE")
@@ -257,7 +262,7 @@ def tokenizer_of(facts):
                      opening_of(facts.get("post_processor")))
 
 
-def read_tokenizer(directory):
+def read_tokenizer(directory: pathlib.Path) -> Tokenizer:
     """The Tokenizer of a directory: tokenizer.json, or else vocab.json and merges.txt."""
     if (directory / "tokenizer.json").exists():
         return tokenizer_of(json.loads((directory / "tokenizer.json").read_text("utf-8")))

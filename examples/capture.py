@@ -27,10 +27,20 @@ import signal
 import subprocess
 import sys
 import webbrowser
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple,
+                    Union)
 
-from generate import AttnError, Client, forward, numpy, read_decoder  # first: says what is missing
+from generate import Decoder, check_model, forward, read_decoder  # first: says what is missing
+import numpy
+from attn_client import AttnError, Client, Session
 from bpe import read_tokenizer
 from page_proxy import PageProxy
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+    Path = Union[str, os.PathLike[str]]
 
 FORMAT = "attn-capture-1"
 PATH = "/capture.safetensors"  # of the file, for the page
@@ -40,26 +50,28 @@ START_S, STOP_S, REPLY_S = 600, 40, 600
 
 # ---- File --------------------------------------------------------------------------------------
 
-def write_safetensors(path, tensors, metadata):
+def write_safetensors(path: Path, tensors: Dict[str, Array], metadata: Dict[str, str]) -> None:
     """A safetensors file of float32 or float16 arrays and of texts; there at once or not at all."""
-    header, offset = {"__metadata__": metadata}, 0
+    header: Dict[str, Any] = {"__metadata__": metadata}
+    offset = 0
     for name, array in tensors.items():
         header[name] = {"dtype": {4: "F32", 2: "F16"}[array.itemsize], "shape": list(array.shape),
                         "data_offsets": [offset, offset + array.nbytes]}
         offset += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % 64)
-    part = path.with_name(path.name + ".part")
+    part = f"{os.fspath(path)}.part"
     with open(part, "wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for array in tensors.values():
-            stream.write(numpy.ascontiguousarray(array, f"<f{array.itemsize}"))
+            stream.write(numpy.ascontiguousarray(array, f"<f{array.itemsize}").data)
     os.replace(part, path)
 
 
-def write_capture(path, layers, tokens, model=None, dtype="f32"):
+def write_capture(path: Path, layers: Dict[int, Array], tokens: Sequence[str],
+                  model: Optional[str] = None, dtype: str = "f32") -> None:
     """A capture: rows [T,E] of {layer: rows}, T texts, and the model's name in attnd."""
-    kind = {"f32": numpy.float32, "f16": numpy.float16}[dtype]
+    kind: Any = {"f32": numpy.float32, "f16": numpy.float16}[dtype]
     with numpy.errstate(over="ignore"):
         tensors = {f"layer.{layer}": numpy.asarray(rows).astype(kind, copy=False)
                    for layer, rows in layers.items()}
@@ -73,11 +85,12 @@ def write_capture(path, layers, tokens, model=None, dtype="f32"):
 
 # ---- Rows --------------------------------------------------------------------------------------
 
-def capture(decoder, session, ids, progress=lambda count: None):
+def capture(decoder: Decoder, session: Session, ids: List[int],
+            progress: Callable[[int], None] = lambda count: None) -> Dict[int, Array]:
     """{layer: rows [T,E]} that attention takes of tokens; `session` is a new one of the model."""
-    pieces = {layer: [] for layer in range(decoder.layers)}
+    pieces: Dict[int, List[Array]] = {layer: [] for layer in range(decoder.layers)}
 
-    def attend(rows, layer):
+    def attend(rows: Array, layer: int) -> Array:
         pieces[layer].append(rows)
         return session.prefill(rows, layer=layer)["output"]
 
@@ -88,7 +101,7 @@ def capture(decoder, session, ids, progress=lambda count: None):
     return {layer: numpy.concatenate(rows) for layer, rows in pieces.items()}
 
 
-def tokens_of(chosen):
+def tokens_of(chosen: argparse.Namespace) -> Tuple[List[int], List[str]]:
     """(ids, their texts) of the command line's text or numbers."""
     if chosen.ids is not None:
         ids = [int(number) for number in chosen.ids.split(",")]
@@ -102,7 +115,7 @@ def tokens_of(chosen):
     return ids, [tokenizer.label(number) for number in ids]
 
 
-def checked(ids, decoder, limit):
+def checked(ids: List[int], decoder: Decoder, limit: Optional[int]) -> List[int]:
     """The ids that are captured; raises ValueError where there is no row for one."""
     ids = ids[:limit]
     if not ids:
@@ -117,7 +130,7 @@ def checked(ids, decoder, limit):
 
 # ---- attnd -------------------------------------------------------------------------------------
 
-def program():
+def program() -> str:
     """The attnd to start."""
     beside = pathlib.Path(__file__).resolve().parent.parent / "build" / "attnd"
     found = os.environ.get("ATTND") or (str(beside) if beside.exists() else shutil.which("attnd"))
@@ -126,14 +139,14 @@ def program():
     return found
 
 
-def end_with_parent():
+def end_with_parent() -> None:
     """In a child: SIGTERM when this program ends, however it ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 
 
 @contextlib.contextmanager
-def own_daemon(directory, name):
+def own_daemon(directory: pathlib.Path, name: str) -> Iterator[str]:
     """The URL of an attnd that serves the directory as `name`, and that ends with the block."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ATTN_")}
     with subprocess.Popen(
@@ -142,8 +155,9 @@ def own_daemon(directory, name):
             stdout=subprocess.PIPE, env=environment, start_new_session=True,
             preexec_fn=end_with_parent) as process:
         try:
-            ready, _, _ = select.select([process.stdout], [], [], START_S)
-            line = process.stdout.readline().decode() if ready else ""
+            told: Any = process.stdout
+            ready, _, _ = select.select([told], [], [], START_S)
+            line = told.readline().decode() if ready else ""
             found = re.search(r" on (http://\S+)", line)
             if not found:
                 raise ValueError(f"attnd did not start: {line.strip() or 'see above'}")
@@ -156,10 +170,10 @@ def own_daemon(directory, name):
                 process.kill()
 
 
-def model_name(client, chosen):
+def model_name(client: Client, chosen: argparse.Namespace) -> str:
     """The name that attnd has for the model; raises ValueError where that is not clear."""
     names = [model["name"] for model in client.models()]
-    name = chosen.name or (names[0] if len(names) == 1 else None)
+    name: str = chosen.name or (names[0] if len(names) == 1 else "")
     if name not in names:
         raise ValueError(f"--name: which of the models of {chosen.url} is {chosen.model}? "
                          f"{', '.join(names) or 'there is none'}")
@@ -168,7 +182,14 @@ def model_name(client, chosen):
 
 # ---- Command line ------------------------------------------------------------------------------
 
-def options(arguments):
+def port(text: str) -> int:
+    """A port of the command line."""
+    if not 0 < int(text) < 65536:
+        raise ValueError(text)
+    return int(text)
+
+
+def options(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     """The parsed command line."""
     opening, _, examples = __doc__.partition("\n\n")
     examples, _, _ = examples.partition("\n\nThe file")
@@ -190,17 +211,18 @@ def options(arguments):
     parser.add_argument("--api-key", default=os.environ.get("API_KEY"),
                         help="API key of attnd [the variable API_KEY]")
     parser.add_argument("--view", action="store_true", help="open the page on it, until Ctrl-C")
+    parser.add_argument("--port", type=port, default=0, help="of the page [any that is free]")
     parser.add_argument("--no-browser", action="store_true", help="print the page's address only")
     return parser.parse_args(arguments)
 
 
-def make(url, chosen):
+def make(url: str, chosen: argparse.Namespace) -> None:
     """Writes the capture; prints one line."""
     decoder = read_decoder(chosen.model)
     ids, texts = tokens_of(chosen)
     ids = checked(ids, decoder, chosen.tokens)
 
-    def progress(count):
+    def progress(count: int) -> None:
         if len(ids) > CHUNK:
             print(f"\rcapture: {count} of {len(ids)} tokens", end="", file=sys.stderr, flush=True)
 
@@ -208,6 +230,7 @@ def make(url, chosen):
         if not chosen.url:
             client.wait_until_ready(START_S)
         name = model_name(client, chosen)
+        check_model(client, name, decoder)
         with client.session(model=name) as session:
             layers = capture(decoder, session, ids, progress)
     if len(ids) > CHUNK:
@@ -217,9 +240,9 @@ def make(url, chosen):
           f"{layers[0].shape[1]}, {chosen.dtype}", flush=True)
 
 
-def view(url, chosen):
+def view(url: str, chosen: argparse.Namespace) -> None:
     """Serves the page on the capture until Ctrl-C."""
-    with PageProxy(url, PATH, chosen.output) as proxy:
+    with PageProxy(url, PATH, chosen.output, chosen.port) as proxy:
         address = f"{proxy.url}/#capture={PATH[1:]}"
         print(f"{address} (Ctrl-C ends it)", flush=True)
         if chosen.api_key:
@@ -230,7 +253,7 @@ def view(url, chosen):
         proxy.serve_forever()
 
 
-def run(chosen):
+def run(chosen: argparse.Namespace) -> None:
     """The whole program, with an attnd of its own where none is named."""
     with contextlib.ExitStack() as stack:
         url = chosen.url
@@ -245,7 +268,7 @@ def run(chosen):
                 view(url, chosen)
 
 
-def main(arguments=None):
+def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; returns the exit status."""
     for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a shell's `&` has it ignored
         signal.signal(number, signal.default_int_handler)

@@ -4,7 +4,8 @@
 #   build/attnd --config config/attnd.json &
 #   examples/curl.sh [URL [MODEL]]          URL [http://127.0.0.1:8080], MODEL [the first one]
 #
-# API_KEY is sent where it is set.  Ends with 1 at the first request that fails.
+# API_KEY is sent where it is set.  Ends with 1 at the first request that fails.  Needs curl 7.82, which
+# has --json.
 set -euo pipefail
 export LC_ALL=C
 

@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import pathlib
 import sys
+from typing import TYPE_CHECKING, Any, Dict, List
 
 try:
     import numpy
@@ -25,7 +26,12 @@ except ImportError:
     sys.exit("own_projections: numpy is needed: apt-get install python3-numpy")
 
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "clients" / "python"))
-from attn_client import AttnError, Client  # noqa: E402
+from attn_client import AttnError, Client, Session  # noqa: E402
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 TOLERANCE = 1e-5
 LAYERS, HEADS, KV_HEADS, WIDTH, HIDDEN = 3, 8, 2, 16, 64
@@ -36,40 +42,44 @@ STEPS = 6
 class Layer:
     """The projections of one layer, which attnd never sees."""
 
-    def __init__(self, random):
-        def weights(rows, columns):
-            return (random.standard_normal((rows, columns)) / rows ** 0.5).astype("f4")
+    def __init__(self, random: numpy.random.Generator) -> None:
+        def weights(rows: int, columns: int) -> Array:
+            made: Array = random.standard_normal((rows, columns)) / rows ** 0.5
+            return made.astype("f4")
         self.query = weights(HIDDEN, HEADS * WIDTH)
         self.key, self.value = (weights(HIDDEN, KV_HEADS * WIDTH) for _ in range(2))
         self.output = weights(HEADS * WIDTH, HIDDEN)
 
-    def project(self, x):
+    def project(self, x: Array) -> Dict[str, Array]:
         """Rows [n,HIDDEN] as query [HEADS,n,WIDTH], key and value [KV_HEADS,n,WIDTH]."""
-        def heads(rows):
+        def heads(rows: Array) -> Array:
             return numpy.ascontiguousarray(rows.reshape(len(x), -1, WIDTH).swapaxes(0, 1))
         return {"query": heads(x @ self.query), "key": heads(x @ self.key),
                 "value": heads(x @ self.value)}
 
-    def project_back(self, heads):
+    def project_back(self, heads: Array) -> Array:
         """What heads put out, [HEADS,n,WIDTH], as rows [n,HIDDEN]."""
-        return numpy.asarray(heads).swapaxes(0, 1).reshape(-1, HEADS * WIDTH) @ self.output
+        rows: Array = numpy.asarray(heads).swapaxes(0, 1).reshape(-1, HEADS * WIDTH) @ self.output
+        return rows
 
 
-def step(client, layers, sessions, rows):
+def step(client: Client, layers: List[Layer], sessions: List[Session], rows: List[Array]
+         ) -> List[Array]:
     """The rows of each sequence through all layers; one request for a layer."""
     for number, layer in enumerate(layers):
         steps = [(session, layer.project(x)) for session, x in zip(sessions, rows)]
-        replies = client.step_many(steps, layer=number)
-        for reply in replies:
+        outputs = []
+        for reply in client.step_many(steps, layer=number):
             if isinstance(reply, AttnError):
                 raise reply
-        rows = [x + layer.project_back(reply["output"]) for x, reply in zip(rows, replies)]
+            outputs.append(reply["output"])
+        rows = [x + layer.project_back(output) for x, output in zip(rows, outputs)]
     return rows
 
 
-def expected(layers, rows):
+def expected(layers: List[Layer], rows: Array) -> Array:
     """All rows [n,HIDDEN] of one sequence at once, in float64."""
-    x = rows.astype("f8")
+    x: Array = rows.astype("f8")
     for layer in layers:
         projected = layer.project(x)
         query, key, value = (projected[name].astype("f8") for name in ("query", "key", "value"))
@@ -84,7 +94,7 @@ def expected(layers, rows):
     return x
 
 
-def main():
+def main() -> int:
     """Runs all sequences together, and compares."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("url", nargs="?", default="http://127.0.0.1:8080")
@@ -92,9 +102,10 @@ def main():
     options = parser.parse_args()
     random = numpy.random.default_rng(7)
     layers = [Layer(random) for _ in range(LAYERS)]
-    shape = {"num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "head_dim": WIDTH,
-             "num_hidden_layers": LAYERS}
+    shape: Dict[str, Any] = {"num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
+                             "head_dim": WIDTH, "num_hidden_layers": LAYERS}
     worst = 0.0
+    given: List[Array]
     try:
         with Client(options.url, api_key=options.api_key) as client, \
                 contextlib.ExitStack() as sessions_end:
@@ -103,11 +114,11 @@ def main():
             got = [[rows] for rows in step(client, layers, sessions, given)]
             for _ in range(STEPS):
                 rows = [random.standard_normal((1, HIDDEN)).astype("f4") for _ in PROMPTS]
-                given = [numpy.concatenate(pair) for pair in zip(given, rows)]
+                given = [numpy.concatenate([before, row]) for before, row in zip(given, rows)]
                 for all_rows, row in zip(got, step(client, layers, sessions, rows)):
                     all_rows.append(row)
-            for rows, outputs in zip(given, got):
-                want = expected(layers, rows)
+            for taken, outputs in zip(given, got):
+                want = expected(layers, taken)
                 error = numpy.abs(numpy.concatenate(outputs) - want) / numpy.abs(want).max()
                 worst = max(worst, float(error.max()))
     except AttnError as error:

@@ -22,6 +22,8 @@ import socket
 import sys
 import threading
 import urllib.parse
+from email.message import Message
+from typing import Any, List, Optional, Tuple
 
 PIECE = 65536  # bytes held of a body that passes through
 CONNECTIONS = 64  # at a time; a browser opens 6
@@ -36,7 +38,7 @@ class Refusal(Exception):
     """A request that does not go to attnd: status, code, message."""
 
 
-def host_name(host):
+def host_name(host: str) -> Optional[str]:
     """The name of a Host field without its port, or None."""
     try:
         return urllib.parse.urlsplit("//" + host).hostname
@@ -44,7 +46,7 @@ def host_name(host):
         return None
 
 
-def passed_on(headers):
+def passed_on(headers: Message) -> List[Tuple[str, str]]:
     """[(name, value)] of the fields that go from one side to the other."""
     listed = ",".join(headers.get_all("Connection", [])).lower()
     ended = OWN | {name.strip() for name in listed.split(",")}
@@ -54,14 +56,15 @@ def passed_on(headers):
 class Handler(http.server.BaseHTTPRequestHandler):
     """One connection of a browser."""
 
+    server: PageProxy
     protocol_version = "HTTP/1.1"
     timeout = IDLE_S
     disable_nagle_algorithm = True  # head and body are written one after the other
 
-    def log_message(self, format, *arguments):  # pylint: disable=redefined-builtin
+    def log_message(self, format: str, *arguments: Any) -> None:  # pylint: disable=W0622
         """Nothing: the terminal is the program's."""
 
-    def answer(self):
+    def answer(self) -> None:
         """Answers one request, whatever its method."""
         self.left = 0  # bytes of the body that have not been read
         try:
@@ -79,9 +82,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_OPTIONS = answer
 
-    def _check(self):
+    def _check(self) -> None:
         """Raises Refusal for a head that is not a browser's on this machine."""
-        hosts, lengths = (self.headers.get_all(name, []) for name in ("Host", "Content-Length"))
+        hosts: List[str] = self.headers.get_all("Host", [])
+        lengths: List[str] = self.headers.get_all("Content-Length", [])
         if "Transfer-Encoding" in self.headers or len(lengths) > 1:
             raise Refusal(411, "length_required", "a body needs one Content-Length")
         if lengths and not (lengths[0].isascii() and lengths[0].isdecimal()):
@@ -92,7 +96,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not self.path.startswith("/"):
             raise Refusal(400, "malformed_request", "the target is no path")
 
-    def _refuse(self, status, code, message):
+    def _refuse(self, status: int, code: str, message: str) -> None:
         body = json.dumps({"error": {"code": code, "message": f"capture.py: {message}",
                                      "retryable": status == 502}}).encode()
         self.close_connection = True
@@ -101,7 +105,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _send_head(self, status, fields, reason=None):
+    def _send_head(self, status: int, fields: List[Tuple[str, str]],
+                   reason: Optional[str] = None) -> None:
         self.send_response_only(status, reason)
         for name, value in fields:
             self.send_header(name, value)
@@ -109,7 +114,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Connection", "close")
         self.end_headers()
 
-    def _send_file(self):
+    def _send_file(self) -> None:
         if self.command not in ("GET", "HEAD"):
             raise Refusal(405, "method_not_allowed", f"{self.server.path} takes GET and HEAD")
         try:
@@ -129,11 +134,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(piece)
                 left -= len(piece)
 
-    def _relay(self):
+    def _relay(self) -> None:
         upstream = self.server.connect()
         try:
             self._send_request(upstream)
-            reply = upstream.getresponse() if self._reply_comes(upstream.sock) else None
+            reply = upstream.getresponse() if self._reply_comes(upstream) else None
         except (OSError, http.client.HTTPException) as error:
             raise Refusal(502, "bad_gateway", f"attnd does not answer: {error}") from error
         else:
@@ -143,17 +148,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         finally:
             upstream.close()
 
-    def _send_request(self, upstream):
+    def _send_request(self, upstream: http.client.HTTPConnection) -> None:
         target = self.server.target
         try:
             upstream.putrequest(self.command, target.path.rstrip("/") + self.path, skip_host=True,
                                 skip_accept_encoding=True)
         except (ValueError, http.client.InvalidURL) as error:
             raise Refusal(400, "malformed_request", f"the target is malformed: {error}") from error
-        upstream.putheader("Host", target.netloc)
+        host = target.netloc.rpartition("@")[2]
+        upstream.putheader("Host", host)
         for origin in self.headers.get_all("Origin", []):
             own = origin == "http://" + self.headers["Host"]
-            upstream.putheader("Origin", f"{target.scheme}://{target.netloc}" if own else origin)
+            upstream.putheader("Origin", f"{target.scheme}://{host}" if own else origin)
         for name, value in passed_on(self.headers):
             upstream.putheader(name, value)
         upstream.endheaders()
@@ -161,28 +167,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while self.left and not select.select([upstream.sock], [], [], 0)[0]:
                 upstream.send(self._read_piece())
 
-    def _read_piece(self):
+    def _read_piece(self) -> bytes:
         """The next bytes of the body, at least one."""
-        piece = self.rfile.read1(min(self.left, PIECE))
+        piece: bytes = self.rfile.read1(min(self.left, PIECE))  # type: ignore[attr-defined]
         if not piece:
             raise ConnectionError("the browser has left")
         self.left -= len(piece)
         return piece
 
-    def _reply_comes(self, upstream):
+    def _reply_comes(self, upstream: http.client.HTTPConnection) -> bool:
         """Whether attnd's reply begins, before the browser leaves."""
-        watched = [upstream, self.connection]
+        watched = [upstream.sock, self.connection]
         while True:
             ready, _, _ = select.select(watched, [], [], REPLY_S)
             if not ready:
                 raise TimeoutError(f"no reply for {REPLY_S} s")
-            if upstream in ready:
+            if upstream.sock in ready:
                 return True
             if not self.connection.recv(1, socket.MSG_PEEK):
                 return False
-            watched = [upstream]  # the next request, already
+            watched = [upstream.sock]  # the next request, already
 
-    def _send_reply(self, reply):
+    def _send_reply(self, reply: http.client.HTTPResponse) -> None:
         bodiless = self.command == "HEAD" or reply.status in (204, 304)
         if reply.getheader("Content-Length") is None and not bodiless:
             self.close_connection = True  # the end of the connection is that of the body
@@ -194,7 +200,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if left and not bodiless:
             raise ConnectionError("attnd's reply ends early")
 
-    def _discard(self):
+    def _discard(self) -> None:
         """Reads what is left of the body, so that the reply is not lost in a reset."""
         if self.left:
             self.close_connection = True
@@ -204,38 +210,39 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class PageProxy(http.server.ThreadingHTTPServer):
-    """Serves the file `file` at `path`, and attnd at `url` everywhere else."""
+    """Serves the file `file` at `path`, and attnd at `url` everywhere else; port 0: any."""
 
     daemon_threads = True
     request_queue_size = CONNECTIONS
 
-    def __init__(self, url, path, file):
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, url: str, path: str, file: str | os.PathLike[str], port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.target, self.path, self.file = urllib.parse.urlsplit(url), path, file
         self.places = threading.BoundedSemaphore(CONNECTIONS)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
-    def connect(self):
+    def connect(self) -> http.client.HTTPConnection:
         """A connection to attnd, not opened yet."""
-        secure = self.target.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-        return kind(self.target.hostname, self.target.port, timeout=REPLY_S)
+        host, port = self.target.hostname or "", self.target.port
+        if self.target.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=REPLY_S)
+        return http.client.HTTPConnection(host, port, timeout=REPLY_S)
 
-    def process_request(self, request, client_address):
+    def process_request(self, request: Any, client_address: Any) -> None:
         """A thread for the connection, or none where too many are open."""
         if self.places.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request, client_address):
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
         """The connection, from its first request to its end."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.places.release()
 
-    def handle_error(self, request, client_address):
+    def handle_error(self, request: Any, client_address: Any) -> None:
         """Says what was not foreseen; a connection that broke is no such thing."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)

@@ -17,10 +17,13 @@ cross-attention is asked for again with the encoder's rows in the request, which
 
 Needs numpy, and attn_client.py (found beside this tree, or anywhere on PYTHONPATH).
 """
+from __future__ import annotations
+
 import argparse
 import pathlib
 import sys
 import time
+from typing import TYPE_CHECKING, Any, Tuple
 
 try:
     import numpy
@@ -30,28 +33,35 @@ except ImportError:
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parent.parent / "clients" / "python"))
 from attn_client import AttnError, Client  # noqa: E402
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
-def normed(row):
+    Array = NDArray[Any]
+
+
+def normed(row: Array) -> Array:
     """The row with a root mean square of 1."""
-    return row / numpy.sqrt((row * row).mean(-1, keepdims=True) + 1e-6)
+    made: Array = row / numpy.sqrt((row * row).mean(-1, keepdims=True) + 1e-6)
+    return made
 
 
 class Decoder:
     """The layers of a decoder over one encoder's rows: two sessions."""
 
-    def __init__(self, client, own, cross, encoder):
+    def __init__(self, client: Client, own: str, cross: str, encoder: Array) -> None:
         self.client, self.cross, self.encoder = client, cross, encoder
         self.layers = client.model(cross)["resident_layers"]
         self.own = client.session(model=own)
         start = numpy.zeros(client.model(cross)["hidden_size"], numpy.float32)
         self.over = client.start(encoder, start, model=cross, layer=self.layers[0])
 
-    def attend(self, row, layer):
+    def attend(self, row: Array, layer: int) -> Array:
         """The cross-attention of a row without the session: the encoder is projected again."""
-        return self.client.attend(row[None], model=self.cross, layer=layer,
-                                  encoder_hidden_states=self.encoder)["output"][0]
+        output: Array = self.client.attend(row[None], model=self.cross, layer=layer,
+                                           encoder_hidden_states=self.encoder)["output"][0]
+        return output
 
-    def step(self, row, check=False):
+    def step(self, row: Array, check: bool = False) -> Tuple[Array, float]:
         """A token's row after all layers, and the largest difference to `attend`."""
         worst = 0.0
         for layer in self.layers:
@@ -63,13 +73,13 @@ class Decoder:
             row = row + found
         return row, worst
 
-    def end(self):
+    def end(self) -> None:
         """Ends both sessions."""
         self.own.end()
         self.over.end()
 
 
-def run(client, chosen):
+def run(client: Client, chosen: argparse.Namespace) -> int:
     """Decodes; returns the exit status."""
     facts = client.model(chosen.cross)
     random = numpy.random.default_rng(chosen.seed)
@@ -78,7 +88,8 @@ def run(client, chosen):
     decoder = Decoder(client, chosen.decoder, chosen.cross, encoder)
     print(f"{chosen.encoder_rows} encoder rows in {1000 * (time.monotonic() - begin):.1f} ms, "
           f"{len(decoder.layers)} layers")
-    row, worst, seconds = random.standard_normal(facts["hidden_size"]).astype("float32"), 0.0, []
+    row: Array = random.standard_normal(facts["hidden_size"]).astype("float32")
+    worst, seconds = 0.0, []
     for token in range(chosen.tokens):
         begin = time.monotonic()
         row, wrong = decoder.step(normed(row), token in (0, chosen.tokens - 1))
@@ -95,7 +106,7 @@ def run(client, chosen):
     return 0 if worst < 1e-5 * max(1.0, float(abs(row).max())) else 1
 
 
-def main():
+def main() -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
     parser.add_argument("--url", default="http://127.0.0.1:8080")
@@ -106,12 +117,12 @@ def main():
     parser.add_argument("--tokens", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    with Client(chosen.url, api_key=chosen.api_key) as client:
-        try:
+    try:
+        with Client(chosen.url, api_key=chosen.api_key) as client:
             return run(client, chosen)
-        except AttnError as error:
-            print(f"seq2seq: {error}", file=sys.stderr)
-            return 1
+    except AttnError as error:
+        print(f"seq2seq: {error}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

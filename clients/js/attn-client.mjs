@@ -13,39 +13,47 @@
  *       (await session.decode(row)).output;             // row [E]
  *     });
  *
- * A tensor is `{ data, shape }`, `data` being a typed array; nested arrays are taken too, in which
- * null stands for minus infinity. Tensors travel as bytes (docs/API.md, "Binary form"). The bits of
- * 16-bit numbers are sent as they are: `{ data: Uint16Array, shape, datatype: "BF16" }`, or "FP16".
- * Maps asked for with `map_datatype` "FP16" or "UINT8" come as the float32 numbers that these stand
- * for.
+ * A tensor is `{ data, shape }`, `data` being a typed array or an array of numbers; `dims` stands
+ * for `shape` too, as in ONNX Runtime. Nested arrays, of numbers, in which null stands for minus
+ * infinity, or of typed arrays, are taken too. Tensors travel as bytes (docs/API.md, "Binary
+ * form"). The bits of 16-bit numbers are sent as they are, `data` a Uint16Array, with `datatype`
+ * "BF16" or "FP16". Maps asked for with `map_datatype` "FP16" or "UINT8" come as the float32
+ * numbers that these stand for.
  *
  * A request that got no answer, or an error that is retryable, is sent again for `retryMs`, unless
- * that could apply it twice. Steps of a Session carry `position` and `epoch`: a step whose answer
- * was lost is answered again, and not appended again. Calls of one Session wait for each other.
+ * that could apply it twice. Steps of a Session carry `position`, `epoch` and `revision`: a step
+ * whose answer was lost is answered again, and not appended again, and a step, truncation or end
+ * that arrives late changes nothing. Calls of one Session wait for each other. `signal`, an
+ * AbortSignal among the fields of a call, ends it at once with an error of code "cancelled".
  *
  * Only `fetch` is used. For a page of another origin attnd must list that origin in
  * `allow_origins`; a page served over https reaches an http daemon on its own machine only.
  */
 
-/**
- * @typedef {{data: ArrayBufferView, shape: number[], datatype?: string}} Tensor
- * @typedef {Tensor | Array<any>} TensorLike
- * @typedef {Object<string, any>} Reply members of a reply by name, tensors as Tensor
- */
+/* Types for TypeScript stand in attn-client.d.mts. */
 
 // ---- Errors -----------------------------------------------------------------------------------
 
 const MOVING = ["wrong_instance", "draining"]; // errors of a session that is on its way
-const LOST = ["connection_lost", "bad_reply"]; // errors of the clients, not of attnd
+const GONE = ["session_not_found", "session_lost", "epoch_mismatch"]; // of one that is to end
+/** The kinds of this client's own errors, by their code. */
+const OWN = {
+    connection_lost: "connection",
+    bad_reply: "connection",
+    cancelled: "cancelled",
+    invalid_argument: "invalid",
+};
 
 /**
  * A request that failed. Decide by `code` (docs/API.md, "Errors").
  * `kind` is "invalid", "unauthorized", "not_found", "conflict", "session_lost", "busy",
- * "unavailable", "connection" where no answer came or one that cannot be read (code "bad_reply"),
- * or "item" for an item of a list; with these two `status` is 0. `length` is, with
+ * "unavailable"; or with `status` 0 "connection" where no answer came or one that is not attnd's
+ * (code "bad_reply"), "cancelled" by a signal, "invalid" where this client refuses to send what
+ * `param` names (code "invalid_argument"), or "item" for an item of a list. `length` is, with
  * position_conflict and position_gap, the true length of the layer; `lowestLength`, with
  * position_forgotten, the least length, beside 0, to which the session can be truncated or forked;
- * `owner`, with wrong_instance, the shard that the session's id names.
+ * `epoch` and `revision`, with revision_mismatch, those that the session has; `owner`, with
+ * wrong_instance, the shard that the session's id names.
  */
 export class AttnError extends Error {
     constructor(code, message, facts = {}) {
@@ -59,6 +67,8 @@ export class AttnError extends Error {
         this.param = facts.param ?? null;
         this.retryable = Boolean(facts.retryable);
         this.length = facts.length ?? null;
+        this.epoch = facts.epoch ?? null;
+        this.revision = facts.revision ?? null;
         this.owner = facts.owner ?? null;
         this.lowestLength = facts.lowest_length ?? null;
         this.requestId = facts.request_id ?? null;
@@ -75,17 +85,35 @@ export class AttnError extends Error {
             410: "session_lost",
             429: "busy",
         };
-        if (this.status === 0) return LOST.includes(this.code) ? "connection" : "item";
+        if (this.status === 0) return OWN[this.code] ?? "item";
         const unavailable = this.status >= 500 || MOVING.includes(this.code);
         return kinds[this.status] ?? (unavailable ? "unavailable" : "invalid");
     }
+}
+
+const invalid = (param, why) => new AttnError("invalid_argument", `${param}: ${why}`, { param });
+const badReply = (why, cause) => new AttnError("bad_reply", `${why}: is this attnd?`, { cause });
+
+/** The error of a call whose signal, or fetch, was aborted; its name is that of the reason. */
+function cancelled(cause) {
+    const error = new AttnError("cancelled", String(cause?.message ?? cause), { cause });
+    error.name = cause?.name ?? "AbortError";
+    return error;
+}
+
+/** The error of a reply that is none of attnd's: where it redirects to, without its query. */
+function foreign(status, headers) {
+    if (status >= 400) return "not from attnd";
+    const place = (headers?.get("Location") ?? "another page").split("?")[0].slice(0, 200);
+    return `redirected to ${place}, which is not followed: is this the URL of attnd?`;
 }
 
 function errorOf(body, status, headers) {
     const ours = typeof body?.error === "object" && typeof body.error?.code === "string";
     const facts = ours ? body.error : { retryable: [502, 503, 504].includes(status) };
     const after = Number(headers?.get("Retry-After") ?? 0);
-    const error = new AttnError(facts.code ?? `http_${status}`, facts.message ?? "not from attnd", {
+    const message = facts.message ?? (status ? foreign(status, headers) : "not from attnd");
+    const error = new AttnError(facts.code ?? `http_${status}`, message, {
         ...facts,
         status,
         request_id: facts.request_id ?? headers?.get("X-Request-Id"),
@@ -101,7 +129,6 @@ function errorOf(body, status, headers) {
 const F32 = "FP32",
     I64 = "INT64",
     MASK = "BOOL";
-const HALVES = ["FP16", "BF16"]; // instead of FP32, as bits in a Uint16Array
 /** Fields that hold tensors, with the datatype that they are sent in. */
 const TENSORS = {
     hidden_states: F32,
@@ -129,16 +156,16 @@ const TENSORS = {
 const ALIGNMENT = 64; // of the first tensor within a body
 const LITTLE = new Uint8Array(new Uint16Array([1]).buffer)[0] === 1;
 
-function shapeOf(value) {
-    return Array.isArray(value) ? [value.length, ...shapeOf(value[0])] : [];
-}
+const isTyped = (value) => ArrayBuffer.isView(value) && !(value instanceof DataView);
+const isList = (value) => Array.isArray(value) || isTyped(value);
+/** Whether it is a tensor by its members, and not fields of a step. */
+const isTensor = (value) => isList(value) || isList(value?.data);
+
+const shapeOf = (value) => (isList(value) ? [value.length, ...shapeOf(value[0])] : []);
 
 /** Checks that nested arrays have `shape`, and appends their numbers to `numbers`, row-major. */
 function flatten(value, shape, depth, numbers) {
-    if (
-        Array.isArray(value) !== depth < shape.length ||
-        (depth < shape.length && value.length !== shape[depth])
-    )
+    if (isList(value) !== depth < shape.length || (isList(value) && value.length !== shape[depth]))
         throw new TypeError("nested arrays of unequal length");
     if (depth === shape.length) numbers.push(value);
     else for (const item of value) flatten(item, shape, depth + 1, numbers);
@@ -147,7 +174,7 @@ function flatten(value, shape, depth, numbers) {
 
 function numberOf(value, datatype) {
     if (datatype === MASK) {
-        if (value !== true && value !== false && value !== 1 && value !== 0)
+        if (![true, false, 1, 0, 1n, 0n].includes(value))
             throw new TypeError("a mask holds 1 (may attend) and 0, nothing else");
         return Number(value);
     }
@@ -158,29 +185,43 @@ function numberOf(value, datatype) {
     return datatype === I64 ? BigInt(value) : value;
 }
 
-const isTensor = (value) => ArrayBuffer.isView(value?.data);
+const HALVES_OF = { float16: "FP16", bfloat16: "BF16", FP16: "FP16", BF16: "BF16" };
+const TYPES = { FP32: Float32Array, INT64: BigInt64Array, BOOL: Uint8Array };
+const SAME = { FP32: [Float32Array], INT64: [BigInt64Array, Int32Array], BOOL: [] };
 
 /** @returns {{datatype: string, shape: number[], bytes: Uint8Array}} a tensor as it is sent */
 function pack(value, datatype) {
-    const typed = isTensor(value);
-    const shape = typed ? [...value.shape] : shapeOf(value);
-    if (!typed && !Array.isArray(value))
-        throw new TypeError("a tensor is { data, shape } or nested arrays");
-    const same = { FP32: [Float32Array], INT64: [BigInt64Array, Int32Array], BOOL: [] }[datatype];
-    let data = typed ? value.data : null;
-    const half = datatype === F32 && data instanceof Uint16Array && HALVES.includes(value.datatype);
-    if (!half && !same.some((type) => data instanceof type)) {
-        const numbers = typed ? [...data] : flatten(value, shape, 0, []);
-        const type = { FP32: Float32Array, INT64: BigInt64Array, BOOL: Uint8Array }[datatype];
-        data = type.from(numbers, (number) => numberOf(number, datatype));
+    if (!isTensor(value)) throw new TypeError("a tensor is { data, shape } or nested arrays");
+    const given = isList(value) ? value : value.data;
+    const stated = isList(value) ? null : (value.shape ?? value.dims);
+    const half =
+        datatype === F32 && given instanceof Uint16Array
+            ? HALVES_OF[value.datatype ?? value.type]
+            : undefined;
+    let data = given;
+    let shape = stated ? [...stated] : shapeOf(given);
+    if (half === undefined && !SAME[datatype].some((type) => data instanceof type)) {
+        if (!isTyped(given)) data = flatten(given, shapeOf(given), 0, []);
+        data = TYPES[datatype].from(data, (number) => numberOf(number, datatype));
     }
     if (data.length !== shape.reduce((product, size) => product * size, 1))
         throw new TypeError(`${data.length} numbers do not make the shape [${shape}]`);
     if (!LITTLE && data.BYTES_PER_ELEMENT > 1)
         throw new TypeError("this machine is not little-endian");
     const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-    if (half) return { datatype: value.datatype, shape, bytes };
-    return { datatype: data instanceof Int32Array ? "INT32" : datatype, shape, bytes };
+    const kind = data instanceof Int32Array ? "INT32" : datatype;
+    return { datatype: half ?? kind, shape, bytes };
+}
+
+/** What JSON has for the value of a field that is no tensor. */
+function plain(value) {
+    if (value instanceof Set) return [...value].map(plain);
+    if (typeof value === "bigint" && Number.isSafeInteger(Number(value))) return Number(value);
+    if (typeof value === "number" && !Number.isFinite(value))
+        throw new TypeError(`JSON has no ${value}`);
+    if (typeof value === "function" || typeof value === "symbol" || typeof value === "bigint")
+        throw new TypeError(`${String(value)} is nothing that JSON has`);
+    return isTyped(value) ? Array.from(value, plain) : value;
 }
 
 /** The number that the 16 bits of a half stand for. */
@@ -229,7 +270,7 @@ function unpack(entry, buffer, begin, size) {
 /** The body of a call. Masks come last, so that all float32 stays aligned. */
 function bodyOf(fields) {
     const parts = [];
-    const document = (from) => {
+    const document = (from, where = "") => {
         const made = {};
         const names = Object.keys(from).filter(
             (name) => from[name] !== undefined && from[name] !== null,
@@ -239,12 +280,18 @@ function bodyOf(fields) {
             ...names.filter((n) => TENSORS[n] === MASK),
         ]) {
             const value = from[name];
-            if (name === "sequences") made[name] = value.map(document);
-            else if (!TENSORS[name] || typeof value === "number") made[name] = value;
-            else {
-                const { datatype, shape, bytes } = pack(value, TENSORS[name]);
-                made[name] = { shape, datatype, binary_data_size: bytes.length };
-                parts.push(bytes);
+            try {
+                if (name === "sequences")
+                    made[name] = value.map((item, i) => document(item, `sequences[${i}].`));
+                else if (!TENSORS[name] || typeof value === "number") made[name] = plain(value);
+                else {
+                    const { datatype, shape, bytes } = pack(value, TENSORS[name]);
+                    made[name] = { shape, datatype, binary_data_size: bytes.length };
+                    parts.push(bytes);
+                }
+            } catch (error) {
+                if (error instanceof AttnError) throw error;
+                throw invalid(where + name, error.message);
             }
         }
         return made;
@@ -265,15 +312,12 @@ function bodyOf(fields) {
 }
 
 /** The members of a reply in JSON or in binary form; its tensors are views of `buffer`. */
-function replyOf(headers, buffer) {
+function replyOf({ headers, buffer }) {
     const told = headers.get("Inference-Header-Content-Length");
     const binary = (headers.get("Content-Type") ?? "").startsWith("application/octet-stream");
     if (binary && told === null)
         // fetch shows a page only the headers that the server exposes
-        throw new AttnError(
-            "bad_reply",
-            "Inference-Header-Content-Length is missing or not exposed",
-        );
+        throw badReply("Inference-Header-Content-Length is missing or not exposed");
     const length = told === null ? buffer.byteLength : Number(told);
     if (length === 0) return {};
     let offset = length;
@@ -284,8 +328,8 @@ function replyOf(headers, buffer) {
             const width = WIDTHS[value.datatype];
             const begin = length + Math.ceil((offset - length) / width) * width;
             offset = begin + value.binary_data_size;
-            if (offset > buffer.byteLength)
-                throw new AttnError("bad_reply", "the reply is shorter than its tensors");
+            if (!(offset <= buffer.byteLength))
+                throw badReply("the reply is shorter than its tensors");
             return unpack(value, buffer, begin, value.binary_data_size);
         }
         return Object.fromEntries(
@@ -296,14 +340,79 @@ function replyOf(headers, buffer) {
     try {
         document = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 0, length)));
     } catch (cause) {
-        throw new AttnError("bad_reply", "the reply is not JSON", { cause });
+        throw badReply("the reply is not JSON", cause);
     }
-    return reviver(document);
+    if (typeof document !== "object" || document === null || Array.isArray(document))
+        throw badReply("the reply is no JSON object");
+    try {
+        return reviver(document);
+    } catch (cause) {
+        if (cause instanceof AttnError) throw cause;
+        throw badReply("the reply is not as attnd writes it", cause);
+    }
+}
+
+/** The reply, where its members are of these types. */
+function has(reply, members) {
+    for (const [name, type] of Object.entries(members)) {
+        const value = reply?.[name];
+        if (type === Array ? !Array.isArray(value) : typeof value !== type)
+            throw badReply(`the reply has no \`${name}\``);
+    }
+    return reply;
 }
 
 // ---- Client -----------------------------------------------------------------------------------
 
-const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/** What `work` gives, or an error as soon as the signal says so. */
+function unless(signal, work) {
+    if (!signal) return work;
+    return new Promise((resolve, reject) => {
+        const stop = () => reject(cancelled(signal.reason));
+        if (signal.aborted) stop();
+        signal.addEventListener("abort", stop);
+        work.then(resolve, reject).finally(() => signal.removeEventListener("abort", stop));
+    });
+}
+
+/** Waits; a signal ends that. */
+async function pause(ms, signal) {
+    let timer;
+    const waited = new Promise((resolve) => (timer = setTimeout(resolve, ms)));
+    await unless(signal, waited).finally(() => clearTimeout(timer));
+}
+
+function milliseconds(name, value) {
+    if (typeof value !== "number" || !(value >= 0 && value < 2 ** 31))
+        throw invalid(name, `${String(value)} is no number of milliseconds`);
+    return value;
+}
+
+/** `text` as a header that names who calls; what is wrong with it is told without it. */
+function secret(name, scheme, text) {
+    if (!/^[\x21-\x7e]*$/.test(text))
+        throw invalid(name, "it holds a character that no header can");
+    return text ? { Authorization: `${scheme} ${text}` } : {};
+}
+
+/** The URL without its user, and the header that says who calls: by an API key, or by that user. */
+function addressOf(url, apiKey) {
+    const text = String(url).replace(/\/+$/, "");
+    const user = /^(https?:\/\/)([^/?#]*)@/i.exec(text);
+    if (!user)
+        return { url: text, headers: secret("apiKey", "Bearer", String(apiKey ?? "").trim()) };
+    if (apiKey) throw invalid("url", "its user stands where apiKey would: give one of them");
+    let named;
+    try {
+        named = user[2].split(/:(.*)/s).slice(0, 2).map(decodeURIComponent).join(":");
+    } catch {
+        throw invalid("url", "its user or password is malformed");
+    }
+    if (!user[2].includes(":")) named += ":";
+    const bytes = new TextEncoder().encode(named);
+    const basic = btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(""));
+    return { url: user[1] + text.slice(user[0].length), headers: secret("url", "Basic", basic) };
+}
 
 /** A key that no other request has. Node 18 has no global `crypto`; nothing here is a secret. */
 function token() {
@@ -318,10 +427,18 @@ const naming = (id) => (id && encodeURIComponent(id) === id ? { "X-Session-Id": 
 /** The name of the shard that an id begins with; "" for an id that names none. */
 const shardOf = (id) => (id.includes(".") ? id.slice(0, id.indexOf(".")) : "");
 
+/** The error of an item of a reply, or of its request; null of one that succeeded. */
+function errorIn(item) {
+    if (item instanceof AttnError) return item;
+    if (typeof item !== "object" || item === null)
+        throw badReply("an item of the reply is no object");
+    return item.error ? errorOf(item, 0) : null;
+}
+
 /** Calls of one attnd. */
 export class Client {
     /**
-     * @param {string} url http:// or https://
+     * @param {string} url http:// or https://; its user and password are sent as a proxy's login
      * @param {object} [options]
      * @param {string} [options.apiKey] docs/OPERATIONS.md, "API keys"
      * @param {number} [options.timeoutMs] of one attempt, from its begin to its last byte [60000]
@@ -331,18 +448,25 @@ export class Client {
      * @param {typeof fetch} [options.fetch] instead of the global one
      */
     constructor(url = "http://127.0.0.1:8080", options = {}) {
-        this.url = String(url).replace(/\/+$/, "");
-        this.retryMs = options.retryMs ?? 30000;
-        this.timeoutMs = options.timeoutMs ?? 60000;
-        this.headers = options.apiKey ? { Authorization: `Bearer ${options.apiKey}` } : {};
+        const { url: address, headers } = addressOf(url, options.apiKey);
+        this.url = address;
+        this.headers = headers;
+        this.retryMs = milliseconds("retryMs", options.retryMs ?? 30000);
+        this.timeoutMs = milliseconds("timeoutMs", options.timeoutMs ?? 60000);
         if (options.deadlineMs !== undefined)
-            this.headers["X-Deadline-Ms"] = String(options.deadlineMs);
+            this.headers["X-Deadline-Ms"] = String(milliseconds("deadlineMs", options.deadlineMs));
         this.fetch = options.fetch ?? ((...call) => globalThis.fetch(...call));
         this.answered = false;
         this.sharded = false; // a list goes to each shard apart, once one was in the wrong place
     }
 
-    async #exchange(method, path, headers, body) {
+    async #exchange(method, path, headers, body, signal) {
+        const controller = new AbortController();
+        const stop = () => controller.abort(signal.reason);
+        const late = () => controller.abort(new DOMException("no answer came", "TimeoutError"));
+        const timer = setTimeout(late, this.timeoutMs);
+        if (signal?.aborted) stop();
+        signal?.addEventListener("abort", stop);
         try {
             const reply = await this.fetch(this.url + path, {
                 method,
@@ -350,34 +474,42 @@ export class Client {
                 body,
                 cache: "no-store",
                 credentials: "omit",
-                redirect: "error",
-                signal: AbortSignal.timeout(this.timeoutMs),
+                redirect: "manual",
+                signal: controller.signal,
             });
             const buffer = await reply.arrayBuffer();
             this.answered = true;
-            return { status: reply.status, headers: reply.headers, buffer };
+            // Of a redirect a page sees no more than that it is one.
+            const status = reply.type === "opaqueredirect" ? 302 : reply.status;
+            return { status, headers: reply.headers, buffer };
         } catch (cause) {
+            if (signal?.aborted) throw cancelled(signal.reason);
+            if (cause?.name === "AbortError") throw cancelled(cause); // by a fetch of the caller's
             // fetch does not tell whether the request had been sent.
             throw new AttnError(
                 "connection_lost",
                 String(cause?.cause?.message ?? cause?.message ?? cause),
                 { retryable: true, cause },
             );
+        } finally {
+            clearTimeout(timer);
+            signal?.removeEventListener("abort", stop);
         }
     }
 
     /**
      * @param {boolean} [again] whether sending the request twice has no other effect than once
-     * @returns {Promise<{headers: Headers, buffer: ArrayBuffer}>} a reply below 400
+     * @returns {Promise<{headers: Headers, buffer: ArrayBuffer}>} a reply below 300
      */
-    async request(method, path, { body, headers = {}, again = true, retryMs = this.retryMs } = {}) {
+    async request(method, path, options = {}) {
+        const { body, headers = {}, again = true, retryMs = this.retryMs, signal } = options;
         const until = Date.now() + retryMs;
         const sent = { ...this.headers, ...headers };
         for (let wait = 50; ; wait = Math.min(2 * wait, 2000)) {
             let error, repeat;
             try {
-                const reply = await this.#exchange(method, path, sent, body);
-                if (reply.status < 400) return reply;
+                const reply = await this.#exchange(method, path, sent, body, signal);
+                if (reply.status < 300) return reply;
                 let facts = null;
                 try {
                     facts = JSON.parse(new TextDecoder().decode(reply.buffer));
@@ -389,16 +521,16 @@ export class Client {
                 repeat = error.retryable && (again || error.ours) && !late;
             } catch (lost) {
                 error = lost;
-                repeat = this.answered && again;
+                repeat = lost.retryable && this.answered && again;
             }
             const ms = Math.max(wait * (0.5 + Math.random() / 2), error.retryAfterMs);
             if (!repeat || Date.now() + ms > until) throw error;
-            await pause(ms);
+            await pause(ms, signal);
         }
     }
 
     /** @param {string} [lead] of a list, one of its sessions */
-    async call(path, fields, lead) {
+    async call(path, { signal, ...fields }, lead) {
         const { body, headLength } = bodyOf({ ...fields, binary_output: true });
         const id = fields.session_id;
         const headers = {
@@ -411,36 +543,36 @@ export class Client {
             id === undefined ||
             (fields.position !== undefined && !fields.start) ||
             (fields.encoder_hidden_states ?? null) !== null;
-        const reply = await this.request("POST", path, { body, headers, again });
-        return replyOf(reply.headers, reply.buffer);
+        return replyOf(await this.request("POST", path, { body, headers, again, signal }));
     }
 
-    async post(path, fields, headers = {}) {
+    async post(path, { signal, ...fields }, headers = {}) {
         const { body, headLength } = bodyOf(fields);
         const sent = { "Content-Type": "application/json" };
         if (headLength < body.length) {
             sent["Content-Type"] = "application/octet-stream";
             sent["Inference-Header-Content-Length"] = String(headLength);
         }
-        const reply = await this.request("POST", path, { body, headers: { ...sent, ...headers } });
-        return replyOf(reply.headers, reply.buffer);
+        const all = { ...sent, ...headers };
+        return replyOf(await this.request("POST", path, { body, headers: all, signal }));
     }
 
     /** @param {string} [id] of the session in the path @returns {Promise<any>} the JSON of a GET */
-    async get(path, id) {
-        const reply = await this.request("GET", path, { headers: naming(id) });
-        return replyOf(reply.headers, reply.buffer);
+    async get(path, id, { signal } = {}) {
+        return replyOf(await this.request("GET", path, { headers: naming(id), signal }));
     }
 
     /**
      * Attention over given rows. Fields of docs/API.md stand in `fields` by their names; weightless
      * attention has `query`, `key` and `value` there, and no `hiddenStates`.
      * @param {TensorLike} [hiddenStates] [T,E] or [B,T,E]
-     * @param {object} [fields] model, layer, outputs, attention_mask, padding_mask, ...
+     * @param {object} [fields] model, layer, outputs, attention_mask, padding_mask, ..., signal
      * @returns {Promise<Reply>} output [B,T,E], attention_weights [B,H,T,S], lse [B,H,T], ...
      */
-    attend(hiddenStates, fields = {}) {
-        return this.call("/attend", { hidden_states: hiddenStates, ...fields });
+    async attend(hiddenStates, fields = {}) {
+        const reply = await this.call("/attend", { hidden_states: hiddenStates, ...fields });
+        for (const name of fields.outputs ?? ["output"]) has(reply, { [name]: "object" });
+        return reply;
     }
 
     /**
@@ -451,62 +583,110 @@ export class Client {
      * @returns {Promise<Array<Reply | AttnError>>} in the same order. Where sessions are on several
      *     shards, each of these gets a request, and an error of one stands for each of its steps
      */
-    async stepMany(steps, { layer = 0, ...fields } = {}) {
+    async stepMany(steps, { layer = 0, signal, ...fields } = {}) {
         const sessions = steps.map(([session]) => session);
-        if (new Set(sessions.map((session) => session.sessionId)).size !== sessions.length)
-            throw new TypeError("a session stands twice among the steps");
-        return Session.alone(sessions, async () => {
+        const ids = sessions.map((session) => session.sessionId);
+        if (new Set(ids).size !== ids.length) throw invalid("steps", "a session stands twice");
+        const work = async () => {
             const sequences = steps.map(([session, rows]) => ({
                 ...session.place(layer),
                 ...fields,
-                ...(isTensor(rows) || Array.isArray(rows) ? { hidden_states: rows } : rows),
+                ...(isTensor(rows) ? { hidden_states: rows } : rows),
             }));
-            const replies = await this.#steps(sequences, layer);
-            return replies.map((item, index) =>
-                item instanceof AttnError ? item : sessions[index].took(layer, item),
-            );
-        });
+            const ask = async (places) => {
+                const items = places.map((place) => sequences[place]);
+                const sent = { layer, sequences: items, signal };
+                const reply = await this.call("/decode", sent, ids[places[0]]);
+                return has(reply, { sequences: Array }).sequences;
+            };
+            const replies = await this.#askShards(ids, ask, signal);
+            return replies.map((item, place) => sessions[place].took(layer, item));
+        };
+        return Session.alone(sessions, work, signal);
     }
 
-    /** The numbers of items by request: all in one, until an item turns out to be elsewhere. */
-    #lists(items, numbers) {
+    /**
+     * Forks and ends sessions, up to 64 of each, in one request: first all forks.
+     * @param {{fork?: Array<Session | [Session, {session_id?: string, length?: number}]>,
+     *     end?: Session[], signal?: AbortSignal}} what a session that is gone already ends, too
+     * @returns {Promise<{forks: Array<Session | AttnError>, ends: Array<null | AttnError>}>} in the
+     *     same order: one that fails does not stop the others
+     */
+    async batch({ fork = [], end = [], signal } = {}) {
+        const pairs = fork.map((item) => (Array.isArray(item) ? item : [item, {}]));
+        const sources = pairs.map(([session]) => session);
+        const all = [...sources, ...end];
+        if (all.length === 0) return { forks: [], ends: [] };
+        const work = async () => {
+            const items = [
+                ...pairs.map(([session, fields]) => ({
+                    ...fields,
+                    from: session.sessionId,
+                    ...session.claim(),
+                })),
+                ...end.map(({ sessionId, epoch }) => ({ session_id: sessionId, epoch })),
+            ];
+            const ids = all.map((session) => session.sessionId);
+            const ask = async (places) => {
+                const sent = { fork: [], delete: [] };
+                for (const place of places)
+                    sent[place < pairs.length ? "fork" : "delete"].push(items[place]);
+                for (const name of ["fork", "delete"])
+                    if (sent[name].length === 0) delete sent[name];
+                const headers = { "Idempotency-Key": token(), ...naming(ids[places[0]]) };
+                const reply = await this.post("/sessions/batch", { ...sent, signal }, headers);
+                return Object.keys(sent).flatMap((name) => has(reply, { [name]: Array })[name]);
+            };
+            const replies = await this.#askShards(ids, ask, signal);
+            const errors = replies.map(errorIn);
+            const isGone = (error) => error === null || GONE.includes(error.code);
+            return {
+                forks: pairs.map((_, place) => errors[place] ?? new Session(this, replies[place])),
+                ends: errors.slice(pairs.length).map((error) => (isGone(error) ? null : error)),
+            };
+        };
+        return Session.alone(all, work, signal);
+    }
+
+    /** The places of items by request: all in one, until an item turns out to be elsewhere. */
+    #lists(ids, places) {
         const lists = new Map();
-        for (const number of numbers) {
-            const shard = this.sharded ? shardOf(items[number].session_id) : "";
-            lists.set(shard, [...(lists.get(shard) ?? []), number]);
+        for (const place of places) {
+            const shard = this.sharded ? shardOf(ids[place]) : "";
+            lists.set(shard, [...(lists.get(shard) ?? []), place]);
         }
         return [...lists.values()];
     }
 
     /** One request; an error of it, where it is one of several, is that of each item. */
-    async #list(items, layer, only) {
+    async #askShard(places, ask, only) {
         try {
-            const fields = { layer, sequences: items };
-            return (await this.call("/decode", fields, items[0]?.session_id)).sequences;
+            const made = await ask(places);
+            if (made.length === places.length) return made;
+            throw badReply(`the reply has ${made.length} items for ${places.length}`);
         } catch (error) {
             if (only || !(error instanceof AttnError)) throw error;
-            return items.map(() => error);
+            return places.map(() => error);
         }
     }
 
-    /** Replies to items; those of sessions that are on their way are asked for again. */
-    async #steps(items, layer) {
+    /** Replies to items of sessions; those that are on their way are asked for again. */
+    async #askShards(ids, ask, signal) {
         const until = Date.now() + this.retryMs;
-        const replies = new Array(items.length);
-        let asked = [...items.keys()];
-        for (let wait = 50; ; ) {
-            for (const numbers of this.#lists(items, asked)) {
-                const sent = numbers.map((number) => items[number]);
-                const made = await this.#list(sent, layer, sent.length === items.length);
-                for (const [index, number] of numbers.entries()) replies[number] = made[index];
+        const replies = new Array(ids.length);
+        let asked = [...ids.keys()];
+        for (let wait = 50; ;) {
+            for (const places of this.#lists(ids, asked)) {
+                const made = await this.#askShard(places, ask, places.length === ids.length);
+                for (const [index, place] of places.entries()) replies[place] = made[index];
             }
-            asked = asked.filter((number) => MOVING.includes(replies[number].error?.code));
+            asked = asked.filter((place) => MOVING.includes(replies[place]?.error?.code));
             if (asked.length === 0 || Date.now() + wait > until) return replies;
             if (!this.sharded && replies.some((reply) => reply.error?.code === "wrong_instance")) {
                 this.sharded = true;
                 continue;
             }
-            await pause(wait * (0.5 + Math.random() / 2));
+            await pause(wait * (0.5 + Math.random() / 2), signal);
             wait = Math.min(2 * wait, 2000);
         }
     }
@@ -554,7 +734,7 @@ export class Client {
      * layers; `decode` and `prefill` then attend to them and append nothing.
      * @param {TensorLike} encoderHiddenStates [S,Ek]
      * @param {TensorLike} hiddenStates rows of the first step; its reply is the session's `first`
-     * @param {object} [fields] model, layer, session_id, encoder_padding_mask, outputs, ...  Without
+     * @param {object} [fields] model, layer, session_id, encoder_padding_mask, outputs, ... Without
      *     session_id attnd makes the id, which a proxy of several shards can route
      * @returns {Promise<Session>}
      */
@@ -562,7 +742,8 @@ export class Client {
         const encoder_hidden_states = encoderHiddenStates;
         if (fields.session_id == null) {
             const { model, encoder_padding_mask, session_id: _, ...step } = fields;
-            const made = { model, encoder_hidden_states, encoder_padding_mask };
+            const { signal } = fields;
+            const made = { model, encoder_hidden_states, encoder_padding_mask, signal };
             const session = await this.session(made);
             try {
                 session.first = await session.decode(hiddenStates, step);
@@ -579,25 +760,30 @@ export class Client {
             encoder_hidden_states,
             hidden_states: hiddenStates,
         });
-        const session = await this.open(fields.session_id);
+        const session = await this.open(fields.session_id, fields);
         session.first = first;
         return session;
     }
 
     /** @returns {Promise<Session>} a session that is there */
-    async open(sessionId) {
+    async open(sessionId, options = {}) {
         const path = `/sessions/${encodeURIComponent(sessionId)}`;
-        return new Session(this, await this.get(path, sessionId));
+        return new Session(this, await this.get(path, sessionId, options));
     }
 
     /** @returns {Promise<Session>} of what Session.export gave; not repeated if no answer comes */
-    async restore(sessionId, state) {
-        const reply = await this.request("PUT", `/sessions/${encodeURIComponent(sessionId)}/state`, {
-            body: state,
-            again: false,
-            headers: { "Content-Type": "application/octet-stream", ...naming(sessionId) },
-        });
-        return new Session(this, replyOf(reply.headers, reply.buffer));
+    async restore(sessionId, state, { signal } = {}) {
+        const reply = await this.request(
+            "PUT",
+            `/sessions/${encodeURIComponent(sessionId)}/state`,
+            {
+                body: state,
+                again: false,
+                signal,
+                headers: { "Content-Type": "application/octet-stream", ...naming(sessionId) },
+            },
+        );
+        return new Session(this, replyOf(reply));
     }
 
     /** Yields all sessions, `limit` to a request. */
@@ -606,19 +792,20 @@ export class Client {
             const page = await this.get(
                 `/sessions?limit=${limit}${after ? `&after=${encodeURIComponent(after)}` : ""}`,
             );
-            yield* page.sessions;
-            after = page.next;
+            yield* has(page, { sessions: Array }).sessions;
+            after = typeof page.next === "string" ? page.next : null;
         }
     }
 
     /** @returns {Promise<object[]>} the models, as GET /models has them */
-    async models() {
-        return (await this.get("/models")).models;
+    async models(options = {}) {
+        return has(await this.get("/models", undefined, options), { models: Array }).models;
     }
 
     /** @returns {Promise<object>} one model, as GET /models/{name} has it */
-    model(name) {
-        return this.get(`/models/${encodeURIComponent(name)}`);
+    async model(name, options = {}) {
+        const path = `/models/${encodeURIComponent(name)}`;
+        return has(await this.get(path, undefined, options), { name: "string" });
     }
 
     /** @returns {Promise<boolean>} whether requests are served now; asks once */
@@ -646,6 +833,7 @@ export class Session {
 
     /** @param {Client} client @param {object} facts as GET /sessions/{id} has them */
     constructor(client, facts) {
+        has(facts, { session_id: "string", epoch: "number" });
         this.client = client;
         this.sessionId = facts.session_id;
         this.model = facts.model;
@@ -656,21 +844,32 @@ export class Session {
     }
 
     #note(facts) {
+        /** New at each truncation; null: of an attnd without them. @type {number | null} */
+        this.revision = facts.revision ?? null;
         /** @type {Object<number, number>} tokens of each layer, as far as answers have told */
         this.lengths = Object.fromEntries(
-            facts.lengths.map(({ layer, length }) => [layer, length]),
+            has(facts, { lengths: Array }).lengths.map(({ layer, length }) => [layer, length]),
         );
     }
 
     /** Runs `work` once all calls before it, of all `sessions`, are answered. */
-    static alone(sessions, work) {
-        const done = Promise.all(sessions.map((session) => session.#last)).then(work);
+    static alone(sessions, work, signal) {
+        const done = Promise.all(sessions.map((session) => session.#last)).then(() => {
+            if (signal?.aborted) throw cancelled(signal.reason);
+            return work();
+        });
         const settled = done.then(
             () => {},
             () => {},
         );
         for (const session of sessions) session.#last = settled;
-        return done;
+        return unless(signal, done);
+    }
+
+    /** The members of a request that say which session the caller believes this to be. */
+    claim() {
+        const { epoch, revision } = this;
+        return revision === null ? { epoch } : { epoch, revision };
     }
 
     /** The members of a step that say where it goes. */
@@ -678,29 +877,25 @@ export class Session {
         return {
             session_id: this.sessionId,
             position: this.lengths[layer] ?? 0,
-            epoch: this.epoch,
+            ...this.claim(),
         };
     }
 
     /** Notes the length after a step; an error of an item becomes an AttnError. */
     took(layer, reply) {
-        if (reply.error) return errorOf(reply, 0);
-        this.lengths[layer] = reply.length;
+        const error = errorIn(reply);
+        if (error) return error;
+        this.lengths[layer] = has(reply, { length: "number" }).length;
+        this.revision = reply.revision ?? this.revision;
         return reply;
     }
 
     #step(path, rows, { layer = 0, ...fields }) {
-        return Session.alone([this], async () =>
-            this.took(
-                layer,
-                await this.client.call(path, {
-                    ...this.place(layer),
-                    layer,
-                    hidden_states: rows,
-                    ...fields,
-                }),
-            ),
-        );
+        const work = async () => {
+            const sent = { ...this.place(layer), layer, hidden_states: rows, ...fields };
+            return this.took(layer, await this.client.call(path, sent));
+        };
+        return Session.alone([this], work, fields.signal);
     }
 
     /**
@@ -718,78 +913,76 @@ export class Session {
         return this.#step("/decode", hiddenStates, fields);
     }
 
-    /** Reads `lengths` again, after a conflict. @returns {Promise<object>} as GET /sessions/{id} */
-    refresh() {
-        return Session.alone([this], async () => {
-            const facts = await this.client.get(`/sessions/${this.sessionId}`, this.sessionId);
-            if (facts.epoch !== this.epoch)
+    /** Reads `lengths` and `revision` again, after a conflict. @returns {Promise<object>} as GET */
+    refresh({ signal } = {}) {
+        const work = async () => {
+            const path = `/sessions/${this.sessionId}`;
+            const facts = await this.client.get(path, this.sessionId, { signal });
+            if (has(facts, { epoch: "number" }).epoch !== this.epoch)
                 throw new AttnError("epoch_mismatch", "the session was deleted and remade", {
                     status: 409,
                 });
             this.#note(facts);
             return facts;
-        });
+        };
+        return Session.alone([this], work, signal);
     }
 
     /**
-     * @param {{session_id?: string, length?: number}} [fields]
+     * @param {{session_id?: string, length?: number, signal?: AbortSignal}} [fields]
      * @returns {Promise<Session>} with the first `length` tokens of each layer, or all
      */
     fork(fields = {}) {
-        return Session.alone(
-            [this],
-            async () =>
-                new Session(
-                    this.client,
-                    await this.client.post(
-                        `/sessions/${this.sessionId}/fork`,
-                        { ...fields, epoch: this.epoch },
-                        { "Idempotency-Key": token(), ...naming(this.sessionId) },
-                    ),
-                ),
-        );
+        const work = async () => {
+            const headers = { "Idempotency-Key": token(), ...naming(this.sessionId) };
+            const sent = { ...fields, ...this.claim() };
+            const path = `/sessions/${this.sessionId}/fork`;
+            return new Session(this.client, await this.client.post(path, sent, headers));
+        };
+        return Session.alone([this], work, fields.signal);
     }
 
     /** Forgets all but the first `length` tokens of each layer. */
-    truncate(length) {
-        return Session.alone([this], async () =>
-            this.#note(
-                await this.client.post(
-                    `/sessions/${this.sessionId}/truncate`,
-                    { length, epoch: this.epoch },
-                    naming(this.sessionId),
-                ),
-            ),
-        );
+    truncate(length, { signal } = {}) {
+        const work = async () => {
+            const sent = { length, ...this.claim(), signal };
+            const path = `/sessions/${this.sessionId}/truncate`;
+            const facts = await this.client.post(path, sent, naming(this.sessionId));
+            this.#note(facts);
+            const longest = Math.max(0, ...Object.values(this.lengths));
+            if (facts.replayed && longest > length)
+                throw new AttnError(
+                    "position_conflict",
+                    "another caller has appended since the truncation",
+                    { status: 409, length: longest },
+                );
+        };
+        return Session.alone([this], work, signal);
     }
 
     /** @returns {Promise<ArrayBuffer>} a safetensors file, for Client.restore */
-    export() {
-        return Session.alone(
-            [this],
-            async () =>
-                (
-                    await this.client.request("GET", `/sessions/${this.sessionId}/state`, {
-                        headers: {
-                            Accept: "application/octet-stream",
-                            ...naming(this.sessionId),
-                        },
-                    })
-                ).buffer,
-        );
+    export({ signal } = {}) {
+        const headers = { Accept: "application/octet-stream", ...naming(this.sessionId) };
+        const path = `/sessions/${this.sessionId}/state`;
+        const work = async () =>
+            (await this.client.request("GET", path, { headers, signal })).buffer;
+        return Session.alone([this], work, signal);
     }
 
     /** Ends the session; one that is gone already is no error. */
     end(options = {}) {
-        return Session.alone([this], async () => {
+        const query = this.revision === null ? "" : `?epoch=${this.epoch}`;
+        const work = async () => {
             try {
-                await this.client.request("DELETE", `/sessions/${this.sessionId}`, {
+                await this.client.request("DELETE", `/sessions/${this.sessionId}${query}`, {
                     headers: naming(this.sessionId),
                     ...options,
                 });
             } catch (error) {
-                if (!["not_found", "session_lost"].includes(error.kind)) throw error;
+                const gone = ["not_found", "session_lost"].includes(error.kind);
+                if (!gone && !GONE.includes(error.code)) throw error;
             }
-        });
+        };
+        return Session.alone([this], work, options.signal);
     }
 }

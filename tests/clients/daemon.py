@@ -1,5 +1,6 @@
 """daemon.py: starts attnd for a test, on a port of the kernel's, kills it and starts it again."""
 import contextlib
+import http.server
 import json
 import os
 import pathlib
@@ -31,6 +32,12 @@ class Daemon:
         self.config.write_text(json.dumps({"models": list(models), **options}), "utf-8")
         self.process, self.url = None, None
         self.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
 
     def start(self):
         """Starts attnd; returns when the port that it names is open."""
@@ -183,6 +190,47 @@ class Router(Relay):
             reply = b""
         client.sendall(reply or b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
         return True
+
+
+class Scripted(http.server.ThreadingHTTPServer):
+    """A server that answers with the next of `replies`: (status, headers, body).
+
+    seen, paths, bodies  headers, path and body of each request, in turn
+    """
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        """Any request."""
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):  # noqa: N802
+            """The next reply."""
+            server = self.server
+            server.bodies.append(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+            server.paths.append(self.path)
+            server.seen.append(self.headers)
+            status, headers, body = server.replies.pop(0)
+            self.send_response(status)
+            told = {} if status in (204, 304) else {"Content-Length": str(len(body))}
+            for name, value in {**headers, **told}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_DELETE = do_POST  # noqa: N815
+
+        def log_message(self, *_):
+            """Nothing."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), self.Handler)
+        self.seen, self.bodies, self.paths, self.replies = [], [], [], []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    def close(self):
+        """Takes no more requests."""
+        self.shutdown()
+        self.server_close()
 
 
 def read_message(stream):

@@ -19,8 +19,9 @@ import unittest
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-MODULES = ["test_examples", "test_client", "test_generate", "test_capture"]  # the longest first
-WITHOUT_NUMPY = ["test_client.Calls"] if os.environ.get("QUICK") else ["test_client"]
+MODULES = ["test_delays", "test_examples", "test_client", "test_misuse", "test_generate",
+           "test_capture"]  # the longest first
+WITHOUT_NUMPY = ["test_client.Calls"] if os.environ.get("QUICK") else ["test_client", "test_misuse"]
 AT_ONCE = 5  # they wait more than they compute
 
 
@@ -52,6 +53,8 @@ def main(names):
         for status, output in pool.map(lambda job: run(*job), jobs):
             ran = re.search(r"^Ran (\d+) test", output, re.M)
             tests += int(ran.group(1)) if ran else 0
+            for line in re.findall(r"^delays: .*", output, re.M):
+                print(line)
             if status != 0 or not ran or ran.group(1) == "0":
                 failed += 1
                 print(output)

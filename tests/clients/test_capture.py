@@ -174,6 +174,9 @@ class Rows(Case):
             capture.write_capture(path, {0: numpy.full((1, 2), 1e5)}, ["a"], dtype="f16")
         with self.assertRaisesRegex(ValueError, "3 tokens"):
             capture.write_capture(path, {0: numpy.ones((2, 2))}, ["a", "b", "c"])
+        for given in (path, str(path)):
+            capture.write_capture(given, {0: numpy.ones((2, 2))}, ["a", str(type(given))])
+            self.assertEqual(json.loads(read_capture(path)[0]["tokens"])[1], str(type(given)))
         self.assertEqual(list(self.client.sessions()), [])
 
 
@@ -422,10 +425,13 @@ class Program(unittest.TestCase):
     def test_it_views_and_ends_with_its_daemon(self):
         for number, status in ((signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -9)):
             with tempfile.TemporaryDirectory() as directory:
-                process, made, address = self.start(directory)
+                with socket.create_server(("127.0.0.1", 0)) as listener:
+                    port = listener.getsockname()[1]
+                process, made, address = self.start(directory, "--port", str(port))
                 self.assertRegex(made, r"^out.safetensors: 4 layers, \d+ tokens, width 64, f32\n$")
                 url, _, place = address.split()[0].partition("/#")
                 self.assertEqual(place, "capture=capture.safetensors")
+                self.assertEqual(url, f"http://127.0.0.1:{port}")
                 whole = (pathlib.Path(directory) / "out.safetensors").read_bytes()
                 self.assertEqual(Proxy.ask(url, "GET", "/capture.safetensors")[2], whole)
                 models = json.loads(Proxy.ask(url, "GET", "/models")[2])["models"]

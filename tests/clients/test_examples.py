@@ -10,7 +10,8 @@ import unittest
 from daemon import ATTND, TOP, TINY, Daemon, ask
 
 EXAMPLES = TOP / "examples"
-LLAMA = TOP / "tests" / "clients" / "golden" / "llama_lm" / "model"
+LLAMA, GPT2 = (TOP / "tests" / "clients" / "golden" / name / "model"
+               for name in ("llama_lm", "gpt2_lm"))
 T5 = TOP / "tests" / "reference" / "t5" / "model"
 KEY = "k" * 40
 
@@ -26,7 +27,11 @@ class Case(unittest.TestCase):
         with open(keys, "w", encoding="utf-8") as stream:
             json.dump({"keys": [{"name": "one", "key": KEY, "scopes": ["infer"]}]}, stream)
         os.chmod(keys, 0o600)
-        models = [TINY, {"name": "llama", "path": str(LLAMA)}]
+        facts = json.loads((LLAMA / "config.json").read_text("utf-8"))
+        alike = {name: facts[name] for name in (
+            "hidden_size", "num_attention_heads", "num_key_value_heads", "num_hidden_layers")}
+        models = [TINY, {"name": "llama", "path": str(LLAMA)}, {"name": "gpt2", "path": str(GPT2)},
+                  {"name": "alike", "random": {**alike, "seed": 3, "rope_theta": 10000}}]
         cls.plain, cls.keyed, cls.empty = (
             cls.started(models=models), cls.started(api_keys=keys), cls.started(models=[]))
 
@@ -120,7 +125,7 @@ class Numpy(Case):
         self.assertIn("2 layers", self.assert_runs(*call, ATTND=ATTND))
         self.assertIn("unauthorized", self.assert_fails(*call, "--url", self.keyed.url))
         output = self.assert_fails(*call, "--url", self.keyed.url, API_KEY=KEY)
-        self.assertIn("shape_mismatch", output)  # the key was taken
+        self.assertIn("hidden_size is 8 there, and 32 here", output)  # the key was taken
         self.assertIn("did not start", self.assert_fails(*call, ATTND="/bin/true"))
         self.assertIn("--model llama-3.2-1b", self.assert_runs("capture.py", "--help"))
 
@@ -129,6 +134,39 @@ class Numpy(Case):
             output = self.assert_runs("block.py", "--url", self.empty.url, *size)
             self.assertEqual(output.count("off by at most"), 4)
         self.assertIn("unauthorized", self.assert_fails("block.py", "--url", self.keyed.url))
+
+    def assert_refused(self, what, *call):
+        """A program ends with one line that says what is wrong, and no traceback."""
+        status, output = self.run_example(*call)
+        self.assertIn(status, (1, 2), output)
+        self.assertNotIn("Traceback", output)
+        self.assertRegex(output.splitlines()[-1], what)
+        if status == 1:
+            self.assertEqual(output.count("\n"), 1, output)
+
+    def test_mistakes_are_one_line(self):
+        for model, directory in (("llama", LLAMA), ("gpt2", GPT2)):
+            call = ["generate.py", directory, "--url", self.plain.url, "--model", model]
+            for ids in ("1,999999", "-1"):
+                self.assert_refused(r"tokens are 0 to \d+$", *call, f"--ids={ids}")
+            self.assert_refused("--tokens", *call, "--ids=1", "--tokens=0")
+            # Another model of the same width, and of the same shape.
+            for other in ("alike", "gpt2" if model == "llama" else "llama"):
+                self.assert_refused(f"attnd's {other} is another model", *call, "--ids=1",
+                                    "--model", other)
+                self.assert_refused(f"attnd's {other} is another model", "capture.py", "--ids=1",
+                                    "--model", directory, "--name", other, "--url", self.plain.url,
+                                    "-o", f"{self.directory.name}/none.safetensors")
+        self.assert_refused("96 positions: after a prompt of 3 tokens --tokens is at most 94$",
+                            *call, "--ids=1,2,3", "--tokens=95")
+        host = self.plain.url.removeprefix("http://")
+        for name, *rest in (("generate.py", LLAMA, "--ids=1", "--url"), ("block.py", "--url"),
+                            ("own_projections.py",), ("seq2seq.py", "--url"),
+                            ("capture.py", "--model", LLAMA, "--ids=1", "--url")):
+            self.assert_refused("url: no http:// or https:// URL", name, *rest, host)
+        self.assert_refused("--width", "block.py", "--width=10", "--heads=3")
+        self.assert_refused("--port", "capture.py", "--model", LLAMA, "--ids=1", "--port=70000")
+        self.assertEqual(ask(self.plain.url + "/sessions")[1]["sessions"], [])
 
     def test_own_projections(self):
         output = self.assert_runs("own_projections.py", self.empty.url)

@@ -45,6 +45,7 @@ lint   npm                  command npx
 load   python3-requests     file /usr/lib/python3/dist-packages/requests/__init__.py
 load   libdeflate0          file /usr/lib/$machine-linux-gnu/libdeflate.so.0
 clients python3-numpy       file /usr/lib/python3/dist-packages/numpy
+clients mypy                command mypy
 clients nodejs              command node
 clients wrk                 command wrk
 clients hey                 command hey
