@@ -99,10 +99,12 @@ def servers_of(path):
     return [pair for pair in re.findall(r"(?m)^ +server +(\S+) +(\S+)", read(path)) if ":8080" in pair[1]]
 
 
+def is_shard(line):
+    return re.match(r" +server \S+ \S+:8080", line) is not None
+
+
 def copy_of(name):
     """A file of HAProxy as it has to be here: that of config/, with the lines of this one's shards."""
-    def is_shard(line):
-        return re.match(r" +server \S+ \S+:8080", line) is not None
     own = [line for line in read(f"{PLACE}/{name}").splitlines() if is_shard(line)]
     lines = read(f"config/{name}").splitlines()
     first = next((i for i, line in enumerate(lines) if is_shard(line)), len(lines))
@@ -116,8 +118,13 @@ def check_copies():
                f"{PLACE}/{name} is not config/{name} with other shards: tests/kubernetes/manifests.py --copy")
 
 
-def check_proxy():
+def check_proxy(objects):
     """HAProxy takes the files, where the names of a cluster are an address of this machine."""
+    container = workloads(objects)["haproxy"]["spec"]["template"]["spec"]["containers"][0]
+    expect({"name": "HAPROXY_ADDRESS", "value": "0.0.0.0"} in container["env"],
+           "haproxy listens on its pod's loopback alone")
+    expect(all(line.endswith(" tcp-ut 5s") for line in read(f"{PLACE}/haproxy.cfg").splitlines() if is_shard(line)),
+           "haproxy.cfg: a shard without tcp-ut")
     with tempfile.TemporaryDirectory() as scratch:
         for name in ("haproxy.cfg", "haproxy.lua"):
             with open(os.path.join(scratch, name), "w", encoding="utf-8") as file:
@@ -231,7 +238,7 @@ def main():
     check_selectors(objects)
     check_shards(objects)
     check_copies()
-    check_proxy()
+    check_proxy(objects)
     check_pods(objects)
     check_images(objects)
     variables = check_options(os.path.abspath(sys.argv[1]), objects)
