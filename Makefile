@@ -369,7 +369,7 @@ check-framing: $(OUT)/framing $(OUT)/attnd ## 60,000 connections with odd and go
 check-clients: $(OUT)/attnd | build/deps/clients ## clients/ and examples/ against a daemon that is killed and loses replies; QUICK=1: fewer kills
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/clients/run.py
 
-check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
+check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
 	$(Q)ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/cluster/run.py $(CLUSTER_FLAGS)
 
 check-v2: $(OUT)/v2 $(OUT)/attnd ## requests of the Open Inference Protocol, byte for byte as its clients send them, beside /attend; QUICK=1: fewer

@@ -121,7 +121,7 @@ class Shard:
 
 
 class Proxy:
-    """HAProxy with config/haproxy.cfg, of which only addresses, names of sockets and what `edits`
+    """HAProxy with config/haproxy/haproxy.cfg, of which only addresses, names of sockets and what `edits`
     says are replaced; and its user, where there is no other."""
 
     def __init__(self, directory, edits=()):
@@ -131,14 +131,14 @@ class Proxy:
         self.port = self.listener.getsockname()[1]
         self.config = directory / "haproxy.cfg"
         self.master = directory / "master.sock"
-        (directory / "haproxy.lua").write_bytes((TOP / "config" / "haproxy.lua").read_bytes())
+        (directory / "haproxy.lua").write_bytes((TOP / "config" / "haproxy" / "haproxy.lua").read_bytes())
 
     def write(self, shards):
         """Writes the configuration: a line for each shard in place of the shipped ones."""
-        text = (TOP / "config" / "haproxy.cfg").read_text("utf-8")
+        text = (TOP / "config" / "haproxy" / "haproxy.cfg").read_text("utf-8")
         shipped = re.findall(r"^    server [a-z] attnd-[a-z]:8080(.*\n)", text, flags=re.M)
         if len(shipped) != 3 or len(set(shipped)) != 1:
-            raise RuntimeError(f"config/haproxy.cfg has the shards {shipped}, expected 3 alike")
+            raise RuntimeError(f"config/haproxy/haproxy.cfg has the shards {shipped}, expected 3 alike")
         text = re.sub(r"^    server [a-z] attnd-[a-z]:8080.*\n", "", text, flags=re.M)
         hold = f"attnd-hold-{os.getpid()}-{self.port}"
         edits = [(BIND, f"bind fd@{self.listener.fileno()}\n"), ("abns@attnd-hold", f"abns@{hold}")]
@@ -146,7 +146,7 @@ class Proxy:
             edits.append((USER, ""))
         for old, new in (*edits, *self.edits):
             if old not in text:
-                raise RuntimeError(f"config/haproxy.cfg has no {old!r}")
+                raise RuntimeError(f"config/haproxy/haproxy.cfg has no {old!r}")
             text = text.replace(old, new)
         text += "".join(f"    server {shard.name} {shard.address}{shipped[0]}" for shard in shards)
         self.config.write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""rules.py: what config/haproxy.cfg does with each kind of request, before scripted shards."""
+"""rules.py: what config/haproxy/haproxy.cfg does with each kind of request, before scripted shards."""
 import asyncio
 import json
 import time
@@ -83,7 +83,7 @@ class Rules:
         script = directory / "haproxy.lua"
         text = script.read_text("utf-8")
         if "HOLD_MS = 30000 " not in text:
-            raise RuntimeError("config/haproxy.lua has no HOLD_MS of 30000")
+            raise RuntimeError("config/haproxy/haproxy.lua has no HOLD_MS of 30000")
         text = text.replace("HOLD_MS = 30000 ", f"HOLD_MS = {HOLD_S * 1e3:.0f} ")
         script.write_text(text, "utf-8")
         self.failed, self.checked = [], 0

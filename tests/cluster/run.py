@@ -137,12 +137,12 @@ class Cluster:
 
     async def rules(self):
         """Whether the shipped configuration is valid, and does with requests what it should."""
-        subprocess.run([HAPROXY, "-c", "-q", "-f", str(TOP / "config" / "haproxy.cfg")], check=True)
+        subprocess.run([HAPROXY, "-c", "-q", "-f", str(TOP / "config" / "haproxy" / "haproxy.cfg")], check=True)
         rules = Rules(self.directory / "rules")
         for problem in await asyncio.to_thread(shipped.problems, self.directory / "shipped"):
             rules.hold(problem, False)
         await rules.run()
-        print(f"config/haproxy.cfg: {rules.checked - len(rules.failed)} of {rules.checked} "
+        print(f"config/haproxy/haproxy.cfg: {rules.checked - len(rules.failed)} of {rules.checked} "
               "requests went as they should", flush=True)
         return not rules.failed
 

@@ -1,4 +1,4 @@
-"""shipped.py: where config/haproxy.cfg listens as it is shipped, and as which user."""
+"""shipped.py: where config/haproxy/haproxy.cfg listens as it is shipped, and as which user."""
 import os
 import pathlib
 import pwd
@@ -40,17 +40,17 @@ def problems(directory):
     directory.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
-    text = (TOP / "config" / "haproxy.cfg").read_text("utf-8")
+    text = (TOP / "config" / "haproxy" / "haproxy.cfg").read_text("utf-8")
     text = text.replace(BIND, BIND.replace("8080", str(port)))
     text = text.replace("abns@attnd-hold", f"abns@attnd-hold-{os.getpid()}-{port}")
     (directory / "haproxy.cfg").write_text(
         text if may_change_user() else text.replace(USER, ""), "utf-8")
-    (directory / "haproxy.lua").write_bytes((TOP / "config" / "haproxy.lua").read_bytes())
+    (directory / "haproxy.lua").write_bytes((TOP / "config" / "haproxy" / "haproxy.lua").read_bytes())
     user, found = pwd.getpwnam("haproxy").pw_uid if may_change_user() else os.getuid(), []
     for address, expected in ADDRESSES:
         variables = {} if address is None else {"HAPROXY_ADDRESS": address}
         seen = started([HAPROXY, "-f", str(directory / "haproxy.cfg")], port, **variables)
         if seen != ([expected], user):
-            found.append(f"config/haproxy.cfg with HAPROXY_ADDRESS {address!r}: listens on and runs "
+            found.append(f"config/haproxy/haproxy.cfg with HAPROXY_ADDRESS {address!r}: listens on and runs "
                          f"as {seen}, not {[expected], user}")
     return found

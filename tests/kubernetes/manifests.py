@@ -3,7 +3,7 @@
 
     tests/kubernetes/manifests.py build/attnd                      names, ports, options, limits
     tests/kubernetes/manifests.py build/attnd build/kubernetes     and the published schemas, and kubectl
-    tests/kubernetes/manifests.py --copy           takes over config/haproxy.*, but for the shards in it
+    tests/kubernetes/manifests.py --copy           takes over config/haproxy/haproxy.*, but for the shards in it
 
 `attnd --check` runs with the variables that the image and the pod of a shard have, within the pod's
 memory.  The schemas are those that @kubernetes/client-node was made from (fetch.sh); every object of
@@ -106,7 +106,7 @@ def is_shard(line):
 def copy_of(name):
     """A file of HAProxy as it has to be here: that of config/, with the lines of this one's shards."""
     own = [line for line in read(f"{PLACE}/{name}").splitlines() if is_shard(line)]
-    lines = read(f"config/{name}").splitlines()
+    lines = read(f"config/haproxy/{name}").splitlines()
     first = next((i for i, line in enumerate(lines) if is_shard(line)), len(lines))
     rest = [line for line in lines if not is_shard(line)]
     return "\n".join(rest[:first] + own + rest[first:]) + "\n"
@@ -115,7 +115,7 @@ def copy_of(name):
 def check_copies():
     for name in ("haproxy.cfg", "haproxy.lua"):
         expect(read(f"{PLACE}/{name}") == copy_of(name),
-               f"{PLACE}/{name} is not config/{name} with other shards: tests/kubernetes/manifests.py --copy")
+               f"{PLACE}/{name} is not config/haproxy/{name} with other shards: tests/kubernetes/manifests.py --copy")
 
 
 def check_proxy(objects):
