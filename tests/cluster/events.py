@@ -99,7 +99,7 @@ async def disturb(cluster, shard, event, bound_s):
     try:
         await asyncio.to_thread(stock.begun)
         await event()
-        await asyncio.sleep(bound_s)  # for those that the event has caught
+        await asyncio.sleep(1)
     finally:
         failed, longest, steps = await asyncio.to_thread(stock.stop)
     print(f"    {STOCK - len(failed)} of {STOCK} sessions of clients/python went on, {steps} steps, "
