@@ -43,7 +43,8 @@ WORKDIR /src
 COPY . .
 RUN gnu=$(cat /target) \
  && PKG_CONFIG_LIBDIR=/usr/lib/$gnu/pkgconfig \
-    make -j"$(nproc)" CC="$gnu-gcc" AR="$gnu-ar" build/attnd
+    make -j"$(nproc)" CC="$gnu-gcc" AR="$gnu-ar" build/attnd \
+ && "$gnu-strip" build/attnd
 
 FROM runtime
 COPY --from=build /src/build/attnd /usr/local/bin/attnd

@@ -374,7 +374,7 @@ check-clients: $(OUT)/attnd | build/deps/clients $(TSC) ## clients/ and examples
 build/typescript/package/lib/tsc.js: tests/clients/fetch_typescript.sh tests/tools/fetch_npm.sh | build/deps/lint
 	@$< build/typescript && touch $@
 
-check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
+check-cluster: $(OUT)/attnd | build/deps/check ## config/haproxy/haproxy.cfg before four shards that are restarted, moved, killed, cut off and full, under load, and 500 moves and kills; QUICK=1: 10
 	$(Q)ATTND=$(OUT)/attnd QUICK=$(QUICK) /usr/bin/python3 tests/cluster/run.py $(CLUSTER_FLAGS)
 
 check-v2: $(OUT)/v2 $(OUT)/attnd ## requests of the Open Inference Protocol, byte for byte as its clients send them, beside /attend; QUICK=1: fewer

@@ -18,6 +18,7 @@ TMPFILESDIR    = $(PREFIX)/lib/tmpfiles.d
 BASHDIR        = $(PREFIX)/share/bash-completion/completions
 ZSHDIR         = $(PREFIX)/share/zsh/site-functions
 FISHDIR        = $(PREFIX)/share/fish/vendor_completions.d
+DATADIR        = $(PREFIX)/share/attnd
 
 VERSION := $(shell sed -nE 's/^\#define ATTN_VERSION "(.*)"$$/\1/p' include/attn.h)
 
@@ -81,7 +82,11 @@ define newline
 
 
 endef
-ROWS = $(subst $(newline),;,$(INSTALLED));$(foreach header,$(HEADERS),$(INCLUDEDIR) 644 $(header);)
+# Each below DATADIR where it is here, without its first directory `config`: the clients, and what
+# Prometheus, Grafana and HAProxy read.
+DATA = $(shell find clients -type f ! -path '*/__pycache__/*') config/prometheus/alerts.yml config/prometheus/prometheus.yml config/grafana/attnd.json \
+       $(wildcard config/haproxy/*)
+ROWS = $(subst $(newline),;,$(INSTALLED));$(foreach header,$(HEADERS),$(INCLUDEDIR) 644 $(header);)$(foreach file,$(DATA),$(DATADIR)/$(patsubst config/%,%,$(dir $(file))) 644 $(file);)
 each_row = echo '$(ROWS)' | tr ';' '\n' | while read -r directory mode file name; do \
     [ -z "$$file" ] || at=$(DESTDIR)$$directory/$${name:-$${file\#\#*/}}; $(1); done
 

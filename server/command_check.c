@@ -235,6 +235,8 @@ int srv_command_check(struct srv_config *config)
     bool fits = good && srv_memory_fit(&memory, config, &models, message, sizeof message);
     if (config->mode == SRV_RUN_CHECK)
         print_options(&text, config);
+    for (size_t i = 0; i < SRV_CONFIG_NOTES && config->notes[i][0] != '\0'; i++)
+        srv_buffer_printf(&text, "note: %s\n", config->notes[i]);
     good = good && print_keys(&text, config, message, sizeof message) &&
            print_tls(&text, config, message, sizeof message) &&
            print_directories(&text, config, message, sizeof message) &&

@@ -283,10 +283,13 @@ static bool load(struct srv_app *app, char *message)
     return true;
 }
 
-/* The configuration asks for it, so that it is no error. */
-static void note_exposure(struct srv_app *app)
+/* Logs what was passed over, and exposure.  The configuration asks for both, so that neither is an
+ * error. */
+static void note_configuration(struct srv_app *app)
 {
     const struct srv_config *config = &app->config;
+    for (size_t i = 0; i < SRV_CONFIG_NOTES && config->notes[i][0] != '\0'; i++)
+        srv_log_event(&app->log, SRV_LOG_INFO, "config", "%s", config->notes[i]);
     if (srv_config_is_loopback(config->host))
         return;
     if (config->api_keys == NULL)
@@ -382,7 +385,7 @@ static int run(struct srv_app *app)
     }
     if (opened) {
         atomic_store(&app->phase, SRV_READY);
-        note_exposure(app);
+        note_configuration(app);
         announce_ready(app);
         sigset_t signals = srv_signals_served();
         srv_serve(&stop, app, &signals);

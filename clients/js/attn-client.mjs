@@ -119,7 +119,7 @@ function errorOf(body, status, headers) {
         request_id: facts.request_id ?? headers?.get("X-Request-Id"),
         retryAfterMs: Number.isFinite(after) ? 1000 * after : 0,
     });
-    // config/haproxy.cfg has errors of this form; with these two a request may have been applied.
+    // config/haproxy/haproxy.cfg has errors of this form; with these two a request may have been applied.
     error.ours = ours && (![502, 504].includes(status) || error.code === "deadline_exceeded");
     return error;
 }

@@ -199,7 +199,7 @@ def _error_of(body: Any, status: int, headers: Optional[Headers] = None) -> Attn
     kind = _CLASSES.get(status) or \
         (Unavailable if status >= 500 or code in _MOVING else InvalidRequest)
     error = kind(code, message, **facts)
-    # config/haproxy.cfg has errors of this form; with these two a request may have been applied.
+    # config/haproxy/haproxy.cfg has errors of this form; with these two a request may have been applied.
     error.ours = ours and (status not in (502, 504) or code == "deadline_exceeded")
     return error
 

@@ -41,6 +41,19 @@ bool srv_config_refuse(struct srv_config_reading *reading, const char *format, .
     return false;
 }
 
+void srv_config_note(struct srv_config_reading *reading, const char *format, ...)
+{
+    size_t i = 0;
+    while (i < SRV_CONFIG_NOTES && reading->config->notes[i][0] != '\0')
+        i++;
+    if (i == SRV_CONFIG_NOTES)
+        return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reading->config->notes[i], SRV_CONFIG_NOTE, format, args);
+    va_end(args);
+}
+
 /* ---- Unknown names --------------------------------------------------------------------------- */
 
 static bool may_come_from(const struct srv_option *option, enum srv_config_source source)
@@ -120,21 +133,38 @@ static bool take_flag(struct srv_config_reading *reading, struct given *given, i
     return true;
 }
 
-/* Takes the variable `NAME=value` if its name begins with ATTN_ and its value is not empty.  A name
- * that begins with ATTND_ is refused where the rest is near an option's name: a mistake, unless it
- * is the address that Kubernetes gives as ATTND_PORT where a service is named attnd. */
+/* Takes a variable that begins with ATTND_, of which `name` is the rest.  Variables that
+ * docker-compose.yml reads, and the address that Kubernetes gives as ATTND_PORT where a service is
+ * named attnd, are passed over; any other is refused where the rest is near an option's name, since
+ * such a name is a mistake. */
+static bool pass_over(struct srv_config_reading *reading, const char *variable, const char *value)
+{
+    static const char *const of_compose[] = {"MODELS", "PORT", "CPUS", "MEMORY", "REVISION"};
+    size_t length = strcspn(variable, "="), prefix = strlen("ATTND_");
+    char name[SRV_NEAREST_MAX + 1];
+    snprintf(name, sizeof name, "%.*s", (int)(length - prefix), variable + prefix);
+    if (value[0] == '\0' || strstr(value, "://") != NULL ||
+        option_near(name, SRV_FROM_VARIABLE) == NULL)
+        return true;
+    for (size_t i = 0; i < sizeof of_compose / sizeof of_compose[0]; i++) {
+        if (strcmp(name, of_compose[i]) == 0) {
+            srv_config_note(reading,
+                            "the variable ATTND_%s is for docker-compose.yml; attnd reads ATTN_%s",
+                            name, name);
+            return true;
+        }
+    }
+    return refuse_unknown(reading, variable, length, prefix, SRV_FROM_VARIABLE);
+}
+
+/* Takes the variable `NAME=value` if its name begins with ATTN_ and its value is not empty. */
 static bool take_variable(struct srv_config_reading *reading, struct given *given,
                           const char *variable)
 {
     size_t length = strcspn(variable, "="), prefix = strlen("ATTN_");
     const char *value = variable[length] == '=' ? variable + length + 1 : "";
-    if (strncmp(variable, "ATTND_", prefix + 1) == 0) {
-        char name[SRV_NEAREST_MAX + 1];
-        snprintf(name, sizeof name, "%.*s", (int)(length - prefix - 1), variable + prefix + 1);
-        return value[0] == '\0' || strstr(value, "://") != NULL ||
-               option_near(name, SRV_FROM_VARIABLE) == NULL ||
-               refuse_unknown(reading, variable, length, prefix + 1, SRV_FROM_VARIABLE);
-    }
+    if (strncmp(variable, "ATTND_", prefix + 1) == 0)
+        return pass_over(reading, variable, value);
     if (strncmp(variable, "ATTN_", prefix) != 0)
         return true;
     const struct srv_option *option = srv_option_find(variable, length, SRV_FROM_VARIABLE);

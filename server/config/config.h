@@ -58,7 +58,9 @@ enum srv_config_source {
     SRV_FROM_FLAG,
 };
 
-#define SRV_MAX_OPTIONS 64 /* rows of the option table at most */
+#define SRV_MAX_OPTIONS 64  /* rows of the option table at most */
+#define SRV_CONFIG_NOTES 4  /* kept of one reading at most */
+#define SRV_CONFIG_NOTE 512 /* bytes of one with its NUL; the rest is cut off */
 
 struct srv_config {
     unsigned mode;                       /* enum srv_run_mode */
@@ -90,6 +92,8 @@ struct srv_config {
     struct srv_model_entry *models; /* [SRV_MAX_MODELS], of which num_models are given; or NULL */
     size_t num_models;
     unsigned char sources[SRV_MAX_OPTIONS]; /* enum srv_config_source, by row of the table */
+    char notes[SRV_CONFIG_NOTES]
+              [SRV_CONFIG_NOTE]; /* what was passed over, for the log; "": no more */
 };
 
 /* Reads flags, variables and file.  False with one line in `message` that names the option as its

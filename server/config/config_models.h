@@ -17,6 +17,10 @@ struct srv_config_reading {
 bool srv_config_refuse(struct srv_config_reading *reading, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Keeps a line for the log, while there is room, of what was given and is passed over. */
+void srv_config_note(struct srv_config_reading *reading, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Reads the value of the file's key `models` into config->models. */
 bool srv_config_models(struct srv_config_reading *reading, const json_t *list);
 
@@ -26,7 +30,8 @@ bool srv_config_model_list(struct srv_config_reading *reading, const char *name,
                            enum srv_config_source source);
 
 /* Adds a model for each directory in config->model_dir that holds a config.json, in the order of
- * their names, but for those whose name another source has given. */
+ * their names, but for those whose name another source has given.  Notes what else is there, but
+ * for names that begin with a dot, and that no checkpoint is. */
 bool srv_config_model_dir(struct srv_config_reading *reading);
 
 /* Gives the models that do not say it the dtypes of the options. */

@@ -9,8 +9,16 @@
 #include "base/id.h"
 #include "config/config_models.h"
 
+#define SHOWN 4 /* entries that are named in the note */
+
+/* The entries of a directory that are no checkpoints. */
+struct passed_over {
+    char text[SRV_CONFIG_NOTE / 2];
+    size_t count;
+};
+
 /* Looks for a config.json in `directory`, or in the directory `name` of it: 0 where there is one,
- * otherwise an errno; ENOENT where there is none. */
+ * otherwise an errno; ENOENT where there is none, ENOTDIR where `name` is no directory. */
 static int find_checkpoint(const char *directory, const char *name)
 {
     char *path;
@@ -19,31 +27,58 @@ static int find_checkpoint(const char *directory, const char *name)
         return ENOMEM;
     int code = stat(path, &status) == 0 ? 0 : errno;
     free(path);
-    return code == ENOTDIR ? ENOENT : code;
+    return code;
+}
+
+static void pass_over(struct passed_over *over, const char *name, int code)
+{
+    size_t length = strlen(over->text);
+    if (name[0] == '.')
+        return;
+    if (over->count++ < SHOWN)
+        snprintf(over->text + length, sizeof over->text - length, "%s%.48s (%s)",
+                 length > 0 ? ", " : "", name, code == ENOTDIR ? "a file" : "no config.json");
+}
+
+static void note(struct srv_config_reading *reading, const struct passed_over *over, bool empty)
+{
+    char more[32] = "";
+    if (over->count > SHOWN)
+        snprintf(more, sizeof more, " and %zu more", over->count - SHOWN);
+    if (empty || over->count > 0)
+        srv_config_note(reading, "model_dir %.160s%s%s%s%s", reading->config->model_dir,
+                        empty ? ": no checkpoint in it" : "",
+                        over->count > 0 ? ": passed over: " : "", over->text, more);
 }
 
 /* Whether the directory `name` is a model.  One that may not be looked into, and could be a model
  * by its name, is refused, and not left out in silence. */
-static bool is_model(bool *found, struct srv_config_reading *reading, const char *name)
+static bool is_model(bool *found, struct srv_config_reading *reading, const char *name,
+                     struct passed_over *over)
 {
     const char *directory = reading->config->model_dir;
     int code = name[0] == '.' ? ENOENT : find_checkpoint(directory, name);
     *found = code == 0;
-    return *found || code == ENOENT || !srv_id_valid(name) ||
+    if (!*found)
+        pass_over(over, name, code);
+    return *found || code == ENOENT || code == ENOTDIR || !srv_id_valid(name) ||
            srv_config_refuse(reading, "model_dir: %.128s/%.64s: %s", directory, name,
                              strerror(code));
 }
 
-static bool add_directory(struct srv_config_reading *reading, const char *name)
+/* Adds the model `name` where it is one; *any then is true. */
+static bool add_directory(struct srv_config_reading *reading, const char *name,
+                          struct passed_over *over, bool *any)
 {
     const struct srv_config *config = reading->config;
     bool found;
     if (srv_config_find_model(config, name, strlen(name)) != NULL)
         return true;
-    if (!is_model(&found, reading, name))
+    if (!is_model(&found, reading, name, over))
         return false;
     if (!found)
         return true;
+    *any = true;
     if (!srv_id_valid(name))
         return srv_config_refuse(reading,
                                  "model_dir: %.128s/%.64s: a model's name must be " SRV_ID_RULE,
@@ -72,11 +107,13 @@ bool srv_config_model_dir(struct srv_config_reading *reading)
     int count = scandir(directory, &list, NULL, alphasort);
     if (count < 0)
         return srv_config_refuse(reading, "model_dir: %.128s: %s", directory, strerror(errno));
-    bool good = true;
+    bool good = true, any = false;
+    struct passed_over over = {.count = 0};
     for (int i = 0; i < count; i++) {
-        good = good && add_directory(reading, list[i]->d_name);
+        good = good && add_directory(reading, list[i]->d_name, &over, &any);
         free(list[i]);
     }
     free(list);
+    note(reading, &over, !any);
     return good;
 }

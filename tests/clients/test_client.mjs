@@ -820,7 +820,7 @@ const tests = {
         const page = fake([{ status: 502, body: "<html>" }]);
         assert.equal((await failing(page.client.restore("a", new Uint8Array(1)))).code, "http_502");
         for (const [status, code] of [
-            [502, "bad_gateway"], // as config/haproxy.cfg has them
+            [502, "bad_gateway"], // as config/haproxy/haproxy.cfg has them
             [504, "gateway_timeout"],
         ]) {
             const proxy = fake([refusal(status, code, true), { body: '{"length":1}' }]);

@@ -18,6 +18,8 @@ MODEL = {"name": "tiny", "random": {"hidden_size": WIDTH, "num_attention_heads":
 # Nobody asks for it; a start without `weights_cache` takes half a second for it.
 LARGE = {"name": "large", "random": {"hidden_size": 1024, "num_attention_heads": 16, "seed": 8,
                                      "num_hidden_layers": 4}}
+BIND = 'bind "${HAPROXY_ADDRESS}:8080"\n'
+USER = "    user haproxy\n    group haproxy\n"
 LAME_DUCK_S = 1
 START_S = 60
 
@@ -26,6 +28,12 @@ def environment(**more):
     """The environment of a program under test: none of attnd's variables of the caller."""
     return {**{name: value for name, value in os.environ.items()
                if not name.startswith(("ATTN_", "OPENBLAS_"))}, **more}
+
+
+def may_change_user():
+    """Whether this process is root, and not only of a namespace with no other user."""
+    mapped = pathlib.Path("/proc/self/uid_map").read_text("ascii").split()
+    return os.getuid() == 0 and int(mapped[2]) > 1
 
 
 class Shard:
@@ -113,8 +121,8 @@ class Shard:
 
 
 class Proxy:
-    """HAProxy with config/haproxy.cfg, of which only addresses, names of sockets and what `edits`
-    says are replaced."""
+    """HAProxy with config/haproxy/haproxy.cfg, of which only addresses, names of sockets and what `edits`
+    says are replaced; and its user, where there is no other."""
 
     def __init__(self, directory, edits=()):
         self.directory, self.edits, self.process = directory, edits, None
@@ -123,21 +131,24 @@ class Proxy:
         self.port = self.listener.getsockname()[1]
         self.config = directory / "haproxy.cfg"
         self.master = directory / "master.sock"
-        (directory / "haproxy.lua").write_bytes((TOP / "config" / "haproxy.lua").read_bytes())
+        (directory / "haproxy.lua").write_bytes((TOP / "config" / "haproxy" / "haproxy.lua").read_bytes())
 
     def write(self, shards):
         """Writes the configuration: a line for each shard in place of the shipped ones."""
-        text = (TOP / "config" / "haproxy.cfg").read_text("utf-8")
-        text, lines = re.subn(r"^    server [a-z] attnd-[a-z]:8080\n", "", text, flags=re.M)
+        text = (TOP / "config" / "haproxy" / "haproxy.cfg").read_text("utf-8")
+        shipped = re.findall(r"^    server [a-z] attnd-[a-z]:8080(.*\n)", text, flags=re.M)
+        if len(shipped) != 3 or len(set(shipped)) != 1:
+            raise RuntimeError(f"config/haproxy/haproxy.cfg has the shards {shipped}, expected 3 alike")
+        text = re.sub(r"^    server [a-z] attnd-[a-z]:8080.*\n", "", text, flags=re.M)
         hold = f"attnd-hold-{os.getpid()}-{self.port}"
-        for old, new in (("bind :8080\n", f"bind fd@{self.listener.fileno()}\n"),
-                         ("abns@attnd-hold", f"abns@{hold}"), *self.edits):
+        edits = [(BIND, f"bind fd@{self.listener.fileno()}\n"), ("abns@attnd-hold", f"abns@{hold}")]
+        if not may_change_user():
+            edits.append((USER, ""))
+        for old, new in (*edits, *self.edits):
             if old not in text:
-                raise RuntimeError(f"config/haproxy.cfg has no {old!r}")
+                raise RuntimeError(f"config/haproxy/haproxy.cfg has no {old!r}")
             text = text.replace(old, new)
-        if lines != 3:
-            raise RuntimeError(f"config/haproxy.cfg has {lines} shards, expected 3")
-        text += "".join(f"    server {shard.name} {shard.address}\n" for shard in shards)
+        text += "".join(f"    server {shard.name} {shard.address}{shipped[0]}" for shard in shards)
         self.config.write_text(text, "utf-8")
 
     async def start(self):

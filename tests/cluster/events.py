@@ -8,6 +8,7 @@ import subprocess
 
 import audit
 from cluster import ATTND, START_S, environment
+from stock import Stock
 
 
 async def added(cluster):
@@ -85,6 +86,58 @@ async def cut(cluster):
     await asyncio.sleep(cluster.cut_s)
     machine.heal()
     await cluster.wait_up()
+
+
+STOCK = 10  # sessions of the shipped client
+AWAY_S = 2  # from a machine's end to the start of its shard elsewhere
+NOTICED_S = 9  # until the proxy has asked anew: 5, where the CPUs are not busy
+
+
+async def disturb(cluster, shard, event, bound_s):
+    """`event`, under steps of the shipped client; none may fail, or take longer than `bound_s`."""
+    stock = Stock(cluster.load.address, shard.name, STOCK)
+    try:
+        await asyncio.to_thread(stock.begun)
+        await event()
+        await asyncio.sleep(1)
+    finally:
+        failed, longest, steps = await asyncio.to_thread(stock.stop)
+    print(f"    {STOCK - len(failed)} of {STOCK} sessions of clients/python went on, {steps} steps, "
+          f"the longest {longest:.1f} s", flush=True)
+    if failed or longest > bound_s:
+        cluster.load.tally.complain(f"a step took more than {bound_s} s, or failed: {failed}")
+
+
+async def vanished(cluster):
+    """Packets to and from a shard's machine are lost, and later no more."""
+    shard = cluster.shards[1]
+
+    async def event():
+        shard.machine.vanish()
+        await asyncio.sleep(cluster.vanish_s)
+        shard.machine.appear()
+        await cluster.wait_up()
+    await disturb(cluster, shard, event, cluster.vanish_s + 5)
+
+
+async def gone(cluster):
+    """A machine vanishes for good while its shard computes; the shard is started elsewhere over the
+    same directory."""
+    shard = cluster.shards[1]
+    machine = shard.machine
+
+    async def event():
+        shard.signal(signal.SIGSTOP)  # all that is under way has arrived, and is not answered
+        await asyncio.sleep(0.5)
+        machine.vanish()
+        await shard.kill()  # nobody is told
+        await asyncio.sleep(AWAY_S)
+        carry(shard, cluster.machines[3])
+        await shard.start()
+        cluster.proxy.readdress(shard)
+        await cluster.wait_up()
+    await disturb(cluster, shard, event, NOTICED_S)
+    machine.appear()  # as a new one
 
 
 async def full(cluster):

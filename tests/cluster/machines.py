@@ -56,6 +56,7 @@ class Machine:
 
     def __init__(self, number, isolated):
         self.address, self.command, self.holder = f"127.0.{number}.1", [], None
+        self.link = f"m{number}"
         if isolated:
             self._connect(number)
 
@@ -68,10 +69,10 @@ class Machine:
         self.holder.stdout.readline()
         pid = str(self.holder.pid)
         self.command = ["nsenter", f"--net=/proc/{pid}/ns/net", "--"]
-        run("ip", "link", "add", f"m{number}", "type", "veth", "peer", "name", "eth0",
+        run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0",
             "netns", pid)
-        run("ip", "address", "add", f"10.77.{number}.1/24", "dev", f"m{number}")
-        run("ip", "link", "set", f"m{number}", "up")
+        run("ip", "address", "add", f"10.77.{number}.1/24", "dev", self.link)
+        run("ip", "link", "set", self.link, "up")
         run(*self.command, "ip", "address", "add", f"{self.address}/24", "dev", "eth0")
         run(*self.command, "ip", "link", "set", "lo", "up")
         self.heal()
@@ -83,6 +84,17 @@ class Machine:
     def heal(self):
         """The link is there again."""
         run(*self.command, "ip", "link", "set", "eth0", "up")
+
+    def vanish(self):
+        """What is sent to the machine, and what the machine sends, is lost; its link stays up."""
+        for place, device in (([], self.link), (self.command, "eth0")):
+            run(*place, "nft", f"add table netdev {self.link}; add chain netdev {self.link} lost "
+                f"{{ type filter hook ingress device {device} priority 0; policy drop; }}")
+
+    def appear(self):
+        """Packets arrive again."""
+        for place in ([], self.command):
+            run(*place, "nft", f"delete table netdev {self.link}")
 
     def close(self):
         """Ends the namespace, once no program runs in it."""

@@ -1,4 +1,4 @@
-"""rules.py: what config/haproxy.cfg does with each kind of request, before scripted shards."""
+"""rules.py: what config/haproxy/haproxy.cfg does with each kind of request, before scripted shards."""
 import asyncio
 import json
 import time
@@ -29,6 +29,10 @@ class Fake:
         host, port = self.address.split(":") if self.address else ("127.0.0.1", 0)
         self.server = await asyncio.start_server(self._serve, host, int(port), limit=1 << 22)
         self.address = "{}:{}".format(*self.server.sockets[0].getsockname())
+
+    def refuse(self):
+        """Listens no more; what is under way goes on."""
+        self.server.close()
 
     async def stop(self):
         """Listens no more, and ends its connections."""
@@ -79,7 +83,7 @@ class Rules:
         script = directory / "haproxy.lua"
         text = script.read_text("utf-8")
         if "HOLD_MS = 30000 " not in text:
-            raise RuntimeError("config/haproxy.lua has no HOLD_MS of 30000")
+            raise RuntimeError("config/haproxy/haproxy.lua has no HOLD_MS of 30000")
         text = text.replace("HOLD_MS = 30000 ", f"HOLD_MS = {HOLD_S * 1e3:.0f} ")
         script.write_text(text, "utf-8")
         self.failed, self.checked = [], 0
@@ -313,5 +317,17 @@ class Rules:
         waited = time.monotonic() - begun
         self.hold(f"{said} {code} after {waited:.1f} s",
                   (said, code) == (503, "shard_away") and waited < HOLD_S / 2)
+        await self.shards["a"].start()
+        await self.states(a="UP")
+
+    async def rule_11_what_a_draining_shard_still_computes_is_answered(self):
+        """It is down for the checks, and ends when its requests have."""
+        self.shards["a"].does = lambda number: THINK_S
+        asked = asyncio.create_task(self.ask("POST", "/decode", BLIND))
+        await asyncio.sleep(0.2)
+        self.shards["a"].refuse()
+        await self.states(a="DOWN")
+        said = (await asked)[:2]
+        self.hold(f"of a shard that drains: {said}", said == (200, "a"))
         await self.shards["a"].start()
         await self.states(a="UP")

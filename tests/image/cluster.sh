@@ -12,6 +12,7 @@ make_haproxy() {
     mkdir "$scratch/haproxy"
     cat >"$scratch/haproxy/Dockerfile" <<END
 FROM debian:bookworm-slim
+RUN groupadd --system --gid 99 haproxy && useradd --system --uid 99 --gid 99 haproxy
 RUN apt-get -qq update && apt-get -qq install -y --no-install-recommends haproxy
 USER 99:99
 ENTRYPOINT ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]
@@ -96,6 +97,24 @@ check_new_container() {
     ok "a container was removed and made again on its volume; the step sent between was held and answered"
 }
 
+# A shard more is a line more, put in place by a rename, and a signal.
+check_proxy_reload() {
+    local tenths
+    sed 's/^    server c attnd-c:8080.*/&\n    server d attnd-c:8080 tcp-ut 5s/' config/haproxy/haproxy.cfg >"$scratch/haproxy.new"
+    chmod 644 "$scratch/haproxy.new"
+    mv "$scratch/haproxy.new" config/haproxy/haproxy.cfg
+    expect "a shard that is not listed" 421 "$(curl -s -o /dev/null -w '%{http_code}' "$url/sessions/d.1")"
+    compose kill -s HUP haproxy >/dev/null || fail "kill: $(tail -n 5 "$work/compose.log")"
+    for ((tenths = 0; tenths < 300; tenths++)); do
+        if [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/sessions/d.1")" = 404 ]; then
+            ok "haproxy.cfg was replaced by a rename, and HUP had HAProxy read the new one"
+            return
+        fi
+        sleep 0.1
+    done
+    fail "HAProxy still has the haproxy.cfg of before"
+}
+
 check_shards_scraped() {
     local tenths asked
     asked='count(up{job="attnd",instance=~"attnd-[abc]:8080"}==1)'
@@ -124,6 +143,7 @@ check_cluster() {
     sessions_everywhere
     check_new_container
     expect_all "one shard's new container"
+    check_proxy_reload
     step_all
     compose --profile cluster down >/dev/null || fail "down: $(tail -n 5 "$work/compose.log")"
     up --profile cluster --profile observability up -d haproxy prometheus

@@ -1,10 +1,11 @@
 #!/bin/bash
 # engine.sh: builds the image and runs it, alone and by docker-compose.yml, under podman and runc.
 #
-#   tests/image/engine.sh [cluster|architectures]
+#   tests/image/engine.sh [compose|cluster|architectures]
 #
-# With `cluster` only the shards of profile `cluster` are brought up (cluster.sh); with
-# `architectures` only the image for arm64 is built and run (architectures.sh).
+# With `compose` only docker-compose.yml is brought up, with its profiles; with `cluster` only its
+# shards (cluster.sh); with `architectures` only the image for arm64 is built and run
+# (architectures.sh).
 #
 # Needs root, for podman's cgroups and networks.  The base image is a tree that mmdebstrap makes of
 # the packages this machine gets from, so no registry is asked.  Images, containers, networks and
@@ -196,6 +197,11 @@ check_image() {
     version=$(quietly engine run --rm --network none "$image" --version | awk 'NR == 1 { print $2 }')
     expect "label version" "$version" "$(engine image inspect "$image" --format "$label")"
     ok "the image's label and attnd --version say $version"
+    quietly engine run --rm --network none --entrypoint cat "$image" /usr/local/bin/attnd >"$scratch/attnd"
+    if readelf -S "$scratch/attnd" | grep -q ' \.debug_'; then
+        fail "the daemon in the image has its debug symbols"
+    fi
+    ok "the daemon in the image is stripped: $(stat -c %s "$scratch/attnd") bytes"
 }
 
 check_hardening() {
@@ -371,6 +377,50 @@ check_compose() {
     ok "docker-compose down leaves no container"
 }
 
+# What the log says of a directory of checkpoints that is none, as Docker makes of a misspelt name.
+check_models_missing() {
+    mkdir -p "$scratch/misspelt/llama"
+    ATTND_MODELS=$scratch/misspelt up up -d attnd
+    compose logs --no-color attnd | grep -q \
+        'model_dir /models: no checkpoint in it: passed over: llama (no config.json)' ||
+        fail "the log of an empty mount: $(compose logs --no-color attnd | grep -v ready | tail -n 5)"
+    ok "an empty directory mounted at /models/llama is a line of the log that names it"
+    compose down -v >/dev/null || fail "down: $(tail -n 5 "$work/compose.log")"
+}
+
+answers_with() { # key
+    curl -s -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $1" "$url/models"
+}
+
+write_key() { # key
+    printf '{"keys": [{"name": "anna", "key": "%s", "scopes": ["infer"]}]}' "$1" >"$scratch/keys.new"
+    chmod 400 "$scratch/keys.new"
+    chown 65532 "$scratch/keys.new"
+    mv "$scratch/keys.new" config/keys/keys.json
+}
+
+# With the edits that the comments of docker-compose.yml ask for.
+check_keys() {
+    local old=0123456789abcdef0123456789abcdef new=fedcba9876543210fedcba9876543210 tenths
+    cp docker-compose.yml "$scratch/without-keys.yml"
+    sed -i -E -e '/ATTN_ALLOW_UNAUTHENTICATED/d' -e 's/# (ATTN_API_KEYS|- \.\/config\/keys)/\1/' docker-compose.yml
+    write_key "$old"
+    up up -d attnd
+    expect "keys before" "200 401" "$(answers_with "$old") $(answers_with "$new")"
+    write_key "$new"
+    compose kill -s HUP attnd >/dev/null || fail "kill: $(tail -n 5 "$work/compose.log")"
+    for ((tenths = 0; tenths < 300; tenths++)); do
+        if [ "$(answers_with "$new")" = 200 ]; then
+            break
+        fi
+        sleep 0.1
+    done
+    expect "keys after a rename and HUP" "401 200" "$(answers_with "$old") $(answers_with "$new")"
+    ok "keys.json was replaced by a rename; HUP took the old key back and let the new one in"
+    compose down -v >/dev/null || fail "down: $(tail -n 5 "$work/compose.log")"
+    mv "$scratch/without-keys.yml" docker-compose.yml
+}
+
 check_scrape() {
     local tenths up rules
     local api=http://127.0.0.1:$PROMETHEUS_PORT/api/v1
@@ -435,8 +485,10 @@ check_composed() {
     url=http://127.0.0.1:$ATTND_PORT
     (
         cd "$scratch/clone"
-        if [ "$part" = all ]; then
+        if [ "$part" != cluster ]; then
             check_compose
+            check_models_missing
+            check_keys
         fi
         check_cluster
         echo "$steps" >"$work/steps"
@@ -455,7 +507,7 @@ fi
 if [ "$part" != architectures ]; then
     check_composed
 fi
-if [ "$part" != cluster ]; then
+if [ "$part" = all ] || [ "$part" = architectures ]; then
     check_architectures
 fi
 echo "check-image: $steps steps under $(podman --version), $(runc --version | head -n 1) and" \

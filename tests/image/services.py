@@ -74,7 +74,7 @@ def instruction(lines, wanted):
 def with_keys(text):
     """docker-compose.yml edited as its comments say, for callers with keys."""
     kept = [line for line in text.splitlines() if "ATTN_ALLOW_UNAUTHENTICATED" not in line]
-    return "\n".join(re.sub(r"# (ATTN_API_KEYS|- \./keys\.json)", r"\1", line) for line in kept)
+    return "\n".join(re.sub(r"# (ATTN_API_KEYS|- \./config/keys)", r"\1", line) for line in kept)
 
 
 def mounts(service, scratch):
@@ -101,10 +101,12 @@ def expect_accepted(attnd, what, service, models=None):
     """The service's environment is accepted, and says what it is meant to say."""
     with tempfile.TemporaryDirectory() as scratch:
         at = mounts(service, scratch)
-        keys = os.path.join(scratch, "keys.json")
+        os.mkdir(os.path.join(scratch, "keys"))
+        keys = os.path.join(scratch, "keys", "keys.json")
         with open(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="utf-8") as file:
             json.dump(KEYS, file)
-        at["/etc/attnd/keys.json"] = keys
+        expect("/etc/attnd/keys" in at or "ATTN_API_KEYS" not in service["environment"], f"{what}: no directory of keys")
+        at["/etc/attnd/keys"] = os.path.dirname(keys)
         at["/models"] = models or at["/models"]
         given = {**image_variables(dockerfile()), **service["environment"]}
         variables = {name: on_this_machine(resolved(value, {}), at) for name, value in given.items()}
@@ -157,13 +159,15 @@ def check_cluster(compose):
     """Each shard is what its line `server` in haproxy.cfg says, and keeps its sessions to itself."""
     services = compose["services"]
     names = shards(services)
-    servers = [pair for pair in re.findall(r"(?m)^ +server +(\S+) +(\S+)", read("config/haproxy.cfg"))
+    servers = [pair for pair in re.findall(r"(?m)^ +server +(\S+) +(\S+)", read("config/haproxy/haproxy.cfg"))
                if ":8080" in pair[1]]
     expect(sorted(servers) == sorted((services[name]["environment"]["ATTN_INSTANCE"],
                                       f"{services[name]['hostname']}:8080") for name in names),
            f"haproxy.cfg: servers are {servers}, services {names}")
     expect(all(services[name]["hostname"] == name for name in names), "compose: hosts of shards")
     expect(services["haproxy"]["depends_on"] == names, "compose: haproxy waits for other shards")
+    expect(services["haproxy"]["environment"] == {"HAPROXY_ADDRESS": "0.0.0.0"},
+           "compose: haproxy listens on its container's loopback alone")
     states = [volumes_of(services[name])["/var/lib/attnd"] for name in ["attnd"] + names]
     expect(len(set(states)) == len(names) + 1, f"compose: services share a state: {states}")
     for name in names:
@@ -173,7 +177,7 @@ def check_cluster(compose):
                f"Dockerfile: {weights} does not belong to user 65532")
         expect(services[name]["environment"]["ATTN_ALLOWED_HOSTS"] == "haproxy",
                f"{name}: refuses containers that ask for haproxy:8080")
-        expect(services[name]["ports"] == [], f"{name}: is reached beside haproxy")
+        expect("ports" not in services[name], f"{name}: is reached beside haproxy")
         expect(services[name]["profiles"] == services["haproxy"]["profiles"] == ["cluster"],
                f"{name}: is of another profile than haproxy")
 
@@ -209,6 +213,7 @@ def check_stages():
     expect(libraries and all(library.endswith(':$arch"') for library in libraries),
            f"Dockerfile: not all are libraries of the target: {libraries}")
     expect('CC="$gnu-gcc"' in make and 'AR="$gnu-ar"' in make, "Dockerfile: not the target's compiler")
+    expect(make.rstrip().endswith('"$gnu-strip" build/attnd'), "Dockerfile: the daemon has its debug symbols")
 
 
 def check_services(compose):
@@ -219,15 +224,30 @@ def check_services(compose):
         expect(service.get("security_opt") == ["no-new-privileges:true"], f"{name}: new privileges")
         expect("pids_limit" in service and "mem_limit" in service, f"{name}: no limits")
         expect("privileged" not in service and "cap_add" not in service, f"{name}: privileges")
-        for port in service["ports"]:
+        for port in service.get("ports", ()):
             expect(port.startswith("127.0.0.1:"), f"{name}: port {port} is open to other machines")
-        expect("build" in service or re.search(r":v?\d+\.\d+\.\d+$", service["image"]),
+        expect(service["image"] == "attnd" or re.search(r":v?\d+\.\d+\.\d+$", service["image"]),
                f"{name}: image {service['image']} is of no fixed version")
-        for volume in service["volumes"]:
+        expect(service["logging"]["driver"] == "json-file"
+               and {"max-size", "max-file"} <= set(service["logging"]["options"]), f"{name}: its log has no bound")
+        for volume in service.get("volumes", ()):
             source = resolved(volume, {}).split(":")[0]
             there = os.path.exists(os.path.join(ROOT, source)) if source.startswith("./") \
                 else source in compose["volumes"]
             expect(there, f"{name}: nothing to mount: {source}")
+            # A rename leaves a file that is mounted by itself as it was; this one is read at the start alone.
+            expect(os.path.isdir(os.path.join(ROOT, source)) or source in compose["volumes"]
+                   or source == "./config/attnd.json", f"{name}: {source} is mounted as a file")
+
+
+def check_builder(compose):
+    """One service builds, and every other that runs the image waits for it; none asks a registry."""
+    own = {name: service for name, service in compose["services"].items() if service["image"] == "attnd"}
+    expect([name for name, service in own.items() if "build" in service] == ["image"], "compose: not one builder")
+    for name, service in own.items():
+        expect(service["pull_policy"] == "never", f"{name}: asks a registry for the image")
+        expect(name == "image" or service["depends_on"] == {"image": {"condition": "service_completed_successfully"}},
+               f"{name}: does not wait for the image")
 
 
 def check_observability(compose):
@@ -283,6 +303,7 @@ def main():
     check_image(compose["services"]["attnd"])
     check_stages()
     check_services(compose)
+    check_builder(compose)
     check_cluster(compose)
     check_observability(compose)
     for problem in problems:

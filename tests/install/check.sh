@@ -182,10 +182,20 @@ check_units() {
     fi
 }
 
+check_data() {
+    local file
+    for file in clients/python/attn_client.py clients/js/attn-client.mjs prometheus/alerts.yml \
+        grafana/attnd.json haproxy/haproxy.cfg haproxy/haproxy.lua; do
+        [ -s "$root/usr/share/attnd/$file" ] || fail "no /usr/share/attnd/$file"
+    done
+    passed "/usr/share/attnd has clients, alert rules, dashboard and HAProxy's files"
+}
+
 check_symbols
 check_program
 check_pages
 check_completion
 check_daemon
 check_units
+check_data
 echo "$steps" >"$out/install.steps"

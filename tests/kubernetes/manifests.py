@@ -3,7 +3,7 @@
 
     tests/kubernetes/manifests.py build/attnd                      names, ports, options, limits
     tests/kubernetes/manifests.py build/attnd build/kubernetes     and the published schemas, and kubectl
-    tests/kubernetes/manifests.py --copy           takes over config/haproxy.*, but for the shards in it
+    tests/kubernetes/manifests.py --copy           takes over config/haproxy/haproxy.*, but for the shards in it
 
 `attnd --check` runs with the variables that the image and the pod of a shard have, within the pod's
 memory.  The schemas are those that @kubernetes/client-node was made from (fetch.sh); every object of
@@ -99,12 +99,14 @@ def servers_of(path):
     return [pair for pair in re.findall(r"(?m)^ +server +(\S+) +(\S+)", read(path)) if ":8080" in pair[1]]
 
 
+def is_shard(line):
+    return re.match(r" +server \S+ \S+:8080", line) is not None
+
+
 def copy_of(name):
     """A file of HAProxy as it has to be here: that of config/, with the lines of this one's shards."""
-    def is_shard(line):
-        return re.match(r" +server \S+ \S+:8080", line) is not None
     own = [line for line in read(f"{PLACE}/{name}").splitlines() if is_shard(line)]
-    lines = read(f"config/{name}").splitlines()
+    lines = read(f"config/haproxy/{name}").splitlines()
     first = next((i for i, line in enumerate(lines) if is_shard(line)), len(lines))
     rest = [line for line in lines if not is_shard(line)]
     return "\n".join(rest[:first] + own + rest[first:]) + "\n"
@@ -113,11 +115,16 @@ def copy_of(name):
 def check_copies():
     for name in ("haproxy.cfg", "haproxy.lua"):
         expect(read(f"{PLACE}/{name}") == copy_of(name),
-               f"{PLACE}/{name} is not config/{name} with other shards: tests/kubernetes/manifests.py --copy")
+               f"{PLACE}/{name} is not config/haproxy/{name} with other shards: tests/kubernetes/manifests.py --copy")
 
 
-def check_proxy():
+def check_proxy(objects):
     """HAProxy takes the files, where the names of a cluster are an address of this machine."""
+    container = workloads(objects)["haproxy"]["spec"]["template"]["spec"]["containers"][0]
+    expect({"name": "HAPROXY_ADDRESS", "value": "0.0.0.0"} in container["env"],
+           "haproxy listens on its pod's loopback alone")
+    expect(all(line.endswith(" tcp-ut 5s") for line in read(f"{PLACE}/haproxy.cfg").splitlines() if is_shard(line)),
+           "haproxy.cfg: a shard without tcp-ut")
     with tempfile.TemporaryDirectory() as scratch:
         for name in ("haproxy.cfg", "haproxy.lua"):
             with open(os.path.join(scratch, name), "w", encoding="utf-8") as file:
@@ -231,7 +238,7 @@ def main():
     check_selectors(objects)
     check_shards(objects)
     check_copies()
-    check_proxy()
+    check_proxy(objects)
     check_pods(objects)
     check_images(objects)
     variables = check_options(os.path.abspath(sys.argv[1]), objects)

@@ -38,6 +38,7 @@ fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/lib
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 check  iproute2             command ip
+check  nftables             command nft
 load   wrk                  command wrk
 check  python3-jsonschema   file /usr/lib/python3/dist-packages/jsonschema/__init__.py
 lint   nodejs               command node

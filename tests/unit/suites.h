@@ -38,6 +38,7 @@
     X(http_origin)    \
     X(coding)         \
     X(config)         \
+    X(config_notes)   \
     X(keys)           \
     X(accounts)       \
     X(throttle)       \

@@ -371,7 +371,7 @@ static const struct {
     {"\"ATTN_MODEL\": did you mean ATTN_MODELS?", NULL, "ATTN_MODEL=a=b", ""},
     {"\"ATTND_HOST\": did you mean ATTN_HOST?", NULL, "ATTND_HOST=::1", ""},
     {"\"ATTND_MAX_TOKEN\": did you mean ATTN_MAX_TOKENS?", NULL, "ATTND_MAX_TOKEN=5", ""},
-    {"\"ATTND_PORT\": did you mean ATTN_PORT?", NULL, "ATTND_PORT=8080", ""},
+    {"\"ATTND_PORTS\": did you mean ATTN_PORT?", NULL, "ATTND_PORTS=8080", ""},
     {"\"prot\": did you mean port?", "{\"prot\": 1}", "", ""},
     {"\"model\": did you mean models?", "{\"model\": []}", "", ""},
     {"models[0].laers: unknown key: did you mean layers?",

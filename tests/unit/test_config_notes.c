@@ -1,0 +1,113 @@
+/* test_config_notes.c: what a configuration passes over, and says so. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "config/config.h"
+#include "scratch.h"
+#include "suites.h"
+
+static struct srv_config config;
+static char directory[SCRATCH_PATH];
+
+static void make_directory(void) { scratch_make(directory); }
+static void remove_directory(void)
+{
+    srv_config_fini(&config);
+    scratch_remove(directory);
+}
+
+static void read_all(char *const environ_[])
+{
+    char message[512], *argv[] = {"attnd", "--model-dir", directory, NULL};
+    bool read = srv_config_read(&config, 3, argv, environ_, message, sizeof message);
+    ck_assert_msg(read, "refused: %s", message);
+}
+
+static void expect_note(size_t index, const char *format)
+{
+    char expected[SRV_CONFIG_NOTE];
+    snprintf(expected, sizeof expected, format, directory);
+    ck_assert_str_eq(config.notes[index], expected);
+}
+
+static void make(const char *name, bool is_model)
+{
+    char path[SCRATCH_PATH + 16];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    if (is_model)
+        scratch_write(path, "config.json", "{}", 2);
+}
+
+static void unmake(const char *name)
+{
+    char path[SCRATCH_PATH + 16];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    scratch_remove(path);
+}
+
+static char *nothing[] = {NULL};
+
+START_TEST(test_config_notes_a_model_dir_without_a_checkpoint)
+{
+    scratch_write(directory, ".gitignore", "*", 1);
+    read_all(nothing);
+    expect_note(0, "model_dir %s: no checkpoint in it");
+    expect_note(1, "");
+    srv_config_fini(&config);
+    make("llama", false);
+    scratch_write(directory, "b.gguf", "GGUF", 4);
+    read_all(nothing);
+    expect_note(0, "model_dir %s: no checkpoint in it: passed over: b.gguf (a file), "
+                   "llama (no config.json)");
+    unmake("llama");
+}
+END_TEST
+
+START_TEST(test_config_notes_an_empty_directory_beside_a_checkpoint)
+{
+    make("good", true);
+    read_all(nothing);
+    expect_note(0, "");
+    srv_config_fini(&config);
+    static const char *const made[] = {"a", "b", "c", "d", "e", "f"};
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++)
+        make(made[i], false);
+    read_all(nothing);
+    ck_assert_uint_eq(config.num_models, 1);
+    expect_note(0, "model_dir %s: passed over: a (no config.json), b (no config.json), "
+                   "c (no config.json), d (no config.json) and 2 more");
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++)
+        unmake(made[i]);
+    unmake("good");
+}
+END_TEST
+
+START_TEST(test_config_notes_variables_of_compose)
+{
+    char *environ_[] = {"ATTND_PORT=81",   "ATTND_MODELS=./m", "ATTND_CPUS=2",
+                        "ATTND_MEMORY=4g", "ATTND_REVISION=a", NULL};
+    make("good", true);
+    read_all(environ_);
+    ck_assert_uint_eq(config.port, 8080);
+    ck_assert_uint_eq(config.num_models, 1);
+    expect_note(0, "the variable ATTND_PORT is for docker-compose.yml; attnd reads ATTN_PORT");
+    expect_note(1, "the variable ATTND_MODELS is for docker-compose.yml; attnd reads ATTN_MODELS");
+    expect_note(2, "");
+    unmake("good");
+}
+END_TEST
+
+Suite *suite_config_notes(void)
+{
+    Suite *suite = suite_create("config_notes");
+    TCase *tests = tcase_create("config_notes");
+    tcase_add_checked_fixture(tests, make_directory, remove_directory);
+    tcase_add_test(tests, test_config_notes_a_model_dir_without_a_checkpoint);
+    tcase_add_test(tests, test_config_notes_an_empty_directory_beside_a_checkpoint);
+    tcase_add_test(tests, test_config_notes_variables_of_compose);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
