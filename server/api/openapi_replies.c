@@ -37,7 +37,6 @@ static const struct {
      .most = SRV_MAX_PAGE_SESSIONS},
     {"DeadlineMs", "integer", "milliseconds from the head's arrival", .bound = "minimum",
      .least = 1, .most = SRV_MAX_DEADLINE_MS},
-    {"OpenapiDocument", "object", "this description", .pattern = NULL},
 };
 
 static json_t *number_json(const char *type, double number)
@@ -422,7 +421,8 @@ static const struct member {
     {"V2InferRequest", "inputs", "[V2Input]", "fields that are tensors"},
     {"V2InferRequest", "outputs?", "[V2RequestedOutput]?", "left out: output"},
     {"V2Input V2Output", "shape", "[Count]", "slowest index first"},
-    {"V2Input V2Output", "data?", "array", "numbers, where they are not bytes"},
+    {"V2Input", "data?", "V2Data", "numbers, where they are not bytes"},
+    {"V2Output", "data?", "[number?]", "numbers, where they are not bytes"},
     {"V2InferReply", "model_name", "string", "as the path has it"},
     {"V2InferReply", "model_version", "string", "1"},
     {"V2InferReply", "outputs", "[V2Output]", "in the order of docs/API.md"},
@@ -474,6 +474,9 @@ static const struct {
     {"AttendReply", "Attention|Prefill"},
     {"DecodeReply", "Step|StepList"},
     {"V2Index", "[V2IndexEntry]"},
+    {"V2Element", "number|boolean?"},
+    {"V2Data", "[V2Element]|[[V2Element]]|[[[V2Element]]]|[[[[V2Element]]]]"},
+    {"OpenapiDocument", "object"},
 };
 
 void srv_openapi_add_replies(json_t **schemas)

@@ -31,8 +31,12 @@ static json_t *read_one(const char **at)
     if (length < sizeof name)
         memcpy(name, *at, length);
     *at += length;
-    return isupper((unsigned char)name[0]) ? srv_openapi_ref("schemas", name)
-                                           : json_pack("{s:s}", "type", name);
+    if (isupper((unsigned char)name[0]))
+        return srv_openapi_ref("schemas", name);
+    json_t *schema = json_pack("{s:s}", "type", name);
+    if (strcmp(name, "object") == 0) /* without this, generators make an object without members */
+        srv_document_set(&schema, "additionalProperties", json_true());
+    return schema;
 }
 
 static json_t *read_type(const char **at)

@@ -48,5 +48,6 @@ if [ "${1:-}" != --quick ]; then
         exit 1
     }
     echo "check-openapi: $redocly accepts the document"
+    /usr/bin/python3 tests/openapi/clients.py "$out/attnd" "$out/openapi-clients"
 fi
 cat "$out/openapi.report"
