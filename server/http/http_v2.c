@@ -9,6 +9,34 @@ bool srv_v2_is_path(const char *path)
     return strncmp(path, "/v2", 3) == 0 && strchr("/?", path[3]) != NULL; /* or its NUL */
 }
 
+/* Paths of extensions that attnd lacks; clients of Triton ask for them. */
+static const struct {
+    const char *prefix, *part; /* of a path: its begin, and what stands in the rest of it */
+    const char *why;
+} absent[] = {
+    {"/v2/systemsharedmemory", "",
+     "attnd has no shared memory: send and take tensors as bytes of the request and the reply"},
+    {"/v2/cudasharedmemory", "",
+     "attnd has no shared memory: send and take tensors as bytes of the request and the reply"},
+    {"/v2", "/trace/setting",
+     "attnd has no trace settings: traceparent and Server-Timing are kept"},
+    {"/v2/logging", "", "the log is set when attnd starts, by its option log"},
+    {"/v2/models/", "/generate",
+     "attnd makes no text: POST /v2/models/NAME/infer computes attention"},
+    {"/v2/models/", "/versions/", "models have the version 1 only"},
+};
+
+const char *srv_v2_why_absent(const char *path)
+{
+    for (size_t i = 0; i < sizeof absent / sizeof absent[0]; i++) {
+        size_t length = strlen(absent[i].prefix);
+        if (strncmp(path, absent[i].prefix, length) == 0 &&
+            strstr(path + length, absent[i].part) != NULL)
+            return absent[i].why;
+    }
+    return "GET /v2 lists the extensions, GET /openapi.json all paths";
+}
+
 enum srv_error_code srv_v2_check_types(struct srv_request *request, const struct srv_head *head,
                                        bool has_body, struct srv_error *error)
 {
