@@ -60,10 +60,11 @@ struct srv_request {
     struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
-    const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
-    const char *query;  /* text after '?', its first 191 bytes; NULL without */
-    char *body;         /* followed by a NUL; NULL without one */
-    char *small_body;   /* room in the exchange for a small body; never freed */
+    const char *origin;       /* of the page: up to a comma or the end, in allow_origins; or NULL */
+    const char *asked_fields; /* that a preflight asks to send beside those of API.md; or NULL */
+    const char *query;        /* text after '?', its first 191 bytes; NULL without */
+    char *body;               /* followed by a NUL; NULL without one */
+    char *small_body;         /* room in the exchange for a small body; never freed */
     size_t body_length;
     const struct srv_v2_outputs *v2_outputs; /* which outputs of an infer request are bytes */
     uint64_t json_length;     /* Inference-Header-Content-Length; may exceed body_length */
