@@ -152,7 +152,7 @@ enum srv_error_code srv_origin_check(struct srv_request *request,
 }
 
 /* The fields that a preflight asks to send, where they are names and no more: libraries for traces
- * add some of their own to each request of a page.  They mean nothing to attnd. */
+ * add some of their own, which mean nothing to attnd, to each request of a page. */
 static const char *asked_fields(struct srv_request *request, const struct srv_head *head)
 {
     bool repeated;
