@@ -128,7 +128,7 @@ START_TEST(test_small_documents_may_be_coded_and_stay_small)
 {
     struct text body = {0}, large = {0};
     text_add(&body, "{\"session_id\":\"coded-%d\",\"model\":\"tiny\"}", _i);
-    text_add(&large, "{\"model\":\"tiny\",\"session_id\":\"%20000s\"}", "x");
+    text_add(&large, "{\"model\":\"tiny\",\"session_id\":\"%40000s\"}", "x");
     struct text coded = compress_text(&body, _i), coded_large = compress_text(&large, _i);
     struct answer answer = post("/sessions", &coded, codings[_i], NULL);
     expect_answer(&answer, 201, NULL, "a coded document");

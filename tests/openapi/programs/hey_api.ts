@@ -3,7 +3,7 @@
  * A line below @ts-expect-error must not compile: where a type were `unknown`, it would. */
 import { client } from "./hey/client.gen.js";
 import {
-    attend, createSession, decode, deleteSession, exportSession, forkSession, inferV2, listModels,
+    attend, changeSessions, createSession, decode, deleteSession, exportSession, forkSession, inferV2, listModels,
     truncateSession } from "./hey/sdk.gen.js";
 
 declare const process: { argv: string[] };
@@ -44,6 +44,11 @@ const cut = done(await truncateSession({
 const length: number = cut.lengths[0].length;
 // @ts-expect-error: a number
 const text: string = cut.lengths[0].length;
+const batch = done(await changeSessions({
+    body: { fork: [{ from: path.id }, { from: "none" }], delete: [{ session_id: fork.session_id }] } }));
+if ("error" in batch.fork[0] || !("error" in batch.fork[1]) || !("session_id" in batch.delete[0]))
+    throw new Error("another result of a batch");
+const child = batch.fork[0].session_id;
 await deleteSession({ path });
 
 const inferred = done(await inferV2({
@@ -55,6 +60,6 @@ const first: number | null | undefined = inferred.outputs[0].data?.[0];
 // @ts-expect-error: numbers
 inferred.outputs[0].data?.[0].length;
 const models = done(await listModels());
-const state = await exportSession({ path: { id: fork.session_id }, parseAs: "blob" });
+const state = await exportSession({ path: { id: child }, parseAs: "blob" });
 const bytes: number | undefined = state.data?.size;
 console.log("hey-api", output, length, text, first, models.models[0].name, bytes);

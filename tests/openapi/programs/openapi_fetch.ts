@@ -42,6 +42,11 @@ const cut = done(await client.POST("/sessions/{id}/truncate", {
 const length: number = cut.lengths[0].length;
 // @ts-expect-error: a number
 const text: string = cut.lengths[0].length;
+const batch = done(await client.POST("/sessions/batch", {
+    body: { fork: [{ from: path.id }, { from: "none" }], delete: [{ session_id: fork.session_id }] } }));
+if ("error" in batch.fork[0] || !("error" in batch.fork[1]) || !("session_id" in batch.delete[0]))
+    throw new Error("another result of a batch");
+const child = batch.fork[0].session_id;
 await client.DELETE("/sessions/{id}", { params: { path } });
 
 const inferred = done(await client.POST("/v2/models/{name}/infer", {
@@ -54,5 +59,5 @@ const first: number | null | undefined = inferred.outputs[0].data?.[0];
 inferred.outputs[0].data?.[0].length;
 const models = done(await client.GET("/models"));
 const state = await client.GET("/sessions/{id}/state", {
-    params: { path: { id: fork.session_id } }, parseAs: "arrayBuffer" });
+    params: { path: { id: child } }, parseAs: "arrayBuffer" });
 console.log("openapi-fetch", output, length, text, first, models.models[0].name, state.data?.byteLength);

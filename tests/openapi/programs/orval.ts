@@ -2,7 +2,7 @@
  *
  * A line below @ts-expect-error must not compile: where a type were `unknown`, it would. */
 import {
-    attend, createSession, decode, deleteSession, exportSession, forkSession, inferV2, listModels,
+    attend, changeSessions, createSession, decode, deleteSession, exportSession, forkSession, inferV2, listModels,
     truncateSession } from "./orval/attnd.js";
 
 const json = { headers: { "Content-Type": "application/json" } };
@@ -39,6 +39,12 @@ const cut = done(await truncateSession(fork.session_id, { length: 0, epoch: fork
 const length: number = cut.lengths[0].length;
 // @ts-expect-error: a number
 const text: string = cut.lengths[0].length;
+const batch = done(await changeSessions({
+    fork: [{ from: session.session_id }, { from: "none" }],
+    delete: [{ session_id: fork.session_id }] }, json), 200);
+if ("error" in batch.fork[0] || !("error" in batch.fork[1]) || !("session_id" in batch.delete[0]))
+    throw new Error("another result of a batch");
+const child = batch.fork[0].session_id;
 await deleteSession(session.session_id);
 
 const inferred = done(await inferV2("tiny", {
@@ -51,7 +57,7 @@ inferred.outputs[0].data?.[0].length;
 const models = done(await listModels(), 200);
 /* Not called: orval's functions read every reply as JSON. */
 const size = async () => {
-    const state = await exportSession(fork.session_id);
+    const state = await exportSession(child);
     return state.status === 200 ? state.data.size : 0;
 };
 console.log("orval", output, length, text, first, models.models[0].name, size.name);
