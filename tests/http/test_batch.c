@@ -244,7 +244,7 @@ START_TEST(test_a_repeat_finds_the_forks_and_ends_nothing_twice)
     ck_assert_uint_eq(call_length(&client, made, 0), 4);
     ck_assert_double_eq(call_metric(&client, "attnd_sessions"), 2);
     struct answer other = batch_with(
-        "{\"fork\":[{\"from\":\"a1\"},{\"from\":\"a1\",\"session_id\":\"new\"}]}", KEY, NULL);
+        "{\"fork\":[{\"from\":\"a1\",\"session_id\":\"a1\"},{\"from\":\"a1\"}]}", KEY, NULL);
     expect_item(&other, "fork", 0, NULL, "idempotency_conflict");
     expect_item(&other, "fork", 1, NULL, "idempotency_conflict");
     answer_free(&other);
