@@ -49,7 +49,7 @@ def write_safetensors(path, tensors, metadata):
         offset += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % 64)
-    part = path.with_name(path.name + ".part")
+    part = os.fspath(path) + ".part"
     with open(part, "wb") as stream:
         stream.write(len(text).to_bytes(8, "little") + text)
         for array in tensors.values():
