@@ -542,6 +542,7 @@ static const struct {
     {"POST", "/v2/logging", "{}", NULL, "option log"},
     {"POST", "/v2/models/tiny/generate", "{}", NULL, "makes no text"},
     {"GET", "/v2/models/tiny/versions/2", NULL, NULL, "the version 1 only"},
+    {"GET", "/v2/models/tiny/versions/1/nothing", NULL, NULL, "GET /v2 lists the extensions"},
     {"GET", "/v2/nothing", NULL, NULL, "GET /v2 lists the extensions"},
 };
 
