@@ -7,50 +7,58 @@
 #include <string.h>
 
 #include "api/endpoints.h"
+#include "api/session_change.h"
 #include "api/session_reply.h"
 #include "app.h"
 #include "attn_state.h"
 #include "base/clock.h"
 #include "schedule/job.h"
 
-#define NOT_GIVEN SIZE_MAX
-
-struct change_call {
-    const char *session_id; /* of the fork; NULL: one is made up */
-    size_t length;          /* or NOT_GIVEN */
-    size_t epoch, revision; /* 0: not given */
-    bool shared;            /* of the fork */
-};
-
 struct change {
     struct srv_job job; /* first, so that a job is cast to its change */
-    struct change_call call;
+    struct srv_change_call call;
 };
 
-#define NAMED_FIELDS                                                                \
-    SRV_COUNT_FIELD(change_call, epoch, 1,                                          \
-                    .meaning = "the epoch that the session in the path must have"), \
-        SRV_COUNT_FIELD(change_call, revision, 1,                                   \
-                        .meaning = "the revision that the session in the path must have")
+#define NAMED_FIELDS                                                                            \
+    SRV_COUNT_FIELD(srv_change_call, epoch, 1,                                                  \
+                    .meaning = "the epoch that the session must have, which is there already"), \
+        SRV_COUNT_FIELD(srv_change_call, revision, 1,                                           \
+                        .meaning = "the revision that the session must have")
 
-static const struct srv_document_field fork_fields[] = {
-    SRV_TEXT_FIELD(change_call, session_id,
-                   .meaning = "the id of the new session; made by attnd where not given"),
-    SRV_COUNT_FIELD(change_call, length, 0,
-                    .meaning = "tokens of every layer to keep; default all of them"),
-    NAMED_FIELDS,
-    SRV_FLAG_FIELD(change_call, shared, .meaning = "every API key finds the new session"),
+#define FORK_FIELDS                                                                        \
+    SRV_TEXT_FIELD(srv_change_call, session_id,                                            \
+                   .meaning = "the id of the new session; made by attnd where not given"), \
+        SRV_COUNT_FIELD(srv_change_call, length, 0,                                        \
+                        .meaning = "tokens of every layer to keep; default all of them"),  \
+        NAMED_FIELDS,                                                                      \
+        SRV_FLAG_FIELD(srv_change_call, shared, .meaning = "every API key finds the new session")
+
+#define TABLE(list)                                               \
+    {                                                             \
+        .fields = (list), .count = sizeof(list) / sizeof(list)[0] \
+    }
+
+static const struct srv_document_field fork_fields[] = {FORK_FIELDS};
+const struct srv_document_table srv_fork_fields = TABLE(fork_fields);
+
+static const struct srv_document_field fork_item_fields[] = {
+    SRV_TEXT_FIELD(srv_change_call, from, .required = true, .meaning = "the session to fork"),
+    FORK_FIELDS,
 };
-const struct srv_document_table srv_fork_fields = {
-    .fields = fork_fields, .count = sizeof fork_fields / sizeof fork_fields[0]};
+const struct srv_document_table srv_fork_item_fields = TABLE(fork_item_fields);
 
 static const struct srv_document_field truncate_fields[] = {
-    SRV_COUNT_FIELD(change_call, length, 0, .required = true,
+    SRV_COUNT_FIELD(srv_change_call, length, 0, .required = true,
                     .meaning = "tokens of every layer to keep"),
     NAMED_FIELDS,
 };
-const struct srv_document_table srv_truncate_fields = {
-    .fields = truncate_fields, .count = sizeof truncate_fields / sizeof truncate_fields[0]};
+const struct srv_document_table srv_truncate_fields = TABLE(truncate_fields);
+
+static const struct srv_document_field delete_item_fields[] = {
+    SRV_TEXT_FIELD(srv_change_call, session_id, .required = true, .meaning = "the session to end"),
+    NAMED_FIELDS,
+};
+const struct srv_document_table srv_delete_item_fields = TABLE(delete_item_fields);
 
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
@@ -61,7 +69,8 @@ static enum srv_error_code read_change(struct change **out, struct srv_request *
     struct change *change = srv_arena_alloc(&request->arena, 1, sizeof *change);
     if (change == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *change = (struct change){.job.request = request, .call.length = NOT_GIVEN};
+    *change = (struct change){.job.request = request,
+                              .call = {.from = request->path_arg, .length = SRV_NOT_GIVEN}};
     enum srv_error_code code = srv_session_check_header(request, request->path_arg, error);
     if (code == SRV_OK)
         code = srv_document_read(&body, request, error);
@@ -104,12 +113,14 @@ static enum srv_error_code check_whole(size_t length, size_t longest, struct srv
     return error->code;
 }
 
-/* Checks the length of the body, where given, against the session. */
-static enum srv_error_code check_length(const struct change_call *call,
-                                        const struct srv_session *session, struct srv_error *error)
+/* Checks the epoch, revision and length of the body, where given, against the session. */
+static enum srv_error_code check_call(const struct srv_change_call *call,
+                                      const struct srv_session *session, struct srv_error *error)
 {
     size_t longest = srv_session_longest(session);
-    if (call->length == NOT_GIVEN)
+    if (srv_session_check_named(session, call->epoch, call->revision, error) != SRV_OK)
+        return error->code;
+    if (call->length == SRV_NOT_GIVEN)
         return SRV_OK;
     if (call->length <= longest)
         return session->model->is_cross ? check_whole(call->length, longest, error)
@@ -121,22 +132,13 @@ static enum srv_error_code check_length(const struct change_call *call,
     return error->code;
 }
 
-static enum srv_error_code find_session(struct srv_session **out, const struct change *change,
-                                        struct srv_error *error)
+static enum srv_error_code find_session(struct srv_session **out, const struct srv_request *request,
+                                        const struct srv_change_call *call, struct srv_error *error)
 {
-    const struct srv_request *request = change->job.request;
-    *out = srv_session_get(request->app->sessions, &request->key, request->path_arg);
+    *out = srv_session_get(request->app->sessions, &request->key, call->from);
     if (*out == NULL || (*out)->pending_creation)
-        return srv_session_fail_missing(request->app->sessions, request->path_arg, error);
+        return srv_session_fail_missing(request->app->sessions, call->from, error);
     return srv_session_check_present(*out, error);
-}
-
-static enum srv_error_code check_call(const struct change_call *call,
-                                      const struct srv_session *session, struct srv_error *error)
-{
-    if (srv_session_check_named(session, call->epoch, call->revision, error) != SRV_OK)
-        return error->code;
-    return check_length(call, session, error);
 }
 
 /* Copies a session's last steps for a fork with this cache.  A last step that does not end at the
@@ -159,15 +161,14 @@ static enum srv_error_code copy_last_steps(struct srv_last_step **out,
     return SRV_OK;
 }
 
-static enum srv_error_code fork_session(struct srv_session **out, struct change *change,
-                                        const struct srv_session *parent,
+static enum srv_error_code fork_session(struct srv_session **out, struct srv_request *request,
+                                        size_t length, const struct srv_session *parent,
                                         struct srv_session_options *options,
                                         struct srv_error *error)
 {
-    struct srv_request *request = change->job.request;
     struct attn_error cause = {0};
     struct srv_last_step *last = NULL;
-    if (attn_cache_fork(&options->cache, parent->cache, change->call.length, &cause) != ATTN_OK)
+    if (attn_cache_fork(&options->cache, parent->cache, length, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
     if (copy_last_steps(&last, parent, options->cache, &request->arena, error) != SRV_OK) {
         attn_cache_free(options->cache);
@@ -181,40 +182,49 @@ static enum srv_error_code fork_session(struct srv_session **out, struct change 
     return srv_session_create(out, request->app->sessions, parent->model, options, error);
 }
 
+enum srv_error_code srv_fork_make(struct srv_session **out, bool *replayed,
+                                  struct srv_request *request, const struct srv_change_call *call,
+                                  struct srv_session_options *options, struct srv_error *error)
+{
+    struct srv_app *app = request->app;
+    struct srv_session *parent = NULL;
+    options->id = call->session_id;
+    options->shared = call->shared;
+    srv_session_set_owner(options, request);
+    enum srv_error_code code =
+        srv_session_find_by_idempotency_key(out, app->sessions, options, error);
+    *replayed = *out != NULL;
+    if (code != SRV_OK || *replayed)
+        return code;
+    code = find_session(&parent, request, call, error);
+    if (code == SRV_OK)
+        code = check_call(call, parent, error);
+    if (code == SRV_OK)
+        code = srv_session_reserve_reply(request, parent->model, error);
+    if (code == SRV_OK)
+        code = fork_session(out, request, call->length, parent, options, error);
+    if (code == SRV_OK && srv_store_fork(app->store, *out, parent, call->length, error) != SRV_OK)
+        code = srv_session_undo_create(*out, request, error);
+    srv_session_put(parent);
+    if (code == SRV_OK)
+        srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
+    return code;
+}
+
 static void begin_fork(struct srv_job *job)
 {
-    struct change *change = (struct change *)job;
-    struct srv_request *request = job->request;
-    struct srv_session *session = NULL, *parent = NULL;
-    struct srv_session_options options = {.id = change->call.session_id,
-                                          .shared = change->call.shared};
-    srv_session_set_owner(&options, request);
-    srv_session_set_idempotency_key(&options, request);
-    enum srv_error_code code = srv_session_find_by_idempotency_key(&session, request->app->sessions,
-                                                                   &options, &job->error);
-    bool replayed = session != NULL;
-    if (code == SRV_OK && !replayed)
-        code = find_session(&parent, change, &job->error);
-    if (code == SRV_OK && !replayed)
-        code = check_call(&change->call, parent, &job->error);
-    if (code == SRV_OK && !replayed)
-        code = srv_session_reserve_reply(request, parent->model, &job->error);
-    if (code == SRV_OK && !replayed)
-        code = fork_session(&session, change, parent, &options, &job->error);
-    if (code == SRV_OK && !replayed &&
-        srv_store_fork(request->app->store, session, parent, change->call.length, &job->error) !=
-            SRV_OK)
-        code = srv_session_undo_create(session, request, &job->error);
-    srv_session_put(parent);
-    if (code != SRV_OK)
-        return;
-    if (!replayed)
-        srv_metrics_session(request->app->metrics, SRV_SESSION_CREATED, 1);
-    srv_session_reply(request, 201, session, replayed);
+    const struct change *change = (const struct change *)job;
+    struct srv_session *session = NULL;
+    struct srv_session_options options = {0};
+    bool replayed;
+    srv_session_set_idempotency_key(&options, job->request);
+    if (srv_fork_make(&session, &replayed, job->request, &change->call, &options, &job->error) ==
+        SRV_OK)
+        srv_session_reply(job->request, 201, session, replayed);
 }
 
 /* The last truncation, sent again, has its reply and changes nothing, whatever has followed. */
-static bool repeats_last(const struct change_call *call, const struct srv_session *session)
+static bool repeats_last(const struct srv_change_call *call, const struct srv_session *session)
 {
     const struct srv_revision now = srv_session_revision(session);
     return (call->epoch == 0 || call->epoch == session->epoch) &&
@@ -240,7 +250,7 @@ static void begin_truncate(struct srv_job *job)
     const struct change *change = (const struct change *)job;
     struct srv_session *session;
     struct srv_error *error = &job->error;
-    enum srv_error_code code = find_session(&session, change, error);
+    enum srv_error_code code = find_session(&session, job->request, &change->call, error);
     const bool replayed = code == SRV_OK && repeats_last(&change->call, session);
     if (code == SRV_OK && !replayed)
         code = check_call(&change->call, session, error);

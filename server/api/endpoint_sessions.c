@@ -206,27 +206,13 @@ enum srv_error_code srv_parse_create(struct srv_request *request, struct srv_err
 
 /* ---- DELETE ---------------------------------------------------------------------------------- */
 
-static enum srv_error_code delete_session(const struct srv_request *request,
-                                          struct srv_error *error)
-{
-    struct srv_app *app = request->app;
-    struct srv_session *session;
-    enum srv_error_code code = srv_session_of_path(&session, request, error);
-    if (code == SRV_OK)
-        code = srv_store_delete(app->store, session, error);
-    if (code == SRV_OK && !srv_session_remove(app->sessions, session))
-        code = srv_session_fail_missing(app->sessions, request->path_arg, error);
-    srv_session_put(session);
-    return code;
-}
-
 static void begin_delete(struct srv_job *job)
 {
-    struct srv_request *request = job->request;
-    if (delete_session(request, &job->error) != SRV_OK)
-        return;
-    srv_metrics_session(request->app->metrics, SRV_SESSION_DELETED, 1);
-    srv_reply_status(request, 204);
+    struct srv_session *session;
+    if (srv_session_of_path(&session, job->request, &job->error) == SRV_OK &&
+        srv_session_end(session, job->request, &job->error) == SRV_OK)
+        srv_reply_status(job->request, 204);
+    srv_session_put(session);
 }
 
 static const struct srv_job_type delete_type = {.begin = begin_delete, .begins_any_time = true};

@@ -31,6 +31,10 @@ extern const struct srv_document_table srv_fork_fields, srv_truncate_fields;
 srv_job_parser srv_parse_fork;
 srv_job_parser srv_parse_truncate;
 
+/* endpoint_session_batch.c */
+extern const struct srv_document_table srv_batch_fields;
+srv_job_parser srv_parse_batch;
+
 /* endpoint_session_state.c */
 srv_job_parser srv_parse_export;
 srv_job_parser srv_parse_import;

@@ -89,10 +89,18 @@ static json_t *operation_parameters(const struct srv_route *route)
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
-static json_t *bytes_schema(const char *meaning)
+/* A body of this media type that is no JSON.  Generators of clients make `unknown` of a schema
+ * without a type, and of a choice between JSON and `unknown` too. */
+static json_t *text_content(const char *type, const char *meaning)
 {
-    return json_pack("{s:{s:{s:s}}}", BYTES_TYPE, "schema", "description", meaning);
+    json_t *schema = json_pack("{s:s, s:s}", "type", "string", "description", meaning);
+    if (strcmp(type, BYTES_TYPE) == 0)
+        srv_document_set(&schema, "format", json_string("binary"));
+    return json_pack("{s:o}", "schema", schema);
 }
+
+#define BINARY_FORM \
+    "the JSON, as long as Inference-Header-Content-Length says, and the bytes of its tensors"
 
 /* Below /v2 a body is JSON whatever its Content-Type says. */
 static bool takes_any_type(const struct srv_route *route)
@@ -103,16 +111,13 @@ static bool takes_any_type(const struct srv_route *route)
 static json_t *request_body(const struct srv_route *route)
 {
     if (route->body == SRV_BODY_BYTES)
-        return json_pack("{s:b, s:o}", "required", 1, "content",
-                         bytes_schema("a session's state, as GET replies with it"));
+        return json_pack("{s:b, s:{s:o}}", "required", 1, "content", BYTES_TYPE,
+                         text_content(BYTES_TYPE, "a session's state, as GET replies with it"));
     json_t *content = json_pack("{s:{s:o}}", JSON_TYPE, "schema",
                                 route->doc.request != NULL ? srv_openapi_type(route->doc.request)
                                                            : json_object());
     if (route->body == SRV_BODY_TENSORS || route->body == SRV_BODY_OPTIONAL_TENSORS)
-        srv_document_set(&content, BYTES_TYPE,
-                         json_pack("{s:{s:s}}", "schema", "description",
-                                   "the JSON, as long as Inference-Header-Content-Length says, and "
-                                   "the bytes of its tensors"));
+        srv_document_set(&content, BYTES_TYPE, text_content(BYTES_TYPE, BINARY_FORM));
     if (takes_any_type(route) && route->doc.request != NULL)
         srv_document_set(&content, "*/*",
                          json_pack("{s:o}", "schema", srv_openapi_type(route->doc.request)));
@@ -126,7 +131,7 @@ static json_t *plain_content(const struct srv_route *route)
     size_t i;
     json_array_foreach(types, i, type)
         srv_document_set(&content, json_string_value(type),
-                         json_pack("{s:{s:s}}", "schema", "description", route->doc.summary));
+                         text_content(json_string_value(type), route->doc.summary));
     json_decref(types);
     return content;
 }
@@ -138,10 +143,7 @@ static json_t *success_content(const struct srv_route *route)
     json_t *content =
         json_pack("{s:{s:o}}", JSON_TYPE, "schema", srv_openapi_type(route->doc.reply));
     if (route->body == SRV_BODY_TENSORS)
-        srv_document_set(&content, BYTES_TYPE,
-                         json_pack("{s:{s:s}}", "schema", "description",
-                                   "the JSON, as long as Inference-Header-Content-Length says, and "
-                                   "the bytes of its tensors"));
+        srv_document_set(&content, BYTES_TYPE, text_content(BYTES_TYPE, BINARY_FORM));
     return content;
 }
 

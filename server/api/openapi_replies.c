@@ -37,7 +37,6 @@ static const struct {
      .most = SRV_MAX_PAGE_SESSIONS},
     {"DeadlineMs", "integer", "milliseconds from the head's arrival", .bound = "minimum",
      .least = 1, .most = SRV_MAX_DEADLINE_MS},
-    {"OpenapiDocument", "object", "this description", .pattern = NULL},
 };
 
 static json_t *number_json(const char *type, double number)
@@ -140,6 +139,9 @@ static const struct object {
     {.name = "WeightlessShape", .meaning = "The shape of a session without weights"},
     {.name = "LayerLength", .meaning = "The tokens of a layer"},
     {.name = "SessionPage", .meaning = "Some of the sessions"},
+    {.name = "BatchReply", .meaning = "Forks and deletes in the order of the request's"},
+    {.name = "DeletedSession", .meaning = "A session that has ended"},
+    {.name = "FailedChange", .meaning = "A fork or delete of a list that was not made"},
     {.name = "Snapshot", .meaning = "How far writing all sessions to disk is"},
     {.name = "ModelList", .meaning = "All models"},
     {.name = "Model",
@@ -265,6 +267,10 @@ static const struct member {
     {"WeightlessShape", "sliding_window", "Count?", "null: none"},
     {"LayerLength", "layer", "LayerIndex", "the layer"},
     {"LayerLength", "length", "Count", "its tokens"},
+    {"BatchReply", "fork", "[Session|FailedChange]", "as the request's"},
+    {"BatchReply", "delete", "[DeletedSession|FailedChange]", "as the request's"},
+    {"DeletedSession", "session_id", "Id", "its id"},
+    {"FailedChange", "error", "ErrorDetail", "why"},
     {"SessionPage", "sessions", "[Session]", "in the order of their ids"},
     {"SessionPage", "next", "PageToken?", "what to continue after; null at the end"},
     {"Snapshot", "generation", "Count", "the one begun or in use"},
@@ -427,7 +433,8 @@ static const struct member {
     {"V2InferRequest", "inputs", "[V2Input]", "fields that are tensors"},
     {"V2InferRequest", "outputs?", "[V2RequestedOutput]?", "left out: output"},
     {"V2Input V2Output", "shape", "[Count]", "slowest index first"},
-    {"V2Input V2Output", "data?", "array", "numbers, where they are not bytes"},
+    {"V2Input", "data?", "V2Data", "numbers, where they are not bytes"},
+    {"V2Output", "data?", "[number?]", "numbers, where they are not bytes"},
     {"V2InferReply", "model_name", "string", "as the path has it"},
     {"V2InferReply", "model_version", "string", "1"},
     {"V2InferReply", "outputs", "[V2Output]", "in the order of docs/API.md"},
@@ -479,6 +486,9 @@ static const struct {
     {"AttendReply", "Attention|Prefill"},
     {"DecodeReply", "Step|StepList"},
     {"V2Index", "[V2IndexEntry]"},
+    {"V2Element", "number|boolean?"},
+    {"V2Data", "[V2Element]|[[V2Element]]|[[[V2Element]]]|[[[[V2Element]]]]"},
+    {"OpenapiDocument", "object"},
 };
 
 void srv_openapi_add_replies(json_t **schemas)

@@ -31,8 +31,12 @@ static json_t *read_one(const char **at)
     if (length < sizeof name)
         memcpy(name, *at, length);
     *at += length;
-    return isupper((unsigned char)name[0]) ? srv_openapi_ref("schemas", name)
-                                           : json_pack("{s:s}", "type", name);
+    if (isupper((unsigned char)name[0]))
+        return srv_openapi_ref("schemas", name);
+    json_t *schema = json_pack("{s:s}", "type", name);
+    if (strcmp(name, "object") == 0) /* without this, generators make an object without members */
+        srv_document_set(&schema, "additionalProperties", json_true());
+    return schema;
 }
 
 static json_t *read_type(const char **at)
@@ -108,7 +112,8 @@ unsigned srv_openapi_traits(const struct srv_route *route)
         {route->fields != NULL && strstr(route->path, "/{id}/") != NULL, SRV_TRAIT_CHANGES},
         {(route->method == SRV_GET || route->method == SRV_DELETE) && route->doc.parameters != NULL,
          SRV_TRAIT_QUERY},
-        {srv_openapi_has_word(route->doc.parameters, "Idempotency-Key"), SRV_TRAIT_REPEATS},
+        {route->doc.status == 201 && srv_openapi_has_word(route->doc.parameters, "Idempotency-Key"),
+         SRV_TRAIT_REPEATS},
         {route->path[1] == '\0' || strncmp(route->path, "/ui/", 4) == 0, SRV_TRAIT_PAGE},
     };
     unsigned traits = 0;
@@ -119,17 +124,25 @@ unsigned srv_openapi_traits(const struct srv_route *route)
 
 /* ---- Documents ------------------------------------------------------------------------------- */
 
+static bool is_id(const char *name)
+{
+    return strcmp(name, "session_id") == 0 || strcmp(name, "from") == 0;
+}
+
 static json_t *field_schema(const struct srv_document_field *field)
 {
     json_t *type;
-    if (field->is_flag)
+    if (field->items != NULL)
+        type = json_pack("{s:s, s:I, s:o}", "type", "array", "maxItems", (json_int_t)field->most,
+                         "items", srv_openapi_type(field->item_type));
+    else if (field->is_flag)
         type = srv_openapi_type("boolean");
     else if (field->is_number)
         type = srv_openapi_type("number");
     else if (field->is_tensor)
         type = srv_openapi_type(srv_openapi_tensor(field->tensor));
     else if (field->is_text)
-        type = srv_openapi_type(strcmp(field->name, "session_id") == 0 ? "Id" : "string");
+        type = srv_openapi_type(is_id(field->name) ? "Id" : "string");
     else
         type = json_pack("{s:s, s:I}", "type", "integer", "minimum", (json_int_t)field->least);
     json_t *schema = field->required ? type : srv_openapi_or_null(type);
@@ -145,11 +158,11 @@ static json_t *given(const char *name)
                      srv_openapi_ref("schemas", "Given"));
 }
 
-static json_t *document_schema(const struct srv_route *route)
+static json_t *document_schema(const struct srv_document_table *table, const char *summary)
 {
     json_t *members = json_object(), *required = json_array(), *rules = json_array();
-    for (size_t i = 0; i < route->fields->count; i++) {
-        const struct srv_document_field *field = &route->fields->fields[i];
+    for (size_t i = 0; i < table->count; i++) {
+        const struct srv_document_field *field = &table->fields[i];
         srv_document_set(&members, field->name, field_schema(field));
         if (field->required)
             srv_document_append(&required, json_string(field->name));
@@ -158,8 +171,8 @@ static json_t *document_schema(const struct srv_route *route)
                                                   given(field->needs)));
     }
     json_t *schema = json_pack("{s:s, s:s+, s:b, s:o, s:o}", "type", "object", "description",
-                               "The body of: ", route->doc.summary, "additionalProperties", 0,
-                               "properties", members, "required", required);
+                               "The body of: ", summary, "additionalProperties", 0, "properties",
+                               members, "required", required);
     if (json_array_size(rules) > 0)
         srv_document_set(&schema, "allOf", rules);
     else
@@ -167,10 +180,20 @@ static json_t *document_schema(const struct srv_route *route)
     return schema;
 }
 
+/* The schema of the route's body, and those of the objects in its lists. */
+static void add_document(json_t **schemas, const struct srv_route *route)
+{
+    const struct srv_document_table *table = route->fields;
+    srv_document_set(schemas, route->doc.request, document_schema(table, route->doc.summary));
+    for (size_t i = 0; i < table->count; i++)
+        if (table->fields[i].items != NULL)
+            srv_document_set(schemas, table->fields[i].item_type,
+                             document_schema(table->fields[i].items, table->fields[i].meaning));
+}
+
 void srv_openapi_add_documents(json_t **schemas, const struct srv_routes *routes)
 {
     for (size_t i = 0; i < routes->count; i++)
         if (routes->items[i].fields != NULL && routes->items[i].doc.request != NULL)
-            srv_document_set(schemas, routes->items[i].doc.request,
-                             document_schema(&routes->items[i]));
+            add_document(schemas, &routes->items[i]);
 }

@@ -54,7 +54,7 @@ enum srv_openapi_trait {
     SRV_TRAIT_CREATES = 1 << 10,
     SRV_TRAIT_CHANGES = 1 << 11, /* fork and truncate */
     SRV_TRAIT_QUERY = 1 << 12,
-    SRV_TRAIT_REPEATS = 1 << 13, /* takes an Idempotency-Key */
+    SRV_TRAIT_REPEATS = 1 << 13, /* makes one session, by an Idempotency-Key */
     SRV_TRAIT_PAGE = 1 << 14,    /* the attention viewer and its files */
 };
 

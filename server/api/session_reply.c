@@ -88,12 +88,16 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
 }
 
+size_t srv_session_text_bytes(const struct srv_model *model)
+{
+    return TEXT_MAX + LAYER_MAX * model->info.num_layers;
+}
+
 enum srv_error_code srv_session_reserve_reply(struct srv_request *request,
                                               const struct srv_model *model,
                                               struct srv_error *error)
 {
-    size_t bytes = TEXT_MAX + LAYER_MAX * model->info.num_layers;
-    if (srv_buffer_reserve(&request->reply.body, bytes) != NULL)
+    if (srv_buffer_reserve(&request->reply.body, srv_session_text_bytes(model)) != NULL)
         return SRV_OK;
     return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
 }
@@ -113,6 +117,18 @@ enum srv_error_code srv_session_undo_create(struct srv_session *session,
     srv_session_remove(request->app->sessions, session);
     srv_session_put(session);
     return error->code;
+}
+
+enum srv_error_code srv_session_end(struct srv_session *session, const struct srv_request *request,
+                                    struct srv_error *error)
+{
+    struct srv_app *app = request->app;
+    if (srv_store_delete(app->store, session, error) != SRV_OK)
+        return error->code;
+    if (!srv_session_remove(app->sessions, session))
+        return srv_session_fail_missing(app->sessions, session->id, error);
+    srv_metrics_session(app->metrics, SRV_SESSION_DELETED, 1);
+    return SRV_OK;
 }
 
 enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,

@@ -12,6 +12,9 @@
 void srv_session_print(struct srv_buffer *out, const struct srv_session *session,
                        const struct srv_request *request, bool replayed);
 
+/* The most bytes of a session of this model as srv_session_print writes it. */
+size_t srv_session_text_bytes(const struct srv_model *model);
+
 /* Reserves room for a reply with a session of the model.  Called before a session is changed, so
  * that srv_session_reply cannot fail after the change.  Error: out_of_memory. */
 enum srv_error_code srv_session_reserve_reply(struct srv_request *request,
@@ -27,6 +30,11 @@ void srv_session_reply(struct srv_request *request, unsigned status, struct srv_
 enum srv_error_code srv_session_undo_create(struct srv_session *session,
                                             const struct srv_request *request,
                                             const struct srv_error *error);
+
+/* Ends a session: records that, takes the session out of the table and counts it; by the engine
+ * owner.  Errors: insufficient_storage, session_not_found (it has ended meanwhile). */
+enum srv_error_code srv_session_end(struct srv_session *session, const struct srv_request *request,
+                                    struct srv_error *error);
 
 /* Checks that X-Session-Id, where it was sent, names the request's session: load balancers route by
  * that header.  Error: invalid_value. */

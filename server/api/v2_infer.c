@@ -107,7 +107,9 @@ static void set_deadline(struct srv_request *request, uint64_t timeout_us)
     uint64_t most_us = (uint64_t)SRV_MAX_DEADLINE_MS * 1000;
     uint64_t us = timeout_us < most_us ? timeout_us : most_us;
     uint64_t deadline_ns = request->t_start + us * 1000;
-    if (timeout_us > 0 && (request->deadline_ns == 0 || deadline_ns < request->deadline_ns))
+    request->by_timeout =
+        timeout_us > 0 && (request->deadline_ns == 0 || deadline_ns < request->deadline_ns);
+    if (request->by_timeout)
         request->deadline_ns = deadline_ns;
 }
 

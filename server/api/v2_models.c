@@ -51,7 +51,8 @@ enum srv_error_code srv_v2_find(struct srv_v2_model *out, const struct srv_model
     out->model = find_configured(models, name, strlen(name));
     if (out->model != NULL || strcmp(name, SRV_V2_WEIGHTLESS) == 0 || find_layer(out, models, name))
         return SRV_OK;
-    return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model", "there is no model \"%.64s\"", name);
+    return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model",
+                    "there is no model \"%.64s\"; POST /v2/repository/index lists all", name);
 }
 
 /* Calls `write` for every name that a path can have.  The caller's buffer is in `context`. */
@@ -358,7 +359,7 @@ void srv_get_v2(struct srv_request *request)
     srv_buffer_text(&request->reply.body,
                     "{\"name\":\"attnd\",\"version\":\"" ATTN_VERSION
                     "\",\"extensions\":[\"binary_tensor_data\",\"model_configuration\","
-                    "\"model_repository\",\"parameters\",\"sequence\",\"statistics\"]}");
+                    "\"parameters\",\"sequence\",\"statistics\"]}");
     srv_reply_status(request, 200);
 }
 

@@ -48,7 +48,7 @@ struct srv_limits {
 #define SRV_MAX_MODELS 256           /* entries of `models` */
 #define SRV_MAX_ADOPTED 16           /* directories of `adopt` */
 #define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
-#define SRV_MAX_DOCUMENT_BYTES 16384 /* of a body that is read into a tree */
+#define SRV_MAX_DOCUMENT_BYTES 32768 /* of a body that is read into a tree */
 #define SRV_MAX_TTL_S 31536000       /* a year */
 #define SRV_MAX_DEADLINE_MS 86400000 /* of X-Deadline-Ms: a day */
 #define SRV_MAX_RETRY_S 60           /* of Retry-After */

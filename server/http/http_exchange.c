@@ -144,8 +144,8 @@ static enum srv_error_code find_route(struct srv_request *request, const struct 
     if (request->reply.allow[0] != '\0')
         return srv_fail(error, SRV_E_METHOD_NOT_ALLOWED, NULL, "this path allows %s, not %s",
                         request->reply.allow, head->method);
-    return srv_fail(error, SRV_E_ROUTE_NOT_FOUND, NULL,
-                    "no such path; GET /openapi.json lists all");
+    return srv_fail(error, SRV_E_ROUTE_NOT_FOUND, NULL, "no such path; %s",
+                    request->is_v2 ? srv_v2_why_absent(head->path) : "GET /openapi.json lists all");
 }
 
 static enum srv_error_code check_phase(const struct srv_exchange *x, struct srv_error *error)

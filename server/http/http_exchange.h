@@ -160,6 +160,9 @@ void srv_exchange_check_held(struct srv_exchange *exchange, uint64_t now_ns);
 /* Whether a path, or a target with its query, is /v2 or below: the Open Inference Protocol's. */
 bool srv_v2_is_path(const char *path);
 
+/* The text about a path below /v2 that no route has: what there is instead. */
+const char *srv_v2_why_absent(const char *path);
+
 /* Reads the codings of body and reply, and the length of the JSON where it is sent.  Clients of the
  * protocol send any media type or none, which therefore means nothing.  Errors:
  * unsupported_media_type, bad_request. */

@@ -6,6 +6,7 @@
 #include "http/http_origin.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <string.h>
 #include <strings.h>
 
@@ -19,8 +20,9 @@
 #define REPLY_FIELDS                                                       \
     "Allow, Inference-Header-Content-Length, Retry-After, Server-Timing, " \
     "Traceparent, X-Attn-Instance, X-Attn-Owner, X-Request-Id"
-#define MAX_AGE "600" /* seconds that a browser may remember a preflight's answer */
-#define SHOWN 100     /* characters of a refused value that the message repeats */
+#define ASKED_FIELDS_MAX 512 /* bytes of further fields that a preflight may ask for */
+#define MAX_AGE "600"        /* seconds that a browser may remember a preflight's answer */
+#define SHOWN 100            /* characters of a refused value that the message repeats */
 
 /* The entry of the list that equals the text, letters of either case; NULL for none. */
 static const char *find_listed(const char *list, const char *text, size_t length)
@@ -149,6 +151,21 @@ enum srv_error_code srv_origin_check(struct srv_request *request,
                     shown, origin->value);
 }
 
+/* The fields that a preflight asks to send, where they are names and no more: libraries for traces
+ * add some of their own, which mean nothing to attnd, to each request of a page. */
+static const char *asked_fields(struct srv_request *request, const struct srv_head *head)
+{
+    bool repeated;
+    const struct srv_header_field *asked =
+        srv_head_single(&repeated, head, "Access-Control-Request-Headers");
+    if (asked == NULL || repeated || asked->value_length > ASKED_FIELDS_MAX)
+        return NULL;
+    for (size_t i = 0; i < asked->value_length; i++)
+        if (!isalnum((unsigned char)asked->value[i]) && strchr("-_, ", asked->value[i]) == NULL)
+            return NULL;
+    return srv_arena_copy(&request->arena, asked->value, asked->value_length);
+}
+
 bool srv_origin_answer_preflight(struct srv_request *request, const struct srv_head *head,
                                  const struct srv_framing *framing)
 {
@@ -156,9 +173,11 @@ bool srv_origin_answer_preflight(struct srv_request *request, const struct srv_h
     request->preflight = request->origin != NULL && !has_body &&
                          strcmp(head->method, "OPTIONS") == 0 &&
                          srv_head_find(head, "Access-Control-Request-Method") != NULL;
-    if (request->preflight)
-        srv_reply_status(request, 204);
-    return request->preflight;
+    if (!request->preflight)
+        return false;
+    request->asked_fields = asked_fields(request, head);
+    srv_reply_status(request, 204);
+    return true;
 }
 
 /* ---- Fields of replies ----------------------------------------------------------------------- */
@@ -175,9 +194,13 @@ void srv_origin_write_fields(struct srv_buffer *out, const struct srv_request *r
         return;
     srv_buffer_text(out, "Access-Control-Allow-Origin: ");
     srv_buffer_append(out, request->origin, strcspn(request->origin, ","));
-    srv_buffer_text(out, request->preflight ? "\r\nAccess-Control-Allow-Methods: " METHODS
-                                              "\r\nAccess-Control-Allow-Headers: " REQUEST_FIELDS
-                                              "\r\nAccess-Control-Max-Age: " MAX_AGE "\r\n"
-                                            : "\r\nAccess-Control-Expose-Headers: " REPLY_FIELDS
-                                              "\r\n");
+    if (!request->preflight) {
+        srv_buffer_text(out, "\r\nAccess-Control-Expose-Headers: " REPLY_FIELDS "\r\n");
+        return;
+    }
+    srv_buffer_text(out, "\r\nAccess-Control-Allow-Methods: " METHODS
+                         "\r\nAccess-Control-Allow-Headers: " REQUEST_FIELDS);
+    srv_buffer_text(out, request->asked_fields != NULL ? ", " : "");
+    srv_buffer_text(out, request->asked_fields != NULL ? request->asked_fields : "");
+    srv_buffer_text(out, "\r\nAccess-Control-Max-Age: " MAX_AGE "\r\n");
 }

@@ -143,7 +143,7 @@ static void bind_and_begin_job(struct srv_dispatch *d, struct srv_job *job)
     if (job->type->begin == NULL)
         enqueue_or_end_job(d, job);
     else if (d->context->records_on_disk || !srv_dispatch_may_begin(d, job))
-        enqueue_job(d, SRV_QUEUE_CHANGES, job, CHANGE_COST);
+        enqueue_job(d, SRV_QUEUE_CHANGES, job, CHANGE_COST * (job->changes > 0 ? job->changes : 1));
     else
         begin_job(d, job);
 }

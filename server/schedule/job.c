@@ -29,7 +29,8 @@ enum srv_error_code srv_request_check_cancelled(const struct srv_request *reques
     if (atomic_load_explicit(&request->left, memory_order_relaxed))
         return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
     if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
-        return srv_fail(error, SRV_E_DEADLINE, "X-Deadline-Ms", "the deadline has passed");
+        return srv_fail(error, SRV_E_DEADLINE, request->by_timeout ? "timeout" : "X-Deadline-Ms",
+                        "the deadline has passed");
     if (atomic_load_explicit(request->stopping, memory_order_relaxed))
         return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
     return SRV_OK;

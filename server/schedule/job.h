@@ -91,6 +91,7 @@ struct srv_job {
     struct srv_item *items;        /* [num_items] */
     size_t num_items;
     size_t pending;         /* items that have not ended */
+    size_t changes;         /* that `begin` makes, each at the cost of one; 0: one */
     bool ended;             /* the last item has ended, and the reply is due */
     struct srv_error error; /* of the whole request */
     struct srv_session

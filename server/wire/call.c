@@ -230,7 +230,7 @@ static bool fail_unknown(const struct body *body, const char *name)
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if ((srv_fields[i].bodies & body->kind) != 0)
             names[count++] = srv_fields[i].name;
-    srv_field_hint(why, name, names, count);
+    srv_field_hint(why, "field", name, names, count);
     return fail(body, SRV_E_UNKNOWN_FIELD, name, why);
 }
 
@@ -306,8 +306,9 @@ static bool check_encoder(const struct body *body)
 {
     if (is_given(body, "encoder_hidden_states") && is_given(body, "session_id") &&
         !body->rows->start)
-        return fail(body, SRV_E_INVALID_VALUE, "encoder_hidden_states",
-                    "can stand beside session_id only where start is true: the session keeps them");
+        return fail(
+            body, SRV_E_INVALID_VALUE, "encoder_hidden_states",
+            "can stand beside session_id only where `start` is true: the session keeps them");
     return needs_other(body, "encoder_padding_mask", "encoder_hidden_states") &&
            needs_other(body, "encoder_padding_mask", "session_id");
 }

@@ -184,6 +184,6 @@ const struct srv_output_name srv_output_names[SRV_OUTPUT_COUNT] = {
      .meaning = "queries as they are scored: after bias, norm and RoPE, before scale"},
     {"head_output", SRV_OUT_HEADS, .type = "FloatOutput", .shapes = "[H',T',Dv] [B,H',T',Dv]",
      .meaning = "weights times values of each head, after head_mask, before the output projection"},
-    {"concat", SRV_OUT_CONCAT, .type = "FloatOutput", .shapes = "[T,H*Dv] [B,T,H*Dv]",
+    {"concat", SRV_OUT_CONCAT, .type = "FloatOutput", .shapes = "[H*Dv] [T,H*Dv] [B,T,H*Dv]",
      .meaning = "head_output of all heads side by side, as the output projection reads it"},
 };

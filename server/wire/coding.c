@@ -58,6 +58,18 @@ static enum srv_error_code grow(struct expansion *e)
     return SRV_OK;
 }
 
+/* The bound is the caller's or, where that is larger, the one of the coded length. */
+static enum srv_error_code fail_large(const struct expansion *e)
+{
+    if (e->most >= e->limits->most)
+        return srv_fail(e->error, SRV_E_BODY_TOO_LARGE, "Content-Encoding",
+                        "the body expands to more than %zu bytes", e->most);
+    return srv_fail(e->error, SRV_E_BODY_TOO_LARGE, "Content-Encoding",
+                    "the body expands to more than %zu bytes, the larger of %d times its coded "
+                    "length and 1 MiB",
+                    e->most, SRV_DECOMPRESS_RATIO_MAX);
+}
+
 static enum srv_error_code fail_inflate(const struct expansion *e, int status)
 {
     if (status == Z_MEM_ERROR)
@@ -85,8 +97,7 @@ static enum srv_error_code expand_piece(struct expansion *e, bool *ended)
     e->length += room - e->z.avail_out;
     *ended = status == Z_STREAM_END;
     if (e->length > e->most)
-        return srv_fail(e->error, SRV_E_BODY_TOO_LARGE, "Content-Encoding",
-                        "the body expands to more than %zu bytes", e->most);
+        return fail_large(e);
     return status == Z_OK || *ended ? SRV_OK : fail_inflate(e, status);
 }
 

@@ -93,6 +93,25 @@ static enum srv_error_code read_count(size_t *out, const struct srv_document_fie
     return SRV_OK;
 }
 
+static enum srv_error_code read_list(json_t **out, const struct srv_document_field *field,
+                                     json_t *value, struct srv_error *error)
+{
+    json_t *item;
+    size_t i;
+    *out = value;
+    if (!json_is_array(value))
+        return srv_fail(error, SRV_E_INVALID_TYPE, field->name, "%s must be a list of objects",
+                        field->name);
+    if (json_array_size(value) > field->most)
+        return srv_fail(error, SRV_E_TOO_COMPLEX, field->name, "%s has more than %zu items",
+                        field->name, field->most);
+    json_array_foreach(value, i, item)
+        if (!json_is_object(item))
+            return srv_fail(error, SRV_E_INVALID_TYPE, field->name, "%s must be a list of objects",
+                            field->name);
+    return SRV_OK;
+}
+
 #define HINTED_FIELDS 16
 
 static enum srv_error_code fail_unknown(const struct srv_document_field fields[], size_t count,
@@ -109,8 +128,7 @@ static enum srv_error_code fail_unknown(const struct srv_document_field fields[]
 }
 
 static enum srv_error_code read_field(void *out, const struct srv_document_table *table,
-                                      const char *name, const json_t *value,
-                                      struct srv_error *error)
+                                      const char *name, json_t *value, struct srv_error *error)
 {
     for (size_t i = 0; i < table->count; i++) {
         const struct srv_document_field *field = &table->fields[i];
@@ -119,6 +137,8 @@ static enum srv_error_code read_field(void *out, const struct srv_document_table
         void *to = (char *)out + field->offset;
         if (json_is_null(value) || field->is_tensor) /* null counts as left out, as in /decode */
             return SRV_OK;
+        if (field->items != NULL)
+            return read_list(to, field, value, error);
         if (field->is_flag)
             return read_flag(to, name, value, error);
         if (field->is_number)
@@ -162,6 +182,18 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_tab
             return code;
     }
     return check_required(table, document, error);
+}
+
+enum srv_error_code srv_document_item(void *out, const struct srv_document_field *list, size_t i,
+                                      json_t *item, struct srv_error *error)
+{
+    struct srv_error cause = {0};
+    char place[32], param[sizeof cause.param];
+    if (srv_document_fields(out, list->items, item, &cause) == SRV_OK)
+        return SRV_OK;
+    snprintf(place, sizeof place, "%s[%zu]", list->name, i);
+    srv_field_path(param, sizeof param, place, cause.param);
+    return srv_fail(error, cause.code, param, "%s: %s", place, cause.message);
 }
 
 /* Drops the document where `result`, jansson's, is an error. */

@@ -20,15 +20,19 @@ enum srv_error_code srv_document_read(json_t **out, const struct srv_request *re
 enum srv_error_code srv_document_parse(json_t **out, const char *text, size_t length,
                                        struct srv_error *error);
 
-/* A field of a document: a text, true or false, a number, a tensor, or a whole number of at least
- * `least`. */
+struct srv_document_table;
+
+/* A field of a document: a text, true or false, a number, a tensor, a list of up to `most` objects,
+ * or a whole number of at least `least`. */
 struct srv_document_field {
     const char *name;
     bool is_text, is_flag, is_number, is_tensor;
     bool required;
-    size_t offset; /* in the struct to fill: of a const char *, bool, double, struct srv_tensor or
-                    * size_t */
-    size_t least;
+    size_t offset; /* in the struct to fill: of a const char *, bool, double, struct srv_tensor,
+                    * json_t * (borrowed of the document) or size_t */
+    size_t least, most;
+    const struct srv_document_table *items; /* the fields of a list's objects; NULL: no list */
+    const char *item_type;                  /* their schema in /openapi.json */
     enum srv_tensor_kind tensor;
     const char *shapes;  /* of a tensor, as in call_fields.h */
     const char *needs;   /* a field that must be given too; NULL: none */
@@ -60,6 +64,10 @@ struct srv_document_table {
         .name = #member, .is_tensor = true, .offset = offsetof(struct type, member), \
         .tensor = (of_kind), __VA_ARGS__                                             \
     }
+#define SRV_LIST_FIELD(type, member, of_items, ...)                                                \
+    {                                                                                              \
+        .name = #member, .items = (of_items), .offset = offsetof(struct type, member), __VA_ARGS__ \
+    }
 #define SRV_COUNT_FIELD(type, member, lowest, ...)                                               \
     {                                                                                            \
         .name = #member, .offset = offsetof(struct type, member), .least = (lowest), __VA_ARGS__ \
@@ -67,9 +75,14 @@ struct srv_document_table {
 
 /* Fills *out from the document, in which its texts live on.  The members of fields that are left
  * out or null keep their values.  Errors: unknown_field, missing_field, invalid_type,
- * invalid_value. */
+ * invalid_value, too_complex (a list that is too long). */
 enum srv_error_code srv_document_fields(void *out, const struct srv_document_table *table,
                                         json_t *document, struct srv_error *error);
+
+/* Fills *out from the object number i of a list of that field, likewise; errors name the field
+ * "fork[3].length". */
+enum srv_error_code srv_document_item(void *out, const struct srv_document_field *list, size_t i,
+                                      json_t *item, struct srv_error *error);
 
 /* Reads a body that may have tensors, in both forms of /decode: those that the table has become
  * members of *out, with elements in the arena or in the body; the rest is *document, as

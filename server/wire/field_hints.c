@@ -75,16 +75,16 @@ static const struct {
     {"model_name", "use model"},
 };
 
-void srv_field_hint(char out[SRV_HINT_MAX], const char *name, const char *const *names,
-                    size_t count)
+void srv_field_hint(char out[SRV_HINT_MAX], const char *what, const char *name,
+                    const char *const *names, size_t count)
 {
     const char *nearest = srv_nearest(name, names, count);
     for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
         if (strcmp(hints[i].name, name) == 0) {
-            snprintf(out, SRV_HINT_MAX, "is no field of this request: %s", hints[i].instead);
+            snprintf(out, SRV_HINT_MAX, "is no %s of this request: %s", what, hints[i].instead);
             return;
         }
-    snprintf(out, SRV_HINT_MAX, "is no field of this request%s%s%s",
+    snprintf(out, SRV_HINT_MAX, "is no %s of this request%s%s%s", what,
              nearest != NULL ? "; did you mean " : "", nearest != NULL ? nearest : "",
              nearest != NULL ? "?" : "");
 }

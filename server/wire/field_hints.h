@@ -6,10 +6,10 @@
 
 #define SRV_HINT_MAX 144
 
-/* Prints why a body has no field `name`, and what to send instead: what the name of another
- * framework is called here, else the nearest of `names` [count], the fields that the body can
+/* Prints why `name` is no `what` ("field") of a body, and what to send instead: what the name of
+ * another framework is called here, else the nearest of `names` [count], which the body can
  * have. */
-void srv_field_hint(char out[SRV_HINT_MAX], const char *name, const char *const *names,
-                    size_t count);
+void srv_field_hint(char out[SRV_HINT_MAX], const char *what, const char *name,
+                    const char *const *names, size_t count);
 
 #endif

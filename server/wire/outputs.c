@@ -331,8 +331,9 @@ static size_t list_shown(struct parts *shown, const struct attn_outputs *outputs
 /* The number of leading dimensions, all 1, that the reply leaves out. */
 static unsigned count_skipped(const struct part *part, const struct srv_sizes *sizes)
 {
-    if (sizes->one_row && sizes->hidden_size > 0 &&
-        part->offset == offsetof(struct attn_outputs, output))
+    bool has_rows = part->offset == offsetof(struct attn_outputs, output) ||
+                    part->offset == offsetof(struct attn_outputs, concat);
+    if (sizes->one_row && sizes->hidden_size > 0 && has_rows)
         return 2;
     return sizes->batched ? 0 : 1;
 }

@@ -5,6 +5,7 @@
 
 #include "wire/error_body.h"
 #include "wire/route.h"
+#include "wire/v2_words.h"
 
 /* Whether the route is for probes and metrics, which are counted apart. */
 static bool is_probe(const struct srv_request *request)
@@ -135,6 +136,15 @@ static void refuse_client(const struct srv_request *request, struct srv_error *e
                  by_key ? "API key" : "address", name, share_of(request));
 }
 
+/* Once an infer request has been read, what fails is the call that it means. */
+static void write_v2(struct srv_request *request, const struct srv_error *error)
+{
+    struct srv_error reworded = *error;
+    if (request->v2_outputs != NULL)
+        srv_v2_reword_error(&reworded);
+    srv_error_write_v2(&request->reply.body, &reworded, request->request_id);
+}
+
 void srv_reply_error(struct srv_request *request, const struct srv_error *error)
 {
     struct srv_reply *reply = &request->reply;
@@ -155,7 +165,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->coding = SRV_IDENTITY;
     reply->varies = false;
     if (request->is_v2) {
-        srv_error_write_v2(&reply->body, error, request->request_id);
+        write_v2(request, error);
         return;
     }
     srv_buffer_text(&reply->body, "{\"error\":");

@@ -60,10 +60,11 @@ struct srv_request {
     struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
-    const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
-    const char *query;  /* text after '?', its first 191 bytes; NULL without */
-    char *body;         /* followed by a NUL; NULL without one */
-    char *small_body;   /* room in the exchange for a small body; never freed */
+    const char *origin;       /* of the page: up to a comma or the end, in allow_origins; or NULL */
+    const char *asked_fields; /* that a preflight asks to send beside those of API.md; or NULL */
+    const char *query;        /* text after '?', its first 191 bytes; NULL without */
+    char *body;               /* followed by a NUL; NULL without one */
+    char *small_body;         /* room in the exchange for a small body; never freed */
     size_t body_length;
     const struct srv_v2_outputs *v2_outputs; /* which outputs of an infer request are bytes */
     uint64_t json_length;     /* Inference-Header-Content-Length; may exceed body_length */
@@ -91,6 +92,7 @@ struct srv_request {
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
     uint64_t deadline_ns; /* likewise: the end of X-Deadline-Ms; 0: none */
+    bool by_timeout;      /* which the parameter `timeout` of an infer request has set */
     bool begun;           /* its computation; the engine owner's (schedule/admission.h) */
     atomic_bool left;     /* the client has left: nobody waits for the reply */
     void *connection;     /* the http room's exchange */

@@ -17,7 +17,7 @@ struct srv_sizes {
     size_t hidden_size; /* E, the width of output; 0: weightless, output is [B][H][T][Dv] */
     size_t columns;     /* W, of attention weights */
     bool batched;       /* the reply has a batch dimension */
-    bool one_row;       /* hidden_states are [E], and so is output; or query [H,D], output [H,Dv] */
+    bool one_row;       /* hidden_states are [E], output and concat likewise; or query [H,D] */
     enum srv_map_datatype map_datatype; /* of the reply's maps, in binary form */
     bool over_cache;                    /* S counts the cached tokens and then the T new ones */
 };

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/nearest.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "bytes on the wire are little-endian and used as they are");
 
@@ -172,15 +174,6 @@ static const struct srv_datatype datatypes[] = {
     {"INT32", .kinds = INTEGERS, .size = 4, .read = read_int32},
 };
 
-size_t srv_datatype_names(const char *out[SRV_DATATYPES_MAX], enum srv_tensor_kind kind)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)
-        if ((datatypes[i].kinds & 1u << kind) != 0 && count < SRV_DATATYPES_MAX)
-            out[count++] = datatypes[i].name;
-    return count;
-}
-
 const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind)
 {
     for (size_t i = 0; i < sizeof datatypes / sizeof datatypes[0]; i++)
@@ -199,6 +192,20 @@ const char *srv_datatype_name(size_t i, enum srv_tensor_kind kind, bool binary)
     return NULL;
 }
 
+enum srv_error_code srv_datatype_fail(const char *name, enum srv_tensor_kind kind, bool binary,
+                                      const char *param, struct srv_error *error)
+{
+    char choices[96];
+    const char *names[sizeof datatypes / sizeof datatypes[0]];
+    size_t count = 0;
+    while ((names[count] = srv_datatype_name(count, kind, binary)) != NULL)
+        count++;
+    srv_choices(choices, sizeof choices, name, names, count);
+    return srv_fail(error, SRV_E_INVALID_VALUE, param,
+                    "%s cannot have datatype \"%s\"%s: one of %s", param, name,
+                    binary ? " in binary form" : "", choices);
+}
+
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 /* Checks that the tensor's shape wants `size` bytes of the datatype, and that as many are left. */
@@ -208,8 +215,7 @@ static bool check_size(const struct srv_tensor *tensor, const struct srv_binary_
 {
     size_t wanted;
     if (type->read == NULL)
-        srv_fail(error, SRV_E_INVALID_VALUE, param, "%s cannot have datatype \"%s\" in binary form",
-                 param, type->name);
+        srv_datatype_fail(type->name, tensor->kind, true, param, error);
     else if (!bytes->framed)
         srv_fail(error, SRV_E_INVALID_VALUE, param,
                  "%s has binary_data_size, but the request no Inference-Header-Content-Length",

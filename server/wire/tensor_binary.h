@@ -22,9 +22,10 @@ struct srv_binary_data {
 
 struct srv_datatype; /* "FP32", as the Open Inference Protocol names element types */
 
-/* The names of the datatypes that a tensor of this kind can have; returns how many. */
-#define SRV_DATATYPES_MAX 6
-size_t srv_datatype_names(const char *out[SRV_DATATYPES_MAX], enum srv_tensor_kind kind);
+/* Fails with the datatypes that a tensor of this kind can have, as JSON or, where `binary`, as
+ * bytes.  Error: invalid_value. */
+enum srv_error_code srv_datatype_fail(const char *name, enum srv_tensor_kind kind, bool binary,
+                                      const char *param, struct srv_error *error);
 
 /* The datatype of this name; NULL where there is none that a tensor of this kind can have. */
 const struct srv_datatype *srv_datatype_find(const char *name, enum srv_tensor_kind kind);

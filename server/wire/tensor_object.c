@@ -78,15 +78,8 @@ bool srv_tensor_read_shape(struct srv_tensor *out, struct srv_json *json, const 
 bool srv_tensor_find_datatype(const struct srv_datatype **out, const char *name,
                               enum srv_tensor_kind kind, const char *param, struct srv_error *error)
 {
-    char choices[96];
-    const char *names[SRV_DATATYPES_MAX];
     *out = srv_datatype_find(name, kind);
-    if (*out != NULL)
-        return true;
-    srv_choices(choices, sizeof choices, name, names, srv_datatype_names(names, kind));
-    srv_fail(error, SRV_E_INVALID_VALUE, param, "%s cannot have datatype \"%s\": one of %s", param,
-             name, choices);
-    return false;
+    return *out != NULL || srv_datatype_fail(name, kind, false, param, error) == SRV_OK;
 }
 
 static bool read_datatype(struct object *o, const char *param)

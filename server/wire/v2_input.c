@@ -11,6 +11,7 @@
 #include "wire/field_hints.h"
 #include "wire/tensor_json.h"
 #include "wire/tensor_object.h"
+#include "wire/v2_words.h"
 
 enum { NAME, SHAPE, DATATYPE, PARAMETERS, DATA, MEMBERS };
 #define DATATYPE_MAX 16
@@ -34,11 +35,12 @@ static bool fail(const struct input *input, enum srv_error_code code, const char
     return false;
 }
 
-bool srv_v2_fail_unknown(struct srv_json *json, const char *name, const char *const *names,
-                         size_t count)
+bool srv_v2_fail_unknown(struct srv_json *json, const char *what, const char *name,
+                         const char *const *names, size_t count)
 {
     char why[SRV_HINT_MAX];
-    srv_field_hint(why, name, names, count);
+    srv_field_hint(why, what, name, names, count);
+    srv_v2_reword(why, sizeof why);
     srv_fail(json->error, SRV_E_UNKNOWN_FIELD, name, "%s %s", name, why);
     return false;
 }
@@ -47,10 +49,12 @@ static bool fail_unknown(const struct input *input)
 {
     const char *names[SRV_FIELD_COUNT];
     size_t count = 0;
+    if (input->field != NULL)
+        return fail(input, SRV_E_UNKNOWN_FIELD, "is a parameter, not an input");
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if ((srv_fields[i].bodies & SRV_CALL_ATTEND) != 0 && srv_fields[i].kind == SRV_FIELD_TENSOR)
             names[count++] = srv_fields[i].name;
-    return srv_v2_fail_unknown(input->json, input->name, names, count);
+    return srv_v2_fail_unknown(input->json, "input", input->name, names, count);
 }
 
 /* ---- Members --------------------------------------------------------------------------------- */
@@ -67,7 +71,8 @@ static bool read_parameter(struct input *input, const char *name)
 {
     if (strcmp(name, "binary_data_size") != 0)
         return fail(input, SRV_E_UNSUPPORTED,
-                    "has a parameter other than binary_data_size; there is no shared memory");
+                    "has a parameter other than binary_data_size; there is no shared memory: send "
+                    "the bytes in the request");
     if (input->has_size)
         return fail(input, SRV_E_DUPLICATE_FIELD, "has binary_data_size twice");
     input->has_size = true;

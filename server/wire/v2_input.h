@@ -14,8 +14,9 @@
 bool srv_v2_input_read(struct srv_tensor *out, const char **name, struct srv_json *json,
                        struct srv_binary_data *bytes, struct srv_arena *arena);
 
-/* Fails with unknown_field, and says what to send instead: the nearest of `names` [count]. */
-bool srv_v2_fail_unknown(struct srv_json *json, const char *name, const char *const *names,
-                         size_t count);
+/* Fails with unknown_field: there is no `what` ("input") of that name.  Says what to send instead:
+ * the nearest of `names` [count]. */
+bool srv_v2_fail_unknown(struct srv_json *json, const char *what, const char *name,
+                         const char *const *names, size_t count);
 
 #endif

@@ -13,6 +13,7 @@
 #include "wire/call_fields.h"
 #include "wire/json.h"
 #include "wire/v2_input.h"
+#include "wire/v2_words.h"
 
 #define NAME_SIZE 32 /* of a member's name; a longer one is shortened and matches none */
 
@@ -162,6 +163,7 @@ static const struct {
     {"start", "use sequence_start"},
     {"outputs", "outputs stand beside the parameters"},
     {"binary_output", "use binary_data_output"},
+    {"model_name", "the path names the model"},
 };
 
 static const char *find_instead(const char *name)
@@ -197,7 +199,7 @@ static bool fail_unknown(struct reader *r, const char *name)
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if (is_field(&srv_fields[i]))
             names[count++] = srv_fields[i].name;
-    return srv_v2_fail_unknown(&r->json, name, names, count);
+    return srv_v2_fail_unknown(&r->json, "parameter", name, names, count);
 }
 
 /* A field of the call: its value is copied as it stands. */
@@ -255,6 +257,17 @@ static bool read_parameters(struct reader *r)
 
 /* ---- Inputs and outputs ---------------------------------------------------------------------- */
 
+/* A model that is configured has weights; without any, query, key and value are used. */
+static bool check_input(struct reader *r, const char *name)
+{
+    static const char *const weightless[] = {"query", "key", "value", "past_key", "past_value"};
+    for (size_t i = 0; i < sizeof weightless / sizeof weightless[0]; i++)
+        if (r->target->model != NULL && strcmp(name, weightless[i]) == 0)
+            return fail(r, SRV_E_INVALID_VALUE, name,
+                        "is an input of the model attention; this one has hidden_states");
+    return true;
+}
+
 static bool read_inputs(struct reader *r)
 {
     if (srv_json_peek(&r->json) != SRV_JSON_ARRAY)
@@ -266,7 +279,7 @@ static bool read_inputs(struct reader *r)
         if (i == SRV_V2_MAX_INPUTS)
             return fail(r, SRV_E_TOO_COMPLEX, "inputs", "are too many");
         if (!srv_v2_input_read(&r->inputs[i], &name, &r->json, &r->bytes, r->arena) ||
-            !write_name(r, name, 0))
+            !check_input(r, name) || !write_name(r, name, 0))
             return false;
         srv_buffer_text(&r->native, "{\"input\":");
         srv_buffer_unsigned(&r->native, i, 1);
@@ -292,7 +305,10 @@ static bool read_output_parameters(struct reader *r, size_t index)
             if (!srv_json_bool(&r->out->outputs.items[index].binary, &r->json, name))
                 return false;
         } else if (strcmp(name, "classification") != 0) {
-            return fail(r, SRV_E_UNSUPPORTED, name, "is no parameter of an output");
+            return fail(r, SRV_E_UNSUPPORTED, name,
+                        strncmp(name, "shared_memory", 13) == 0
+                            ? "is not to be had: there is no shared memory, take the output's bytes"
+                            : "is no parameter of an output");
         } else if (!srv_json_integer(&classes, &r->json, name)) {
             return false;
         } else if (classes != 0) {
@@ -459,7 +475,8 @@ enum srv_error_code srv_v2_read(struct srv_v2_request *out, struct srv_call *cal
     if (read_body(&r)) {
         const struct srv_body native = {
             .json = r.native.data, .json_length = r.native.length, .bytes = r.bytes};
-        srv_call_read(call, &native, SRV_CALL_ATTEND, 1, arena, error);
+        if (srv_call_read(call, &native, SRV_CALL_ATTEND, 1, arena, error) != SRV_OK)
+            srv_v2_reword_error(error);
         if (error->code == SRV_OK && out->outputs.index && call->rows.top_k == 0)
             fail(&r, SRV_E_MISSING_FIELD, "top_k", "is missing beside " SRV_V2_INDEX);
     }

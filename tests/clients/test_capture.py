@@ -155,6 +155,13 @@ class Rows(Case):
         self.assertEqual((labels[0], labels[-1]), ("<|begin|>", "<|begin|>"))
         self.assertEqual("".join(labels[1:-1]), "x<0xE2><0x82><0xAC>")
 
+    def test_the_path_of_a_capture_may_be_a_text(self):
+        path = self.directory / "by-text.safetensors"
+        capture.write_capture(str(path), {0: numpy.ones((2, 3))}, ["a", "b"])
+        metadata, rows, _ = read_capture(path)
+        self.assertEqual((json.loads(metadata["tokens"]), rows["layer.0"].shape), (["a", "b"], (2, 3)))
+        self.assertFalse(self.directory.joinpath(path.name + ".part").exists())
+
     def test_what_cannot_be_captured_is_said(self):
         long = ",".join("1" * 2000)
         for model, arguments, expected in (

@@ -26,6 +26,7 @@
     X(starts)      \
     X(weightless)  \
     X(sessions)    \
+    X(batch)       \
     X(instances)   \
     X(adopted)     \
     X(restoring)   \

@@ -128,7 +128,7 @@ START_TEST(test_small_documents_may_be_coded_and_stay_small)
 {
     struct text body = {0}, large = {0};
     text_add(&body, "{\"session_id\":\"coded-%d\",\"model\":\"tiny\"}", _i);
-    text_add(&large, "{\"model\":\"tiny\",\"session_id\":\"%20000s\"}", "x");
+    text_add(&large, "{\"model\":\"tiny\",\"session_id\":\"%40000s\"}", "x");
     struct text coded = compress_text(&body, _i), coded_large = compress_text(&large, _i);
     struct answer answer = post("/sessions", &coded, codings[_i], NULL);
     expect_answer(&answer, 201, NULL, "a coded document");
@@ -165,6 +165,16 @@ START_TEST(test_damaged_bodies_and_bombs_change_no_session)
     ck_assert_uint_lt(coded_bomb.length, 1 << 20);
     answer = post("/decode", &coded_bomb, codings[_i], NULL);
     expect_answer(&answer, 413, "body_too_large", "a bomb");
+    answer_free(&answer);
+    text_free(&bomb);
+    text_free(&coded_bomb);
+    bomb = (struct text){0};
+    text_add(&bomb, "%*s", 2 << 20, ""); /* beyond the rule, but not beyond max_body_bytes */
+    coded_bomb = compress_text(&bomb, _i);
+    answer = post("/decode", &coded_bomb, codings[_i], NULL);
+    expect_answer(&answer, 413, "body_too_large", "more than 200 times");
+    ck_assert_msg(strstr(answer.text, "the larger of 200 times its coded length and 1 MiB") != NULL,
+                  "%s", answer.text);
     answer_free(&answer);
     ck_assert_uint_eq(call_length(&client, "safe", 0), 1);
     for (unsigned i = 0; call_metric(&client, "attnd_in_flight_bytes") > 0; i++) {

@@ -113,6 +113,29 @@ START_TEST(test_repeated_prefill_is_answered_again_with_the_same_bits)
 }
 END_TEST
 
+/* A row as [E] makes output and concat rows too. */
+START_TEST(test_outputs_of_one_row_follow_its_shape)
+{
+    call_create(&client, "flat", "");
+    call_create(&client, "listed", "");
+    struct answer flat = call_decode(&client, "flat", 1, OUTPUTS);
+    struct answer listed = call_decode_rows(&client, "listed", 1, 1, OUTPUTS);
+    expect_answer(&flat, 200, NULL, "[E]");
+    expect_answer(&listed, 200, NULL, "[1,E]");
+    static const char *const rows[] = {"output", "concat"}, *const others[] = {"lse", "query"};
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *list = json_object_get(listed.json, rows[i]);
+        ck_assert_uint_eq(json_array_size(list), 1);
+        ck_assert_uint_eq(json_array_size(json_array_get(list, 0)), TINY);
+        ck_assert_msg(json_equal(json_object_get(flat.json, rows[i]), json_array_get(list, 0)),
+                      "%s", flat.text);
+        expect_same("of a row", flat.json, listed.json, others[i]);
+    }
+    answer_free(&flat);
+    answer_free(&listed);
+}
+END_TEST
+
 START_TEST(test_steps_without_position_append_even_when_equal)
 {
     call_create(&client, "appended", "");
@@ -358,6 +381,7 @@ Suite *suite_decode(void)
     tcase_add_test(steps, test_position_must_be_the_length_and_errors_name_the_true_one);
     tcase_add_test(steps, test_repeated_step_is_answered_again_and_not_applied);
     tcase_add_test(steps, test_repeated_prefill_is_answered_again_with_the_same_bits);
+    tcase_add_test(steps, test_outputs_of_one_row_follow_its_shape);
     tcase_add_test(steps, test_steps_without_position_append_even_when_equal);
     tcase_add_test(steps, test_uncommitted_step_computes_on_top_and_leaves_the_session);
     tcase_add_test(steps, test_layers_of_a_session_advance_separately);

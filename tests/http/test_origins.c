@@ -217,6 +217,35 @@ static void expect_preflight(const char *path, const char *origin)
     answer_free(&answer);
 }
 
+/* Fields of tracing and of SDKs, which mean nothing to attnd; what is no name is not repeated. */
+START_TEST(test_a_preflight_allows_the_fields_that_it_asks_for)
+{
+    char many[700];
+    snprintf(many, sizeof many, "Access-Control-Request-Headers: %0600d", 0);
+    const struct {
+        const char *asked, *allowed; /* allowed NULL: none beside attnd's own */
+    } cases[] = {
+        {"Access-Control-Request-Headers: content-type,traceparent,tracestate,baggage",
+         "X-Session-Id, content-type,traceparent,tracestate,baggage\r\n"},
+        {"Access-Control-Request-Headers: sentry-trace, x-stainless-os",
+         "X-Session-Id, sentry-trace, x-stainless-os\r\n"},
+        {"Access-Control-Request-Headers: a\"b", NULL},
+        {"Access-Control-Request-Headers: a\x80", NULL},
+        {"Access-Control-Request-Headers: *", NULL},
+        {many, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const headers[] = {"Origin: " PAGE, PREFLIGHT, cases[i].asked, NULL};
+        struct answer answer = ask("OPTIONS", "/decode", NULL, headers);
+        ck_assert_int_eq(answer.status, 204);
+        const char *allowed = cases[i].allowed != NULL ? cases[i].allowed : "X-Session-Id\r\n";
+        ck_assert_msg(strstr(answer.headers, allowed) != NULL, "%s: %s", cases[i].asked,
+                      answer.headers);
+        answer_free(&answer);
+    }
+}
+END_TEST
+
 /* An error and a success, both readable to the page. */
 static void expect_readable(const char *authorization)
 {
@@ -265,8 +294,20 @@ START_TEST(test_a_long_origin_fits_every_reply)
     snprintf(line, sizeof line, "Origin: %s", origin);
     serve(config);
     const char *const headers[] = {line, NULL};
-    struct answer answer = get("OPTIONS", "/decode", line, PREFLIGHT);
+    char asked[600], id[100];
+    snprintf(asked, sizeof asked, "Access-Control-Request-Headers: %0512d", 0);
+    snprintf(id, sizeof id, "X-Request-Id: %064d", 0);
+    const char *const asking[] = {
+        line,
+        PREFLIGHT,
+        asked,
+        id,
+        "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        NULL};
+    struct answer answer = ask("OPTIONS", "/decode", NULL, asking);
     ck_assert_int_eq(answer.status, 204);
+    ck_assert_ptr_nonnull(
+        strstr(answer.headers, asked + strlen("Access-Control-Request-Headers: ")));
     answer_free(&answer);
     answer = ask("POST", "/attend",
                  "{\"query\":[[[1]]],\"key\":[[[1]]],\"value\":[[[7]]],\"binary_output\":true}",
@@ -329,6 +370,7 @@ Suite *suite_origins(void)
     tcase_add_checked_fixture(listed, begin_listed, serve_end);
     tcase_add_test(listed, test_without_keys_a_page_of_elsewhere_runs_nothing);
     tcase_add_test(listed, test_listed_pages_get_preflights_and_replies);
+    tcase_add_test(listed, test_a_preflight_allows_the_fields_that_it_asks_for);
     tcase_add_test(listed, test_a_reply_may_vary_by_coding_and_by_origin);
     suite_add_tcase(suite, listed);
     TCase *own = tcase_create("own");

@@ -207,6 +207,36 @@ START_TEST(test_request_waits_for_its_session_and_no_other_request_does)
 }
 END_TEST
 
+/* A batch waits for each of the sessions that it forks, the second one too. */
+START_TEST(test_a_batch_waits_for_all_of_its_sessions)
+{
+    static const char body[] = "{\"fork\":[{\"from\":\"a.one\",\"session_id\":\"a.1\"},{\"from\":"
+                               "\"b.one\",\"session_id\":\"b.1\"}]}";
+    char head[200];
+    struct raw raw;
+    make_directory("b", true);
+    make_directory("a", true);
+    shell("touch a/hold b/hold");
+    start("a", "b");
+    snprintf(head, sizeof head,
+             "POST /sessions/batch HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             strlen(body));
+    raw_open(&raw, served.host, served.port);
+    ck_assert(raw_text(&raw, head) && raw_text(&raw, body));
+    ck_assert(!raw_readable(&raw, QUIET_MS));
+    shell("rm a/hold");
+    for (unsigned waited = 0; restoring() > 1; waited += 5) {
+        ck_assert_uint_lt(waited, WAIT_MS);
+        pause_ms(5);
+    }
+    expect_wait(&raw, "rm b/hold", 200, "\"session_id\":\"b.1\"");
+    expect_decode(&client, "a.1", 1, ROWS);
+    expect_decode(&client, "b.1", 1, ROWS);
+    serve_end();
+}
+END_TEST
+
 /* Sound (0) and damaged (1). */
 START_TEST(test_adopted_sessions_wait_for_their_own_directory_alone)
 {
@@ -357,6 +387,7 @@ Suite *suite_restoring(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
         tcase_add_test(tests, test_request_waits_for_its_session_and_no_other_request_does);
+        tcase_add_test(tests, test_a_batch_waits_for_all_of_its_sessions);
         tcase_add_loop_test(tests, test_adopted_sessions_wait_for_their_own_directory_alone, 0, 2);
         tcase_add_test(tests, test_sessions_that_are_unread_count_for_their_owner);
         tcase_add_test(tests, test_full_adopted_directory_refuses_its_own_sessions_alone);

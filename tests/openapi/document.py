@@ -37,6 +37,19 @@ def schema_faults(document):
                 yield f"{place}: {error.message[:200]}"
 
 
+def type_faults(document):
+    """What generators of clients need to make a type that is not `unknown`."""
+    for place, value in walk(document):
+        if not isinstance(value, dict):
+            continue
+        if value.get("type") == "array" and "items" not in value:
+            yield f"{place}: an array without items"
+        if value.get("type") == "object" and not {"properties", "additionalProperties"} & set(value):
+            yield f"{place}: an object without members"
+        if place.endswith("/schema") and not {"$ref", "type", "anyOf", "enum"} & set(value):
+            yield f"{place}: a schema without a type"
+
+
 def reply_faults(place, reply):
     if not isinstance(reply.get("description"), str):
         yield f"{place} has no description"
@@ -88,6 +101,7 @@ def faults(document):
         yield "info is not whole"
     yield from reference_faults(document)
     yield from schema_faults(document)
+    yield from type_faults(document)
     for kind, members in document["components"].items():
         if kind not in KINDS:
             yield f"components has {kind}"

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/../.."
 
 out=${OUT:-build}
 exchanges=$PWD/$out/exchanges
-quick_suites='core replies binary fields sessions forks select pooled datatypes tree v2 origins page'
+quick_suites='core replies binary fields sessions batch forks select pooled datatypes tree v2 origins page'
 redocly=@redocly/cli@1.34.15
 export ATTND=$out/attnd
 
@@ -48,5 +48,6 @@ if [ "${1:-}" != --quick ]; then
         exit 1
     }
     echo "check-openapi: $redocly accepts the document"
+    /usr/bin/python3 tests/openapi/clients.py "$out/attnd" "$out/openapi-clients"
 fi
 cat "$out/openapi.report"

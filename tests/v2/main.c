@@ -230,7 +230,9 @@ END_TEST
 static const struct {
     const char *method, *path, *body, *holds;
 } routes[] = {
-    {"GET", "/v2", NULL, "\"extensions\":[\"binary_tensor_data\""},
+    {"GET", "/v2", NULL,
+     "\"extensions\":[\"binary_tensor_data\",\"model_configuration\",\"parameters\","
+     "\"sequence\",\"statistics\"]"},
     {"GET", "/v2/", NULL, "\"name\":\"attnd\""},
     {"GET", "/v2/health/live", NULL, ""},
     {"GET", "/v2/health/ready", NULL, ""},
@@ -492,6 +494,79 @@ START_TEST(test_errors_say_what_to_send_instead)
 }
 END_TEST
 
+#define NEXT "\"sequence_id\":\"words\""
+
+/* Each answer has the text and, where `param` is not NULL, names it. */
+static const struct {
+    const char *method, *path, *body, *param, *holds;
+} words[] = {
+    {"POST", INFER, "{\"parameters\":{\"position\":0}," HIDDEN "}", "sequence_id",
+     "sequence_id is missing"},
+    {"POST", INFER, "{\"parameters\":{" NEXT "}," HIDDEN "}", "sequence_id",
+     "; sequence_start makes one"},
+    {"POST", INFER, "{\"parameters\":{\"sequence_id\":\"a b\"}," HIDDEN "}", "sequence_id",
+     "sequence_id must be"},
+    {"POST", INFER,
+     "{\"parameters\":{" NEXT "},\"inputs\":[{\"name\":\"hidden_states\"," GOOD
+     "},{\"name\":\"encoder_hidden_states\"," GOOD "}]}",
+     "encoder_hidden_states", "beside sequence_id only where sequence_start is true"},
+    {"POST", INFER, "{\"parameters\":{" NEXT ",\"sequence_start\":true,\"timeout\":1}," HIDDEN "}",
+     "timeout", "deadline"},
+    {"POST", INFER, "{\"parameters\":{\"past_key_values\":1}}", "past_key_values",
+     "no parameter of this request: a session keeps keys and values: use sequence_id"},
+    {"POST", INFER, "{\"parameters\":{\"session_id\":\"x\"}}", "session_id", "use sequence_id"},
+    {"POST", INFER, "{\"parameters\":{\"model_name\":\"x\"}}", "model_name",
+     "the path names the model"},
+    {"POST", INFER, "{\"inputs\":[{\"name\":\"embeddings\"}]}", "embeddings",
+     "no input of this request"},
+    {"POST", INFER, "{\"inputs\":[{\"name\":\"model_name\"}]}", "model_name",
+     "the path names the model"},
+    {"POST", INFER, "{\"inputs\":[{\"name\":\"top_k\"}]}", "top_k", "a parameter, not an input"},
+    {"POST", INFER, "{\"inputs\":[{\"name\":\"query\"," GOOD "}]}", "query",
+     "an input of the model attention"},
+    {"POST", INFER,
+     "{\"parameters\":{\"map_datatype\":\"FP16\"},\"outputs\":[{\"name\":\"attention_weights\"}]"
+     "," HIDDEN "}",
+     "map_datatype", "(binary_data_output)"},
+    {"POST", INFER,
+     "{\"outputs\":[{\"name\":\"output\",\"parameters\":{\"shared_memory_region\":\"r\"}}]}",
+     "shared_memory_region", "there is no shared memory"},
+    {"POST", INFER,
+     INPUT("\"shape\":[1,1,16],\"datatype\":\"FP64\",\"parameters\":{\"binary_data_size\":128}"),
+     "hidden_states", "\\\"FP64\\\" in binary form: one of FP32, FP16, BF16\""},
+    {"GET", "/v2/models/none", NULL, "model", "POST /v2/repository/index"},
+    {"GET", "/v2/systemsharedmemory/status", NULL, NULL, "attnd has no shared memory"},
+    {"POST", "/v2/systemsharedmemory/region/x/register", "{}", NULL, "attnd has no shared memory"},
+    {"POST", "/v2/cudasharedmemory/unregister", "{}", NULL, "attnd has no shared memory"},
+    {"GET", "/v2/trace/setting", NULL, NULL, "no trace settings"},
+    {"POST", "/v2/models/tiny/trace/setting", "{}", NULL, "no trace settings"},
+    {"POST", "/v2/logging", "{}", NULL, "option log"},
+    {"POST", "/v2/models/tiny/generate", "{}", NULL, "makes no text"},
+    {"GET", "/v2/models/tiny/versions/2", NULL, NULL, "the version 1 only"},
+    {"GET", "/v2/models/tiny/versions/1/nothing", NULL, NULL, "GET /v2 lists the extensions"},
+    {"GET", "/v2/nothing", NULL, NULL, "GET /v2 lists the extensions"},
+};
+
+START_TEST(test_errors_are_in_the_words_of_the_protocol)
+{
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        struct raw_answer answer = ask(V2_CURL, words[i].method, words[i].path, words[i].body, "");
+        json_t *json = json_loads(answer.body, 0, NULL);
+        const char *param = json_string_value(json_object_get(json, "param"));
+        const char *message = json_string_value(json_object_get(json, "error"));
+        const char *want = words[i].param;
+        bool named = want == NULL ? param == NULL : param != NULL && strcmp(param, want) == 0;
+        ck_assert_msg(answer.status >= 400 && named && strstr(answer.body, words[i].holds) != NULL,
+                      "%s %s: %s", words[i].path, words[i].body, answer.body);
+        ck_assert_msg(strstr(message, "field") == NULL && strchr(message, '`') == NULL, "%s",
+                      message);
+        json_decref(json);
+        raw_answer_free(&answer);
+        refusals++;
+    }
+}
+END_TEST
+
 /* Lists of too many members, and heads and bodies that are refused before they are read. */
 START_TEST(test_lists_and_framing_have_bounds)
 {
@@ -574,6 +649,7 @@ static Suite *suite_v2_check(void)
     tcase_add_test(tests, test_sequences_have_the_bits_of_sessions_and_repeats_are_applied_once);
     tcase_add_test(tests, test_every_error_has_the_form_of_the_protocol);
     tcase_add_test(tests, test_errors_say_what_to_send_instead);
+    tcase_add_test(tests, test_errors_are_in_the_words_of_the_protocol);
     tcase_add_test(tests, test_lists_and_framing_have_bounds);
     suite_add_tcase(suite, tests);
     return suite;
