@@ -12,9 +12,9 @@ make_haproxy() {
     mkdir "$scratch/haproxy"
     cat >"$scratch/haproxy/Dockerfile" <<END
 FROM debian:bookworm-slim
-RUN groupadd --system --gid 99 haproxy && useradd --system --uid 99 --gid 99 haproxy
-RUN apt-get -qq update && apt-get -qq install -y --no-install-recommends haproxy
-USER 99:99
+RUN apt-get -qq update && apt-get -qq install -y --no-install-recommends haproxy \\
+ && groupmod -g 99 haproxy && usermod -u 99 haproxy
+USER haproxy
 ENTRYPOINT ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]
 END
     engine build -q --format docker --network host -t "$name" "$scratch/haproxy" \
