@@ -15,8 +15,8 @@
  *   DISCARDING_BODY -> REPLIED          the body has ended, or is too long to be discarded
  *   RUNNING_JOB     -> REPLIED          the scheduler has handed the request back
  *
- * A deadline that passes leads from the first three states to REPLIED, and ends the connection; no
- * deadline runs in RUNNING_JOB.  A connection may also break in any state.
+ * A deadline that passes leads from the first three states to REPLIED, and the connection ends;
+ * none runs in RUNNING_JOB.  A connection may also break in any state.
  *
  * The connection's event thread (http_loop.c) runs everything here but srv_exchange_log.  An
  * exchange ends in srv_exchange_close, with log line, metrics and memory.  The exception is an
@@ -95,6 +95,17 @@ static bool reply_early(struct srv_exchange *x, bool framing_known)
     }
     x->body_unread = true;
     return reply_through_mhd(x);
+}
+
+/* Passes over the body of a refused request: where it is short the connection goes on. */
+static bool discard_body(struct srv_exchange *x, size_t *count)
+{
+    x->discarded += *count;
+    *count = 0;
+    if (x->discarded <= SRV_DISCARD_BYTES && !srv_connection_is_cut_off(x->connection))
+        return true;
+    reply_past_mhd(x);
+    return false;
 }
 
 static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool framing_known)
@@ -257,6 +268,14 @@ static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_h
     return check_room(x, error);
 }
 
+/* False where the client has left along with its head. */
+static bool await_body(struct srv_exchange *x)
+{
+    size_t none = 0;
+    return x->state == DISCARDING_BODY ? discard_body(x, &none)
+                                       : !srv_connection_is_cut_off(x->connection);
+}
+
 static bool take_head(struct srv_exchange *x, const struct srv_http_input *input)
 {
     struct srv_request *request = &x->request;
@@ -276,8 +295,8 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     head.path = head.path[0] != '\0' ? head.path : "/";
     request->is_v2 = srv_v2_is_path(head.path);
     if (check_head(x, &head, &error) == SRV_OK)
-        return !request->preflight || reply_early(x, true);
-    return srv_exchange_hold(x, &error) || refuse(x, &error, true);
+        return (!request->preflight || reply_early(x, true)) && await_body(x);
+    return srv_exchange_hold(x, &error) || (refuse(x, &error, true) && await_body(x));
 }
 
 void srv_exchange_refuse(struct srv_connection *connection)
@@ -298,11 +317,10 @@ void srv_exchange_refuse(struct srv_connection *connection)
     if (x != NULL && x->state < RUNNING_JOB)
         reply_past_mhd(x);
     if (x != NULL && begun == NULL)
-        srv_exchange_close(x, SRV_END_ERROR);
-    shutdown(connection->fd, SHUT_WR);
+        srv_exchange_close(x);
+    srv_connection_finish(connection);
 }
 
-/* libmicrohttpd closes the connection when the client ends it or sends more, or at the deadline. */
 void srv_exchange_refuse_faulty(struct srv_loop *loop)
 {
     while (loop->faulty != NULL) {
@@ -310,7 +328,6 @@ void srv_exchange_refuse_faulty(struct srv_loop *loop)
         loop->faulty = connection->next_faulty;
         connection->is_faulty = false;
         srv_exchange_refuse(connection);
-        srv_connection_deadline(connection, FAULTY_MS);
     }
 }
 
@@ -329,20 +346,6 @@ static void count_served(struct srv_connection *connection)
 
 /* ---- The body -------------------------------------------------------------------------------- */
 
-/* Passes over the body of a refused request: where it is short the connection goes on. */
-static bool discard_body(struct srv_exchange *x, size_t *count)
-{
-    x->discarded += *count;
-    *count = 0;
-    bool whole = !x->framing.chunked && x->request.body_length + x->discarded == x->framing.length;
-    if (x->discarded <= SRV_DISCARD_BYTES && (whole || !srv_mhd_client_closed(x->connection)))
-        return true;
-    reply_past_mhd(x);
-    return false;
-}
-
-/* A client that has closed its side early ends the connection.  Of chunks it is not known how much
- * is missing, so their client may have closed its side after its last byte. */
 static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
 {
     struct srv_request *request = &x->request;
@@ -355,8 +358,7 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
     memcpy(request->body + request->body_length, bytes, *count);
     request->body_length += *count;
     *count = 0;
-    return x->framing.chunked || request->body_length == x->framing.length ||
-           !srv_mhd_client_closed(x->connection);
+    return !srv_connection_is_cut_off(x->connection);
 }
 
 /* Calls the route's handler on this thread.  A large reply that cannot be charged becomes an
@@ -461,9 +463,10 @@ void srv_exchange_timeout(struct srv_exchange *x)
         srv_fail(&error, SRV_E_TIMEOUT, NULL, "the request did not arrive in time");
         srv_reply_error(&x->request, &error);
     }
-    if (x->state != REPLIED)
+    if (x->state != REPLIED) {
         reply_past_mhd(x);
-    else /* the client does not read its reply: the system, too, discards the rest */
+        srv_connection_finish(x->connection);
+    } else /* the client does not read its reply: the system, too, discards the rest */
         setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
@@ -476,7 +479,7 @@ void srv_exchange_log(struct srv_request *request)
     srv_log_request(context->log, request);
 }
 
-void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
+void srv_exchange_close(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     srv_exchange_stop_polling(x);
@@ -485,9 +488,10 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
     /* A client that left before its head was whole has made no request. */
     if (x->state != READING_HEAD || request->reply.code != SRV_OK)
         srv_exchange_log(request);
-    if ((x->body_unread || x->framing.chunked) && end != SRV_END_GONE)
-        srv_loop_linger(x->loop, x->connection->fd);
-    srv_connection_deadline(x->connection, request->limits->idle_timeout_s * 1000);
+    if (x->body_unread || x->framing.chunked)
+        srv_linger_begin(x->loop, x->connection->fd);
+    if (!x->connection->finished)
+        srv_connection_deadline(x->connection, request->limits->idle_timeout_s * 1000);
     x->connection->exchange = NULL;
     if (x->mhd != NULL)
         count_served(x->connection);

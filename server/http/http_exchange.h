@@ -14,7 +14,6 @@ struct MHD_Connection;
 
 #define BODY_FIRST 4096  /* bytes: first room for a body */
 #define SMALL_REPLY 4096 /* bytes: first room for a reply; one that fits is not charged */
-#define FAULTY_MS 2000   /* of a client that goes on after its bytes were refused */
 #define QUERY_MAX 191    /* characters; no route has a meaning for more */
 
 /* http_exchange.c draws the transitions. */
@@ -81,12 +80,6 @@ struct srv_http_input {
     const char *method, *path, *version, *bytes;
 };
 
-enum srv_end {
-    SRV_END_DONE,  /* the reply went out */
-    SRV_END_ERROR, /* the request could not be parsed or the connection broke */
-    SRV_END_GONE,  /* the client left */
-};
-
 /* ---- http_exchange.c: the connection's event thread only, but for srv_exchange_log ---- */
 
 /* Begins an exchange once the request line has been read.  `target` is path and query, and gone
@@ -109,12 +102,12 @@ void srv_exchange_refuse_faulty(struct srv_loop *loop);
 /* Four times a second, for each exchange: looks after its client. */
 void srv_exchange_sweep(struct srv_exchange *exchange, uint64_t now_ns);
 
-/* The deadline has passed; the caller then shuts the connection down. */
+/* The deadline has passed; the caller then shuts the connection down, unless another is set. */
 void srv_exchange_timeout(struct srv_exchange *exchange);
 
 /* Ends an exchange: log line, metrics, memory.  One that the scheduler holds is abandoned instead,
  * and srv_http_resume ends it. */
-void srv_exchange_close(struct srv_exchange *exchange, enum srv_end end);
+void srv_exchange_close(struct srv_exchange *exchange);
 
 /* Writes the log line and counts the metrics of a request that has ended.  Any thread: that of the
  * connection, or the one that calls srv_http_resume for an abandoned exchange. */
@@ -137,6 +130,10 @@ void srv_exchange_stop_polling(struct srv_exchange *exchange); /* it is replied 
 
 /* Notes in request.left that the client of a running job has left. */
 void srv_exchange_check_client(struct srv_exchange *exchange, uint64_t now_ns);
+
+/* Whether the client has closed its side before the end of the request that is being read: such a
+ * connection is of no use any more, and no event will tell so (mhd_workarounds.c, 7). */
+bool srv_connection_is_cut_off(const struct srv_connection *connection);
 
 /* The connection is gone: true where the scheduler holds the request, so that srv_http_resume will
  * end the exchange. */

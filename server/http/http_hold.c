@@ -54,6 +54,6 @@ void srv_exchange_check_held(struct srv_exchange *x, uint64_t now_ns)
     x->request.t_replied = srv_now_ns();
     if (x->request.reply.status != 0)
         srv_reply_past_mhd(x->connection, &x->request);
-    shutdown(x->connection->fd, SHUT_RDWR);
+    srv_connection_finish(x->connection);
     MHD_resume_connection(x->mhd);
 }

@@ -244,7 +244,8 @@ void srv_reply_follow(struct srv_exchange *x, uint64_t now_ns)
     struct srv_connection *connection = x->connection;
     struct tcp_info info = {0};
     socklen_t size = sizeof info;
-    if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+    if (connection->finished ||
+        getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
         return;
     uint64_t latest = now_ns + x->request.limits->reply_timeout_ms * SRV_MS_NS;
     uint64_t bytes = info.tcpi_bytes_acked - x->acknowledged;

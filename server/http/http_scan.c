@@ -422,6 +422,11 @@ static char *step(struct srv_scan *s, char *at, char *end)
     return next;
 }
 
+bool srv_scan_in_body(const struct srv_scan *s)
+{
+    return s->state != REST && (s->state >= BODY || s->in_trailer);
+}
+
 size_t srv_scan(struct srv_scan *s, char *bytes, size_t count)
 {
     char *at = bytes, *end = bytes + count, *whole = bytes; /* where the request begins */

@@ -48,4 +48,7 @@ struct srv_scan {
  * bytes of its head were let through before. */
 size_t srv_scan(struct srv_scan *scan, char *bytes, size_t count);
 
+/* Whether bytes are missing at the end of the body, or of the trailer, of the last request. */
+bool srv_scan_in_body(const struct srv_scan *scan);
+
 #endif

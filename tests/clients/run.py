@@ -19,7 +19,7 @@ import unittest
 sys.dont_write_bytecode = True
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-MODULES = ["test_examples", "test_client", "test_generate", "test_capture"]  # the longest first
+MODULES = ["test_refusals", "test_examples", "test_client", "test_generate", "test_capture"]  # the longest first
 WITHOUT_NUMPY = ["test_client.Calls"] if os.environ.get("QUICK") else ["test_client"]
 AT_ONCE = 5  # they wait more than they compute
 

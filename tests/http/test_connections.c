@@ -1,6 +1,6 @@
 /* test_connections.c: how a connection ends: bytes after a body in chunks are not read, and a
  * client may close its side with the last byte of its request; memory of heads that do not end;
- * how many requests a turn takes. */
+ * how many requests a turn takes; machines that vanish. */
 #include <check.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "calls.h"
 #include "raw.h"
@@ -247,6 +249,53 @@ START_TEST(test_a_turn_answers_some_requests_before_it_reads_the_others)
 }
 END_TEST
 
+/* ---- Machines that vanish -------------------------------------------------------------------- */
+
+#define MOST_DESCRIPTORS 64
+#define TIMEOUT_MS 4321
+
+/* A copy of the daemon's end of our connection; -1 where the system allows no such look. */
+static int other_end(const struct raw *raw, pid_t pid)
+{
+    struct sockaddr_in own, peer;
+    socklen_t size = sizeof own;
+    int process = (int)syscall(SYS_pidfd_open, pid, 0), found = -1;
+    ck_assert_int_eq(getsockname(raw->fd, (struct sockaddr *)&own, &size), 0);
+    for (int fd = 0; fd < MOST_DESCRIPTORS && found < 0; fd++) {
+        int copy = (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+        size = sizeof peer;
+        if (copy >= 0 && getpeername(copy, (struct sockaddr *)&peer, &size) == 0 &&
+            peer.sin_family == AF_INET && peer.sin_port == own.sin_port)
+            found = copy;
+        else if (copy >= 0)
+            close(copy);
+    }
+    close(process);
+    return found;
+}
+
+START_TEST(test_unacknowledged_bytes_end_a_connection_after_reply_timeout_ms)
+{
+    struct raw raw;
+    unsigned timeout_ms = 0;
+    socklen_t size = sizeof timeout_ms;
+    raw_open(&raw, served.host, served.port);
+    ck_assert(raw_text(&raw, NEXT));
+    expect_200(&raw);
+    int fd = other_end(&raw, served.process.pid);
+    if (fd < 0) {
+        printf("connections: the system allows no look at the daemon's sockets\n");
+    } else {
+        ck_assert_int_eq(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &size), 0);
+        ck_assert_uint_eq(timeout_ms, TIMEOUT_MS);
+        close(fd);
+    }
+    raw_close(&raw);
+}
+END_TEST
+
+static void serve_timed(void) { serve(CONFIG_SMALL("\"reply_timeout_ms\":4321,")); }
+
 static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
 
 Suite *suite_connections(void)
@@ -270,5 +319,9 @@ Suite *suite_connections(void)
     tcase_add_checked_fixture(turns, serve_small, serve_end);
     tcase_add_test(turns, test_a_turn_answers_some_requests_before_it_reads_the_others);
     suite_add_tcase(suite, turns);
+    TCase *vanished = tcase_create("vanished");
+    tcase_add_checked_fixture(vanished, serve_timed, serve_end);
+    tcase_add_test(vanished, test_unacknowledged_bytes_end_a_connection_after_reply_timeout_ms);
+    suite_add_tcase(suite, vanished);
     return suite;
 }

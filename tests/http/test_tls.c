@@ -347,7 +347,7 @@ START_TEST(test_chunks_without_end_are_answered_413)
                    "Authorization: Bearer " KEY_INFER "\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (int i = 0; i < 1000 && taken; i++)
         taken = raw_send(&raw, chunk, sizeof chunk);
-    ck_assert(!taken);
+    ck_assert(taken); /* and thrown away, so that the answer is read */
     expect_next(&raw, 413);
     raw_close(&raw);
     expect_well();
