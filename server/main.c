@@ -24,7 +24,7 @@
 #include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors that are no connections, without those */
-#define FILES_OF_LOOP 64 /* of each event thread; sockets linger before connections are closed */
+#define FILES_OF_LOOP 68 /* of each event thread; sockets linger before connections are closed */
 #define FILES_OF_MAPPED_MODEL 2 /* the file of weights, and its directory */
 
 extern char **environ;

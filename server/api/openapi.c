@@ -35,7 +35,8 @@ static const struct parameter {
     {"Idempotency-Key", "header", "IdempotencyKey",
      "the same request with the same key makes one session however often it is sent", 0},
     {"after", "query", "PageToken", "sessions after this one: `next` of the page before", 0},
-    {"limit", "query", "PageLimit", "sessions of the page; default 100", 0},
+    {"limit", "query", "PageLimit", "sessions of the page at most; default 100", 0},
+    {"details", "query", "PageDetails", "lengths of all layers, and shapes; in shorter pages", 0},
     {"owner", "query", "OwnerName", "whose session, for the scope admin", 0},
 };
 #define PARAMETER_COUNT (sizeof parameters / sizeof parameters[0])

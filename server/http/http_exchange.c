@@ -73,9 +73,7 @@ static bool reply_through_mhd(struct srv_exchange *x)
     return true;
 }
 
-/* Writes the reply to the socket itself, since libmicrohttpd sends none while the body still
- * arrives (mhd_workarounds.c, 11).  The caller ends the connection. */
-static void reply_past_mhd(struct srv_exchange *x)
+void srv_exchange_reply_past_mhd(struct srv_exchange *x)
 {
     x->state = REPLIED;
     x->body_unread = true;
@@ -104,7 +102,7 @@ static bool discard_body(struct srv_exchange *x, size_t *count)
     *count = 0;
     if (x->discarded <= SRV_DISCARD_BYTES && !srv_connection_is_cut_off(x->connection))
         return true;
-    reply_past_mhd(x);
+    srv_exchange_reply_past_mhd(x);
     return false;
 }
 
@@ -299,51 +297,6 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     return srv_exchange_hold(x, &error) || (refuse(x, &error, true) && await_body(x));
 }
 
-void srv_exchange_refuse(struct srv_connection *connection)
-{
-    const struct srv_scan_fault *fault = connection->scan.fault;
-    struct srv_error error = {0};
-    if (connection->refused)
-        return;
-    connection->refused = true;
-    struct srv_exchange *begun = connection->exchange;
-    struct srv_exchange *x = begun != NULL ? begun : srv_exchange_open(connection, NULL, "");
-    if (x != NULL && begun == NULL)
-        x->request.is_v2 = connection->scan.is_v2;
-    if (x != NULL && x->state < DISCARDING_BODY) {
-        srv_fail(&error, fault->code, fault->param, "%s", fault->message);
-        srv_reply_error(&x->request, &error);
-    }
-    if (x != NULL && x->state < RUNNING_JOB)
-        reply_past_mhd(x);
-    if (x != NULL && begun == NULL)
-        srv_exchange_close(x);
-    srv_connection_finish(connection);
-}
-
-void srv_exchange_refuse_faulty(struct srv_loop *loop)
-{
-    while (loop->faulty != NULL) {
-        struct srv_connection *connection = loop->faulty;
-        loop->faulty = connection->next_faulty;
-        connection->is_faulty = false;
-        srv_exchange_refuse(connection);
-    }
-}
-
-/* Notes that a request has ended, and whether that was the last before the fault. */
-static void count_served(struct srv_connection *connection)
-{
-    struct srv_loop *loop = connection->loop;
-    connection->served++;
-    if (connection->scan.fault == NULL || connection->refused ||
-        connection->served < connection->scan.requests)
-        return;
-    connection->is_faulty = true;
-    connection->next_faulty = loop->faulty;
-    loop->faulty = connection;
-}
-
 /* ---- The body -------------------------------------------------------------------------------- */
 
 static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
@@ -361,13 +314,12 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
     return !srv_connection_is_cut_off(x->connection);
 }
 
-/* Calls the route's handler on this thread.  A large reply that cannot be charged becomes an
- * error. */
-static bool handle(struct srv_exchange *x)
+/* Replies with what the route's handler has written, or with an error where that cannot be
+ * charged. */
+static bool reply_handled(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
-    request->route->handle(request);
     size_t size = srv_buffer_taken(&request->reply.body);
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
         srv_exchange_fail_in_flight(&error);
@@ -379,13 +331,19 @@ static bool handle(struct srv_exchange *x)
 static bool finish_body(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
+    if (x->connection->pipelines && !srv_turn_begins(x->connection))
+        return true;
     srv_connection_deadline(x->connection, 0);
     request->t_body = srv_now_ns();
     if (request->body != NULL)
         request->body[request->body_length] = '\0';
     if (request->route->parse != NULL)
         return srv_exchange_submit(x) || reply_through_mhd(x);
-    return handle(x);
+    if (request->route->is_long != NULL && request->route->is_long(request) &&
+        srv_exchange_handle_elsewhere(x))
+        return true;
+    request->route->handle(request);
+    return reply_handled(x);
 }
 
 /* ---- What http.c calls ----------------------------------------------------------------------- */
@@ -439,7 +397,9 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
         return *count > 0 ? discard_body(x, count) : reply_through_mhd(x);
     case RUNNING_JOB:
         srv_exchange_stop_polling(x);
-        return !atomic_load(&x->request.left) && reply_through_mhd(x);
+        if (atomic_load(&x->request.left))
+            return false;
+        return x->request.route->handle != NULL ? reply_handled(x) : reply_through_mhd(x);
     case HELD:
     case REPLIED:
         break;
@@ -464,7 +424,7 @@ void srv_exchange_timeout(struct srv_exchange *x)
         srv_reply_error(&x->request, &error);
     }
     if (x->state != REPLIED) {
-        reply_past_mhd(x);
+        srv_exchange_reply_past_mhd(x);
         srv_connection_finish(x->connection);
     } else /* the client does not read its reply: the system, too, discards the rest */
         setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -494,6 +454,6 @@ void srv_exchange_close(struct srv_exchange *x)
         srv_connection_deadline(x->connection, request->limits->idle_timeout_s * 1000);
     x->connection->exchange = NULL;
     if (x->mhd != NULL)
-        count_served(x->connection);
+        srv_connection_count_served(x->connection);
     srv_exchange_free(x, true);
 }

@@ -92,12 +92,23 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
 bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_input *input,
                           size_t *count);
 
+/* Writes the reply to the socket itself, since libmicrohttpd sends none while the body still
+ * arrives (mhd_workarounds.c, 11).  The caller ends the connection. */
+void srv_exchange_reply_past_mhd(struct srv_exchange *exchange);
+
+/* ---- http_fault.c: the connection's event thread only ---- */
+
 /* The connection's bytes are no request: replies with scan.fault, to the request in progress or to
  * one of its own, past libmicrohttpd, which is to get no more bytes. */
 void srv_exchange_refuse(struct srv_connection *connection);
 
 /* At the end of a turn: the same for connections whose earlier requests have been answered. */
 void srv_exchange_refuse_faulty(struct srv_loop *loop);
+
+/* Notes that a request has ended, and whether that was the last before the fault. */
+void srv_connection_count_served(struct srv_connection *connection);
+
+/* ---- http_exchange.c again ---- */
 
 /* Four times a second, for each exchange: looks after its client. */
 void srv_exchange_sweep(struct srv_exchange *exchange, uint64_t now_ns);
@@ -123,6 +134,9 @@ void srv_exchange_take_names(struct srv_exchange *exchange, const struct srv_hea
 
 /* Hands the request to the scheduler; false where it was refused, with the reply made. */
 bool srv_exchange_submit(struct srv_exchange *exchange);
+
+/* Has an I/O worker run the route's handler, as a job; false where none can. */
+bool srv_exchange_handle_elsewhere(struct srv_exchange *exchange);
 
 /* Whether the job still runs, so that there is nothing to advance.  May suspend the connection. */
 bool srv_exchange_poll(struct srv_exchange *exchange);

@@ -32,6 +32,19 @@ bool srv_exchange_submit(struct srv_exchange *x)
     return true;
 }
 
+bool srv_exchange_handle_elsewhere(struct srv_exchange *x)
+{
+    x->state = RUNNING_JOB;
+    atomic_store(&x->held_by, HELD_BY_SCHEDULER);
+    if (!srv_scheduler_handle(x->loop->http->context.scheduler, &x->request)) {
+        atomic_store(&x->held_by, HELD_BY_EVENT_THREAD);
+        return false;
+    }
+    x->polled = true;
+    x->loop->num_polled++;
+    return true;
+}
+
 void srv_exchange_run_submitted(struct srv_loop *loop)
 {
     if (loop->has_submitted)

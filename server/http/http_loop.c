@@ -28,6 +28,7 @@
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
+    srv_turns_init(&loop->turns);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
     return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes) &&
@@ -100,6 +101,7 @@ void srv_loop_disconnected(struct srv_connection *connection)
         *faulty = connection->next_faulty;
     connection->loop->by_fd[connection->fd] = NULL;
     srv_handshake_forget(connection);
+    srv_turn_forget(connection);
     *connection->link = connection->next;
     connection->loop->num_connections--;
     if (connection->next != NULL)
@@ -158,6 +160,8 @@ static int wait_ms(struct srv_loop *loop)
     if (MHD_get_timeout(loop->daemon, &timeout) == MHD_YES)
         return loop->idle_turns++ < max_turns ? 0 : IDLE_WAIT_MS;
     loop->idle_turns = 0;
+    if (loop->turns.count > 0)
+        return 0;
     if (accept_ms >= 0)
         return accept_ms;
     return loop->connections != NULL || loop->lingers.count > 0 ? SWEEP_MS : -1;
@@ -209,6 +213,7 @@ static void run_turn(struct srv_loop *loop, bool accepting)
 {
     wait_for_work(loop);
     srv_handshakes_resume(loop);
+    srv_turns_resume(loop);
     MHD_run(loop->daemon);
     loop->after_turn(loop);
     if (accepting)
@@ -243,6 +248,7 @@ static void *serve(void *context)
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, UINT64_MAX);
     srv_handshakes_stop(loop);
+    srv_turns_resume(loop);
     for (int i = 0; i < LAST_TURNS; i++)
         MHD_run(loop->daemon);
     return NULL;

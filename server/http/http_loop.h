@@ -17,6 +17,7 @@
 #include "http/http_handshake.h"
 #include "http/http_linger.h"
 #include "http/http_scan.h"
+#include "http/http_turns.h"
 #include "http/mhd_workarounds.h"
 
 #define SRV_DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
@@ -41,9 +42,11 @@ struct srv_connection {
     struct srv_scan scan;                    /* of all bytes that libmicrohttpd has been given */
     uint64_t served;                         /* of scan.requests, those whose exchange has ended */
     struct srv_handshake handshake;
+    struct srv_turn turn;
     struct srv_connection *next, **link;
     bool may_have_ended; /* the client's side; false: its socket would have said so */
     bool finished;       /* our side: libmicrohttpd is told that the client's has ended */
+    bool pipelines;      /* the next request came before the reply to the last */
     bool refused;        /* the client has been told of scan.fault */
     bool is_faulty;      /* in loop->faulty */
     struct srv_connection *next_faulty; /* there */
@@ -85,6 +88,7 @@ struct srv_loop {
     struct srv_handshakes handshakes;
     bool stopping; /* no connection is suspended any more */
     struct srv_lingers lingers;
+    struct srv_turns turns;
 
     /* http_reply.c: the Date of all replies within one second. */
     time_t date_second;

@@ -145,9 +145,9 @@ void srv_write_reply(struct srv_request *request)
 static void put(struct srv_io_workers *workers, struct srv_request *request)
 {
     bool computed = is_computed(request);
-    size_t bytes = request->compressor != NULL ? CODED_COST
-                   : computed                  ? request->reply_bytes
-                                               : request->body_length;
+    size_t bytes = request->compressor != NULL
+                       ? CODED_COST
+                       : request->reply_bytes + (computed ? 0 : request->body_length);
     request->node = (struct srv_queue_node){
         .kind = SRV_NODE_REQUEST, .caller = request->caller, .cost = bytes + 1};
     srv_fair_queue_put(&workers->queue, computed ? SRV_QUEUE_WRITES : SRV_QUEUE_READS,
@@ -265,6 +265,12 @@ static bool give(struct srv_io_workers *workers, struct srv_request *request)
     }
     pthread_mutex_unlock(&workers->lock);
     return given;
+}
+
+bool srv_io_workers_take(struct srv_io_workers *workers, struct srv_request *request)
+{
+    request->reply_bytes = SRV_SHORT_BYTES; /* more or less */
+    return give(workers, request);
 }
 
 static bool is_large(const struct srv_request *request)

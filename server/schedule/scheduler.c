@@ -127,11 +127,13 @@ static void refuse_all(struct srv_scheduler *s)
     s->num_taken = 0;
 }
 
-/* The work of I/O workers: reads the body of a request and puts the request back into the inbox, or
- * writes a piece of the reply of a job that has ended. */
+/* The work of I/O workers: runs a handler; or reads the body of a request and puts the request back
+ * into the inbox, or writes a piece of the reply of a job that has ended. */
 static bool read_or_write(void *context, struct srv_request *request)
 {
     struct srv_scheduler *s = context;
+    if (request->route->handle != NULL)
+        return srv_dispatch_handle(&s->dispatch, request);
     if (request->t_computed != 0)
         return srv_dispatch_write_piece(&s->dispatch, request);
     srv_read_body(request);
@@ -396,6 +398,11 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
     }
     pthread_mutex_unlock(&s->inbox_lock);
     return queued;
+}
+
+bool srv_scheduler_handle(struct srv_scheduler *s, struct srv_request *request)
+{
+    return s != NULL && srv_io_workers_take(s->dispatch.io_workers, request);
 }
 
 size_t srv_scheduler_depth(const struct srv_scheduler *s)

@@ -249,6 +249,46 @@ START_TEST(test_a_turn_answers_some_requests_before_it_reads_the_others)
 }
 END_TEST
 
+#define PIPELINE 200
+
+/* More than a turn serves of one connection's, small and in pieces; then a stop with all that. */
+START_TEST(test_pipelines_are_answered_whole_and_in_their_order)
+{
+    static struct raw callers[CALLERS / 5];
+    struct text asks = {0};
+    const size_t count = sizeof callers / sizeof callers[0];
+    for (size_t i = 0; i < PIPELINE / 2; i++)
+        text_add(&asks,
+                 "GET /openapi.json HTTP/1.1\r\nHost: x\r\nX-Request-Id: a%zu\r\n\r\n"
+                 "GET /models HTTP/1.1\r\nHost: x\r\nX-Request-Id: b%zu\r\n\r\n",
+                 i, i);
+    struct raw_answer whole = raw_exchange(
+        served.host, served.port, "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", WAIT_MS);
+    for (size_t i = 0; i < count; i++) {
+        raw_open(&callers[i], served.host, served.port);
+        ck_assert(raw_send(&callers[i], asks.data, asks.length));
+    }
+    for (size_t i = 0; i < count * PIPELINE / 4; i++) {
+        char id[256], wanted[32];
+        size_t of_caller = i / count;
+        struct raw_answer answer = raw_read(&callers[i % count], false, WAIT_MS);
+        snprintf(wanted, sizeof wanted, "%c%zu", of_caller % 2 == 0 ? 'a' : 'b', of_caller / 2);
+        ck_assert_uint_eq(answer.status, 200);
+        ck_assert(raw_header(id, &answer, "X-Request-Id"));
+        ck_assert_str_eq(id, wanted);
+        if (of_caller % 2 == 0)
+            ck_assert_str_eq(answer.body, whole.body);
+        raw_answer_free(&answer);
+    }
+    daemon_terminate(&served);
+    daemon_expect_end(&served);
+    for (size_t i = 0; i < count; i++)
+        raw_close(&callers[i]);
+    raw_answer_free(&whole);
+    text_free(&asks);
+}
+END_TEST
+
 /* ---- Machines that vanish -------------------------------------------------------------------- */
 
 #define MOST_DESCRIPTORS 64
@@ -294,6 +334,10 @@ START_TEST(test_unacknowledged_bytes_end_a_connection_after_reply_timeout_ms)
 }
 END_TEST
 
+static void close_client(void) { client_close(&client); }
+
+static void serve_brief(void) { serve(CONFIG_SMALL("\"drain_timeout_s\":1,")); }
+
 static void serve_timed(void) { serve(CONFIG_SMALL("\"reply_timeout_ms\":4321,")); }
 
 static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
@@ -319,6 +363,10 @@ Suite *suite_connections(void)
     tcase_add_checked_fixture(turns, serve_small, serve_end);
     tcase_add_test(turns, test_a_turn_answers_some_requests_before_it_reads_the_others);
     suite_add_tcase(suite, turns);
+    TCase *pipelines = tcase_create("pipelines");
+    tcase_add_checked_fixture(pipelines, serve_brief, close_client);
+    tcase_add_test(pipelines, test_pipelines_are_answered_whole_and_in_their_order);
+    suite_add_tcase(suite, pipelines);
     TCase *vanished = tcase_create("vanished");
     tcase_add_checked_fixture(vanished, serve_timed, serve_end);
     tcase_add_test(vanished, test_unacknowledged_bytes_end_a_connection_after_reply_timeout_ms);
