@@ -119,6 +119,8 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
 {
     (void)kind;
     struct srv_head *head = context;
+    while (value_length > 0 && (value[value_length - 1] == ' ' || value[value_length - 1] == '\t'))
+        value_length--; /* blanks behind a value are no part of it: RFC 9112, 5.1 */
     if (head->count == SRV_MAX_HEADERS)
         return MHD_NO; /* the scan lets no more pass */
     head->fields[head->count++] = (struct srv_header_field){
