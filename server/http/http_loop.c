@@ -19,6 +19,7 @@
 #include "http/http_exchange.h"
 
 #define SWEEP_MS 250
+#define GAP_MS 1000        /* from one turn to the next */
 #define MAX_IDLE_TURNS 64  /* in a row before a turn waits (mhd_workarounds.c, 6) */
 #define MAX_POLLED_TURNS 4 /* the same while requests are polled for their replies */
 #define IDLE_WAIT_MS 5
@@ -128,7 +129,9 @@ void srv_connection_end(struct srv_connection *connection)
     srv_handshake_release(connection);
 }
 
-/* Ends connections whose deadline has passed, unless on_sweep or on_deadline sets another. */
+/* Ends connections whose deadline has passed, unless on_sweep or on_deadline sets another.  For a
+ * while after a gap, as of SIGSTOP or a paused container, none is ended: what clients have sent in
+ * time is still in their sockets. */
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
@@ -136,7 +139,7 @@ static void sweep(struct srv_loop *loop, uint64_t now)
             loop->on_sweep(c->exchange, now);
         if (srv_connection_is_cut_off(c))
             srv_connection_end(c);
-        if (c->deadline_ns == 0 || c->deadline_ns > now)
+        if (c->deadline_ns == 0 || c->deadline_ns > now || now < loop->gap_ns + GAP_MS * SRV_MS_NS)
             continue;
         c->deadline_ns = 0;
         if (c->exchange != NULL && !c->finished)
@@ -219,6 +222,9 @@ static void run_turn(struct srv_loop *loop, bool accepting)
     if (accepting)
         srv_mhd_accept_after_turn(loop);
     uint64_t now = srv_now_ns();
+    if (now - loop->turn_ns > GAP_MS * SRV_MS_NS)
+        loop->gap_ns = now;
+    loop->turn_ns = now;
     srv_handshakes_bound(loop, now);
     srv_lingers_serve(loop, now);
     if (now < loop->next_sweep_ns)

@@ -249,6 +249,40 @@ START_TEST(test_a_turn_answers_some_requests_before_it_reads_the_others)
 }
 END_TEST
 
+#define FROZEN_MS 4000
+
+/* A step and the rest of a body that were sent in time count, though the daemon reads them late. */
+START_TEST(test_frozen_daemon_reads_what_was_sent_before_anything_expires)
+{
+    static struct raw bodies[CALLERS], steps[CALLERS];
+    char id[32];
+    for (unsigned i = 0; i < CALLERS; i++) {
+        snprintf(id, sizeof id, "s%u", i);
+        call_create(&client, id, ",\"ttl_s\":2");
+        raw_open(&steps[i], served.host, served.port);
+        raw_open(&bodies[i], served.host, served.port);
+        ck_assert(raw_text(&bodies[i], "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                                       "application/json\r\nContent-Length: 16\r\n\r\n{\"model\""));
+    }
+    ck_assert_double_ge(call_metric(&client, "attnd_connections"), CALLERS);
+    ck_assert_int_eq(kill(served.process.pid, SIGSTOP), 0);
+    for (unsigned i = 0; i < CALLERS; i++) {
+        send_step(&steps[i], i);
+        ck_assert(raw_text(&bodies[i], ":\"tiny\"}"));
+    }
+    pause_ms(FROZEN_MS);
+    ck_assert_int_eq(kill(served.process.pid, SIGCONT), 0);
+    for (unsigned i = 0; i < CALLERS; i++) {
+        expect_200(&steps[i]);
+        struct raw_answer answer = raw_read(&bodies[i], false, WAIT_MS);
+        ck_assert_msg(answer.status == 201, "%u %s", answer.status, answer.body);
+        raw_answer_free(&answer);
+        raw_close(&steps[i]);
+        raw_close(&bodies[i]);
+    }
+}
+END_TEST
+
 #define PIPELINE 200
 
 /* More than a turn serves of one connection's, small and in pieces; then a stop with all that. */
@@ -334,6 +368,8 @@ START_TEST(test_unacknowledged_bytes_end_a_connection_after_reply_timeout_ms)
 }
 END_TEST
 
+static void set_up_frozen(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":2000,")); }
+
 static void close_client(void) { client_close(&client); }
 
 static void serve_brief(void) { serve(CONFIG_SMALL("\"drain_timeout_s\":1,")); }
@@ -367,6 +403,10 @@ Suite *suite_connections(void)
     tcase_add_checked_fixture(pipelines, serve_brief, close_client);
     tcase_add_test(pipelines, test_pipelines_are_answered_whole_and_in_their_order);
     suite_add_tcase(suite, pipelines);
+    TCase *frozen = tcase_create("frozen");
+    tcase_add_checked_fixture(frozen, set_up_frozen, serve_end);
+    tcase_add_test(frozen, test_frozen_daemon_reads_what_was_sent_before_anything_expires);
+    suite_add_tcase(suite, frozen);
     TCase *vanished = tcase_create("vanished");
     tcase_add_checked_fixture(vanished, serve_timed, serve_end);
     tcase_add_test(vanished, test_unacknowledged_bytes_end_a_connection_after_reply_timeout_ms);
