@@ -4,6 +4,7 @@
  * the scheduler, then closes each part before those that it uses; models, block pool and engine do
  * not use each other, so their order is free.  The port opens before weights are read, so that
  * /livez answers and /readyz says "loading". */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "attn_json.h"
+#include "base/thread.h"
 #include "commands.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
@@ -91,8 +93,10 @@ static bool open_engine(struct srv_app *app, char *message)
         .yield_call_bytes = app->memory.yield_call_bytes,
     };
     struct attn_error error = {0};
+    errno = 0;
     if (attn_engine_open(&app->engine, &options, &error) != ATTN_OK) {
         snprintf(message, SRV_MESSAGE_MAX, "%s", error.message);
+        srv_thread_explain(message, SRV_MESSAGE_MAX);
         return false;
     }
     log_engine(app);
@@ -159,7 +163,7 @@ static void resume(void *app, struct srv_request *const requests[], size_t count
     srv_http_resume(((struct srv_app *)app)->http, requests, count);
 }
 
-static bool open_scheduler(struct srv_app *app)
+static bool open_scheduler(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
     app->scheduler_context = (struct srv_scheduler_context){
@@ -176,7 +180,10 @@ static bool open_scheduler(struct srv_app *app)
         .resume = resume,
         .resume_context = app,
     };
-    return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
+    bool opened = srv_scheduler_open(&app->scheduler, &app->scheduler_context);
+    if (!opened)
+        srv_thread_explain(message, SRV_MESSAGE_MAX);
+    return opened;
 }
 
 static bool open_models(struct srv_app *app, char *message)
@@ -200,7 +207,7 @@ static bool open_parts(struct srv_app *app, char *message)
            (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
-           open_store(app, message) && open_scheduler(app);
+           open_store(app, message) && open_scheduler(app, message);
 }
 
 static struct srv_http_context http_context(struct srv_app *app)
@@ -275,6 +282,7 @@ static bool load(struct srv_app *app, char *message)
         return false;
     if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
         snprintf(message, SRV_MESSAGE_MAX, "out of memory");
+        srv_thread_explain(message, SRV_MESSAGE_MAX);
         return false;
     }
     return true;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "ops/heap.h"
 #include "ops/metrics.h"
 #include "session/session.h"
@@ -106,7 +107,7 @@ bool srv_upkeep_open(struct srv_upkeep **out, struct srv_sessions *sessions,
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&upkeep->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (pthread_create(&upkeep->thread, NULL, upkeep_main, upkeep) != 0) {
+    if (!srv_thread_start(&upkeep->thread, upkeep_main, upkeep)) {
         free_upkeep(upkeep);
         return false;
     }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "http/http_exchange.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
@@ -264,6 +265,12 @@ static struct srv_http *new_http(const struct srv_http_context *context)
     return http;
 }
 
+static void explain_threads(size_t loops, char *message, size_t size)
+{
+    snprintf(message, size, "cannot start %zu event threads", loops);
+    srv_thread_explain(message, size);
+}
+
 bool srv_http_open(struct srv_http **out, const struct srv_http_context *context,
                    const struct srv_http_options *options, char *message, size_t size)
 {
@@ -279,7 +286,7 @@ bool srv_http_open(struct srv_http **out, const struct srv_http_context *context
         snprintf(message, size, "cannot listen on %s port %u: %s%s", options->host, options->port,
                  strerror(errno), listen_remedy(errno));
     else if (!start_loops(http, options->tls, loops > 0 ? loops : 1))
-        snprintf(message, size, "cannot start %zu event threads", loops);
+        explain_threads(loops, message, size);
     else
         return true;
     srv_http_close(http);

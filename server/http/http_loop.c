@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "http/http_exchange.h"
 
 #define SWEEP_MS 250
@@ -262,7 +263,7 @@ static void *serve(void *context)
 
 bool srv_loop_start(struct srv_loop *loop)
 {
-    loop->running = pthread_create(&loop->thread, NULL, serve, loop) == 0;
+    loop->running = srv_thread_start(&loop->thread, serve, loop);
     return loop->running;
 }
 

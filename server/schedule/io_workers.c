@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "schedule/job.h"
 #include "wire/route.h"
 
@@ -307,7 +308,7 @@ bool srv_io_workers_open(struct srv_io_workers **out, unsigned threads, srv_io_w
     bool made = workers->threads != NULL;
     while (made && workers->started < threads) {
         pthread_t *thread = &workers->threads[workers->started];
-        made = pthread_create(thread, NULL, worker_main, workers) == 0;
+        made = srv_thread_start(thread, worker_main, workers);
         workers->started += made;
     }
     if (!made) {

@@ -39,6 +39,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "schedule/dispatch.h"
 #include "store/stores.h"
 
@@ -445,7 +446,7 @@ static bool start_threads(struct srv_scheduler *s)
     unsigned workers = 1 + engine.threads / THREADS_PER_IO_WORKER;
     if (!srv_io_workers_open(&s->dispatch.io_workers, workers, read_or_write, s))
         return false;
-    if (pthread_create(&s->thread, NULL, scheduler_main, s) == 0)
+    if (srv_thread_start(&s->thread, scheduler_main, s))
         return true;
     srv_io_workers_finish(s->dispatch.io_workers);
     return false;
