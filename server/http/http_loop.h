@@ -76,9 +76,9 @@ struct srv_loop {
     /* State that decides how long the next turn waits. */
     uint64_t next_sweep_ns;
     uint64_t turn_ns, gap_ns; /* the end of the last turn; of the last that came late */
-    size_t idle_turns;  /* in a row: libmicrohttpd had work, and no bytes came or went */
-    bool has_submitted; /* requests went to the scheduler in this turn */
-    size_t num_polled;  /* requests that libmicrohttpd asks for their replies every turn */
+    size_t idle_turns;        /* in a row: libmicrohttpd had work, and no bytes came or went */
+    bool has_submitted;       /* requests went to the scheduler in this turn */
+    size_t num_polled;        /* requests that libmicrohttpd asks for their replies every turn */
     struct srv_mhd_accept accept;
 
     struct srv_connection *connections;

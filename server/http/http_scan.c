@@ -233,8 +233,8 @@ static char *scan_blanks(struct srv_scan *s, char *at, char *end)
     return at < end ? go_on(s, VALUE, at) : at;
 }
 
-/* Whether `c` ends the value of a length or a coding as far as the value is of use, for blanks are
- * no part of it.  They are taken out (srv_scan), and nothing else may follow them. */
+/* Whether `c` is a blank behind a length or a coding.  Such blanks are no part of the value: they
+ * are taken out (srv_scan), and nothing else may follow them. */
 static bool is_blank_behind(const struct srv_scan *s, char c)
 {
     bool ends = s->field == LENGTH_FIELD   ? s->word_length > 0
@@ -420,7 +420,7 @@ static char *start(struct srv_scan *s, char *at, char *end)
     return end;
 }
 
-/* Takes a blank out of the bytes; returns the new end.  It counts as one of the head's. */
+/* Takes a blank, which counts as one of the head's, out of the bytes; returns the new end. */
 static char *take_out(struct srv_scan *s, char *at, char *end)
 {
     s->blank = true;

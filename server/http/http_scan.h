@@ -43,10 +43,10 @@ struct srv_scan {
 };
 
 /* Scans `count` bytes at `bytes`, the next of the connection, and returns how many of them, from
- * the first on, libmicrohttpd may see.  Changes three things in place: an empty line before a request
- * line is taken out, so are blanks behind a length or a coding, and the name Cookie becomes Cooki_, since libmicrohttpd would take memory for
- * each cookie.  At a fault those bytes are whole requests, and the faulty one is not counted unless
- * bytes of its head were let through before. */
+ * the first on, libmicrohttpd may see.  Changes three things in place: an empty line before a
+ * request line is taken out, so are blanks behind a length or a coding, and the name Cookie becomes
+ * Cooki_, since libmicrohttpd would take memory for each cookie.  At a fault those bytes are whole
+ * requests, and the faulty one is not counted unless bytes of its head were let through before. */
 size_t srv_scan(struct srv_scan *scan, char *bytes, size_t count);
 
 /* Whether bytes are missing at the end of the body, or of the trailer, of the last request. */

@@ -128,8 +128,7 @@ static void refuse_all(struct srv_scheduler *s)
     s->num_taken = 0;
 }
 
-/* The work of I/O workers: runs a handler; or reads the body of a request and puts the request back
- * into the inbox, or writes a piece of the reply of a job that has ended. */
+/* The work of I/O workers; a request whose body is read goes back into the inbox. */
 static bool read_or_write(void *context, struct srv_request *request)
 {
     struct srv_scheduler *s = context;

@@ -322,7 +322,7 @@ START_TEST(test_body_that_is_too_large_is_answered_413_though_it_is_sent)
     static char bytes[300000];
     struct raw raw;
     struct text head = {0};
-    add_head(&head, "/decode", 90000000, "");
+    add_head(&head, "/decode", 190000000, "");
     open_tls(&raw);
     raw_send(&raw, head.data, head.length);
     raw_send(&raw, bytes, sizeof bytes);

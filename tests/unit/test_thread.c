@@ -15,7 +15,7 @@
 
 static void *run(void *argument) { return argument; }
 
-/* In a process of its own, which may have no further thread: returns the exit status of `attempt`. */
+/* Returns what `attempt` returns in a process of its own, which may have no further thread. */
 static int without_threads(int (*attempt)(void))
 {
     int status = -1;
