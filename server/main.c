@@ -367,6 +367,16 @@ static bool close_all(struct srv_app *app)
     return saved;
 }
 
+static bool open_log(struct srv_app *app, char *message)
+{
+    bool opened = srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
+    if (opened)
+        return true;
+    snprintf(message, SRV_MESSAGE_MAX, "neither memory nor a thread for the log");
+    srv_thread_explain(message, SRV_MESSAGE_MAX);
+    return false;
+}
+
 static int run(struct srv_app *app)
 {
     char message[SRV_MESSAGE_MAX];
@@ -375,9 +385,7 @@ static int run(struct srv_app *app)
     srv_heap_configure(app->config.event_threads);
     srv_signals_hold();
     srv_signals_ignore();
-    snprintf(message, sizeof message, "neither memory nor a thread for the log");
-    bool opened = restrict_files(app, message) &&
-                  srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
+    bool opened = restrict_files(app, message) && open_log(app, message);
     if (opened) {
         srv_notifier_open(&app->notifier, &app->log);
         fit_connections(app);
