@@ -502,11 +502,12 @@ int main(int argc, char *argv[])
         (INSTRUMENTED || (result.throughput_held && result.undisturbed && result.live_held));
     printf("check-overload: peak %.0f/s, %.0f%% and %.0f%% of it at 2 and 10 times that, refusals "
            "p99 %.1f and %.1f ms, usual again within %.1f s (try %u); %zu idle, %zu slow cut at "
-           "most %.1f s late, %zu not; good p99 %.2f ms beside them, %.2f alone; %.0f MiB%s\n",
+           "most %.1f s late, %zu not; good p99 %.2f ms beside them, %.2f alone; %.0f MiB; "
+           "/livez p99 %.1f ms beside pipelines%s\n",
            result.peak, 100 * result.goodput[0] / result.peak,
            100 * result.goodput[1] / result.peak, result.refused_ms[0], result.refused_ms[1],
            result.recovered_s, result.tries, scale.crowd[CROWD_IDLE], result.closed,
            fmax(0, result.late_s), result.not_closed, result.beside_ms, result.alone_ms,
-           result.resident_mib, right ? ": ok" : ": FAILED");
+           result.resident_mib, result.live_ms, right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }
