@@ -2,8 +2,10 @@
  * threads. */
 #include "engine.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "attn_limits.h"
 #include "cpu.h"
@@ -211,7 +213,10 @@ enum attn_status attn_engine_open(struct attn_engine **out,
     make_lock(&engine->lock);
     bool made = open_scratch(engine, threads);
     status = attn_pool_open(&engine->pool, threads);
-    if (!made || status != ATTN_OK)
+    if (made && status != ATTN_OK && errno != ENOMEM)
+        status = attn_fail(error, ATTN_NO_MEMORY, "threads", "%u threads cannot be started: %s",
+                           threads, strerror(errno));
+    else if (!made || status != ATTN_OK)
         status = attn_fail_memory(error, ATTN_SCRATCH_FLOATS * sizeof(float));
     else
         status = open_gemm(engine, options, error);

@@ -11,6 +11,7 @@
  * `generation`.  The caller changes `generation` before it reads `sleepers`, so no wake is lost. */
 #include "pool.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -251,6 +252,7 @@ void attn_pool_set_caller_only(struct attn_pool *pool, bool caller_only)
 
 enum attn_status attn_pool_open(struct attn_pool **out, unsigned threads)
 {
+    int failed = ENOMEM;
     struct attn_pool *pool = attn_calloc(1, sizeof *pool);
     if (pool == NULL)
         return ATTN_NO_MEMORY;
@@ -261,7 +263,8 @@ enum attn_status attn_pool_open(struct attn_pool **out, unsigned threads)
     for (unsigned i = 0; i + 1 < threads; i++) {
         struct worker *worker = &pool->workers[i];
         *worker = (struct worker){.pool = pool, .thread = i + 1};
-        if (pthread_create(&worker->id, NULL, worker_main, worker) != 0)
+        failed = pthread_create(&worker->id, NULL, worker_main, worker);
+        if (failed != 0)
             goto fail;
         pool->started++;
     }
@@ -269,6 +272,7 @@ enum attn_status attn_pool_open(struct attn_pool **out, unsigned threads)
     return ATTN_OK;
 fail:
     attn_pool_close(pool);
+    errno = failed;
     return ATTN_NO_MEMORY;
 }
 

@@ -4,6 +4,7 @@
  * the scheduler, then closes each part before those that it uses; models, block pool and engine do
  * not use each other, so their order is free.  The port opens before weights are read, so that
  * /livez answers and /readyz says "loading". */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "attn_json.h"
+#include "base/thread.h"
 #include "commands.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
@@ -24,9 +26,9 @@
 #include "store/stores.h"
 #include "upkeep.h"
 
-#define FILES_BESIDE_CONNECTIONS 64        /* descriptors that are no connections, without those */
-#define FILES_OF_LOOP (SRV_LINGER_MAX + 4) /* of each event thread */
-#define FILES_OF_MAPPED_MODEL 2            /* the file of weights, and its directory */
+#define FILES_BESIDE_CONNECTIONS 64 /* descriptors that are no connections, without those */
+#define FILES_OF_LOOP 68 /* of each event thread; sockets linger before connections are closed */
+#define FILES_OF_MAPPED_MODEL 2 /* the file of weights, and its directory */
 
 extern char **environ;
 
@@ -92,8 +94,10 @@ static bool open_engine(struct srv_app *app, char *message)
         .yield_call_bytes = app->memory.yield_call_bytes,
     };
     struct attn_error error = {0};
+    errno = 0;
     if (attn_engine_open(&app->engine, &options, &error) != ATTN_OK) {
         snprintf(message, SRV_MESSAGE_MAX, "%s", error.message);
+        srv_thread_explain(message, SRV_MESSAGE_MAX);
         return false;
     }
     log_engine(app);
@@ -160,7 +164,7 @@ static void resume(void *app, struct srv_request *const requests[], size_t count
     srv_http_resume(((struct srv_app *)app)->http, requests, count);
 }
 
-static bool open_scheduler(struct srv_app *app)
+static bool open_scheduler(struct srv_app *app, char *message)
 {
     const struct srv_config *config = &app->config;
     app->scheduler_context = (struct srv_scheduler_context){
@@ -177,7 +181,10 @@ static bool open_scheduler(struct srv_app *app)
         .resume = resume,
         .resume_context = app,
     };
-    return srv_scheduler_open(&app->scheduler, &app->scheduler_context);
+    bool opened = srv_scheduler_open(&app->scheduler, &app->scheduler_context);
+    if (!opened)
+        srv_thread_explain(message, SRV_MESSAGE_MAX);
+    return opened;
 }
 
 static bool open_models(struct srv_app *app, char *message)
@@ -201,7 +208,7 @@ static bool open_parts(struct srv_app *app, char *message)
            (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
            fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
-           open_store(app, message) && open_scheduler(app);
+           open_store(app, message) && open_scheduler(app, message);
 }
 
 static struct srv_http_context http_context(struct srv_app *app)
@@ -278,6 +285,7 @@ static bool load(struct srv_app *app, char *message)
         return false;
     if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
         snprintf(message, SRV_MESSAGE_MAX, "out of memory");
+        srv_thread_explain(message, SRV_MESSAGE_MAX);
         return false;
     }
     return true;
@@ -366,6 +374,16 @@ static bool close_all(struct srv_app *app)
     return saved;
 }
 
+static bool open_log(struct srv_app *app, char *message)
+{
+    bool opened = srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
+    if (opened)
+        return true;
+    snprintf(message, SRV_MESSAGE_MAX, "neither memory nor a thread for the log");
+    srv_thread_explain(message, SRV_MESSAGE_MAX);
+    return false;
+}
+
 static int run(struct srv_app *app)
 {
     char message[SRV_MESSAGE_MAX];
@@ -374,9 +392,7 @@ static int run(struct srv_app *app)
     srv_heap_configure(app->config.event_threads);
     srv_signals_hold();
     srv_signals_ignore();
-    snprintf(message, sizeof message, "neither memory nor a thread for the log");
-    bool opened = restrict_files(app, message) &&
-                  srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
+    bool opened = restrict_files(app, message) && open_log(app, message);
     if (opened) {
         srv_notifier_open(&app->notifier, &app->log);
         fit_connections(app);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "mapped.h"
 #include "ops/heap.h"
 #include "ops/metrics.h"
@@ -16,6 +17,7 @@
 #include "store/store.h"
 
 #define TRIM_NS (10 * SRV_S_NS) /* from one trim of the heap to the next, at least */
+#define GAP_NS (3 * SRV_S_NS)   /* of a wait for a second: the process stood still */
 #define TRIM_SHARE 1000         /* a trim may take this part of the time */
 
 struct srv_upkeep {
@@ -28,9 +30,9 @@ struct srv_upkeep {
     bool stop;
 };
 
-static void expire_sessions(struct srv_upkeep *upkeep)
+static void expire_sessions(struct srv_upkeep *upkeep, uint64_t now)
 {
-    struct srv_session *session = srv_sessions_expire(upkeep->sessions, srv_now_ns()), *next;
+    struct srv_session *session = srv_sessions_expire(upkeep->sessions, now), *next;
     for (; session != NULL; session = next) {
         next = session->next;
         srv_store_expire(upkeep->store, session);
@@ -62,16 +64,25 @@ static bool await_second(struct srv_upkeep *upkeep)
     return goes_on;
 }
 
+/* After a gap, as of SIGSTOP or a paused container, nothing expires in two rounds: steps that were
+ * sent in time are still in their sockets.  Gaps in these rounds do not count, or on a machine
+ * without time to run nothing would ever expire. */
 static void *upkeep_main(void *argument)
 {
     struct srv_upkeep *upkeep = argument;
-    uint64_t trim_ns = srv_now_ns() + TRIM_NS;
+    uint64_t ended_ns = srv_now_ns(), trim_ns = ended_ns + TRIM_NS;
+    unsigned passed_over = 0;
     pthread_setname_np(pthread_self(), "attnd-upkeep");
     while (await_second(upkeep)) {
-        expire_sessions(upkeep);
+        uint64_t now = srv_now_ns();
+        bool expires = passed_over == 0 && now - ended_ns < GAP_NS;
+        passed_over = expires ? 0 : (passed_over + 1) % 3;
+        if (expires || passed_over == 0)
+            expire_sessions(upkeep, now);
         srv_mapped_check();
         if (srv_now_ns() >= trim_ns)
             trim_ns = trim_heap();
+        ended_ns = srv_now_ns();
     }
     return NULL;
 }
@@ -98,7 +109,7 @@ bool srv_upkeep_open(struct srv_upkeep **out, struct srv_sessions *sessions,
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&upkeep->wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    if (pthread_create(&upkeep->thread, NULL, upkeep_main, upkeep) != 0) {
+    if (!srv_thread_start(&upkeep->thread, upkeep_main, upkeep)) {
         free_upkeep(upkeep);
         return false;
     }

@@ -2,7 +2,8 @@
  * of each layer as it was resolved.
  *
  * The replies are made once, when models have been loaded: building JSON trees for all layers of a
- * model would take milliseconds of an event thread's time, and always give the same text. */
+ * model would take milliseconds of an event thread's time, and always give the same text, which
+ * stays where it is. */
 #include <stdint.h>
 #include <string.h>
 
@@ -121,7 +122,7 @@ bool srv_models_describe(struct srv_app *app)
 
 static void reply(struct srv_request *request, const struct srv_buffer *text)
 {
-    srv_buffer_append(&request->reply.body, text->data, text->length);
+    srv_buffer_hold(&request->reply.body, text->data, text->length);
     srv_reply_status(request, 200);
 }
 

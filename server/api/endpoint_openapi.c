@@ -22,6 +22,17 @@ static bool describe(struct srv_app *app)
     return made;
 }
 
+/* Until it is made. */
+bool srv_openapi_is_long(const struct srv_request *request)
+{
+    struct srv_app *app = request->app;
+    if (pthread_mutex_trylock(&app->openapi_lock) != 0)
+        return true;
+    bool made = app->openapi.length > 0;
+    pthread_mutex_unlock(&app->openapi_lock);
+    return !made;
+}
+
 void srv_get_openapi(struct srv_request *request)
 {
     struct srv_error error = {0};
@@ -31,6 +42,6 @@ void srv_get_openapi(struct srv_request *request)
         return;
     }
     const struct srv_buffer *text = &request->app->openapi;
-    srv_buffer_append(&request->reply.body, text->data, text->length);
+    srv_buffer_hold(&request->reply.body, text->data, text->length);
     srv_reply_status(request, 200);
 }

@@ -10,6 +10,9 @@
 #include "store/stores.h"
 #include "wire/document.h"
 
+#define FEW_MODELS 8  /* whose metrics are short */
+#define FEW_FILES 256 /* that are counted in no time */
+
 static const char *phase_name(int phase)
 {
     static const char *const names[] = {
@@ -127,6 +130,15 @@ static void print_models(struct srv_buffer *out, const struct srv_app *app)
         .name = SRV_NO_MODEL_NAME,
         .sessions = srv_sessions_count_of(app->sessions, SRV_WEIGHTLESS_INDEX)};
     srv_metrics_print_models(out, models, app->models.count + 1);
+}
+
+/* The text grows with models and keys, and open files are counted. */
+bool srv_metrics_are_long(const struct srv_request *request)
+{
+    struct srv_app *app = request->app;
+    return atomic_load(&app->phase) != SRV_LOADING &&
+           (app->models.count > FEW_MODELS || srv_keyring_metrics_keys(&app->keys) ||
+            srv_http_connections(app->http) > FEW_FILES);
 }
 
 void srv_get_metrics(struct srv_request *request)

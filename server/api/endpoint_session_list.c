@@ -1,17 +1,27 @@
-/* endpoint_session_list.c: GET /sessions, a page of the list, on an event thread. */
+/* endpoint_session_list.c: GET /sessions, a page of the list.
+ *
+ * A page ends after `limit` sessions, or where it has SRV_SHORT_BYTES: with ?details=1 a session of
+ * many layers has kilobytes.  An I/O worker writes a page that has details, or for which many
+ * sessions are looked at. */
 #include <string.h>
 
 #include "api/endpoints.h"
 #include "api/session_reply.h"
 #include "app.h"
+#include "wire/route.h"
 
 #define PAGE_DEFAULT 100
+#define FEW_SESSIONS 8
+#define NEXT_MAX 256    /* bytes after the last session */
 #define LIMIT_DIGITS 20 /* so few that a query that was shortened is never a valid one */
+
+#define DETAILS "details=1"
 
 struct page_query {
     char after[SRV_ID_MAX + 1]; /* "": not given */
     char owner[SRV_ID_MAX + 1]; /* of the session `after`, where has_owner */
     bool has_owner;
+    bool details;
     size_t limit; /* 0: not given */
 };
 
@@ -57,6 +67,7 @@ static enum srv_error_code read_pair(struct page_query *query, const char *pair,
 {
     bool is_after = length >= 6 && memcmp(pair, "after=", 6) == 0;
     bool is_limit = length >= 6 && memcmp(pair, "limit=", 6) == 0;
+    bool is_details = length == sizeof DETAILS - 1 && memcmp(pair, DETAILS, length) == 0;
     if ((is_after && query->after[0] != '\0') || (is_limit && query->limit > 0))
         return srv_fail(error, SRV_E_DUPLICATE_FIELD, is_after ? "after" : "limit",
                         "%.5s is given twice", pair);
@@ -64,8 +75,11 @@ static enum srv_error_code read_pair(struct page_query *query, const char *pair,
         return read_after(query, pair + 6, length - 6, error);
     if (is_limit)
         return read_limit(&query->limit, pair + 6, length - 6, error);
+    query->details = query->details || is_details;
+    if (is_details)
+        return SRV_OK;
     return srv_fail(error, SRV_E_UNKNOWN_FIELD, "query",
-                    "the query knows after=ID and limit=N only");
+                    "the query knows after=ID, limit=N and " DETAILS " only");
 }
 
 static enum srv_error_code read_query(struct page_query *query, const char *text,
@@ -89,23 +103,36 @@ static void write_next(struct srv_buffer *out, const struct srv_session *last)
     srv_buffer_printf(out, "\"%s%s%s\"", last->id, owned ? ":" : "", last->owner);
 }
 
-/* Writes the first `limit` sessions of `page`.  Where `count` is larger, there is a next page. */
+/* Writes sessions of `page`: one at least, then as many as the limit and the bytes allow.  Where
+ * `count` is larger, there is a next page. */
 static void write_page(struct srv_request *request, struct srv_session *const page[], size_t count,
-                       size_t limit)
+                       const struct page_query *query)
 {
     struct srv_buffer *out = &request->reply.body;
-    size_t shown = count < limit ? count : limit;
+    size_t shown = 0;
     srv_buffer_text(out, "{\"sessions\":[");
-    for (size_t i = 0; i < shown; i++) {
-        srv_buffer_text(out, i > 0 ? "," : "");
-        srv_session_print(out, page[i], request, false);
+    while (shown < count && shown < query->limit) {
+        size_t before = out->length;
+        srv_buffer_text(out, shown > 0 ? "," : "");
+        srv_session_print_listed(out, page[shown], request, query->details);
+        if (shown > 0 && out->length > SRV_SHORT_BYTES - NEXT_MAX) {
+            out->length = before;
+            break;
+        }
+        shown++;
     }
     srv_buffer_text(out, "],\"next\":");
-    if (count > limit)
-        write_next(out, page[limit - 1]);
+    if (count > shown)
+        write_next(out, page[shown - 1]);
     else
         srv_buffer_text(out, "null");
     srv_buffer_text(out, "}");
+}
+
+bool srv_sessions_are_long(const struct srv_request *request)
+{
+    return srv_sessions_count(request->app->sessions) > FEW_SESSIONS ||
+           (request->query != NULL && strstr(request->query, DETAILS) != NULL);
 }
 
 void srv_get_sessions(struct srv_request *request)
@@ -125,7 +152,7 @@ void srv_get_sessions(struct srv_request *request)
     }
     size_t count = srv_sessions_page(page, query.limit + 1, request->app->sessions, query.after,
                                      query.has_owner ? query.owner : NULL);
-    write_page(request, page, count, query.limit);
+    write_page(request, page, count, &query);
     srv_reply_status(request, 200);
     for (size_t i = 0; i < count; i++)
         srv_session_put(page[i]);

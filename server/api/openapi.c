@@ -35,7 +35,8 @@ static const struct parameter {
     {"Idempotency-Key", "header", "IdempotencyKey",
      "the same request with the same key makes one session however often it is sent", 0},
     {"after", "query", "PageToken", "sessions after this one: `next` of the page before", 0},
-    {"limit", "query", "PageLimit", "sessions of the page; default 100", 0},
+    {"limit", "query", "PageLimit", "sessions of the page at most; default 100", 0},
+    {"details", "query", "PageDetails", "lengths of all layers, and shapes; in shorter pages", 0},
     {"owner", "query", "OwnerName", "whose session, for the scope admin", 0},
     {"epoch", "query", "PositiveCount", "the epoch that the session must have", 0},
     {"revision", "query", "PositiveCount", "the revision that the session must have", 0},
@@ -274,6 +275,7 @@ static json_t *tags(const struct srv_routes *routes)
 static json_t *schemas(const struct srv_routes *routes, const struct srv_config *config)
 {
     json_t *all = json_object();
+    srv_openapi_add_values(&all);
     srv_openapi_add_replies(&all);
     srv_openapi_add_calls(&all, config->limits.max_sequences);
     srv_openapi_add_documents(&all, routes);

@@ -1,5 +1,5 @@
-/* openapi_replies.c: the schemas of replies, and of the texts, numbers and lists of names that they
- * and requests share: a row for each schema, and a row for each member of an object.
+/* openapi_replies.c: the schemas of replies: a row for each schema, and a row for each member of an
+ * object.
  *
  * Objects are closed: a member of a reply that has no row here fails `make check-openapi`. */
 #include <string.h>
@@ -7,113 +7,6 @@
 #include "api/openapi_types.h"
 #include "wire/call_fields.h"
 #include "wire/document.h"
-
-/* ---- Texts, numbers, names ------------------------------------------------------------------- */
-
-#define ID_PATTERN "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-_Static_assert(SRV_ID_MAX == 64, "ID_PATTERN has the length");
-
-static const struct {
-    const char *name, *type, *meaning;
-    const char *pattern; /* of a text, or NULL */
-    const char *bound;   /* of a number: "minimum" or "exclusiveMinimum" */
-    double least, most;  /* of a number; most 0: none */
-} simple[] = {
-    {"Id", "string", "1 to 64 letters, digits, '_', '.' and '-', the first a letter or digit",
-     .pattern = ID_PATTERN},
-    {"PageToken", "string", "an id, or ID:OWNER, as next has it",
-     .pattern = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(:[A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"},
-    {"OwnerName", "string", "the name of an API key; empty: made without keys",
-     .pattern = "^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?$"},
-    {"IdempotencyKey", "string", "1 to 64 of A-Za-z0-9_.-", .pattern = "^[A-Za-z0-9_.-]{1,64}$"},
-    {"Count", "integer", "0 or more", .bound = "minimum"},
-    {"PositiveCount", "integer", "1 or more", .bound = "minimum", .least = 1},
-    {"LayerIndex", "integer", "a layer, counted in the checkpoint", .bound = "minimum",
-     .most = ATTN_MAX_LAYERS - 1},
-    {"Radius", "integer", "tokens", .bound = "minimum", .most = ATTN_MAX_TOKENS},
-    {"Scale", "number", "of scores", .bound = "exclusiveMinimum", .most = ATTN_MAX_SCALE},
-    {"Softcap", "number", "0: none; else from 1e-6", .bound = "minimum", .most = ATTN_MAX_SOFTCAP},
-    {"PageLimit", "integer", "sessions of a page", .bound = "minimum", .least = 1,
-     .most = SRV_MAX_PAGE_SESSIONS},
-    {"DeadlineMs", "integer", "milliseconds from the head's arrival", .bound = "minimum",
-     .least = 1, .most = SRV_MAX_DEADLINE_MS},
-};
-
-static json_t *number_json(const char *type, double number)
-{
-    return strcmp(type, "integer") == 0 ? json_integer((json_int_t)number) : json_real(number);
-}
-
-static void add_simple(json_t **schemas)
-{
-    for (size_t i = 0; i < sizeof simple / sizeof simple[0]; i++) {
-        const char *type = simple[i].type;
-        json_t *schema = json_pack("{s:s, s:s}", "type", type, "description", simple[i].meaning);
-        if (simple[i].pattern != NULL)
-            srv_document_set(&schema, "pattern", json_string(simple[i].pattern));
-        if (simple[i].bound != NULL)
-            srv_document_set(&schema, simple[i].bound, number_json(type, simple[i].least));
-        if (simple[i].most > 0)
-            srv_document_set(&schema, "maximum", number_json(type, simple[i].most));
-        srv_document_set(schemas, simple[i].name, schema);
-    }
-}
-
-static const struct {
-    const char *name, *words;
-} names[] = {
-    {"Phase", "loading ready lame_duck draining"},
-    {"RopeType", "default linear dynamic yarn llama3 longrope proportional"},
-    {"MaskKind", "causal full sliding_window chunked"},
-    {"NormType", "rms layer"},
-    {"NormExtent", "head each_head all_heads"},
-    {"PositionBiasType", "alibi t5 disentangled"},
-    {"ReplyDatatype", "FP32 UINT32 FP16 UINT8"},
-    {"RequestCoding", "gzip x-gzip deflate identity"},
-};
-
-/* A list of names that another table of the program has. */
-typedef const char *name_function(size_t i); /* NULL beyond the last */
-
-static const char *error_name(size_t i)
-{
-    return i + 1 < SRV_ERROR_COUNT ? srv_error_word((enum srv_error_code)(i + 1)) : NULL;
-}
-
-static const char *output_name(size_t i)
-{
-    return i < SRV_OUTPUT_COUNT ? srv_output_names[i].name : NULL;
-}
-
-static const char *pattern_name(size_t i)
-{
-    return i <= ATTN_PATTERN_FOCUSED ? attn_pattern_name((enum attn_pattern)i) : NULL;
-}
-
-static const struct {
-    const char *name;
-    name_function *function;
-} listed[] = {
-    {"ErrorCode", error_name},
-    {"OutputName", output_name},
-    {"HeadPattern", pattern_name},
-};
-
-static void add_names(json_t **schemas)
-{
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        srv_document_set(
-            schemas, names[i].name,
-            json_pack("{s:s, s:o}", "type", "string", "enum", srv_openapi_words(names[i].words)));
-    for (size_t i = 0; i < sizeof listed / sizeof listed[0]; i++) {
-        json_t *list = json_array();
-        const char *name;
-        for (size_t j = 0; (name = listed[i].function(j)) != NULL; j++)
-            srv_document_append(&list, json_string(name));
-        srv_document_set(schemas, listed[i].name,
-                         json_pack("{s:s, s:o}", "type", "string", "enum", list));
-    }
-}
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
@@ -138,6 +31,7 @@ static const struct object {
     {.name = "Session", .meaning = "A session"},
     {.name = "WeightlessShape", .meaning = "The shape of a session without weights"},
     {.name = "LayerLength", .meaning = "The tokens of a layer"},
+    {.name = "ListedSession", .meaning = "A session as lists have it"},
     {.name = "SessionPage", .meaning = "Some of the sessions"},
     {.name = "BatchReply", .meaning = "Forks and deletes in the order of the request's"},
     {.name = "DeletedSession", .meaning = "A session that has ended"},
@@ -241,19 +135,23 @@ static const struct member {
     {"GroupStats", "share", "number", "weight on the group's keys"},
     {"GroupStats", "hits", "number", "share of rows whose largest weight is in the group"},
 
-    {"Session", "session_id", "Id", "its id"},
-    {"Session", "model", "string?", "its model; null: without weights"},
-    {"Session", "weightless?", "WeightlessShape", "of a session without weights"},
-    {"Session", "owner?", "OwnerName", "the API key that made it, for the scope admin"},
-    {"Session", "shared?", "boolean", "every API key finds it"},
-    {"Session", "epoch", "Count", "another number for every session ever created"},
-    {"Session", "revision", "Count", "another number after each truncation"},
-    {"Session", "max_length", "Count", "tokens"},
-    {"Session", "ttl_s", "Count", "seconds without a step after which it expires"},
-    {"Session", "idle_s", "number", "seconds since the last step"},
-    {"Session", "bytes", "Count", "of its cache"},
-    {"Session", "lowest_length?", "Count", "to which it can be cut, beside 0; absent: any"},
+    {"Session ListedSession", "session_id", "Id", "its id"},
+    {"Session ListedSession", "model", "string?", "its model; null: without weights"},
+    {"Session ListedSession", "weightless?", "WeightlessShape", "of a session without weights"},
+    {"Session ListedSession", "owner?", "OwnerName",
+     "the API key that made it, for the scope admin"},
+    {"Session ListedSession", "shared?", "boolean", "every API key finds it"},
+    {"Session ListedSession", "epoch", "Count", "another number for every session ever created"},
+    {"Session ListedSession", "revision", "Count", "another number after each truncation"},
+    {"Session ListedSession", "max_length", "Count", "tokens"},
+    {"Session ListedSession", "ttl_s", "Count", "seconds without a step after which it expires"},
+    {"Session ListedSession", "idle_s", "number", "seconds since the last step"},
+    {"Session ListedSession", "bytes", "Count", "of its cache"},
+    {"Session ListedSession", "lowest_length?", "Count",
+     "to which it can be cut, beside 0; absent: any"},
     {"Session", "lengths", "[LayerLength]", "of the resident layers"},
+    {"ListedSession", "length", "Count", "tokens of its longest layer"},
+    {"ListedSession", "lengths?", "[LayerLength]", "of the resident layers, with details=1"},
     {"Session", "replayed?", "boolean",
      "an earlier request of this Idempotency-Key made it, or the truncation was made before"},
     {"WeightlessShape", "num_attention_heads", "Count", "H"},
@@ -271,7 +169,7 @@ static const struct member {
     {"BatchReply", "delete", "[DeletedSession|FailedChange]", "as the request's"},
     {"DeletedSession", "session_id", "Id", "its id"},
     {"FailedChange", "error", "ErrorDetail", "why"},
-    {"SessionPage", "sessions", "[Session]", "in the order of their ids"},
+    {"SessionPage", "sessions", "[ListedSession]", "in the order of their ids"},
     {"SessionPage", "next", "PageToken?", "what to continue after; null at the end"},
     {"Snapshot", "generation", "Count", "the one begun or in use"},
     {"Snapshot", "base", "Count", "the last that is complete on disk; 0: none"},
@@ -493,8 +391,6 @@ static const struct {
 
 void srv_openapi_add_replies(json_t **schemas)
 {
-    add_simple(schemas);
-    add_names(schemas);
     for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++)
         srv_document_set(schemas, objects[i].name, object_schema(&objects[i]));
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)

@@ -31,6 +31,7 @@ const char *srv_openapi_tensor(enum srv_tensor_kind kind);
 /* Adds to *schemas those of replies, of texts and numbers, and of lists of names
  * (openapi_replies.c); those of the bodies of /attend and /decode (openapi_calls.c); those of
  * documents, by the routes (openapi_types.c).  *schemas becomes NULL where memory is short. */
+void srv_openapi_add_values(json_t **schemas);
 void srv_openapi_add_replies(json_t **schemas);
 void srv_openapi_add_calls(json_t **schemas, size_t max_sequences);
 void srv_openapi_add_documents(json_t **schemas, const struct srv_routes *routes);

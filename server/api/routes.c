@@ -17,9 +17,10 @@ static const struct srv_route table[] = {
              .errors = "model_not_found unsupported shape_mismatch non_finite_input "
                        "too_many_tokens numeric_overflow",
              .parameters = "Idempotency-Key"}},
-    {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions, .access = SRV_FOR_ADMIN,
+    {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions,
+     .is_long = srv_sessions_are_long, .access = SRV_FOR_ADMIN,
      .doc = {"listSessions", "Lists sessions in the order of their ids", .reply = "SessionPage",
-             .parameters = "after limit"}},
+             .parameters = "after limit details"}},
     {SRV_POST, "/sessions/batch", SRV_BODY_OPTIONAL, .parse = srv_parse_batch,
      .fields = &srv_batch_fields,
      .doc = {"changeSessions", "Forks and ends several sessions", .request = "BatchRequest",
@@ -59,7 +60,8 @@ static const struct srv_route table[] = {
     {SRV_GET, "/models/{name}", SRV_BODY_NONE, .handle = srv_get_model,
      .doc = {"getModel", "One model", .reply = "Model", .errors = "model_not_found"}},
 
-    {SRV_GET, "/openapi.json", SRV_BODY_NONE, .handle = srv_get_openapi, .access = SRV_FOR_ANY_KEY,
+    {SRV_GET, "/openapi.json", SRV_BODY_NONE, .handle = srv_get_openapi,
+     .is_long = srv_openapi_is_long, .access = SRV_FOR_ANY_KEY,
      .doc = {"getOpenapi", "This description of the interface", .reply = "OpenapiDocument"}},
 
     {SRV_GET, "/healthz", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,
@@ -75,8 +77,8 @@ static const struct srv_route table[] = {
      .while_draining = true,
      .doc = {"getReadyz", "200 while ready; 503 while loading, about to stop or draining",
              .reply = "Ready", .errors = "loading lame_duck draining"}},
-    {SRV_GET, "/metrics", SRV_BODY_NONE, .handle = srv_get_metrics, .access = SRV_FOR_METRICS,
-     .while_draining = true, .type = "text/plain",
+    {SRV_GET, "/metrics", SRV_BODY_NONE, .handle = srv_get_metrics, .is_long = srv_metrics_are_long,
+     .access = SRV_FOR_METRICS, .while_draining = true, .type = "text/plain",
      .doc = {"getMetrics", "Figures of the daemon in the text form of Prometheus"}},
 
 #ifndef SRV_NO_UI /* make UI=0 */
@@ -100,6 +102,7 @@ static const struct srv_route table[] = {
      .doc = {"getV2Ready", "200 while ready; 503 while loading, about to stop or draining",
              .reply = "Ready", .error = "V2Error", .errors = "loading lame_duck draining"}},
     {SRV_GET, "/v2/models/stats", SRV_BODY_NONE, .handle = srv_get_v2_stats,
+     .is_long = srv_v2_is_long,
      .doc = {"getV2Statistics", "Statistics of all models", .reply = "V2Statistics",
              .error = "V2Error"}},
     {SRV_GET, "/v2/models/{name}", SRV_BODY_NONE, .handle = srv_get_v2_model,
@@ -134,6 +137,7 @@ static const struct srv_route table[] = {
      .doc = {"inferV2OfVersion", "Attention over inputs; with sequence_id, a step over a session",
              .request = "V2InferRequest", .reply = "V2InferReply", .error = "V2Error"}},
     {SRV_POST, "/v2/repository/index", SRV_BODY_IGNORED, .handle = srv_post_v2_index,
+     .is_long = srv_v2_is_long,
      .doc = {"indexV2", "The names of all models", .reply = "V2Index", .error = "V2Error"}},
     {SRV_POST, "/v2/repository/models/{name}/load", SRV_BODY_IGNORED, .handle = srv_post_v2_load,
      .doc = {"loadV2", "400: models are configured", .reply = "V2ModelReady", .error = "V2Error"}},

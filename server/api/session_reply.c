@@ -61,8 +61,9 @@ static void write_owner(struct srv_buffer *out, const struct srv_session *sessio
     srv_buffer_json_string(out, session->owner);
 }
 
-void srv_session_print(struct srv_buffer *out, const struct srv_session *session,
-                       const struct srv_request *request, bool replayed)
+/* Appends all but lengths and the object's end. */
+static void write_facts(struct srv_buffer *out, const struct srv_session *session,
+                        const struct srv_request *request, bool shape)
 {
     uint64_t now = srv_now_ns(), used = atomic_load(&session->used_ns);
     double idle_s = now > used ? (double)((now - used) / 1000000) / 1000 : 0;
@@ -70,7 +71,7 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     srv_buffer_json_string(out, session->id);
     srv_buffer_text(out, ",\"model\":");
     srv_model_write_name(out, session->model);
-    if (session->model->weightless != NULL)
+    if (shape && session->model->weightless != NULL)
         write_shape(out, session->model);
     write_owner(out, session, request);
     srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
@@ -83,6 +84,12 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
     size_t lowest = attn_cache_lowest_length(session->cache);
     if (lowest > 0)
         srv_buffer_printf(out, ",\"lowest_length\":%zu", lowest);
+}
+
+void srv_session_print(struct srv_buffer *out, const struct srv_session *session,
+                       const struct srv_request *request, bool replayed)
+{
+    write_facts(out, session, request, true);
     srv_buffer_text(out, ",\"lengths\":[");
     write_lengths(out, session);
     srv_buffer_text(out, replayed ? "],\"replayed\":true}" : "]}");
@@ -91,6 +98,18 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
 size_t srv_session_text_bytes(const struct srv_model *model)
 {
     return TEXT_MAX + LAYER_MAX * model->info.num_layers;
+}
+
+void srv_session_print_listed(struct srv_buffer *out, const struct srv_session *session,
+                              const struct srv_request *request, bool details)
+{
+    write_facts(out, session, request, details);
+    srv_buffer_printf(out, ",\"length\":%zu", srv_session_longest(session));
+    srv_buffer_text(out, details ? ",\"lengths\":[" : "}");
+    if (!details)
+        return;
+    write_lengths(out, session);
+    srv_buffer_text(out, "]}");
 }
 
 enum srv_error_code srv_session_reserve_reply(struct srv_request *request,

@@ -15,6 +15,11 @@ void srv_session_print(struct srv_buffer *out, const struct srv_session *session
 /* The most bytes of a session of this model as srv_session_print writes it. */
 size_t srv_session_text_bytes(const struct srv_model *model);
 
+/* Appends the session as lists show it: with the length of its longest layer, and without those of
+ * all layers and the shape unless `details` are wanted. */
+void srv_session_print_listed(struct srv_buffer *out, const struct srv_session *session,
+                              const struct srv_request *request, bool details);
+
 /* Reserves room for a reply with a session of the model.  Called before a session is changed, so
  * that srv_session_reply cannot fail after the change.  Error: out_of_memory. */
 enum srv_error_code srv_session_reserve_reply(struct srv_request *request,

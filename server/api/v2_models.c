@@ -344,6 +344,17 @@ static void append_stats(void *context, const char *name)
     write_stats(out, &model, request->app);
 }
 
+#define FEW_LAYERS 64 /* each has several names */
+
+bool srv_v2_is_long(const struct srv_request *request)
+{
+    const struct srv_models *models = &request->app->models;
+    size_t layers = 0;
+    for (size_t i = 0; i < models->count; i++)
+        layers += models->items[i].info.num_layers;
+    return layers > FEW_LAYERS;
+}
+
 void srv_get_v2_stats(struct srv_request *request)
 {
     srv_buffer_text(&request->reply.body, "{\"model_stats\":[");

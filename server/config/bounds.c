@@ -51,6 +51,12 @@ const struct srv_bound srv_bounds[] = {
      .subject = "beyond them, of probes and /metrics; also of one address"},
     {FIXED("dropped_bytes", SRV_DISCARD_BYTES), .unit = "bytes", .beyond = CLOSED,
      .subject = "of a refused body that is read so that the connection goes on"},
+    {FIXED("lingering_bytes", SRV_LINGER_BYTES), .unit = "bytes", .beyond = CLOSED,
+     .subject = "of a refused body that are thrown away after the reply and our end"},
+    {FIXED("lingering", SRV_LINGER_MS), .unit = "ms", .beyond = CLOSED,
+     .subject = "for which that goes on"},
+    {FIXED("lingering_idle", SRV_LINGER_IDLE_MS), .unit = "ms", .beyond = CLOSED,
+     .subject = "for which that goes on without a byte"},
     {FIXED("write_rate", SRV_MIN_WRITE_RATE), .unit = "bytes/s", .beyond = CLOSED,
      .subject = "below which a reader of replies is given up"},
     /* Contents of a body. */

@@ -72,7 +72,7 @@ const struct srv_option srv_options[] = {
      .help = "every session id begins with its instance's name and a point, those of clients too"},
     {CHOICE(sandbox), .initial = "off", .choices = "off|on",
      .help = "give up what serving does not need: seccomp, and landlock where the kernel has it"},
-    {SHARE(max_body_bytes), .initial = "64MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
+    {SHARE(max_body_bytes), .initial = "128MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
      .help = "one request body"},
     {SHARE(max_reply_bytes), .initial = "256MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
      .help = "one reply, estimated before computing"},

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "http/http_exchange.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
@@ -58,14 +59,9 @@ static enum MHD_Result on_input(void *context, struct MHD_Connection *mhd, const
 static void on_completed(void *context, struct MHD_Connection *mhd, void **state,
                          enum MHD_RequestTerminationCode how)
 {
-    (void)context, (void)mhd;
-    enum srv_end end = SRV_END_GONE;
-    if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK)
-        end = SRV_END_DONE;
-    else if (how == MHD_REQUEST_TERMINATED_WITH_ERROR)
-        end = SRV_END_ERROR;
+    (void)context, (void)mhd, (void)how;
     if (*state != NULL)
-        srv_exchange_close(*state, end);
+        srv_exchange_close(*state);
     *state = NULL;
 }
 
@@ -176,12 +172,14 @@ static const char *listen_remedy(int error)
     }
 }
 
-/* Sets listen_fd and port. */
+/* Sets listen_fd and port.  TCP_USER_TIMEOUT, which connections inherit: what is sent to a machine
+ * that has vanished would be sent again for 15 minutes. */
 static bool listen_at(struct srv_http *http, const char *host, unsigned port)
 {
     union address address;
     socklen_t size;
     int on = 1;
+    unsigned timeout_ms = (unsigned)http->context.limits->reply_timeout_ms; /* at most an hour */
     if (port > UINT16_MAX || !read_address(&address, &size, host, port)) {
         errno = EINVAL;
         return false;
@@ -189,6 +187,8 @@ static bool listen_at(struct srv_http *http, const char *host, unsigned port)
     http->listen_fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (http->listen_fd < 0 ||
         setsockopt(http->listen_fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+        setsockopt(http->listen_fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms,
+                   sizeof timeout_ms) != 0 ||
         bind(http->listen_fd, &address.any, size) != 0 || listen(http->listen_fd, BACKLOG) != 0 ||
         getsockname(http->listen_fd, &address.any, &size) != 0)
         return false;
@@ -254,7 +254,8 @@ static struct srv_http *new_http(const struct srv_http_context *context)
     http->certificate = (struct srv_tls_slot){.lock = PTHREAD_MUTEX_INITIALIZER};
     http->listen_fd = -1;
     for (size_t i = 0; i < SRV_MAX_EVENT_THREADS; i++)
-        http->loops[i].wake_fd = http->loops[i].handshakes.epoll_fd = -1;
+        http->loops[i].wake_fd = http->loops[i].handshakes.epoll_fd =
+            http->loops[i].lingers.epoll_fd = -1;
     if (getrandom(&http->id_seed, sizeof http->id_seed, 0) != (ssize_t)sizeof http->id_seed)
         http->id_seed = srv_now_ns();
     http->throttle.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -262,6 +263,12 @@ static struct srv_http *new_http(const struct srv_http_context *context)
         http->throttle.seed = (uintptr_t)http; /* moved about by the system */
     http->clients.seed = http->throttle.seed;
     return http;
+}
+
+static void explain_threads(size_t loops, char *message, size_t size)
+{
+    snprintf(message, size, "cannot start %zu event threads", loops);
+    srv_thread_explain(message, size);
 }
 
 bool srv_http_open(struct srv_http **out, const struct srv_http_context *context,
@@ -279,7 +286,7 @@ bool srv_http_open(struct srv_http **out, const struct srv_http_context *context
         snprintf(message, size, "cannot listen on %s port %u: %s%s", options->host, options->port,
                  strerror(errno), listen_remedy(errno));
     else if (!start_loops(http, options->tls, loops > 0 ? loops : 1))
-        snprintf(message, size, "cannot start %zu event threads", loops);
+        explain_threads(loops, message, size);
     else
         return true;
     srv_http_close(http);

@@ -15,8 +15,8 @@
  *   DISCARDING_BODY -> REPLIED          the body has ended, or is too long to be discarded
  *   RUNNING_JOB     -> REPLIED          the scheduler has handed the request back
  *
- * A deadline that passes leads from the first three states to REPLIED, and ends the connection; no
- * deadline runs in RUNNING_JOB.  A connection may also break in any state.
+ * A deadline that passes leads from the first three states to REPLIED, and the connection ends;
+ * none runs in RUNNING_JOB.  A connection may also break in any state.
  *
  * The connection's event thread (http_loop.c) runs everything here but srv_exchange_log.  An
  * exchange ends in srv_exchange_close, with log line, metrics and memory.  The exception is an
@@ -73,9 +73,7 @@ static bool reply_through_mhd(struct srv_exchange *x)
     return true;
 }
 
-/* Writes the reply to the socket itself, since libmicrohttpd sends none while the body still
- * arrives (mhd_workarounds.c, 11).  The caller ends the connection. */
-static void reply_past_mhd(struct srv_exchange *x)
+void srv_exchange_reply_past_mhd(struct srv_exchange *x)
 {
     x->state = REPLIED;
     x->body_unread = true;
@@ -97,6 +95,17 @@ static bool reply_early(struct srv_exchange *x, bool framing_known)
     return reply_through_mhd(x);
 }
 
+/* Passes over the body of a refused request: where it is short the connection goes on. */
+static bool discard_body(struct srv_exchange *x, size_t *count)
+{
+    x->discarded += *count;
+    *count = 0;
+    if (x->discarded <= SRV_DISCARD_BYTES && !srv_connection_is_cut_off(x->connection))
+        return true;
+    srv_exchange_reply_past_mhd(x);
+    return false;
+}
+
 static bool refuse(struct srv_exchange *x, const struct srv_error *error, bool framing_known)
 {
     srv_reply_error(&x->request, error);
@@ -110,6 +119,8 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
 {
     (void)kind;
     struct srv_head *head = context;
+    while (value_length > 0 && (value[value_length - 1] == ' ' || value[value_length - 1] == '\t'))
+        value_length--; /* blanks behind a value are no part of it: RFC 9112, 5.1 */
     if (head->count == SRV_MAX_HEADERS)
         return MHD_NO; /* the scan lets no more pass */
     head->fields[head->count++] = (struct srv_header_field){
@@ -257,6 +268,14 @@ static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_h
     return check_room(x, error);
 }
 
+/* False where the client has left along with its head. */
+static bool await_body(struct srv_exchange *x)
+{
+    size_t none = 0;
+    return x->state == DISCARDING_BODY ? discard_body(x, &none)
+                                       : !srv_connection_is_cut_off(x->connection);
+}
+
 static bool take_head(struct srv_exchange *x, const struct srv_http_input *input)
 {
     struct srv_request *request = &x->request;
@@ -276,73 +295,12 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     head.path = head.path[0] != '\0' ? head.path : "/";
     request->is_v2 = srv_v2_is_path(head.path);
     if (check_head(x, &head, &error) == SRV_OK)
-        return !request->preflight || reply_early(x, true);
-    return srv_exchange_hold(x, &error) || refuse(x, &error, true);
-}
-
-void srv_exchange_refuse(struct srv_connection *connection)
-{
-    const struct srv_scan_fault *fault = connection->scan.fault;
-    struct srv_error error = {0};
-    if (connection->refused)
-        return;
-    connection->refused = true;
-    struct srv_exchange *begun = connection->exchange;
-    struct srv_exchange *x = begun != NULL ? begun : srv_exchange_open(connection, NULL, "");
-    if (x != NULL && begun == NULL)
-        x->request.is_v2 = connection->scan.is_v2;
-    if (x != NULL && x->state < DISCARDING_BODY) {
-        srv_fail(&error, fault->code, fault->param, "%s", fault->message);
-        srv_reply_error(&x->request, &error);
-    }
-    if (x != NULL && x->state < RUNNING_JOB)
-        reply_past_mhd(x);
-    if (x != NULL && begun == NULL)
-        srv_exchange_close(x, SRV_END_ERROR);
-    shutdown(connection->fd, SHUT_WR);
-}
-
-/* libmicrohttpd closes the connection when the client ends it or sends more, or at the deadline. */
-void srv_exchange_refuse_faulty(struct srv_loop *loop)
-{
-    while (loop->faulty != NULL) {
-        struct srv_connection *connection = loop->faulty;
-        loop->faulty = connection->next_faulty;
-        connection->is_faulty = false;
-        srv_exchange_refuse(connection);
-        srv_connection_deadline(connection, FAULTY_MS);
-    }
-}
-
-/* Notes that a request has ended, and whether that was the last before the fault. */
-static void count_served(struct srv_connection *connection)
-{
-    struct srv_loop *loop = connection->loop;
-    connection->served++;
-    if (connection->scan.fault == NULL || connection->refused ||
-        connection->served < connection->scan.requests)
-        return;
-    connection->is_faulty = true;
-    connection->next_faulty = loop->faulty;
-    loop->faulty = connection;
+        return (!request->preflight || reply_early(x, true)) && await_body(x);
+    return srv_exchange_hold(x, &error) || (refuse(x, &error, true) && await_body(x));
 }
 
 /* ---- The body -------------------------------------------------------------------------------- */
 
-/* Passes over the body of a refused request: where it is short the connection goes on. */
-static bool discard_body(struct srv_exchange *x, size_t *count)
-{
-    x->discarded += *count;
-    *count = 0;
-    bool whole = !x->framing.chunked && x->request.body_length + x->discarded == x->framing.length;
-    if (x->discarded <= SRV_DISCARD_BYTES && (whole || !srv_mhd_client_closed(x->connection)))
-        return true;
-    reply_past_mhd(x);
-    return false;
-}
-
-/* A client that has closed its side early ends the connection.  Of chunks it is not known how much
- * is missing, so their client may have closed its side after its last byte. */
 static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
 {
     struct srv_request *request = &x->request;
@@ -355,17 +313,15 @@ static bool take_body(struct srv_exchange *x, const char *bytes, size_t *count)
     memcpy(request->body + request->body_length, bytes, *count);
     request->body_length += *count;
     *count = 0;
-    return x->framing.chunked || request->body_length == x->framing.length ||
-           !srv_mhd_client_closed(x->connection);
+    return !srv_connection_is_cut_off(x->connection);
 }
 
-/* Calls the route's handler on this thread.  A large reply that cannot be charged becomes an
- * error. */
-static bool handle(struct srv_exchange *x)
+/* Replies with what the route's handler has written, or with an error where that cannot be
+ * charged. */
+static bool reply_handled(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
-    request->route->handle(request);
     size_t size = srv_buffer_taken(&request->reply.body);
     if (size > SMALL_REPLY && !srv_request_charge(request, size)) {
         srv_exchange_fail_in_flight(&error);
@@ -377,13 +333,19 @@ static bool handle(struct srv_exchange *x)
 static bool finish_body(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
+    if (x->connection->pipelines && !srv_turn_begins(x->connection))
+        return true;
     srv_connection_deadline(x->connection, 0);
     request->t_body = srv_now_ns();
     if (request->body != NULL)
         request->body[request->body_length] = '\0';
     if (request->route->parse != NULL)
         return srv_exchange_submit(x) || reply_through_mhd(x);
-    return handle(x);
+    if (request->route->is_long != NULL && request->route->is_long(request) &&
+        srv_exchange_handle_elsewhere(x))
+        return true;
+    request->route->handle(request);
+    return reply_handled(x);
 }
 
 /* ---- What http.c calls ----------------------------------------------------------------------- */
@@ -437,7 +399,9 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
         return *count > 0 ? discard_body(x, count) : reply_through_mhd(x);
     case RUNNING_JOB:
         srv_exchange_stop_polling(x);
-        return !atomic_load(&x->request.left) && reply_through_mhd(x);
+        if (atomic_load(&x->request.left))
+            return false;
+        return x->request.route->handle != NULL ? reply_handled(x) : reply_through_mhd(x);
     case HELD:
     case REPLIED:
         break;
@@ -461,9 +425,10 @@ void srv_exchange_timeout(struct srv_exchange *x)
         srv_fail(&error, SRV_E_TIMEOUT, NULL, "the request did not arrive in time");
         srv_reply_error(&x->request, &error);
     }
-    if (x->state != REPLIED)
-        reply_past_mhd(x);
-    else /* the client does not read its reply: the system, too, discards the rest */
+    if (x->state != REPLIED) {
+        srv_exchange_reply_past_mhd(x);
+        srv_connection_finish(x->connection);
+    } else /* the client does not read its reply: the system, too, discards the rest */
         setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
@@ -476,7 +441,7 @@ void srv_exchange_log(struct srv_request *request)
     srv_log_request(context->log, request);
 }
 
-void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
+void srv_exchange_close(struct srv_exchange *x)
 {
     struct srv_request *request = &x->request;
     srv_exchange_stop_polling(x);
@@ -485,11 +450,12 @@ void srv_exchange_close(struct srv_exchange *x, enum srv_end end)
     /* A client that left before its head was whole has made no request. */
     if (x->state != READING_HEAD || request->reply.code != SRV_OK)
         srv_exchange_log(request);
-    if ((x->body_unread || x->framing.chunked) && end != SRV_END_GONE)
-        srv_loop_linger(x->loop, x->connection->fd);
-    srv_connection_deadline(x->connection, request->limits->idle_timeout_s * 1000);
+    if (x->body_unread || x->framing.chunked)
+        srv_linger_begin(x->loop, x->connection->fd);
+    if (!x->connection->finished)
+        srv_connection_deadline(x->connection, request->limits->idle_timeout_s * 1000);
     x->connection->exchange = NULL;
     if (x->mhd != NULL)
-        count_served(x->connection);
+        srv_connection_count_served(x->connection);
     srv_exchange_free(x, true);
 }

@@ -14,7 +14,6 @@ struct MHD_Connection;
 
 #define BODY_FIRST 4096  /* bytes: first room for a body */
 #define SMALL_REPLY 4096 /* bytes: first room for a reply; one that fits is not charged */
-#define FAULTY_MS 2000   /* of a client that goes on after its bytes were refused */
 #define QUERY_MAX 191    /* characters; no route has a meaning for more */
 
 /* http_exchange.c draws the transitions. */
@@ -81,12 +80,6 @@ struct srv_http_input {
     const char *method, *path, *version, *bytes;
 };
 
-enum srv_end {
-    SRV_END_DONE,  /* the reply went out */
-    SRV_END_ERROR, /* the request could not be parsed or the connection broke */
-    SRV_END_GONE,  /* the client left */
-};
-
 /* ---- http_exchange.c: the connection's event thread only, but for srv_exchange_log ---- */
 
 /* Begins an exchange once the request line has been read.  `target` is path and query, and gone
@@ -99,6 +92,12 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
 bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_input *input,
                           size_t *count);
 
+/* Writes the reply to the socket itself, since libmicrohttpd sends none while the body still
+ * arrives (mhd_workarounds.c, 11).  The caller ends the connection. */
+void srv_exchange_reply_past_mhd(struct srv_exchange *exchange);
+
+/* ---- http_fault.c: the connection's event thread only ---- */
+
 /* The connection's bytes are no request: replies with scan.fault, to the request in progress or to
  * one of its own, past libmicrohttpd, which is to get no more bytes. */
 void srv_exchange_refuse(struct srv_connection *connection);
@@ -106,15 +105,20 @@ void srv_exchange_refuse(struct srv_connection *connection);
 /* At the end of a turn: the same for connections whose earlier requests have been answered. */
 void srv_exchange_refuse_faulty(struct srv_loop *loop);
 
+/* Notes that a request has ended, and whether that was the last before the fault. */
+void srv_connection_count_served(struct srv_connection *connection);
+
+/* ---- http_exchange.c again ---- */
+
 /* Four times a second, for each exchange: looks after its client. */
 void srv_exchange_sweep(struct srv_exchange *exchange, uint64_t now_ns);
 
-/* The deadline has passed; the caller then shuts the connection down. */
+/* The deadline has passed; the caller then shuts the connection down, unless another is set. */
 void srv_exchange_timeout(struct srv_exchange *exchange);
 
 /* Ends an exchange: log line, metrics, memory.  One that the scheduler holds is abandoned instead,
  * and srv_http_resume ends it. */
-void srv_exchange_close(struct srv_exchange *exchange, enum srv_end end);
+void srv_exchange_close(struct srv_exchange *exchange);
 
 /* Writes the log line and counts the metrics of a request that has ended.  Any thread: that of the
  * connection, or the one that calls srv_http_resume for an abandoned exchange. */
@@ -131,12 +135,19 @@ void srv_exchange_take_names(struct srv_exchange *exchange, const struct srv_hea
 /* Hands the request to the scheduler; false where it was refused, with the reply made. */
 bool srv_exchange_submit(struct srv_exchange *exchange);
 
+/* Has an I/O worker run the route's handler, as a job; false where none can. */
+bool srv_exchange_handle_elsewhere(struct srv_exchange *exchange);
+
 /* Whether the job still runs, so that there is nothing to advance.  May suspend the connection. */
 bool srv_exchange_poll(struct srv_exchange *exchange);
 void srv_exchange_stop_polling(struct srv_exchange *exchange); /* it is replied to, or gone */
 
 /* Notes in request.left that the client of a running job has left. */
 void srv_exchange_check_client(struct srv_exchange *exchange, uint64_t now_ns);
+
+/* Whether the client has closed its side before the end of the request that is being read: such a
+ * connection is of no use any more, and no event will tell so (mhd_workarounds.c, 7). */
+bool srv_connection_is_cut_off(const struct srv_connection *connection);
 
 /* The connection is gone: true where the scheduler holds the request, so that srv_http_resume will
  * end the exchange. */

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "http/http_exchange.h"
-#include "http/http_reply.h"
 
 static uint64_t answer_time(const struct srv_exchange *x)
 {
@@ -50,10 +49,9 @@ void srv_exchange_check_held(struct srv_exchange *x, uint64_t now_ns)
     bool draining = atomic_load(x->loop->http->context.phase) == SRV_DRAINING;
     if (x->state != HELD || (now_ns < x->held_until_ns && !draining))
         return;
-    x->state = REPLIED;
-    x->request.t_replied = srv_now_ns();
     if (x->request.reply.status != 0)
-        srv_reply_past_mhd(x->connection, &x->request);
-    shutdown(x->connection->fd, SHUT_RDWR);
+        srv_exchange_reply_past_mhd(x);
+    x->state = REPLIED;
+    srv_connection_finish(x->connection);
     MHD_resume_connection(x->mhd);
 }

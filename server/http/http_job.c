@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "http/http_exchange.h"
+#include "http/mhd_workarounds.h"
 #include "schedule/scheduler.h"
 
 #define MAX_POLLS 4096                     /* of all polled exchanges, before one is suspended */
@@ -27,6 +28,19 @@ bool srv_exchange_submit(struct srv_exchange *x)
         return false;
     }
     x->polled = x->loop->has_submitted = true;
+    x->loop->num_polled++;
+    return true;
+}
+
+bool srv_exchange_handle_elsewhere(struct srv_exchange *x)
+{
+    x->state = RUNNING_JOB;
+    atomic_store(&x->held_by, HELD_BY_SCHEDULER);
+    if (!srv_scheduler_handle(x->loop->http->context.scheduler, &x->request)) {
+        atomic_store(&x->held_by, HELD_BY_EVENT_THREAD);
+        return false;
+    }
+    x->polled = true;
     x->loop->num_polled++;
     return true;
 }
@@ -96,6 +110,17 @@ void srv_exchange_check_client(struct srv_exchange *x, uint64_t now_ns)
         return;
     if ((client.revents & (POLLHUP | POLLERR)) != 0 || !probe(x))
         atomic_store(&x->request.left, true);
+}
+
+/* The scan has seen each byte that came, also those that libmicrohttpd still holds. */
+bool srv_connection_is_cut_off(const struct srv_connection *connection)
+{
+    const struct srv_exchange *x = connection->exchange;
+    bool in_head = connection->scan.requests == connection->served;
+    bool in_body =
+        connection->scan.requests == connection->served + 1 && srv_scan_in_body(&connection->scan);
+    return (x == NULL || x->state <= DISCARDING_BODY) && (in_head || in_body) &&
+           srv_mhd_client_closed(connection);
 }
 
 bool srv_exchange_abandon(struct srv_exchange *x)

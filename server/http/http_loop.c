@@ -16,21 +16,25 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
+#include "http/http_exchange.h"
 
 #define SWEEP_MS 250
+#define GAP_MS 1000        /* from one turn to the next */
 #define MAX_IDLE_TURNS 64  /* in a row before a turn waits (mhd_workarounds.c, 6) */
 #define MAX_POLLED_TURNS 4 /* the same while requests are polled for their replies */
 #define IDLE_WAIT_MS 5
-#define LAST_TURNS 16 /* after the command to stop, for replies made just before it */
-#define LINGER_MS 2000
-#define LINGER_BYTES ((size_t)1 << 20)
+#define LAST_TURNS 16    /* after the command to stop, for replies made just before it */
+#define FINISHED_MS 2000 /* of a client that neither sends nor ends its side */
 
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
+    srv_turns_init(&loop->turns);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
-    return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes);
+    return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes) &&
+           srv_lingers_open(&loop->lingers);
 }
 
 /* The waker sets wake_pending and then reads `sleeping`, the loop sets `sleeping` and then reads
@@ -83,6 +87,8 @@ struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Conn
     if (connection->next != NULL)
         connection->next->link = &connection->next;
     loop->connections = connection;
+    loop->num_connections++;
+    srv_lingers_make_room(loop);
     return connection;
 }
 
@@ -97,7 +103,9 @@ void srv_loop_disconnected(struct srv_connection *connection)
         *faulty = connection->next_faulty;
     connection->loop->by_fd[connection->fd] = NULL;
     srv_handshake_forget(connection);
+    srv_turn_forget(connection);
     *connection->link = connection->next;
+    connection->loop->num_connections--;
     if (connection->next != NULL)
         connection->next->link = connection->link;
     connection->loop->accept.last_closed = connection->loop->connections == NULL;
@@ -109,64 +117,37 @@ void srv_connection_deadline(struct srv_connection *connection, uint64_t after_m
     connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * SRV_MS_NS : 0;
 }
 
+void srv_connection_finish(struct srv_connection *connection)
+{
+    shutdown(connection->fd, SHUT_WR);
+    connection->finished = true;
+    srv_connection_deadline(connection, FINISHED_MS);
+}
+
 void srv_connection_end(struct srv_connection *connection)
 {
     shutdown(connection->fd, SHUT_RDWR);
     srv_handshake_release(connection);
 }
 
-/* Ends connections whose deadline has passed, unless on_sweep sets another. */
+/* Ends connections whose deadline has passed, unless on_sweep or on_deadline sets another.  For a
+ * while after a gap, as of SIGSTOP or a paused container, none is ended: what clients have sent in
+ * time is still in their sockets. */
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, now);
-        if (c->deadline_ns == 0 || c->deadline_ns > now)
+        if (srv_connection_is_cut_off(c))
+            srv_connection_end(c);
+        if (c->deadline_ns == 0 || c->deadline_ns > now || now < loop->gap_ns + GAP_MS * SRV_MS_NS)
             continue;
         c->deadline_ns = 0;
-        if (c->exchange != NULL)
+        if (c->exchange != NULL && !c->finished)
             loop->on_deadline(c->exchange);
-        srv_connection_end(c);
+        if (c->deadline_ns == 0)
+            srv_connection_end(c);
     }
-}
-
-/* ---- Lingering sockets ----------------------------------------------------------------------- */
-
-void srv_loop_linger(struct srv_loop *loop, int fd)
-{
-    if (loop->lingering_count == SRV_LINGER_MAX)
-        return;
-    int copy = dup(fd);
-    if (copy < 0)
-        return;
-    loop->lingering[loop->lingering_count++] =
-        (struct srv_linger){.fd = copy, .deadline_ns = srv_now_ns() + LINGER_MS * SRV_MS_NS};
-}
-
-/* Reads and discards; false once the socket is to be closed. */
-static bool still_lingers(struct srv_linger *linger, uint64_t now)
-{
-    char discarded[16384];
-    ssize_t got;
-    do {
-        got = recv(linger->fd, discarded, sizeof discarded, MSG_DONTWAIT);
-        if (got > 0)
-            linger->bytes += (size_t)got;
-    } while (got > 0 && linger->bytes < LINGER_BYTES);
-    bool waiting = got < 0 && (errno == EAGAIN || errno == EINTR);
-    return waiting && now < linger->deadline_ns;
-}
-
-static void serve_lingering(struct srv_loop *loop, uint64_t now)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < loop->lingering_count; i++) {
-        if (still_lingers(&loop->lingering[i], now))
-            loop->lingering[kept++] = loop->lingering[i];
-        else
-            close(loop->lingering[i].fd);
-    }
-    loop->lingering_count = kept;
 }
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
@@ -183,22 +164,23 @@ static int wait_ms(struct srv_loop *loop)
     if (MHD_get_timeout(loop->daemon, &timeout) == MHD_YES)
         return loop->idle_turns++ < max_turns ? 0 : IDLE_WAIT_MS;
     loop->idle_turns = 0;
+    if (loop->turns.count > 0)
+        return 0;
     if (accept_ms >= 0)
         return accept_ms;
-    return loop->connections != NULL || loop->lingering_count > 0 ? SWEEP_MS : -1;
+    return loop->connections != NULL || loop->lingers.count > 0 ? SWEEP_MS : -1;
 }
 
 static void sleep_for(struct srv_loop *loop, int ms)
 {
-    struct pollfd fds[3 + SRV_LINGER_MAX];
-    size_t count = 3;
+    struct pollfd fds[4];
+    const size_t count = sizeof fds / sizeof fds[0];
     fds[0].fd = loop->accept.backing_off
                     ? -1
                     : MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
     fds[1].fd = loop->wake_fd;
     fds[2].fd = loop->handshakes.epoll_fd;
-    for (size_t i = 0; i < loop->lingering_count; i++)
-        fds[count++].fd = loop->lingering[i].fd;
+    fds[3].fd = loop->lingers.epoll_fd;
     for (size_t i = 0; i < count; i++)
         fds[i].events = POLLIN;
     uint64_t wakes;
@@ -235,16 +217,21 @@ static void run_turn(struct srv_loop *loop, bool accepting)
 {
     wait_for_work(loop);
     srv_handshakes_resume(loop);
+    srv_turns_resume(loop);
     MHD_run(loop->daemon);
     loop->after_turn(loop);
     if (accepting)
         srv_mhd_accept_after_turn(loop);
     uint64_t now = srv_now_ns();
+    if (now - loop->turn_ns > GAP_MS * SRV_MS_NS)
+        loop->gap_ns = now;
+    loop->turn_ns = now;
     srv_handshakes_bound(loop, now);
-    serve_lingering(loop, now);
+    srv_lingers_serve(loop, now);
     if (now < loop->next_sweep_ns)
         return;
     sweep(loop, now);
+    srv_lingers_sweep(loop, now);
     if (accepting)
         srv_mhd_accept_at_sweep(loop);
     loop->next_sweep_ns = now + SWEEP_MS * SRV_MS_NS;
@@ -268,6 +255,7 @@ static void *serve(void *context)
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, UINT64_MAX);
     srv_handshakes_stop(loop);
+    srv_turns_resume(loop);
     for (int i = 0; i < LAST_TURNS; i++)
         MHD_run(loop->daemon);
     return NULL;
@@ -275,7 +263,7 @@ static void *serve(void *context)
 
 bool srv_loop_start(struct srv_loop *loop)
 {
-    loop->running = pthread_create(&loop->thread, NULL, serve, loop) == 0;
+    loop->running = srv_thread_start(&loop->thread, serve, loop);
     return loop->running;
 }
 
@@ -298,9 +286,7 @@ void srv_loop_stop(struct srv_loop *loop)
         MHD_stop_daemon(loop->daemon);
         loop->daemon = NULL;
     }
-    for (size_t i = 0; i < loop->lingering_count; i++)
-        close(loop->lingering[i].fd);
-    loop->lingering_count = 0;
+    srv_lingers_close(&loop->lingers);
     free(loop->by_fd);
     loop->by_fd = NULL;
     srv_handshakes_close(&loop->handshakes);

@@ -15,7 +15,9 @@
 #include <time.h>
 
 #include "http/http_handshake.h"
+#include "http/http_linger.h"
 #include "http/http_scan.h"
+#include "http/http_turns.h"
 #include "http/mhd_workarounds.h"
 
 #define SRV_DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
@@ -40,20 +42,14 @@ struct srv_connection {
     struct srv_scan scan;                    /* of all bytes that libmicrohttpd has been given */
     uint64_t served;                         /* of scan.requests, those whose exchange has ended */
     struct srv_handshake handshake;
+    struct srv_turn turn;
     struct srv_connection *next, **link;
     bool may_have_ended; /* the client's side; false: its socket would have said so */
+    bool finished;       /* our side: libmicrohttpd is told that the client's has ended */
+    bool pipelines;      /* the next request came before the reply to the last */
     bool refused;        /* the client has been told of scan.fault */
     bool is_faulty;      /* in loop->faulty */
     struct srv_connection *next_faulty; /* there */
-};
-
-#define SRV_LINGER_MAX 64 /* lingering sockets of a loop; beyond, sockets are closed at once */
-
-/* The socket of a closed connection whose client may still be sending. */
-struct srv_linger {
-    int fd;
-    uint64_t deadline_ns;
-    size_t bytes; /* read and discarded so far */
 };
 
 enum srv_loop_command { SRV_LOOP_RUN, SRV_LOOP_QUIESCE, SRV_LOOP_STOP };
@@ -79,19 +75,21 @@ struct srv_loop {
 
     /* State that decides how long the next turn waits. */
     uint64_t next_sweep_ns;
-    size_t idle_turns;  /* in a row: libmicrohttpd had work, and no bytes came or went */
-    bool has_submitted; /* requests went to the scheduler in this turn */
-    size_t num_polled;  /* requests that libmicrohttpd asks for their replies every turn */
+    uint64_t turn_ns, gap_ns; /* the end of the last turn; of the last that came late */
+    size_t idle_turns;        /* in a row: libmicrohttpd had work, and no bytes came or went */
+    bool has_submitted;       /* requests went to the scheduler in this turn */
+    size_t num_polled;        /* requests that libmicrohttpd asks for their replies every turn */
     struct srv_mhd_accept accept;
 
     struct srv_connection *connections;
+    size_t num_connections;
     struct srv_connection **by_fd; /* [num_fds]; NULL: no connection */
     size_t num_fds;
     struct srv_connection *faulty; /* whose turn it is to be told of scan.fault */
     struct srv_handshakes handshakes;
     bool stopping; /* no connection is suspended any more */
-    struct srv_linger lingering[SRV_LINGER_MAX];
-    size_t lingering_count;
+    struct srv_lingers lingers;
+    struct srv_turns turns;
 
     /* http_reply.c: the Date of all replies within one second. */
     time_t date_second;
@@ -125,12 +123,12 @@ void srv_loop_disconnected(struct srv_connection *connection);
 struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd);          /* NULL: none */
 void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms); /* 0: none */
 
+/* Ends our side after a reply that libmicrohttpd knows nothing of.  The library closes the
+ * connection when the client sends more or ends its side, and the socket lingers, or after a
+ * while. */
+void srv_connection_finish(struct srv_connection *connection);
+
 /* Shuts the connection down, in whatever state it is: libmicrohttpd closes it in the next turn. */
 void srv_connection_end(struct srv_connection *connection);
-
-/* Keeps the socket of a connection that is about to be closed with unread bytes in it, and discards
- * what still arrives for 2 s or 1 MiB: closing at once would reset the connection, and the client
- * might never see the reply.  The loop's thread only. */
-void srv_loop_linger(struct srv_loop *loop, int fd);
 
 #endif

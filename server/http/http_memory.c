@@ -7,11 +7,16 @@
  * hours.  Where the pool is used up, exchanges come from malloc.  The charge to max_in_flight_bytes
  * is the same either way. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "http/http_exchange.h"
+#include "wire/route.h"
 
+#define HINT_MAX 160
+#define NUMBER_LEAST 10 /* bytes of a number in JSON, as clients write them */
+#define NUMBER_MOST 22
 #define POOL_SIZE 256    /* exchanges of an event thread */
 #define SMALL_BODY 65536 /* bytes: below, room for eight times what is there, as growing copies */
 
@@ -154,14 +159,40 @@ static enum srv_error_code make_room(struct srv_exchange *x, size_t needed, size
     return SRV_OK;
 }
 
+/* Says what a body of JSON would be in the binary form, unless it comes in chunks. */
+static void write_hint(char out[HINT_MAX], const struct srv_exchange *x, uint64_t length)
+{
+    const struct srv_request *request = &x->request;
+    enum srv_body_rule rule = request->route->body;
+    bool takes_tensors = rule == SRV_BODY_TENSORS || rule == SRV_BODY_OPTIONAL_TENSORS;
+    out[0] = '\0';
+    if (!takes_tensors || request->framed || request->coding != SRV_IDENTITY)
+        return;
+    int written = snprintf(out, HINT_MAX,
+                           "; in the binary form a number takes 4 bytes, not the %d to "
+                           "%d of JSON",
+                           NUMBER_LEAST, NUMBER_MOST);
+    if (!x->framing.chunked)
+        snprintf(out + written, HINT_MAX - (size_t)written, ": this body some %llu to %llu",
+                 (unsigned long long)length / NUMBER_MOST * 4,
+                 (unsigned long long)length / NUMBER_LEAST * 4);
+}
+
 enum srv_error_code srv_exchange_check_length(const struct srv_exchange *x, uint64_t length,
                                               struct srv_error *error)
 {
+    char hint[HINT_MAX];
+    enum srv_body_rule rule = x->request.route->body;
     size_t max = srv_body_limit(&x->request);
     if (length <= max)
         return SRV_OK;
-    return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes, at most %zu",
-                    (unsigned long long)length, max);
+    write_hint(hint, x, length);
+    return srv_fail(error, SRV_E_BODY_TOO_LARGE, NULL, "a body of %llu bytes, at most %zu%s%s",
+                    (unsigned long long)length, max,
+                    rule == SRV_BODY_IGNORED ? ""
+                    : rule == SRV_BODY_BYTES ? " (max_state_bytes)"
+                                             : " (max_body_bytes)",
+                    hint);
 }
 
 enum srv_error_code srv_exchange_grow_body(struct srv_exchange *x, size_t needed,

@@ -169,13 +169,15 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-#define PIECE_BYTES ((size_t)128 << 10) /* sent to one connection before others have their turn */
+#define PIECE_BYTES ((size_t)64 << 10) /* sent to one connection before others have their turn */
 
 /* A turn in which a piece is sent is not idle. */
 static ssize_t copy_piece(void *context, uint64_t at, char *out, size_t most)
 {
     const struct srv_request *request = context;
     const struct srv_exchange *x = request->connection;
+    if (at > 0 && !srv_turn_begins(x->connection))
+        return 0;
     x->loop->idle_turns = 0;
     memcpy(out, request->reply.body.data + at, most); /* at + most stays within the body */
     return (ssize_t)most;
@@ -186,7 +188,7 @@ static ssize_t copy_piece(void *context, uint64_t at, char *out, size_t most)
 static struct MHD_Response *make_response(struct srv_request *request, const char *body,
                                           size_t length)
 {
-    if (length <= SRV_LARGE_BYTES || !srv_request_charge(request, PIECE_BYTES))
+    if (length <= PIECE_BYTES || !srv_request_charge(request, PIECE_BYTES))
         return MHD_create_response_from_buffer(length, (char *)body, MHD_RESPMEM_PERSISTENT);
     return MHD_create_response_from_callback(length, PIECE_BYTES, copy_piece, request, NULL);
 }
@@ -244,7 +246,8 @@ void srv_reply_follow(struct srv_exchange *x, uint64_t now_ns)
     struct srv_connection *connection = x->connection;
     struct tcp_info info = {0};
     socklen_t size = sizeof info;
-    if (getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+    if (connection->finished ||
+        getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
         return;
     uint64_t latest = now_ns + x->request.limits->reply_timeout_ms * SRV_MS_NS;
     uint64_t bytes = info.tcpi_bytes_acked - x->acknowledged;

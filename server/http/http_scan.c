@@ -42,6 +42,7 @@ enum fault {
     BAD_VALUE,
     BAD_LENGTH,
     LARGE_LENGTH,
+    BAD_CODING,
     BAD_CHUNK,
     LARGE_CHUNK,
     LONG_CHUNK_LINE,
@@ -59,6 +60,8 @@ static const struct srv_scan_fault faults[] = {
     [BAD_VALUE] = {SRV_E_BAD_REQUEST, NULL, "a header field holds a control character"},
     [BAD_LENGTH] = {SRV_E_BAD_REQUEST, "Content-Length", "Content-Length is no number of bytes"},
     [LARGE_LENGTH] = {SRV_E_BODY_TOO_LARGE, "Content-Length", "Content-Length is 2^64 or more"},
+    [BAD_CODING] = {SRV_E_NOT_IMPLEMENTED, "Transfer-Encoding",
+                    "Transfer-Encoding has more than `chunked`"},
     [BAD_CHUNK] = {SRV_E_BAD_REQUEST, NULL, "the size or the end of a chunk is malformed"},
     [LARGE_CHUNK] = {SRV_E_BODY_TOO_LARGE, NULL, "the size of a chunk is 2^64 or more"},
     [LONG_CHUNK_LINE] = {SRV_E_BAD_REQUEST, NULL,
@@ -226,13 +229,24 @@ static char *scan_blanks(struct srv_scan *s, char *at, char *end)
 {
     while (at < end && (*at == ' ' || *at == '\t'))
         at++;
+    s->blank = false;
     return at < end ? go_on(s, VALUE, at) : at;
+}
+
+/* Whether `c` is a blank behind a length or a coding.  Such blanks are no part of the value: they
+ * are taken out (srv_scan), and nothing else may follow them. */
+static bool is_blank_behind(const struct srv_scan *s, char c)
+{
+    bool ends = s->field == LENGTH_FIELD   ? s->word_length > 0
+                : s->field == CODING_FIELD ? word_is(s, "chunked")
+                                           : false;
+    return s->state == VALUE && ends && (c == ' ' || c == '\t');
 }
 
 /* Digits and nothing else. */
 static char *scan_length(struct srv_scan *s, char *at, char *end)
 {
-    for (; at < end && *at != '\r'; at++, s->word_length = 1) {
+    for (; at < end && *at != '\r' && !is_blank_behind(s, *at); at++, s->word_length = 1) {
         unsigned digit = (unsigned)(*at - '0');
         if (digit > 9)
             return fail(s, BAD_LENGTH, at);
@@ -245,12 +259,14 @@ static char *scan_length(struct srv_scan *s, char *at, char *end)
 
 static char *scan_value(struct srv_scan *s, char *at, char *end)
 {
+    if (s->blank && *at != '\r')
+        return fail(s, s->field == LENGTH_FIELD ? BAD_LENGTH : BAD_CODING, at);
     if (s->field == LENGTH_FIELD)
         at = scan_length(s, at, end);
-    for (; at < end && s->fault == NULL && is_text_character(*at); at++)
+    for (; at < end && s->fault == NULL && is_text_character(*at) && !is_blank_behind(s, *at); at++)
         if (s->field == CODING_FIELD)
             keep(s, *at);
-    if (at == end || s->fault != NULL)
+    if (at == end || s->fault != NULL || is_blank_behind(s, *at))
         return at;
     if (*at != '\r')
         return fail(s, *at == '\n' ? BAD_LINE_END : BAD_VALUE, at);
@@ -404,6 +420,16 @@ static char *start(struct srv_scan *s, char *at, char *end)
     return end;
 }
 
+/* Takes a blank, which counts as one of the head's, out of the bytes; returns the new end. */
+static char *take_out(struct srv_scan *s, char *at, char *end)
+{
+    s->blank = true;
+    if (++s->bytes > SRV_MAX_HEADER_BYTES)
+        fail(s, LONG_HEAD, at);
+    memmove(at, at + 1, (size_t)(end - at) - 1);
+    return end - 1;
+}
+
 /* Carries out the state's step, within what a head or a chunk's line may still have and one byte
  * more, which is the fault: so the verdict is the same wherever bytes are cut. */
 static char *step(struct srv_scan *s, char *at, char *end)
@@ -422,6 +448,11 @@ static char *step(struct srv_scan *s, char *at, char *end)
     return next;
 }
 
+bool srv_scan_in_body(const struct srv_scan *s)
+{
+    return s->state != REST && (s->state >= BODY || s->in_trailer);
+}
+
 size_t srv_scan(struct srv_scan *s, char *bytes, size_t count)
 {
     char *at = bytes, *end = bytes + count, *whole = bytes; /* where the request begins */
@@ -431,9 +462,11 @@ size_t srv_scan(struct srv_scan *s, char *bytes, size_t count)
             whole = at;
             requests = s->requests;
             end = start(s, at, end);
-            continue;
+        } else if (is_blank_behind(s, *at)) {
+            end = take_out(s, at, end);
+        } else {
+            at = step(s, at, end);
         }
-        at = step(s, at, end);
     }
     if (s->fault == NULL)
         return (size_t)(end - bytes);

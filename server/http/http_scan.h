@@ -34,6 +34,7 @@ struct srv_scan {
     uint8_t word_length;                /* of `word`; SRV_SCAN_WORD: longer */
     char word[SRV_SCAN_WORD];           /* the version, name or coding being read, small letters */
     bool skipped;                       /* an empty line before the request line */
+    bool blank;                         /* blanks were taken out of the value's end */
     bool is_v2;                         /* the target is /v2 or below: errors have another form */
     bool is_old;                        /* HTTP/1.0 */
     bool in_trailer;                    /* after the last chunk */
@@ -42,10 +43,13 @@ struct srv_scan {
 };
 
 /* Scans `count` bytes at `bytes`, the next of the connection, and returns how many of them, from
- * the first on, libmicrohttpd may see.  Changes two things in place: an empty line before a request
- * line is taken out, and the name Cookie becomes Cooki_, since libmicrohttpd would take memory for
- * each cookie.  At a fault those bytes are whole requests, and the faulty one is not counted unless
- * bytes of its head were let through before. */
+ * the first on, libmicrohttpd may see.  Changes three things in place: an empty line before a
+ * request line is taken out, so are blanks behind a length or a coding, and the name Cookie becomes
+ * Cooki_, since libmicrohttpd would take memory for each cookie.  At a fault those bytes are whole
+ * requests, and the faulty one is not counted unless bytes of its head were let through before. */
 size_t srv_scan(struct srv_scan *scan, char *bytes, size_t count);
+
+/* Whether bytes are missing at the end of the body, or of the trailer, of the last request. */
+bool srv_scan_in_body(const struct srv_scan *scan);
 
 #endif

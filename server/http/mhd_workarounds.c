@@ -25,7 +25,9 @@
  *    for which there might be no room; and after 64 turns without input each turn waits 5 ms
  *    (wait_ms in http_loop.c).
  *  7 A read that fills less than its buffer counts as all there is, so where a client's end arrived
- *    with its last bytes the end is not seen before the deadline.  Answer: srv_mhd_client_closed.
+ *    with its last bytes the end is not seen before the deadline.  Answer: srv_mhd_client_closed,
+ *    asked when a reply is made, while a body is read, and in each sweep
+ *    (srv_connection_is_cut_off in http_job.c).
  *  8 Heads are read leniently: the first of two Content-Lengths wins, Transfer-Encoding beats
  *    Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end
  *    in a bare LF.  Behind a proxy that reads otherwise each of these smuggles a request.  Answer:
@@ -187,8 +189,8 @@ ssize_t recv(int fd, void *bytes, size_t most, int flags)
     bool is_read = flags == 0 && reading_loop != NULL;
     struct srv_connection *connection = is_read ? srv_loop_find(reading_loop, fd) : NULL;
     ssize_t count;
-    if (is_read && connection == NULL)
-        return 0; /* memory was short when it was accepted */
+    if (is_read && (connection == NULL || connection->finished))
+        return 0; /* memory was short when it was accepted, or there is nothing more to say */
     do {
         count = recvfrom(fd, bytes, most, flags, NULL, NULL);
         if (count <= 0 || connection == NULL || connection->tls != NULL)

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/thread.h"
+
 #define BUFFER ((size_t)1 << 20) /* bytes of lines that wait: those of some 3,000 requests */
 #define REST_NS 2000000
 #define FLUSH_S 1
@@ -156,7 +158,7 @@ bool srv_log_writer_open(struct srv_log_writer **out, int fd,
     pthread_cond_init(&writer->settled, &monotonic);
     pthread_condattr_destroy(&monotonic);
     if (writer->waiting == NULL || writer->taken == NULL ||
-        pthread_create(&writer->thread, NULL, writer_main, writer) != 0) {
+        !srv_thread_start(&writer->thread, writer_main, writer)) {
         free_writer(writer);
         return false;
     }

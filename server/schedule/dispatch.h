@@ -2,8 +2,8 @@
  * computations, pieces, replies.
  *
  * The engine owner (scheduler.c says which thread that is) calls these functions, but for
- * srv_dispatch_write_piece; nothing here locks.  Items and jobs wait in a fair queue.  Of a
- * session's items only the first is queued; the others follow it in a list
+ * srv_dispatch_handle and srv_dispatch_write_piece; nothing here locks.  Items and jobs wait in a
+ * fair queue.  Of a session's items only the first is queued; the others follow it in a list
  * (srv_item.next_of_session). */
 #ifndef SRV_DISPATCH_H
 #define SRV_DISPATCH_H
@@ -97,6 +97,10 @@ void srv_dispatch_reply(struct srv_dispatch *dispatch);
 /* Calls task(context, i) for each i below count, on all threads where `bytes` make that pay. */
 void srv_dispatch_run_tasks(struct srv_dispatch *dispatch, void (*task)(void *context, size_t i),
                             void *context, size_t count, size_t bytes);
+
+/* On an I/O worker's thread: runs the handler of the request's route and hands the request back;
+ * false, since nothing is left to do. */
+bool srv_dispatch_handle(struct srv_dispatch *dispatch, struct srv_request *request);
 
 /* On an I/O worker's thread: writes a piece of a large reply; true while there is more, else the
  * request has been handed back. */

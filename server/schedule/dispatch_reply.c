@@ -1,6 +1,8 @@
 /* dispatch_reply.c: replies that are due, and what ends with them. */
 #include "schedule/dispatch.h"
 
+#include "wire/route.h"
+
 #define ALONE_BYTES 32768 /* of bodies or replies, below which waking threads does not pay */
 
 void srv_dispatch_run_tasks(struct srv_dispatch *d, void (*task)(void *context, size_t i),
@@ -46,6 +48,13 @@ void srv_dispatch_reply(struct srv_dispatch *d)
         leave_scheduler(d, d->ended[i]);
     hand_back(d, d->ended, d->num_ended);
     d->num_ended = 0;
+}
+
+bool srv_dispatch_handle(struct srv_dispatch *d, struct srv_request *request)
+{
+    request->route->handle(request);
+    hand_back(d, &request, 1);
+    return false;
 }
 
 bool srv_dispatch_write_piece(struct srv_dispatch *d, struct srv_request *request)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "schedule/job.h"
 #include "wire/route.h"
 
@@ -145,9 +146,9 @@ void srv_write_reply(struct srv_request *request)
 static void put(struct srv_io_workers *workers, struct srv_request *request)
 {
     bool computed = is_computed(request);
-    size_t bytes = request->compressor != NULL ? CODED_COST
-                   : computed                  ? request->reply_bytes
-                                               : request->body_length;
+    size_t bytes = request->compressor != NULL
+                       ? CODED_COST
+                       : request->reply_bytes + (computed ? 0 : request->body_length);
     request->node = (struct srv_queue_node){
         .kind = SRV_NODE_REQUEST, .caller = request->caller, .cost = bytes + 1};
     srv_fair_queue_put(&workers->queue, computed ? SRV_QUEUE_WRITES : SRV_QUEUE_READS,
@@ -267,6 +268,12 @@ static bool give(struct srv_io_workers *workers, struct srv_request *request)
     return given;
 }
 
+bool srv_io_workers_take(struct srv_io_workers *workers, struct srv_request *request)
+{
+    request->reply_bytes = SRV_SHORT_BYTES; /* more or less */
+    return give(workers, request);
+}
+
 static bool is_large(const struct srv_request *request)
 {
     size_t small = request->coding == SRV_IDENTITY ? SRV_LARGE_BYTES : SMALL_CODED;
@@ -301,7 +308,7 @@ bool srv_io_workers_open(struct srv_io_workers **out, unsigned threads, srv_io_w
     bool made = workers->threads != NULL;
     while (made && workers->started < threads) {
         pthread_t *thread = &workers->threads[workers->started];
-        made = pthread_create(thread, NULL, worker_main, workers) == 0;
+        made = srv_thread_start(thread, worker_main, workers);
         workers->started += made;
     }
     if (!made) {

@@ -26,6 +26,10 @@ bool srv_io_workers_open(struct srv_io_workers **out, unsigned threads, srv_io_w
 size_t srv_io_workers_take_large(struct srv_io_workers *workers, struct srv_request *requests[],
                                  size_t count);
 
+/* Queues a request whose reply its route's handler writes; false where none is queued any more.
+ * Any thread. */
+bool srv_io_workers_take(struct srv_io_workers *workers, struct srv_request *request);
+
 /* Does all that is queued and ends the threads; nothing is queued from then on. */
 void srv_io_workers_finish(struct srv_io_workers *workers);
 void srv_io_workers_free(struct srv_io_workers *workers); /* finished ones; takes NULL */

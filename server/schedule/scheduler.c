@@ -39,6 +39,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "schedule/dispatch.h"
 #include "store/stores.h"
 
@@ -127,11 +128,12 @@ static void refuse_all(struct srv_scheduler *s)
     s->num_taken = 0;
 }
 
-/* The work of I/O workers: reads the body of a request and puts the request back into the inbox, or
- * writes a piece of the reply of a job that has ended. */
+/* The work of I/O workers; a request whose body is read goes back into the inbox. */
 static bool read_or_write(void *context, struct srv_request *request)
 {
     struct srv_scheduler *s = context;
+    if (request->route->handle != NULL)
+        return srv_dispatch_handle(&s->dispatch, request);
     if (request->t_computed != 0)
         return srv_dispatch_write_piece(&s->dispatch, request);
     srv_read_body(request);
@@ -398,6 +400,11 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
     return queued;
 }
 
+bool srv_scheduler_handle(struct srv_scheduler *s, struct srv_request *request)
+{
+    return s != NULL && srv_io_workers_take(s->dispatch.io_workers, request);
+}
+
 size_t srv_scheduler_depth(const struct srv_scheduler *s)
 {
     return atomic_load(&s->dispatch.admission.depth);
@@ -438,7 +445,7 @@ static bool start_threads(struct srv_scheduler *s)
     unsigned workers = 1 + engine.threads / THREADS_PER_IO_WORKER;
     if (!srv_io_workers_open(&s->dispatch.io_workers, workers, read_or_write, s))
         return false;
-    if (pthread_create(&s->thread, NULL, scheduler_main, s) == 0)
+    if (srv_thread_start(&s->thread, scheduler_main, s))
         return true;
     srv_io_workers_finish(s->dispatch.io_workers);
     return false;

@@ -33,6 +33,11 @@ unsigned srv_scheduler_retry_after_s(const struct srv_scheduler *scheduler,
 bool srv_scheduler_submit(struct srv_scheduler *scheduler, struct srv_request *request,
                           struct srv_error *error);
 
+/* Has an I/O worker run the handler of the request's route, out of the queue of jobs.  True: the
+ * request belongs to the scheduler until the context's `resume` hands the request back.  False: the
+ * caller runs the handler.  Takes NULL.  Any thread. */
+bool srv_scheduler_handle(struct srv_scheduler *scheduler, struct srv_request *request);
+
 /* Computes submitted requests on the calling event thread where that takes next to no time and the
  * engine is free; otherwise wakes the scheduler's thread, which computes them.  An event thread
  * calls this once at the end of each turn in which it has submitted requests. */

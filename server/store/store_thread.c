@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "store/store_internal.h"
 
 #define RETRY_NS (5 * SRV_S_NS) /* after a snapshot that failed */
@@ -138,10 +139,12 @@ bool srv_store_start(struct srv_store *store, char *message, size_t size)
         return true;
     size_t threads = srv_store_journals(store) ? 2 : 1;
     while (store->started < threads &&
-           pthread_create(&store->threads[store->started], NULL, mains[store->started], store) == 0)
+           srv_thread_start(&store->threads[store->started], mains[store->started], store))
         store->started++;
-    if (store->started < threads)
+    if (store->started < threads) {
         snprintf(message, size, "out of memory");
+        srv_thread_explain(message, size);
+    }
     return store->started == threads;
 }
 

@@ -63,7 +63,7 @@ async function readKnown(signal) {
 
 async function readPage(signal) {
     const after = starts[starts.length - 1];
-    const query = `limit=${PAGE}${after ? `&after=${encodeURIComponent(after)}` : ""}`;
+    const query = `details=1&limit=${PAGE}${after ? `&after=${encodeURIComponent(after)}` : ""}`;
     try {
         const page = await client(signal).get(`/sessions?${query}`);
         listed = true;

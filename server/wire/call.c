@@ -373,8 +373,7 @@ static bool check_outputs(const struct body *body)
            exclude(body, "map_datatype", "top_k") && needs_other(body, "pool_type", "pool");
 }
 
-/* Positions of time, height and width, as models of pictures have them, become one where the three
- * agree. */
+/* Positions of time, height and width become one where the three agree, as they do in text. */
 static bool merge_position_ids(const struct body *body)
 {
     struct srv_tensor *ids = &body->rows->position_ids;

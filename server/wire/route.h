@@ -6,7 +6,8 @@
 #include "wire/request.h"
 
 /* A handler fills request->reply and returns.  Handlers run on the event thread, of requests
- * without a body, and wait for nothing. */
+ * without a body, and wait for nothing.  Where the route says that this reply is long, an I/O
+ * worker runs its handler: an event thread writes no reply of more than SRV_SHORT_BYTES. */
 typedef void srv_handler(struct srv_request *request);
 
 /* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of
@@ -49,14 +50,17 @@ struct srv_route_doc {
     const char *parameters; /* names of parameters, likewise */
 };
 
+#define SRV_SHORT_BYTES ((size_t)64 << 10)
+
 /* A route has either a handler, which replies at once, or a parser, whose job is queued for the
  * scheduler. */
 struct srv_route {
     enum srv_method method;
     const char *path; /* "/sessions/{id}": whole segments, at most one {..} */
     enum srv_body_rule body;
-    srv_handler *handle;   /* or NULL */
-    srv_job_parser *parse; /* or NULL */
+    srv_handler *handle;                                /* or NULL */
+    bool (*is_long)(const struct srv_request *request); /* the handler's reply; NULL: never */
+    srv_job_parser *parse;                              /* or NULL */
     enum srv_access access;
     bool while_draining; /* served also while models load and after SIGTERM */
     bool slash;          /* one slash may follow the path, which has no {..} */

@@ -53,7 +53,7 @@ static void read_messages(struct exchange *x)
     x->tail = MESSAGE_NONE;
     while (!ended && x->count < MAX_MESSAGES) {
         struct message *message = &x->messages[x->count];
-        message_read(message, at, (size_t)(end - at), x->way->proxied);
+        message_read(message, at, (size_t)(end - at));
         if (message->kind != MESSAGE_WHOLE) {
             x->tail = message->kind;
             x->tail_is_head = message->is_head;

@@ -83,8 +83,7 @@ static bool read_field(struct span *name, struct span *value, struct span line)
     *value = line;
     *name = split(value, ':');
     bool has_colon = name->end < line.end;
-    while (value->at < value->end && (*value->at == ' ' || *value->at == '\t'))
-        value->at++;
+    *value = trim(*value);
     return has_colon && is_token(*name);
 }
 
@@ -129,7 +128,6 @@ struct framing {
     bool is_1_0;
     unsigned hosts, lengths, codings, expectations, ids;
     struct span authority, host; /* of an absolute target; of the field */
-    bool trims;
     uint64_t length;
 };
 
@@ -208,7 +206,6 @@ static bool take_field(struct message *out, struct framing *framing, struct span
 {
     struct span name, value;
     bool right = read_field(&name, &value, line), copied = true;
-    value = framing->trims ? trim(value) : value;
     for (size_t i = 0; right && i < sizeof names / sizeof names[0]; i++) {
         if (!is(name, names[i].name))
             continue;
@@ -298,10 +295,10 @@ static bool read_chunks(struct message *out, struct span *rest)
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-void message_read(struct message *out, const char *bytes, size_t length, bool trims)
+void message_read(struct message *out, const char *bytes, size_t length)
 {
     struct span rest = {bytes, bytes + length};
-    struct framing framing = {.trims = trims};
+    struct framing framing = {.is_1_0 = false};
     *out = (struct message){.kind = MESSAGE_REFUSED};
     text_bytes(&out->line, "", 0);
     text_bytes(&out->fields, "", 0);

@@ -35,10 +35,8 @@ struct message {
     bool closes;                 /* the client wants no further reply on this connection */
 };
 
-/* Reads the request at the beginning of the bytes; message_free releases it, whatever its kind.
- * Without `trims`, blanks behind a value belong to it: attnd takes them so, and refuses some
- * lengths and codings for it that the RFC has.  Proxies trim values. */
-void message_read(struct message *out, const char *bytes, size_t length, bool trims);
+/* Reads the request at the beginning of the bytes; message_free releases it, whatever its kind. */
+void message_read(struct message *out, const char *bytes, size_t length);
 void message_free(struct message *message);
 
 /* Copies a value that is a valid request id; false, with out empty, for any other. */

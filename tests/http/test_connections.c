@@ -1,6 +1,6 @@
 /* test_connections.c: how a connection ends: bytes after a body in chunks are not read, and a
  * client may close its side with the last byte of its request; memory of heads that do not end;
- * how many requests a turn takes. */
+ * how many requests a turn takes; machines that vanish. */
 #include <check.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "calls.h"
 #include "raw.h"
@@ -247,6 +249,133 @@ START_TEST(test_a_turn_answers_some_requests_before_it_reads_the_others)
 }
 END_TEST
 
+#define FROZEN_MS 4000
+
+/* A step and the rest of a body that were sent in time count, though the daemon reads them late. */
+START_TEST(test_frozen_daemon_reads_what_was_sent_before_anything_expires)
+{
+    static struct raw bodies[CALLERS], steps[CALLERS];
+    char id[32];
+    for (unsigned i = 0; i < CALLERS; i++) {
+        snprintf(id, sizeof id, "s%u", i);
+        call_create(&client, id, ",\"ttl_s\":2");
+        raw_open(&steps[i], served.host, served.port);
+        raw_open(&bodies[i], served.host, served.port);
+        ck_assert(raw_text(&bodies[i], "POST /sessions HTTP/1.1\r\nHost: x\r\nContent-Type: "
+                                       "application/json\r\nContent-Length: 16\r\n\r\n{\"model\""));
+    }
+    ck_assert_double_ge(call_metric(&client, "attnd_connections"), CALLERS);
+    ck_assert_int_eq(kill(served.process.pid, SIGSTOP), 0);
+    for (unsigned i = 0; i < CALLERS; i++) {
+        send_step(&steps[i], i);
+        ck_assert(raw_text(&bodies[i], ":\"tiny\"}"));
+    }
+    pause_ms(FROZEN_MS);
+    ck_assert_int_eq(kill(served.process.pid, SIGCONT), 0);
+    for (unsigned i = 0; i < CALLERS; i++) {
+        expect_200(&steps[i]);
+        struct raw_answer answer = raw_read(&bodies[i], false, WAIT_MS);
+        ck_assert_msg(answer.status == 201, "%u %s", answer.status, answer.body);
+        raw_answer_free(&answer);
+        raw_close(&steps[i]);
+        raw_close(&bodies[i]);
+    }
+}
+END_TEST
+
+#define PIPELINE 200
+
+/* More than a turn serves of one connection's, small and in pieces; then a stop with all that. */
+START_TEST(test_pipelines_are_answered_whole_and_in_their_order)
+{
+    static struct raw callers[CALLERS / 5];
+    struct text asks = {0};
+    const size_t count = sizeof callers / sizeof callers[0];
+    for (size_t i = 0; i < PIPELINE / 2; i++)
+        text_add(&asks,
+                 "GET /openapi.json HTTP/1.1\r\nHost: x\r\nX-Request-Id: a%zu\r\n\r\n"
+                 "GET /models HTTP/1.1\r\nHost: x\r\nX-Request-Id: b%zu\r\n\r\n",
+                 i, i);
+    struct raw_answer whole = raw_exchange(
+        served.host, served.port, "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n", WAIT_MS);
+    for (size_t i = 0; i < count; i++) {
+        raw_open(&callers[i], served.host, served.port);
+        ck_assert(raw_send(&callers[i], asks.data, asks.length));
+    }
+    for (size_t i = 0; i < count * PIPELINE / 4; i++) {
+        char id[256], wanted[32];
+        size_t of_caller = i / count;
+        struct raw_answer answer = raw_read(&callers[i % count], false, WAIT_MS);
+        snprintf(wanted, sizeof wanted, "%c%zu", of_caller % 2 == 0 ? 'a' : 'b', of_caller / 2);
+        ck_assert_uint_eq(answer.status, 200);
+        ck_assert(raw_header(id, &answer, "X-Request-Id"));
+        ck_assert_str_eq(id, wanted);
+        if (of_caller % 2 == 0)
+            ck_assert_str_eq(answer.body, whole.body);
+        raw_answer_free(&answer);
+    }
+    daemon_terminate(&served);
+    daemon_expect_end(&served);
+    for (size_t i = 0; i < count; i++)
+        raw_close(&callers[i]);
+    raw_answer_free(&whole);
+    text_free(&asks);
+}
+END_TEST
+
+/* ---- Machines that vanish -------------------------------------------------------------------- */
+
+#define MOST_DESCRIPTORS 64
+#define TIMEOUT_MS 4321
+
+/* A copy of the daemon's end of our connection; -1 where the system allows no such look. */
+static int other_end(const struct raw *raw, pid_t pid)
+{
+    struct sockaddr_in own, peer;
+    socklen_t size = sizeof own;
+    int process = (int)syscall(SYS_pidfd_open, pid, 0), found = -1;
+    ck_assert_int_eq(getsockname(raw->fd, (struct sockaddr *)&own, &size), 0);
+    for (int fd = 0; fd < MOST_DESCRIPTORS && found < 0; fd++) {
+        int copy = (int)syscall(SYS_pidfd_getfd, process, fd, 0);
+        size = sizeof peer;
+        if (copy >= 0 && getpeername(copy, (struct sockaddr *)&peer, &size) == 0 &&
+            peer.sin_family == AF_INET && peer.sin_port == own.sin_port)
+            found = copy;
+        else if (copy >= 0)
+            close(copy);
+    }
+    close(process);
+    return found;
+}
+
+START_TEST(test_unacknowledged_bytes_end_a_connection_after_reply_timeout_ms)
+{
+    struct raw raw;
+    unsigned timeout_ms = 0;
+    socklen_t size = sizeof timeout_ms;
+    raw_open(&raw, served.host, served.port);
+    ck_assert(raw_text(&raw, NEXT));
+    expect_200(&raw);
+    int fd = other_end(&raw, served.process.pid);
+    if (fd < 0) {
+        printf("connections: the system allows no look at the daemon's sockets\n");
+    } else {
+        ck_assert_int_eq(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &size), 0);
+        ck_assert_uint_eq(timeout_ms, TIMEOUT_MS);
+        close(fd);
+    }
+    raw_close(&raw);
+}
+END_TEST
+
+static void set_up_frozen(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":2000,")); }
+
+static void close_client(void) { client_close(&client); }
+
+static void serve_brief(void) { serve(CONFIG_SMALL("\"drain_timeout_s\":1,")); }
+
+static void serve_timed(void) { serve(CONFIG_SMALL("\"reply_timeout_ms\":4321,")); }
+
 static void set_up(void) { serve(CONFIG_SMALL("\"body_timeout_ms\":1000,")); }
 
 Suite *suite_connections(void)
@@ -270,5 +399,17 @@ Suite *suite_connections(void)
     tcase_add_checked_fixture(turns, serve_small, serve_end);
     tcase_add_test(turns, test_a_turn_answers_some_requests_before_it_reads_the_others);
     suite_add_tcase(suite, turns);
+    TCase *pipelines = tcase_create("pipelines");
+    tcase_add_checked_fixture(pipelines, serve_brief, close_client);
+    tcase_add_test(pipelines, test_pipelines_are_answered_whole_and_in_their_order);
+    suite_add_tcase(suite, pipelines);
+    TCase *frozen = tcase_create("frozen");
+    tcase_add_checked_fixture(frozen, set_up_frozen, serve_end);
+    tcase_add_test(frozen, test_frozen_daemon_reads_what_was_sent_before_anything_expires);
+    suite_add_tcase(suite, frozen);
+    TCase *vanished = tcase_create("vanished");
+    tcase_add_checked_fixture(vanished, serve_timed, serve_end);
+    tcase_add_test(vanished, test_unacknowledged_bytes_end_a_connection_after_reply_timeout_ms);
+    suite_add_tcase(suite, vanished);
     return suite;
 }

@@ -221,6 +221,51 @@ START_TEST(test_pages_list_every_session_once_in_order)
 }
 END_TEST
 
+#define LISTED 30
+#define PAGE_BYTES 65536 /* of server/wire/route.h */
+
+/* Reads all pages; returns how many there are, and in *listed the sessions. */
+static size_t count_pages(size_t *listed, const char *query, bool details)
+{
+    char path[160], next[80] = "";
+    size_t pages = 0;
+    for (*listed = 0; pages == 0 || next[0] != '\0'; pages++) {
+        snprintf(path, sizeof path, "/sessions?%s%s%s", query, pages > 0 ? "&after=" : "", next);
+        struct answer answer = client_get(&client, path);
+        expect_answer(&answer, 200, NULL, path);
+        const json_t *list = json_object_get(answer.json, "sessions");
+        ck_assert_uint_le(answer.length, PAGE_BYTES);
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            const json_t *entry = json_array_get(list, i);
+            ck_assert_int_eq(json_integer_value(json_object_get(entry, "length")), 0);
+            ck_assert(json_is_array(json_object_get(entry, "lengths")) == details);
+            ck_assert(json_is_object(json_object_get(entry, "weightless")) == details);
+        }
+        *listed += json_array_size(list);
+        const char *more = json_string_value(json_object_get(answer.json, "next"));
+        snprintf(next, sizeof next, "%s", more != NULL ? more : "");
+        answer_free(&answer);
+    }
+    return pages;
+}
+
+START_TEST(test_lists_are_short_and_details_come_in_pages_of_64_kib)
+{
+    size_t listed;
+    for (size_t i = 0; i < LISTED; i++) {
+        struct answer made = client_post(&client, "/sessions",
+                                         "{\"num_attention_heads\":1,\"num_key_value_heads\":1,"
+                                         "\"head_dim\":8,\"num_hidden_layers\":256}");
+        expect_answer(&made, 201, NULL, "weightless");
+        answer_free(&made);
+    }
+    ck_assert_uint_eq(count_pages(&listed, "limit=100", false), 1);
+    ck_assert_uint_eq(listed, LISTED);
+    ck_assert_uint_ge(count_pages(&listed, "details=1&limit=100", true), 3);
+    ck_assert_uint_eq(listed, LISTED);
+}
+END_TEST
+
 START_TEST(test_wrong_queries_of_the_list_are_refused)
 {
     static const struct {
@@ -233,6 +278,7 @@ START_TEST(test_wrong_queries_of_the_list_are_refused)
                  {"/sessions?limit=99999999999999999999", "invalid_value"},
                  {"/sessions?after=../x", "invalid_value"},
                  {"/sessions?page=2", "unknown_field"},
+                 {"/sessions?details=2", "unknown_field"},
                  {"/sessions?limit", "unknown_field"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct answer answer = client_get(&client, cases[i].path);
@@ -336,6 +382,7 @@ Suite *suite_sessions(void)
     tcase_add_test(one, test_session_knows_its_model);
     tcase_add_test(one, test_full_session_refuses_and_stays_as_it_was);
     tcase_add_test(one, test_pages_list_every_session_once_in_order);
+    tcase_add_test(one, test_lists_are_short_and_details_come_in_pages_of_64_kib);
     tcase_add_test(one, test_wrong_queries_of_the_list_are_refused);
     tcase_add_test(one, test_idle_session_expires_and_a_used_one_does_not);
     suite_add_tcase(suite, one);

@@ -324,7 +324,7 @@ START_TEST(test_body_that_is_too_large_is_answered_413_though_it_is_sent)
     static char bytes[300000];
     struct raw raw;
     struct text head = {0};
-    add_head(&head, "/decode", 90000000, "");
+    add_head(&head, "/decode", 190000000, "");
     open_tls(&raw);
     raw_send(&raw, head.data, head.length);
     raw_send(&raw, bytes, sizeof bytes);
@@ -349,7 +349,7 @@ START_TEST(test_chunks_without_end_are_answered_413)
                    "Authorization: Bearer " KEY_INFER "\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (int i = 0; i < 1000 && taken; i++)
         taken = raw_send(&raw, chunk, sizeof chunk);
-    ck_assert(!taken);
+    ck_assert(taken); /* and thrown away, so that the answer is read */
     expect_next(&raw, 413);
     raw_close(&raw);
     expect_well();

@@ -6,6 +6,7 @@
 #include <check.h>
 
 #define SUITES(X)     \
+    X(thread)         \
     X(safetensors)    \
     X(weights_cache)  \
     X(own)            \

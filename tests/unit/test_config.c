@@ -84,7 +84,7 @@ START_TEST(test_config_without_anything_has_the_documented_defaults)
     ck_assert_str_eq(config.host, "127.0.0.1");
     ck_assert_uint_eq(config.port, 8080);
     ck_assert_uint_eq(config.mode, SRV_RUN_SERVE);
-    ck_assert_uint_eq(config.limits.max_body_bytes, 64u << 20);
+    ck_assert_uint_eq(config.limits.max_body_bytes, 128u << 20);
     ck_assert_uint_eq(config.limits.max_in_flight_bytes, 1u << 30);
     ck_assert_uint_eq(config.limits.session_ttl_s, 3600);
     ck_assert_uint_eq(config.num_models, 0);

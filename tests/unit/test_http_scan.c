@@ -30,6 +30,8 @@ static const struct stream streams[] = {
     {GET "Content-Length: 5\r\nContent-Length: 5\r\n\r\nanything", SRV_OK, 1, NULL},
     {GET "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nanything", SRV_OK, 1, NULL},
     {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\nanything", SRV_OK, 1, NULL},
+    {GET "Content-Length: 5 5\r\n\r\n", SRV_E_BAD_REQUEST, 0, ""},
+    {GET "Transfer-Encoding: chunked x\r\n\r\n", SRV_E_NOT_IMPLEMENTED, 0, ""},
     {GET "\r\nG@T / HTTP/1.1\r\n\r\n", SRV_E_BAD_REQUEST, 1, GET "\r\n"},
     {GET "\r\n" GET "\r\n" CHUNKED "zz\r\n", SRV_E_BAD_REQUEST, 2, GET "\r\n" GET "\r\n"},
     {GET "Content-Length: 5\r\n\r\n12345\n", SRV_E_BAD_REQUEST, 1,
@@ -129,6 +131,22 @@ START_TEST(test_scan_takes_out_one_empty_line_before_each_request)
 }
 END_TEST
 
+START_TEST(test_scan_takes_out_blanks_behind_lengths_and_codings)
+{
+    static const char text[] = GET "A: b \r\nContent-Length: 3 \t \r\n\r\n1 3" GET
+                                   "Transfer-Encoding:\tchunked\t\r\n\r\n1\r\n \r\n0\r\n\r\n",
+                      kept[] = GET "A: b \r\nContent-Length: 3\r\n\r\n1 3" GET
+                                   "Transfer-Encoding:\tchunked\r\n\r\n1\r\n \r\n0\r\n\r\n";
+    static struct outcome out;
+    for (size_t first = 0; first < sizeof text - 1; first++) {
+        run(&out, text, sizeof text - 1, first, first > 0 ? SIZE_MAX : 1);
+        ck_assert_ptr_null(out.scan.fault);
+        ck_assert_uint_eq(out.scan.requests, 2);
+        ck_assert_str_eq(out.bytes, kept);
+    }
+}
+END_TEST
+
 START_TEST(test_scan_hides_cookies_and_no_other_field)
 {
     static const char text[] = GET "Cookie: " COOKIES "\r\nCOOKIE:\r\nCook: e\r\nX: cookie\r\n\r\n",
@@ -163,6 +181,8 @@ START_TEST(test_scan_bounds_fields_parameters_bytes_and_chunk_lines)
     size_t room = SRV_MAX_HEADER_BYTES - strlen(GET "X: \r\n\r\n");
     const char *last = CHUNKED "0\r\n";
     size_t trailer = SRV_MAX_HEADER_BYTES - strlen(CHUNKED "X: \r\n");
+    ck_assert_int_eq(repeat(GET "Content-Length: 5", " ", SRV_MAX_HEADER_BYTES, ""),
+                     SRV_E_HEADERS_TOO_LARGE);
     ck_assert_int_eq(repeat(GET, "A: b\r\n", SRV_MAX_HEADERS - 1, "\r\n"), SRV_OK);
     ck_assert_int_eq(repeat(GET, "A: b\r\n", SRV_MAX_HEADERS, "\r\n"), SRV_E_HEADERS_TOO_LARGE);
     ck_assert_int_eq(repeat("GET /?a", "&a", SRV_MAX_HEADERS - 2, " HTTP/1.1\r\nHost: a\r\n\r\n"),
@@ -214,6 +234,7 @@ Suite *suite_http_scan(void)
     tcase_add_loop_test(cases, test_scan_says_the_same_wherever_bytes_are_cut, 0, NUM_STREAMS);
     tcase_add_test(cases, test_scan_takes_out_one_empty_line_before_each_request);
     tcase_add_test(cases, test_scan_knows_faulty_heads_of_v2_by_their_target);
+    tcase_add_test(cases, test_scan_takes_out_blanks_behind_lengths_and_codings);
     tcase_add_test(cases, test_scan_hides_cookies_and_no_other_field);
     tcase_add_test(cases, test_scan_bounds_fields_parameters_bytes_and_chunk_lines);
     suite_add_tcase(suite, cases);
