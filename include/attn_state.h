@@ -253,6 +253,14 @@ const char *attn_import_note(const struct attn_import *state, const char *name);
 ATTN_MUST_CHECK enum attn_status attn_import_verify(struct attn_import *state,
                                                     struct attn_error *error);
 
+/* Whether the first `size` bytes of an open file are such a file, with a right checksum, but of a
+ * format of our name that this library does not read, such as one of a later version: the format is
+ * copied to `out`.  False where that cannot be found out.
+ * Cost: the header is read, and where its format is such a one the whole file. */
+#define ATTN_STATE_FORMAT 32                               /* with its NUL */
+#define ATTN_STATE_FORMATS "attn-cache-1 and attn-cache-2" /* that are read */
+bool attn_import_other_format(char out[ATTN_STATE_FORMAT], int file, size_t size);
+
 /* Memory that an empty cache of the model and attn_import_begin for it take, at most. */
 size_t attn_import_memory(const struct attn_model *model);
 
