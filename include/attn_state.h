@@ -118,8 +118,8 @@ void attn_cache_read_from(float *key, float *value, const struct attn_cache *cac
 /* Appends `count` tokens to one layer: key [G][count][D], value [G][count][Dv].  Numbers that
  * attn_cache_read gave from a cache of the same kv_dtype are stored without a change of a bit;
  * others are rounded to kv_dtype.  After an error the cache is as it was.
- * Errors: ATTN_NOT_FOUND (layer), ATTN_OUT_OF_RANGE (NaN or beyond ATTN_MAX_MAGNITUDE),
- * ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ * Errors: ATTN_NOT_FOUND (layer), ATTN_OUT_OF_RANGE (NaN, or beyond ATTN_MAX_MAGNITUDE and what
+ * rounding to int8 adds), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer,
                                                   size_t count, const float *key,
                                                   const float *value, struct attn_error *error);
@@ -145,7 +145,7 @@ ATTN_MUST_CHECK enum attn_status attn_cache_lengthen(struct attn_cache *cache, s
  * block, stays as it is.  One thread fills all caches that may share blocks; others may use filled
  * caches meanwhile.
  * Errors: ATTN_NOT_FOUND (layer), ATTN_INVALID (not the next token of its block), ATTN_OUT_OF_RANGE
- * (NaN or beyond ATTN_MAX_MAGNITUDE). */
+ * (as attn_cache_write). */
 ATTN_MUST_CHECK enum attn_status attn_cache_fill(struct attn_cache *cache, size_t layer,
                                                  size_t token, const float *key, const float *value,
                                                  struct attn_error *error);
@@ -297,8 +297,8 @@ ATTN_MUST_CHECK enum attn_status attn_import_share_blocks(struct attn_import *im
 /* Reads one more piece: first all bytes are summed up, then, once the checksum agrees, tokens are
  * copied into the cache, in both cases about `budget` bytes a call.  *more is true until the cache
  * is complete.  After an error the cache may only be freed.
- * Errors: ATTN_MALFORMED (checksum), ATTN_NON_FINITE, ATTN_OUT_OF_RANGE (beyond
- * ATTN_MAX_MAGNITUDE), ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ * Errors: ATTN_MALFORMED (checksum), ATTN_NON_FINITE, ATTN_OUT_OF_RANGE (as attn_cache_write),
+ * ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_import_run(bool *more, struct attn_import *state,
                                                  size_t budget, struct attn_error *error);
 
