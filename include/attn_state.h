@@ -65,8 +65,13 @@ size_t attn_cache_first(const struct attn_cache *cache, size_t layer);
 size_t attn_cache_lowest_length(const struct attn_cache *cache);
 
 /* Returns the blocks of a layer to the pool that neither a step at `position` nor a later one sees,
- * as attn_decode does after it has published a step.  For callers of attn_cache_write. */
+ * nor the last step of a layer that reads this one, as attn_decode does after it has published a
+ * step.  For callers of attn_cache_write. */
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position);
+
+/* Says that the layer's tokens from `position` on are those of its last step, which may be
+ * repeated, of a cache that has them from a file.  Steps, forks and truncations note so themselves. */
+void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position);
 
 /* Has an empty layer begin at token `first`, a multiple of 64, as if all before it had been
  * forgotten: the next token to be written is that one.
