@@ -70,7 +70,7 @@ size_t attn_cache_lowest_length(const struct attn_cache *cache);
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position);
 
 /* Says that the layer's tokens from `position` on are those of its last step, which may be
- * repeated, of a cache that has them from a file.  Steps, forks and truncations note so themselves. */
+ * repeated, of a cache that has them from a file.  Steps, forks and truncations note so. */
 void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position);
 
 /* Has an empty layer begin at token `first`, a multiple of 64, as if all before it had been

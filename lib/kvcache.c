@@ -31,15 +31,13 @@ struct attn_cache {
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
 };
 
-static size_t blocks_for(size_t tokens) { return attn_ceil_div(tokens, ATTN_TILE); }
-
 /* Blocks that hold a layer's tokens up to `tokens`, without those that are forgotten.  The clamp is
  * for threads that read a length while the layer changes. */
 static size_t kept_blocks(const struct cache_layer *l, size_t tokens)
 {
     if (l->spec->shares_layer != SIZE_MAX)
         return 0; /* the layer that it reads has them */
-    const size_t first = atomic_load(&l->first), all = blocks_for(tokens);
+    const size_t first = atomic_load(&l->first), all = attn_ceil_div(tokens, ATTN_TILE);
     return all > first ? all - first : 0;
 }
 
@@ -207,7 +205,6 @@ bool attn_cache_claim(struct attn_cache *cache)
     cache->claimed = true;
     return !was;
 }
-
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
 /* Replaces the shared ones among blocks [first, end) by copies.  The content stays the same, or is
@@ -279,8 +276,7 @@ enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, 
 
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
-    atomic_store_explicit(&l->length, length, memory_order_release);
+    atomic_store_explicit(&writable_layer(cache, layer)->length, length, memory_order_release);
 }
 
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
@@ -297,10 +293,9 @@ static size_t begin_of_readers(bool *read, const struct attn_cache *cache, size_
     *read = false;
     for (size_t i = 0; i < cache->num_slots; i++) {
         const struct cache_layer *l = &cache->slots[i];
-        if (l->spec->shares_layer != layer)
-            continue;
-        *read = true;
-        length = attn_min(length, atomic_load(&l->length) - l->again);
+        const bool reads = l->spec->shares_layer == layer;
+        *read = *read || reads;
+        length = reads ? attn_min(length, atomic_load(&l->length) - l->again) : length;
     }
     return length;
 }
@@ -431,7 +426,7 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
         return ATTN_OK;
     }
     attn_cache_free(fork);
-    return fail_list(cache, status, blocks_for(length), error);
+    return fail_list(cache, status, attn_ceil_div(length, ATTN_TILE), error);
 }
 
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
