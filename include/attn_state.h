@@ -65,8 +65,13 @@ size_t attn_cache_first(const struct attn_cache *cache, size_t layer);
 size_t attn_cache_lowest_length(const struct attn_cache *cache);
 
 /* Returns the blocks of a layer to the pool that neither a step at `position` nor a later one sees,
- * as attn_decode does after it has published a step.  For callers of attn_cache_write. */
+ * nor the last step of a layer that reads this one, as attn_decode does after it has published a
+ * step.  For callers of attn_cache_write. */
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position);
+
+/* Says that the layer's tokens from `position` on are those of its last step, which may be
+ * repeated, of a cache that has them from a file.  Steps, forks and truncations note so. */
+void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position);
 
 /* Has an empty layer begin at token `first`, a multiple of 64, as if all before it had been
  * forgotten: the next token to be written is that one.
@@ -118,8 +123,8 @@ void attn_cache_read_from(float *key, float *value, const struct attn_cache *cac
 /* Appends `count` tokens to one layer: key [G][count][D], value [G][count][Dv].  Numbers that
  * attn_cache_read gave from a cache of the same kv_dtype are stored without a change of a bit;
  * others are rounded to kv_dtype.  After an error the cache is as it was.
- * Errors: ATTN_NOT_FOUND (layer), ATTN_OUT_OF_RANGE (NaN or beyond ATTN_MAX_MAGNITUDE),
- * ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ * Errors: ATTN_NOT_FOUND (layer), ATTN_OUT_OF_RANGE (NaN, or beyond ATTN_MAX_MAGNITUDE and what
+ * rounding to int8 adds), ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer,
                                                   size_t count, const float *key,
                                                   const float *value, struct attn_error *error);
@@ -145,7 +150,7 @@ ATTN_MUST_CHECK enum attn_status attn_cache_lengthen(struct attn_cache *cache, s
  * block, stays as it is.  One thread fills all caches that may share blocks; others may use filled
  * caches meanwhile.
  * Errors: ATTN_NOT_FOUND (layer), ATTN_INVALID (not the next token of its block), ATTN_OUT_OF_RANGE
- * (NaN or beyond ATTN_MAX_MAGNITUDE). */
+ * (as attn_cache_write). */
 ATTN_MUST_CHECK enum attn_status attn_cache_fill(struct attn_cache *cache, size_t layer,
                                                  size_t token, const float *key, const float *value,
                                                  struct attn_error *error);
@@ -259,6 +264,14 @@ const char *attn_import_note(const struct attn_import *state, const char *name);
 ATTN_MUST_CHECK enum attn_status attn_import_verify(struct attn_import *state,
                                                     struct attn_error *error);
 
+/* Whether the first `size` bytes of an open file are such a file, with a right checksum, but of a
+ * format of our name that this library does not read, such as one of a later version: the format is
+ * copied to `out`.  False where that cannot be found out.
+ * Cost: the header is read, and where its format is such a one the whole file. */
+#define ATTN_STATE_FORMAT 32                               /* with its NUL */
+#define ATTN_STATE_FORMATS "attn-cache-1 and attn-cache-2" /* that are read */
+bool attn_import_other_format(char out[ATTN_STATE_FORMAT], int file, size_t size);
+
 /* Memory that an empty cache of the model and attn_import_begin for it take, at most. */
 size_t attn_import_memory(const struct attn_model *model);
 
@@ -295,8 +308,8 @@ ATTN_MUST_CHECK enum attn_status attn_import_share_blocks(struct attn_import *im
 /* Reads one more piece: first all bytes are summed up, then, once the checksum agrees, tokens are
  * copied into the cache, in both cases about `budget` bytes a call.  *more is true until the cache
  * is complete.  After an error the cache may only be freed.
- * Errors: ATTN_MALFORMED (checksum), ATTN_NON_FINITE, ATTN_OUT_OF_RANGE (beyond
- * ATTN_MAX_MAGNITUDE), ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+ * Errors: ATTN_MALFORMED (checksum), ATTN_NON_FINITE, ATTN_OUT_OF_RANGE (as attn_cache_write),
+ * ATTN_POOL_FULL, ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_import_run(bool *more, struct attn_import *state,
                                                  size_t budget, struct attn_error *error);
 

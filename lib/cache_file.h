@@ -5,6 +5,7 @@
 
 #include "attn_state.h"
 #include "checksum.h"
+#include "safetensors.h"
 
 #define ATTN_CACHE_FILE_FORMAT "attn-cache-1"
 
@@ -65,5 +66,14 @@ bool attn_cache_file_forgets(const struct attn_cache_file_layer *layers, size_t 
 
 /* Adds a note to the checksum: name, '=', value, line feed. */
 void attn_cache_file_sum_note(struct attn_checksum *sum, const char *name, const char *value);
+
+/* Ends the sum of a file's tensors with its notes and compares it with the note `checksum`.  Error:
+ * ATTN_MALFORMED. */
+enum attn_status attn_cache_file_check_sum(struct attn_checksum *sum,
+                                           const struct attn_safetensors *file,
+                                           struct attn_error *error);
+
+/* As attn_import_verify. */
+enum attn_status attn_cache_file_verify(struct attn_safetensors *file, struct attn_error *error);
 
 #endif

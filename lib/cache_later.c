@@ -72,16 +72,13 @@ enum attn_status attn_cache_fill(struct attn_cache *cache, size_t layer, size_t 
     if (spec == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
     struct attn_block *block = block_at(cache, layer, token / ATTN_TILE);
-    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
     if (attn_cache_shares(cache, layer) || (block != NULL && token % ATTN_TILE < block->tokens))
         return ATTN_OK;
     if (block == NULL || token >= attn_cache_length(cache, layer) ||
         token % ATTN_TILE > block->tokens)
         return attn_fail(error, ATTN_INVALID, "token", "token %zu of layer %zu is not the next one",
                          token, layer);
-    enum attn_status status = attn_check_magnitudes(key, sizes.heads * sizes.key, "key", error);
-    if (status == ATTN_OK)
-        status = attn_check_magnitudes(value, sizes.heads * sizes.value, "value", error);
+    enum attn_status status = attn_cache_check_rows(spec, 1, key, value, error);
     if (status != ATTN_OK)
         return status;
     if (!attn_cache_put(cache, layer, token, key, value))

@@ -97,17 +97,26 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
     return ATTN_OK;
 }
 
+enum attn_status attn_cache_check_rows(const struct attn_layer_spec *spec, size_t count,
+                                       const float *key, const float *value,
+                                       struct attn_error *error)
+{
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t rows = count * sizes.heads;
+    const float limit = attn_tile_largest(spec->kv_dtype);
+    enum attn_status status = attn_check_magnitudes(key, rows * sizes.key, limit, "key", error);
+    if (status == ATTN_OK)
+        status = attn_check_magnitudes(value, rows * sizes.value, limit, "value", error);
+    return status;
+}
+
 enum attn_status attn_cache_write(struct attn_cache *cache, size_t layer, size_t count,
                                   const float *key, const float *value, struct attn_error *error)
 {
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
     if (spec == NULL)
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "layer %zu is not resident", layer);
-    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-    const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
-    enum attn_status status = attn_check_magnitudes(key, count * keys, "key", error);
-    if (status == ATTN_OK)
-        status = attn_check_magnitudes(value, count * values, "value", error);
+    enum attn_status status = attn_cache_check_rows(spec, count, key, value, error);
     if (status == ATTN_OK)
         status = attn_cache_reserve(cache, layer, attn_cache_length(cache, layer), count, error);
     if (status != ATTN_OK)

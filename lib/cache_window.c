@@ -28,8 +28,8 @@ size_t attn_window_least(const struct attn_layer_spec *spec, size_t first)
     return first > 0 ? first + width_of(spec) - 1 : 0;
 }
 
-size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens)
+size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens, bool read)
 {
     const size_t width = width_of(spec), all = attn_ceil_div(tokens, ATTN_TILE);
-    return width > 0 ? attn_min(attn_ceil_div(width - 1, ATTN_TILE) + 1, all) : all;
+    return width > 0 ? attn_min(attn_ceil_div(width - !read, ATTN_TILE) + 1, all) : all;
 }

@@ -12,7 +12,7 @@ size_t attn_window_first(const struct attn_layer_spec *spec, size_t position);
 size_t attn_window_least(const struct attn_layer_spec *spec, size_t first);
 
 /* Blocks that a layer holds of a session of up to `tokens` tokens, at most, after steps of one
- * row. */
-size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens);
+ * row; `read`: other layers may read it, whose last step sees a token more. */
+size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens, bool read);
 
 #endif

@@ -68,12 +68,15 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
 
 size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < attn_model_num_resident(model); i++) {
+    size_t bytes = 0, resident = attn_model_num_resident(model);
+    bool read = false;
+    for (size_t i = 0; i < resident; i++)
+        read = read || attn_model_slot_spec(model, i)->shares_layer != SIZE_MAX;
+    for (size_t i = 0; i < resident; i++) {
         const struct attn_layer_spec *spec = attn_model_slot_spec(model, i);
+        const size_t blocks = attn_window_blocks(spec, tokens, read);
         if (!spec->is_cross && spec->shares_layer == SIZE_MAX)
-            bytes =
-                attn_add(bytes, attn_mul(attn_window_blocks(spec, tokens), attn_block_bytes(spec)));
+            bytes = attn_add(bytes, attn_mul(blocks, attn_block_bytes(spec)));
     }
     return bytes;
 }

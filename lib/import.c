@@ -17,8 +17,6 @@
 #include "status.h"
 #include "widen.h"
 
-#define VERIFY_BYTES ((size_t)256 << 10) /* that attn_import_verify reads at a time */
-
 struct attn_import {
     struct attn_safetensors *file;
     struct attn_cache *cache;
@@ -304,20 +302,6 @@ enum attn_status attn_import_share_blocks(struct attn_import *import, size_t lay
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-static bool checksum_matches(struct attn_import *import)
-{
-    size_t count;
-    char digits[ATTN_CHECKSUM_DIGITS + 1];
-    const char *said = attn_import_note(import, "checksum");
-    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, import->file);
-    for (size_t i = 0; i < count; i++)
-        if (notes[i].value != said)
-            attn_cache_file_sum_note(&import->sum, notes[i].name, notes[i].value);
-    attn_checksum_hex(digits, &import->sum);
-    digits[ATTN_CHECKSUM_DIGITS] = '\0';
-    return said != NULL && strcmp(said, digits) == 0;
-}
-
 /* Adds up to `most` bytes of the current tensor to the sum, and goes on to the next at its end. */
 static enum attn_status sum_piece(size_t *done, struct attn_import *import, size_t most,
                                   struct attn_error *error)
@@ -341,43 +325,9 @@ static enum attn_status sum_piece(size_t *done, struct attn_import *import, size
     return ATTN_OK;
 }
 
-/* Adds a whole tensor to the sum, in pieces that fit `room`. */
-static enum attn_status sum_tensor(struct attn_import *import,
-                                   const struct attn_tensor_entry *tensor, void *room,
-                                   size_t room_bytes, struct attn_error *error)
-{
-    const void *bytes;
-    enum attn_status status = ATTN_OK;
-    size_t left = tensor->end - tensor->begin, at = 0;
-    for (size_t count; left > 0 && status == ATTN_OK; at += count, left -= count) {
-        count = attn_min(left, room_bytes);
-        status = attn_safetensors_read_bytes(&bytes, import->file, tensor, at, count, room, error);
-        if (status == ATTN_OK)
-            attn_checksum_add(&import->sum, bytes, count);
-    }
-    return status;
-}
-
 enum attn_status attn_import_verify(struct attn_import *import, struct attn_error *error)
 {
-    char name[ATTN_CACHE_FILE_NAME], *room = attn_alloc(VERIFY_BYTES, 1);
-    enum attn_status status = room != NULL ? ATTN_OK : attn_fail_memory(error, VERIFY_BYTES);
-    size_t found = 0;
-    for (size_t i = 0; i < 2 * (size_t)ATTN_MAX_LAYERS && status == ATTN_OK; i++) {
-        const struct attn_cache_file_layer layer = {.layer = i / 2};
-        attn_cache_file_tensor_name(name, &layer, (enum attn_cache_file_kind)(i % 2));
-        const struct attn_tensor_entry *tensor = attn_safetensors_find(import->file, name);
-        if (tensor == NULL)
-            continue;
-        found++;
-        status = sum_tensor(import, tensor, room, VERIFY_BYTES, error);
-    }
-    attn_free(room);
-    if (status == ATTN_OK && found != attn_safetensors_count(import->file))
-        status = fail_form(error, NULL, "it has tensors that are no layer's");
-    if (status == ATTN_OK && !checksum_matches(import))
-        status = fail_form(error, "checksum", "its checksum is not that of its contents");
-    return status;
+    return attn_cache_file_verify(import->file, error);
 }
 
 /* Copies `count` tokens of one kind, from import->token on, into rows [G][count][..], and checks
@@ -479,8 +429,8 @@ enum attn_status attn_import_run(bool *more, struct attn_import *import, size_t 
     *more = import->tensor < 2 * import->num_layers;
     if (status != ATTN_OK || *more)
         return status;
-    if (!import->summed && !checksum_matches(import))
-        return fail_form(error, "checksum", "its checksum is not that of its contents");
+    if (!import->summed)
+        status = attn_cache_file_check_sum(&import->sum, import->file, error);
     import->summed = true;
     while (status == ATTN_OK && done < budget && import->layer < import->num_layers)
         status = copy_piece(&done, import, error);

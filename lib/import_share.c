@@ -58,11 +58,8 @@ static bool agrees(const struct attn_block *block, const struct tokens *tokens)
 static enum attn_status adopt(struct attn_block *block, const struct tokens *tokens,
                               struct attn_cache *cache, size_t layer, struct attn_error *error)
 {
-    const struct attn_cached_sizes sizes = attn_cached_sizes(tokens->spec);
-    const size_t rows = tokens->count * sizes.heads;
-    enum attn_status status = attn_check_magnitudes(tokens->key, rows * sizes.key, "key", error);
-    if (status == ATTN_OK)
-        status = attn_check_magnitudes(tokens->value, rows * sizes.value, "value", error);
+    enum attn_status status =
+        attn_cache_check_rows(tokens->spec, tokens->count, tokens->key, tokens->value, error);
     if (status == ATTN_OK)
         status = attn_cache_adopt(cache, layer, block, error);
     if (status == ATTN_OK)

@@ -15,6 +15,7 @@ struct cache_layer {
     const struct attn_layer_spec *spec;
     atomic_size_t length;
     atomic_size_t first; /* blocks that windows have forgotten, before those in the list */
+    size_t again;        /* of a layer that reads another: rows of the last step, at its end */
     size_t reserved;     /* blocks in the list */
     size_t shared;       /* of these, blocks that came from other caches */
     size_t capacity;     /* places of the list; 0: it is empty, or part of a frozen copy */
@@ -30,15 +31,13 @@ struct attn_cache {
     struct cache_layer slots[]; /* [num_slots] resident layers, in order */
 };
 
-static size_t blocks_for(size_t tokens) { return attn_ceil_div(tokens, ATTN_TILE); }
-
 /* Blocks that hold a layer's tokens up to `tokens`, without those that are forgotten.  The clamp is
  * for threads that read a length while the layer changes. */
 static size_t kept_blocks(const struct cache_layer *l, size_t tokens)
 {
     if (l->spec->shares_layer != SIZE_MAX)
         return 0; /* the layer that it reads has them */
-    const size_t first = atomic_load(&l->first), all = blocks_for(tokens);
+    const size_t first = atomic_load(&l->first), all = attn_ceil_div(tokens, ATTN_TILE);
     return all > first ? all - first : 0;
 }
 
@@ -148,13 +147,11 @@ static enum attn_status new_empty(struct attn_cache **out, struct attn_cache_poo
                                   const struct attn_model *model, size_t max_length)
 {
     size_t slots = attn_model_num_resident(model);
-    struct attn_cache *cache = attn_calloc(1, sizeof *cache + slots * sizeof(struct cache_layer));
+    struct attn_cache *cache = attn_calloc(1, attn_cache_memory(model));
     if (cache == NULL)
         return ATTN_NO_MEMORY;
-    cache->pool = pool;
-    cache->model = model;
-    cache->max_length = max_length;
-    cache->num_slots = slots;
+    *cache = (struct attn_cache){
+        .pool = pool, .model = model, .max_length = max_length, .num_slots = slots};
     for (size_t i = 0; i < slots; i++)
         cache->slots[i].spec = attn_model_slot_spec(model, i);
     *out = cache;
@@ -189,9 +186,7 @@ size_t attn_cache_length(const struct attn_cache *cache, size_t layer)
 }
 
 size_t attn_cache_max_length(const struct attn_cache *cache) { return cache->max_length; }
-
 const struct attn_model *attn_cache_model(const struct attn_cache *cache) { return cache->model; }
-
 size_t attn_cache_bytes(const struct attn_cache *cache)
 {
     size_t bytes = 0;
@@ -210,7 +205,6 @@ bool attn_cache_claim(struct attn_cache *cache)
     cache->claimed = true;
     return !was;
 }
-
 void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
 
 /* Replaces the shared ones among blocks [first, end) by copies.  The content stays the same, or is
@@ -282,8 +276,7 @@ enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, 
 
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
-    atomic_store_explicit(&l->length, length, memory_order_release);
+    atomic_store_explicit(&writable_layer(cache, layer)->length, length, memory_order_release);
 }
 
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
@@ -292,37 +285,41 @@ void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
 }
 
-/* Whether another layer reads this one's keys, which does so after this layer's step. */
-static bool is_shared(const struct attn_cache *cache, size_t layer)
+/* Where the last steps of layers that read this one begin, since each may be repeated; `length` at
+ * most.  *read is whether there are such layers, whose steps come after this one's. */
+static size_t begin_of_readers(bool *read, const struct attn_cache *cache, size_t layer,
+                               size_t length)
 {
-    size_t i = 0;
-    while (i < cache->num_slots && cache->slots[i].spec->shares_layer != layer)
-        i++;
-    return i < cache->num_slots;
+    *read = false;
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        const struct cache_layer *l = &cache->slots[i];
+        const bool reads = l->spec->shares_layer == layer;
+        *read = *read || reads;
+        length = reads ? attn_min(length, atomic_load(&l->length) - l->again) : length;
+    }
+    return length;
 }
 
-/* The tokens of the layer, or of one that reads it where that has fewer. */
-static size_t shortest_reader(const struct attn_cache *cache, size_t layer, size_t length)
+void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position)
 {
-    for (size_t i = 0; i < cache->num_slots; i++)
-        if (cache->slots[i].spec->shares_layer == layer)
-            length = attn_min(length, atomic_load(&cache->slots[i].length));
-    return length;
+    const size_t length = attn_cache_length(cache, layer);
+    if (layer_of(cache, layer) != NULL)
+        writable_layer(cache, layer)->again = length - attn_min(position, length);
 }
 
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 {
-    const struct cache_layer *found = layer_of(cache, layer);
-    if (found == NULL || found->spec->shares_layer != SIZE_MAX)
+    bool read;
+    attn_cache_note_step(cache, layer, position);
+    if (layer_of(cache, layer) == NULL || attn_cache_shares(cache, layer))
         return;
     struct cache_layer *l = writable_layer(cache, layer);
-    const size_t length = shortest_reader(cache, layer, atomic_load(&l->length));
-    const bool again = position > 0 || is_shared(cache, layer);
-    const size_t seen = attn_window_first(l->spec, again ? attn_min(position, length) : length);
+    const size_t length = begin_of_readers(&read, cache, layer, atomic_load(&l->length));
+    const size_t seen =
+        attn_window_first(l->spec, position > 0 || read ? attn_min(position, length) : length);
     const size_t from = attn_min(seen, length - (length > 0)) / ATTN_TILE;
-    const size_t first = atomic_load(&l->first);
-    if (from > first)
-        drop_first(cache->pool, l, from - first);
+    if (from > atomic_load(&l->first))
+        drop_first(cache->pool, l, from - atomic_load(&l->first));
 }
 
 enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer, size_t first,
@@ -383,6 +380,7 @@ bool attn_cache_truncate(struct attn_cache *cache, size_t length)
         if (atomic_load(&l->length) <= length)
             continue;
         atomic_store(&l->length, length);
+        l->again = 0;
         drop_blocks(cache->pool, l, kept_blocks(l, length));
         if (length == 0)
             atomic_store(&l->first, 0);
@@ -400,6 +398,8 @@ static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_
     while (status == ATTN_OK && to->reserved < count)
         status = share_block(pool, to, from->blocks[to->reserved]);
     atomic_store(&to->length, status == ATTN_OK ? kept : 0);
+    if (status == ATTN_OK && kept == atomic_load(&from->length))
+        to->again = from->again;
     return status;
 }
 
@@ -426,7 +426,7 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
         return ATTN_OK;
     }
     attn_cache_free(fork);
-    return fail_list(cache, status, blocks_for(length), error);
+    return fail_list(cache, status, attn_ceil_div(length, ATTN_TILE), error);
 }
 
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache)

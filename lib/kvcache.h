@@ -84,6 +84,12 @@ static inline enum attn_status attn_cache_reserve(struct attn_cache *cache, size
 bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
                     const float *value);
 
+/* Whether the numbers of tokens, key [G][count][D] and value [G][count][Dv], are within what a
+ * cache of the layer gives back (attn_tile_largest).  Error: ATTN_OUT_OF_RANGE. */
+enum attn_status attn_cache_check_rows(const struct attn_layer_spec *spec, size_t count,
+                                       const float *key, const float *value,
+                                       struct attn_error *error);
+
 /* Appends `count` tokens to reserved slots, key [G][count][D], value [G][count][Dv], and publishes
  * them, or gives back what was reserved.  The first `there` of these slots hold their tokens
  * already.

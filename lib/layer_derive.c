@@ -51,7 +51,8 @@ static enum attn_status check_weights(const struct attn_layer *layer, struct att
     };
     enum attn_status status = ATTN_OK;
     for (size_t i = 0; i < sizeof arrays / sizeof arrays[0] && status == ATTN_OK; i++)
-        status = attn_check_magnitudes(arrays[i].x, arrays[i].n, arrays[i].name, error);
+        status = attn_check_magnitudes(arrays[i].x, arrays[i].n, ATTN_MAX_MAGNITUDE, arrays[i].name,
+                                       error);
     return status;
 }
 

@@ -103,8 +103,9 @@ static enum attn_status init_t5(struct attn_position_bias *out, const struct att
                                 const float *weights, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
-    enum attn_status status = attn_check_magnitudes(
-        weights, attn_mul(bias->buckets, spec->num_heads), "relative_attention_bias", error);
+    enum attn_status status =
+        attn_check_magnitudes(weights, attn_mul(bias->buckets, spec->num_heads), ATTN_MAX_MAGNITUDE,
+                              "relative_attention_bias", error);
     if (status != ATTN_OK)
         return status;
     out->reach = bias->max_distance;

@@ -63,14 +63,14 @@ enum attn_status attn_check_count(size_t value, size_t limit, const char *param,
                      value, limit);
 }
 
-enum attn_status attn_check_magnitudes(const float *x, size_t n, const char *param,
+enum attn_status attn_check_magnitudes(const float *x, size_t n, float limit, const char *param,
                                        struct attn_error *error)
 {
     for (size_t i = 0; x != NULL && i < n; i++)
-        if (!(fabsf(x[i]) <= ATTN_MAX_MAGNITUDE))
+        if (!(fabsf(x[i]) <= limit))
             return attn_fail(error, ATTN_OUT_OF_RANGE, param,
                              "%s holds %g at element %zu, at most %g is allowed", param,
-                             (double)x[i], i, (double)ATTN_MAX_MAGNITUDE);
+                             (double)x[i], i, (double)limit);
     return ATTN_OK;
 }
 

@@ -13,9 +13,9 @@ enum attn_status attn_fail(struct attn_error *error, enum attn_status status, co
 enum attn_status attn_check_count(size_t value, size_t limit, const char *param,
                                   struct attn_error *error);
 
-/* ATTN_OK where every element of x [n] is within +-ATTN_MAX_MAGNITUDE, else ATTN_OUT_OF_RANGE for
- * `param` with the first offender.  x may be NULL. */
-enum attn_status attn_check_magnitudes(const float *x, size_t n, const char *param,
+/* ATTN_OK where every element of x [n] is within +-limit, else ATTN_OUT_OF_RANGE for `param` with
+ * the first offender.  x may be NULL. */
+enum attn_status attn_check_magnitudes(const float *x, size_t n, float limit, const char *param,
                                        struct attn_error *error);
 
 /* ATTN_NO_MEMORY for an allocation of `bytes` that was refused. */

@@ -89,6 +89,11 @@ static float scale_of(float largest)
     return attn_bits_to_float((attn_float_to_bits(largest / INT8_LARGEST) + 0x7fu) & ~0x7fu);
 }
 
+float attn_tile_largest(enum attn_dtype dtype)
+{
+    return dtype == ATTN_INT8 ? INT8_LARGEST * scale_of(ATTN_MAX_MAGNITUDE) : ATTN_MAX_MAGNITUDE;
+}
+
 /* Where the scale would not be a normal float all numbers become 0. */
 static bool encode_int8(void *out, float *scale, const float *x, size_t n)
 {

@@ -18,6 +18,7 @@
 #include "self_check.h"
 #include "session/models.h"
 #include "store/store.h"
+#include "store/versions.h"
 
 #define TEXT_MAX ((size_t)1 << 20) /* bytes that a command prints at most */
 
@@ -140,7 +141,8 @@ static bool print_sandbox(struct srv_buffer *out, const struct srv_config *confi
     return filters || !config->sandbox;
 }
 
-/* False, with the message, where a start would refuse the directory by its identity. */
+/* False, with the message, where a start would refuse the directory by its identity or by
+ * the versions of its files. */
 static bool print_directory(struct srv_buffer *out, const struct srv_config *config,
                             const char *path, enum srv_naming naming, char *message, size_t size)
 {
@@ -149,7 +151,8 @@ static bool print_directory(struct srv_buffer *out, const struct srv_config *con
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0)
         return true;
-    bool good = srv_identity_check(&identity, directory, path, naming, message, size);
+    bool good = srv_versions_are_known(directory, path, message, size) &&
+                srv_identity_check(&identity, directory, path, naming, message, size);
     close(directory);
     if (good)
         srv_buffer_printf(out, "%s: instance %s%s%s\n", path, identity.instance,

@@ -53,7 +53,8 @@ static inline void srv_buffer_append(struct srv_buffer *buffer, const char *byte
         srv_buffer_append_slowly(buffer, bytes, count);
         return;
     }
-    memcpy(buffer->data + buffer->length, bytes, count);
+    if (count > 0) /* else `bytes` may be NULL */
+        memcpy(buffer->data + buffer->length, bytes, count);
     buffer->length += count;
 }
 

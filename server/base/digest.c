@@ -53,7 +53,8 @@ void srv_digest_add(uint64_t digest[2], const void *bytes, size_t count)
         add_word(digest, word);
     }
     word = 0;
-    memcpy(&word, at, left);
+    if (left > 0) /* else `bytes` may be NULL */
+        memcpy(&word, at, left);
     add_word(digest, word);
     add_word(digest, count);
 }

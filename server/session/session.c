@@ -18,6 +18,7 @@
 #include <time.h>
 
 #include "attn.h"
+#include "attn_state.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/id.h"
@@ -196,6 +197,9 @@ static enum srv_error_code allocate_state(struct srv_session *session,
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
     if (options->last_steps != NULL)
         memcpy(session->last_steps, options->last_steps, layers * sizeof *session->last_steps);
+    for (size_t i = 0; i < layers; i++)
+        if (session->last_steps[i].rows > 0)
+            attn_cache_note_step(session->cache, i, session->last_steps[i].position);
     return SRV_OK;
 }
 

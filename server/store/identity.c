@@ -63,10 +63,15 @@ enum srv_identity_status srv_identity_read(struct srv_identity *out, int directo
         snprintf(message, size, "out of memory");
         return SRV_IDENTITY_UNREADABLE;
     }
-    bool sound = take_identity(out, root);
+    const bool sound = take_identity(out, root);
+    const json_t *version = json_object_get(root, "version");
+    const bool later = json_is_integer(version);
+    if (later)
+        snprintf(message, size, "version %lld, and this build of attnd reads files without one",
+                 (long long)json_integer_value(version));
     json_decref(root);
-    if (sound)
-        return SRV_IDENTITY_SOUND;
+    if (sound || later)
+        return sound ? SRV_IDENTITY_SOUND : SRV_IDENTITY_LATER;
     snprintf(message, size, "it is not {\"instance\":NAME,\"generation\":5 letters and digits}");
     return SRV_IDENTITY_DAMAGED;
 }

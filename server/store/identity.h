@@ -2,6 +2,7 @@
  *
  *   {"instance":"a","generation":"k3f9q"}
  *
+ * A later version that gives the file another form adds a member "version", a number.
  * The file is written when a daemon first uses the directory, and never again: the name stands in
  * the ids of sessions, and the generation tells the directory from another one of that name.  So a
  * file that is damaged is neither replaced nor guessed. */
@@ -16,6 +17,7 @@ enum srv_identity_status {
     SRV_IDENTITY_SOUND,
     SRV_IDENTITY_NONE,    /* there is no such file */
     SRV_IDENTITY_DAMAGED, /* with the message */
+    SRV_IDENTITY_LATER,   /* of a version that this build does not read: "version 2, ..." */
     SRV_IDENTITY_UNREADABLE,
 };
 

@@ -68,8 +68,9 @@ struct srv_mark_note *srv_marks_list(size_t *count, struct srv_marks *marks, str
 static void slide(struct srv_marks *marks, struct srv_place mark)
 {
     size_t dropped = marks->older;
-    memmove(marks->notes, marks->notes + dropped, (marks->count - dropped) * sizeof *marks->notes);
     marks->count -= dropped;
+    if (marks->count > 0) /* else there may be no list */
+        memmove(marks->notes, marks->notes + dropped, marks->count * sizeof *marks->notes);
     marks->marked -= dropped;
     marks->older = marks->marked;
     marks->since = marks->next_since;

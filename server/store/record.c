@@ -9,8 +9,8 @@
 
 #include "base/checksum.h"
 
+#define MAGIC "ATTNJRNL"
 #define RECORD_MAGIC UINT32_C(0x6e744152)
-#define VERSION 4
 #define VERSION_FORGETS 3 /* the first whose sessions forget */
 
 _Static_assert(sizeof(struct srv_record_head) == SRV_RECORD_HEAD, "no padding");
@@ -52,14 +52,14 @@ void srv_record_mark_last(struct srv_record_head *head)
 
 static struct journal_head journal_head(uint64_t generation, uint32_t version)
 {
-    struct journal_head head = {.magic = "ATTNJRNL", .generation = generation, .version = version};
+    struct journal_head head = {.magic = MAGIC, .generation = generation, .version = version};
     head.sum = srv_checksum_of(&head, offsetof(struct journal_head, sum));
     return head;
 }
 
 void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t generation)
 {
-    struct journal_head head = journal_head(generation, VERSION);
+    struct journal_head head = journal_head(generation, SRV_JOURNAL_VERSION);
     memcpy(out, &head, sizeof head);
 }
 
@@ -68,12 +68,22 @@ void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t genera
 /* The version of a sound head, 0 of another. */
 static uint32_t version_of(const struct journal_head *found, uint64_t generation)
 {
-    for (uint32_t version = 1; version <= VERSION; version++) {
+    for (uint32_t version = 1; version <= SRV_JOURNAL_VERSION; version++) {
         struct journal_head head = journal_head(generation, version);
         if (memcmp(found, &head, sizeof head) == 0)
             return version;
     }
     return 0;
+}
+
+uint32_t srv_journal_version(struct srv_file_reader *file)
+{
+    struct journal_head found;
+    if (file->size < sizeof found || !srv_file_reader_read(&found, file, 0, sizeof found) ||
+        memcmp(found.magic, MAGIC, sizeof found.magic) != 0 ||
+        found.sum != srv_checksum_of(&found, offsetof(struct journal_head, sum)))
+        return 0;
+    return found.version;
 }
 
 void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *file,

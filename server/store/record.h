@@ -44,6 +44,7 @@ enum srv_record_type {
     SRV_RECORD_MARK, /* which sessions have records since an earlier place */
 };
 
+#define SRV_JOURNAL_VERSION 4 /* that is written; this one and all before are read */
 #define SRV_JOURNAL_HEAD 32
 #define SRV_RECORD_HEAD 72
 #define SRV_RECORD_TEXT 72 /* room for a model's name and its NUL, a multiple of 8 */
@@ -167,6 +168,10 @@ struct srv_record {
  * does not say. */
 void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *file,
                            uint64_t generation);
+
+/* The version that a sound head of a journal has, of whatever build and generation; 0: the head is
+ * damaged, or cannot be read. */
+uint32_t srv_journal_version(struct srv_file_reader *file);
 
 /* Reads the next record.  With a GAP, *out is the first sound record after it, which the next call
  * reads again. */

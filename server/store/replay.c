@@ -242,6 +242,8 @@ static enum attn_status apply_commit(const struct srv_restore *restore,
         session->last_steps[i] = (struct srv_last_step){.position = (size_t)last.position,
                                                         .rows = (size_t)last.rows,
                                                         .digest = {last.digest[0], last.digest[1]}};
+        if (last.rows > 0)
+            attn_cache_note_step(session->cache, i, (size_t)last.position);
     }
     return ATTN_OK;
 }

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "session/models.h"
 #include "store/store_internal.h"
+#include "store/versions.h"
 
 /* ---- The directory --------------------------------------------------------------------------- */
 
@@ -52,6 +53,30 @@ static bool refuse_errno(char *message, size_t size, const char *path)
     return refuse(message, size, path, what);
 }
 
+/* Takes the lock of the directory; -1 with the message.  Files of another version are looked for
+ * before the lock file is made, and while nobody else writes any. */
+static int lock_directory(const struct srv_store *store, char *message, size_t size)
+{
+    const char *path = store->context.state_dir;
+    const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+    int lock_file = openat(store->directory, "lock", flags);
+    if (lock_file < 0 && errno == ENOENT) {
+        if (!srv_versions_are_known(store->directory, path, message, size))
+            return -1;
+        lock_file = openat(store->directory, "lock", flags | O_CREAT, 0600);
+    }
+    if (lock_file < 0)
+        refuse_errno(message, size, path);
+    else if (flock(lock_file, LOCK_EX | LOCK_NB) != 0)
+        refuse(message, size, path,
+               errno == EWOULDBLOCK ? "another attnd uses it" : strerror(errno));
+    else if (srv_versions_are_known(store->directory, path, message, size))
+        return lock_file;
+    if (lock_file >= 0)
+        close(lock_file);
+    return -1;
+}
+
 static bool open_directory(struct srv_store *store, char *message, size_t size)
 {
     const char *path = store->context.state_dir;
@@ -60,14 +85,8 @@ static bool open_directory(struct srv_store *store, char *message, size_t size)
     store->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (store->directory < 0)
         return refuse_errno(message, size, path);
-    store->lock_file =
-        openat(store->directory, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (store->lock_file < 0)
-        return refuse_errno(message, size, path);
-    if (flock(store->lock_file, LOCK_EX | LOCK_NB) != 0)
-        return refuse(message, size, path,
-                      errno == EWOULDBLOCK ? "another attnd uses it" : strerror(errno));
-    return true;
+    store->lock_file = lock_directory(store, message, size);
+    return store->lock_file >= 0;
 }
 
 /* Makes the identity of the directory that of its store in the table. */

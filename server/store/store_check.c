@@ -13,10 +13,14 @@
 #include "store/record.h"
 #include "store/restore.h"
 #include "store/store_files.h"
+#include "store/versions.h"
 
 /* How a file was found.  A torn journal ends in a write that nobody was answered for, which
  * is no damage. */
-enum verdict { SOUND, TORN, DAMAGED, UNREADABLE };
+enum verdict { SOUND, TORN, DAMAGED, LATER, UNREADABLE };
+
+static const char *const verdicts[] = {
+    [SOUND] = "sound", [TORN] = "torn", [DAMAGED] = "damaged", [LATER] = "of another version"};
 
 struct checked {
     enum verdict verdict;
@@ -174,6 +178,7 @@ static bool check_file(struct checked *out, const struct srv_file *file, int dir
         [SRV_FILE_BASE] = check_base,
     };
     struct srv_file_reader reader;
+    char version[SRV_VERSION_TEXT];
     *out = (struct checked){.verdict = SOUND};
     if (file->kind == SRV_FILE_UNFINISHED) {
         add_text(out, "was not finished; a start removes it");
@@ -183,7 +188,9 @@ static bool check_file(struct checked *out, const struct srv_file *file, int dir
         out->verdict = fail(out, UNREADABLE, strerror(errno));
         return false;
     }
-    out->verdict = checks[file->kind](out, &reader, file);
+    out->verdict = srv_version_is_other(version, &reader, file)
+                       ? fail(out, LATER, version)
+                       : checks[file->kind](out, &reader, file);
     if (reader.error != 0)
         out->verdict = fail(out, UNREADABLE, strerror(reader.error));
     srv_file_reader_close(&reader);
@@ -204,6 +211,8 @@ static bool misses_records(struct checked *checked, const struct srv_file *file,
     if (order->end.generation == 0)
         order->end = (struct srv_place){file->generation, 1};
     bool hole = order->expected != 0 && file->generation != order->expected;
+    if (checked->verdict == LATER) /* where it ends is not known */
+        checked->end = UINT64_MAX;
     bool cut =
         previous->generation > order->end.generation ||
         (previous->generation == order->end.generation && previous->sequence > order->end.sequence);
@@ -242,31 +251,32 @@ static size_t find_missing(struct srv_buffer *text, const struct srv_file *base,
     return missing;
 }
 
-/* Checks the files of the list; returns how many are damaged or missing, or SIZE_MAX with the
- * message where one cannot be read.  `whole`: the files belong together. */
-static size_t check_files(struct srv_buffer *text, const struct srv_file files[], size_t count,
-                          bool whole, int directory, char message[SRV_STORE_CHECK_MESSAGE])
+/* Checks the files of the list; false, with the message, where one cannot be read.  `whole` counts
+ * those that are damaged, missing or of a later version; NULL: the files do not belong together. */
+static bool check_files(struct srv_store_check *whole, struct srv_buffer *text,
+                        const struct srv_file files[], size_t count, int directory,
+                        char message[SRV_STORE_CHECK_MESSAGE])
 {
-    static const char *const verdicts[] = {
-        [SOUND] = "sound", [TORN] = "torn", [DAMAGED] = "damaged"};
     struct order order = {0};
-    size_t damaged = 0;
     for (size_t i = 0; i < count; i++) {
         struct checked checked;
         if (!check_file(&checked, &files[i], directory)) {
             snprintf(message, SRV_STORE_CHECK_MESSAGE, "%s: %s", files[i].name, checked.text);
-            return SIZE_MAX;
+            return false;
         }
-        if (whole && files[i].kind == SRV_FILE_JOURNAL &&
-            misses_records(&checked, &files[i], &order))
+        if (whole != NULL && files[i].kind == SRV_FILE_JOURNAL &&
+            misses_records(&checked, &files[i], &order) && checked.verdict != LATER)
             checked.verdict = DAMAGED;
-        damaged += checked.verdict == DAMAGED;
         srv_buffer_printf(text, "%s: %s: %s\n", files[i].name, verdicts[checked.verdict],
                           checked.text);
-        if (whole && files[i].kind == SRV_FILE_BASE)
-            damaged += find_missing(text, &files[i], directory);
+        if (whole == NULL)
+            continue;
+        whole->damaged += checked.verdict == DAMAGED;
+        whole->later += checked.verdict == LATER;
+        if (files[i].kind == SRV_FILE_BASE)
+            whole->damaged += find_missing(text, &files[i], directory);
     }
-    return damaged;
+    return true;
 }
 
 /* Checks the file that says whose the sessions are; a directory of an older version has none. */
@@ -280,8 +290,10 @@ static bool check_identity(struct srv_store_check *out, struct srv_buffer *text,
         snprintf(message, SRV_STORE_CHECK_MESSAGE, "%s: %s", SRV_IDENTITY_FILE, why);
     out->files += status != SRV_IDENTITY_NONE;
     out->damaged += status == SRV_IDENTITY_DAMAGED;
-    if (status == SRV_IDENTITY_DAMAGED)
-        srv_buffer_printf(text, "%s: damaged: %s\n", SRV_IDENTITY_FILE, why);
+    out->later += status == SRV_IDENTITY_LATER;
+    if (status == SRV_IDENTITY_DAMAGED || status == SRV_IDENTITY_LATER)
+        srv_buffer_printf(text, "%s: %s: %s\n", SRV_IDENTITY_FILE,
+                          verdicts[status == SRV_IDENTITY_LATER ? LATER : DAMAGED], why);
     if (status == SRV_IDENTITY_SOUND)
         srv_buffer_printf(text, "%s: sound: instance %s, generation %s\n", SRV_IDENTITY_FILE,
                           identity.instance, identity.generation);
@@ -298,12 +310,10 @@ bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int d
     if (!listed)
         snprintf(message, SRV_STORE_CHECK_MESSAGE, "%s", strerror(errno));
     bool read = listed;
-    if (read) {
-        out->damaged = check_files(text, files, out->files, true, directory, message);
-        read = out->damaged != SIZE_MAX &&
-               check_files(text, aside, out->set_aside, false, directory, message) != SIZE_MAX &&
+    if (read)
+        read = check_files(out, text, files, out->files, directory, message) &&
+               check_files(NULL, text, aside, out->set_aside, directory, message) &&
                check_identity(out, text, directory, message);
-    }
     free(files);
     free(aside);
     return read;

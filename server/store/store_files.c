@@ -262,7 +262,7 @@ bool srv_file_export(int directory, const char *name, struct attn_export *state,
  * the entries, and a tail.  Sessions of version 4 have no revisions.  Version 3 ends with the time.
  * Versions 1 and 2 have no time, and version 1 no shares. */
 
-#define VERSION 5
+#define MAGIC "ATTNBASE"
 #define VERSION_DESCRIBED 4 /* the first one with sessions */
 #define VERSION_TIMED 3     /* the last one without */
 
@@ -287,7 +287,7 @@ static struct base_head base_head(struct srv_checksum *sum, uint64_t generation,
                                   uint64_t version)
 {
     struct base_head head = {
-        .magic = "ATTNBASE", .generation = generation, .count = entries, .version = version};
+        .magic = MAGIC, .generation = generation, .count = entries, .version = version};
     srv_checksum_init(sum);
     srv_checksum_add(sum, &head, offsetof(struct base_head, sum));
     return head;
@@ -348,8 +348,8 @@ bool srv_base_write(int directory, const struct srv_base *base)
         {base->shares, base->num_shares * sizeof *base->shares},
         {&time, sizeof time},
     };
-    struct base_head head =
-        base_head(&sum, base->generation, base->num_entries, described ? VERSION : VERSION_TIMED);
+    struct base_head head = base_head(&sum, base->generation, base->num_entries,
+                                      described ? SRV_BASE_VERSION : VERSION_TIMED);
     struct base_tail tail = {.shares = base->num_shares};
     for (size_t i = 0; i < 3; i++)
         srv_checksum_add(&sum, parts[i].bytes, parts[i].size);
@@ -415,13 +415,29 @@ static bool read_time(struct srv_base_size *out, struct srv_file_reader *base)
     return true;
 }
 
+uint64_t srv_base_version(struct srv_file_reader *base)
+{
+    struct srv_checksum sum;
+    struct base_head found;
+    if (base->size < sizeof found || base->size % 4 != 0 ||
+        !srv_file_reader_read(&found, base, 0, sizeof found) ||
+        memcmp(found.magic, MAGIC, sizeof found.magic) != 0)
+        return 0;
+    if (found.version <= SRV_BASE_VERSION)
+        return found.version;
+    srv_checksum_init(&sum);
+    srv_checksum_add(&sum, &found, offsetof(struct base_head, sum));
+    const bool summed = srv_file_reader_sum(&sum, base, sizeof found, base->size - sizeof found);
+    return summed && srv_checksum_end(&sum) == found.sum ? found.version : 0;
+}
+
 bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uint64_t generation)
 {
     struct srv_checksum sum;
     struct base_head head, found;
     if (base->size < sizeof head || !srv_file_reader_read(&found, base, 0, sizeof found))
         return false;
-    const bool described = found.version >= VERSION_DESCRIBED && found.version <= VERSION,
+    const bool described = found.version >= VERSION_DESCRIBED && found.version <= SRV_BASE_VERSION,
                timed = described || found.version == VERSION_TIMED;
     *out = (struct srv_base_size){.entries = (size_t)found.count,
                                   .session_head = found.version == VERSION_DESCRIBED

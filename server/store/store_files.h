@@ -108,6 +108,12 @@ size_t srv_base_bytes(const struct srv_base *base);
 /* Writes a base as a file.  False with errno. */
 bool srv_base_write(int directory, const struct srv_base *base);
 
+#define SRV_BASE_VERSION 5 /* that is written; this one and all before are read */
+
+/* The version in the head of a base, of whatever generation; 0: there is none, or it is a later one
+ * and the checksum is wrong, or it cannot be read. */
+uint64_t srv_base_version(struct srv_file_reader *base);
+
 struct srv_base_size {
     size_t entries, shares;
     uint64_t time_ns; /* when it was written, of the table's clock; 0: it does not say */

@@ -125,6 +125,59 @@ START_TEST(test_a_directory_in_use_and_what_is_none_are_refused)
 }
 END_TEST
 
+/* Runs attnd over the directory with this flag more (NULL: none), which must end with 1. */
+static void expect_refused_start(const char *flag, const char *complaint)
+{
+    char *out, *err;
+    const char *const arguments[] = {"--config",     config_path, "--state-dir", directory,
+                                     "--durability", "journal",   flag,          NULL};
+    int status = process_run(&out, &err, arguments, NULL);
+    ck_assert_msg(status == 1 && strstr(err, complaint) != NULL && strchr(err, '\n')[1] == '\0',
+                  "%d: %s", status, err);
+    free(out);
+    free(err);
+}
+
+/* Adds a member `version` to the identity; or has it as it was, whose text *kept is. */
+static void write_identity(char kept[128], bool later)
+{
+    char path[96], text[160];
+    snprintf(path, sizeof path, "%s/identity", directory);
+    FILE *file = fopen(path, later ? "r" : "w");
+    ck_assert_ptr_nonnull(file);
+    if (later) {
+        ck_assert_ptr_nonnull(fgets(kept, 128, file));
+        file = freopen(path, "w", file);
+    }
+    snprintf(text, sizeof text, later ? "{\"version\":2,%s" : "%s", kept + later);
+    ck_assert(fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Of a later build, whose directory is not this one's to read, let alone to clear.  (Journals,
+ * bases and session files: tests/unit/test_versions.c.) */
+START_TEST(test_a_file_of_a_later_version_refuses_the_start_and_keeps_every_session)
+{
+    char path[320], kept[128];
+    const char *const suffixes[] = {".damaged", ".session", ".base", ".new"};
+    start();
+    steps_of_new("a", 3);
+    serve_end();
+    write_identity(kept, true);
+    expect_refused_start(NULL, "identity is of version 2, and this build of attnd reads ");
+    expect_refused_start("--check", "start the build that wrote it or a later one");
+    expect_journal("check", 1, "identity: of another version: version 2", "");
+    expect_journal("check", 1, "1 are of another version: start the build", "");
+    expect_journal("salvage", 1, "", "; no file was changed");
+    ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
+    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++)
+        ck_assert_uint_eq(state_files_find(path, directory, suffixes[i]), 0);
+    write_identity(kept, false);
+    start();
+    ck_assert_uint_eq(call_length(&client, "a", 0), 3);
+    serve_end();
+}
+END_TEST
+
 START_TEST(test_a_lost_session_is_salvaged_as_it_was_before_the_damage)
 {
     char path[320];
@@ -241,6 +294,7 @@ Suite *suite_journal(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_a_whole_directory_is_said_to_be_whole);
     tcase_add_test(tests, test_a_directory_in_use_and_what_is_none_are_refused);
+    tcase_add_test(tests, test_a_file_of_a_later_version_refuses_the_start_and_keeps_every_session);
     tcase_add_test(tests, test_a_lost_session_is_salvaged_as_it_was_before_the_damage);
     tcase_add_test(tests, test_the_file_of_a_lost_session_is_kept_for_salvage);
     tcase_add_test(tests, test_a_damaged_session_file_is_found_and_cannot_be_saved);

@@ -12,6 +12,7 @@
 #include "calls.h"
 #include "reference.h"
 #include "served.h"
+#include "state_files.h"
 #include "suites.h"
 #include "tensors.h"
 
@@ -22,12 +23,14 @@ enum { H = 4, G = 2, D = 4, V = 3, MOST = 80 };
 
 static char directory[64];
 
-static void start(void)
+static void start_as(const char *durability)
 {
-    const char *const arguments[] = {"--state-dir", directory, "--durability", "journal", NULL};
+    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
     daemon_start(&served, CONFIG_SMALL("\"max_weightless_shapes\":2,"), arguments, NULL);
     client_open(&client, &served);
 }
+
+static void start(void) { start_as("journal"); }
 
 static void set_up(void)
 {
@@ -353,6 +356,61 @@ START_TEST(test_a_restart_restores_sessions_from_journal_and_snapshot)
 }
 END_TEST
 
+#define END_FIELDS "\"num_attention_heads\":1,\"head_dim\":4,\"kv_dtype\":"
+
+/* The output of a step with these components of key and value, or of one that is not committed;
+ * its bits are the caller's to free. */
+static char *end_step(const char *id, const char *row, bool commit)
+{
+    char body[400];
+    snprintf(body, sizeof body,
+             "{\"session_id\":\"%s\",\"query\":[[1e-15,2e-15,-1e-15,0]],\"key\":[[%s]],"
+             "\"value\":[[%s]]%s}",
+             id, row, row, commit ? "" : ",\"commit\":false");
+    struct answer answer = client_post(&client, "/decode", body);
+    expect_answer(&answer, 200, NULL, body);
+    char *bits = exact_text(answer.json, "output");
+    answer_free(&answer);
+    return bits;
+}
+
+/* Of every kv_dtype, rows at the ends of what is accepted. */
+START_TEST(test_rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill)
+{
+    static const char *const dtypes[] = {"\"f32\"", "\"bf16\"", "\"f16\"", "\"int8\""};
+    static const char *const ends[] = {"0,-0.0,1e-45,-1e-38",  "65519,-65519,6e-8,1",
+                                       "1e15,-9.99999e14,3,0", "-1e15,1e15,1e-45,65504",
+                                       "9.9999e14,1,1,1",      "-9.998e14,1.5e-36,0,1e-30"};
+    const bool narrow = _i == 2; /* f16 holds less than the others accept */
+    char fields[96];
+    snprintf(fields, sizeof fields, END_FIELDS "%s", dtypes[_i]);
+    create("s", fields);
+    for (size_t i = 0; i < (narrow ? 2 : sizeof ends / sizeof ends[0]); i++)
+        free(end_step("s", ends[i], true));
+    char *bits = end_step("s", "0,0,0,1", false);
+    for (int i = 0; i < 3; i++) {
+        move_state("s", "moved");
+        char *moved = end_step("moved", "0,0,0,1", false), *own = end_step("s", "0,0,0,1", false);
+        ck_assert_str_eq(moved, bits);
+        ck_assert_str_eq(own, bits);
+        free(moved);
+        free(own);
+        call_delete(&client, "moved");
+        struct answer answer = client_post(&client, "/snapshot", "");
+        answer_free(&answer);
+        if (i == 0) {
+            state_files_await(directory, ".base");
+            client_close(&client);
+            process_end(&served.process); /* SIGKILL */
+        } else {
+            serve_end();
+        }
+        start_as(i < 1 ? "journal" : "snapshot");
+    }
+    free(bits);
+}
+END_TEST
+
 /* With fewer shapes than sessions have, from the journal and from files of a snapshot. */
 START_TEST(test_a_restart_with_fewer_shapes_is_refused_and_loses_nothing)
 {
@@ -518,6 +576,8 @@ Suite *suite_weightless(void)
     tcase_add_test(tests, test_a_retry_is_answered_again_and_other_keys_are_a_conflict);
     tcase_add_test(tests, test_forks_truncation_and_states_keep_the_bits);
     tcase_add_test(tests, test_a_restart_restores_sessions_from_journal_and_snapshot);
+    tcase_add_loop_test(tests, test_rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill, 0,
+                        4);
     tcase_add_loop_test(tests, test_a_restart_with_fewer_shapes_is_refused_and_loses_nothing, 0, 4);
     tcase_add_test(tests, test_shapes_are_bounded_and_freed_with_their_last_session);
     tcase_add_test(tests, test_a_session_says_its_shape);

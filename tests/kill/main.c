@@ -1,10 +1,10 @@
 /* main.c: SIGKILL under load, again and again: build/kill [--quick].
  *
  * Callers step, fork, truncate, delete and start sessions of a daemon whose journal is small, so
- * that snapshots are made too.  At a random moment the daemon is killed and started again.  Every
- * change that was answered must be there; a request without an answer is sent again.  Then the
- * lengths of every session and the bits of its next decode must be those of a mirror that was never
- * killed.
+ * that snapshots are made too.  After a random number of answers the daemon is killed and started
+ * again.  Every change that was answered must be there; a request without an answer is sent again.
+ * Then the lengths of every session and the bits of its next decode must be those of a mirror that
+ * was never killed.
  *
  * A session is of a model whose window forgets, of latent attention, of one with a layer that reads
  * another's keys and values, or without weights.  Another caller starts sessions over encoder rows
@@ -16,6 +16,7 @@
 #include <curl/curl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,18 +28,22 @@
 #include "import.h"
 #include "mirror.h"
 #include "suite_run.h"
+#include "verdict.h"
 
 #define KILLS 300
 #define KILLS_QUICK 25
 #define IMPORTS 20 /* interrupted by a kill */
 #define IMPORTS_QUICK 3
-#define TRIES 10 /* kills for each of these, at most: a kill may come late */
+#define TRIES 40 /* kills for each of these, at most: a kill may come late */
+#define MORE 20  /* times as many kills, at most, until all kinds of sessions have been seen */
+#define ANSWERS_LEAST 10 /* before a kill */
+#define ANSWERS_DRAWN 120
+#define ANSWERS_MS 60000 /* for these, in which a busy machine gives them too */
 #define CALLERS 4
 #define SESSIONS 6 /* of each caller */
 #define LONG 150   /* tokens after which a session is deleted */
 #define FORGETFUL \
     100 /* tokens of the layer with a window: a caller's first session becomes as long */
-#define READY_MS 3000
 
 static size_t kills = KILLS, imports = IMPORTS;
 static struct daemon served;
@@ -48,11 +53,13 @@ static struct caller {
     unsigned number, random, names, seeds;
     struct client client;
     struct mirror sessions[SESSIONS];
-    size_t answers, wrong; /* wrong: answers that differ from the mirror's */
+    atomic_size_t answers;
+    size_t wrong;  /* answers that differ from the mirror's */
+    size_t forgot; /* truncations of a session that had forgotten */
 } callers[CALLERS];
 
 static struct {
-    size_t rows, lost, doubled, differing, encoders, forgot; /* forgot: truncated after that */
+    size_t kills, rows, lost, doubled, differing, encoders;
     size_t sessions[MIRROR_KINDS];
     size_t interrupted,
         left; /* imports interrupted by a kill, and those of which something was left */
@@ -134,15 +141,10 @@ static void write_step(struct text *body, struct caller *caller, struct mirror *
     mirror_text_step(body, mirror, mirror->seed, extra);
 }
 
-static bool step_one(struct caller *caller, struct mirror *mirror)
+static bool step_layer(struct caller *caller, struct mirror *mirror, size_t layer)
 {
     struct text body = {0}, step = {0};
     struct answer answer;
-    size_t layer = below(caller, MIRROR_LAYERS);
-    if (!mirror->live)
-        mirror->kind = draw_kind(caller, mirror, layer);
-    if (!mirror_takes(mirror, layer))
-        layer = 0;
     write_step(&step, caller, mirror, layer);
     mirror_text_open(&body, mirror, layer);
     text_add(&body, "%s}", step.data);
@@ -152,6 +154,14 @@ static bool step_one(struct caller *caller, struct mirror *mirror)
     caller->wrong += answer.status != 200 || !take_step(mirror, answer.json);
     answer_free(&answer);
     return true;
+}
+
+static bool step_one(struct caller *caller, struct mirror *mirror)
+{
+    size_t layer = below(caller, MIRROR_LAYERS);
+    if (!mirror->live)
+        mirror->kind = draw_kind(caller, mirror, layer);
+    return step_layer(caller, mirror, mirror_takes(mirror, layer) ? layer : 0);
 }
 
 /* Steps half of the caller's sessions in one request. */
@@ -205,6 +215,11 @@ static bool delete_one(struct caller *caller, struct mirror *mirror)
     return true;
 }
 
+static bool has_forgotten(const struct mirror *mirror)
+{
+    return mirror->live && attn_cache_lowest_length(mirror->cache) > 0;
+}
+
 /* Draws a length to which the session can be truncated or forked. */
 static size_t draw_length(struct caller *caller, const struct mirror *mirror)
 {
@@ -235,8 +250,10 @@ static bool truncate_one(struct caller *caller, struct mirror *mirror)
 {
     mirror->length = draw_length(caller, mirror);
     mirror->pending = PENDING_TRUNCATE;
-    result.forgot += attn_cache_lowest_length(mirror->cache) > 0;
-    return send_truncation(&caller->wrong, &caller->client, mirror);
+    const bool forgotten = has_forgotten(mirror);
+    const bool answered = send_truncation(&caller->wrong, &caller->client, mirror);
+    caller->forgot += answered && forgotten;
+    return answered;
 }
 
 static bool fork_one(struct caller *caller, struct mirror *mirror, struct mirror *from)
@@ -282,12 +299,16 @@ static bool send_one(struct caller *caller)
     return step_one(caller, mirror);
 }
 
+/* First truncates the session that has forgotten, so that a kill follows that. */
 static void *call(void *argument)
 {
     struct caller *caller = argument;
     client_open(&caller->client, &served);
-    while (send_one(caller))
+    bool answered = !has_forgotten(caller->sessions) || truncate_one(caller, caller->sessions);
+    while (answered) {
         caller->answers++;
+        answered = send_one(caller);
+    }
     client_close(&caller->client);
     return NULL;
 }
@@ -416,22 +437,52 @@ static void start(void)
     result.slowest_ms = ms > result.slowest_ms ? ms : result.slowest_ms;
 }
 
-/* Kills the daemon under load at a moment drawn from `moments` or, where that is NULL, within an
- * import if possible. */
+static size_t count_answers(void)
+{
+    size_t answers = 0;
+    for (size_t i = 0; i < CALLERS; i++)
+        answers += callers[i].answers;
+    return answers;
+}
+
+/* Waits for so many answers more. */
+static void await_answers(size_t before, size_t more)
+{
+    for (unsigned ms = 0; count_answers() - before < more; ms++) {
+        ck_assert_uint_lt(ms, ANSWERS_MS);
+        pause_ms(1);
+    }
+}
+
+/* Kills the daemon under load after as many answers as `moments` draws or, where that is NULL,
+ * within an import if possible. */
 static void kill_under_load(struct caller *moments)
 {
+    const size_t before = count_answers();
     pthread_t threads[CALLERS], encoder;
     for (size_t i = 0; i < CALLERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call, &callers[i]), 0);
     ck_assert_int_eq(pthread_create(&encoder, NULL, encoder_call, &served), 0);
     if (moments != NULL)
-        pause_ms(5 + below(moments, 120));
+        await_answers(before, ANSWERS_LEAST + below(moments, ANSWERS_DRAWN));
     else
         import_begin(&served, directory);
     process_end(&served.process); /* SIGKILL */
     for (size_t i = 0; i < CALLERS; i++)
         pthread_join(threads[i], NULL);
     pthread_join(encoder, NULL);
+}
+
+/* Makes the caller's first session so long that its window forgets. */
+static void make_forget(struct caller *caller)
+{
+    struct mirror *mirror = caller->sessions;
+    client_open(&caller->client, &served);
+    mirror->kind = MIRROR_TINY;
+    while (!mirror->live || mirror_length(mirror, 1) < FORGETFUL)
+        ck_assert(step_layer(caller, mirror, 1));
+    ck_assert(has_forgotten(mirror));
+    client_close(&caller->client);
 }
 
 static void set_up(void)
@@ -442,6 +493,8 @@ static void set_up(void)
         callers[i].random = i + 1;
     }
     start();
+    for (size_t i = 0; i < CALLERS; i++)
+        make_forget(&callers[i]);
 }
 
 static void tear_down(void)
@@ -453,11 +506,25 @@ static void tear_down(void)
     mirror_close();
 }
 
+/* Whether sessions of every kind were compared often, and some were truncated after their windows
+ * had forgotten. */
+static bool has_seen_all(void)
+{
+    size_t forgot = 0;
+    bool every = true;
+    for (size_t i = 0; i < CALLERS; i++)
+        forgot += callers[i].forgot;
+    for (size_t i = 0; i < MIRROR_KINDS; i++)
+        every = every && result.sessions[i] > kills / 2;
+    return every && forgot > 0;
+}
+
 START_TEST(test_answered_changes_survive_kills)
 {
     struct caller moments = {.random = 5};
-    for (size_t i = 0; i < kills; i++) {
+    while (result.kills < kills || (!has_seen_all() && result.kills < MORE * kills)) {
         kill_under_load(&moments);
+        result.kills++;
         start();
         verify();
     }
@@ -509,7 +576,7 @@ static Suite *suite(void)
 int main(int argc, char *argv[])
 {
     char command[128];
-    size_t answers = 0, wrong = 0, sessions = 0;
+    size_t wrong = 0, sessions = 0;
     if (argc > 1 && strcmp(argv[1], "--quick") == 0) {
         kills = KILLS_QUICK;
         imports = IMPORTS_QUICK;
@@ -518,28 +585,33 @@ int main(int argc, char *argv[])
     if (mkdtemp(directory) == NULL || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
     bool ran = suite_run(suite());
-    for (size_t i = 0; i < CALLERS; i++) {
-        answers += callers[i].answers;
+    const size_t answers = count_answers();
+    for (size_t i = 0; i < CALLERS; i++)
         wrong += callers[i].wrong;
-    }
     snprintf(command, sizeof command, "rm -rf %s", directory);
     bool removed = system(command) == 0;
-    bool every = true;
-    for (size_t i = 0; i < MIRROR_KINDS; i++) {
-        every = every && result.sessions[i] > kills / 2;
+    for (size_t i = 0; i < MIRROR_KINDS; i++)
         sessions += result.sessions[i];
-    }
-    bool right = ran && removed && wrong == 0 && result.lost == 0 && result.doubled == 0 &&
-                 result.differing == 0 && every && result.encoders > kills &&
-                 (result.forgot > 0 || INSTRUMENTED) && result.interrupted == imports &&
-                 result.left == 0 && answers > (INSTRUMENTED ? 1 : 10) * kills &&
-                 (INSTRUMENTED || result.slowest_ms <= READY_MS);
+    const struct verdict_condition conditions[] = {
+        VERDICT(ran),
+        VERDICT(removed),
+        VERDICT(wrong == 0),
+        VERDICT(result.lost == 0),
+        VERDICT(result.doubled == 0),
+        VERDICT(result.differing == 0),
+        VERDICT(has_seen_all()),
+        VERDICT(result.encoders > kills),
+        VERDICT(result.interrupted == imports),
+        VERDICT(result.left == 0),
+        VERDICT(answers >= ANSWERS_LEAST * kills),
+    };
+    const bool right = VERDICTS("check-kill", conditions);
     printf("check-kill: %zu kills, %zu more within imports, %zu of which left something; %zu "
            "answers, %zu rows of %zu sessions looked at: %zu lost, %zu doubled, %zu decodes "
            "differ, %zu answers wrong; %zu starts over encoder rows sent again; ready again within "
            "%u ms%s\n",
-           kills, result.interrupted, result.left, answers, result.rows, sessions, result.lost,
-           result.doubled, result.differing, wrong, result.encoders, result.slowest_ms,
+           result.kills, result.interrupted, result.left, answers, result.rows, sessions,
+           result.lost, result.doubled, result.differing, wrong, result.encoders, result.slowest_ms,
            right ? ": ok" : ": FAILED");
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -67,6 +67,7 @@
     X(store_gap)      \
     X(store_disk)     \
     X(stores)         \
+    X(versions)       \
     X(rope)           \
     X(position_bias)  \
     X(stats)          \

@@ -559,6 +559,76 @@ START_TEST(test_forget_a_file_with_wrong_first_tokens_is_refused)
 }
 END_TEST
 
+/* ---- Retries of a layer that reads another --------------------------------------------------- */
+
+static struct attn_model *reading;
+
+/* Computes rows [at, at + rows) of one layer; out [rows][E]. */
+static void step_layer(float *out, struct attn_cache *cache, size_t layer, const float *x,
+                       size_t at, size_t rows)
+{
+    struct attn_step step = {.cache = cache,
+                             .position = at,
+                             .rows = rows,
+                             .hidden_states = x + at * E,
+                             .outputs = {.output = out},
+                             .commit = true};
+    struct attn_step *steps[] = {&step};
+    ck_assert_int_eq(attn_decode(engine, reading, layer, steps, 1), ATTN_OK);
+    ck_assert_msg(step.error.status == ATTN_OK, "layer %zu at %zu, %zu rows: %s", layer, at, rows,
+                  step.error.message);
+}
+
+/* As an import makes it: without a step, but with what its notes say of the last one. */
+static struct attn_cache *moved(struct attn_cache *cache, size_t rows)
+{
+    size_t size;
+    struct attn_cache *copy = new_cache(reading);
+    void *file = export_cache(&size, cache);
+    ck_assert_int_eq(import_cache(copy, file, size), ATTN_OK);
+    for (size_t layer = 0; layer < 2; layer++)
+        attn_cache_note_step(copy, layer, attn_cache_length(cache, layer) - rows);
+    free(file);
+    attn_cache_free(cache);
+    return copy;
+}
+
+/* The source goes on by a step before the last step of its reader is repeated: in a cache that
+ * steps have made, a fork of it, and one from a file. */
+START_TEST(test_forget_keeps_what_the_last_step_of_a_reading_layer_needs_again)
+{
+    struct rng r = rng_seeded(23);
+    reading = open_model(
+        8, ",\"num_hidden_layers\":2,\"num_kv_shared_layers\":1,\"rope_theta\":10000", ATTN_F32);
+    struct attn_cache *cache = new_cache(reading);
+    float *x = rng_floats(&r, LONGEST * E, 1), first[MOST_ROWS * E], again[MOST_ROWS * E];
+    size_t at = 0, rows = 1, next = 1, forgot = 0;
+    step_layer(first, cache, 0, x, 0, rows);
+    for (unsigned i = 0; at + rows + MOST_ROWS <= LONGEST; i++) {
+        step_layer(first, cache, 1, x, at, rows);
+        if (_i == 1) {
+            struct attn_cache *fork;
+            ck_assert_int_eq(attn_cache_fork(&fork, cache, SIZE_MAX, &error), ATTN_OK);
+            attn_cache_free(cache);
+            cache = fork;
+        }
+        if (_i == 2)
+            cache = moved(cache, rows);
+        next = i % 40 == 39 ? 1 + rng_below(&r, MOST_ROWS - 1) : 1;
+        step_layer(again, cache, 0, x, at + rows, next);
+        step_layer(again, cache, 1, x, at, rows);
+        ck_assert_mem_eq(again, first, rows * E * sizeof *first);
+        forgot = attn_cache_first(cache, 0);
+        at += rows;
+        rows = next;
+    }
+    ck_assert_uint_gt(forgot, 0);
+    attn_cache_free(cache);
+    attn_model_close(reading);
+    free(x);
+}
+END_TEST
+
 Suite *suite_forget(void)
 {
     Suite *suite = suite_create("forget");
@@ -575,6 +645,8 @@ Suite *suite_forget(void)
     tcase_add_loop_test(tests, test_forget_a_file_has_what_is_kept_and_goes_on_with_the_same_bits,
                         0, NUM_DTYPES);
     tcase_add_loop_test(tests, test_forget_every_state_that_is_given_is_taken, 0, 48);
+    tcase_add_loop_test(tests, test_forget_keeps_what_the_last_step_of_a_reading_layer_needs_again,
+                        0, 3);
     tcase_add_test(tests, test_forget_a_file_with_wrong_first_tokens_is_refused);
     suite_add_tcase(suite, tests);
     return suite;

@@ -495,6 +495,117 @@ START_TEST(test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cach
 }
 END_TEST
 
+/* ---- Ends of ranges ---- */
+
+#define END_TOKENS 192 /* rows of one head: key [NARROW] and value [NARROW] each */
+#define NARROW 20
+
+/* A number at an end of some range, or a little inside of it; or one of any magnitude. */
+static float at_an_end(struct rng *r, enum attn_dtype dtype)
+{
+    static const float ends[] = {0,       1e15f,     0x1p-149f, 0x1p-126f, 127 * 0x1p-126f,
+                                 0x1p-24, 0x1p-14f,  65504,     65519,     1e15f / 127,
+                                 1,       0x1p49f,   3e-39f,    1e-30f,    9.98e14f,
+                                 255,     0x1.fep+5, 1e14f};
+    float x = ends[rng_below(r, sizeof ends / sizeof ends[0])];
+    for (unsigned steps = rng_below(r, 4); steps > 0; steps--)
+        x = nextafterf(x, 0);
+    if (rng_below(r, 3) == 0)
+        x = fminf(ldexpf(rng_float(r, 1), (int)rng_below(r, 199) - 149), 1e15f);
+    if (rng_below(r, 4) == 0) /* scales of int8 are rounded up most where they have bits to lose */
+        x = 1e15f * (1 - rng_float(r, 0x1p-12f) * rng_float(r, 1));
+    x = fmaxf(-1e15f, fminf(x, 1e15f));
+    if (dtype == ATTN_F16 && fabsf(x) >= 65520)
+        x = 65519.996f;
+    return rng_below(r, 2) ? x : -x;
+}
+
+static char *export_of(size_t *size, const struct attn_cache *cache)
+{
+    struct attn_export *state;
+    ck_assert_int_eq(attn_export_open(&state, cache, NULL, 0, &error), ATTN_OK);
+    *size = attn_export_bytes(state);
+    char *file = malloc(*size);
+    while (attn_export_run(state, file, 1 << 20))
+        continue;
+    attn_export_close(state);
+    return file;
+}
+
+/* Reads the file into the cache, which is empty, or where `fill` has its length. */
+static void import_into(struct attn_cache *cache, const char *file, size_t size, bool fill)
+{
+    static const size_t ends[] = {END_TOKENS};
+    struct attn_import *state;
+    bool more = true;
+    ck_assert_int_eq(attn_import_open(&state, file, size, &error), ATTN_OK);
+    if (fill)
+        ck_assert_int_eq(attn_cache_lengthen(cache, 0, END_TOKENS, NULL, 0, &error), ATTN_OK);
+    ck_assert_msg((fill ? attn_import_begin_fill(state, cache, ends, &error)
+                        : attn_import_begin(state, cache, &error)) == ATTN_OK,
+                  "%s", error.message);
+    while (more)
+        ck_assert_msg(attn_import_run(&more, state, 4096, &error) == ATTN_OK, "%s", error.message);
+    attn_import_close(state);
+}
+
+START_TEST(test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit)
+{
+    enum { COUNT = END_TOKENS * NARROW };
+    static const char config[] = "{\"hidden_size\":20,\"num_attention_heads\":1,\"seed\":3}";
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    struct rng r = rng_seeded(20);
+    static float rows[2 * COUNT], stored[2 * COUNT], again[2 * COUNT];
+    struct attn_model *model = open_model(config, dtype);
+    for (unsigned round = 0; round < 40; round++) {
+        struct attn_cache *caches[4];
+        size_t size;
+        for (size_t i = 0; i < 4; i++)
+            caches[i] = new_cache(model, END_TOKENS);
+        for (size_t i = 0; i < 2 * COUNT; i++)
+            rows[i] = at_an_end(&r, dtype);
+        ck_assert_int_eq(attn_cache_write(caches[0], 0, END_TOKENS, rows, rows + COUNT, &error),
+                         ATTN_OK);
+        attn_cache_read(stored, stored + COUNT, caches[0], 0, END_TOKENS);
+        char *file = export_of(&size, caches[0]);
+        import_into(caches[1], file, size, false);
+        import_into(caches[2], file, size, true);
+        free(file);
+        ck_assert_msg(attn_cache_write(caches[3], 0, END_TOKENS, stored, stored + COUNT, &error) ==
+                          ATTN_OK,
+                      "%s", error.message);
+        for (size_t i = 1; i < 4; i++) {
+            attn_cache_read(again, again + COUNT, caches[i], 0, END_TOKENS);
+            ck_assert_mem_eq(again, stored, sizeof stored);
+        }
+        for (size_t i = 0; i < 4; i++)
+            attn_cache_free(caches[i]);
+    }
+    attn_model_close(model);
+}
+END_TEST
+
+START_TEST(test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused)
+{
+    const enum attn_dtype dtype = (enum attn_dtype)_i;
+    static const char config[] = "{\"hidden_size\":20,\"num_attention_heads\":1,\"seed\":3}";
+    struct attn_model *model = open_model(config, dtype);
+    struct attn_cache *cache = new_cache(model, 4);
+    float row[NARROW] = {0}, got[NARROW];
+    const float largest = attn_tile_largest(dtype);
+    ck_assert(largest >= ATTN_MAX_MAGNITUDE && largest <= ATTN_MAX_MAGNITUDE * (1 + 0x1p-15f));
+    row[3] = dtype == ATTN_F16 ? -65504 : -largest;
+    ck_assert_int_eq(attn_cache_write(cache, 0, 1, row, row, &error), ATTN_OK);
+    attn_cache_read(got, NULL, cache, 0, 1);
+    ck_assert(got[3] <= 0 && got[3] >= row[3]);
+    row[3] = nextafterf(-largest, -INFINITY);
+    ck_assert_int_eq(attn_cache_write(cache, 0, 1, row, row, &error), ATTN_OUT_OF_RANGE);
+    ck_assert_uint_eq(attn_cache_length(cache, 0), 1);
+    attn_cache_free(cache);
+    attn_model_close(model);
+}
+END_TEST
+
 Suite *suite_kvtypes(void)
 {
     Suite *suite = suite_create("kvtypes");
@@ -514,6 +625,11 @@ Suite *suite_kvtypes(void)
                         NUM_DTYPES);
     tcase_add_loop_test(types,
                         test_kvtypes_a_key_beyond_f16_fails_its_step_alone_and_keeps_the_cache, 0,
+                        NUM_DTYPES);
+    tcase_add_loop_test(types,
+                        test_kvtypes_what_a_cache_accepts_is_exported_and_read_back_bit_for_bit, 0,
+                        NUM_DTYPES);
+    tcase_add_loop_test(types, test_kvtypes_a_number_beyond_what_a_tile_gives_back_is_refused, 0,
                         NUM_DTYPES);
     suite_add_tcase(suite, types);
     return suite;

@@ -1,0 +1,309 @@
+/* test_versions.c: a state directory with a file of a later version, its checksum right: nothing
+ * begins over it and nothing in it changes, and the sessions are there for the build that knows the
+ * version. */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/checksum.h"
+#include "cache_file.h"
+#include "disk.h"
+#include "store/identity.h"
+#include "store/store_check.h"
+#include "store/store_files.h"
+#include "store/stores.h"
+#include "store/versions.h"
+#include "store_app.h"
+#include "suites.h"
+
+#define SESSIONS 3
+#define TEXT_MAX ((size_t)1 << 20)
+
+static struct srv_app app;
+static char own[SCRATCH_PATH], other[SCRATCH_PATH], message[512];
+
+/* ---- A directory ----------------------------------------------------------------------------- */
+
+static bool open_stores(const char *instance, char *directory, const char *adopt)
+{
+    app.config.state_dir = directory;
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, instance));
+    const struct srv_store_context context = store_app_context(&app);
+    return srv_stores_open(&app.store, &context, adopt, message, sizeof message) &&
+           srv_stores_load(app.store, message, sizeof message);
+}
+
+static void close_stores(void)
+{
+    ck_assert(srv_stores_close(app.store));
+    srv_sessions_close(app.sessions);
+}
+
+static void expect_sessions(size_t rows)
+{
+    char id[8] = "s0";
+    for (; id[1] < '0' + SESSIONS; id[1]++)
+        ck_assert_uint_eq(store_app_length(&app, id), rows);
+}
+
+/* The directory has a snapshot of sessions of a row, and a row of each in a journal after it. */
+static void set_up(void)
+{
+    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
+    const struct srv_config config = {
+        .durability = SRV_DURABLE_JOURNAL,
+        .journal_bytes = (size_t)1 << 30,
+        .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 100}};
+    char id[8] = "s0";
+    disk_reset();
+    store_app_open(&app, &config, "tiny", random, (size_t)8 << 20);
+    snprintf(own, sizeof own, "%s", app.config.state_dir);
+    scratch_make(other);
+    ck_assert(open_stores("a", own, NULL));
+    for (; id[1] < '0' + SESSIONS; id[1]++) {
+        struct srv_session *session = store_app_session(&app, id);
+        ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+        srv_session_put(session);
+    }
+    ck_assert(srv_store_start(app.store, message, sizeof message));
+    store_app_snapshot(&app);
+    for (id[1] = '0'; id[1] < '0' + SESSIONS; id[1]++) {
+        struct srv_session *session = srv_session_get(app.sessions, NULL, id);
+        ck_assert_int_eq(store_app_append(&app, session), SRV_OK);
+        srv_session_put(session);
+    }
+    close_stores();
+}
+
+static void tear_down(void)
+{
+    store_app_close(&app);
+    scratch_remove(other);
+}
+
+/* All that the directory says: names, times and bytes of its files. */
+static char *listing(const char *path)
+{
+    char command[2 * SCRATCH_PATH + 128];
+    size_t length;
+    snprintf(command, sizeof command,
+             "cd %s && { stat -c '%%n %%s %%i %%y' * && cat *; } > %s.listing", path, path);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(command, sizeof command, "%s.listing", path);
+    char *text = scratch_read(&length, "/", command + 1);
+    char *sum = malloc(17);
+    snprintf(sum, 17, "%016llx", (unsigned long long)srv_checksum_of(text, length / 4 * 4));
+    ck_assert_int_eq(unlink(command), 0);
+    free(text);
+    return sum;
+}
+
+/* ---- Files of the next version --------------------------------------------------------------- */
+
+struct bytes {
+    char *at;
+    size_t length;
+};
+
+/* The version stands at `at`, and the checksum behind it, of all but itself. */
+static void raise_at(struct bytes *file, size_t at, size_t end, bool right)
+{
+    struct srv_checksum sum;
+    const size_t sum_at = at + 8;
+    file->at[at]++;
+    srv_checksum_init(&sum);
+    srv_checksum_add(&sum, file->at, sum_at);
+    srv_checksum_add(&sum, file->at + sum_at + 8, end - sum_at - 8);
+    const uint64_t result = srv_checksum_end(&sum) ^ !right;
+    memcpy(file->at + sum_at, &result, sizeof result);
+}
+
+static void raise_journal(struct bytes *file, bool right)
+{
+    raise_at(file, 16, SRV_JOURNAL_HEAD, right);
+}
+
+static void raise_base(struct bytes *file, bool right) { raise_at(file, 24, file->length, right); }
+
+static void raise_session(struct bytes *file, bool right)
+{
+    const struct attn_safetensors_source source = {file->at, -1, file->length};
+    struct attn_safetensors *opened;
+    struct attn_error error;
+    struct attn_checksum sum;
+    size_t count;
+    uint64_t header;
+    static const char format[] = "\"format\":\"attn-cache-1", said[] = "\"checksum\":\"";
+    char *at = memmem(file->at, file->length, format, strlen(format));
+    ck_assert_ptr_nonnull(at);
+    at[strlen(format) - 1] = '3';
+    ck_assert_int_eq(
+        attn_safetensors_open_source(&opened, &source, "state", ATTN_MAX_STATE_HEADER, &error),
+        ATTN_OK);
+    memcpy(&header, file->at, sizeof header);
+    attn_checksum_init(&sum);
+    attn_checksum_add(&sum, file->at + 8 + header, file->length - 8 - header);
+    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, opened);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(notes[i].name, "checksum") != 0)
+            attn_cache_file_sum_note(&sum, notes[i].name, notes[i].value);
+    attn_safetensors_close(opened);
+    at = memmem(file->at, file->length, said, strlen(said)) + strlen(said);
+    attn_checksum_hex(at, &sum);
+    at[0] = right ? at[0] : (at[0] == '0' ? '1' : '0');
+}
+
+static void raise_identity(struct bytes *file, bool right)
+{
+    static const char text[] = "{\"instance\":\"a\",\"generation\":\"k3f9q\",\"version\":2}\n",
+                      wrong[] = "{\"instance\":\"a\",\"generation\":\"k3f9q\",\"version\":x}\n";
+    free(file->at);
+    file->at = strdup(right ? text : wrong);
+    file->length = strlen(file->at);
+}
+
+static const struct kind {
+    const char *files; /* as the shell names them */
+    void (*raise)(struct bytes *file, bool right);
+    const char *says;
+} kinds[] = {
+    {"*.journal", raise_journal, "version 4, and this build of attnd reads versions 1 to 3"},
+    {"*.base", raise_base, "version 5, and this build of attnd reads versions 1 to 4"},
+    {"*.session", raise_session,
+     "format attn-cache-3, and this build of attnd reads attn-cache-1 and attn-cache-2"},
+    {"identity", raise_identity, "version 2, and this build of attnd reads files without one"},
+};
+#define KINDS ((int)(sizeof kinds / sizeof kinds[0]))
+
+/* Raises the version of the last file of the kind; its name, and the bytes that it had. */
+static struct bytes raise_last(char name[64], const struct kind *kind, bool right)
+{
+    char command[SCRATCH_PATH + 64];
+    snprintf(command, sizeof command, "cd %s && ls %s | tail -1", own, kind->files);
+    FILE *list = popen(command, "r");
+    ck_assert(list != NULL && fscanf(list, "%63s", name) == 1);
+    ck_assert_int_eq(pclose(list), 0);
+    struct bytes before, file;
+    before.at = scratch_read(&before.length, own, name);
+    file.at = scratch_read(&file.length, own, name);
+    kind->raise(&file, right);
+    scratch_write(own, name, file.at, file.length);
+    free(file.at);
+    return before;
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void expect_refused(const char *instance, char *directory, const char *adopt,
+                           const char *name, const char *says)
+{
+    message[0] = '\0';
+    ck_assert(!open_stores(instance, directory, adopt));
+    close_stores();
+    ck_assert_msg(strstr(message, name) != NULL && strstr(message, says) != NULL &&
+                      strstr(message, own) != NULL &&
+                      strstr(message, "start the build that wrote it or a later one") != NULL,
+                  "%s", message);
+}
+
+static void expect_unchanged(const char *before)
+{
+    char *now = listing(own);
+    ck_assert_str_eq(now, before);
+    free(now);
+}
+
+/* What `attnd journal check` says. */
+static void expect_checked(const char *name, const char *says)
+{
+    struct srv_store_check check;
+    struct srv_buffer text;
+    char why[SRV_STORE_CHECK_MESSAGE], line[256];
+    int directory = open(own, O_RDONLY | O_DIRECTORY);
+    srv_buffer_init(&text, TEXT_MAX);
+    ck_assert(srv_store_check(&check, &text, directory, why));
+    srv_buffer_append(&text, "", 1);
+    snprintf(line, sizeof line, "%s: of another version: %s\n", name, says);
+    ck_assert_msg(check.later == 1 && check.damaged == 0 && strstr(text.data, line) != NULL, "%s",
+                  text.data);
+    srv_buffer_fini(&text);
+    close(directory);
+}
+
+START_TEST(test_versions_a_later_one_is_refused_and_nothing_is_touched)
+{
+    const struct kind *kind = &kinds[_i];
+    char name[64];
+    const struct bytes before = raise_last(name, kind, true);
+    char *whole = listing(own);
+    expect_refused("a", own, NULL, name, kind->says);
+    expect_unchanged(whole);
+    expect_refused("b", other, own, name, kind->says);
+    expect_unchanged(whole);
+    free(whole);
+    expect_checked(name, kind->says);
+    scratch_write(own, name, before.at, before.length);
+    free(before.at);
+    ck_assert_msg(open_stores("a", own, NULL), "%s", message);
+    expect_sessions(2);
+    close_stores();
+    ck_assert(open_stores("b", other, own));
+    expect_sessions(2);
+    close_stores();
+}
+END_TEST
+
+START_TEST(test_versions_a_directory_without_a_lock_file_gets_none)
+{
+    char name[64];
+    free(raise_last(name, &kinds[_i], true).at);
+    store_app_shell(&app, "rm lock");
+    char *whole = listing(own);
+    expect_refused("a", own, NULL, name, kinds[_i].says);
+    expect_unchanged(whole);
+    free(whole);
+}
+END_TEST
+
+/* A head that says so with a wrong checksum is damaged, as before. */
+START_TEST(test_versions_a_damaged_head_is_no_later_version)
+{
+    char name[64];
+    free(raise_last(name, &kinds[_i], false).at);
+    int directory = open(own, O_RDONLY | O_DIRECTORY);
+    ck_assert_msg(srv_versions_are_known(directory, own, message, sizeof message), "%s", message);
+    close(directory);
+}
+END_TEST
+
+/* Session files that are older than a base are those of builds that know its version. */
+START_TEST(test_versions_a_base_speaks_for_older_session_files)
+{
+    char name[64];
+    free(raise_last(name, &kinds[2], true).at);
+    int directory = open(own, O_RDONLY | O_DIRECTORY);
+    ck_assert(!srv_versions_are_known(directory, own, message, sizeof message));
+    store_app_shell(&app, "touch -d '1 minute ago' *.session");
+    ck_assert(srv_versions_are_known(directory, own, message, sizeof message));
+    store_app_shell(&app, "rm *.base");
+    ck_assert(!srv_versions_are_known(directory, own, message, sizeof message));
+    close(directory);
+}
+END_TEST
+
+Suite *suite_versions(void)
+{
+    Suite *suite = suite_create("versions");
+    TCase *tests = tcase_create("versions");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, test_versions_a_later_one_is_refused_and_nothing_is_touched, 0,
+                        KINDS);
+    tcase_add_loop_test(tests, test_versions_a_directory_without_a_lock_file_gets_none, 0, KINDS);
+    tcase_add_loop_test(tests, test_versions_a_damaged_head_is_no_later_version, 0, KINDS);
+    tcase_add_test(tests, test_versions_a_base_speaks_for_older_session_files);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
