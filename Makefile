@@ -690,9 +690,9 @@ $(OUT)/models_md: $(OBJ)/tests/tools/models_md.o $(OUT)/libattn.a
 $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
-$(OUT)/bench_json: $(call objects_of,server/base/*.c server/wire/json.c server/wire/tensor_json.c)
-$(OUT)/bench_json: $(OBJ)/tests/bench/json.o
-	$(call link,jansson)
+$(OUT)/bench_json: $(OBJ)/tests/bench/json.o $(call objects_of,server/base/*.c server/wire/json.c server/wire/tensor_json.c) \
+                   $(OUT)/libattn.a
+	$(call link,$(LIB_PKGS))
 
 $(OUT)/bench_http: $(BENCH_HTTP) $(OUT)/libattn.a
 	$(call link,libmicrohttpd $(LIB_PKGS))

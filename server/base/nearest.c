@@ -6,8 +6,8 @@
 
 void srv_choices(char *out, size_t size, const char *word, const char *const *names, size_t count)
 {
-    const char *nearest = srv_nearest(word, names, count);
-    char question[SRV_NEAREST_MAX + 24] = "";
+    const char *nearest = attn_nearest(word, names, count);
+    char question[ATTN_NEAREST_MAX + 24] = "";
     if (nearest != NULL)
         snprintf(question, sizeof question, "; did you mean %s?", nearest);
     size_t used = 0, room = size - strlen(question) - sizeof ", ...";

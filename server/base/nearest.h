@@ -4,14 +4,6 @@
 
 #include "attn_nearest.h"
 
-#define SRV_NEAREST_MAX ATTN_NEAREST_MAX
-
-/* attn_nearest, by the name of this room. */
-static inline const char *srv_nearest(const char *word, const char *const *names, size_t count)
-{
-    return attn_nearest(word, names, count);
-}
-
 /* Prints the names as "FP32, FP16; did you mean FP32?": all that fit `size` bytes, "..." for those
  * that do not, and the one that is near to the word, if any.  `size` is at least 96. */
 void srv_choices(char *out, size_t size, const char *word, const char *const *names, size_t count);

@@ -69,7 +69,7 @@ static const struct srv_option *option_near(const char *name, enum srv_config_so
     const char *names[SRV_MAX_OPTIONS] = {NULL};
     for (size_t i = 0; i < srv_option_count; i++)
         names[i] = may_come_from(&srv_options[i], source) ? srv_options[i].name : NULL;
-    const char *nearest = srv_nearest(name, names, srv_option_count);
+    const char *nearest = attn_nearest(name, names, srv_option_count);
     for (size_t i = 0; i < srv_option_count; i++) {
         if (nearest != NULL && names[i] == nearest)
             return &srv_options[i];
@@ -84,7 +84,7 @@ static bool refuse_unknown(struct srv_config_reading *reading, const char *text,
 {
     static const char *const kinds[] = {
         [SRV_FROM_FILE] = "key", [SRV_FROM_VARIABLE] = "variable", [SRV_FROM_FLAG] = "argument"};
-    char name[SRV_NEAREST_MAX + 1] = "", spelled[SRV_OPTION_SPELL_MAX];
+    char name[ATTN_NEAREST_MAX + 1] = "", spelled[SRV_OPTION_SPELL_MAX];
     if (length - prefix < sizeof name)
         memcpy(name, text + prefix, length - prefix);
     const struct srv_option *option = option_near(name, source);
@@ -141,7 +141,7 @@ static bool pass_over(struct srv_config_reading *reading, const char *variable, 
 {
     static const char *const of_compose[] = {"MODELS", "PORT", "CPUS", "MEMORY", "REVISION"};
     size_t length = strcspn(variable, "="), prefix = strlen("ATTND_");
-    char name[SRV_NEAREST_MAX + 1];
+    char name[ATTN_NEAREST_MAX + 1];
     snprintf(name, sizeof name, "%.*s", (int)(length - prefix), variable + prefix);
     if (value[0] == '\0' || strstr(value, "://") != NULL ||
         option_near(name, SRV_FROM_VARIABLE) == NULL)

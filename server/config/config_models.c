@@ -151,7 +151,7 @@ static bool read_member(const struct member *member, const json_t *value)
     const char *names[READERS];
     for (size_t i = 0; i < READERS; i++)
         names[i] = readers[i].key;
-    const char *nearest = srv_nearest(member->key, names, READERS);
+    const char *nearest = attn_nearest(member->key, names, READERS);
     if (nearest == NULL)
         return refuse(member, "unknown key");
     return srv_config_refuse(member->reading, "models[%zu].%.64s: unknown key: did you mean %s?",

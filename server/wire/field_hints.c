@@ -78,7 +78,7 @@ static const struct {
 void srv_field_hint(char out[SRV_HINT_MAX], const char *what, const char *name,
                     const char *const *names, size_t count)
 {
-    const char *nearest = srv_nearest(name, names, count);
+    const char *nearest = attn_nearest(name, names, count);
     for (size_t i = 0; i < sizeof hints / sizeof hints[0]; i++)
         if (strcmp(hints[i].name, name) == 0) {
             snprintf(out, SRV_HINT_MAX, "is no %s of this request: %s", what, hints[i].instead);

@@ -31,7 +31,7 @@ static const struct {
 
 START_TEST(test_nearest_suggests_the_field_that_was_meant)
 {
-    const char *nearest = srv_nearest(cases[_i].word, fields, FIELD_COUNT);
+    const char *nearest = attn_nearest(cases[_i].word, fields, FIELD_COUNT);
     if (cases[_i].nearest == NULL)
         ck_assert_ptr_null(nearest);
     else
@@ -41,22 +41,22 @@ END_TEST
 
 START_TEST(test_nearest_of_words_that_are_too_long_is_none)
 {
-    char word[4 * SRV_NEAREST_MAX];
+    char word[4 * ATTN_NEAREST_MAX];
     memset(word, 'a', sizeof word - 1);
     word[sizeof word - 1] = '\0';
     const char *const names[] = {word};
-    ck_assert_ptr_null(srv_nearest(word, names, 1));
-    word[SRV_NEAREST_MAX + 1] = '\0';
-    ck_assert_ptr_null(srv_nearest(word, names, 1));
-    word[SRV_NEAREST_MAX] = '\0';
-    ck_assert_ptr_eq(srv_nearest(word, names, 1), word);
+    ck_assert_ptr_null(attn_nearest(word, names, 1));
+    word[ATTN_NEAREST_MAX + 1] = '\0';
+    ck_assert_ptr_null(attn_nearest(word, names, 1));
+    word[ATTN_NEAREST_MAX] = '\0';
+    ck_assert_ptr_eq(attn_nearest(word, names, 1), word);
 }
 END_TEST
 
 START_TEST(test_choices_are_listed_and_cut_before_they_pass_the_room)
 {
     static const char *const names[] = {"FP32", "FP16", "BF16"};
-    char out[256], text[64][SRV_NEAREST_MAX + 1];
+    char out[256], text[64][ATTN_NEAREST_MAX + 1];
     const char *many[64];
     srv_choices(out, sizeof out, "F32", names, 3);
     ck_assert_str_eq(out, "FP32, FP16, BF16; did you mean FP32?");
@@ -64,7 +64,7 @@ START_TEST(test_choices_are_listed_and_cut_before_they_pass_the_room)
     ck_assert_str_eq(out, "FP32, FP16, BF16");
     srv_choices(out, sizeof out, "float", names, 0);
     ck_assert_str_eq(out, "");
-    for (size_t length = 1; length <= SRV_NEAREST_MAX; length++) {
+    for (size_t length = 1; length <= ATTN_NEAREST_MAX; length++) {
         for (size_t i = 0; i < 64; i++) {
             memset(text[i], 'a', length);
             text[i][length] = '\0';
@@ -115,8 +115,8 @@ START_TEST(test_nearest_is_the_first_of_the_least_distance)
                 expected = names[i];
             }
         }
-        ck_assert_msg(srv_nearest(words[0], names, 4) == expected, "%s: %s, not %s", words[0],
-                      srv_nearest(words[0], names, 4), expected);
+        ck_assert_msg(attn_nearest(words[0], names, 4) == expected, "%s: %s, not %s", words[0],
+                      attn_nearest(words[0], names, 4), expected);
     }
 }
 END_TEST

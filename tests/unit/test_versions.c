@@ -170,8 +170,8 @@ static const struct kind {
     void (*raise)(struct bytes *file, bool right);
     const char *says;
 } kinds[] = {
-    {"*.journal", raise_journal, "version 4, and this build of attnd reads versions 1 to 3"},
-    {"*.base", raise_base, "version 5, and this build of attnd reads versions 1 to 4"},
+    {"*.journal", raise_journal, "version 5, and this build of attnd reads versions 1 to 4"},
+    {"*.base", raise_base, "version 6, and this build of attnd reads versions 1 to 5"},
     {"*.session", raise_session,
      "format attn-cache-3, and this build of attnd reads attn-cache-1 and attn-cache-2"},
     {"identity", raise_identity, "version 2, and this build of attnd reads files without one"},
