@@ -222,9 +222,15 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
                           size_t num_notes);
 
 /* Writes one more piece of the file at `out`, a buffer of attn_export_bytes, aligned as floats are
- * and the same in every call: copies or sums up about `budget` bytes.  Returns true until the file
- * is complete. */
+ * and the same in every call: about `budget` bytes.  Returns true until the file is complete. */
 bool attn_export_run(struct attn_export *state, void *out, size_t budget);
+
+/* The same for a file that is written elsewhere: writes the next piece to `out`, which has room for
+ * `room` bytes, at least ATTN_EXPORT_ROOM, and is aligned as floats are.  Returns how many bytes
+ * belong at *place of the file; 0 once it is complete.  The file's beginning comes last.  An export
+ * is read by one of the two calls alone. */
+#define ATTN_EXPORT_ROOM (ATTN_MAX_HEAD_DIM * sizeof(float))
+size_t attn_export_piece(size_t *place, void *out, struct attn_export *state, size_t room);
 
 /* Frees the export, complete or not; the cache and `out` stay the caller's. */
 void attn_export_close(struct attn_export *state);

@@ -136,26 +136,35 @@ static void clear_row(float *row, size_t width)
         memset(row, 0, width * sizeof *row);
 }
 
+void attn_cache_read_head(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                          size_t group, size_t first, size_t count)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
+    const struct attn_cache_view view = attn_cache_view(cache, layer);
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    for (size_t s = 0; s < count; s++) {
+        const size_t slot = first + s;
+        float *k = key ? key + s * sizes.key : NULL, *v = value ? value + s * sizes.value : NULL;
+        struct attn_tile tile;
+        if (slot < view.first * ATTN_TILE) {
+            clear_row(k, sizes.key);
+            clear_row(v, sizes.value);
+            continue;
+        }
+        attn_block_tile(&tile, view.blocks[slot / ATTN_TILE - view.first], spec, group);
+        attn_tile_get(k, v, &tile, slot % ATTN_TILE, sizes.key, sizes.value);
+    }
+}
+
 void attn_cache_read_strided(float *key, float *value, const struct attn_cache *cache, size_t layer,
                              size_t first, size_t count, size_t apart)
 {
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
     if (spec == NULL || (key == NULL && value == NULL))
         return;
-    const struct attn_cache_view view = attn_cache_view(cache, layer);
     const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-    const size_t d = sizes.key, dv = sizes.value;
-    for (size_t s = 0; s < count; s++)
-        for (size_t g = 0; g < sizes.heads; g++) {
-            const size_t slot = first + s, row = g * apart + s;
-            float *k = key ? key + row * d : NULL, *v = value ? value + row * dv : NULL;
-            struct attn_tile tile;
-            if (slot < view.first * ATTN_TILE) {
-                clear_row(k, d);
-                clear_row(v, dv);
-                continue;
-            }
-            attn_block_tile(&tile, view.blocks[slot / ATTN_TILE - view.first], spec, g);
-            attn_tile_get(k, v, &tile, slot % ATTN_TILE, d, dv);
-        }
+    for (size_t g = 0; g < sizes.heads; g++)
+        attn_cache_read_head(key ? key + g * apart * sizes.key : NULL,
+                             value ? value + g * apart * sizes.value : NULL, cache, layer, g, first,
+                             count);
 }

@@ -1,9 +1,9 @@
 /* export.c: a cache becomes the bytes of a file.
  *
- * The header is made first, with room for the checksum.  Blocks of 64 tokens are then read straight
- * to the place of their rows in the file, [G][L][..], so an export takes no memory but its
- * header's.  At the end the data are summed up from the first byte to the last, and the checksum is
- * put into the header. */
+ * The header is made first, with room for the checksum.  Rows are then read in the order of the
+ * file, [G][L][..] of each tensor, and summed up at once, so an export takes no memory but its
+ * header's.  The header is the last piece, with the checksum in it, though its place in the file is
+ * the first. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,11 +34,10 @@ struct attn_export {
     char *texts;
     char *header; /* [header_bytes], its length first */
     size_t header_bytes, data_bytes;
-    /* Progress. */
-    bool begun;
-    size_t layer, token; /* the next to be copied, counted from the first that is kept */
-    size_t at;           /* bytes of the file before the tensors of `layer` */
-    size_t summed;       /* bytes of data */
+    /* Progress: the next row, which is there unless layer is num_layers. */
+    size_t layer, group, token; /* counted from the first token that is kept */
+    enum attn_cache_file_kind kind;
+    size_t data_read, header_read; /* bytes */
     struct attn_checksum sum;
 };
 
@@ -186,6 +185,27 @@ static enum attn_status make_header(struct attn_export *export, struct attn_erro
     return ATTN_OK;
 }
 
+/* ---- Progress -------------------------------------------------------------------------------- */
+
+static size_t tensor_bytes(const struct attn_export *export)
+{
+    return attn_cache_file_tensor_bytes(&export->layers[export->layer], export->kind);
+}
+
+static void next_tensor(struct attn_export *export)
+{
+    export->token = export->group = 0;
+    export->layer += export->kind == ATTN_CACHE_FILE_VALUE;
+    export->kind =
+        export->kind == ATTN_CACHE_FILE_KEY ? ATTN_CACHE_FILE_VALUE : ATTN_CACHE_FILE_KEY;
+}
+
+static void skip_empty(struct attn_export *export)
+{
+    while (export->layer < export->num_layers && tensor_bytes(export) == 0)
+        next_tensor(export);
+}
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 static enum attn_status read_lengths(struct attn_export *export, struct attn_error *error)
@@ -223,7 +243,7 @@ enum attn_status attn_export_open(struct attn_export **out, const struct attn_ca
         status = take_notes(export, notes, num_notes, error);
     if (status == ATTN_OK)
         status = make_header(export, error);
-    export->at = export->header_bytes;
+    skip_empty(export);
     if (status == ATTN_OK)
         *out = export;
     else
@@ -267,58 +287,73 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
 
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
-/* Copies up to 64 tokens of the current layer; returns their bytes. */
-static size_t copy_piece(char *out, struct attn_export *export)
+static size_t row_bytes(const struct attn_export *export)
 {
-    const struct attn_cache_file_layer *layer = &export->layers[export->layer];
-    const size_t kept = layer->length - layer->first;
-    size_t count = attn_min(ATTN_TILE, kept - export->token);
-    size_t groups = attn_cached_sizes(layer->spec).heads,
-           keys = attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_KEY);
-    char *key =
-        out + export->at + export->token * attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY);
-    char *value = out + export->at + keys +
-                  export->token * attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE);
-    attn_cache_read_strided((float *)(void *)key, (float *)(void *)value, export->cache,
-                            layer->layer, layer->first + export->token, count, kept);
-    export->token += count;
-    if (export->token == kept) {
-        export->at += keys + attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_VALUE);
-        export->token = 0;
-        export->layer++;
-    }
-    return groups * count *
-           (attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY) +
-            attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE));
+    return attn_cache_file_row_bytes(&export->layers[export->layer], export->kind);
 }
 
-static size_t sum_piece(const char *data, struct attn_export *export, size_t most)
+/* Reads rows of one head, as many as there is room for; returns their bytes. */
+static size_t read_rows(char *out, struct attn_export *export, size_t room)
 {
-    size_t count = attn_min(most, export->data_bytes - export->summed);
-    attn_checksum_add(&export->sum, data + export->summed, count);
-    export->summed += count;
+    const struct attn_cache_file_layer *layer = &export->layers[export->layer];
+    float *rows = (float *)(void *)out;
+    const bool keys = export->kind == ATTN_CACHE_FILE_KEY;
+    const size_t kept = layer->length - layer->first, row = row_bytes(export);
+    const size_t count = attn_min(kept - export->token, attn_max(room / row, 1));
+    attn_cache_read_head(keys ? rows : NULL, keys ? NULL : rows, export->cache, layer->layer,
+                         export->group, layer->first + export->token, count);
+    attn_checksum_add(&export->sum, out, count * row);
+    export->token += count;
+    if (export->token < kept)
+        return count * row;
+    export->token = 0;
+    if (++export->group == attn_cached_sizes(layer->spec).heads) {
+        next_tensor(export);
+        skip_empty(export);
+    }
+    return count * row;
+}
+
+static size_t read_header(char *out, struct attn_export *export, size_t room)
+{
+    const size_t count = attn_min(room, export->header_bytes - export->header_read);
+    if (export->header_read == 0) {
+        for (size_t i = 0; i < export->num_notes; i++)
+            attn_cache_file_sum_note(&export->sum, export->notes[i].name, export->notes[i].value);
+        attn_checksum_hex(export->header + PREFIX + sizeof opening - 1, &export->sum);
+    }
+    memcpy(out, export->header + export->header_read, count);
+    export->header_read += count;
     return count;
 }
 
-static void finish(char *out, struct attn_export *export)
+/* Reads at most `room` bytes, but one row at least. */
+static size_t read_piece(char *out, struct attn_export *export, size_t room)
 {
-    for (size_t i = 0; i < export->num_notes; i++)
-        attn_cache_file_sum_note(&export->sum, export->notes[i].name, export->notes[i].value);
-    attn_checksum_hex(out + PREFIX + sizeof opening - 1, &export->sum);
+    size_t done = 0;
+    if (export->layer == export->num_layers)
+        return read_header(out, export, room);
+    while (export->layer < export->num_layers && (done == 0 || done + row_bytes(export) <= room))
+        done += read_rows(out + done, export, room - done);
+    export->data_read += done;
+    return done;
+}
+
+/* The place of the next piece in the file. */
+static size_t place_of(const struct attn_export *export)
+{
+    return export->layer < export->num_layers ? export->header_bytes + export->data_read
+                                              : export->header_read;
+}
+
+size_t attn_export_piece(size_t *place, void *out, struct attn_export *export, size_t room)
+{
+    *place = place_of(export);
+    return read_piece(out, export, room);
 }
 
 bool attn_export_run(struct attn_export *export, void *out, size_t budget)
 {
-    size_t done = 0;
-    if (!export->begun)
-        memcpy(out, export->header, export->header_bytes);
-    export->begun = true;
-    while (done < budget && export->layer < export->num_layers)
-        done += copy_piece(out, export);
-    if (export->layer == export->num_layers && done < budget)
-        sum_piece((char *)out + export->header_bytes, export, budget - done);
-    if (export->layer < export->num_layers || export->summed < export->data_bytes)
-        return true;
-    finish(out, export);
-    return false;
+    (void)read_piece((char *)out + place_of(export), export, budget);
+    return export->header_read < export->header_bytes;
 }

@@ -122,6 +122,10 @@ void attn_cache_unreserve(struct attn_cache *cache, size_t layer);
 void attn_cache_read_strided(float *key, float *value, const struct attn_cache *cache, size_t layer,
                              size_t first, size_t count, size_t apart);
 
+/* The same of one key/value head of a resident layer: key [count][D], value [count][Dv]. */
+void attn_cache_read_head(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                          size_t group, size_t first, size_t count);
+
 const struct attn_model *attn_cache_model(const struct attn_cache *cache);
 
 #endif

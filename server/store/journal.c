@@ -2,8 +2,9 @@
  *
  * A batch gathers in a buffer and is written with one pwrite, or with several where it is larger
  * than the buffer.  Nothing counts before the flush: after a write that fails, the file is
- * truncated to the batches that are whole.  Where even that fails, the journal takes no more
- * records, since the bytes that are left could be taken for some. */
+ * truncated to the batches that are whole.  Where even that fails, the head of the first record
+ * beyond is overwritten, so that reading ends there.  The journal then takes no more records, since
+ * the bytes that are left could be taken for some. */
 #include "store/journal.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ static void write_bytes(struct srv_journal *journal, const void *bytes, size_t s
 {
     const unsigned char *at = bytes;
     if (journal->broken)
-        journal->error = EIO;
+        journal->error = journal->broken;
     while (size > 0 && journal->error == 0) {
         ssize_t written = pwrite(journal->fd, at, size, (off_t)journal->end);
         if (written < 0 && errno == EINTR)
@@ -50,17 +51,23 @@ static void put(struct srv_journal *journal, const void *bytes, size_t size)
     journal->used += size;
 }
 
+bool srv_journal_open_refusing(struct srv_journal *journal, int error)
+{
+    *journal = (struct srv_journal){.fd = -1, .broken = error, .sequence = 1};
+    journal->first = journal->synced = 1;
+    journal->buffer = malloc(BUFFER);
+    if (journal->buffer == NULL)
+        errno = ENOMEM;
+    return journal->buffer != NULL;
+}
+
 bool srv_journal_open(struct srv_journal *journal, int fd, uint64_t generation)
 {
     unsigned char head[SRV_JOURNAL_HEAD];
-    *journal = (struct srv_journal){.fd = fd, .generation = generation, .sequence = 1};
-    journal->first = journal->synced = 1;
-    journal->buffer = malloc(BUFFER);
-    if (journal->buffer == NULL) {
-        errno = ENOMEM;
-        journal->fd = -1;
+    if (!srv_journal_open_refusing(journal, 0))
         return false;
-    }
+    journal->fd = fd;
+    journal->generation = generation;
     srv_journal_print_head(head, generation);
     put(journal, head, sizeof head);
     int error = srv_journal_flush(journal, false);
@@ -113,10 +120,28 @@ static void end_batch(struct srv_journal *journal)
     journal->head_at = 0;
 }
 
-static void undo_batch(struct srv_journal *journal)
+/* Without this a start would take what was refused for what was answered. */
+static bool end_at(int fd, uint64_t length, bool *cut)
 {
-    if (journal->end > journal->length && ftruncate(journal->fd, (off_t)journal->length) != 0)
-        journal->broken = true;
+    static const char nothing[sizeof((struct srv_record_head *)NULL)->magic];
+    *cut = ftruncate(fd, (off_t)length) == 0;
+    return *cut || pwrite(fd, nothing, sizeof nothing, (off_t)length) == sizeof nothing;
+}
+
+bool srv_journal_cut(int fd, uint64_t length)
+{
+    bool cut;
+    return end_at(fd, length, &cut) && fdatasync(fd) == 0;
+}
+
+static void undo_batch(struct srv_journal *journal, int error)
+{
+    bool cut = true;
+    if (journal->end > journal->length) {
+        (void)end_at(journal->fd, journal->length, &cut);
+        journal->broken = cut ? journal->broken : error;
+        journal->uncut = journal->broken != 0;
+    }
     journal->end = journal->length;
     journal->head_at = 0;
     journal->sequence = journal->first;
@@ -128,13 +153,12 @@ int srv_journal_flush(struct srv_journal *journal, bool sync)
     end_batch(journal);
     empty_buffer(journal);
     if (sync && journal->error == 0 && fdatasync(journal->fd) != 0) {
-        journal->error = errno;
-        journal->broken = true; /* nobody knows what the disk holds */
+        journal->error = journal->broken = errno; /* nobody knows what the disk holds */
     }
     int error = journal->error;
     journal->error = 0;
     if (error != 0) {
-        undo_batch(journal);
+        undo_batch(journal, error);
         return error;
     }
     journal->length = journal->end;

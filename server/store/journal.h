@@ -20,7 +20,8 @@ struct srv_journal {
     struct srv_record_head head; /* of the last record that was added to this batch */
     uint64_t head_at;            /* place of that head in the file; 0: there is none */
     int error;                   /* errno of this batch; 0 */
-    bool broken;                 /* a failed write could not be undone: no more writes */
+    int broken;                  /* errno for which it takes no more records; 0 */
+    bool uncut;                  /* the disk may have bytes of a batch that was refused */
     unsigned char *buffer;
     size_t used; /* bytes of the buffer */
 };
@@ -29,6 +30,13 @@ struct srv_journal {
  * with errno; the fd stays the caller's then. */
 bool srv_journal_open(struct srv_journal *journal, int fd, uint64_t generation);
 void srv_journal_close(struct srv_journal *journal); /* takes a zeroed one whose fd is -1 */
+
+/* A journal without a file, which refuses all records with that errno.  False with errno. */
+bool srv_journal_open_refusing(struct srv_journal *journal, int error);
+
+/* Has a journal end at `length` on the disk, where it is broken and `uncut`: by cutting it off, or
+ * else by overwriting the head of the record there, which then is none.  False with errno. */
+bool srv_journal_cut(int fd, uint64_t length);
 
 /* Adds a record to the batch.  The caller sets type, epoch and chain of `head`; the rest is filled
  * in.  A failure shows in srv_journal_flush. */

@@ -150,7 +150,7 @@ static bool finish_on_disk(struct srv_store *store)
     if (!srv_store_journals(store))
         return srv_store_make_snapshot(store);
     srv_store_record_rest(store, true);
-    bool synced = srv_store_sync(store);
+    bool synced = srv_store_sync(store) & srv_store_cut_journal(store);
     srv_store_record_rest(store, false); /* says that it is on the disk */
     return srv_store_sync(store) && synced;
 }

@@ -7,12 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/checksum.h"
 
-#define PIECE ((size_t)16 << 20) /* bytes of an export that are written at a time */
+#define PIECE ((size_t)256 << 10) /* bytes of an export that are written at a time */
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -209,23 +208,40 @@ bool srv_file_finish(int directory, int fd, const char *name, bool sync)
     return true;
 }
 
-/* Room on the disk is taken before the file is mapped, so that a full disk is an error here and not
- * a signal later. */
+/* Writes all of it at a place of the file. */
+static bool write_at(int fd, const void *bytes, size_t size, size_t place)
+{
+    const char *from = bytes;
+    while (size > 0) {
+        ssize_t written = pwrite(fd, from, size, (off_t)place);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0) {
+            errno = written == 0 ? ENOSPC : errno;
+            return false;
+        }
+        from += written;
+        place += (size_t)written;
+        size -= (size_t)written;
+    }
+    return true;
+}
+
+/* Room on the disk is taken first, so that a file too large for it fails before others are without
+ * room.  That is no promise: each write can fail nevertheless.  A file that is mapped instead would
+ * end the daemon then, by SIGBUS. */
 static bool fill(int fd, struct attn_export *state)
 {
-    size_t size = attn_export_bytes(state);
-    int error = posix_fallocate(fd, 0, (off_t)size);
-    if (error != 0) {
-        errno = error;
-        return false;
+    char *piece = malloc(PIECE);
+    size_t count = 1, place;
+    int error = piece == NULL ? ENOMEM : posix_fallocate(fd, 0, (off_t)attn_export_bytes(state));
+    while (error == 0 && count > 0) {
+        count = attn_export_piece(&place, piece, state, PIECE);
+        error = write_at(fd, piece, count, place) ? 0 : errno;
     }
-    void *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED)
-        return false;
-    while (attn_export_run(state, map, PIECE))
-        continue;
-    munmap(map, size);
-    return true;
+    free(piece);
+    errno = error;
+    return error == 0;
 }
 
 bool srv_file_export(int directory, const char *name, struct attn_export *state, bool sync)
@@ -275,23 +291,6 @@ static struct base_head base_head(struct srv_checksum *sum, uint64_t generation,
     return head;
 }
 
-static bool write_all(int fd, const void *bytes, size_t size)
-{
-    const char *at = bytes;
-    while (size > 0) {
-        ssize_t written = write(fd, at, size);
-        if (written < 0 && errno == EINTR)
-            continue;
-        if (written <= 0) {
-            errno = written == 0 ? ENOSPC : errno;
-            return false;
-        }
-        at += written;
-        size -= (size_t)written;
-    }
-    return true;
-}
-
 size_t srv_base_session_bytes(size_t num_layers)
 {
     return sizeof(struct srv_base_session) + num_layers * sizeof(struct srv_base_layer);
@@ -304,17 +303,36 @@ static struct srv_record_part session_part(const struct srv_base *base, size_t i
     return (struct srv_record_part){session, srv_base_session_bytes((size_t)session->num_layers)};
 }
 
+size_t srv_base_bytes(const struct srv_base *base)
+{
+    size_t bytes = sizeof(struct base_head) + base->num_shares * sizeof *base->shares +
+                   (base->num_entries + 1) * sizeof *base->entries;
+    if (base->sessions == NULL)
+        return bytes;
+    for (size_t i = 0; i < base->num_entries; i++)
+        bytes += session_part(base, i).size;
+    return bytes + sizeof(struct base_tail);
+}
+
+/* Writes a part at *place, which moves to its end. */
+static bool write_part(int fd, const void *bytes, size_t size, size_t *place)
+{
+    *place += size;
+    return write_at(fd, bytes, size, *place - size);
+}
+
 static bool write_base(int fd, const struct base_head *head, const struct srv_record_part parts[3],
                        const struct srv_base *base, const struct base_tail *tail)
 {
-    bool written = write_all(fd, head, sizeof *head);
+    size_t place = 0;
+    bool written = write_part(fd, head, sizeof *head, &place);
     for (size_t i = 0; i < 3 && written; i++)
-        written = write_all(fd, parts[i].bytes, parts[i].size);
+        written = write_part(fd, parts[i].bytes, parts[i].size, &place);
     for (size_t i = 0; base->sessions != NULL && i < base->num_entries && written; i++) {
         const struct srv_record_part part = session_part(base, i);
-        written = write_all(fd, part.bytes, part.size);
+        written = write_part(fd, part.bytes, part.size, &place);
     }
-    return written && (base->sessions == NULL || write_all(fd, tail, sizeof *tail));
+    return written && (base->sessions == NULL || write_part(fd, tail, sizeof *tail, &place));
 }
 
 bool srv_base_write(int directory, const struct srv_base *base)

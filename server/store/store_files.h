@@ -100,6 +100,9 @@ struct srv_base {
     struct srv_base_session *const *sessions; /* [num_entries]; NULL: a base of version 3 */
 };
 
+/* Bytes of a base as a file. */
+size_t srv_base_bytes(const struct srv_base *base);
+
 /* Writes a base as a file.  False with errno. */
 bool srv_base_write(int directory, const struct srv_base *base);
 

@@ -45,6 +45,13 @@ struct srv_snapshot {
     struct srv_error error;
 };
 
+/* The newest file that could not be written. */
+struct srv_unwritten {
+    char name[SRV_FILE_NAME]; /* "": the directory itself */
+    size_t bytes;             /* that it was to have; 0: a few */
+    int error;
+};
+
 /* Epochs of sessions whose deletion is to be recorded. */
 struct srv_epochs {
     uint64_t *items; /* [count] */
@@ -100,6 +107,7 @@ struct srv_store {
     uint64_t older_bytes;       /* of the journals since the base, without the current one */
     size_t older_journals;
     bool broken; /* the journal takes no more records */
+    bool held;   /* it takes none until a snapshot is written */
 
     /* Tokens that are read later; the lists are guarded by `lock`, the rest is the reading
      * thread's. */
@@ -118,8 +126,9 @@ struct srv_store {
     bool running;             /* a snapshot is being made */
 
     /* Handed over between the store's thread and the engine owner. */
-    atomic_bool take_pending; /* the engine owner is to take a snapshot */
-    struct srv_journal next;  /* the journal to switch to */
+    atomic_bool take_pending;       /* the engine owner is to take a snapshot */
+    struct srv_journal next;        /* the journal to switch to */
+    struct srv_unwritten unwritten; /* by the store's thread, or at start and end */
     struct srv_snapshot *snapshot;
     bool same_journal; /* the snapshot is to reuse the current journal, which is empty */
     bool missed;       /* a record came first: no snapshot was taken */
@@ -171,10 +180,12 @@ void srv_store_count_change(struct srv_store *store, size_t by);
 bool srv_store_sync(struct srv_store *store);
 bool srv_store_sync_old(struct srv_store *store);
 
+/* Brings the end of a journal that is `uncut` to the disk.  False with errno. */
+bool srv_store_cut_journal(struct srv_store *store);
+
 /* Brings journals that a start has read to the disk: a daemon that was killed may not have done so,
- * and clients see from now on what they say.  False with errno. */
-bool srv_store_sync_files(const struct srv_store *store, const struct srv_file files[],
-                          size_t count);
+ * and clients see from now on what they say.  False with `unwritten`. */
+bool srv_store_sync_files(struct srv_store *store, const struct srv_file files[], size_t count);
 
 /* Under `lock`: has the deletion of a session recorded before the next record, since it could not
  * be recorded when it happened.  Without that record the next start would restore the session
@@ -182,8 +193,14 @@ bool srv_store_sync_files(const struct srv_store *store, const struct srv_file f
 void srv_store_defer_deletion(struct srv_store *store, uint64_t epoch);
 
 /* store_snapshot.c: makes the journal of the next generation; out->fd is -1 where the store keeps
- * no journal.  False with errno. */
-bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *store);
+ * no journal.  False with `unwritten`. */
+bool srv_store_new_journal(struct srv_journal *out, struct srv_store *store);
+
+/* store_write.c: notes what could not be written, by errno, and returns false; and one line that
+ * says so. */
+#define SRV_UNWRITTEN_TEXT 512
+bool srv_store_fail_file(struct srv_store *store, const char *name, size_t bytes);
+void srv_store_describe_unwritten(char out[SRV_UNWRITTEN_TEXT], const struct srv_store *store);
 
 /* Freezes one moment of all sessions, and switches to the journal `next` unless the current one is
  * to be reused.  NULL where memory is short; and where a record has been written to the journal

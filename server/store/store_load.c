@@ -240,17 +240,33 @@ void srv_store_drop_journal(const struct srv_store *store)
     errno = error;
 }
 
+/* On a full disk: sessions are served, and what changes them is refused until there is room for a
+ * journal, which the store's thread sees to. */
+static bool start_refusing(struct srv_store *store)
+{
+    char why[SRV_UNWRITTEN_TEXT];
+    const int error = store->unwritten.error;
+    if ((error != ENOSPC && error != EDQUOT) || !srv_journal_open_refusing(&store->journal, error))
+        return false;
+    srv_store_describe_unwritten(why, store);
+    srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
+                  "%s: changes are refused until it can be", why);
+    return true;
+}
+
 /* Opens a new journal; or makes a snapshot first, where the files do not say what the sessions
  * are now.  Where only snapshots are kept, there is always a base: without the one of the first
  * start, the files of a snapshot that did not end could be taken for those of a lost base. */
 static bool start_recording(struct srv_load *load)
 {
     struct srv_store *store = load->store;
+    char why[SRV_UNWRITTEN_TEXT];
     bool needs_base =
         !srv_store_journals(store) && (store->older_journals > 0 || load->generation == 0);
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
-    bool named = fsync(store->directory) == 0; /* names of journals reach the disk in order */
+    bool named = fsync(store->directory) == 0 || /* names of journals reach the disk in order */
+                 srv_store_fail_file(store, "", 0);
     if (load->incomplete || needs_base) {
         if (named && srv_store_make_snapshot(store)) {
             store->keep_journals = false;
@@ -258,13 +274,14 @@ static bool start_recording(struct srv_load *load)
         }
         srv_store_drop_journal(store);
     } else if (named && srv_store_sync_files(store, load->files, load->count) &&
-               srv_store_new_journal(&store->journal, store)) {
-        store->generation += srv_store_journals(store);
+               (srv_store_new_journal(&store->journal, store) || start_refusing(store))) {
+        store->generation += store->journal.fd >= 0;
         store->journal.older_synced = true;
         srv_store_note_journal(store);
         return true;
     }
-    snprintf(load->message, load->size, "state_dir: it cannot be written: %s", strerror(errno));
+    srv_store_describe_unwritten(why, store);
+    snprintf(load->message, load->size, "state_dir: %s", why);
     return false;
 }
 

@@ -283,7 +283,8 @@ static enum attn_status read_journal(struct reading *r, size_t *i)
         if (status == ATTN_OK && *i % 16 == 0 && !give_way(r))
             status = ATTN_CANCELLED;
     }
-    snprintf(r->why, sizeof r->why, "%s: a record's rows are damaged", file.name);
+    snprintf(r->why, sizeof r->why, "%s: %s", file.name,
+             status == ATTN_IO ? strerrordesc_np(journal.error) : "a record's rows are damaged");
     srv_file_reader_close(&journal);
     return status;
 }

@@ -113,7 +113,7 @@ void srv_store_note_journal(struct srv_store *store)
 {
     pthread_mutex_lock(&store->lock);
     store->current_bytes = store->journal.fd >= 0 ? store->journal.length : 0;
-    store->broken = store->journal.broken;
+    store->broken = store->journal.broken != 0;
     if (store->broken)
         pthread_cond_broadcast(&store->wake); /* a new journal is due */
     pthread_mutex_unlock(&store->lock);
@@ -128,8 +128,7 @@ static void sync_older(struct srv_store *store)
     if (fdatasync(store->old.fd) == 0)
         store->journal.older_synced = store->old.older_synced;
     else { /* a second fdatasync would succeed, and say nothing of what the first has lost */
-        store->journal.error = errno;
-        store->old.broken = true;
+        store->journal.error = store->old.broken = errno;
     }
 }
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "session/models.h"
@@ -14,16 +15,29 @@
 
 /* ---- Journals -------------------------------------------------------------------------------- */
 
-bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *store)
+/* Nothing but the head of a journal stands in a file of this generation: one that could not be
+ * begun, nor removed then. */
+static int open_journal(const struct srv_store *store, const char *name)
+{
+    struct stat facts;
+    int fd = openat(store->directory, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 || (fstat(fd, &facts) == 0 && facts.st_size <= SRV_JOURNAL_HEAD))
+        return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
+}
+
+bool srv_store_new_journal(struct srv_journal *out, struct srv_store *store)
 {
     struct srv_file file;
     *out = (struct srv_journal){.fd = -1};
     if (!srv_store_journals(store))
         return true;
     srv_file_name(&file, SRV_FILE_JOURNAL, store->generation + 1, 0);
-    int fd = openat(store->directory, file.name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open_journal(store, file.name);
     if (fd < 0)
-        return false;
+        return srv_store_fail_file(store, file.name, SRV_JOURNAL_HEAD);
     if (srv_journal_open(out, fd, store->generation + 1) && fdatasync(fd) == 0 &&
         fsync(store->directory) == 0)
         return true;
@@ -33,10 +47,12 @@ bool srv_store_new_journal(struct srv_journal *out, const struct srv_store *stor
     srv_journal_close(out);
     unlinkat(store->directory, file.name, 0);
     errno = error;
-    return false;
+    return srv_store_fail_file(store, file.name, SRV_JOURNAL_HEAD);
 }
 
-/* Under `records` and `lock`. */
+/* Under `records` and `lock`.  Where what was refused may still stand at the end of the journal
+ * that is left, a start would apply it before the records of the new one: until a snapshot stands
+ * in for the old journal, the new one takes none. */
 static void switch_journal(struct srv_store *store)
 {
     struct srv_journal *journal = &store->journal;
@@ -48,12 +64,14 @@ static void switch_journal(struct srv_store *store)
             (struct srv_place){journal->generation, always ? journal->synced : journal->sequence};
     store->next.older_synced =
         journal->older_synced && journal->synced == journal->sequence && !journal->broken;
+    const int held = journal->uncut || store->held ? journal->broken : 0;
     store->old = *journal;
     *journal = store->next;
+    journal->broken = held;
     store->last_change = store->stated = 0;
     store->next = (struct srv_journal){.fd = -1};
     store->current_bytes = journal->length;
-    store->broken = false;
+    store->broken = store->held = held != 0;
     store->generation++;
     atomic_store(&store->changes, 0);
 }
@@ -61,7 +79,7 @@ static void switch_journal(struct srv_store *store)
 bool srv_snapshot_may_keep_journal(const struct srv_store *store)
 {
     return srv_store_journals(store) && atomic_load(&store->last_snapshot_failed) &&
-           !store->broken && store->current_bytes == SRV_JOURNAL_HEAD;
+           (!store->broken || store->held) && store->current_bytes == SRV_JOURNAL_HEAD;
 }
 
 /* ---- Entries --------------------------------------------------------------------------------- */

@@ -10,30 +10,34 @@
 
 #include "store/store_internal.h"
 
-static bool flush_file(const struct srv_store *store, int fd, const char *what)
+/* 0 or an errno. */
+static int flush_file(const struct srv_store *store, int fd, uint64_t generation)
 {
-    if (fdatasync(fd) == 0)
-        return true;
-    srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "%s is not on disk: %s", what,
-                  strerror(errno));
-    return false;
+    struct srv_file file;
+    int error = fdatasync(fd) == 0 ? 0 : errno;
+    srv_file_name(&file, SRV_FILE_JOURNAL, generation, 0);
+    if (error != 0)
+        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "%s/%s is not on disk: %s",
+                      store->path, file.name, strerrordesc_np(error));
+    return error;
 }
 
 bool srv_store_sync_old(struct srv_store *store)
 {
     pthread_mutex_lock(&store->records);
     int fd = store->journal.older_synced || store->old.broken ? -1 : store->old.fd;
+    const uint64_t generation = store->old.generation;
     pthread_mutex_unlock(&store->records);
     if (fd < 0)
         return true;
-    bool synced = flush_file(store, fd, "a journal that ended");
+    int error = flush_file(store, fd, generation);
     pthread_mutex_lock(&store->records);
-    if (synced)
+    if (error == 0 && !store->old.broken)
         store->journal.older_synced = store->old.older_synced;
     else
-        store->old.broken = true;
+        store->old.broken = error != 0 ? error : store->old.broken;
     pthread_mutex_unlock(&store->records);
-    return synced;
+    return error == 0;
 }
 
 static bool sync_current(struct srv_store *store)
@@ -46,17 +50,17 @@ static bool sync_current(struct srv_store *store)
     pthread_mutex_unlock(&store->records);
     if (fd < 0)
         return true;
-    bool synced = flush_file(store, fd, "the journal");
+    int error = flush_file(store, fd, generation);
     pthread_mutex_lock(&store->records);
     if (journal->generation != generation) /* it was left meanwhile */
         journal = &store->old;
-    if (synced && !journal->broken)
+    if (error == 0 && !journal->broken)
         journal->synced = end;
     else
-        journal->broken = true;
+        journal->broken = error != 0 ? error : journal->broken;
     srv_store_note_journal(store);
     pthread_mutex_unlock(&store->records);
-    return synced;
+    return error == 0;
 }
 
 bool srv_store_sync(struct srv_store *store)
@@ -68,8 +72,23 @@ bool srv_store_sync(struct srv_store *store)
     return synced;
 }
 
-bool srv_store_sync_files(const struct srv_store *store, const struct srv_file files[],
-                          size_t count)
+/* Nothing changes the journal's file meanwhile: it is broken, and this thread has it replaced. */
+bool srv_store_cut_journal(struct srv_store *store)
+{
+    pthread_mutex_lock(&store->records);
+    const int fd = store->journal.uncut ? store->journal.fd : -1;
+    const uint64_t length = store->journal.length;
+    pthread_mutex_unlock(&store->records);
+    if (fd < 0)
+        return true;
+    const bool cut = srv_journal_cut(fd, length);
+    pthread_mutex_lock(&store->records);
+    store->journal.uncut = !cut;
+    pthread_mutex_unlock(&store->records);
+    return cut;
+}
+
+bool srv_store_sync_files(struct srv_store *store, const struct srv_file files[], size_t count)
 {
     bool synced = true;
     for (size_t i = 0; i < count && synced; i++) {
@@ -77,10 +96,10 @@ bool srv_store_sync_files(const struct srv_store *store, const struct srv_file f
             continue;
         int fd = openat(store->directory, files[i].name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         synced = fd >= 0 && fdatasync(fd) == 0;
-        int error = errno;
+        if (!synced)
+            (void)srv_store_fail_file(store, files[i].name, 0);
         if (fd >= 0)
             close(fd);
-        errno = error;
     }
     return synced;
 }

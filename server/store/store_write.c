@@ -5,6 +5,7 @@
  * base is there, the older base and the journals of both generations say the same as it will: so
  * writing may end anywhere, and a snapshot that fails removes the files that it has written. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,6 +38,25 @@ static void find_shares(struct srv_snapshot *snapshot, const struct srv_store *s
     srv_sharing_forget_blocks(&snapshot->sharing);
 }
 
+/* ---- What could not be written --------------------------------------------------------------- */
+
+bool srv_store_fail_file(struct srv_store *store, const char *name, size_t bytes)
+{
+    store->unwritten = (struct srv_unwritten){.bytes = bytes, .error = errno};
+    snprintf(store->unwritten.name, sizeof store->unwritten.name, "%s", name);
+    return false;
+}
+
+void srv_store_describe_unwritten(char out[SRV_UNWRITTEN_TEXT], const struct srv_store *store)
+{
+    const struct srv_unwritten *file = &store->unwritten;
+    char bytes[48] = "";
+    if (file->bytes > 0)
+        snprintf(bytes, sizeof bytes, " of %zu bytes", file->bytes);
+    snprintf(out, SRV_UNWRITTEN_TEXT, "%.400s%s%s%s cannot be written: %s", store->path,
+             file->name[0] != '\0' ? "/" : "", file->name, bytes, strerrordesc_np(file->error));
+}
+
 /* ---- Session files --------------------------------------------------------------------------- */
 
 /* The last steps of a description; NULL where memory is short. */
@@ -52,8 +72,7 @@ static struct srv_last_step *last_steps_of(const struct srv_base_session *descri
     return steps;
 }
 
-static bool write_file(const struct srv_snapshot_entry *entry, const struct srv_store *store,
-                       bool sync)
+static bool write_file(const struct srv_snapshot_entry *entry, struct srv_store *store, bool sync)
 {
     struct srv_file file;
     struct srv_last_step *steps = last_steps_of(entry->description);
@@ -62,17 +81,16 @@ static bool write_file(const struct srv_snapshot_entry *entry, const struct srv_
     struct attn_export *export =
         steps != NULL ? srv_notes_open_export(entry->session, &then, true) : NULL;
     free(steps);
-    if (export == NULL)
-        return false;
     srv_file_name(&file, SRV_FILE_SESSION, entry->listed.generation, entry->listed.epoch);
-    bool written = srv_file_export(store->directory, file.name, export, sync);
-    int error = errno;
+    if (export == NULL)
+        return srv_store_fail_file(store, file.name, 0);
+    bool written = srv_file_export(store->directory, file.name, export, sync) ||
+                   srv_store_fail_file(store, file.name, attn_export_bytes(export));
     attn_export_close(export);
-    errno = error;
     return written;
 }
 
-static bool write_files(const struct srv_snapshot *snapshot, const struct srv_store *store)
+static bool write_files(const struct srv_snapshot *snapshot, struct srv_store *store)
 {
     size_t files = 0;
     for (size_t i = 0; i < snapshot->count; i++)
@@ -86,14 +104,17 @@ static bool write_files(const struct srv_snapshot *snapshot, const struct srv_st
         entry->written = true;
         srv_snapshot_release(entry);
     }
-    return (files <= MANY_FILES || syncfs(store->directory) == 0) && fsync(store->directory) == 0;
+    return ((files <= MANY_FILES || syncfs(store->directory) == 0) &&
+            fsync(store->directory) == 0) ||
+           srv_store_fail_file(store, "", 0);
 }
 
 /* ---- The base -------------------------------------------------------------------------------- */
 
 /* Writes the base, and frees the descriptions of sessions: removing files takes memory too. */
-static bool write_base(const struct srv_snapshot *snapshot, const struct srv_store *store)
+static bool write_base(const struct srv_snapshot *snapshot, struct srv_store *store)
 {
+    struct srv_file file;
     struct srv_base_entry *entries = malloc((snapshot->count + 1) * sizeof *entries);
     struct srv_base_session **descriptions =
         malloc((snapshot->count + 1) * sizeof(struct srv_base_session *));
@@ -110,15 +131,15 @@ static bool write_base(const struct srv_snapshot *snapshot, const struct srv_sto
         entries[i] = snapshot->entries[i].listed;
         descriptions[i] = snapshot->entries[i].description;
     }
-    bool written = made && srv_base_write(store->directory, &base);
-    int error = errno;
+    srv_file_name(&file, SRV_FILE_BASE, base.generation, 0);
+    bool written = (made && srv_base_write(store->directory, &base)) ||
+                   srv_store_fail_file(store, file.name, made ? srv_base_bytes(&base) : 0);
     for (size_t i = 0; i < snapshot->count; i++) {
         free(snapshot->entries[i].description);
         snapshot->entries[i].description = NULL;
     }
     free(descriptions);
     free(entries);
-    errno = error;
     return written;
 }
 
@@ -200,13 +221,12 @@ static void remove_replaced(const struct srv_store *store, const struct srv_snap
 
 static bool write_snapshot(const struct srv_snapshot *snapshot, struct srv_store *store)
 {
+    char why[SRV_UNWRITTEN_TEXT];
     if (!write_files(snapshot, store) || !write_base(snapshot, store)) {
-        int error = errno;
+        srv_store_describe_unwritten(why, store);
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
-                      "a snapshot of %zu sessions cannot be written: %s", snapshot->count,
-                      strerrordesc_np(error));
+                      "no snapshot of %zu sessions was made: %s", snapshot->count, why);
         give_up(snapshot, store);
-        errno = error;
         return false;
     }
     remove_replaced(store, snapshot);
@@ -230,6 +250,8 @@ static void close_old_journal(struct srv_store *store)
 bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot)
 {
     bool written = false;
+    errno = ENOMEM; /* of a snapshot that cannot be frozen */
+    (void)srv_store_fail_file(store, "", 0);
     if (snapshot != NULL)
         find_shares(snapshot, store);
     close_old_journal(store);
@@ -247,6 +269,8 @@ bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot)
         store->base_generation = snapshot->generation;
         store->older_bytes = 0;
         store->older_journals = 0;
+        if (store->held)
+            store->journal.broken = store->broken = store->held = false;
     }
     pthread_mutex_unlock(&store->lock);
     pthread_mutex_unlock(&store->records);
@@ -257,10 +281,16 @@ bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot)
 
 bool srv_snapshot_begin_journal(struct srv_store *store)
 {
+    char why[SRV_UNWRITTEN_TEXT];
+    if (!srv_store_cut_journal(store))
+        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
+                      "a change that was refused stands in a journal and cannot be cut off: %s: "
+                      "changes are refused until a snapshot is written",
+                      strerrordesc_np(errno));
     if (srv_store_new_journal(&store->next, store))
         return true;
-    srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no new journal: %s",
-                  strerror(errno));
+    srv_store_describe_unwritten(why, store);
+    srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "no new journal: %s", why);
     srv_metrics_store(store->context.metrics, SRV_SNAPSHOT_FAILED, 1);
     return false;
 }

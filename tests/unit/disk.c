@@ -16,6 +16,7 @@
 
 #define EVENTS 4096
 #define NAME 80
+#define FEW 8 /* bytes of a patch */
 
 struct disk disk;
 
@@ -62,9 +63,12 @@ void disk_reset(void)
     atomic_store(&disk.fsync_ms, 0);
     atomic_store(&disk.fdatasync_ms, 0);
     atomic_store(&disk.pread_ms, 0);
-    atomic_store(&disk.unreadable, false);
+    atomic_store(&disk.unreadable, 0);
     atomic_store(&disk.read_bytes, 0);
     atomic_store(&disk.no_flush, false);
+    atomic_store(&disk.no_cut, false);
+    atomic_store(&disk.no_patch, false);
+    atomic_store(&disk.full, false);
     atomic_store(&disk.no_base, false);
     atomic_store(&disk.image_times, false);
     atomic_store(&disk.unsafe_base, 0);
@@ -140,16 +144,30 @@ int syncfs(int fd)
 
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at)
 {
+    const bool full = atomic_load(&disk.full);
+    if (full || (count <= FEW && atomic_load(&disk.no_patch))) {
+        errno = full ? ENOSPC : EIO;
+        return -1;
+    }
     ssize_t written = syscall(SYS_pwrite64, fd, bytes, count, at);
     note_file(DISK_PWRITE, fd);
     return written;
 }
 
+int ftruncate(int fd, off_t size)
+{
+    if (!atomic_load(&disk.no_cut))
+        return (int)syscall(SYS_ftruncate, fd, size);
+    errno = EIO;
+    return -1;
+}
+
 ssize_t pread(int fd, void *out, size_t count, off_t at)
 {
     usleep(atomic_load(&disk.pread_ms) * 1000);
-    if (atomic_load(&disk.unreadable)) {
-        errno = ENOENT;
+    const int unreadable = atomic_load(&disk.unreadable);
+    if (unreadable != 0) {
+        errno = unreadable;
         return -1;
     }
     ssize_t got = syscall(SYS_pread64, fd, out, count, at);

@@ -10,9 +10,12 @@
 /* Zeroed at first, and by disk_reset. */
 struct disk {
     atomic_uint fsync_ms, fdatasync_ms, pread_ms; /* that each call takes longer */
-    atomic_bool unreadable;                       /* pread fails for all files */
+    atomic_int unreadable;                        /* errno with which pread fails; 0 */
     atomic_size_t read_bytes;                     /* that pread has given */
     atomic_bool no_flush;                         /* fdatasync fails for all files */
+    atomic_bool no_cut;                           /* ftruncate fails, for all files */
+    atomic_bool no_patch;                         /* pwrite of a few bytes fails */
+    atomic_bool full;                             /* pwrite fails, for want of room */
     atomic_bool no_base;                          /* fsync fails for an unfinished base */
     atomic_bool image_times;          /* all files have one inode and one time, as of an image's */
     atomic_uint_fast64_t unsafe_base; /* and for a directory that has this base; 0: none */

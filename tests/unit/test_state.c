@@ -131,6 +131,27 @@ static void check_known(const struct known *k, const char *after)
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
+/* The same export, read in pieces to their places. */
+static void check_pieces(const char *file, size_t size, const struct attn_cache *cache, size_t room,
+                         const struct attn_note *notes, size_t num_notes)
+{
+    struct attn_export *state;
+    char *copy = calloc(1, size), *piece = malloc(room);
+    size_t count, place, written = 0;
+    ck_assert_int_eq(attn_export_open(&state, cache, notes, num_notes, &error), ATTN_OK);
+    while ((count = attn_export_piece(&place, piece, state, room)) > 0) {
+        ck_assert_uint_le(count, room);
+        ck_assert_uint_le(place, size - count);
+        memcpy(copy + place, piece, count);
+        written += count;
+    }
+    ck_assert_uint_eq(written, size);
+    ck_assert_mem_eq(copy, file, size);
+    attn_export_close(state);
+    free(piece);
+    free(copy);
+}
+
 static char *save_notes(size_t *size, const struct attn_cache *cache, size_t budget,
                         const struct attn_note *notes, size_t num_notes)
 {
@@ -144,6 +165,7 @@ static char *save_notes(size_t *size, const struct attn_cache *cache, size_t bud
         pieces++;
     ck_assert_uint_le(pieces, 2 * *size / budget + 4);
     attn_export_close(state);
+    check_pieces(file, *size, cache, ATTN_EXPORT_ROOM + budget, notes, num_notes);
     return file;
 }
 

@@ -516,11 +516,11 @@ START_TEST(test_session_file_that_cannot_be_read_is_not_damaged)
     ck_assert(srv_file_reader_open(&reader, srv_store_directory(app.store), file.name));
     reader.room = 64;
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
-    atomic_store(&disk.unreadable, true);
+    atomic_store(&disk.unreadable, ENOENT);
     const struct srv_session_file read = {.epoch = session->epoch,
                                           .generation = session->file_generation};
     enum srv_restore_status result = srv_restore_file(&restore, &read, &reader);
-    atomic_store(&disk.unreadable, false);
+    atomic_store(&disk.unreadable, 0);
     ck_assert_int_eq(result, SRV_RESTORE_UNREADABLE);
     srv_restore_fini(&restore);
     srv_file_reader_close(&reader);

@@ -195,6 +195,116 @@ START_TEST(test_base_is_named_after_its_files_are_on_the_disk_and_nothing_is_rem
 }
 END_TEST
 
+/* ---- What was refused ------------------------------------------------------------------------ */
+
+/* Neither the flush of a change succeeds nor the cut that undoes it, nor in the second run an
+ * overwriting of its record. */
+static struct srv_session *refuse_truncation(bool patches)
+{
+    struct srv_session *a = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    atomic_store(&disk.no_flush, true);
+    atomic_store(&disk.no_cut, true);
+    atomic_store(&disk.no_patch, !patches);
+    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_E_STORAGE);
+    atomic_store(&disk.no_flush, false);
+    return a;
+}
+
+START_TEST(test_change_that_was_refused_leaves_no_trace_where_it_cannot_be_cut_off)
+{
+    srv_session_put(refuse_truncation(true));
+    store_app_crash(&app);
+    store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 1);
+}
+END_TEST
+
+/* The new journals, of which there are two, take nothing before a base is written. */
+START_TEST(test_nothing_is_recorded_after_a_refused_change_until_a_snapshot_is_written)
+{
+    struct srv_store_status status;
+    struct srv_session *a = refuse_truncation(false);
+    atomic_store(&disk.no_base, true);
+    for (int i = 0; i < 2; i++) {
+        srv_store_request_snapshot(&status, app.store);
+        store_app_await_snapshot(&app);
+        ck_assert_uint_eq(store_app_take_snapshot(&app).base, 0);
+        ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_E_STORAGE);
+    }
+    atomic_store(&disk.no_base, false);
+    store_app_snapshot(&app);
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    srv_session_put(a);
+    store_app_crash(&app);
+    store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 2);
+}
+END_TEST
+
+/* ---- A full disk ----------------------------------------------------------------------------- */
+
+START_TEST(test_start_on_a_full_disk_serves_and_refuses_changes_until_there_is_room)
+{
+    struct srv_session *a = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    srv_session_put(a);
+    store_app_end(&app);
+    atomic_store(&disk.full, true);
+    store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 1);
+    a = srv_session_peek(app.sessions, NULL, "a");
+    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_E_STORAGE);
+    ck_assert_msg(strstr(error.message, "No space left on device") != NULL, "%s", error.message);
+    store_app_end(&app);
+    srv_session_put(a);
+    store_app_begin(&app); /* as often as one likes */
+    a = srv_session_peek(app.sessions, NULL, "a");
+    atomic_store(&disk.full, false);
+    store_app_await_snapshot(&app);
+    (void)store_app_take_snapshot(&app);
+    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_OK);
+    srv_session_put(a);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 0);
+}
+END_TEST
+
+/* Where only snapshots are kept, a first start writes a base. */
+START_TEST(test_start_that_needs_room_says_for_which_file_and_how_much)
+{
+    char message[512], name[256];
+    store_app_end(&app);
+    store_app_shell(&app, "rm -f *.journal *.base");
+    app.config.durability = SRV_DURABLE_SNAPSHOT;
+    const struct srv_store_context context = store_app_context(&app);
+    ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
+    struct srv_store_context own = context;
+    own.sessions = app.sessions;
+    ck_assert(srv_store_open(&app.store, &own, message, sizeof message));
+    atomic_store(&disk.full, true);
+    ck_assert(!srv_store_load(app.store, message, sizeof message));
+    snprintf(name, sizeof name, "%s/0000000000000001.base of 88 bytes cannot be written: No space",
+             app.config.state_dir);
+    ck_assert_msg(strstr(message, name) != NULL, "%s", message);
+    store_app_end(&app);
+    atomic_store(&disk.full, false);
+    store_app_begin(&app);
+}
+END_TEST
+
+START_TEST(test_journal_that_was_begun_and_could_not_be_removed_is_begun_again)
+{
+    struct srv_session *a = store_app_session(&app, "a");
+    ck_assert_int_eq(store_app_append(&app, a), SRV_OK);
+    srv_session_put(a);
+    store_app_shell(&app, _i == 0
+                              ? ": >0000000000000002.journal"
+                              : "head -c 32 0000000000000001.journal >0000000000000002.journal");
+    store_app_snapshot(&app);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1);
+}
+END_TEST
+
 /* ---- Who waits ------------------------------------------------------------------------------- */
 
 static void *append_slowly(void *session)
@@ -362,6 +472,13 @@ Suite *suite_store_disk(void)
     tcase_add_test(
         always,
         test_nobody_who_serves_waits_for_a_flush_and_expired_sessions_are_recorded_together);
+    tcase_add_test(always, test_change_that_was_refused_leaves_no_trace_where_it_cannot_be_cut_off);
+    tcase_add_test(always,
+                   test_nothing_is_recorded_after_a_refused_change_until_a_snapshot_is_written);
+    tcase_add_test(tests, test_start_on_a_full_disk_serves_and_refuses_changes_until_there_is_room);
+    tcase_add_test(tests, test_start_that_needs_room_says_for_which_file_and_how_much);
+    tcase_add_loop_test(tests, test_journal_that_was_begun_and_could_not_be_removed_is_begun_again,
+                        0, 2);
     tcase_add_test(tests, test_everysec_flushes_within_two_seconds);
     tcase_add_test(tests, test_start_flushes_the_journals_that_it_has_read);
     tcase_add_test(always,

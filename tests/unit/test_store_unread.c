@@ -1,10 +1,12 @@
 /* test_store_unread.c: sessions whose tokens a start leaves on the disk: what they are before those
  * are read, who is read first, and what is found then. */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -309,6 +311,39 @@ START_TEST(test_damage_found_late_costs_the_session_that_has_it)
 }
 END_TEST
 
+static bool has_logged(int log, const char *text)
+{
+    char lines[4096];
+    ssize_t length = pread(log, lines, sizeof lines - 1, 0);
+    lines[length > 0 ? length : 0] = '\0';
+    return strstr(lines, text) != NULL;
+}
+
+/* In a file (0) and in a journal (1). */
+START_TEST(test_session_that_cannot_be_read_now_waits_and_is_not_called_damaged)
+{
+    make_session('a', ROWS);
+    if (_i == 0)
+        store_app_snapshot(&app);
+    store_app_crash(&app);
+    store_app_load(&app);
+    int log = memfd_create("log", 0);
+    srv_log_close(&app.log);
+    srv_log_open(&app.log, SRV_LOG_INFO, log);
+    atomic_store(&disk.unreadable, EIO);
+    start_reading();
+    for (int i = 0; i < 2000 && !has_logged(log, "a session waits until"); i++)
+        usleep(1000);
+    atomic_store(&disk.unreadable, 0);
+    await_reading();
+    ck_assert(has_logged(log, "a session waits until") && !has_logged(log, "damaged"));
+    expect_rows('a', 'a', 0, ROWS);
+    srv_log_close(&app.log);
+    srv_log_open(&app.log, SRV_LOG_OFF, STDERR_FILENO);
+    close(log);
+}
+END_TEST
+
 /* A base of snapshots alone names the files of sessions that are still unread. */
 START_TEST(test_last_snapshot_keeps_the_files_of_sessions_that_are_unread)
 {
@@ -370,6 +405,8 @@ Suite *suite_store_unread(void)
     tcase_add_test(tests, test_session_that_is_wanted_is_read_before_all_others);
     tcase_add_test(tests, test_session_that_is_deleted_before_it_is_read_gives_its_blocks_back);
     tcase_add_loop_test(tests, test_damage_found_late_costs_the_session_that_has_it, 0, 2);
+    tcase_add_loop_test(tests, test_session_that_cannot_be_read_now_waits_and_is_not_called_damaged,
+                        0, 2);
     tcase_add_test(tests, test_start_reads_the_base_and_no_file_of_its_sessions);
     tcase_add_test(tests, test_last_snapshot_keeps_the_files_of_sessions_that_are_unread);
     suite_add_tcase(suite, tests);
