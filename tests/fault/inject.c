@@ -40,26 +40,41 @@ void inject_process(struct process *process, const char *const arguments[])
     process_start(process, arguments, variables);
 }
 
-void inject_arm(const struct fault *fault)
+static void arm(struct armed_fault *armed, const struct fault *fault)
 {
     for (int kind = 0; kind < FAULT_KINDS; kind++)
-        atomic_store(&page->calls[kind], 0);
-    atomic_store(&page->failed, 0);
+        atomic_store(&armed->calls[kind], 0);
+    atomic_store(&armed->failed, 0);
     if (fault == NULL)
         return;
-    atomic_store(&page->at, fault->at);
-    atomic_store(&page->lasting, fault->lasting);
-    atomic_store(&page->kind, (int)fault->kind);
+    atomic_store(&armed->at, fault->at);
+    atomic_store(&armed->lasting, fault->lasting);
+    atomic_store(&armed->kind, (int)fault->kind);
+}
+
+void inject_arm(const struct fault *fault)
+{
+    arm(&page->faults[1], fault != NULL ? fault->then : NULL);
+    arm(&page->faults[0], fault);
 }
 
 void inject_disarm(void)
 {
-    atomic_store(&page->kind, FAULT_KINDS);
-    atomic_store(&page->at, 0);
+    for (int i = 0; i < 2; i++) {
+        atomic_store(&page->faults[i].kind, FAULT_KINDS);
+        atomic_store(&page->faults[i].at, 0);
+    }
 }
 
-bool inject_fired(void) { return atomic_load(&page->failed) > 0; }
-uint64_t inject_calls(enum fault_kind kind) { return atomic_load(&page->calls[kind]); }
+bool inject_fired(void) { return atomic_load(&page->faults[0].failed) > 0; }
+bool inject_second_fired(void) { return atomic_load(&page->faults[1].failed) > 0; }
+
+void inject_counts(uint64_t out[FAULT_KINDS], bool second)
+{
+    for (int kind = 0; kind < FAULT_KINDS; kind++)
+        out[kind] = atomic_load(&page->faults[second].calls[kind]);
+}
+
 int64_t inject_blocks(void) { return atomic_load(&page->blocks); }
 
 bool inject_next(struct fault *fault, const uint64_t counts[FAULT_KINDS], unsigned step)
@@ -79,9 +94,13 @@ void inject_wrong(const char *scene, const struct fault *fault, const char *form
 {
     va_list arguments;
     figures.wrong++;
-    fprintf(stderr, "fault: %s, %s %llu%s (+0x%llx): ", scene, names[fault->kind],
-            (unsigned long long)fault->at, fault->lasting ? " and on" : "",
-            (unsigned long long)atomic_load(&page->caller));
+    fprintf(stderr, "fault: %s, ", scene);
+    for (; fault->then != NULL; fault = fault->then)
+        fprintf(stderr, "%s %llu%s, then ", names[fault->kind], (unsigned long long)fault->at,
+                fault->lasting ? " and on" : "");
+    fprintf(stderr, "%s %llu%s (+0x%llx): ", names[fault->kind], (unsigned long long)fault->at,
+            fault->lasting ? " and on" : "",
+            (unsigned long long)atomic_load(&page->faults[0].caller));
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
     va_end(arguments);

@@ -14,10 +14,11 @@ struct fault {
     enum fault_kind kind;
     uint64_t at;
     bool lasting;
+    const struct fault *then; /* a second one; NULL: none */
 };
 
 struct figures {
-    size_t injections, fired, wrong, leaks, refused, unanswered, ended;
+    size_t injections, pairs, volumes, fired, wrong, leaks, refused, unanswered, ended;
     bool quick;
 };
 extern struct figures figures;
@@ -32,7 +33,9 @@ void inject_process(struct process *process, const char *const arguments[]);
 void inject_arm(const struct fault *fault); /* counting starts here; NULL: calls are only counted */
 void inject_disarm(void);
 bool inject_fired(void);
-uint64_t inject_calls(enum fault_kind kind); /* since inject_arm */
+bool inject_second_fired(void);
+void inject_counts(uint64_t out[FAULT_KINDS],
+                   bool second); /* since inject_arm; or since it fired */
 int64_t inject_blocks(void);
 
 /* Advances to the next fault over `counts` calls of each kind, each call failing once and

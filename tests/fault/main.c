@@ -9,10 +9,13 @@
 
 #include "inject.h"
 #include "live.h"
+#include "pairs.h"
 #include "scenes.h"
+#include "volumes.h"
 
 #define QUICK_STRIDE 24
 #define SCENE_STRIDE 3 /* for starts, saves and stops, each of which takes a tenth of a second */
+#define PAIR_STRIDE 40
 #define INJECTIONS_MIN 3000
 #define INJECTIONS_QUICK 200
 
@@ -37,14 +40,34 @@ START_TEST(test_start_save_and_stop_survive_every_failing_call)
 }
 END_TEST
 
+START_TEST(test_what_is_refused_leaves_no_trace_whichever_two_calls_fail)
+{
+    pairs_run(directory, figures.quick ? 0 : PAIR_STRIDE);
+}
+END_TEST
+
+START_TEST(test_sessions_outlive_file_systems_that_fail) { volumes_run(directory); }
+END_TEST
+
 static Suite *suite(void)
 {
     Suite *suite = suite_create("fault");
-    TCase *tests = tcase_create("fault");
-    tcase_add_test(tests, test_requests_survive_every_failing_call);
-    tcase_add_test(tests, test_requests_survive_every_failing_call_with_a_journal);
-    tcase_add_test(tests, test_start_save_and_stop_survive_every_failing_call);
-    suite_add_tcase(suite, tests);
+    const struct {
+        const char *name;
+        const TTest *test;
+    } cases[] = {
+        {"requests", test_requests_survive_every_failing_call},
+        {"journal", test_requests_survive_every_failing_call_with_a_journal},
+        {"starts", test_start_save_and_stop_survive_every_failing_call},
+        {"pairs", test_what_is_refused_leaves_no_trace_whichever_two_calls_fail},
+        {"volumes", test_sessions_outlive_file_systems_that_fail},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        TCase *tests = tcase_create(cases[i].name); /* CK_RUN_CASE runs one alone */
+        tcase_add_test(tests, cases[i].test);
+        tcase_set_timeout(tests, 0);
+        suite_add_tcase(suite, tests);
+    }
     return suite;
 }
 
@@ -58,17 +81,22 @@ int main(int argc, char *argv[])
         return EXIT_FAILURE;
     SRunner *runner = srunner_create(suite());
     srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_MINIMAL);
+    srunner_run_all(runner, CK_NORMAL);
     bool ran = srunner_ntests_failed(runner) == 0;
     srunner_free(runner);
+    volumes_end();
     snprintf(command, sizeof command, "rm -rf %s", directory);
     bool removed = system(command) == 0;
     size_t least = figures.quick ? INJECTIONS_QUICK : INJECTIONS_MIN;
-    bool right =
-        ran && removed && figures.wrong == 0 && figures.leaks == 0 && figures.injections >= least;
-    printf("fault: %zu injections, %zu clean, %zu leaks; %zu requests refused and %zu unanswered, "
-           "then right; %zu starts ended with one line%s\n",
-           figures.injections, figures.injections - figures.wrong, figures.leaks, figures.refused,
-           figures.unanswered, figures.ended, right ? ": ok" : ": FAILED");
-    return right ? EXIT_SUCCESS : EXIT_FAILURE;
+    const char *why = !ran                         ? ": FAILED: a test ended early"
+                      : !removed                   ? ": FAILED: files are left"
+                      : figures.wrong > 0          ? ": FAILED: injections that went wrong"
+                      : figures.leaks > 0          ? ": FAILED: leaks"
+                      : figures.injections < least ? ": FAILED: too few injections"
+                                                   : ": ok";
+    printf("fault: %zu injections, %zu wrong, %zu leaks; %zu requests refused and %zu unanswered, "
+           "then right; %zu starts ended with one line; %zu pairs; %zu file systems%s\n",
+           figures.injections, figures.wrong, figures.leaks, figures.refused, figures.unanswered,
+           figures.ended, figures.pairs, figures.volumes, why);
+    return strcmp(why, ": ok") == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,7 +1,8 @@
 /* page.h: the memory that the harness shares with the daemon under test.
  *
- * The harness chooses a kind of call, a number and whether the fault lasts.  The daemon's wrapped
- * calls are counted, and fail when that number is reached.  Live blocks are always counted. */
+ * The harness chooses a kind of call, a number and whether the fault lasts, and the same for a
+ * second fault, whose calls are counted from the first fault on.  The daemon's wrapped calls are
+ * counted, and fail when that number is reached.  Live blocks are always counted. */
 #ifndef TESTS_FAULT_PAGE_H
 #define TESTS_FAULT_PAGE_H
 
@@ -25,14 +26,18 @@ enum fault_kind {
     FAULT_KINDS
 };
 
-struct fault_page {
+struct armed_fault {
     _Atomic int kind;                    /* FAULT_KINDS: none is armed */
     _Atomic bool lasting;                /* all calls from number `at` on fail, not only that one */
     _Atomic uint64_t at;                 /* from 1; 0: calls are only counted */
     _Atomic uint64_t calls[FAULT_KINDS]; /* since they were set to zero */
     _Atomic uint64_t failed;             /* calls that failed since then */
     _Atomic uint64_t caller; /* address of the first failed call, from the program's base */
-    _Atomic int64_t blocks;  /* allocated and not freed */
+};
+
+struct fault_page {
+    struct armed_fault faults[2];
+    _Atomic int64_t blocks; /* allocated and not freed */
 };
 
 #endif

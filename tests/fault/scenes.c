@@ -248,8 +248,7 @@ static void run_scene(const struct scene *scene, unsigned stride)
     struct fault fault = {0};
     make_template(scene);
     play(scene, &fault);
-    for (int kind = 0; kind < FAULT_KINDS; kind++)
-        counts[kind] = inject_calls(kind);
+    inject_counts(counts, false);
     while (inject_next(&fault, counts, stride))
         play(scene, &fault);
 }

@@ -28,18 +28,24 @@ extern const char __executable_start[];
 static struct fault_page *page;
 static _Atomic int eventfds[MAX_EVENTFDS]; /* descriptors of eventfds, plus 1; 0: free */
 
+static bool hits(struct armed_fault *fault, enum fault_kind kind, const void *caller)
+{
+    uint64_t number = atomic_fetch_add(&fault->calls[kind], 1) + 1, at = atomic_load(&fault->at);
+    if (atomic_load(&fault->kind) != (int)kind || at == 0 ||
+        (atomic_load(&fault->lasting) ? number < at : number != at))
+        return false;
+    if (atomic_fetch_add(&fault->failed, 1) == 0)
+        atomic_store(&fault->caller, (uint64_t)((const char *)caller - __executable_start));
+    return true;
+}
+
 /* Counts a call; true where it has to fail. */
 static bool fails(enum fault_kind kind, const void *caller)
 {
     if (page == NULL)
         return false;
-    uint64_t number = atomic_fetch_add(&page->calls[kind], 1) + 1, at = atomic_load(&page->at);
-    if (atomic_load(&page->kind) != (int)kind || at == 0 ||
-        (atomic_load(&page->lasting) ? number < at : number != at))
-        return false;
-    if (atomic_fetch_add(&page->failed, 1) == 0)
-        atomic_store(&page->caller, (uint64_t)((const char *)caller - __executable_start));
-    return true;
+    bool begun = atomic_load(&page->faults[0].failed) > 0;
+    return hits(&page->faults[0], kind, caller) || (begun && hits(&page->faults[1], kind, caller));
 }
 
 static bool refuses(enum fault_kind kind, int error, const void *caller)
@@ -152,7 +158,7 @@ void fault_http_free(void *block) { release(block); }
 
 int fault_http_accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
 {
-    int error = page != NULL && atomic_load(&page->lasting) ? EMFILE : ECONNABORTED;
+    int error = page != NULL && atomic_load(&page->faults[0].lasting) ? EMFILE : ECONNABORTED;
     return refuses(FAULT_ACCEPT, error, CALLER) ? -1 : accept4(fd, address, size, flags);
 }
 

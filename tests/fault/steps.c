@@ -118,20 +118,28 @@ static json_t *summarize(struct client *client)
     return out;
 }
 
-bool step_state(char wrong[600], const struct step *step, struct client *client)
+static void learn_state(struct step_state *out, struct client *client, bool forks)
+{
+    json_decref(out->sessions);
+    free(out->bits);
+    out->sessions = summarize(client);
+    out->bits = forks ? steps_bits(client, "work") : NULL;
+}
+
+bool step_state(char wrong[600], const struct step_state *state, struct client *client)
 {
     json_t *now = summarize(client);
-    bool same = json_equal(now, step->sessions);
+    bool same = json_equal(now, state->sessions);
     if (!same) {
         char *text = json_dumps(now, JSON_COMPACT);
         snprintf(wrong, 600, "sessions are now %.500s", text);
         free(text);
     }
     json_decref(now);
-    if (!same || step->bits == NULL)
+    if (!same || state->bits == NULL)
         return same;
     char *bits = steps_bits(client, "work");
-    same = bits != NULL && strcmp(bits, step->bits) == 0;
+    same = bits != NULL && strcmp(bits, state->bits) == 0;
     if (!same)
         snprintf(wrong, 600, "the next decode is another");
     free(bits);
@@ -299,12 +307,10 @@ static void learn(struct step *step, struct client *client)
     for (size_t i = 0; i < 2; i++) {
         answer_free(&step->answer);
         step_prepare(step, client);
+        learn_state(&step->before, client, step->forks);
         ck_assert_msg(step_send(&step->answer, step, client), "%s", step->name);
         ck_assert_msg(step->answer.status < 500, "%s: %s", step->name, step->answer.text);
-        json_decref(step->sessions);
-        step->sessions = summarize(client);
-        free(step->bits);
-        step->bits = step->forks ? steps_bits(client, "work") : NULL;
+        learn_state(&step->after, client, step->forks);
         step_clean(client);
     }
 }
@@ -335,8 +341,10 @@ void steps_close(struct steps *steps)
     for (size_t i = 0; i < steps->count; i++) {
         text_free(&steps->items[i].body);
         answer_free(&steps->items[i].answer);
-        json_decref(steps->items[i].sessions);
-        free(steps->items[i].bits);
+        json_decref(steps->items[i].before.sessions);
+        json_decref(steps->items[i].after.sessions);
+        free(steps->items[i].before.bits);
+        free(steps->items[i].after.bits);
     }
     free(steps->witness);
 }

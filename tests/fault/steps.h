@@ -7,6 +7,12 @@
 
 #define STEPS_MAX 64
 
+/* What the sessions are. */
+struct step_state {
+    json_t *sessions;
+    char *bits; /* of the next decode of `work`, NULL where there is none */
+};
+
 struct step {
     char name[48];
     const char *method, *path;
@@ -16,8 +22,7 @@ struct step {
     bool forks;         /* works on `work`, a fork of `base` */
     /* What a run without faults gives. */
     struct answer answer;
-    json_t *sessions; /* after it */
-    char *bits;       /* of the next decode of `work`, NULL where there is none */
+    struct step_state before, after;
 };
 
 struct steps {
@@ -40,9 +45,9 @@ bool step_send(struct answer *out, const struct step *step, const struct client 
 /* Whether an answer is the right one, apart from what differs each time. */
 bool step_right(const struct step *step, const struct answer *answer);
 
-/* Whether the sessions, and the next decode of the session that the step worked on, are what they
- * must be after it; where not, `wrong` gets one line. */
-bool step_state(char wrong[600], const struct step *step, struct client *client);
+/* Whether the sessions, and the next decode of the session that the step works on, are what they
+ * must be before or after it; where not, `wrong` gets one line. */
+bool step_state(char wrong[600], const struct step_state *state, struct client *client);
 
 /* Whether an answer is an error that a fault may have. */
 bool steps_refused(const struct answer *answer);

@@ -1,8 +1,8 @@
 /* recorder.c: writes down what a daemon does to its state directory; preloaded (LD_PRELOAD).
  *
- * Calls on the directory, on its files and on maps of them are carried out and recorded under one
- * lock, so that the log has their order.  Only syncs run beside others, as they take long.  What a
- * map was filled with counts as one write, at its munmap.  Without a log nothing is recorded. */
+ * Calls on the directory and on its files are carried out and recorded under one lock, so that the
+ * log has their order.  Only syncs run beside others, as they take long.  Without a log nothing is
+ * recorded. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,7 +18,6 @@
 #include "log.h"
 
 #define DESCRIPTORS 4096
-#define MAPS 8
 #define NOT_OURS UINT32_MAX
 
 #pragma GCC diagnostic ignored "-Wmissing-prototypes" /* those of the C library's 64-bit names */
@@ -27,11 +26,6 @@ static struct power_log *log_page;
 static const char *directory_path;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t file_of[DESCRIPTORS]; /* number of the file, plus 1; 0: none of ours */
-static struct {
-    void *at;
-    size_t size;
-    uint32_t file;
-} maps[MAPS];
 
 __attribute__((constructor)) static void open_log(void)
 {
@@ -224,42 +218,6 @@ int posix_fallocate(int fd, off_t at, off_t size)
         add(POWER_SIZE, file, (uint64_t)(at + size), NULL, 0);
     pthread_mutex_unlock(&lock);
     return result;
-}
-
-void *mmap(void *wanted, size_t size, int protection, int flags, int fd, off_t at)
-{
-    void *map = (void *)syscall(SYS_mmap, wanted, size, protection, flags, fd, at);
-    uint32_t file = ours(fd);
-    if (map == MAP_FAILED || !is_file(file) || (protection & PROT_WRITE) == 0 ||
-        (flags & MAP_SHARED) == 0)
-        return map;
-    pthread_mutex_lock(&lock);
-    size_t i = 0;
-    while (i < MAPS && maps[i].at != NULL)
-        i++;
-    if (i == MAPS || at != 0)
-        atomic_store(&log_page->full, true);
-    else {
-        maps[i].at = map;
-        maps[i].size = size;
-        maps[i].file = file;
-    }
-    pthread_mutex_unlock(&lock);
-    return map;
-}
-
-int munmap(void *map, size_t size)
-{
-    if (log_page != NULL) {
-        pthread_mutex_lock(&lock);
-        for (size_t i = 0; i < MAPS; i++)
-            if (maps[i].at == map) {
-                add(POWER_WRITE, maps[i].file, 0, map, maps[i].size);
-                maps[i].at = NULL;
-            }
-        pthread_mutex_unlock(&lock);
-    }
-    return (int)syscall(SYS_munmap, map, size);
 }
 
 /* ---- Syncs ----------------------------------------------------------------------------------- */

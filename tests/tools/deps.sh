@@ -38,6 +38,9 @@ fuzz   libclang-rt-14-dev   file /usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/lib
 check  haproxy              file /usr/sbin/haproxy
 check  nginx-light          file /usr/sbin/nginx
 check  iproute2             command ip
+check  btrfs-progs          file /usr/sbin/mkfs.btrfs
+check  xfsprogs             file /usr/sbin/mkfs.xfs
+check  e2fsprogs            file /usr/sbin/mkfs.ext4
 load   wrk                  command wrk
 check  python3-jsonschema   file /usr/lib/python3/dist-packages/jsonschema/__init__.py
 lint   nodejs               command node
