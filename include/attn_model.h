@@ -341,7 +341,7 @@ struct attn_cached_load {
  * The directory must not be writable for every user, nor be another user's than this process's or
  * root's, who could choose results; it is made (0700) where it does not exist.  While another
  * process writes, up to 300 s are waited.  A mapped file must not be made shorter: that ends the
- * processes that map it (SIGBUS).
+ * processes that map it (SIGBUS; see attn_model_maps).
  * Cost: milliseconds where the file is there, and once after each start of the machine reading it
  * for a checksum; else as attn_model_load, and the file is brought to the disk.
  * Errors: as attn_model_load; ATTN_UNSUPPORTED (others may write to the directory). */
@@ -356,6 +356,13 @@ ATTN_MUST_CHECK enum attn_status attn_model_load_cached(struct attn_cached_load 
 ATTN_MUST_CHECK enum attn_status attn_model_find_cached(const struct attn_model *model,
                                                         const char *directory, const char *label,
                                                         struct attn_error *error);
+
+/* Whether the address lies in the model's mapped file of weights; may be called by a handler of
+ * SIGBUS. */
+bool attn_model_maps(const struct attn_model *model, const void *address);
+
+/* False where the model's mapped file of weights has become shorter.  Any thread. */
+bool attn_model_is_whole(const struct attn_model *model);
 
 /* Frees the model.  Its caches must have been freed before, and no call may be using it. */
 void attn_model_close(struct attn_model *model);

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -277,6 +278,21 @@ enum attn_status attn_model_find_cached(const struct attn_model *model, const ch
         status = attn_weights_file_check(cache.directory, cache.name, cache.key, cache.data, error);
     close(cache.directory);
     return status;
+}
+
+/* ---- Pages that are lost ---- */
+
+bool attn_model_maps(const struct attn_model *model, const void *address)
+{
+    const uintptr_t first = (uintptr_t)model->mapped.memory, at = (uintptr_t)address;
+    return first != 0 && at >= first && at - first < model->mapped.bytes;
+}
+
+bool attn_model_is_whole(const struct attn_model *model)
+{
+    struct stat info;
+    return model->mapped.memory == NULL || fstat(model->mapped.file, &info) != 0 ||
+           (size_t)info.st_size >= model->mapped.bytes;
 }
 
 /* ---- Notes ---- */

@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
+#include "mapped.h"
 #include "ops/heap.h"
 #include "ops/sandbox.h"
 #include "self_check.h"
@@ -259,6 +260,8 @@ static bool load(struct srv_app *app, char *message)
 {
     srv_notify(&app->notifier, SRV_NOTICE_LOADING, "loading");
     srv_signals_stop_at_once(0); /* nothing is lost before the first request */
+    if (app->config.weights_cache != NULL)
+        srv_mapped_watch(&app->models, app->config.weights_cache, &app->log);
     bool loaded = srv_models_load(&app->models, app->pool, message, SRV_MESSAGE_MAX);
     if (loaded)
         log_weights(app);
@@ -348,6 +351,7 @@ static bool close_all(struct srv_app *app)
     bool saved = srv_stores_close(app->store);
     srv_scheduler_free(app->scheduler);
     srv_sessions_close(app->sessions);
+    srv_mapped_forget();
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "mapped.h"
 #include "ops/heap.h"
 #include "ops/metrics.h"
 #include "session/session.h"
@@ -68,6 +69,7 @@ static void *upkeep_main(void *argument)
     pthread_setname_np(pthread_self(), "attnd-upkeep");
     while (await_second(upkeep)) {
         expire_sessions(upkeep);
+        srv_mapped_check();
         if (srv_now_ns() >= trim_ns)
             trim_ns = trim_heap();
     }

@@ -1,4 +1,5 @@
-/* upkeep.h: the thread that expires sessions and returns free memory to the system. */
+/* upkeep.h: the thread that expires sessions, returns free memory to the system and looks at mapped
+ * files of weights. */
 #ifndef SRV_UPKEEP_H
 #define SRV_UPKEEP_H
 

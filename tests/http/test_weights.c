@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "calls.h"
@@ -180,6 +181,50 @@ START_TEST(test_a_daemon_that_cannot_write_serves_private_weights)
 }
 END_TEST
 
+/* Cuts every file of weights to that share of its length, less a byte. */
+static void cut_files(unsigned numerator, unsigned denominator)
+{
+    char command[256];
+    snprintf(command, sizeof command,
+             "for f in %s/*.weights; do chmod u+w $f && truncate -s $(($(stat -c %%s $f) * %u / %u "
+             "- 1)) $f || "
+             "exit 1; done",
+             directory, numerator, denominator);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Cut at once below what a request reads, and by a byte, of which the page's rest would be zeros
+ * for ever. */
+START_TEST(test_a_daemon_whose_mapped_file_is_cut_short_says_so_and_ends)
+{
+    const struct request attend = {
+        .method = "POST",
+        .path = "/attend",
+        .body = "{\"model\":\"tiny\",\"hidden_states\":[[1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7]]}"};
+    struct daemon daemon;
+    struct client client;
+    struct answer answer;
+    int status;
+    start(&daemon, "off");
+    expect_log(&daemon.process, WRITTEN, 2);
+    client_open(&client, &daemon);
+    call_create(&client, "s", "");
+    expect_decode(&client, "s", 0, 0);
+    cut_files(_i == 0 ? 1 : 4, 4);
+    if (client_try(&answer, &client, &attend)) /* where a byte lacks it may be computed before */
+        answer_free(&answer);
+    ck_assert(process_wait(&status, &daemon.process, 20));
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    expect_log(&daemon.process, "its file of weights in /tmp/attnd-weights-", 1);
+    expect_log(&daemon.process, "can no longer be read: it was cut short", 1);
+    client_close(&client);
+    process_end(&daemon.process);
+    start(&daemon, "off"); /* writes them anew */
+    expect_log(&daemon.process, WRITTEN, 2);
+    daemon_stop(&daemon);
+}
+END_TEST
+
 static void expect_check(int status, const char *in_out, const char *in_err)
 {
     char config_directory[64], path[96], *out, *err;
@@ -229,6 +274,7 @@ Suite *suite_weights(void)
     tcase_add_loop_test(tests, test_a_second_daemon_maps_what_the_first_has_written, 0, 1);
     tcase_add_test(tests, test_of_daemons_that_start_together_one_writes);
     tcase_add_test(tests, test_a_daemon_that_cannot_write_serves_private_weights);
+    tcase_add_loop_test(tests, test_a_daemon_whose_mapped_file_is_cut_short_says_so_and_ends, 0, 2);
     tcase_add_test(tests, test_check_says_which_weights_would_be_mapped);
     tcase_add_test(tests, test_a_directory_that_every_user_may_write_to_refuses_the_start);
     suite_add_tcase(suite, tests);
