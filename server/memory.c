@@ -39,6 +39,7 @@
 #define RESERVED_BYTES (192 * MIB)        /* libraries */
 
 #define ALLOCATOR_SHARE 8 /* fragmentation: an eighth of what is allocated and freed */
+#define WEIGHTS_SHARE 4   /* weights above a quarter of the whole are worth a word of advice */
 
 static const struct {
     const char *name, *what;
@@ -266,8 +267,12 @@ static bool refuse(const struct srv_memory *memory, size_t needed, size_t limit,
                               mib(memory->terms[i]));
     srv_buffer_printf(&text,
                       " = %.1f MiB; lower cache_bytes, max_in_flight_bytes, max_connections or "
-                      "max_body_bytes",
-                      mib(memory->total));
+                      "max_body_bytes%s",
+                      mib(memory->total),
+                      memory->terms[SRV_MEMORY_WEIGHTS] > memory->total / WEIGHTS_SHARE
+                          ? "; weights take less as --dtype bf16 or int8, and with fewer layers "
+                            "(\"layers\" of a model)"
+                          : "");
     return false;
 }
 
