@@ -5,8 +5,9 @@
  * the log uses: the line is logged as any other, and awaited. */
 #include "mapped.h"
 
+#include <poll.h>
 #include <signal.h>
-#include <string.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 /* A handler takes no context. */
@@ -14,15 +15,20 @@ static struct {
     const struct srv_models *models; /* NULL: none is watched */
     const char *directory;
     struct srv_log *log;
+    atomic_bool ending; /* a thread has begun to end the process */
 } watched;
 
+/* Several threads come here where they compute together; the first one ends the process. */
 static void end(const struct srv_model *model)
 {
+    while (atomic_exchange(&watched.ending, true))
+        (void)poll(NULL, 0, -1);
     srv_log_event(
         watched.log, SRV_LOG_ERROR, "weights",
         "model %s: its file of weights in %.200s can no longer be read: it was cut short, "
         "or its disk is gone; attnd ends",
         model->name, watched.directory);
+    srv_log_flush(watched.log);
     _exit(1);
 }
 
