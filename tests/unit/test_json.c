@@ -485,6 +485,7 @@ START_TEST(test_errors_of_the_library_are_passed_on)
         [ATTN_CACHE_FULL] = SRV_E_SESSION_FULL,
         [ATTN_POOL_FULL] = SRV_E_POOL_FULL,
         [ATTN_FORGOTTEN] = SRV_E_FORGOTTEN,
+        [ATTN_ROPE_CHANGES] = SRV_E_ROPE_CHANGES,
         [ATTN_CANCELLED] = SRV_E_DRAINING,
     };
     for (size_t i = 1; i < sizeof codes / sizeof codes[0]; i++) {

@@ -195,6 +195,9 @@ START_TEST(test_base_is_named_after_its_files_are_on_the_disk_and_nothing_is_rem
 }
 END_TEST
 
+/* A truncation to nothing, and the revision after it. */
+static const struct srv_revision cut = {.number = 2, .before = 1};
+
 /* ---- What was refused ------------------------------------------------------------------------ */
 
 /* Neither the flush of a change succeeds nor the cut that undoes it, nor in the second run an
@@ -206,7 +209,7 @@ static struct srv_session *refuse_truncation(bool patches)
     atomic_store(&disk.no_flush, true);
     atomic_store(&disk.no_cut, true);
     atomic_store(&disk.no_patch, !patches);
-    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_E_STORAGE);
+    ck_assert_int_eq(srv_store_truncate(app.store, a, &cut, &error), SRV_E_STORAGE);
     atomic_store(&disk.no_flush, false);
     return a;
 }
@@ -230,7 +233,7 @@ START_TEST(test_nothing_is_recorded_after_a_refused_change_until_a_snapshot_is_w
         srv_store_request_snapshot(&status, app.store);
         store_app_await_snapshot(&app);
         ck_assert_uint_eq(store_app_take_snapshot(&app).base, 0);
-        ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_E_STORAGE);
+        ck_assert_int_eq(srv_store_truncate(app.store, a, &cut, &error), SRV_E_STORAGE);
     }
     atomic_store(&disk.no_base, false);
     store_app_snapshot(&app);
@@ -254,7 +257,7 @@ START_TEST(test_start_on_a_full_disk_serves_and_refuses_changes_until_there_is_r
     store_app_begin(&app);
     ck_assert_uint_eq(store_app_length(&app, "a"), 1);
     a = srv_session_peek(app.sessions, NULL, "a");
-    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_E_STORAGE);
+    ck_assert_int_eq(srv_store_truncate(app.store, a, &cut, &error), SRV_E_STORAGE);
     ck_assert_msg(strstr(error.message, "No space left on device") != NULL, "%s", error.message);
     store_app_end(&app);
     srv_session_put(a);
@@ -263,7 +266,7 @@ START_TEST(test_start_on_a_full_disk_serves_and_refuses_changes_until_there_is_r
     atomic_store(&disk.full, false);
     store_app_await_snapshot(&app);
     (void)store_app_take_snapshot(&app);
-    ck_assert_int_eq(srv_store_truncate(app.store, a, 0, &error), SRV_OK);
+    ck_assert_int_eq(srv_store_truncate(app.store, a, &cut, &error), SRV_OK);
     srv_session_put(a);
     ck_assert_uint_eq(store_app_find_again(&app, "a"), 0);
 }
