@@ -267,6 +267,15 @@ static void make_rows(struct round *round, struct subject *subject)
     subject->value = weightless ? subject->key + keys * spec->head_dim : NULL;
 }
 
+/* A step does not take a session of longrope across the trained length: the session is beyond. */
+static size_t length_before(const struct attn_rope_spec *rope, size_t length, size_t rows)
+{
+    const size_t trained = (size_t)rope->original_max_position;
+    const bool crosses = rope->type == ATTN_ROPE_LONGROPE && length > 0 && length <= trained &&
+                         length + rows > trained;
+    return crosses ? trained + 1 : length;
+}
+
 static void make_subjects(struct round *round)
 {
     struct rng *rng = &round->rng;
@@ -278,6 +287,7 @@ static void make_subjects(struct round *round)
         subject->length = i == far ? SPLIT_TOKENS + rng_below(rng, 200) : rng_below(rng, LENGTHS);
         subject->length += round->spec->is_cross && subject->length == 0; /* encoder rows */
         subject->rows = kind == 0 ? PREFILL : kind < 4 ? 2 + rng_below(rng, 5) : 1;
+        subject->length = length_before(&round->spec->rope, subject->length, subject->rows);
         make_rows(round, subject);
         subject->pool[0] = subject->pool[1] = 0;
         if (rng_below(rng, 4) == 0) {
