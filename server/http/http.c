@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <limits.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -26,7 +27,7 @@
 #include "ops/log.h"
 
 #define BACKLOG 4096
-#define ACCEPT_TRIES 200 /* of 100 us */
+#define ACCEPT_TRIES 5000 /* of 100 us, without a connection that was accepted */
 
 const char *srv_http_library_version(void) { return MHD_get_version(); }
 
@@ -310,16 +311,22 @@ long long srv_http_certificate_expires(const struct srv_http *http)
 unsigned srv_http_port(const struct srv_http *http) { return http->port; }
 
 /* Connections that are established and not accepted yet would be reset, whose requests may be on
- * their way.  Waits until there are none; not for long, since max_connections may hold them up. */
+ * their way.  Waits until there are none, or for half a second in which they did not become fewer,
+ * since max_connections may hold them up. */
 static void await_accepted(int listen_fd)
 {
     const struct timespec poll = {.tv_nsec = 100 * 1000};
+    unsigned least = UINT_MAX;
     for (unsigned tries = 0; tries < ACCEPT_TRIES; tries++) {
         struct tcp_info info = {0};
         socklen_t size = sizeof info;
         if (getsockopt(listen_fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
             info.tcpi_unacked == 0) /* of a listening socket: those that wait */
             return;
+        if (info.tcpi_unacked < least) {
+            least = info.tcpi_unacked;
+            tries = 0;
+        }
         nanosleep(&poll, NULL);
     }
 }
