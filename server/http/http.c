@@ -27,6 +27,7 @@
 #include "ops/log.h"
 
 #define BACKLOG 4096
+#define VANISHED_MS 5000  /* beyond reply_timeout_ms */
 #define ACCEPT_TRIES 5000 /* of 100 us, without a connection that was accepted */
 
 const char *srv_http_library_version(void) { return MHD_get_version(); }
@@ -174,13 +175,14 @@ static const char *listen_remedy(int error)
 }
 
 /* Sets listen_fd and port.  TCP_USER_TIMEOUT, which connections inherit: what is sent to a machine
- * that has vanished would be sent again for 15 minutes. */
+ * that has vanished would be sent again for 15 minutes.  A client that is there and does not read
+ * is reset before: the system would drop the connection without telling the client. */
 static bool listen_at(struct srv_http *http, const char *host, unsigned port)
 {
     union address address;
     socklen_t size;
     int on = 1;
-    unsigned timeout_ms = (unsigned)http->context.limits->reply_timeout_ms; /* at most an hour */
+    unsigned timeout_ms = (unsigned)http->context.limits->reply_timeout_ms + VANISHED_MS;
     if (port > UINT16_MAX || !read_address(&address, &size, host, port)) {
         errno = EINVAL;
         return false;
