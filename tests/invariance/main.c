@@ -14,9 +14,11 @@
 
 #include "attn_state.h"
 #include "property_draw.h"
+#include "verdict.h"
 
 #define DECODES 10000
 #define DECODES_QUICK 2500
+#define MORE 10           /* times as many, at most, until there was every kind */
 #define MOST 64           /* steps of a batch */
 #define LENGTHS 200       /* tokens of most sessions, at most */
 #define SPLIT_TOKENS 4096 /* a longer session has several splits of keys, which threads share */
@@ -453,19 +455,32 @@ static size_t open_engines(struct attn_engine *engines[][2])
     return pairs;
 }
 
+/* Whether there were layers of every kind, pooled maps and large batches. */
+static bool has_seen_all(void)
+{
+    return result.kinds[0] > 0 && result.kinds[1] > 0 && result.kinds[2] > 0 &&
+           result.weightless > 0 && result.crosses > 0 && result.maps > 0 &&
+           result.largest > MOST / 2;
+}
+
 int main(int argc, char *argv[])
 {
     struct attn_engine *engines[2 * ATTN_NUM_CPU_LEVELS][2];
     size_t wanted = argc > 1 && strcmp(argv[1], "--quick") == 0 ? DECODES_QUICK : DECODES;
     const size_t pairs = open_engines(engines);
     result.levels = pairs / 2;
-    for (unsigned seed = 0; result.decodes < wanted; seed++)
+    for (unsigned seed = 0;
+         result.decodes < wanted || (!has_seen_all() && result.decodes < MORE * wanted); seed++)
         run_round(engines[seed % pairs], seed);
     for (size_t i = 0; i < 2 * pairs; i++)
         attn_engine_close(engines[i / 2][i % 2]);
-    bool varied = result.kinds[0] > 0 && result.kinds[1] > 0 && result.kinds[2] > 0;
-    bool right = result.differing == 0 && varied && result.weightless > 0 && result.crosses > 0 &&
-                 result.maps > 0 && result.largest > MOST / 2;
+    const struct verdict_condition conditions[] = {
+        VERDICT(result.differing == 0), VERDICT(result.kinds[0] > 0),
+        VERDICT(result.kinds[1] > 0),   VERDICT(result.kinds[2] > 0),
+        VERDICT(result.weightless > 0), VERDICT(result.crosses > 0),
+        VERDICT(result.maps > 0),       VERDICT(result.largest > MOST / 2),
+    };
+    const bool right = VERDICTS("check-invariance", conditions);
     printf(
         "check-invariance: %zu decodes of %zu MHA, %zu GQA and %zu MQA layers (%zu without "
         "weights, %zu of cross-attention) at %zu CPU levels, "

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "judge.h"
+#include "verdict.h"
 
 #define STATES 2000 /* of each mode */
 #define STATES_QUICK 60
@@ -197,12 +198,13 @@ static void try_states(const struct files *files, const struct disk *disk, size_
     }
 }
 
-/* Tries states of the record with each defect, until one breaks a promise. */
+/* Tries states of the record with each defect that no record of its mode has shown so far, until
+ * one breaks a promise. */
 static void try_plants(const struct files *files, const struct disk *disk)
 {
     uint32_t mode = files->record->mode;
     for (size_t plant = 1; plant < DISK_PLANTS; plant++) {
-        bool found = (plants[plant].modes & IN(mode)) == 0;
+        bool found = (plants[plant].modes & IN(mode)) == 0 || shared->found[plant][mode] > 0;
         for (size_t i = 0; i < PLANTED_STATES && !found; i++) {
             struct disk_state state;
             struct judge_verdict verdict;
@@ -269,6 +271,8 @@ static void make_pair(enum power_mode mode, size_t number)
     if (number == 0)
         try_plants(&first, &first_disk);
     make_and_try(&second, &second_disk, mode, number, &first, &first_disk);
+    if (number == 0)
+        try_plants(&second, &second_disk);
     disk_close(&first_disk);
     disk_close(&second_disk);
     close_files(&first, shared->broken[mode] == 0);
@@ -334,7 +338,9 @@ static bool report_mode(enum power_mode mode)
     printf("; %zu promised sessions, %zu of them lost in %zu states; %zu broken\n",
            (size_t)shared->promised[mode], (size_t)shared->lost[mode], (size_t)shared->losing[mode],
            (size_t)shared->broken[mode]);
-    return shared->broken[mode] == 0 && shared->tried[mode] == want;
+    const struct verdict_condition conditions[] = {VERDICT(shared->broken[mode] == 0),
+                                                   VERDICT(shared->tried[mode] == want)};
+    return VERDICTS(power_mode_names[mode], conditions);
 }
 
 /* Prints which planted defects were not found; returns how many were, and how many there are. */
@@ -358,13 +364,17 @@ static size_t report_plants(size_t *all)
 static int report(bool ran)
 {
     size_t tried = 0, broken = 0, planted, found = report_plants(&planted);
-    bool right = ran && found == planted && shared->partial == 0;
+    bool modes_right = true;
     for (size_t mode = 0; mode < POWER_MODES; mode++) {
         if ((options.modes & IN(mode)) != 0)
-            right = report_mode((enum power_mode)mode) && right;
+            modes_right = report_mode((enum power_mode)mode) && modes_right;
         tried += shared->tried[mode];
         broken += shared->broken[mode];
     }
+    const struct verdict_condition conditions[] = {VERDICT(ran), VERDICT(modes_right),
+                                                   VERDICT(found == planted),
+                                                   VERDICT(shared->partial == 0)};
+    const bool right = VERDICTS("check-power", conditions);
     printf("check-power: %zu states of the disk after %zu operations of %zu requests in %zu "
            "records, %zu of them not whole: %zu broken promises; %zu of %zu planted defects "
            "found: %s\n",

@@ -13,7 +13,8 @@
  * the epoch and the checksum, that of its twin, a session that got the same rows undisturbed; its
  * tensors must be those of the mirror's cache.
  *
- * Then the same is done by callers that send no revisions: it must be found. */
+ * A caller goes on until it has truncated, forked and compared sessions of every kind.  Then the
+ * same is done by callers that send no revisions: it must be found. */
 #include <check.h>
 #include <math.h>
 #include <pthread.h>
@@ -25,11 +26,13 @@
 #include "proxy.h"
 #include "suite_run.h"
 #include "tensors.h"
+#include "verdict.h"
 
 #define DECODES 100000
 #define DECODES_QUICK 20000
 #define DECODES_PLANTED 4000
 #define CALLERS 6
+#define MORE 10    /* times as many decodes, at most, until a caller has done everything */
 #define TOGETHER 4 /* sessions in a request, at most */
 
 static size_t decodes = DECODES;
@@ -364,13 +367,32 @@ static void act(struct caller *caller)
         step_many(caller, list, count, layer);
 }
 
+/* Whether the caller has truncated and forked often enough and compared sessions of every kind. */
+static bool has_done_all(const struct caller *caller, size_t wanted)
+{
+    bool every = true;
+    for (size_t kind = 0; kind < MIRROR_KINDS; kind++)
+        every = every && caller->compared[kind] > 0;
+    return every && caller->truncated > wanted / 100 && caller->forked > 0 && caller->encoders > 0;
+}
+
+/* Whether the caller finds what is wrong without revisions. */
+static bool has_found(const struct caller *caller)
+{
+    return caller->wrong + caller->unexplained + caller->differing > 0;
+}
+
 static void *call(void *argument)
 {
     struct caller *caller = argument;
     client_open(&caller->client, &through);
     client_open(&caller->direct, &served);
-    while (caller->decodes < decodes / CALLERS + 1)
+    const size_t wanted = decodes / CALLERS + 1;
+    bool done = false;
+    while (caller->decodes < wanted || (!done && caller->decodes < MORE * wanted)) {
         act(caller);
+        done = caller_sends_revisions ? has_done_all(caller, wanted) : has_found(caller);
+    }
     for (size_t i = 0; i < SESSIONS; i++)
         if (caller->sessions[i].mirror.live)
             caller_compare(caller, &caller->sessions[i]);
@@ -393,12 +415,10 @@ static struct figures {
     struct caller all; /* the sums */
     struct proxy_figures proxy;
     size_t compared, left;
-    bool every; /* sessions of every kind were compared */
 } good, planted;
 
 static void add_up(struct figures *f)
 {
-    f->every = true;
     for (size_t i = 0; i < CALLERS; i++) {
         const struct caller *caller = &callers[i];
         const size_t *from[] = {&caller->decodes,   &caller->wrong,       &caller->differing,
@@ -414,10 +434,8 @@ static void add_up(struct figures *f)
         for (size_t kind = 0; kind < MIRROR_KINDS; kind++)
             f->all.compared[kind] += caller->compared[kind];
     }
-    for (size_t kind = 0; kind < MIRROR_KINDS; kind++) {
+    for (size_t kind = 0; kind < MIRROR_KINDS; kind++)
         f->compared += f->all.compared[kind];
-        f->every = f->every && f->all.compared[kind] > 0;
-    }
 }
 
 static void run_callers(struct figures *f)
@@ -465,35 +483,30 @@ static bool run(void)
 }
 
 /* What must hold of the callers that send revisions, and of those that do not. */
-static const char *find_fault(size_t wanted)
+static bool is_right(bool ran, size_t wanted)
 {
     const struct caller *all = &good.all;
     const struct proxy_figures *proxy = &good.proxy;
     const size_t disturbed = proxy->dropped + proxy->doubled;
-    const struct {
-        bool holds;
-        const char *what;
-    } conditions[] = {
-        {all->wrong == 0, "answers are wrong"},
-        {all->differing == 0, "sessions differ from their twins"},
-        {all->unexplained == 0, "conflicts are not explained"},
-        {proxy->applied == 0, "late requests were applied"},
-        {all->held_rows == all->decodes + all->copied - all->cut, "rows do not add up"},
-        {proxy->begun == all->swept + good.left, "sessions were begun by nobody"},
-        {proxy->replayed == proxy->expected, "replays are not told"},
-        {all->decodes >= wanted && good.every && all->encoders > 0, "too little was done"},
-        {disturbed * 9 > proxy->requests && proxy->held * 11 > proxy->requests &&
-             proxy->reordered > proxy->held / 4 && proxy->replayed > disturbed / 4 &&
-             all->truncated > wanted / 100 && all->forked > 0,
-         "too little was disturbed"},
-        {planted.all.wrong + planted.all.unexplained + planted.all.differing > 0 &&
-             planted.proxy.applied > 0,
-         "callers without revisions found nothing"},
+    const struct verdict_condition conditions[] = {
+        VERDICT(ran),
+        VERDICT(all->wrong == 0),
+        VERDICT(all->differing == 0),
+        VERDICT(all->unexplained == 0),
+        VERDICT(proxy->applied == 0),
+        VERDICT(all->held_rows == all->decodes + all->copied - all->cut),
+        VERDICT(proxy->begun == all->swept + good.left),
+        VERDICT(proxy->replayed == proxy->expected),
+        VERDICT(all->decodes >= wanted),
+        VERDICT(has_done_all(all, wanted)),
+        VERDICT(disturbed * 9 > proxy->requests),
+        VERDICT(proxy->held * 11 > proxy->requests),
+        VERDICT(proxy->reordered > proxy->held / 4),
+        VERDICT(proxy->replayed > disturbed / 4),
+        VERDICT(has_found(&planted.all)),
+        VERDICT(planted.proxy.applied > 0),
     };
-    for (size_t i = 0; i < sizeof conditions / sizeof *conditions; i++)
-        if (!conditions[i].holds)
-            return conditions[i].what;
-    return NULL;
+    return VERDICTS("check-retry", conditions);
 }
 
 int main(int argc, char *argv[])
@@ -504,7 +517,7 @@ int main(int argc, char *argv[])
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
     const bool ran = run();
-    const char *fault = ran ? find_fault(wanted) : "the suite did not end";
+    const bool right = is_right(ran, wanted);
     const struct caller *all = &good.all;
     const struct proxy_figures *proxy = &good.proxy;
     printf("check-retry: without revisions, %zu late requests of %zu were applied: %zu conflicts "
@@ -515,11 +528,11 @@ int main(int argc, char *argv[])
            "were dropped or lost their reply, %zu came twice, %zu came late, %zu of these in "
            "another order: %zu rows in %zu sessions compared, %zu sessions differ, %zu answers "
            "wrong, %zu late requests applied, %zu of %zu replays told, %zu conflicts explained, "
-           "%zu not, %zu sessions begun late, %zu sessions over encoder rows: %s%s\n",
+           "%zu not, %zu sessions begun late, %zu sessions over encoder rows%s\n",
            all->decodes, all->truncated, all->forked, proxy->requests, proxy->dropped,
            proxy->doubled, proxy->held, proxy->reordered, all->held_rows, good.compared,
            all->differing, all->wrong, proxy->applied, proxy->replayed, proxy->expected,
            all->explained, all->unexplained, proxy->begun, all->encoders,
-           fault == NULL ? "ok" : "FAILED: ", fault == NULL ? "" : fault);
-    return fault == NULL ? EXIT_SUCCESS : EXIT_FAILURE;
+           right ? ": ok" : ": FAILED");
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -6,7 +6,7 @@
  * invalid requests, or close the connection in the middle of a request or before its answer.  All
  * answers must be right.  Memory, sampled throughout, must not rise once the daemon is warm.  When
  * all sessions are deleted, descriptors, threads and gauges must be what they were at the
- * beginning.
+ * beginning.  The load goes on until there was every kind of action.
  *
  * Two slopes must be zero: within their own error, or below a page a minute.  The slope of
  * allocated memory, by the least value in each stretch of time, shows leaks and leaves out requests
@@ -31,6 +31,7 @@
 #include "raw.h"
 #include "samples.h"
 #include "suite_run.h"
+#include "verdict.h"
 
 #define SECONDS 600
 #define SECONDS_QUICK 20
@@ -44,6 +45,7 @@
 #define LONG_CALLS 8   /* long calls before the load, */
 #define LONG_ROWS 2048 /* each of so many rows, beside steps */
 #define SETTLE_MS 10000
+#define MORE 10 /* times as long, at most, until every kind of action was done */
 
 static unsigned seconds = SECONDS;
 static double tolerance = TOLERANCE;
@@ -94,8 +96,9 @@ static struct caller {
     unsigned number, random, names, seeds;
     struct client client;
     struct session sessions[SESSIONS];
-    size_t actions[ACTIONS];
 } callers[CALLERS];
+
+static atomic_size_t done[ACTIONS];
 
 static unsigned below(struct caller *caller, unsigned n)
 {
@@ -361,7 +364,7 @@ static void act(struct caller *caller)
     if (session == NULL)
         return;
     actions[action].act(caller, session);
-    caller->actions[action]++;
+    done[action]++;
     if (session->live && session->length > LONG)
         end(caller, session);
 }
@@ -401,13 +404,36 @@ static void warm_up_long_calls(struct caller *caller)
     }
 }
 
+static size_t count_actions(void)
+{
+    size_t count = 0;
+    for (size_t action = 0; action < ACTIONS; action++)
+        count += done[action];
+    return count;
+}
+
+static size_t count_kinds(void)
+{
+    size_t count = 0;
+    for (size_t action = 0; action < ACTIONS; action++)
+        count += done[action] > 0;
+    return count;
+}
+
+/* Whether the load goes on. */
+static bool goes_on(void)
+{
+    const double now = elapsed_s();
+    return now < seconds || (count_kinds() < ACTIONS && now < MORE * (double)seconds);
+}
+
 static void *call(void *argument)
 {
     struct caller *caller = argument;
     client_open(&caller->client, &served);
     fill(caller);
     warm_up_long_calls(caller);
-    while (elapsed_s() < seconds)
+    while (goes_on())
         act(caller);
     for (size_t i = 0; i < SESSIONS; i++)
         if (caller->sessions[i].live)
@@ -450,19 +476,10 @@ static void wait_until_settled(struct client *client, const double before[NUM_GA
     }
 }
 
-static size_t actions_done(void)
-{
-    size_t done = 0;
-    for (size_t i = 0; i < CALLERS; i++)
-        for (size_t action = 0; action < ACTIONS; action++)
-            done += callers[i].actions[action];
-    return done;
-}
-
 static void sample(struct samples *memory, struct samples *heap, struct client *client)
 {
     FILE *file = series != NULL ? fopen(series, "w") : NULL;
-    while (elapsed_s() < seconds) {
+    while (goes_on()) {
         struct usage usage = usage_of(served.process.pid);
         double in_use = call_metric(client, "attnd_heap_bytes") / 1024, now = elapsed_s();
         samples_add(memory, now / 60, (double)usage.resident_kib);
@@ -470,7 +487,7 @@ static void sample(struct samples *memory, struct samples *heap, struct client *
         if (now < seconds / 2.5)
             result.warm = memory->count;
         if (file != NULL)
-            fprintf(file, "%.1f %zu %.1f %zu\n", now, usage.resident_kib, in_use, actions_done());
+            fprintf(file, "%.1f %zu %.1f %zu\n", now, usage.resident_kib, in_use, count_actions());
         pause_ms(seconds > 100 ? 500 : 50);
     }
     if (file != NULL)
@@ -549,28 +566,29 @@ static bool is_flat(const struct slope *slope)
 int main(int argc, char *argv[])
 {
     char command[128];
-    size_t kinds = 0;
     snprintf(directory, sizeof directory, "/tmp/attnd-soak-XXXXXX");
     if (!read_arguments(argc, argv) || mkdtemp(directory) == NULL ||
         curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
     bool ran = run();
-    for (size_t action = 0; action < ACTIONS; action++) {
-        size_t count = 0;
-        for (size_t i = 0; i < CALLERS; i++)
-            count += callers[i].actions[action];
-        kinds += count > 0;
-    }
     snprintf(command, sizeof command, "rm -rf %s", directory);
     bool removed = system(command) == 0;
-    bool right = ran && removed && kinds == ACTIONS && result.beyond == 0 &&
-                 is_flat(&result.heap) && is_flat(&result.memory) &&
-                 result.after.descriptors == result.before.descriptors &&
-                 result.after.threads == result.before.threads;
+    const size_t kinds = count_kinds();
+    const struct verdict_condition conditions[] = {
+        VERDICT(ran),
+        VERDICT(removed),
+        VERDICT(kinds == ACTIONS),
+        VERDICT(result.beyond == 0),
+        VERDICT(is_flat(&result.heap)),
+        VERDICT(is_flat(&result.memory)),
+        VERDICT(result.after.descriptors == result.before.descriptors),
+        VERDICT(result.after.threads == result.before.threads),
+    };
+    const bool right = VERDICTS("check-soak", conditions);
     printf("check-soak: %u s, %zu operations of %zu kinds: heap in use %+.1f +- %.1f KiB a minute, "
            "resident %+.1f +- %.1f at %.1f MiB (zero, or at most %g); descriptors %zu, were %zu; "
            "threads %zu, were %zu; %zu of %zu gauges not back%s\n",
-           seconds, actions_done(), kinds, result.heap.per_minute, result.heap.error,
+           seconds, count_actions(), kinds, result.heap.per_minute, result.heap.error,
            result.memory.per_minute, result.memory.error, result.memory.end_kib / 1024, tolerance,
            result.after.descriptors, result.before.descriptors, result.after.threads,
            result.before.threads, result.beyond, NUM_GAUGES, right ? ": ok" : ": FAILED");
