@@ -406,7 +406,7 @@ check-openapi: $(OUT)/http_suite $(OUT)/attnd_no_ui $(OUT)/catalogue $(OUT)/attn
 	$(Q)$(SUITE_ENV) OUT=$(OUT) tests/openapi/run.sh $(if $(QUICK),--quick)
 
 # The whole of it runs in an instrumented daemon; QUICK=1 takes a few of the calls, and one that is not.
-check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn, at least 3,000, and pairs; file systems that fail; QUICK=1: 300
+check-fault: $(OUT)/fault $(if $(QUICK),$(OUT)/attnd_fault) ## every call that can fail, failed in turn, and pairs; file systems that fail; QUICK=1: fewer
 ifeq ($(QUICK),)
 	@$(MAKE) --no-print-directory VARIANT=asan build/asan/attnd_fault
 	$(Q)$(SUITE_ENV) ATTND=build/asan/attnd_fault $(OUT)/fault

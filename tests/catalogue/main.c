@@ -19,10 +19,12 @@
 #include "proxy.h"
 #include "requests.h"
 #include "secret.h"
+#include "verdict.h"
 #include "watch.h"
 
 #define FILES "tests/catalogue/*.txt"
 #define TIMEOUT_S "900"
+#define REQUESTS_MIN 400
 #define STATE_ROWS 3 /* of the session that is exported for entries to edit */
 
 enum way { DIRECT, SECURE, PROXIED, WAYS };
@@ -232,18 +234,23 @@ int main(void)
         return EXIT_FAILURE;
     SRunner *runner = srunner_create(suite_catalogue());
     srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
+    const bool ran = srunner_ntests_failed(runner) == 0; /* no test broke off */
     srunner_free(runner);
     globfree(&paths);
     curl_global_cleanup();
+    const struct verdict_condition conditions[] = {
+        VERDICT(ran),
+        VERDICT(counts->mismatches == 0),
+        VERDICT(counts->requests[DIRECT] >= REQUESTS_MIN),
+        VERDICT(counts->requests[SECURE] == counts->requests[DIRECT]),
+        VERDICT(counts->requests[PROXIED] == counts->requests[DIRECT]),
+        VERDICT(counts->files > 0),
+    };
+    const bool right = VERDICTS("catalogue", conditions);
     printf("catalogue: %zu cases: %zu requests direct, %zu over TLS and %zu through HAProxy (%zu "
            "as HAProxy has them), %zu of files and arguments; %zu mismatches%s\n",
            counts->requests[DIRECT] + counts->files, counts->requests[DIRECT],
            counts->requests[SECURE], counts->requests[PROXIED], counts->refused_through_proxy,
-           counts->files, counts->mismatches, failed > 0 ? ", and a test broke off" : "");
-    return failed == 0 && counts->mismatches == 0 && counts->requests[DIRECT] >= 400 &&
-                   counts->requests[SECURE] == counts->requests[DIRECT] &&
-                   counts->requests[PROXIED] == counts->requests[DIRECT]
-               ? EXIT_SUCCESS
-               : EXIT_FAILURE;
+           counts->files, counts->mismatches, right ? ": ok" : ": FAILED");
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

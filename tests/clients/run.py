@@ -46,21 +46,22 @@ def run(name, variables):
 
 def main(names):
     """Runs the named tests, or all; returns the exit status."""
-    begin, tests, failed = time.monotonic(), 0, 0
+    begin, tests, failed = time.monotonic(), 0, []
     jobs = [(name, {}) for name in names or classes()]
     jobs += [] if names else [(name, {"ATTN_NO_NUMPY": "1"}) for name in WITHOUT_NUMPY]
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        for status, output in pool.map(lambda job: run(*job), jobs):
+        for (name, _), (status, output) in zip(jobs, pool.map(lambda job: run(*job), jobs)):
             ran = re.search(r"^Ran (\d+) test", output, re.M)
             tests += int(ran.group(1)) if ran else 0
             for line in re.findall(r"^delays: .*", output, re.M):
                 print(line)
             if status != 0 or not ran or ran.group(1) == "0":
-                failed += 1
+                failed.append(name)
                 print(output)
     seconds = time.monotonic() - begin
     print(f"check-clients: {tests} tests of clients and examples in {seconds:.0f} s, "
-          f"{failed} of {len(jobs)} classes failed: {'FAILED' if failed else 'ok'}")
+          f"{len(failed)} of {len(jobs)} classes failed: "
+          f"{'FAILED: ' + ', '.join(failed) if failed else 'ok'}")
     return 1 if failed else 0
 
 

@@ -58,6 +58,7 @@ class Cluster:
         self.vanish_s = 15 if self.quick else 20  # TCP would send again after 25 s only
         self.proxy = Proxy(directory)
         self.load, self.audit, self.source = None, None, random.Random(options.seed)
+        self.failed = []  # events, and what was wrong with each
 
     def connect(self):
         """Makes the machines."""
@@ -113,7 +114,7 @@ class Cluster:
         await self.wait_up()
 
     async def judge(self, name, begun):
-        """Halts the load, prints the figures since the last call, and says whether all is right."""
+        """Halts the load, prints the figures since the last call, and notes what is wrong."""
         await self.load.halt()
         tally, seconds = self.load.tally, time.monotonic() - begun
         wrong = tally.wrong + await self.audit.replies(self.load.sessions)
@@ -133,10 +134,13 @@ class Cluster:
             print(f"    a move under load took a session more than {MOVE_GAP_S} s: "
                   f"{tally.slowest[1]}")
         self.load.resume()
-        return wrong == lost == doubled == tally.not_found == 0 and not late
+        counts = {"wrong": wrong, "rows lost": lost, "rows doubled": doubled,
+                  "sessions not found": tally.not_found, "gap too long": int(late),
+                  "without requests": int(tally.requests == 0)}
+        self.failed += [f"{name}: {count} {what}" for what, count in counts.items() if count]
 
     async def rules(self):
-        """Whether the shipped configuration is valid, and does with requests what it should."""
+        """The shipped configuration is valid, and does with requests what it should."""
         subprocess.run([HAPROXY, "-c", "-q", "-f", str(TOP / "config" / "haproxy" / "haproxy.cfg")], check=True)
         rules = Rules(self.directory / "rules")
         for problem in await asyncio.to_thread(shipped.problems, self.directory / "shipped"):
@@ -144,34 +148,34 @@ class Cluster:
         await rules.run()
         print(f"config/haproxy/haproxy.cfg: {rules.checked - len(rules.failed)} of {rules.checked} "
               "requests went as they should", flush=True)
-        return not rules.failed
+        self.failed += rules.failed
 
     async def run(self):
-        """Rules and all events; returns whether all is right."""
+        """Rules and all events."""
         rules = asyncio.create_task(self.rules())  # it waits more than it computes
         await self.begin()
         print(COLUMNS.format("event", "requests", "wrong", "rows", "unfound", "gap s", "p50 ms",
                              "p99 ms", "s"))
-        right = await self.event("steady load", lambda _: asyncio.sleep(1))
+        await self.event("steady load", lambda _: asyncio.sleep(1))
         for name, title in EVENTS.items():
             if self.options.only and name not in self.options.only.split(","):
                 continue
             if name in ("cut", "vanished", "gone") and not self.network or name == "full" and not self.mounts:
                 continue
-            right &= await self.event(title, getattr(events, name))
+            await self.event(title, getattr(events, name))
         for left in range(self.options.random, 0, -CHUNK):
             count = min(left, CHUNK)
-            right &= await self.event(f"{count} moves, kills at random",
-                                      lambda _, count=count: self.at_random(count))
+            await self.event(f"{count} moves, kills at random",
+                             lambda _, count=count: self.at_random(count))
         await self.load.stop()
-        return await rules and right
+        await rules
 
     async def event(self, title, action):
         """One event under load, judged."""
         begun = time.monotonic()
         await action(self)
         await asyncio.sleep(0.5 if self.quick else 2)
-        return await self.judge(title, begun)
+        await self.judge(title, begun)
 
     async def at_random(self, count):
         """Moves and kills at random moments, of all shards at once."""
@@ -227,15 +231,15 @@ def main():
     begun = time.monotonic()
     try:
         cluster.connect()
-        right = asyncio.run(cluster.run())
+        asyncio.run(cluster.run())
     finally:
         cluster.close()
         if not options.keep:
             shutil.rmtree(directory, ignore_errors=True)
     print(f"check-cluster: {len(cluster.load.sessions)} sessions on {len(cluster.shards)} shards, "
           f"seed {options.seed}, in {time.monotonic() - begun:.0f} s: "
-          f"{'ok' if right else 'FAILED'}")
-    return 0 if right else 1
+          f"{'FAILED: ' + '; '.join(cluster.failed) if cluster.failed else 'ok'}")
+    return 1 if cluster.failed else 0
 
 
 if __name__ == "__main__":

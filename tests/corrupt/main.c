@@ -23,6 +23,7 @@
 #include "store/record.h"
 #include "store/restore.h"
 #include "store/store_files.h"
+#include "verdict.h"
 
 #define MUTATIONS 200000
 #define MUTATIONS_QUICK 10000
@@ -343,7 +344,9 @@ int main(int argc, char *argv[])
     free(journal);
     free(base);
     scene_close();
-    bool right = missed == 0 && accepted > 0 && accepted < times;
+    const struct verdict_condition conditions[] = {VERDICT(missed == 0), VERDICT(accepted > 0),
+                                                   VERDICT(accepted < times)};
+    const bool right = VERDICTS("check-corrupt", conditions);
     printf("check-corrupt: %zu of %zu damaged files found; %zu changed ones with sums repaired "
            "(%zu believed), no crash%s\n",
            damaged - missed, damaged, times, accepted, right ? ": ok" : ": FAILED");

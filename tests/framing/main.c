@@ -19,6 +19,7 @@
 #include "proxy.h"
 #include "secret.h"
 #include "suite_run.h"
+#include "verdict.h"
 
 #define CONNECTIONS 20000
 #define CONNECTIONS_QUICK (INSTRUMENTED ? 600 : 3000)
@@ -218,19 +219,27 @@ static Suite *suite(void)
 /* Prints a way's line; returns whether it is as it has to be. */
 static bool report(const struct way *way, const struct figures *out)
 {
+    const size_t opened = atomic_load(&way->connections);
     size_t requests = atomic_load(&way->requests), same = atomic_load(&way->same);
     size_t by_proxy = atomic_load(&way->by_proxy), wrong = atomic_load(&way->wrong);
     printf("  %s: %zu connections, %zu with a wrong request; %zu sound requests, %zu answered byte "
            "for byte as alone, ",
-           way->name, atomic_load(&way->connections), atomic_load(&way->refused), requests, same);
+           way->name, opened, atomic_load(&way->refused), requests, same);
     if (way->proxied)
         printf("%zu refused by the proxy; %zu passed on, %zu of which answered; ", by_proxy,
                out->passed, out->answered);
     printf("%zu in attnd's log; %zu exchanges wrong, %zu desynchronisations\n", out->logged, wrong,
            out->desynchronised);
-    return wrong == 0 && out->desynchronised == 0 && same + by_proxy == requests &&
-           same >= way->planned && atomic_load(&way->connections) == way->planned &&
-           way->planned > 0 && (!way->proxied || out->answered >= same);
+    const struct verdict_condition conditions[] = {
+        VERDICT(wrong == 0),
+        VERDICT(out->desynchronised == 0),
+        VERDICT(same + by_proxy == requests),
+        VERDICT(same >= way->planned),
+        VERDICT(opened == way->planned),
+        VERDICT(way->planned > 0),
+        VERDICT(!way->proxied || out->answered >= same),
+    };
+    return VERDICTS(way->name, conditions);
 }
 
 int main(int argc, char *argv[])
@@ -245,14 +254,17 @@ int main(int argc, char *argv[])
     }
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
-    bool right = suite_run(suite());
+    const bool ran = suite_run(suite());
+    bool ways_right = true;
     size_t exchanges = 0, wrong = 0;
     for (size_t i = 0; i < WAYS; i++) {
-        right = report(&ways[i], &figures[i]) && right;
+        ways_right = report(&ways[i], &figures[i]) && ways_right;
         exchanges += atomic_load(&ways[i].same);
         wrong += atomic_load(&ways[i].wrong) + figures[i].desynchronised;
     }
-    right = right && found == PLANTED_COUNT;
+    const struct verdict_condition conditions[] = {VERDICT(ran), VERDICT(ways_right),
+                                                   VERDICT(found == PLANTED_COUNT)};
+    const bool right = VERDICTS("check-framing", conditions);
     printf(
         "check-framing: %zu exchanges byte for byte, directly and through HAProxy and nginx: %zu "
         "wrong or desynchronised; %zu of %d planted defects found%s\n",

@@ -32,7 +32,7 @@ metric() {
     curl -sf "$url/metrics" | awk -F'[ {]' -v name="$1" '$1 == name { sum += $NF } END { print sum + 0 }'
 }
 
-failed=0
+failed=()
 declare -A rate
 curl -sf "$url/models" | grep -o '"kernels":{[^}]*}' | head -1
 printf '%11s %10s %8s %8s %8s %7s %11s\n' connections rate p50_us p99_us non-2xx errors mean_batch
@@ -46,16 +46,18 @@ for n in $connections; do
         -v c="$(metric attnd_decode_batch_size_count)" 'BEGIN { print (s - s0) / (c - c0) }')
     printf '%11d %10d %8d %8d %8d %7d %11.1f\n' "$n" "$r" "$p50" "$p99" "$bad" "$errors" "$batch"
     rate[$n]=$r
-    if [ "$bad" -ne 0 ] || [ "$errors" -ne 0 ]; then failed=1; fi
-    awk -v b="$batch" 'BEGIN { exit !(b <= 4) }' && failed=1
+    [ "$bad" -eq 0 ] || failed+=("$bad replies other than 2xx on $n connections")
+    [ "$errors" -eq 0 ] || failed+=("$errors socket errors on $n connections")
+    awk -v b="$batch" 'BEGIN { exit !(b <= 4) }' &&
+        failed+=("the mean batch of $n connections is $batch, must be above 4")
 done
 if [ -n "${rate[32]:-}" ] && [ -n "${rate[1000]:-}" ]; then
     awk -v a="${rate[32]}" -v b="${rate[1000]}" 'BEGIN {
         printf "1,000 connections run at %.2f of the rate of 32\n", b / a; exit !(b < a / 2) }' &&
-        failed=1
+        failed+=("1,000 connections run at less than half the rate of 32")
 fi
-if [ "$failed" -ne 0 ]; then
-    echo "decode load: FAILED"
+if [ ${#failed[@]} -ne 0 ]; then
+    printf 'decode load: FAILED: %s\n' "${failed[@]}"
     exit 1
 fi
 echo "decode load: ok"

@@ -22,6 +22,7 @@
 #include "prometheus.h"
 #include "secret.h"
 #include "suite_run.h"
+#include "verdict.h"
 
 #define DATA_MS 120000   /* until every query has data; a few seconds are usual */
 #define RANGE_SECONDS 30 /* of the whole form */
@@ -263,13 +264,21 @@ int main(int argc, char *argv[])
     programs = argv[argc - 1];
     if (argc < 2 || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
-    bool ran = run();
+    const bool ran = run();
+    const struct verdict_condition conditions[] = {
+        VERDICT(ran),
+        VERDICT(dashboard.count > 0),
+        VERDICT(result.with_data == dashboard.count),
+        VERDICT(result.alerts > 0),
+        VERDICT(result.samples > 0),
+    };
+    const bool right = VERDICTS("check-metrics", conditions);
     printf("check-metrics: %zu of %zu queries of %zu panels and %zu variables have data under %zu "
            "requests; %zu alerts over %zu metrics that are there, each tested firing and silent; "
            "%zu samples of /metrics without a remark of promtool%s\n",
            result.with_data, dashboard.count, dashboard.panels, dashboard.variables,
            result.requests, result.alerts, result.metrics, result.samples,
-           ran ? ": ok" : ": FAILED");
+           right ? ": ok" : ": FAILED");
     dashboard_free(&dashboard);
-    return ran ? EXIT_SUCCESS : EXIT_FAILURE;
+    return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -27,6 +27,7 @@
 #include "load.h"
 #include "pipeline.h"
 #include "suite_run.h"
+#include "verdict.h"
 
 #define CACHED 12288 /* tokens of each session: a row of decode takes about a millisecond */
 #define WIDTH 64
@@ -497,9 +498,18 @@ int main(int argc, char *argv[])
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
         return EXIT_FAILURE;
     scale.tries = INSTRUMENTED ? 1 : scale.tries;
-    bool right =
-        suite_run(suite()) && result.others + result.idle_lost == 0 &&
-        (INSTRUMENTED || (result.throughput_held && result.undisturbed && result.live_held));
+    const bool ran = suite_run(suite());
+    const struct verdict_condition conditions[] = {
+        VERDICT(ran),
+        VERDICT(result.others == 0),
+        VERDICT(result.idle_lost == 0),
+        VERDICT(INSTRUMENTED || result.throughput_held),
+        VERDICT(INSTRUMENTED || result.undisturbed),
+        VERDICT(INSTRUMENTED || result.not_closed == 0),
+        VERDICT(INSTRUMENTED || result.resident_mib <= result.allowed_mib),
+        VERDICT(INSTRUMENTED || result.live_held),
+    };
+    const bool right = VERDICTS("check-overload", conditions);
     printf("check-overload: peak %.0f/s, %.0f%% and %.0f%% of it at 2 and 10 times that, refusals "
            "p99 %.1f and %.1f ms, usual again within %.1f s (try %u); %zu idle, %zu slow cut at "
            "most %.1f s late, %zu not; good p99 %.2f ms beside them, %.2f alone; %.0f MiB; "
