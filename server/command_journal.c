@@ -24,6 +24,7 @@
 #include "store/salvage.h"
 #include "store/store.h"
 #include "store/store_check.h"
+#include "store/store_files.h"
 
 #define TEXT_MAX ((size_t)64 << 20) /* of what is printed: a line for each file */
 
@@ -40,16 +41,17 @@ static int fail(const char *path, const char *what)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-/* Opens the directory and locks it, as far as it has a lock file.  False with the reason in
+/* Opens the directory and locks it, and its lock file where it has one.  False with the reason in
  * *why. */
 static bool open_directory(int *directory, int *lock_file, const char **why, const char *path)
 {
     *lock_file = -1;
     *directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*directory >= 0)
-        *lock_file = openat(*directory, "lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        *lock_file = openat(*directory, SRV_LOCK_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     bool opened = *directory >= 0 && (*lock_file >= 0 || errno == ENOENT);
-    bool locked = opened && (*lock_file < 0 || flock(*lock_file, LOCK_EX | LOCK_NB) == 0);
+    bool locked = opened && srv_store_lock_directory(*directory) &&
+                  (*lock_file < 0 || flock(*lock_file, LOCK_EX | LOCK_NB) == 0);
     *why = locked                           ? ""
            : opened && errno == EWOULDBLOCK ? "a running attnd uses it: stop that first"
                                             : strerror(errno);

@@ -71,6 +71,10 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size);
  * signals that these threads are not to take.  False with one line where memory is short. */
 bool srv_store_start(struct srv_store *store, char *message, size_t size);
 
+/* Locks a directory, a descriptor, until that is closed; false where another process holds the lock.
+ * Where the file system has no locks of directories (NFS), the file SRV_LOCK_FILE counts alone. */
+bool srv_store_lock_directory(int directory);
+
 /* The descriptor of the directory; -1 for NULL. */
 int srv_store_directory(const struct srv_store *store);
 

@@ -226,29 +226,16 @@ static bool misses_records(struct checked *checked, const struct srv_file *file,
     return hole || cut;
 }
 
-/* Adds a line for each file of the list that is not there; returns how many. */
-static size_t find_missing(struct srv_buffer *text, const struct srv_file *base, int directory)
+/* Where missing files are reported. */
+struct missing {
+    struct srv_buffer *text;
+    const char *base;
+};
+
+static void print_missing(void *context, const char *name)
 {
-    struct srv_file_reader reader;
-    struct srv_base_size size;
-    struct srv_base_lists lists = {0};
-    struct srv_file file;
-    size_t missing = 0;
-    if (!srv_file_reader_open(&reader, directory, base->name))
-        return 0;
-    const bool sound =
-        srv_base_check(&size, &reader, base->generation) && srv_base_lists(&lists, &reader, &size);
-    for (size_t i = 0; sound && i < size.entries; i++) {
-        const struct srv_base_entry *entry = &lists.entries[i];
-        srv_file_name(&file, SRV_FILE_SESSION, entry->generation, entry->epoch);
-        if (faccessat(directory, file.name, F_OK, 0) == 0)
-            continue;
-        missing++;
-        srv_buffer_printf(text, "%s: missing: %s lists it\n", file.name, base->name);
-    }
-    srv_base_lists_fini(&lists);
-    srv_file_reader_close(&reader);
-    return missing;
+    const struct missing *missing = context;
+    srv_buffer_printf(missing->text, "%s: missing: %s lists it\n", name, missing->base);
 }
 
 /* Checks the files of the list; false, with the message, where one cannot be read.  `whole` counts
@@ -274,7 +261,8 @@ static bool check_files(struct srv_store_check *whole, struct srv_buffer *text,
         whole->damaged += checked.verdict == DAMAGED;
         whole->later += checked.verdict == LATER;
         if (files[i].kind == SRV_FILE_BASE)
-            whole->damaged += find_missing(text, &files[i], directory);
+            whole->damaged += srv_base_missing(directory, &files[i], files, count, print_missing,
+                                               &(struct missing){text, files[i].name});
     }
     return true;
 }
