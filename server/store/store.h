@@ -67,6 +67,20 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
  * cannot be read or written. */
 bool srv_store_load(struct srv_store *store, char *message, size_t size);
 
+/* What a start with `journal` would restore of a directory, a descriptor, if every model were
+ * configured and there were room.  Changes nothing. */
+struct srv_store_count {
+    size_t served, expired, lost;
+    /* Told of each lost session, and whether its file is damaged or missing, not records of it;
+     * NULL: nobody is. */
+    void (*report)(void *context, uint64_t epoch, bool without_file);
+    void *context;
+};
+
+/* False with one line where a file cannot be read now.  Reads every byte.  Memory: some 700 bytes
+ * for each session. */
+bool srv_store_count(struct srv_store_count *out, int directory, char *message, size_t size);
+
 /* Starts the threads that write snapshots and flush the journal; the caller has blocked the
  * signals that these threads are not to take.  False with one line where memory is short. */
 bool srv_store_start(struct srv_store *store, char *message, size_t size);

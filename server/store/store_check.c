@@ -12,6 +12,7 @@
 #include "store/identity.h"
 #include "store/record.h"
 #include "store/restore.h"
+#include "store/store.h"
 #include "store/store_files.h"
 #include "store/versions.h"
 
@@ -288,6 +289,27 @@ static bool check_identity(struct srv_store_check *out, struct srv_buffer *text,
     return status != SRV_IDENTITY_UNREADABLE;
 }
 
+static void print_lost(void *context, uint64_t epoch, bool without_file)
+{
+    srv_buffer_printf(context, "session %016llx: lost: %s\n", (unsigned long long)epoch,
+                      without_file ? "its file is damaged or missing"
+                                   : "records are missing that may be its own");
+}
+
+/* Counts what a start would restore; one is refused over files of a later version. */
+static bool count_sessions(struct srv_store_check *out, struct srv_buffer *text, int directory,
+                           char message[SRV_STORE_CHECK_MESSAGE])
+{
+    struct srv_store_count count = {.report = print_lost, .context = text};
+    if (out->later > 0)
+        return true;
+    bool counted = srv_store_count(&count, directory, message, SRV_STORE_CHECK_MESSAGE);
+    out->served = count.served;
+    out->expired = count.expired;
+    out->lost = count.lost;
+    return counted;
+}
+
 bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int directory,
                      char message[SRV_STORE_CHECK_MESSAGE])
 {
@@ -301,7 +323,8 @@ bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int d
     if (read)
         read = check_files(out, text, files, out->files, directory, message) &&
                check_files(NULL, text, aside, out->set_aside, directory, message) &&
-               check_identity(out, text, directory, message);
+               check_identity(out, text, directory, message) &&
+               count_sessions(out, text, directory, message);
     free(files);
     free(aside);
     return read;
