@@ -81,8 +81,8 @@ static int print_check(const char *path, const struct srv_store_check *check,
                check->later);
     else if (check->damaged > 0 || check->set_aside > 0)
         printf("attnd journal salvage %s --config FILE saves what can be saved of them\n", path);
-    return check->damaged > 0 || check->lost > 0 || check->later > 0 || check->set_aside > 0 || text->failed ||
-           fflush(stdout) != 0;
+    return check->damaged > 0 || check->lost > 0 || check->later > 0 || check->set_aside > 0 ||
+           text->failed || fflush(stdout) != 0;
 }
 
 static int run_check(const char *path)

@@ -156,7 +156,7 @@ static void undo_batch(struct srv_journal *journal, int error)
     journal->previous = journal->flushed_previous;
 }
 
-/* What goes to a file without a name is gone at the next start. */
+/* A start finds nothing of what goes to a file that has no name left. */
 static void expect_name(struct srv_journal *journal)
 {
     if (!journal->named || has_name(journal->fd))

@@ -76,7 +76,8 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .revision.number = made->revision,
         .store = restore->store + 1,
     };
-    const struct srv_restored_session *from = fork ? srv_restore_parent(restore, create, model) : NULL;
+    const struct srv_restored_session *from =
+        fork ? srv_restore_parent(restore, create, model) : NULL;
     struct srv_session *parent = from != NULL ? from->session : NULL;
     entry->unknown_model = model == NULL;
     entry->lost = model == NULL || (fork && parent == NULL);
@@ -111,8 +112,7 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
         return SRV_RESTORE_OK;
     }
     if (restore->counts)
-        return srv_restore_count_made(entry, restore, &made,
-                                      record->head.type == SRV_RECORD_FORK);
+        return srv_restore_count_made(entry, restore, &made, record->head.type == SRV_RECORD_FORK);
     const struct srv_model *model;
     enum srv_restore_status status =
         srv_restore_model(&model, restore, made.create.model, made.create.fingerprint);

@@ -17,7 +17,7 @@ struct srv_store_check {
     size_t damaged;   /* of them, and files that are missing */
     size_t later;     /* of them, of a version that this build does not read */
     size_t set_aside; /* *.damaged */
-    /* What a start would do, where no file is of a later version: sessions that it would serve and
+    /* Of a start, where no file is of a later version: sessions that it would serve and
      * those that would have expired or be lost. */
     size_t served, expired, lost;
 };

@@ -76,7 +76,7 @@ struct srv_store {
     struct srv_store_context context; /* its state_dir is `path` */
     char *path;
     int directory, lock_file;
-    struct srv_identity identity;               /* of the directory */
+    struct srv_identity identity; /* of the directory */
     pthread_mutex_t flushing, records, lock;
     pthread_cond_t wake;                        /* the store's threads wait for it */
     struct srv_store *adopted[SRV_MAX_ADOPTED]; /* [num_adopted] of the own store */

@@ -81,7 +81,8 @@ static void switch_journal(struct srv_store *store)
 bool srv_snapshot_may_keep_journal(const struct srv_store *store)
 {
     return srv_store_journals(store) && atomic_load(&store->last_snapshot_failed) &&
-           (!store->broken || store->held) && !store->gone && store->current_bytes == SRV_JOURNAL_HEAD;
+           (!store->broken || store->held) && !store->gone &&
+           store->current_bytes == SRV_JOURNAL_HEAD;
 }
 
 /* ---- Entries --------------------------------------------------------------------------------- */

@@ -1,10 +1,10 @@
 /* store_watch.c: files of the directory that others remove while it is in use, as what cleans
  * temporary directories does.
  *
- * Each removal changes the time of the directory, so nothing is looked for while that stays.  What a
- * start would need and is not there any more has the journal refuse all changes until a snapshot has
- * written every session anew.  A journal whose file was removed is noticed before that, by its next
- * batch (journal.c).  The lock file and the identity are made again. */
+ * Each removal changes the time of the directory, so nothing is looked for while that stays.  Where
+ * something that a start needs is not there any more, the journal refuses all changes until a
+ * snapshot has written every session anew.  A journal whose file was removed is noticed before
+ * that, by its next batch (journal.c).  The lock file and the identity are made again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

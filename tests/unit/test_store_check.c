@@ -13,7 +13,7 @@
 #include "suites.h"
 
 #define FILES_MAX 12
-#define PLACES 24 /* of a file that are damaged, one at a time */
+#define PLACES 16 /* of a file that are damaged, one at a time */
 
 static struct srv_app app;
 static char scene[SCRATCH_PATH]; /* the files as they were */
