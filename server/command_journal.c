@@ -24,6 +24,7 @@
 #include "store/salvage.h"
 #include "store/store.h"
 #include "store/store_check.h"
+#include "store/store_files.h"
 
 #define TEXT_MAX ((size_t)64 << 20) /* of what is printed: a line for each file */
 
@@ -40,16 +41,17 @@ static int fail(const char *path, const char *what)
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-/* Opens the directory and locks it, as far as it has a lock file.  False with the reason in
+/* Opens the directory and locks it, and its lock file where it has one.  False with the reason in
  * *why. */
 static bool open_directory(int *directory, int *lock_file, const char **why, const char *path)
 {
     *lock_file = -1;
     *directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*directory >= 0)
-        *lock_file = openat(*directory, "lock", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+        *lock_file = openat(*directory, SRV_LOCK_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     bool opened = *directory >= 0 && (*lock_file >= 0 || errno == ENOENT);
-    bool locked = opened && (*lock_file < 0 || flock(*lock_file, LOCK_EX | LOCK_NB) == 0);
+    bool locked = opened && srv_store_lock_directory(*directory) &&
+                  (*lock_file < 0 || flock(*lock_file, LOCK_EX | LOCK_NB) == 0);
     *why = locked                           ? ""
            : opened && errno == EWOULDBLOCK ? "a running attnd uses it: stop that first"
                                             : strerror(errno);
@@ -71,13 +73,16 @@ static int print_check(const char *path, const struct srv_store_check *check,
         fwrite(text->data, 1, text->length, stdout);
     printf("%s: %zu files, %zu damaged; %zu were set aside\n", path, check->files, check->damaged,
            check->set_aside);
+    if (check->later == 0)
+        printf("a start serves %zu sessions; %zu have expired, %zu are lost\n", check->served,
+               check->expired, check->lost);
     if (check->later > 0)
         printf("%zu are of another version: start the build that wrote them or a later one\n",
                check->later);
     else if (check->damaged > 0 || check->set_aside > 0)
         printf("attnd journal salvage %s --config FILE saves what can be saved of them\n", path);
-    return check->damaged > 0 || check->later > 0 || check->set_aside > 0 || text->failed ||
-           fflush(stdout) != 0;
+    return check->damaged > 0 || check->lost > 0 || check->later > 0 || check->set_aside > 0 ||
+           text->failed || fflush(stdout) != 0;
 }
 
 static int run_check(const char *path)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUFFER ((size_t)1 << 20)
@@ -61,12 +62,19 @@ bool srv_journal_open_refusing(struct srv_journal *journal, int error)
     return journal->buffer != NULL;
 }
 
+static bool has_name(int fd)
+{
+    struct stat facts;
+    return fstat(fd, &facts) != 0 || facts.st_nlink > 0;
+}
+
 bool srv_journal_open(struct srv_journal *journal, int fd, uint64_t generation)
 {
     unsigned char head[SRV_JOURNAL_HEAD];
     if (!srv_journal_open_refusing(journal, 0))
         return false;
     journal->fd = fd;
+    journal->named = has_name(fd);
     journal->generation = generation;
     srv_journal_print_head(head, generation);
     put(journal, head, sizeof head);
@@ -148,10 +156,21 @@ static void undo_batch(struct srv_journal *journal, int error)
     journal->previous = journal->flushed_previous;
 }
 
+/* A start finds nothing of what goes to a file that has no name left. */
+static void expect_name(struct srv_journal *journal)
+{
+    if (!journal->named || has_name(journal->fd))
+        return;
+    journal->gone = true;
+    journal->error = journal->broken = ENOENT;
+}
+
 int srv_journal_flush(struct srv_journal *journal, bool sync)
 {
     end_batch(journal);
     empty_buffer(journal);
+    if (journal->error == 0 && journal->end > journal->length)
+        expect_name(journal);
     if (sync && journal->error == 0 && fdatasync(journal->fd) != 0) {
         journal->error = journal->broken = errno; /* nobody knows what the disk holds */
     }

@@ -21,6 +21,8 @@ struct srv_journal {
     uint64_t head_at;            /* place of that head in the file; 0: there is none */
     int error;                   /* errno of this batch; 0 */
     int broken;                  /* errno for which it takes no more records; 0 */
+    bool named;                  /* it was a file of a directory when it was opened */
+    bool gone;                   /* its file, or others that a start needs, were removed */
     bool uncut;                  /* the disk may have bytes of a batch that was refused */
     unsigned char *buffer;
     size_t used; /* bytes of the buffer */

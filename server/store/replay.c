@@ -44,18 +44,6 @@ static bool read_made(struct srv_record_made *out, const struct srv_record *reco
            out->revision <= SRV_REVISION_MAX;
 }
 
-/* The parent, where it is as it was when it was forked; else NULL. */
-static const struct srv_restored_session *find_parent(const struct srv_restore *restore,
-                                                      const struct srv_record_create *create,
-                                                      const struct srv_model *model)
-{
-    const struct srv_restored_session *parent = srv_restore_find(restore, create->parent);
-    if (parent == NULL || parent->session == NULL || parent->session->model != model ||
-        parent->session->next_record != create->parent_chain)
-        return NULL;
-    return parent;
-}
-
 /* Copies the parent's last steps that end where the fork's layers end: a retry of those is known in
  * the fork too. */
 static void inherit_last_steps(struct srv_session *session, const struct srv_session *parent)
@@ -88,7 +76,8 @@ static enum srv_restore_status make_session(struct srv_restored_session *entry,
         .revision.number = made->revision,
         .store = restore->store + 1,
     };
-    const struct srv_restored_session *from = fork ? find_parent(restore, create, model) : NULL;
+    const struct srv_restored_session *from =
+        fork ? srv_restore_parent(restore, create, model) : NULL;
     struct srv_session *parent = from != NULL ? from->session : NULL;
     entry->unknown_model = model == NULL;
     entry->lost = model == NULL || (fork && parent == NULL);
@@ -122,6 +111,8 @@ static enum srv_restore_status apply_create(struct srv_restored_session *entry,
         entry->lost = true;
         return SRV_RESTORE_OK;
     }
+    if (restore->counts)
+        return srv_restore_count_made(entry, restore, &made, record->head.type == SRV_RECORD_FORK);
     const struct srv_model *model;
     enum srv_restore_status status =
         srv_restore_model(&model, restore, made.create.model, made.create.fingerprint);
@@ -266,7 +257,9 @@ static enum srv_restore_status apply_change(const struct srv_restore *restore,
         srv_restore_mark_lost(restore, entry);
         return SRV_RESTORE_OK;
     }
-    if (type < sizeof changes / sizeof changes[0] && changes[type] != NULL)
+    if (restore->counts)
+        status = srv_restore_count_change(entry, record) ? ATTN_OK : ATTN_MALFORMED;
+    else if (type < sizeof changes / sizeof changes[0] && changes[type] != NULL)
         status = changes[type](restore, entry, record);
     if (status == ATTN_POOL_FULL || status == ATTN_NO_MEMORY)
         return SRV_RESTORE_FULL;

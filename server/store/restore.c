@@ -107,6 +107,17 @@ struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint
     return entry;
 }
 
+const struct srv_restored_session *srv_restore_parent(const struct srv_restore *restore,
+                                                      const struct srv_record_create *create,
+                                                      const struct srv_model *model)
+{
+    const struct srv_restored_session *parent = srv_restore_find(restore, create->parent);
+    if (parent == NULL || parent->session == NULL || parent->session->model != model ||
+        parent->session->next_record != create->parent_chain)
+        return NULL;
+    return parent;
+}
+
 void srv_restore_mark_lost(const struct srv_restore *restore, struct srv_restored_session *entry)
 {
     if (!restore->keeps_parts) {
@@ -300,6 +311,11 @@ enum srv_restore_status srv_restore_file(struct srv_restore *restore,
     enum srv_restore_status result = open_import(&file.import, restore, reader);
     if (result != SRV_RESTORE_OK) {
         entry->lost = true;
+        return result;
+    }
+    if (restore->counts) {
+        result = srv_restore_count_file(entry, restore, listed, file.import);
+        attn_import_close(file.import);
         return result;
     }
     result = srv_restore_model(&file.model, restore, attn_import_note(file.import, "model"),

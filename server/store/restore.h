@@ -32,6 +32,7 @@ struct srv_restored_session {
     bool unknown_model;              /* lost since its model is not configured */
     bool pending;                    /* an import that is not committed yet */
     bool unproven;                   /* records are missing that may be its own */
+    bool without_file;               /* lost with its file, not for records */
     bool published;                  /* in the table: it was whole, and had not expired */
     const struct srv_extent *newest; /* where its tokens stand, if they are read later */
 };
@@ -45,6 +46,8 @@ struct srv_restore {
     size_t recount_at;                    /* the count at which the entries are counted again */
     size_t made;                          /* entries made since the start */
     size_t max_sessions;                  /* of the table */
+    bool counts;                          /* sessions are counted: they have neither model nor
+                                             tokens, and are not published */
     bool keeps_parts;                     /* lost sessions stay as they were when last whole */
     uint64_t base_generation;             /* journals before it do not count */
     struct srv_place gap;                 /* of the first missing record that no mark has explained;
@@ -84,6 +87,11 @@ struct srv_restored_session *srv_restore_entry(struct srv_restore *restore, uint
 
 /* The entry of an epoch; NULL where there is none. */
 struct srv_restored_session *srv_restore_find(const struct srv_restore *restore, uint64_t epoch);
+
+/* The parent of a fork of that model, where it is as it was when it was forked; else NULL. */
+const struct srv_restored_session *srv_restore_parent(const struct srv_restore *restore,
+                                                      const struct srv_record_create *create,
+                                                      const struct srv_model *model);
 
 /* Marks a session of which something is missing as lost: no later record of it is applied.  Frees
  * the session unless restore->keeps_parts. */
@@ -171,6 +179,19 @@ enum attn_status srv_restore_rows(const struct srv_session *session,
 struct srv_restore_result {
     size_t published, lost, unknown_model, expired;
 };
+
+/* restore_count.c, where sessions are counted: the session of a record and that of a file; what a
+ * record changes in one, false where it cannot; and what a start would publish, but that of two
+ * sessions of one id both count. */
+enum srv_restore_status srv_restore_count_made(struct srv_restored_session *entry,
+                                               const struct srv_restore *restore,
+                                               const struct srv_record_made *made, bool fork);
+enum srv_restore_status srv_restore_count_file(struct srv_restored_session *entry,
+                                               struct srv_restore *restore,
+                                               const struct srv_session_file *listed,
+                                               struct attn_import *import);
+bool srv_restore_count_change(struct srv_restored_session *entry, const struct srv_record *record);
+void srv_restore_count(struct srv_restore_result *out, const struct srv_restore *restore);
 
 /* Inserts all whole sessions into the table; false, with `message`, where the table has no room for
  * them.  An entry that has a session and is not published has expired before this start, or is the

@@ -44,7 +44,7 @@ static bool refuse_errno(char *message, size_t size, const char *path)
     const int why = errno;
     const unsigned user = geteuid();
     uid_t owner;
-    snprintf(lock, sizeof lock, "%s/lock", path);
+    snprintf(lock, sizeof lock, "%s/%s", path, SRV_LOCK_FILE);
     if ((why != EACCES && why != EPERM) ||
         (!is_of_another(path, &owner) && !is_of_another(lock, &owner)))
         return refuse(message, size, path, strerror(why));
@@ -53,17 +53,26 @@ static bool refuse_errno(char *message, size_t size, const char *path)
     return refuse(message, size, path, what);
 }
 
-/* Takes the lock of the directory; -1 with the message.  Files of another version are looked for
- * before the lock file is made, and while nobody else writes any. */
+bool srv_store_lock_directory(int directory)
+{
+    return flock(directory, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+/* Locks the directory, and takes the lock file; -1 with the message.  Files of another version are
+ * looked for before the lock file is made, and while nobody else writes any. */
 static int lock_directory(const struct srv_store *store, char *message, size_t size)
 {
     const char *path = store->context.state_dir;
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
-    int lock_file = openat(store->directory, "lock", flags);
+    if (!srv_store_lock_directory(store->directory)) {
+        refuse(message, size, path, "another attnd uses it");
+        return -1;
+    }
+    int lock_file = openat(store->directory, SRV_LOCK_FILE, flags);
     if (lock_file < 0 && errno == ENOENT) {
         if (!srv_versions_are_known(store->directory, path, message, size))
             return -1;
-        lock_file = openat(store->directory, "lock", flags | O_CREAT, 0600);
+        lock_file = openat(store->directory, SRV_LOCK_FILE, flags | O_CREAT, 0600);
     }
     if (lock_file < 0)
         refuse_errno(message, size, path);
@@ -101,6 +110,7 @@ static bool resolve_identity(struct srv_store *store, char *message, size_t size
         return refuse(message, size, context->state_dir,
                       "it is a copy of another directory that is to be served: both have the same "
                       "identity");
+    store->identity = identity;
     srv_log_event(context->log, SRV_LOG_INFO, "identity", "instance %s, generation %s%s",
                   identity.instance, identity.generation, context->index > 0 ? ", adopted" : "");
     return true;
@@ -166,7 +176,7 @@ int srv_store_directory(const struct srv_store *store)
 
 static bool finish_on_disk(struct srv_store *store)
 {
-    if (!srv_store_journals(store))
+    if (srv_store_find_removed(store) || !srv_store_journals(store))
         return srv_store_make_snapshot(store);
     srv_store_record_rest(store, true);
     bool synced = srv_store_sync(store) & srv_store_cut_journal(store);

@@ -67,9 +67,27 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
  * cannot be read or written. */
 bool srv_store_load(struct srv_store *store, char *message, size_t size);
 
+/* Sessions that a start with `journal` would restore, if every model were configured and there were
+ * room. */
+struct srv_store_count {
+    size_t served, expired, lost;
+    /* Called for each lost session: `without_file`: its file is damaged or missing, not records of
+     * it.  NULL: never. */
+    void (*report)(void *context, uint64_t epoch, bool without_file);
+    void *context;
+};
+
+/* Counts for a directory, a descriptor, and changes nothing.  False with one line where a file
+ * cannot be read now.  Reads every byte.  Memory: some 700 bytes for each session. */
+bool srv_store_count(struct srv_store_count *out, int directory, char *message, size_t size);
+
 /* Starts the threads that write snapshots and flush the journal; the caller has blocked the
  * signals that these threads are not to take.  False with one line where memory is short. */
 bool srv_store_start(struct srv_store *store, char *message, size_t size);
+
+/* Locks a directory, a descriptor, until that is closed; false where it is locked already.  Where
+ * the file system has no locks of directories (NFS), the file SRV_LOCK_FILE counts alone. */
+bool srv_store_lock_directory(int directory);
 
 /* The descriptor of the directory; -1 for NULL. */
 int srv_store_directory(const struct srv_store *store);

@@ -12,6 +12,7 @@
 #include "store/identity.h"
 #include "store/record.h"
 #include "store/restore.h"
+#include "store/store.h"
 #include "store/store_files.h"
 #include "store/versions.h"
 
@@ -226,29 +227,16 @@ static bool misses_records(struct checked *checked, const struct srv_file *file,
     return hole || cut;
 }
 
-/* Adds a line for each file of the list that is not there; returns how many. */
-static size_t find_missing(struct srv_buffer *text, const struct srv_file *base, int directory)
+/* Where missing files are reported. */
+struct missing {
+    struct srv_buffer *text;
+    const char *base;
+};
+
+static void print_missing(void *context, const char *name)
 {
-    struct srv_file_reader reader;
-    struct srv_base_size size;
-    struct srv_base_lists lists = {0};
-    struct srv_file file;
-    size_t missing = 0;
-    if (!srv_file_reader_open(&reader, directory, base->name))
-        return 0;
-    const bool sound =
-        srv_base_check(&size, &reader, base->generation) && srv_base_lists(&lists, &reader, &size);
-    for (size_t i = 0; sound && i < size.entries; i++) {
-        const struct srv_base_entry *entry = &lists.entries[i];
-        srv_file_name(&file, SRV_FILE_SESSION, entry->generation, entry->epoch);
-        if (faccessat(directory, file.name, F_OK, 0) == 0)
-            continue;
-        missing++;
-        srv_buffer_printf(text, "%s: missing: %s lists it\n", file.name, base->name);
-    }
-    srv_base_lists_fini(&lists);
-    srv_file_reader_close(&reader);
-    return missing;
+    const struct missing *missing = context;
+    srv_buffer_printf(missing->text, "%s: missing: %s lists it\n", name, missing->base);
 }
 
 /* Checks the files of the list; false, with the message, where one cannot be read.  `whole` counts
@@ -274,7 +262,8 @@ static bool check_files(struct srv_store_check *whole, struct srv_buffer *text,
         whole->damaged += checked.verdict == DAMAGED;
         whole->later += checked.verdict == LATER;
         if (files[i].kind == SRV_FILE_BASE)
-            whole->damaged += find_missing(text, &files[i], directory);
+            whole->damaged += srv_base_missing(directory, &files[i], files, count, print_missing,
+                                               &(struct missing){text, files[i].name});
     }
     return true;
 }
@@ -300,6 +289,27 @@ static bool check_identity(struct srv_store_check *out, struct srv_buffer *text,
     return status != SRV_IDENTITY_UNREADABLE;
 }
 
+static void print_lost(void *context, uint64_t epoch, bool without_file)
+{
+    srv_buffer_printf(context, "session %016llx: lost: %s\n", (unsigned long long)epoch,
+                      without_file ? "its file is damaged or missing"
+                                   : "records are missing that may be its own");
+}
+
+/* Counts what a start would restore; one is refused over files of a later version. */
+static bool count_sessions(struct srv_store_check *out, struct srv_buffer *text, int directory,
+                           char message[SRV_STORE_CHECK_MESSAGE])
+{
+    struct srv_store_count count = {.report = print_lost, .context = text};
+    if (out->later > 0)
+        return true;
+    bool counted = srv_store_count(&count, directory, message, SRV_STORE_CHECK_MESSAGE);
+    out->served = count.served;
+    out->expired = count.expired;
+    out->lost = count.lost;
+    return counted;
+}
+
 bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int directory,
                      char message[SRV_STORE_CHECK_MESSAGE])
 {
@@ -313,7 +323,8 @@ bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int d
     if (read)
         read = check_files(out, text, files, out->files, directory, message) &&
                check_files(NULL, text, aside, out->set_aside, directory, message) &&
-               check_identity(out, text, directory, message);
+               check_identity(out, text, directory, message) &&
+               count_sessions(out, text, directory, message);
     free(files);
     free(aside);
     return read;

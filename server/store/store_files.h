@@ -1,6 +1,8 @@
 /* store_files.h: the files of a state directory.
  *
- *   lock                          held by the daemon that uses the directory
+ *   lock                          held by the daemon that uses the directory, which holds the
+ *                                 directory's own lock too: the file may be removed by others,
+ *                                 and the directory's lock is not had on every file system
  *   identity                      whose sessions it holds (identity.h)
  *   <generation>.journal          records (record.h)
  *   <epoch>-<generation>.session  a session as that generation began: a safetensors file as
@@ -26,6 +28,7 @@
 #include "store/sharing.h"
 
 #define SRV_FILE_NAME 56
+#define SRV_LOCK_FILE "lock"
 
 enum srv_file_kind {
     SRV_FILE_OTHER,
@@ -135,6 +138,12 @@ struct srv_base_lists {
 bool srv_base_lists(struct srv_base_lists *out, struct srv_file_reader *base,
                     const struct srv_base_size *size);
 void srv_base_lists_fini(struct srv_base_lists *lists);
+
+/* base_missing.c: reports each session file that a sound base of the list names and the list, which
+ * is that of srv_files_list, lacks; returns how many. */
+typedef void srv_missing_report(void *context, const char *name);
+size_t srv_base_missing(int directory, const struct srv_file *base, const struct srv_file files[],
+                        size_t count, srv_missing_report *report, void *context);
 
 /* Reads the session at *at, size->sessions at first, which is that of the first entry, and sets *at
  * to the next one.  `out` has room for ATTN_MAX_LAYERS.  False where none stands there that is

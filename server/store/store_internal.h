@@ -76,6 +76,7 @@ struct srv_store {
     struct srv_store_context context; /* its state_dir is `path` */
     char *path;
     int directory, lock_file;
+    struct srv_identity identity; /* of the directory */
     pthread_mutex_t flushing, records, lock;
     pthread_cond_t wake;                        /* the store's threads wait for it */
     struct srv_store *adopted[SRV_MAX_ADOPTED]; /* [num_adopted] of the own store */
@@ -108,6 +109,7 @@ struct srv_store {
     size_t older_journals;
     bool broken; /* the journal takes no more records */
     bool held;   /* it takes none until a snapshot is written */
+    bool gone;   /* its file, or others that a start needs, were removed */
 
     /* Tokens that are read later; the lists are guarded by `lock`, the rest is the reading
      * thread's. */
@@ -118,6 +120,9 @@ struct srv_store {
     size_t read_bytes;
     atomic_size_t restoring; /* sessions that are unread */
     atomic_bool restored;    /* one that was wanted no longer is */
+
+    struct timespec looked_at; /* the directory's change for which store_watch.c looked last */
+    bool removed;              /* files were removed, and no snapshot has been written since */
 
     size_t imports; /* the engine owner's: imports whose records are not complete yet */
 
@@ -230,6 +235,10 @@ bool srv_store_make_snapshot(struct srv_store *store);
  * are wanted first; returns early where the store stops.  From the store's thread. */
 void srv_store_read_tokens(struct srv_store *store);
 void srv_store_forget_unread(struct srv_store *store); /* frees the lists */
+
+/* store_watch.c: looks for files of the directory that others have removed; true where a snapshot
+ * is due that writes all sessions anew.  From the store's thread, or where no other runs. */
+bool srv_store_find_removed(struct srv_store *store);
 
 /* store_load.c: removes the empty journal of a start that failed, so that the next start finds the
  * directory unchanged.  The journal stays where another file has its generation: the next start

@@ -27,6 +27,8 @@ static struct srv_log *log_of(const struct srv_load *load) { return load->store-
 
 void srv_load_count_damaged(const struct srv_load *load)
 {
+    if (load->restore.counts)
+        return;
     srv_metrics_store(load->store->context.metrics, SRV_FILE_DAMAGED, 1);
 }
 
@@ -67,6 +69,10 @@ void srv_load_end_file(struct srv_load *load, struct srv_file_reader *file)
 static bool refuse(struct srv_load *load)
 {
     const struct attn_cache_pool *pool = load->store->context.pool;
+    if (load->restore.counts) {
+        snprintf(load->message, load->size, "the sessions cannot be counted: out of memory");
+        return false;
+    }
     snprintf(load->message, load->size,
              "the sessions of state_dir cannot be held: %s (cache_bytes %zu, used %zu after %zu "
              "bytes of files)",
@@ -369,4 +375,45 @@ bool srv_store_load(struct srv_store *store, char *message, size_t size)
     srv_base_lists_fini(&load.base);
     free(load.files);
     return store->loaded = loaded;
+}
+
+/* ---- Counting what a start would restore ----------------------------------------------------- */
+
+static bool count_sessions(struct srv_store_count *out, struct srv_load *load)
+{
+    struct srv_restore *restore = &load->restore;
+    if (!list_files(load) || !find_base(load) || !srv_load_sessions(load))
+        return false;
+    for (size_t i = 0; i < restore->capacity; i++)
+        restore->entries[i].without_file = restore->entries[i].lost;
+    if (!srv_load_journals(load))
+        return false;
+    struct srv_restore_result result;
+    srv_restore_count(&result, restore);
+    out->served = result.published;
+    out->expired = result.expired;
+    out->lost = result.lost;
+    for (size_t i = 0; i < restore->capacity && out->report != NULL; i++)
+        if (restore->entries[i].lost)
+            out->report(out->context, restore->entries[i].epoch, restore->entries[i].without_file);
+    return true;
+}
+
+bool srv_store_count(struct srv_store_count *out, int directory, char *message, size_t size)
+{
+    struct srv_log log;
+    struct srv_store store = {.directory = directory, .journal.fd = -1};
+    struct srv_load load = {
+        .store = &store, .message = message, .size = size, .reported_ns = srv_now_ns()};
+    (void)srv_log_open(&log, SRV_LOG_OFF, -1);
+    store.context = (struct srv_store_context){
+        .durability = SRV_DURABLE_JOURNAL, .max_sessions = SIZE_MAX / 2, .log = &log};
+    begin(&load, NULL);
+    load.restore.counts = true;
+    bool counted = count_sessions(out, &load);
+    srv_restore_fini(&load.restore);
+    srv_repairs_fini(&load.repairs);
+    srv_base_lists_fini(&load.base);
+    free(load.files);
+    return counted;
 }

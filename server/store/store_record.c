@@ -114,6 +114,7 @@ void srv_store_note_journal(struct srv_store *store)
     pthread_mutex_lock(&store->lock);
     store->current_bytes = store->journal.fd >= 0 ? store->journal.length : 0;
     store->broken = store->journal.broken != 0;
+    store->gone = store->journal.gone;
     if (store->broken)
         pthread_cond_broadcast(&store->wake); /* a new journal is due */
     pthread_mutex_unlock(&store->lock);

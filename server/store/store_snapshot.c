@@ -51,8 +51,9 @@ bool srv_store_new_journal(struct srv_journal *out, struct srv_store *store)
 }
 
 /* Under `records` and `lock`.  Where what was refused may still stand at the end of the journal
- * that is left, a start would apply it before the records of the new one: until a snapshot stands
- * in for the old journal, the new one takes none. */
+ * that is left, a start would apply it before the records of the new one; and where that journal or
+ * what it follows was removed, a start has nothing for them to follow.  Until a snapshot stands in
+ * for the old journal, the new one takes none. */
 static void switch_journal(struct srv_store *store)
 {
     struct srv_journal *journal = &store->journal;
@@ -64,7 +65,7 @@ static void switch_journal(struct srv_store *store)
             (struct srv_place){journal->generation, always ? journal->synced : journal->sequence};
     store->next.older_synced =
         journal->older_synced && journal->synced == journal->sequence && !journal->broken;
-    const int held = journal->uncut || store->held ? journal->broken : 0;
+    const int held = journal->uncut || journal->gone || store->held ? journal->broken : 0;
     store->old = *journal;
     *journal = store->next;
     journal->broken = held;
@@ -72,6 +73,7 @@ static void switch_journal(struct srv_store *store)
     store->next = (struct srv_journal){.fd = -1};
     store->current_bytes = journal->length;
     store->broken = store->held = held != 0;
+    store->gone = false;
     store->generation++;
     atomic_store(&store->changes, 0);
 }
@@ -79,7 +81,8 @@ static void switch_journal(struct srv_store *store)
 bool srv_snapshot_may_keep_journal(const struct srv_store *store)
 {
     return srv_store_journals(store) && atomic_load(&store->last_snapshot_failed) &&
-           (!store->broken || store->held) && store->current_bytes == SRV_JOURNAL_HEAD;
+           (!store->broken || store->held) && !store->gone &&
+           store->current_bytes == SRV_JOURNAL_HEAD;
 }
 
 /* ---- Entries --------------------------------------------------------------------------------- */

@@ -94,6 +94,9 @@ static void *snapshot_thread(void *argument)
     while (!store->stop) {
         if (!store->asked_by_client)
             wait_a_second(store);
+        pthread_mutex_unlock(&store->lock);
+        (void)srv_store_find_removed(store);
+        pthread_mutex_lock(&store->lock);
         uint64_t now = srv_now_ns();
         if (store->stop || (!store->asked_by_client && now < not_before) ||
             !is_due(store, last_ns, now))

@@ -265,6 +265,7 @@ bool srv_snapshot_finish(struct srv_store *store, struct srv_snapshot *snapshot)
     pthread_mutex_lock(&store->lock);
     atomic_store(&store->last_snapshot_failed, !written);
     if (written) { /* the base stands in for the journals before */
+        store->removed = false;
         store->keep_journals = false;
         store->journal.older_synced = true;
         store->base_generation = snapshot->generation;

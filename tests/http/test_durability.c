@@ -371,11 +371,21 @@ START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
 }
 END_TEST
 
+static void remove_files(const char *which)
+{
+    char command[96];
+    snprintf(command, sizeof command, "rm %s/%s", directory, which);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Also where what cleans old files has removed the lock file. */
 START_TEST(test_second_daemon_on_one_directory_refuses_to_start)
 {
     char own[64], path[96], *out, *err;
     start();
     call_create(&client, "a", "");
+    if (_i == 1)
+        remove_files("lock");
     config_write(own, path, CONFIG_SMALL(""));
     const char *const arguments[] = {"--config",     path,      "--state-dir", directory,
                                      "--durability", "journal", NULL};
@@ -385,6 +395,23 @@ START_TEST(test_second_daemon_on_one_directory_refuses_to_start)
     config_remove(own);
     free(out);
     free(err);
+    stop();
+}
+END_TEST
+
+START_TEST(test_files_that_are_removed_in_use_are_written_anew)
+{
+    start();
+    call_create(&client, "a", "");
+    steps("a", 0, 3);
+    remove_files("*");
+    expect_change("a", "truncate", "{\"length\":1}", 507, "insufficient_storage");
+    await_metric("attnd_snapshots_total", 1);
+    expect_logged("was removed while attnd uses the directory: changes are refused until");
+    steps("a", 3, 5);
+    die();
+    start();
+    ck_assert_uint_eq(call_length(&client, "a", 0), 5);
     stop();
 }
 END_TEST
@@ -654,7 +681,8 @@ Suite *suite_durability(void)
     tcase_add_test(tests, test_idle_time_is_time_that_a_daemon_was_up);
     tcase_add_test(tests, test_no_durability_keeps_nothing_and_has_no_snapshot);
     tcase_add_test(tests, test_full_disk_refuses_what_would_be_lost_and_changes_nothing);
-    tcase_add_test(tests, test_second_daemon_on_one_directory_refuses_to_start);
+    tcase_add_loop_test(tests, test_second_daemon_on_one_directory_refuses_to_start, 0, 2);
+    tcase_add_test(tests, test_files_that_are_removed_in_use_are_written_anew);
     tcase_add_test(tests, test_damaged_session_file_is_set_aside_and_the_others_load);
     tcase_add_test(tests, test_damaged_base_is_set_aside_and_sessions_load);
     tcase_add_test(tests, test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone);

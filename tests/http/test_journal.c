@@ -258,6 +258,69 @@ START_TEST(test_files_that_are_missing_are_found)
 }
 END_TEST
 
+/* ---- Copies of a directory in use ------------------------------------------------------------ */
+
+/* Copies the files of the directory that match, one after the other, with a step of "a" before
+ * each; the copy becomes the directory.  Returns the length of "a". */
+static unsigned copy_files(const char *listed, unsigned length)
+{
+    char command[256], line[128], copy[64] = "/tmp/attnd-state-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(copy));
+    snprintf(command, sizeof command, "cd %s && ls %s", directory, listed);
+    FILE *names = popen(command, "r");
+    ck_assert_ptr_nonnull(names);
+    while (fgets(line, sizeof line, names) != NULL) {
+        steps("a", length, length + 1);
+        length++;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(command, sizeof command, "cp %s/%s %s", directory, line, copy);
+        ck_assert_int_eq(system(command), 0);
+    }
+    pclose(names);
+    serve_end();
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    snprintf(directory, sizeof directory, "%s", copy);
+    return length;
+}
+
+static void begin_to_copy(void)
+{
+    char path[320];
+    start();
+    steps_of_new("b", 2);
+    steps_of_new("a", 3);
+    make_snapshot();
+    for (unsigned waited = 0; state_files_find(path, directory, "1.journal") > 0; waited += 20) {
+        ck_assert_uint_lt(waited, 20000); /* the end of the snapshot */
+        usleep(20000);
+    }
+}
+
+/* As OPERATIONS has it for a directory in which no snapshot ends meanwhile. */
+START_TEST(test_a_copy_of_a_directory_in_use_is_sound_in_any_order)
+{
+    static const char *const orders[] = {"", "-r"};
+    begin_to_copy();
+    unsigned length = copy_files(orders[_i], 3);
+    expect_journal("check", 0, "a start serves 2 sessions; 0 have expired, 0 are lost\n", "");
+    start();
+    ck_assert_uint_eq(call_length(&client, "b", 0), 2);
+    size_t copied = call_length(&client, "a", 0);
+    ck_assert(copied > 3 && copied <= length);
+    serve_end();
+}
+END_TEST
+
+START_TEST(test_a_copy_from_which_a_start_would_lose_sessions_is_not_sound)
+{
+    begin_to_copy();
+    (void)copy_files("identity *.journal", 3);
+    expect_journal("check", 1, "a start serves 0 sessions; 0 have expired, 2 are lost\n", "");
+    expect_journal("check", 1, ": lost: records are missing that may be its own\n", "");
+}
+END_TEST
+
 /* The base replaces journals that its marks still speak of. */
 START_TEST(test_a_damaged_base_costs_no_session_after_a_long_journal)
 {
@@ -299,6 +362,8 @@ Suite *suite_journal(void)
     tcase_add_test(tests, test_the_file_of_a_lost_session_is_kept_for_salvage);
     tcase_add_test(tests, test_a_damaged_session_file_is_found_and_cannot_be_saved);
     tcase_add_test(tests, test_files_that_are_missing_are_found);
+    tcase_add_loop_test(tests, test_a_copy_of_a_directory_in_use_is_sound_in_any_order, 0, 2);
+    tcase_add_test(tests, test_a_copy_from_which_a_start_would_lose_sessions_is_not_sound);
     tcase_add_test(tests, test_a_damaged_base_costs_no_session_after_a_long_journal);
     suite_add_tcase(suite, tests);
     return suite;

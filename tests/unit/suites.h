@@ -66,6 +66,7 @@
     X(unread)         \
     X(store_gap)      \
     X(store_disk)     \
+    X(store_check)    \
     X(stores)         \
     X(versions)       \
     X(rope)           \

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "attn_state.h"
@@ -407,6 +408,70 @@ START_TEST(test_owner_keys_and_digests_come_back_from_the_journal_and_from_a_sna
 }
 END_TEST
 
+/* ---- Files that somebody else removes -------------------------------------------------------- */
+
+/* A row more of the session, and whether it is taken. */
+static void expect_row(struct srv_session *session, size_t at, enum srv_error_code code)
+{
+    ck_assert_int_eq(store_app_append(&app, session), code);
+    if (code != SRV_OK) /* the caller undoes it */
+        ck_assert(attn_cache_truncate(session->cache, at));
+}
+
+/* Two sessions with a base, of which one has changed since. */
+START_TEST(test_files_that_are_removed_in_use_cost_no_change_that_was_taken)
+{
+    static const char *const removals[] = {"rm *.journal", "rm *.base", "rm *.session", "rm *",
+                                           "mkdir away && mv *.* away"};
+    struct srv_session *a = store_app_session(&app, "a"), *b = store_app_session(&app, "b");
+    expect_row(a, 0, SRV_OK);
+    expect_row(b, 0, SRV_OK);
+    store_app_snapshot(&app);
+    expect_row(a, 1, SRV_OK);
+    store_app_shell(&app, removals[_i]);
+    store_app_await_snapshot(&app); /* that nobody has asked for */
+    expect_row(a, 2, SRV_E_STORAGE);
+    store_app_take_snapshot(&app);
+    expect_row(a, 2, SRV_OK);
+    store_app_shell(&app, "test -f lock -a -f identity && rm -rf away");
+    srv_session_put(a);
+    srv_session_put(b);
+    store_app_crash(&app);
+    store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "a"), 3);
+    ck_assert_uint_eq(store_app_length(&app, "b"), 1);
+}
+END_TEST
+
+/* No second passes between the two. */
+START_TEST(test_nothing_is_taken_by_a_journal_whose_file_was_removed)
+{
+    struct srv_session *a = store_app_session(&app, "a");
+    expect_row(a, 0, SRV_OK);
+    store_app_shell(&app, "rm *.journal");
+    expect_row(a, 1, SRV_E_STORAGE);
+    srv_session_put(a);
+    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1); /* the end writes it */
+}
+END_TEST
+
+/* The lock of the directory holds where the file is gone, and that of the file where a build of
+ * before has nothing else, or the file system has no locks of directories. */
+START_TEST(test_directory_in_use_is_refused_by_its_own_lock_and_by_that_of_its_file)
+{
+    struct srv_store *second;
+    char message[512] = "";
+    struct srv_store_context context = store_app_context(&app);
+    if (_i == 0)
+        store_app_shell(&app, "rm lock");
+    else
+        ck_assert_int_eq(flock(srv_store_directory(app.store), LOCK_UN), 0);
+    ck_assert(!srv_store_open(&second, &context, message, sizeof message));
+    ck_assert_ptr_nonnull(strstr(message, ": another attnd uses it"));
+    ck_assert_ptr_null(second);
+}
+END_TEST
+
 /* ---- The clock ------------------------------------------------------------------------------- */
 
 static uint64_t idle_s(const char *id)
@@ -490,6 +555,11 @@ Suite *suite_store_disk(void)
         tests,
         test_base_is_named_after_its_files_are_on_the_disk_and_nothing_is_removed_before_it_is, 0,
         2);
+    tcase_add_loop_test(tests, test_files_that_are_removed_in_use_cost_no_change_that_was_taken, 0,
+                        5);
+    tcase_add_test(tests, test_nothing_is_taken_by_a_journal_whose_file_was_removed);
+    tcase_add_loop_test(
+        tests, test_directory_in_use_is_refused_by_its_own_lock_and_by_that_of_its_file, 0, 2);
     tcase_add_loop_test(
         tests, test_owner_keys_and_digests_come_back_from_the_journal_and_from_a_snapshot, 0, 2);
     tcase_add_loop_test(
