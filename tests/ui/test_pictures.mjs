@@ -580,7 +580,7 @@ print(json.dumps(list(csv.reader(open(sys.argv[1], newline="")))))`,
 });
 
 const request = {
-    origin: "http://127.0.0.1:8080",
+    base: "http://127.0.0.1:8080/attn",
     path: "/attend",
     keyed: true,
     file: null,
@@ -610,7 +610,7 @@ test("a curl command survives the shell, with the key left to the environment", 
     const words = run(formats.curlOf(request));
     assert.deepEqual(words.slice(0, 5), [
         "-sS",
-        "http://127.0.0.1:8080/attend",
+        "http://127.0.0.1:8080/attn/attend",
         "-H",
         "Authorization: Bearer a b",
         "--json",
@@ -647,7 +647,7 @@ class Client:
             });
             const [made, reply] = printed.trim().split("\n");
             const [url, key, fields] = JSON.parse(made);
-            assert.deepEqual([url, key, reply], [request.origin, "secret", "weights"]);
+            assert.deepEqual([url, key, reply], [request.base, "secret", "weights"]);
             assert.deepEqual(fields, sent);
         }
         const step = { ...request, path: "/decode" };
