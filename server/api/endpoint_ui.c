@@ -2,8 +2,11 @@
  *
  * Anybody may have them, since they hold no secret; what the page asks for then needs a key.  The
  * binary has each file compressed.  Browsers get that form, from the binary's own constants: such a
- * reply takes no memory, and none is charged.  Who does not accept gzip gets the file expanded. */
+ * reply takes no memory, and none is charged.  Who does not accept gzip gets the file expanded.
+ * Browsers keep the files and ask whether they are still as they were: a visit to the same build
+ * is answered without bodies, and a visit after an upgrade mixes no two builds. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "api/endpoints.h"
 #include "ui/ui.h"
@@ -17,6 +20,37 @@ static const char fields[] =
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n"
     "X-Content-Type-Options: nosniff\r\n"
     "Referrer-Policy: no-referrer\r\n";
+
+#define TRAILER 8 /* CRC-32 and length of the expanded file, which end a member of gzip */
+
+static uint64_t mix(uint64_t hash, const char *bytes, size_t length) /* FNV-1a */
+{
+    for (size_t i = 0; i < length; i++)
+        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3;
+    return hash;
+}
+
+/* The header fields are part of what a tag stands for: with a 304 browsers keep the policy that
+ * they have. */
+static uint32_t tag_of(const struct srv_ui_file *file)
+{
+    uint64_t hash = mix(0xcbf29ce484222325, fields, sizeof fields - 1);
+    hash = mix(hash, file->bytes + file->length - TRAILER, TRAILER);
+    uint32_t tag = (uint32_t)(hash >> 32 ^ hash);
+    return tag != 0 ? tag : 1;
+}
+
+/* Whether the client has kept what the reply has: tags are compared without their W/.  Hexadecimal
+ * digits between two quotes are a whole tag of the list. */
+static bool is_held(const struct srv_request *request)
+{
+    const char *held = request->held_tags;
+    char tag[SRV_TAG_SIZE];
+    if (held == NULL)
+        return false;
+    srv_reply_write_tag(tag, &request->reply);
+    return strcmp(held, "*") == 0 || strstr(held, tag + 2) != NULL;
+}
 
 static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
 
@@ -38,6 +72,7 @@ static enum srv_error_code expand(struct srv_request *request, const struct srv_
     return SRV_OK;
 }
 
+/* The body of a 304 is there for its length, and not sent. */
 static void reply_file(struct srv_request *request, const struct srv_ui_file *file)
 {
     struct srv_reply *reply = &request->reply;
@@ -49,10 +84,15 @@ static void reply_file(struct srv_request *request, const struct srv_ui_file *fi
         srv_reply_error(request, &error);
         return;
     }
+    reply->tag = tag_of(file);
     reply->varies = true;
     reply->content_type = file->type;
     reply->fields = fields;
     srv_reply_status(request, 200);
+    if (is_held(request)) {
+        srv_reply_status(request, 304);
+        reply->fields = NULL;
+    }
 }
 
 void srv_get_page(struct srv_request *request)

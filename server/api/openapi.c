@@ -34,6 +34,8 @@ static const struct parameter {
     {"Content-Encoding", "header", "RequestCoding", "of the body", SRV_TRAIT_BODY},
     {"Idempotency-Key", "header", "IdempotencyKey",
      "the same request with the same key makes one session however often it is sent", 0},
+    {"If-None-Match", "header", "string", "ETags of the files that the client has kept",
+     SRV_TRAIT_PAGE},
     {"after", "query", "PageToken", "sessions after this one: `next` of the page before", 0},
     {"limit", "query", "PageLimit", "sessions of the page at most; default 100", 0},
     {"details", "query", "PageDetails", "lengths of all layers, and shapes; in shorter pages", 0},
@@ -153,6 +155,13 @@ static unsigned success_status(const struct srv_route *route)
     return route->doc.status != 0 ? route->doc.status : 200;
 }
 
+/* For a client that has kept what it asks for. */
+static json_t *not_modified(const struct srv_route *route)
+{
+    return json_pack("{s:s, s:o}", "description", "If-None-Match has the file's ETag", "headers",
+                     srv_openapi_reply_headers(route, 304));
+}
+
 static json_t *success(const struct srv_route *route)
 {
     json_t *reply = json_pack("{s:s, s:o}", "description", route->doc.summary, "headers",
@@ -199,6 +208,8 @@ static json_t *operation(json_t **responses, const struct srv_route *route, bool
     char status[16];
     snprintf(status, sizeof status, "%u", success_status(route));
     json_t *replies = json_pack("{s:o}", status, success(route));
+    if ((srv_openapi_traits(route) & SRV_TRAIT_PAGE) != 0)
+        srv_document_set(&replies, "304", not_modified(route));
     json_t *errors = srv_openapi_errors(responses, route);
     if (json_object_update(replies, errors) != 0) {
         json_decref(replies);
@@ -298,7 +309,7 @@ json_t *srv_openapi_document(const struct srv_routes *routes, const struct srv_c
     json_t *all = paths(&responses, routes, config->api_keys != NULL);
     return json_pack(
         "{s:s, s:o, s:[{s:s}], s:o, s:o, s:{s:o, s:o, s:o, s:o, s:{s:{s:s, s:s, s:s}}}}", "openapi",
-        "3.1.0", "info", info(config), "servers", "url", "/", "tags", tags(routes), "paths", all,
+        "3.1.0", "info", info(config), "servers", "url", ".", "tags", tags(routes), "paths", all,
         "components", "schemas", schemas(routes, config), "responses", responses, "parameters",
         parameter_components(), "headers", srv_openapi_headers(), "securitySchemes", "ApiKey",
         "type", "http", "scheme", "bearer", "description", "a key of the daemon's key file");

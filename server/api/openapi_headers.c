@@ -2,7 +2,7 @@
 #include "api/openapi_types.h"
 #include "wire/document.h"
 
-enum { ANY = 0, SUCCESS = 2 };
+enum { ANY = 0, SUCCESS = 2 }; /* SUCCESS: below 400 */
 
 static const struct header {
     const char *name, *type, *meaning;
@@ -11,7 +11,7 @@ static const struct header {
 } headers[] = {
     {"X-Request-Id", "string", "the request's id", SRV_TRAIT_ANY, ANY},
     {"X-Attn-Instance", "string", "the daemon that replied", SRV_TRAIT_ANY, ANY},
-    {"Cache-Control", "string", "no-store", SRV_TRAIT_ANY, ANY},
+    {"Cache-Control", "string", "no-store; of the page no-cache", SRV_TRAIT_ANY, ANY},
     {"traceparent", "string", "of a request that had one: W3C Trace Context", SRV_TRAIT_ANY, ANY},
     {"Server-Timing", "string", "milliseconds of parse, queue, compute and write", SRV_TRAIT_QUEUED,
      ANY},
@@ -19,6 +19,7 @@ static const struct header {
      SRV_TRAIT_TENSORS, SUCCESS},
     {"Content-Encoding", "string", "of a large reply, and of the page: gzip or deflate",
      SRV_TRAIT_TENSORS | SRV_TRAIT_PAGE, SUCCESS},
+    {"ETag", "string", "what the file is, for If-None-Match", SRV_TRAIT_PAGE, SUCCESS},
     {"Content-Security-Policy", "string", "what the page may load", SRV_TRAIT_PAGE, SUCCESS},
     {"X-Content-Type-Options", "string", "nosniff", SRV_TRAIT_PAGE, SUCCESS},
     {"Referrer-Policy", "string", "no-referrer", SRV_TRAIT_PAGE, SUCCESS},
@@ -51,7 +52,7 @@ json_t *srv_openapi_reply_headers(const struct srv_route *route, unsigned status
     for (size_t i = 0; i < HEADER_COUNT; i++) {
         const struct header *header = &headers[i];
         bool now = header->status == ANY || header->status == status ||
-                   (header->status == SUCCESS && status < 300);
+                   (header->status == SUCCESS && status < 400);
         if (now && (header->traits & traits) != 0)
             srv_document_set(&fields, header->name, srv_openapi_ref("headers", header->name));
     }

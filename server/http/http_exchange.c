@@ -196,6 +196,17 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
     return strchr(type, ' ') != NULL ? SRV_OK : srv_guard_accept(head, type, error);
 }
 
+#define HELD_TAGS_MAX 256 /* bytes; of a longer list nothing is taken to be held */
+
+static const char *held_tags(struct srv_request *request, const struct srv_head *head)
+{
+    bool repeated;
+    const struct srv_header_field *tags = srv_head_single(&repeated, head, "If-None-Match");
+    if (tags == NULL || repeated || tags->value_length > HELD_TAGS_MAX)
+        return NULL;
+    return srv_arena_copy(&request->arena, tags->value, tags->value_length);
+}
+
 static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv_head *head,
                                         struct srv_error *error)
 {
@@ -213,6 +224,8 @@ static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv
         return error->code;
     if (deadline_ms > 0)
         x->request.deadline_ns = srv_now_ns() + deadline_ms * SRV_MS_NS;
+    if (x->request.method == SRV_GET)
+        x->request.held_tags = held_tags(&x->request, head);
     if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
         return error->code;
     if (srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)

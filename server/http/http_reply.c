@@ -84,6 +84,13 @@ static void add_number(struct srv_buffer *out, const char *name, uint64_t number
     srv_buffer_text(out, "\r\n");
 }
 
+static void add_tag(struct srv_buffer *out, const struct srv_reply *reply)
+{
+    char value[SRV_TAG_SIZE];
+    srv_reply_write_tag(value, reply);
+    add(out, "ETag", value);
+}
+
 static void add_trace(struct srv_buffer *out, const struct srv_trace *trace)
 {
     char value[SRV_TRACEPARENT + 1];
@@ -141,7 +148,9 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
 {
     const struct srv_reply *reply = &request->reply;
     add(out, FIRST_FIELD, current_date(loop));
-    add(out, "Cache-Control", "no-store");
+    add(out, "Cache-Control", reply->tag != 0 ? "no-cache" : "no-store");
+    if (reply->tag != 0)
+        add_tag(out, reply);
     if (reply->body.length > 0 || reply->body.failed)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
     if (reply->fields != NULL)

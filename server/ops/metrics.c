@@ -72,9 +72,9 @@ static unsigned long long read_count(const counter *value)
 
 /* ---- Counters -------------------------------------------------------------------------------- */
 
-static const unsigned statuses[] = {200, 201, 202, 204, 400, 401, 403, 404, 405,
-                                    406, 408, 409, 410, 411, 413, 415, 421, 422,
-                                    429, 431, 499, 500, 501, 503, 504, 507, 0 /* any other */};
+static const unsigned statuses[] = {200, 201, 202, 204, 304, 400, 401, 403, 404, 405,
+                                    406, 408, 409, 410, 411, 413, 415, 421, 422, 429,
+                                    431, 499, 500, 501, 503, 504, 507, 0 /* any other */};
 
 struct row {
     counter by_status[COUNT(statuses)];

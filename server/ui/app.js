@@ -2,7 +2,7 @@
  * app.js: the start of the page: theme, tabs, API key, help; then the models, then the panels.
  */
 import { listen, set, settings } from "./address.js";
-import { apiKey, keepKey, models, onKeyWanted, readModels } from "./client.js";
+import { apiKey, keepKey, onKeyWanted, readModels } from "./client.js";
 import { dialogOf } from "./dialog.js";
 import { byId, el, fill, select } from "./dom.js";
 import * as head from "./head.js";
@@ -13,6 +13,7 @@ import * as sessions from "./sessions.js";
 import { run } from "./status.js";
 
 const panels = [input, overview, head, sessions, live];
+let started = false; // the panels, once
 
 // ---- Theme ------------------------------------------------------------------------------------
 
@@ -136,7 +137,7 @@ function startKey() {
         if (key === "") return;
         keepKey(key);
         if (given) given(true);
-        else if (models().length === 0) start();
+        else if (!started) start();
         parts.dialog.close();
     });
     parts.forget.addEventListener("click", () => {
@@ -215,6 +216,7 @@ async function start() {
         fill(box, ...children);
         box.hidden = children.length === 0;
     };
+    say();
     const found = await run("models", "Asking attnd for its models", (signal) =>
         readModels(signal, () =>
             say(
@@ -232,6 +234,7 @@ async function start() {
         return;
     }
     say();
+    started = true;
     sessions.onLook(input.lookAt);
     for (const panel of panels) panel.start();
 }

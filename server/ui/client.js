@@ -3,12 +3,17 @@
  *
  * The API key stays in this tab (sessionStorage).  A reply 401 asks for a key once, whichever call
  * got it, and that call is then sent again; who asks is set by app.js.  All calls can be cancelled.
+ * A login that a proxy has put before attnd counts for the calls as for the page: they carry the
+ * cookies and the HTTP authentication of the page's own origin.
  */
 import { AttnError, Client } from "./attn-client.mjs";
 
 const STORED = "attnd-api-key";
 const TIMEOUT_MS = 600000; // of one call; people cancel earlier
-const base = new URL(".", document.baseURI).href; // a proxy may have put the page below a path
+
+/** Where attnd is: a proxy may have put it below a path.  Without the user and password of the
+ * page's address, which fetch refuses and no copied command should have. */
+export const base = location.origin + new URL(".", document.baseURI).pathname;
 
 let ask = async () => false;
 let asking = null; // the promise of the dialog that is open
@@ -48,7 +53,7 @@ async function fetchWithKey(url, init) {
     for (;;) {
         const key = apiKey();
         const headers = key ? { ...init.headers, Authorization: `Bearer ${key}` } : init.headers;
-        const reply = await fetch(url, { ...init, headers });
+        const reply = await fetch(url, { ...init, headers, credentials: "same-origin" });
         if (reply.status !== 401 || !(await findsKey(key))) return reply;
         init.signal?.throwIfAborted();
     }

@@ -163,6 +163,8 @@ export class CompareView {
     }
 
     async show() {
+        const { source, layer } = this.panel.what;
+        this.text.disabled = this.file.disabled = source.spec(layer).hidden_size === undefined;
         const { panel } = this;
         const { picture, what } = panel;
         if (!this.element.isConnected) this.host.append(this.element);

@@ -69,7 +69,13 @@ export function numberText(value, digits = 4) {
     if (value === 0) return "0";
     const small = Math.abs(value) < 1e-4;
     const text = small ? value.toExponential(digits - 1) : value.toPrecision(digits);
-    return text.replace("-", "−");
+    return text.replaceAll("-", "−");
+}
+
+/** A number with as many of three digits as `room` has place for; null where it has for none. */
+export function fittedNumber(value, room, measure) {
+    const texts = [3, 2, 1].map((digits) => numberText(value, digits));
+    return texts.find((text) => measure(text) <= room) ?? null;
 }
 
 /** Bytes as people read them. */

@@ -6,7 +6,7 @@
  */
 import { apart, fitted, labelPlaces, profileOf } from "./axes.js";
 import { hexOf, inkOn, rgbOf } from "./colors.js";
-import { numberText } from "./dom.js";
+import { fittedNumber, numberText } from "./dom.js";
 
 export const FONT = "12px system-ui, sans-serif";
 export const STRIP = 40; // of a profile
@@ -117,19 +117,23 @@ function drawCells(map, context, inks) {
     context.strokeRect(plot.x - 0.5, plot.y - 0.5, plot.width + 1, plot.height + 1);
 }
 
-/** The number of each cell, once cells are large enough. */
-function drawNumbers(map, context) {
+/** The number of each cell that has room for it: no number leaves its cell or loses its exponent. */
+export function drawNumbers(map, context) {
     const { area, cell, picture, scale, colors } = map;
-    if (cell.width < 40 || cell.height < 15) return;
+    if (cell.width < 20 || cell.height < 15) return;
     context.font = SMALL;
+    const widths = new Map([..."0123456789.e+−∞"].map((c) => [c, context.measureText(c).width]));
+    const measure = (text) => [...text].reduce((sum, c) => sum + widths.get(c), 0);
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let row = Math.floor(area.row0); row < Math.min(picture.rows, area.row1); row++)
         for (let j = Math.floor(area.column0); j < Math.min(picture.columns, area.column1); j++) {
             const value = picture.valueAt(row, j);
             if (value === undefined || picture.isHidden(row, j)) continue;
+            const text = fittedNumber(value, cell.width - 4, measure);
+            if (text === null) continue;
             context.fillStyle = inkOn(rgbOf(colors, scale.unit(value)));
-            context.fillText(numberText(value, 3), map.xOf(j + 0.5), map.yOf(row + 0.5));
+            context.fillText(text, map.xOf(j + 0.5), map.yOf(row + 0.5));
         }
 }
 

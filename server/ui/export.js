@@ -5,7 +5,7 @@
  * shown; curl and Python the request itself; the link has all settings. Formats are in formats.js
  * and svg.js.
  */
-import { apiKey } from "./client.js";
+import { apiKey, base } from "./client.js";
 import { settings } from "./address.js";
 import { download, el } from "./dom.js";
 import { FONT, drawMap } from "./drawing.js";
@@ -215,7 +215,7 @@ async function requestOf({ what, picture }) {
         if (!ArrayBuffer.isView(value?.data)) return [name, value];
         return [name, { data: numbersOf(value), shape: value.shape }];
     });
-    return { origin: location.origin, path: asked.path, fields: Object.fromEntries(sent) };
+    return { base: base.slice(0, -1), path: asked.path, fields: Object.fromEntries(sent) };
 }
 
 /** What a copied address is, and what it does not carry. */

@@ -205,7 +205,7 @@ export async function open(blob, name = blob.name ?? "file") {
 
 /** @returns {Promise<Opened>} a file of this page's own origin; `path` is relative to the page */
 export async function fetchFile(path, signal) {
-    const url = new URL(path, location.href);
+    const url = new URL(path, location.origin + location.pathname);
     if (url.origin !== location.origin || /^[a-z][\w+.-]*:|^[/\\]{2}/i.test(path.trim()))
         fail(path, "a capture in the address is a path of this page's own origin");
     const reply = await fetch(url, { signal, redirect: "error" }).catch((error) => {

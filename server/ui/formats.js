@@ -87,13 +87,13 @@ const KEY_LINE = `-H "Authorization: Bearer $ATTND_KEY"`;
 
 /**
  * A curl command that makes the request.
- * @param {{origin: string, path: string, fields: object, keyed: boolean, file: string|null}}
+ * @param {{base: string, path: string, fields: object, keyed: boolean, file: string|null}}
  *     request
  *     keyed: the daemon wants a key, which the shell has in ATTND_KEY; file: the body is there
  */
-export function curlOf({ origin, path, fields, keyed, file }) {
+export function curlOf({ base, path, fields, keyed, file }) {
     const body = file ? `@${file}` : jsonOf(fields);
-    const parts = ["curl", "-sS", shellWord(origin + path)];
+    const parts = ["curl", "-sS", shellWord(base + path)];
     if (keyed) parts.push(KEY_LINE);
     parts.push("--json", shellWord(body));
     return `${parts.join(" ")}\n`;
@@ -115,11 +115,11 @@ const pythonNumber = (value) => (value === -Infinity ? "None" : shortest(Number(
 
 /**
  * A Python program that makes the request with clients/python/attn_client.py.
- * @param {{origin: string, path: string, fields: object, keyed: boolean, file: string|null}}
+ * @param {{base: string, path: string, fields: object, keyed: boolean, file: string|null}}
  *     request
  *     file: JSON whose tensors are read by the program
  */
-export function pythonOf({ origin, path, fields, keyed, file }) {
+export function pythonOf({ base, path, fields, keyed, file }) {
     const plain = Object.entries(fields).filter(
         ([name, value]) => value !== undefined && !isTensor(value) && name !== "hidden_states",
     );
@@ -140,7 +140,7 @@ export function pythonOf({ origin, path, fields, keyed, file }) {
     ];
     const key = keyed ? `, api_key=os.environ["ATTND_KEY"]` : "";
     const output = fields.outputs[0];
-    lines.push("fields = {", ...given, "}", `client = Client(${JSON.stringify(origin)}${key})`);
+    lines.push("fields = {", ...given, "}", `client = Client(${JSON.stringify(base)}${key})`);
     lines.push(...callLines(path, fields), `print(reply[${JSON.stringify(output)}].tolist())`);
     return `${lines.join("\n")}\n`;
 }

@@ -26,6 +26,7 @@ const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
 const narrow = matchMedia("(width < 900px)"); // there the panel closes for every source
 const stacked = matchMedia("(width < 1600px)"); // there it closes for what is shown at the start
 const SMALL = 256e6; // bytes of weights up to which the example is shown unasked
+const NO_MODEL = "This attnd serves no model: start it with --model NAME=DIR";
 const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 
 let kind = null;
@@ -81,6 +82,7 @@ function supplyOf(which) {
 
 /** The model of the setting, else that of the capture, else the first that takes the rows. */
 function modelFor(supply, encoder) {
+    if (models().length === 0) throw new InputError(NO_MODEL);
     const named = (name) => models().find((model) => model.name === name);
     const names = models().map(({ name }) => name);
     if (settings().model !== "" && !named(settings().model))
@@ -105,8 +107,10 @@ async function sessionSource() {
     const id = controls["session-id"].value.trim() || controls.session.value;
     if (!id) throw new InputError("Choose a session, or type its id.");
     const session = await client().get(`/sessions/${encodeURIComponent(id)}`);
-    const model = models().find(({ name }) => name === session.model);
-    showModel(model);
+    const model =
+        models().find(({ name }) => name === session.model) ?? sources.weightlessModel(session);
+    if (session.model !== null) showModel(model);
+    else controls.about.textContent = "A session without weights: its model is its caller's.";
     const step = controls.step.value;
     if (step === "key") return sources.lastKeySource(model, session);
     const supply = supplyOf(files.rows ? "rows" : files.capture ? "capture" : "text");
@@ -440,7 +444,7 @@ async function listSessions() {
     const { sessions } = await client().get("/sessions?limit=100").catch(() => ({ sessions: [] }));
     const { value } = controls.session;
     const option = ({ session_id: id, model }) =>
-        el("option", { value: id, selected: id === value }, `${id} (${model})`);
+        el("option", { value: id, selected: id === value }, `${id} (${model ?? "without weights"})`);
     fill(controls.session, el("option", { value: "" }, "choose …"), sessions.map(option));
 }
 
@@ -482,20 +486,17 @@ const watched = ["model", "layers", "text", "seed", "encoder", "capture", "sessi
 
 /** Makes the panel in #input, and shows what the address says, or an example. */
 export async function start() {
-    if (models().length === 0) {
-        const none = "This attnd serves no model: start it with --model NAME=DIR";
-        fill(byId("input"), el("p", {}, none));
-        return;
-    }
     build();
     takeDrops();
     listen((_, names) => {
         if (!quiet && watched.some((name) => names.has(name))) fromSettings(names);
     });
-    showModel(models().find(({ name }) => name === settings().model) ?? models()[0]);
+    const first = models().find(({ name }) => name === settings().model) ?? models()[0];
+    if (first) showModel(first);
+    else controls.about.textContent = NO_MODEL;
     await fromSettings();
     const { capture, session } = settings();
-    if (kind === null && capture === "" && session === "" && !missing()) await offerExample();
+    if (first && kind === null && capture === "" && session === "" && !missing()) await offerExample();
     settled = true;
     if (apiKey() === "") listSessions(); // with a key only when asked for: it may not be allowed
 }

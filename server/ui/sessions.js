@@ -5,7 +5,7 @@
  * made.  Ids and names come from other callers: they are text, and nothing else.
  */
 import { listen, set, settings } from "./address.js";
-import { client } from "./client.js";
+import { base, client } from "./client.js";
 import { ask } from "./dialog.js";
 import { byId, bytesText, download, el, fill, labelled } from "./dom.js";
 import { announce, run, showError } from "./status.js";
@@ -153,7 +153,7 @@ async function exportState(session) {
         if (session.bytes > MOST_EXPORTED)
             throw new Error(
                 `${session.session_id} has ${bytesText(session.bytes)}, too many for a page: ` +
-                    `curl ${new URL(pathOf(session, "/state").slice(1), document.baseURI)} -o FILE`,
+                    `curl ${base.slice(0, -1)}${pathOf(session, "/state")} -o FILE`,
             );
         const headers = { Accept: "application/octet-stream" };
         return client(signal).request("GET", pathOf(session, "/state"), { headers });
@@ -230,7 +230,7 @@ function rowOf(session, owners) {
     const cells = [
         ["Session", el("code", {}, session_id)],
         ...(owners ? [["Owner", owner ?? ""]] : []),
-        ["Model", model],
+        ["Model", model ?? "without weights"],
         ["Tokens", lengthsOf(session)],
         ["Bytes", bytesText(bytes), "number"],
         ["Idle", `${secondsText(idle_s)} of ${secondsText(ttl_s)}`, "number"],

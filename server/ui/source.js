@@ -27,6 +27,20 @@ export function attendsItself(spec) {
     return !spec.is_cross && key_size === width && value_size === width;
 }
 
+/** @returns {object} what stands for the model of a session without weights: its shape */
+export function weightlessModel({ weightless, lengths }) {
+    return {
+        ...weightless,
+        name: "attention",
+        family: "without weights",
+        mask: "causal",
+        is_causal: true,
+        attention_chunk_size: null,
+        resident_layers: lengths.map(({ layer }) => layer),
+        differing_layers: [],
+    };
+}
+
 /** @returns {string} the masks of a model's layers, in words */
 export function masksOf(model) {
     const count = new Map();
@@ -224,6 +238,7 @@ export class RowsSource extends Source {
 
 /** Why a layer cannot take rows of these supplies; null where it can. */
 function obstacle(spec, layer, supply, encoder) {
+    if (spec.hidden_size === undefined) return "without weights, rows have no queries: ask its key";
     if (!supply.has(layer, spec.hidden_size))
         return `rows of ${spec.hidden_size} numbers are expected`;
     if (!encoder) return attendsItself(spec) ? null : "keys need a second input (cross-attention)";

@@ -98,6 +98,7 @@ const remedies = {
     too_many_tokens: "Use fewer tokens, or start attnd with a larger max_tokens.",
     position_conflict: "These are not the rows of the session's last step: choose those.",
     queue_full: "The daemon is busy: try again in a moment.",
+    http_302: "Where a login stands before attnd it may have ended: reload the page.",
     draining: "The daemon is stopping: start it again, then reload.",
 };
 

@@ -1,6 +1,8 @@
 /* request.c: a request's memory, and the two ways to fill a reply: success and error. */
 #include "wire/request.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "wire/error_body.h"
@@ -145,6 +147,11 @@ static void write_v2(struct srv_request *request, const struct srv_error *error)
     srv_error_write_v2(&request->reply.body, &reworded, request->request_id);
 }
 
+void srv_reply_write_tag(char out[SRV_TAG_SIZE], const struct srv_reply *reply)
+{
+    snprintf(out, SRV_TAG_SIZE, "W/\"%08" PRIx32 "\"", reply->tag);
+}
+
 void srv_reply_error(struct srv_request *request, const struct srv_error *error)
 {
     struct srv_reply *reply = &request->reply;
@@ -161,6 +168,7 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     memcpy(reply->owner, error->owner, sizeof reply->owner);
     reply->content_type = NULL;
     reply->fields = NULL;
+    reply->tag = 0;
     reply->json_length = 0;
     reply->coding = SRV_IDENTITY;
     reply->varies = false;

@@ -28,12 +28,14 @@ struct srv_job;        /* schedule/job.h */
 struct srv_route;      /* wire/route.h */
 struct srv_v2_outputs; /* wire/v2_request.h */
 
-#define SRV_LARGE_BYTES ((size_t)256 << 10) /* of a body, or of a reply's outputs */
+#define SRV_TAG_SIZE (sizeof "W/\"01234567\"") /* of an entity tag, with NUL */
+#define SRV_LARGE_BYTES ((size_t)256 << 10)    /* of a body, or of a reply's outputs */
 
 enum srv_method { SRV_GET, SRV_POST, SRV_PUT, SRV_DELETE, SRV_METHOD_COUNT };
 
 struct srv_reply {
     unsigned status; /* 0 until set, and where the client left during its upload */
+    uint32_t tag;    /* ETag header of what a client may keep; 0: it may keep nothing */
     struct srv_buffer body;
     const char *content_type; /* static text; NULL: application/json */
     const char *fields;       /* static lines of more header fields, each with CR LF; or NULL */
@@ -60,11 +62,14 @@ struct srv_request {
     struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
     char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http_auth.h), likewise */
-    const char *origin;       /* of the page: up to a comma or the end, in allow_origins; or NULL */
-    const char *asked_fields; /* that a preflight asks to send beside those of API.md; or NULL */
-    const char *query;        /* text after '?', its first 191 bytes; NULL without */
-    char *body;               /* followed by a NUL; NULL without one */
-    char *small_body;         /* room in the exchange for a small body; never freed */
+    const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
+    union {
+        const char *asked_fields; /* that a preflight asks to send beside API.md's; or NULL */
+        const char *held_tags;    /* If-None-Match of a GET: what the client has kept; or NULL */
+    };
+    const char *query; /* text after '?', its first 191 bytes; NULL without */
+    char *body;        /* followed by a NUL; NULL without one */
+    char *small_body;  /* room in the exchange for a small body; never freed */
     size_t body_length;
     const struct srv_v2_outputs *v2_outputs; /* which outputs of an infer request are bytes */
     uint64_t json_length;     /* Inference-Header-Content-Length; may exceed body_length */
@@ -129,6 +134,9 @@ size_t srv_body_limit(const struct srv_request *request);
  * becomes quota_exceeded where the API key's max_in_flight_bytes was what refused, and names
  * max_client_in_flight_bytes where that was. */
 void srv_reply_error(struct srv_request *request, const struct srv_error *error);
+
+/* Writes the ETag of a reply that has one: a weak tag, since all codings of a file have one. */
+void srv_reply_write_tag(char out[SRV_TAG_SIZE], const struct srv_reply *reply);
 
 /* Makes the reply a success with this status; its body is in reply.body. */
 void srv_reply_status(struct srv_request *request, unsigned status);

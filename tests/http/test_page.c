@@ -87,6 +87,7 @@ static void expect_form(const char *path, const char *file, const char *type, bo
     ck_assert_msg(answer.length == length && memcmp(answer.text, bytes, length) == 0,
                   "%s is not %s", path, file);
     expect_field(&answer, "Vary", "Accept-Encoding");
+    expect_field(&answer, "Cache-Control", "no-cache");
     expect_field(&answer, "Content-Type", type);
     expect_field(&answer, "Content-Security-Policy", POLICY);
     expect_field(&answer, "X-Content-Type-Options", "nosniff");
@@ -162,6 +163,59 @@ START_TEST(test_page_answers_head_and_refuses_other_methods)
     expect_answer(&post, 405, "method_not_allowed", "POST");
     expect_field(&post, "Allow", "GET, HEAD");
     answer_free(&post);
+}
+END_TEST
+
+static void tag_of(char out[256], const char *path, const char *coding)
+{
+    struct answer answer = ask("GET", path, coding);
+    ck_assert_int_eq(answer.status, 200);
+    ck_assert_msg(answer_header(out, &answer, "ETag"), "%s has no ETag", path);
+    ck_assert_msg(strlen(out) == 12 && strncmp(out, "W/\"", 3) == 0, "%s", out);
+    answer_free(&answer);
+}
+
+static void expect_held(const char *path, const char *tags, bool held)
+{
+    char field[400];
+    snprintf(field, sizeof field, "If-None-Match: %s", tags);
+    struct answer answer = ask("GET", path, field);
+    ck_assert_msg(answer.status == (held ? 304 : 200), "%s: %ld", field, answer.status);
+    ck_assert_msg((answer.length == 0) == held, "%s: %zu bytes", field, answer.length);
+    if (held) {
+        expect_field(&answer, "Cache-Control", "no-cache");
+        ck_assert(answer_header(field, &answer, "ETag"));
+    }
+    answer_free(&answer);
+}
+
+START_TEST(test_page_is_not_sent_again_to_who_has_kept_it)
+{
+    static const char *const paths[] = {"/", "/ui/dom.js"};
+    char tags[2][256], coded[256], list[600];
+    for (size_t i = 0; i < 2; i++) {
+        tag_of(tags[i], paths[i], NULL);
+        tag_of(coded, paths[i], "Accept-Encoding: gzip");
+        ck_assert_str_eq(coded, tags[i]);
+        expect_held(paths[i], tags[i], true);
+        expect_held(paths[i], tags[i] + 2, true); /* as caches that drop W/ have it */
+        expect_held(paths[i], "*", true);
+        snprintf(list, sizeof list, "\"a\", %s, W/\"b\"", tags[i]);
+        expect_held(paths[i], list, true);
+        expect_held(paths[i], "W/\"00000000\"", false);
+        snprintf(list, sizeof list, "\"%0300d\", %s", 0, tags[i]);
+        expect_held(paths[i], list, false);
+    }
+    expect_held("/ui/dom.js", tags[0], false);
+    struct answer models = ask("GET", "/models", "If-None-Match: *");
+    expect_answer(&models, 200, NULL, "/models");
+    expect_field(&models, "Cache-Control", "no-store");
+    ck_assert(!answer_header(list, &models, "ETag"));
+    answer_free(&models);
+    struct answer none = ask("GET", "/ui/none", "If-None-Match: *");
+    expect_answer(&none, 404, "route_not_found", "/ui/none");
+    expect_field(&none, "Cache-Control", "no-store");
+    answer_free(&none);
 }
 END_TEST
 
@@ -270,6 +324,7 @@ Suite *suite_page(void)
     tcase_add_test(small, test_page_and_its_files_are_those_of_the_tree);
     tcase_add_test(small, test_page_has_no_other_files);
     tcase_add_test(small, test_page_answers_head_and_refuses_other_methods);
+    tcase_add_test(small, test_page_is_not_sent_again_to_who_has_kept_it);
     tcase_add_test(small, test_page_goes_by_the_types_that_a_client_accepts);
     tcase_add_test(small, test_page_holds_to_the_rules_of_host_and_origin);
     tcase_add_test(small, test_page_is_named_when_the_daemon_is_ready);

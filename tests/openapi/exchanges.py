@@ -166,7 +166,8 @@ class Checker:
         if exchange["method"] == "HEAD":
             return
         if content is None:
-            if exchange.get("reply_is") != "none" or "content-type" in fields:
+            typed = "content-type" in fields and exchange["status"] != 304  # of what is not sent
+            if exchange.get("reply_is") != "none" or typed:
                 yield "has a body, and none is documented"
             return
         kind = media(fields.get("content-type"))

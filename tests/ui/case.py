@@ -13,7 +13,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent.parent
-sys.path[1:1] = [str(TOP / "tests" / "clients"), str(TOP / "clients" / "python")]
+sys.path[1:1] = [str(TOP / "tests" / "clients"), str(TOP / "clients" / "python"),
+                 str(TOP / "examples")]
 
 from attn_client import Client  # noqa: E402
 from daemon import Daemon, TINY  # noqa: E402

@@ -4,12 +4,21 @@
  *     node --test tests/ui/test_modules.mjs
  */
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
 import test from "node:test";
 
 import * as files from "../../server/ui/files.js";
 import * as rows from "../../server/ui/rows.js";
 import * as statistics from "../../server/ui/statistics.js";
+
+test("index.html fetches each module at once, and first of all what tells of one that is lost", () => {
+    const folder = new URL("../../server/ui/", import.meta.url);
+    const page = readFileSync(new URL("index.html", folder), "utf8");
+    const asked = [...page.matchAll(/ (?:href|src)="ui\/(\w[^"]*js)"/g)].map((match) => match[1]);
+    assert.equal(asked[0], "loading.js");
+    const there = readdirSync(folder).filter((name) => /\.m?js$/.test(name));
+    assert.deepEqual(asked.toSorted(), there.toSorted());
+});
 
 const golden = new URL("../golden/", import.meta.url);
 

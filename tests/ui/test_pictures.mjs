@@ -22,6 +22,7 @@ const formats = await ui("formats.js");
 const mask = await ui("mask.js");
 const pictures = await ui("picture.js");
 const drawings = await ui("svg.js");
+const frames = await ui("drawing.js");
 const { Difference, productsOf, relativeChange } = await ui("difference.js");
 const { differences } = await ui("controls.js");
 
@@ -580,7 +581,7 @@ print(json.dumps(list(csv.reader(open(sys.argv[1], newline="")))))`,
 });
 
 const request = {
-    origin: "http://127.0.0.1:8080",
+    base: "http://127.0.0.1:8080/attn",
     path: "/attend",
     keyed: true,
     file: null,
@@ -610,7 +611,7 @@ test("a curl command survives the shell, with the key left to the environment", 
     const words = run(formats.curlOf(request));
     assert.deepEqual(words.slice(0, 5), [
         "-sS",
-        "http://127.0.0.1:8080/attend",
+        "http://127.0.0.1:8080/attn/attend",
         "-H",
         "Authorization: Bearer a b",
         "--json",
@@ -647,7 +648,7 @@ class Client:
             });
             const [made, reply] = printed.trim().split("\n");
             const [url, key, fields] = JSON.parse(made);
-            assert.deepEqual([url, key, reply], [request.origin, "secret", "weights"]);
+            assert.deepEqual([url, key, reply], [request.base, "secret", "weights"]);
             assert.deepEqual(fields, sent);
         }
         const step = { ...request, path: "/decode" };
@@ -656,6 +657,50 @@ class Client:
     } finally {
         rmSync(folder, { recursive: true });
     }
+});
+
+/** What drawNumbers writes into cells `width` x `height`, by column: a row of `values`. */
+function numbersIn(values, width, height) {
+    const written = new Map();
+    const wide = { ".": 3.1, e: 6.2, "+": 7.5, "−": 7.5, "∞": 8.8 };
+    const context = {
+        measureText: (text) => ({ width: [...text].reduce((a, c) => a + (wide[c] ?? 6.4), 0) }),
+        fillText: (text, x) => written.set(Math.floor(x / width), { text, x }),
+    };
+    const picture = { rows: 1, columns: values.length, isHidden: () => false };
+    picture.valueAt = (_, column) => values[column];
+    const area = { row0: 0, row1: 1, column0: 0, column1: values.length };
+    const at = { xOf: (column) => column * width, yOf: (row) => row * height };
+    const scale = { unit: () => 0.5 };
+    const map = { area, cell: { width, height }, picture, scale, colors: "violet", ...at };
+    frames.drawNumbers(map, context);
+    for (const entry of written.values()) entry.width = context.measureText(entry.text).width;
+    return written;
+}
+
+test("numbers stay within their cells at every zoom, and none loses its exponent", () => {
+    const sizes = Array.from({ length: 31 }, (_, i) => 1.2345678 * 10 ** -i);
+    const values = [...sizes, ...sizes.map((size) => -123.4 * size), 0, 1, 0.5, -Infinity];
+    const counts = [];
+    for (let width = 8; width <= 60; width++) {
+        const written = numbersIn(values, width, 20);
+        counts.push(written.size);
+        for (const [column, { text, x, width: wide }] of written) {
+            assert.ok(x - wide / 2 >= column * width, `${text} leaves a cell of ${width}`);
+            assert.ok(x + wide / 2 <= (column + 1) * width, `${text} leaves a cell of ${width}`);
+            const said = Number(text.replaceAll("−", "-").replace("∞", "Infinity"));
+            const value = values[column];
+            if (Number.isFinite(value) && value !== 0)
+                assert.ok(Math.abs(said / value - 1) < 0.5, `${value} is said to be ${text}`);
+            else assert.equal(said, value);
+        }
+    }
+    assert.equal(counts[0], 0);
+    assert.equal(counts.at(-1), values.length);
+    assert.deepEqual(counts, counts.toSorted((a, b) => a - b)); // more room, more numbers
+    assert.equal(numbersIn(values, 60, 14).size, 0);
+    assert.equal(numbersIn([0.123456], 60, 20).get(0).text, "0.123");
+    assert.equal(numbersIn([0.123456], 24, 20).get(0).text, "0.1");
 });
 
 test("an SVG is XML with a rectangle for each cell, labels as text and nothing else", async () => {

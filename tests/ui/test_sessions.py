@@ -7,6 +7,7 @@ import inputs
 from attn_client import AttnError
 from case import Case, TINY, directory, start, whole
 from test_access import ADMIN, KEY, keys_file
+from view import View
 
 TOKENS = 6
 WIDTH = 8
@@ -112,6 +113,27 @@ class Sessions(Case):
         page.reload()
         page.wait_for("#overview h2", "(element) => element.textContent.includes('session alpha')")
 
+    def test_look_shows_a_session_without_weights(self):
+        made = self.api.session(session_id="bare", num_attention_heads=4, num_key_value_heads=2,
+                                head_dim=WIDTH)
+        made.keep = True
+        rows = {name: inputs.rows_of("abcde", heads * WIDTH, heads).reshape(5, heads, WIDTH)
+                .transpose(1, 0, 2) for name, heads in (("query", 4), ("key", 2), ("value", 2))}
+        made.prefill(**rows)
+        page = self.tab()
+        self.assertIn("without weights", page.text("session-row-bare"))
+        self.do(page, "bare", "look")
+        key = rows["key"]
+        page.wait_for("#overview h2", "(element) => element.textContent.includes('session bare')")
+        page.wait("document.querySelectorAll('[data-testid^=head-] canvas').length === 4", "heads")
+        view = View(page, self.daemon.url)
+        view.set(layer=0, head=3).wait_map(0, 3)
+        score = key[1] @ key[1][-1] / WIDTH ** 0.5
+        weights = numpy.exp(score - score.max())
+        weights /= weights.sum()
+        for column in range(5):
+            self.assertAlmostEqual(float(view.select(0, column).value), weights[column], places=5)
+
     @whole
     def test_pages_turn(self):
         for number in range(27):
@@ -158,6 +180,22 @@ class Sessions(Case):
         page.wait_for("live-queue", f"(card) => String(({pixel})(card)) !== '{light}'")
         page.choose("theme", "light")
         page.wait_for("live-queue", f"(card) => String(({pixel})(card)) === '{light}'")
+
+
+class NoModel(Case):
+    """A daemon that serves no model, as for an engine that keeps its own."""
+
+    def test_page_says_so_and_shows_sessions_without_weights(self):
+        daemon = start([])
+        page = self.page(daemon.url + "/#text=a+b")
+        page.wait("document.body.innerText.includes('serves no model')", "the sentence")
+        made = self.client(daemon).session(session_id="bare", num_attention_heads=2, head_dim=4)
+        made.keep = True
+        rows = inputs.rows_of("abc", 8).reshape(3, 2, 4).transpose(1, 0, 2)
+        made.prefill(query=rows, key=rows, value=rows)
+        page.click("tab-sessions")
+        page.click("[data-testid='session-row-bare'] [data-testid=look]")
+        page.wait("document.querySelectorAll('[data-testid^=head-] canvas').length === 2", "heads")
 
 
 class Owners(Case):

@@ -65,6 +65,15 @@ START_TEST(test_openapi_every_route_has_its_columns)
 }
 END_TEST
 
+/* A path that a proxy has put before attnd is before the document too. */
+START_TEST(test_openapi_server_is_where_the_document_is)
+{
+    json_t *servers = json_object_get(document, "servers");
+    ck_assert_uint_eq(json_array_size(servers), 1);
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(servers, 0), "url")), ".");
+}
+END_TEST
+
 START_TEST(test_openapi_every_route_is_an_operation_of_its_own)
 {
     size_t operations = 0;
@@ -256,6 +265,7 @@ Suite *suite_openapi(void)
     TCase *tests = tcase_create("openapi");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, test_openapi_every_route_has_its_columns);
+    tcase_add_test(tests, test_openapi_server_is_where_the_document_is);
     tcase_add_test(tests, test_openapi_every_route_is_an_operation_of_its_own);
     tcase_add_test(tests, test_openapi_every_variable_of_a_path_is_a_parameter);
     tcase_add_test(tests, test_openapi_words_of_a_route_mean_something);
