@@ -15,6 +15,7 @@
 #include "attn_json.h"
 #include "base/thread.h"
 #include "commands.h"
+#include "config/first_process.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
 #include "mapped.h"
@@ -421,6 +422,20 @@ static int run(struct srv_app *app)
     return opened && saved ? 0 : 1;
 }
 
+/* The health check of an image knows no flags of `docker run`: those of the daemon count. */
+static bool read_configuration(struct srv_config *config, int argc, char *argv[], char *message)
+{
+    struct srv_first_process first;
+    if (argc == 2 && strcmp(argv[1], "--health-check") == 0 &&
+        srv_first_process_read(&first, "/proc/1/cmdline")) {
+        if (srv_config_read(config, first.count, first.words, environ, message, SRV_MESSAGE_MAX) &&
+            config->mode == SRV_RUN_HEALTH)
+            return true;
+        srv_config_fini(config);
+    }
+    return srv_config_read(config, argc, argv, environ, message, SRV_MESSAGE_MAX);
+}
+
 int main(int argc, char *argv[])
 {
     /* Every destructor takes a part that was never opened. */
@@ -435,7 +450,7 @@ int main(int argc, char *argv[])
         return srv_command_inspect(argc - 2, argv + 2);
     if (argc > 1 && strcmp(argv[1], "journal") == 0)
         return srv_command_journal(argc - 2, argv + 2);
-    if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {
+    if (!read_configuration(&app.config, argc, argv, message)) {
         fprintf(stderr, "attnd: %s\n", message);
     } else {
         switch ((enum srv_run_mode)app.config.mode) {
