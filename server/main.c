@@ -236,6 +236,7 @@ static bool open_http(struct srv_app *app, char *message)
     const struct srv_config *config = &app->config;
     const struct srv_http_context context = http_context(app);
     struct srv_tls tls;
+    char date[SRV_TLS_DATE];
     struct srv_http_options options = {
         .host = config->host,
         .port = (unsigned)config->port,
@@ -244,6 +245,10 @@ static bool open_http(struct srv_app *app, char *message)
     };
     bool opened = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, SRV_MESSAGE_MAX) &&
                   srv_http_open(&app->http, &context, &options, message, SRV_MESSAGE_MAX);
+    if (opened && srv_tls_expired(&tls)) {
+        srv_tls_date(date, &tls);
+        srv_log_event(&app->log, SRV_LOG_ERROR, "certificate", "expires %s", date);
+    }
     srv_tls_fini(&tls);
     return opened;
 }

@@ -74,6 +74,17 @@ static bool read_whole(char *text, size_t *length, size_t room, int fd)
     return true;
 }
 
+/* A byte order mark, which some editors write, is no part of the text. */
+static void drop_mark(char *text, size_t *length)
+{
+    static const char mark[] = "\xEF\xBB\xBF";
+    const size_t size = sizeof mark - 1;
+    if (*length < size || memcmp(text, mark, size) != 0)
+        return;
+    *length -= size;
+    memmove(text, text + size, *length);
+}
+
 bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                    enum srv_text_kind kind, char *message, size_t size)
 {
@@ -95,6 +106,7 @@ bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
     if (fd >= 0)
         close(fd);
     if (whole) {
+        drop_mark(text, length);
         text[*length] = '\0';
     } else {
         srv_text_wipe(text, *length);
