@@ -409,6 +409,10 @@ static int run(struct srv_app *app)
         atomic_store(&app->phase, SRV_READY);
         note_configuration(app);
         announce_ready(app);
+        if (!srv_usage_is_whole(app->usage))
+            srv_log_event(
+                &app->log, SRV_LOG_ERROR, "metrics",
+                "/proc cannot be read: memory and descriptors of the process are unknown");
         sigset_t signals = srv_signals_served();
         srv_serve(&stop, app, &signals);
         if (stop.signalled)
