@@ -255,8 +255,8 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
 
 static double mib(size_t bytes) { return (double)bytes / (double)MIB; }
 
-/* What the advice lowers, one after another until the sum fits, to what still serves a few callers;
- * 0 of `threads` is one for each CPU. */
+/* The advice lowers these, one after another until the sum fits, to what still serves a few
+ * callers.  A 0 of `threads` is one for each CPU. */
 static const struct {
     const char *flag, *text;
     size_t place, value; /* in struct srv_config */

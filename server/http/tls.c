@@ -108,10 +108,9 @@ void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls)
 {
     struct tm utc = {0};
     gmtime_r(&tls->expires, &utc);
-    if (strftime(out, SRV_TLS_DATE, "%Y-%m-%d", &utc) == 0)
-        out[0] = '\0';
-    else if (srv_tls_expired(tls))
-        strcat(out, ", which is past: clients refuse it");
+    size_t length = strftime(out, SRV_TLS_DATE, "%Y-%m-%d", &utc);
+    snprintf(out + length, SRV_TLS_DATE - length, "%s",
+             srv_tls_expired(tls) ? ", which is past: clients refuse it" : "");
 }
 
 /* ---- The certificate in use ------------------------------------------------------------------ */

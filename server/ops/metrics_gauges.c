@@ -71,7 +71,7 @@ void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *g
     for (size_t i = 0; i < COUNT(gauges); i++) {
         const size_t *value = (const void *)((const char *)g + gauges[i].offset);
         srv_metrics_print_head(out, gauges[i].name, "gauge", gauges[i].help);
-        /* What no process has none of is 0 where the kernel does not tell it: no sample. */
+        /* A figure of the process is 0 only where the kernel does not tell it: no sample then. */
         if (*value > 0 || strncmp(gauges[i].name, "process_", 8) != 0)
             srv_buffer_printf(out, "%s %zu\n", gauges[i].name, *value);
     }

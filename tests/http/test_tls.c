@@ -1,7 +1,6 @@
 /* test_tls.c: HTTPS: the same answers as over HTTP, and peers that break TLS instead of HTTP. */
 #include <check.h>
 #include <gnutls/gnutls.h>
-#include <gnutls/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -600,51 +599,6 @@ START_TEST(test_files_that_are_no_pair_fail_the_check_and_the_start)
 }
 END_TEST
 
-/* Replaces the certificate by one of the same key whose time is over. */
-static void expire(time_t end)
-{
-    gnutls_x509_crt_t made;
-    gnutls_x509_privkey_t signer;
-    gnutls_datum_t pem;
-    ck_assert_int_eq(gnutls_load_file(key, &pem), 0);
-    ck_assert_int_eq(gnutls_x509_privkey_init(&signer), 0);
-    ck_assert_int_eq(gnutls_x509_privkey_import2(signer, &pem, GNUTLS_X509_FMT_PEM, NULL, 0), 0);
-    gnutls_free(pem.data);
-    ck_assert_int_eq(gnutls_x509_crt_init(&made), 0);
-    ck_assert_int_eq(gnutls_x509_crt_set_version(made, 3), 0);
-    ck_assert_int_eq(gnutls_x509_crt_set_serial(made, "\1", 1), 0);
-    ck_assert_int_eq(gnutls_x509_crt_set_activation_time(made, end - 86400), 0);
-    ck_assert_int_eq(gnutls_x509_crt_set_expiration_time(made, end), 0);
-    ck_assert_int_eq(gnutls_x509_crt_set_key(made, signer), 0);
-    ck_assert_int_eq(gnutls_x509_crt_sign2(made, made, signer, GNUTLS_DIG_SHA256, 0), 0);
-    ck_assert_int_eq(gnutls_x509_crt_export2(made, GNUTLS_X509_FMT_PEM, &pem), 0);
-    FILE *file = fopen(certificate, "w");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(pem.data, 1, pem.size, file), pem.size);
-    ck_assert_int_eq(fclose(file), 0);
-    gnutls_free(pem.data);
-    gnutls_x509_crt_deinit(made);
-    gnutls_x509_privkey_deinit(signer);
-}
-
-/* 2020-09-13: it starts, since a certificate can be replaced while it runs, and says so. */
-START_TEST(test_a_certificate_whose_time_is_over_is_named)
-{
-    static const char said[] = "expires 2020-09-13, which is past: clients refuse it";
-    struct daemon daemon;
-    char *out, *err;
-    const char *const check[] = {"--check", "--tls-cert", certificate, "--tls-key", key, NULL};
-    expire(1600000000);
-    ck_assert_int_eq(process_run(&out, &err, check, NULL), 0);
-    ck_assert_msg(strstr(out, said) != NULL, "%s", out);
-    free(out);
-    free(err);
-    daemon_start(&daemon, CONFIG_SMALL(""), check + 1, NULL);
-    free(daemon_log_with(&daemon, said));
-    daemon_stop(&daemon);
-}
-END_TEST
-
 /* The bytes of the term `connections` in what --check prints. */
 static unsigned long connection_bytes(const char *out)
 {
@@ -731,7 +685,6 @@ Suite *suite_tls(void)
     tcase_add_test(broken, test_renegotiation_ends_the_connection);
     tcase_add_checked_fixture(starts, make_files, remove_files);
     tcase_add_test(starts, test_files_that_are_no_pair_fail_the_check_and_the_start);
-    tcase_add_test(starts, test_a_certificate_whose_time_is_over_is_named);
     tcase_add_test(starts, test_check_says_when_the_certificate_ends);
     suite_add_tcase(suite, same);
     suite_add_tcase(suite, broken);
