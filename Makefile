@@ -489,6 +489,7 @@ presets: $(OUT)/attnd ## what config/presets/README.md says they cost is what at
 	@tests/tools/presets.sh $(OUT)/attnd
 
 docs-check: $(OUT)/attnd $(OUT)/libattn.a | build/deps/run ## what README.md and docs/ say is what attnd does
+	@tests/tools/targets.sh
 	@tests/tools/docs.sh $(OUT)/attnd $(OUT)/libattn.a
 
 models-md: $(OUT)/models_md ## write docs/MODELS.md from the table of families

@@ -292,6 +292,7 @@ static enum attn_status open_file(struct attn_checkpoint *checkpoint, const char
 enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
                                       bool configured, struct attn_error *error)
 {
+    char text[64];
     struct attn_checkpoint *checkpoint = attn_calloc(1, sizeof *checkpoint);
     if (checkpoint == NULL)
         return attn_fail_memory(error, sizeof *checkpoint);
@@ -304,7 +305,8 @@ enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *
     else if (errno == ENOENT)
         status = attn_fail_no_path(path, error);
     else
-        status = attn_fail(error, ATTN_IO, "path", "the directory cannot be opened");
+        status = attn_fail(error, ATTN_IO, "path", "the directory cannot be opened: %s",
+                           strerror_r(errno, text, sizeof text));
     if (status != ATTN_OK) {
         attn_checkpoint_close(checkpoint);
         return status;

@@ -15,6 +15,7 @@
 #include "attn_json.h"
 #include "base/thread.h"
 #include "commands.h"
+#include "config/first_process.h"
 #include "http/http_loop.h"
 #include "http/tls.h"
 #include "mapped.h"
@@ -235,6 +236,7 @@ static bool open_http(struct srv_app *app, char *message)
     const struct srv_config *config = &app->config;
     const struct srv_http_context context = http_context(app);
     struct srv_tls tls;
+    char date[SRV_TLS_DATE];
     struct srv_http_options options = {
         .host = config->host,
         .port = (unsigned)config->port,
@@ -243,6 +245,10 @@ static bool open_http(struct srv_app *app, char *message)
     };
     bool opened = srv_tls_read(&tls, config->tls_cert, config->tls_key, message, SRV_MESSAGE_MAX) &&
                   srv_http_open(&app->http, &context, &options, message, SRV_MESSAGE_MAX);
+    if (opened && srv_tls_expired(&tls)) {
+        srv_tls_date(date, &tls);
+        srv_log_event(&app->log, SRV_LOG_ERROR, "certificate", "expires %s", date);
+    }
     srv_tls_fini(&tls);
     return opened;
 }
@@ -403,6 +409,10 @@ static int run(struct srv_app *app)
         atomic_store(&app->phase, SRV_READY);
         note_configuration(app);
         announce_ready(app);
+        if (!srv_usage_is_whole(app->usage))
+            srv_log_event(
+                &app->log, SRV_LOG_ERROR, "metrics",
+                "/proc cannot be read: memory and descriptors of the process are unknown");
         sigset_t signals = srv_signals_served();
         srv_serve(&stop, app, &signals);
         if (stop.signalled)
@@ -421,6 +431,20 @@ static int run(struct srv_app *app)
     return opened && saved ? 0 : 1;
 }
 
+/* The health check of an image knows no flags of `docker run`: those of the daemon count. */
+static bool read_configuration(struct srv_config *config, int argc, char *argv[], char *message)
+{
+    struct srv_first_process first;
+    if (argc == 2 && strcmp(argv[1], "--health-check") == 0 &&
+        srv_first_process_read(&first, "/proc/1/cmdline")) {
+        if (srv_config_read(config, first.count, first.words, environ, message, SRV_MESSAGE_MAX) &&
+            config->mode == SRV_RUN_HEALTH)
+            return true;
+        srv_config_fini(config);
+    }
+    return srv_config_read(config, argc, argv, environ, message, SRV_MESSAGE_MAX);
+}
+
 int main(int argc, char *argv[])
 {
     /* Every destructor takes a part that was never opened. */
@@ -435,7 +459,7 @@ int main(int argc, char *argv[])
         return srv_command_inspect(argc - 2, argv + 2);
     if (argc > 1 && strcmp(argv[1], "journal") == 0)
         return srv_command_journal(argc - 2, argv + 2);
-    if (!srv_config_read(&app.config, argc, argv, environ, message, sizeof message)) {
+    if (!read_configuration(&app.config, argc, argv, message)) {
         fprintf(stderr, "attnd: %s\n", message);
     } else {
         switch ((enum srv_run_mode)app.config.mode) {

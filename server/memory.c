@@ -8,7 +8,9 @@
  * there. */
 #include "memory.h"
 
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/resource.h>
 
 #include "attn_limits.h"
@@ -253,10 +255,78 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
 
 static double mib(size_t bytes) { return (double)bytes / (double)MIB; }
 
-static bool refuse(const struct srv_memory *memory, size_t needed, size_t limit, const char *source,
-                   char *message, size_t size)
+/* The advice lowers these, one after another until the sum fits, to what still serves a few
+ * callers.  A 0 of `threads` is one for each CPU. */
+static const struct {
+    const char *flag, *text;
+    size_t place, value; /* in struct srv_config */
+} reductions[] = {
+#define AT(member) offsetof(struct srv_config, member)
+    {"--cache-bytes", "4MiB", AT(limits.cache_bytes), 4 * MIB},
+    {"--max-in-flight-bytes", "4MiB", AT(limits.max_in_flight_bytes), 4 * MIB},
+    {"--max-connections", "64", AT(limits.max_connections), 64},
+    {"--max-body-bytes", "1MiB", AT(limits.max_body_bytes), MIB},
+    {"--max-sessions", "64", AT(limits.max_sessions), 64},
+    {"--max-weightless-shapes", "0", AT(limits.max_weightless_shapes), 0},
+    {"--threads", "1", AT(threads), 1},
+#undef AT
+};
+
+/* The memory that is needed, and what there is of it: of all memory, or of address space. */
+static size_t need(const struct srv_memory *memory, size_t *limit, const char **source)
+{
+    struct rlimit space;
+    size_t reserved = add(memory->total, memory->reserved);
+    *limit = memory->limit;
+    *source = memory->source;
+    if (memory->total > memory->limit || getrlimit(RLIMIT_AS, &space) != 0 ||
+        space.rlim_cur == RLIM_INFINITY || space.rlim_cur >= reserved)
+        return memory->total;
+    *limit = (size_t)space.rlim_cur;
+    *source = "with address space that is reserved, and the limit on that (ulimit -v)";
+    return reserved;
+}
+
+static bool fits(const struct srv_memory *memory)
+{
+    size_t limit;
+    const char *source;
+    return need(memory, &limit, &source) <= limit;
+}
+
+/* Options with which it would start, or where none are enough the least that would do. */
+static void advise(struct srv_buffer *text, struct srv_config config,
+                   const struct srv_models *models)
+{
+    const size_t count = sizeof reductions / sizeof reductions[0];
+    const char *source;
+    char flags[320] = "";
+    struct srv_memory memory;
+    size_t limit;
+    add_up(&memory, &config, models);
+    for (size_t i = 0, length = 0; i < count && !fits(&memory); i++) {
+        size_t *value = (size_t *)((char *)&config + reductions[i].place);
+        if (*value != 0 ? *value <= reductions[i].value : reductions[i].value == 0)
+            continue;
+        *value = reductions[i].value;
+        length += (size_t)snprintf(flags + length, sizeof flags - length, " %s %s",
+                                   reductions[i].flag, reductions[i].text);
+        add_up(&memory, &config, models);
+    }
+    /* Rounded up, so that the number suffices as a limit. */
+    size_t least = need(&memory, &limit, &source);
+    srv_buffer_printf(text, "; %s %.1f MiB, with%s",
+                      least <= limit ? "it would start in" : "the least that would start is",
+                      mib(add(least, MIB / 20)), flags[0] != '\0' ? flags : " these options");
+}
+
+static void refuse(const struct srv_memory *memory, const struct srv_config *config,
+                   const struct srv_models *models, char *message, size_t size)
 {
     struct srv_buffer text;
+    size_t limit;
+    const char *source;
+    size_t needed = need(memory, &limit, &source);
     srv_buffer_init(&text, size);
     srv_buffer_lend(&text, message, size);
     srv_buffer_printf(&text, "%.1f MiB of memory are needed, %s gives %.1f MiB:", mib(needed),
@@ -265,34 +335,16 @@ static bool refuse(const struct srv_memory *memory, size_t needed, size_t limit,
         if (memory->terms[i] > 0)
             srv_buffer_printf(&text, "%s %s %.1f", i > 0 ? " +" : "", terms[i].name,
                               mib(memory->terms[i]));
-    srv_buffer_printf(&text,
-                      " = %.1f MiB; lower cache_bytes, max_in_flight_bytes, max_connections or "
-                      "max_body_bytes%s",
-                      mib(memory->total),
-                      memory->terms[SRV_MEMORY_WEIGHTS] > memory->total / WEIGHTS_SHARE
-                          ? "; weights take less as --dtype bf16 or int8, and with fewer layers "
-                            "(\"layers\" of a model)"
-                          : "");
-    return false;
-}
-
-static bool fits(const struct srv_memory *memory, char *message, size_t size)
-{
-    struct rlimit space;
-    size_t reserved = add(memory->total, memory->reserved);
-    if (memory->total > memory->limit)
-        return refuse(memory, memory->total, memory->limit, memory->source, message, size);
-    if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&
-        space.rlim_cur < reserved)
-        return refuse(memory, reserved, (size_t)space.rlim_cur,
-                      "with address space that is reserved, and the limit on that (ulimit -v)",
-                      message, size);
-    return true;
+    srv_buffer_printf(&text, " = %.1f MiB", mib(memory->total));
+    advise(&text, *config, models);
+    if (memory->terms[SRV_MEMORY_WEIGHTS] > memory->total / WEIGHTS_SHARE)
+        srv_buffer_text(&text, "; weights take less as --dtype bf16 or int8, and with fewer layers "
+                               "(\"layers\" of a model)");
 }
 
 /* The divisor is tried and not computed: the sum is not linear in the shares (working memory of a
- * call is not in max_body_bytes, and terms of phases that do not overlap are maxima).  Seven sums
- * at most take microseconds. */
+ * call is not in max_body_bytes, and terms of phases that do not overlap are maxima).  A few sums
+ * take microseconds. */
 bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
                     const struct srv_models *models, char *message, size_t size)
 {
@@ -304,9 +356,10 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
             limits->max_client_in_flight_bytes = limits->max_in_flight_bytes / 2;
         add_up(out, config, models);
         out->divisor = divisor;
-        if (fits(out, message, size))
+        if (fits(out))
             return true;
     }
+    refuse(out, config, models, message, size);
     return false;
 }
 

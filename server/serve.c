@@ -41,8 +41,8 @@ static void reload_certificate(struct srv_app *app)
         srv_tls_date(date, &tls);
     srv_text_describe(file, config->tls_cert);
     if (used)
-        srv_log_event(&app->log, SRV_LOG_INFO, "certificate", "expires %s, from %s (%s)", date,
-                      config->tls_cert, file);
+        srv_log_event(&app->log, srv_tls_expired(&tls) ? SRV_LOG_ERROR : SRV_LOG_INFO,
+                      "certificate", "expires %s, from %s (%s)", date, config->tls_cert, file);
     else
         srv_log_event(&app->log, SRV_LOG_ERROR, "certificate", "is what it was: %s",
                       read ? "out of memory" : message);

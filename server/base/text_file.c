@@ -16,15 +16,34 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/owner.h"
+
 #define WAIT_MS 2000 /* for a named pipe that nobody writes to */
 
-/* fstat, and for a secret whether its mode keeps others out. */
+/* Prints what errno says of the path, with the remedy where another user owns it. */
+static void explain(const char *path, char *message, size_t size)
+{
+    char remedy[SRV_OWNER_TEXT] = "";
+    const int why = errno;
+    if (why == EACCES)
+        srv_owner_remedy(remedy, path, SRV_OWNER_READ);
+    snprintf(message, size, "%s: %s%s", path, strerror(why), remedy);
+}
+
+/* fstat, that it is no directory, and for a secret whether its mode keeps others out. */
 static bool check_mode(int fd, const char *path, enum srv_text_kind kind, char *message,
                        size_t size)
 {
     struct stat about;
     if (fstat(fd, &about) != 0) {
-        snprintf(message, size, "%s: %s", path, strerror(errno));
+        explain(path, message, size);
+        return false;
+    }
+    if (S_ISDIR(about.st_mode)) {
+        snprintf(message, size,
+                 "%s: Is a directory and not a file; container engines make one where the file to "
+                 "mount does not exist: remove it, and make the file",
+                 path);
         return false;
     }
     if (kind == SRV_TEXT_PUBLIC || ((about.st_mode & S_IRWXO) == 0 && !(about.st_mode & S_IWGRP)))
@@ -55,6 +74,17 @@ static bool read_whole(char *text, size_t *length, size_t room, int fd)
     return true;
 }
 
+/* A byte order mark, which some editors write, is no part of the text. */
+static void drop_mark(char *text, size_t *length)
+{
+    static const char mark[] = "\xEF\xBB\xBF";
+    const size_t size = sizeof mark - 1;
+    if (*length < size || memcmp(text, mark, size) != 0)
+        return;
+    *length -= size;
+    memmove(text, text + size, *length);
+}
+
 bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                    enum srv_text_kind kind, char *message, size_t size)
 {
@@ -63,7 +93,7 @@ bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
     char *text = fd >= 0 ? malloc(limit + 2) : NULL;
     *length = 0;
     if (text == NULL) {
-        snprintf(message, size, "%s: %s", path, strerror(errno));
+        explain(path, message, size);
     } else if (check_mode(fd, path, kind, message, size)) {
         bool read = read_whole(text, length, limit + 1, fd);
         whole = read && *length <= limit;
@@ -76,6 +106,7 @@ bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
     if (fd >= 0)
         close(fd);
     if (whole) {
+        drop_mark(text, length);
         text[*length] = '\0';
     } else {
         srv_text_wipe(text, *length);

@@ -10,9 +10,9 @@ enum srv_text_kind {
     SRV_TEXT_SECRET, /* refused where others may read or change it */
 };
 
-/* Reads a file of at most `limit` bytes into *out, followed by a NUL.  The caller frees *out, a
- * secret by srv_text_wipe.  Waits two seconds for who writes to a named pipe.  On failure *out is
- * NULL and `message` one line that begins with the path. */
+/* Reads a file of at most `limit` bytes into *out, followed by a NUL, without a byte order mark.
+ * The caller frees *out, a secret by srv_text_wipe.  Waits two seconds for who writes to a named
+ * pipe.  On failure *out is NULL and `message` one line that begins with the path. */
 bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                    enum srv_text_kind kind, char *message, size_t size);
 

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/id.h"
+#include "base/owner.h"
 #include "config/config_models.h"
 
 #define SHOWN 4 /* entries that are named in the note */
@@ -51,6 +52,15 @@ static void note(struct srv_config_reading *reading, const struct passed_over *o
                         over->count > 0 ? ": passed over: " : "", over->text, more);
 }
 
+/* Refuses `path`, of model_dir or in it, with the remedy where another user owns it. */
+static bool refuse_errno(struct srv_config_reading *reading, const char *path, int why)
+{
+    char remedy[SRV_OWNER_TEXT] = "";
+    if (why == EACCES)
+        srv_owner_remedy(remedy, path, SRV_OWNER_READ);
+    return srv_config_refuse(reading, "model_dir: %.200s: %s%s", path, strerror(why), remedy);
+}
+
 /* Whether the directory `name` is a model.  One that may not be looked into, and could be a model
  * by its name, is refused, and not left out in silence. */
 static bool is_model(bool *found, struct srv_config_reading *reading, const char *name,
@@ -58,12 +68,13 @@ static bool is_model(bool *found, struct srv_config_reading *reading, const char
 {
     const char *directory = reading->config->model_dir;
     int code = name[0] == '.' ? ENOENT : find_checkpoint(directory, name);
+    char path[256];
     *found = code == 0;
     if (!*found)
         pass_over(over, name, code);
+    snprintf(path, sizeof path, "%.128s/%.64s", directory, name);
     return *found || code == ENOENT || code == ENOTDIR || !srv_id_valid(name) ||
-           srv_config_refuse(reading, "model_dir: %.128s/%.64s: %s", directory, name,
-                             strerror(code));
+           refuse_errno(reading, path, code);
 }
 
 /* Adds the model `name` where it is one; *any then is true. */
@@ -106,7 +117,7 @@ bool srv_config_model_dir(struct srv_config_reading *reading)
                                  directory);
     int count = scandir(directory, &list, NULL, alphasort);
     if (count < 0)
-        return srv_config_refuse(reading, "model_dir: %.128s: %s", directory, strerror(errno));
+        return refuse_errno(reading, directory, errno);
     bool good = true, any = false;
     struct passed_over over = {.count = 0};
     for (int i = 0; i < count; i++) {

@@ -18,6 +18,7 @@ struct srv_loop;
 /* Of a connection. */
 struct srv_handshake {
     bool under_way;                    /* in loop->handshakes.list */
+    bool heard;                        /* a byte of the client's */
     bool suspended;                    /* until its socket is ready */
     uint64_t begun_ns;                 /* monotonic */
     TAILQ_ENTRY(srv_connection) entry; /* in that list */

@@ -99,12 +99,18 @@ void srv_tls_fini(struct srv_tls *tls)
     *tls = (struct srv_tls){.certificate = NULL};
 }
 
+bool srv_tls_expired(const struct srv_tls *tls)
+{
+    return tls->certificate != NULL && tls->expires <= time(NULL);
+}
+
 void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls)
 {
     struct tm utc = {0};
     gmtime_r(&tls->expires, &utc);
-    if (strftime(out, SRV_TLS_DATE, "%Y-%m-%d", &utc) == 0)
-        out[0] = '\0';
+    size_t length = strftime(out, SRV_TLS_DATE, "%Y-%m-%d", &utc);
+    snprintf(out + length, SRV_TLS_DATE - length, "%s",
+             srv_tls_expired(tls) ? ", which is past: clients refuse it" : "");
 }
 
 /* ---- The certificate in use ------------------------------------------------------------------ */
@@ -182,12 +188,35 @@ static ssize_t send_record(gnutls_transport_ptr_t to, const void *bytes, size_t 
     return sent;
 }
 
+/* A request in plain HTTP gets an answer that a person can read.  What else of it has come is taken
+ * from the socket, since closing would reset the connection, and the answer with it. */
+static void answer_plain(int fd)
+{
+    static const char answer[] = "HTTP/1.1 400 Bad Request\r\n"
+                                 "Content-Type: text/plain\r\n"
+                                 "Content-Length: 36\r\n"
+                                 "Connection: close\r\n\r\n"
+                                 "This port speaks TLS: ask https://.\n";
+    char rest[4096];
+    for (int i = 0; i < 8 && recv(fd, rest, sizeof rest, MSG_DONTWAIT) > 0; i++)
+        continue;
+    if (send(fd, answer, sizeof answer - 1, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+        (void)shutdown(fd, SHUT_WR);
+}
+
+/* A method begins with a capital, no record of TLS does. */
 static ssize_t receive(gnutls_transport_ptr_t from, void *out, size_t count)
 {
     struct srv_connection *connection = from;
     ssize_t got = recv(connection->fd, out, count, 0);
     if (got < 0 && errno == EAGAIN)
         wait_for_client(connection, false);
+    if (got > 0 && connection->handshake.under_way && !connection->handshake.heard) {
+        const char first = *(const char *)out;
+        connection->handshake.heard = true;
+        if (first >= 'A' && first <= 'Z')
+            answer_plain(connection->fd);
+    }
     return got;
 }
 

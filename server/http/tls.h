@@ -30,8 +30,11 @@ bool srv_tls_read(struct srv_tls *out, const char *certificate, const char *key,
 /* Wipes the texts, which libmicrohttpd needs only while it starts. */
 void srv_tls_fini(struct srv_tls *tls);
 
-/* "2027-01-31" */
-#define SRV_TLS_DATE 16
+/* Whether the certificate's time is over. */
+bool srv_tls_expired(const struct srv_tls *tls);
+
+/* "2027-01-31", and that this is past where it is. */
+#define SRV_TLS_DATE 64
 void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls);
 
 /* The certificate that new sessions get, where it is no longer the one that libmicrohttpd began

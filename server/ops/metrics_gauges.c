@@ -1,6 +1,8 @@
 /* metrics_gauges.c: present values as Prometheus text: of the daemon, its models and API keys.
  *
  * A gauge is a row of a table: its name, and the member that holds its value. */
+#include <string.h>
+
 #include "attn.h"
 #include "ops/metrics.h"
 
@@ -69,7 +71,9 @@ void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *g
     for (size_t i = 0; i < COUNT(gauges); i++) {
         const size_t *value = (const void *)((const char *)g + gauges[i].offset);
         srv_metrics_print_head(out, gauges[i].name, "gauge", gauges[i].help);
-        srv_buffer_printf(out, "%s %zu\n", gauges[i].name, *value);
+        /* A figure of the process is 0 only where the kernel does not tell it: no sample then. */
+        if (*value > 0 || strncmp(gauges[i].name, "process_", 8) != 0)
+            srv_buffer_printf(out, "%s %zu\n", gauges[i].name, *value);
     }
     print_one(out, "attnd_cache_used_ratio", "gauge", "Part of attnd_cache_budget_bytes in use.",
               g->cache_budget_bytes > 0

@@ -69,6 +69,11 @@ void srv_usage_close(struct srv_usage *usage)
     free(usage);
 }
 
+bool srv_usage_is_whole(const struct srv_usage *usage)
+{
+    return usage->memory >= 0 && usage->files != NULL;
+}
+
 /* statm begins with all pages and resident pages. */
 void srv_usage_read(struct srv_process *out, const struct srv_usage *usage)
 {

@@ -4,6 +4,7 @@
 #ifndef SRV_USAGE_H
 #define SRV_USAGE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct srv_usage;
@@ -11,6 +12,9 @@ struct srv_usage;
 /* NULL where memory is short.  `close` takes NULL. */
 struct srv_usage *srv_usage_open(void);
 void srv_usage_close(struct srv_usage *usage);
+
+/* Whether the files of /proc could be opened. */
+bool srv_usage_is_whole(const struct srv_usage *usage);
 
 struct srv_process {
     size_t resident_bytes, virtual_bytes;

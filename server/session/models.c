@@ -1,6 +1,7 @@
 /* models.c: opens, loads and finds the models of the configuration. */
 #include "session/models.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/nearest.h"
+#include "base/owner.h"
 #include "config/config.h"
 #include "session/model_stats.h"
 #include "session/weightless.h"
@@ -45,18 +47,23 @@ static bool report(const struct srv_model *model, const struct attn_error *error
     return false;
 }
 
-/* The same, with the directory of a checkpoint that cannot be opened: "path" as PARAM means it. */
+/* The same, with the directory of a checkpoint that cannot be opened: "path" as PARAM means it; and
+ * with the remedy where another user owns it. */
 static bool report_entry(const struct srv_model *model, const char *path,
                          const struct attn_error *error, char *message, size_t size)
 {
+    char remedy[SRV_OWNER_TEXT] = "";
+    if (path != NULL && strstr(error->message, strerror(EACCES)) != NULL)
+        srv_owner_remedy(remedy, path, SRV_OWNER_READ);
     if (path != NULL && strcmp(error->param, "path") == 0) {
-        snprintf(message, size, "model %s: path %s: %s", model->name, path, error->message);
+        snprintf(message, size, "model %s: path %s: %s%s", model->name, path, error->message,
+                 remedy);
         return false;
     }
     report(model, error, message, size);
     size_t length = strlen(message);
     if (path != NULL)
-        snprintf(message + length, size - length, " (in %s)", path);
+        snprintf(message + length, size - length, " (in %s)%s", path, remedy);
     return false;
 }
 

@@ -91,7 +91,7 @@ static bool write_identity(int directory, const struct srv_identity *identity)
         srv_file_abandon(directory, fd, SRV_IDENTITY_FILE);
         return false;
     }
-    return srv_file_finish(directory, fd, SRV_IDENTITY_FILE, true) && fsync(directory) == 0;
+    return srv_file_finish(directory, fd, SRV_IDENTITY_FILE, true) && srv_sync_directory(directory);
 }
 
 static bool refuse_unread(enum srv_identity_status status, const char *path, const char *why,

@@ -193,7 +193,7 @@ static bool save_all(struct srv_salvage *out, struct srv_buffer *text,
                       !entry->pending && !is_served(context, entry);
         saved = !wanted || save(out, text, directory, entry);
     }
-    saved = saved && fsync(directory) == 0;
+    saved = saved && srv_sync_directory(directory);
     if (!saved)
         refuse(message, SRV_SALVAGE_DIRECTORY, strerror(errno));
     if (directory >= 0)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/owner.h"
 #include "session/models.h"
 #include "store/store_internal.h"
 #include "store/versions.h"
@@ -28,28 +29,15 @@ static bool refuse(char *message, size_t size, const char *path, const char *wha
     return false;
 }
 
-static bool is_of_another(const char *path, uid_t *owner)
-{
-    struct stat file;
-    const bool there = stat(path, &file) == 0;
-    *owner = there ? file.st_uid : 0;
-    return there && file.st_uid != geteuid();
-}
-
 /* Refuses with what errno says and, where that is a permission, with the owner: a directory that is
  * mounted into a container is often root's, and so is what a first start as root has left in it. */
 static bool refuse_errno(char *message, size_t size, const char *path)
 {
-    char lock[PATH_MAX], what[PATH_MAX + 160];
+    char remedy[SRV_OWNER_TEXT] = "", what[SRV_OWNER_TEXT + 64];
     const int why = errno;
-    const unsigned user = geteuid();
-    uid_t owner;
-    snprintf(lock, sizeof lock, "%s/%s", path, SRV_LOCK_FILE);
-    if ((why != EACCES && why != EPERM) ||
-        (!is_of_another(path, &owner) && !is_of_another(lock, &owner)))
-        return refuse(message, size, path, strerror(why));
-    snprintf(what, sizeof what, "%s: user %u owns it and attnd runs as user %u: chown -R %u %s",
-             strerror(why), (unsigned)owner, user, user, path);
+    if (why == EACCES || why == EPERM)
+        srv_owner_remedy(remedy, path, SRV_OWNER_WRITE);
+    snprintf(what, sizeof what, "%s%s", strerror(why), remedy);
     return refuse(message, size, path, what);
 }
 

@@ -369,7 +369,7 @@ bool srv_base_write(int directory, const struct srv_base *base)
         srv_file_abandon(directory, fd, file.name);
         return false;
     }
-    return srv_file_finish(directory, fd, file.name, true) && fsync(directory) == 0;
+    return srv_file_finish(directory, fd, file.name, true) && srv_sync_directory(directory);
 }
 
 /* Reads the tail of a base of the last version and finds where its parts stand; false where they

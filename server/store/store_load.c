@@ -271,8 +271,13 @@ static bool start_recording(struct srv_load *load)
         !srv_store_journals(store) && (store->older_journals > 0 || load->generation == 0);
     store->base_generation = load->generation;
     store->keep_journals = load->incomplete;
-    bool named = fsync(store->directory) == 0 || /* names of journals reach the disk in order */
-                 srv_store_fail_file(store, "", 0);
+    /* Names of journals reach the disk in order. */
+    bool named = srv_sync_directory(store->directory) || srv_store_fail_file(store, "", 0);
+    if (named && errno != 0)
+        srv_log_event(store->context.log, SRV_LOG_ERROR, "storage",
+                      "%s: this file system cannot flush directories (%s): files made just before "
+                      "a power failure may be missing after it",
+                      store->path, strerror(errno));
     if (load->incomplete || needs_base) {
         if (named && srv_store_make_snapshot(store)) {
             store->keep_journals = false;

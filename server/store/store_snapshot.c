@@ -39,7 +39,7 @@ bool srv_store_new_journal(struct srv_journal *out, struct srv_store *store)
     if (fd < 0)
         return srv_store_fail_file(store, file.name, SRV_JOURNAL_HEAD);
     if (srv_journal_open(out, fd, store->generation + 1) && fdatasync(fd) == 0 &&
-        fsync(store->directory) == 0)
+        srv_sync_directory(store->directory))
         return true;
     int error = errno;
     if (out->fd < 0)

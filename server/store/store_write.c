@@ -106,7 +106,7 @@ static bool write_files(const struct srv_snapshot *snapshot, struct srv_store *s
         srv_snapshot_release(entry);
     }
     return ((files <= MANY_FILES || syncfs(store->directory) == 0) &&
-            fsync(store->directory) == 0) ||
+            srv_sync_directory(store->directory)) ||
            srv_store_fail_file(store, "", 0);
 }
 

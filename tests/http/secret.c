@@ -2,6 +2,8 @@
 #include "secret.h"
 
 #include <check.h>
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,4 +75,30 @@ void certificate_make_valid(char certificate[SECRET_PATH], char key[SECRET_PATH]
     ck_assert_msg(ended && WIFEXITED(status) && WEXITSTATUS(status) == 0, "openssl: %s", text);
     free(text);
     process_end(&process);
+}
+
+void certificate_end(const char *certificate, const char *key, time_t end)
+{
+    gnutls_x509_crt_t made;
+    gnutls_x509_privkey_t signer;
+    gnutls_datum_t pem;
+    ck_assert_int_eq(gnutls_load_file(key, &pem), 0);
+    ck_assert_int_eq(gnutls_x509_privkey_init(&signer), 0);
+    ck_assert_int_eq(gnutls_x509_privkey_import2(signer, &pem, GNUTLS_X509_FMT_PEM, NULL, 0), 0);
+    gnutls_free(pem.data);
+    ck_assert_int_eq(gnutls_x509_crt_init(&made), 0);
+    ck_assert_int_eq(gnutls_x509_crt_set_version(made, 3), 0);
+    ck_assert_int_eq(gnutls_x509_crt_set_serial(made, "\1", 1), 0);
+    ck_assert_int_eq(gnutls_x509_crt_set_activation_time(made, end - 86400), 0);
+    ck_assert_int_eq(gnutls_x509_crt_set_expiration_time(made, end), 0);
+    ck_assert_int_eq(gnutls_x509_crt_set_key(made, signer), 0);
+    ck_assert_int_eq(gnutls_x509_crt_sign2(made, made, signer, GNUTLS_DIG_SHA256, 0), 0);
+    ck_assert_int_eq(gnutls_x509_crt_export2(made, GNUTLS_X509_FMT_PEM, &pem), 0);
+    FILE *file = fopen(certificate, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(pem.data, 1, pem.size, file), pem.size);
+    ck_assert_int_eq(fclose(file), 0);
+    gnutls_free(pem.data);
+    gnutls_x509_crt_deinit(made);
+    gnutls_x509_privkey_deinit(signer);
 }

@@ -2,6 +2,8 @@
 #ifndef TESTS_HTTP_SECRET_H
 #define TESTS_HTTP_SECRET_H
 
+#include <time.h>
+
 #define SECRET_PATH 64
 
 /* Writes `text` into a new file under /tmp, of mode 0600, which the test or the end of its process
@@ -22,5 +24,8 @@ void certificate_make_valid(char certificate[SECRET_PATH], char key[SECRET_PATH]
     "\",\"scopes\":[\"infer\"]},{\"name\":\"ops\",\"key\":\"" KEY_ADMIN \
     "\",\"scopes\":[\"admin\"]},{\"name\":\"lead\",\"key\":\"" KEY_BOTH \
     "\",\"scopes\":[\"infer\",\"admin\"]}]}"
+
+/* Replaces the certificate by one of the same key that ends then. */
+void certificate_end(const char *certificate, const char *key, time_t end);
 
 #endif

@@ -84,7 +84,7 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
                                         " + requests ",
                                         " + working ",
                                         " + connections ",
-                                        "; lower cache_bytes"};
+                                        "; the least that would start is "};
     if (getenv("GEMM") != NULL) /* the first term counts OpenBLAS too */
         return;
     for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++) {
@@ -99,6 +99,43 @@ START_TEST(test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_
     expect_refusal("{\"port\":0,\"models\":[{\"name\":\"huge\",\"random\":{\"hidden_size\":65536,"
                    "\"num_attention_heads\":1024,\"num_hidden_layers\":1024}}]}",
                    NULL, " + weights 67170");
+}
+END_TEST
+
+/* Starts as the advice of a refusal says, with no more memory than it names. */
+static void follow_advice(const char *before)
+{
+    enum { WORDS = 24 };
+    char *out, *err, *said, limit[64], *rest = NULL;
+    const char *words[WORDS] = {"--check-short", limit};
+    const char *const refused[] = {"--check-short", "--memory-limit", before, NULL};
+    ck_assert_int_eq(process_run(&out, &err, refused, NULL), 1);
+    free(out);
+    char *advice = strstr(err, "it would start in "), *with;
+    if (advice == NULL)
+        advice = strstr(err, "the least that would start is ");
+    ck_assert_msg(advice != NULL, "%s", err);
+    advice += strcspn(advice, "0123456789");
+    snprintf(limit, sizeof limit, "--memory-limit=%.0f", strtod(advice, &with) * 1048576);
+    with = strstr(with, "with ");
+    ck_assert_ptr_nonnull(with);
+    with += strlen("with ");
+    for (size_t i = 2; (words[i] = strtok_r(with, " \n", &rest)) != NULL; i++) {
+        ck_assert_uint_lt(i, WORDS - 1);
+        with = NULL;
+    }
+    int status = process_run(&out, &said, words, NULL);
+    ck_assert_msg(status == 0, "%s: %s: %s", before, limit, said);
+    free(out);
+    free(err);
+    free(said);
+}
+
+START_TEST(test_the_advice_of_a_refusal_can_be_followed)
+{
+    static const char *const limits[] = {"16MiB", "64MiB", "128MiB", "192MiB", "256MiB"};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++)
+        follow_advice(limits[i]);
 }
 END_TEST
 
@@ -440,6 +477,7 @@ Suite *suite_memory(void)
     TCase *tests = tcase_create("memory");
     tcase_add_test(tests,
                    test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read);
+    tcase_add_test(tests, test_the_advice_of_a_refusal_can_be_followed);
     tcase_add_test(tests, test_the_sum_equals_its_terms_and_suffices_as_a_limit);
     tcase_add_loop_test(tests, test_defaults_are_divided_until_they_fit_and_no_further, 0,
                         sizeof shipped / sizeof shipped[0]);

@@ -372,6 +372,27 @@ START_TEST(test_without_keys_or_certificate_a_hangup_is_harmless)
 }
 END_TEST
 
+/* 2020-09-13: it starts, since a certificate can be replaced while it runs, and says so. */
+START_TEST(test_a_certificate_whose_time_is_over_is_named)
+{
+    static const char said[] = "expires 2020-09-13, which is past: clients refuse it";
+    struct daemon daemon;
+    char *out, *err;
+    const char *const check[] = {"--check", "--tls-cert", certificate, "--tls-key", key, NULL};
+    certificate_make(certificate, key);
+    certificate_end(certificate, key, 1600000000);
+    ck_assert_int_eq(process_run(&out, &err, check, NULL), 0);
+    ck_assert_msg(strstr(out, said) != NULL, "%s", out);
+    free(out);
+    free(err);
+    daemon_start(&daemon, CONFIG_SMALL(""), check + 1, NULL);
+    free(daemon_log_with(&daemon, said));
+    daemon_stop(&daemon);
+    unlink(certificate);
+    unlink(key);
+}
+END_TEST
+
 Suite *suite_reload(void)
 {
     Suite *suite = suite_create("reload");
@@ -383,6 +404,7 @@ Suite *suite_reload(void)
     tcase_add_test(tests, test_a_key_that_stays_is_never_refused_while_keys_are_read_again);
     tcase_add_test(tests, test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts);
     tcase_add_test(tests, test_certificate_is_read_again_for_new_connections);
+    tcase_add_test(tests, test_a_certificate_whose_time_is_over_is_named);
     tcase_add_test(tests, test_without_keys_or_certificate_a_hangup_is_harmless);
     suite_add_tcase(suite, tests);
     return suite;

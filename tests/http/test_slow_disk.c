@@ -256,6 +256,33 @@ START_TEST(test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk
 }
 END_TEST
 
+/* CIFS, sshfs and vboxsf: what was written is there at the next start all the same. */
+START_TEST(test_directories_that_cannot_be_flushed_are_named_and_gone_on_with)
+{
+    static const char said[] = "this file system cannot flush directories (Invalid argument)";
+    char preload[512], directory[64] = "/tmp/attnd-slow-XXXXXX", sessions[96], command[96];
+    const char *const arguments[] = {"--state-dir", sessions, NULL};
+    const char *const variables[] = {preload, "NO_DIRECTORY_SYNC=1", NULL};
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(sessions, sizeof sessions, "%s/sessions", directory);
+    find_library(preload);
+    for (unsigned start = 0; start < 3; start++) {
+        struct daemon daemon;
+        struct client client;
+        daemon_start(&daemon, CONFIG, arguments, variables);
+        free(daemon_log_with(&daemon, said));
+        client_open(&client, &daemon);
+        if (start == 0)
+            call_create(&client, "kept", "");
+        expect_decode(&client, "kept", start, start);
+        client_close(&client);
+        daemon_stop(&daemon);
+    }
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 Suite *suite_slow_disk(void)
 {
     Suite *suite = suite_create("slow_disk");
@@ -264,6 +291,7 @@ Suite *suite_slow_disk(void)
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
         tcase_add_loop_test(
             tests, test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk, 0, 3);
+        tcase_add_test(tests, test_directories_that_cannot_be_flushed_are_named_and_gone_on_with);
         tcase_add_test(tests, test_decodes_take_turns_with_many_changes_on_a_slow_disk);
         tcase_add_test(tests,
                        test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk);

@@ -415,11 +415,31 @@ START_TEST(test_bytes_that_are_no_tls_are_closed_without_an_answer)
 {
     static const char zeros[64], ssl2[] = "\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10";
     static const char huge[] = "\x16\x03\x01\xff\xff\x01\x00\xff\xfb";
-    expect_closed(LIVEZ, strlen(LIVEZ));
-    expect_closed("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
     expect_closed(zeros, sizeof zeros);
     expect_closed(ssl2, sizeof ssl2 - 1);
     expect_closed(huge, sizeof huge - 1);
+}
+END_TEST
+
+START_TEST(test_plain_http_is_told_to_ask_https)
+{
+    char large[20000];
+    const char *const requests[] = {LIVEZ, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", large};
+    memset(large, 'x', sizeof large - 1);
+    memcpy(large, "POST /attend", 12);
+    large[sizeof large - 1] = '\0';
+    for (size_t i = 0; i < sizeof requests / sizeof requests[0]; i++) {
+        struct raw raw;
+        raw_open(&raw, HOST, served.port);
+        raw_send(&raw, requests[i], strlen(requests[i]));
+        ck_assert(raw_read_to_end(&raw, 20 * TIMEOUT_MS));
+        const char *body = strstr(raw.data, "\r\n\r\n");
+        ck_assert_msg(strncmp(raw.data, "HTTP/1.1 400 ", 13) == 0 && body != NULL, "%s", raw.data);
+        ck_assert_str_eq(body + 4, "This port speaks TLS: ask https://.\n");
+        ck_assert_ptr_nonnull(strstr(raw.data, "Content-Length: 36\r\n"));
+        raw_close(&raw);
+        expect_well();
+    }
 }
 END_TEST
 
@@ -657,6 +677,7 @@ Suite *suite_tls(void)
     tcase_add_test(broken, test_chunks_without_end_are_answered_413);
     tcase_add_test(broken, test_handshake_that_stops_is_closed_in_time);
     tcase_add_test(broken, test_bytes_that_are_no_tls_are_closed_without_an_answer);
+    tcase_add_test(broken, test_plain_http_is_told_to_ask_https);
     tcase_add_test(broken, test_reset_in_the_handshake_leaves_nothing);
     tcase_add_test(broken, test_tls_that_breaks_within_a_body_computes_nothing);
     tcase_add_test(broken, test_client_that_ends_its_side_after_the_request_is_answered);

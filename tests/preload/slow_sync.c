@@ -1,8 +1,10 @@
 /* slow_sync.c: a slow disk: fdatasync and pwrite wait for SLOW_SYNC_MS milliseconds first, as long
- * as the file SLOW_SYNC_FILE exists.
+ * as the file SLOW_SYNC_FILE exists.  With NO_DIRECTORY_SYNC no directory can be flushed.
  *
  * Suites load this library into a daemon with LD_PRELOAD. */
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,6 +22,16 @@ int fdatasync(int fd)
 {
     wait_for_disk();
     return (int)syscall(SYS_fdatasync, fd);
+}
+
+int fsync(int fd)
+{
+    struct stat about;
+    if (getenv("NO_DIRECTORY_SYNC") != NULL && fstat(fd, &about) == 0 && S_ISDIR(about.st_mode)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return (int)syscall(SYS_fsync, fd);
 }
 
 ssize_t pwrite(int fd, const void *bytes, size_t size, off_t at)

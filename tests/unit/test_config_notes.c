@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "config/config.h"
+#include "config/first_process.h"
 #include "scratch.h"
 #include "suites.h"
 
@@ -100,6 +101,40 @@ START_TEST(test_config_notes_variables_of_compose)
 }
 END_TEST
 
+/* A health check asks where the daemon of its container listens, though no flag tells it. */
+START_TEST(test_health_check_takes_the_flags_of_the_first_process)
+{
+    static const struct {
+        const char *line; /* words end with a newline here */
+        size_t port;      /* 0: not attnd's */
+    } cases[] = {{"attnd\n--port\n9090\n", 9090},
+                 {"/usr/local/bin/attnd\n--port=9091\n--log\nerror\n", 9091},
+                 {"/sbin/docker-init\n--\nattnd\n--port\n9092\n", 9092},
+                 {"attnd\n", 8080},
+                 {"/sbin/init\nsplash\n", 0},
+                 {"", 0},
+                 {"attnd\n--port\n90", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static struct srv_first_process first;
+        char path[SCRATCH_PATH + 16], text[128], message[512], *none[] = {NULL};
+        size_t length = strlen(cases[i].line);
+        for (size_t at = 0; at < length; at++)
+            text[at] = cases[i].line[at] == '\n' ? '\0' : cases[i].line[at];
+        scratch_write(directory, "cmdline", text, length);
+        snprintf(path, sizeof path, "%s/cmdline", directory);
+        ck_assert_int_eq(srv_first_process_read(&first, path), cases[i].port > 0);
+        if (cases[i].port == 0)
+            continue;
+        srv_config_fini(&config);
+        ck_assert_msg(
+            srv_config_read(&config, first.count, first.words, none, message, sizeof message), "%s",
+            message);
+        ck_assert_uint_eq(config.port, cases[i].port);
+        ck_assert_int_eq(config.mode, SRV_RUN_HEALTH);
+    }
+}
+END_TEST
+
 Suite *suite_config_notes(void)
 {
     Suite *suite = suite_create("config_notes");
@@ -108,6 +143,7 @@ Suite *suite_config_notes(void)
     tcase_add_test(tests, test_config_notes_a_model_dir_without_a_checkpoint);
     tcase_add_test(tests, test_config_notes_an_empty_directory_beside_a_checkpoint);
     tcase_add_test(tests, test_config_notes_variables_of_compose);
+    tcase_add_test(tests, test_health_check_takes_the_flags_of_the_first_process);
     suite_add_tcase(suite, tests);
     return suite;
 }

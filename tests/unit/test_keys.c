@@ -456,6 +456,47 @@ START_TEST(test_auth_without_keys_asks_for_nothing)
 }
 END_TEST
 
+START_TEST(test_a_byte_order_mark_before_the_file_is_passed_over)
+{
+    static const char marked[] =
+        "\xEF\xBB\xBF{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]}]}";
+    ck_assert_msg(read_text(marked, sizeof marked - 1, 0600), "%s", message);
+    ck_assert_uint_eq(keys.count, 1);
+    ck_assert(!read_text(marked, 3, 0600));
+    ck_assert(!read_text("\xEF\xBB\xBF\xEF\xBB\xBF{}", 8, 0600));
+}
+END_TEST
+
+START_TEST(test_a_directory_in_the_place_of_the_file_is_named)
+{
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert(!srv_keys_read(&keys, path, message, sizeof message));
+    ck_assert_msg(strstr(message, "keys.json: Is a directory and not a file") != NULL, "%s",
+                  message);
+    ck_assert_int_eq(rmdir(path), 0);
+}
+END_TEST
+
+/* As root, since another user cannot read as two. */
+START_TEST(test_a_file_of_another_user_is_refused_with_the_owner_and_the_remedy)
+{
+    char expected[2 * sizeof path + 128];
+    if (getuid() != 0)
+        return;
+    ck_assert_int_eq(chmod(directory, 0755), 0);
+    scratch_write(directory, "keys.json", "{}", 2);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    ck_assert_int_eq(seteuid(65532), 0);
+    bool read = srv_keys_read(&keys, path, message, sizeof message);
+    ck_assert_int_eq(seteuid(0), 0);
+    snprintf(expected, sizeof expected,
+             "%s: Permission denied: user 0 owns it and attnd runs as user 65532: chown 65532 %s",
+             path, path);
+    ck_assert(!read);
+    ck_assert_str_eq(message, expected);
+}
+END_TEST
+
 Suite *suite_keys(void)
 {
     Suite *suite = suite_create("keys");
@@ -469,6 +510,9 @@ Suite *suite_keys(void)
     tcase_add_test(cases, test_keys_messages_never_show_a_key);
     tcase_add_test(cases, test_keys_files_that_others_may_read_or_change_are_refused);
     tcase_add_test(cases, test_keys_files_that_are_none_or_too_long_are_refused);
+    tcase_add_test(cases, test_a_byte_order_mark_before_the_file_is_passed_over);
+    tcase_add_test(cases, test_a_directory_in_the_place_of_the_file_is_named);
+    tcase_add_test(cases, test_a_file_of_another_user_is_refused_with_the_owner_and_the_remedy);
     tcase_add_test(cases, test_keys_each_of_64_is_found_and_a_65th_is_refused);
     tcase_add_test(cases, test_keys_nothing_but_the_whole_key_is_found);
     tcase_add_test(cases, test_keys_digests_are_compared_to_their_last_bit);

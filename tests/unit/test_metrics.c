@@ -268,12 +268,26 @@ START_TEST(test_metrics_every_sample_stands_below_its_own_type_line)
 }
 END_TEST
 
+START_TEST(test_metrics_what_proc_does_not_tell_is_no_sample)
+{
+    gauges.process.resident_bytes = gauges.open_files = 0;
+    gauges.process.virtual_bytes = 4096;
+    gauges.sessions = 0;
+    print();
+    expect_line("process_virtual_memory_bytes 4096");
+    ck_assert_ptr_null(strstr(text.data, "\nprocess_resident_memory_bytes"));
+    ck_assert_ptr_null(strstr(text.data, "\nprocess_open_fds"));
+    expect_line("attnd_sessions 0");
+}
+END_TEST
+
 Suite *suite_metrics(void)
 {
     Suite *suite = suite_create("metrics");
     TCase *tests = tcase_create("metrics");
     tcase_add_checked_fixture(tests, open_metrics, close_metrics);
     tcase_add_test(tests, test_metrics_requests_are_counted_by_route_method_status_and_code);
+    tcase_add_test(tests, test_metrics_what_proc_does_not_tell_is_no_sample);
     tcase_add_test(tests, test_metrics_every_status_of_an_error_has_a_count_of_its_own);
     tcase_add_test(tests, test_metrics_stages_are_of_computed_requests_only);
     tcase_add_test(tests, test_metrics_buckets_are_cumulative_and_bounds_inclusive);
