@@ -55,12 +55,17 @@ enum attn_status attn_cache_file_verify(struct attn_safetensors *file, struct at
     char name[ATTN_CACHE_FILE_NAME], *room = attn_alloc(VERIFY_BYTES, 1);
     enum attn_status status = room != NULL ? ATTN_OK : attn_fail_memory(error, VERIFY_BYTES);
     size_t found = 0;
+    bool has_key = false;
     attn_checksum_init(&sum);
     for (size_t i = 0; i < 2 * (size_t)ATTN_MAX_LAYERS && status == ATTN_OK; i++) {
         const struct attn_cache_file_layer layer = {.layer = i / 2};
         attn_cache_file_tensor_name(name, &layer, (enum attn_cache_file_kind)(i % 2));
         const struct attn_tensor_entry *tensor = attn_safetensors_find(file, name);
-        if (tensor == NULL)
+        if (i % 2 == 0)
+            has_key = tensor != NULL;
+        else if (has_key != (tensor != NULL))
+            status = fail_form(error, NULL, "a layer has keys or values alone");
+        if (tensor == NULL || status != ATTN_OK)
             continue;
         found++;
         status = sum_tensor(&sum, file, tensor, room, error);
