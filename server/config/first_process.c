@@ -1,5 +1,5 @@
-/* first_process.c: the first process of a container's name space is the daemon, or an init with the
- * daemon's command line behind its own.  Outside containers it is neither. */
+/* first_process.c: the first process of a container's name space is the daemon, or an init whose
+ * command line ends with the daemon's.  Outside containers the first process is neither. */
 #include "config/first_process.h"
 
 #include <fcntl.h>

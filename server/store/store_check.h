@@ -24,8 +24,8 @@ struct srv_store_check {
 
 /* Reads all files of the directory, a descriptor, and appends one line for each to `text`: its
  * name, "sound", "damaged", "torn" or "of another version", and what it holds; and one for each
- * session that a start would lose.  False with one line
- * in `message` where the directory or a file cannot be read.
+ * session that a start would lose.  False with one line in `message` where the directory or a
+ * file cannot be read.
  * Memory: that of one window (file_reader.h) and of the list.  Cost: reads every byte once or
  * three times. */
 bool srv_store_check(struct srv_store_check *out, struct srv_buffer *text, int directory,
