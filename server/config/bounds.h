@@ -60,11 +60,6 @@ struct srv_limits {
 #define SRV_LINGER_BYTES ((size_t)1 << 30) /* more of it, thrown away after the reply */
 #define SRV_LINGER_MS 30000                /* the same; the connection is then closed */
 #define SRV_LINGER_IDLE_MS 5000            /* the same, without a byte */
-#define SRV_WRONG_KEYS 10                  /* of an address in a minute, answered at once */
-#define SRV_WRONG_KEYS_PER_S 10            /* answers to the address beyond */
-#define SRV_WRONG_KEY_WAIT_S 1             /* for such an answer, at least */
-#define SRV_WRONG_KEY_WAIT_MAX_S 10        /* at most: an attempt beyond is not answered */
-#define SRV_THROTTLED_ADDRESSES 4096       /* that are remembered */
 #define SRV_CLIENT_COUNTERS 4096           /* of what addresses hold in flight */
 #define SRV_BATCH_STEPS 256                /* most items of one batch */
 #define SRV_BATCH_ROWS 1024                /* most rows of one batch */

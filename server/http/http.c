@@ -97,7 +97,7 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
     }
     const union MHD_ConnectionInfo *peer =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    connection->held = srv_clients_held(&http->clients, srv_throttle_address(peer->client_addr));
+    connection->held = srv_clients_held(&http->clients, srv_client_address(peer->client_addr));
     const union MHD_ConnectionInfo *tls =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     connection->tls = tls != NULL ? tls->tls_session : NULL;
@@ -261,10 +261,8 @@ static struct srv_http *new_http(const struct srv_http_context *context)
             http->loops[i].lingers.epoll_fd = -1;
     if (getrandom(&http->id_seed, sizeof http->id_seed, 0) != (ssize_t)sizeof http->id_seed)
         http->id_seed = srv_now_ns();
-    http->throttle.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (getrandom(&http->throttle.seed, sizeof http->throttle.seed, 0) < 0)
-        http->throttle.seed = (uintptr_t)http; /* moved about by the system */
-    http->clients.seed = http->throttle.seed;
+    if (getrandom(&http->clients.seed, sizeof http->clients.seed, 0) < 0)
+        http->clients.seed = (uintptr_t)http; /* moved about by the system */
     return http;
 }
 

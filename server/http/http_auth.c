@@ -43,6 +43,11 @@ static bool find_bearer(const char **key, size_t *length, const struct srv_head 
     *length = field->value_length - scheme;
     while (**key == ' ' && *length > 1)
         ++*key, --*length;
+    if (*length < SRV_KEY_MIN) { /* which may have been guessed: the file's sha256 has no length */
+        srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization", "an API key has %d characters or more",
+                 SRV_KEY_MIN);
+        return false;
+    }
     return true;
 }
 
@@ -57,8 +62,7 @@ enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyri
         return SRV_OK;
     if (!find_bearer(&text, &length, head, error))
         return SRV_E_UNAUTHORIZED;
-    request->wrong_key = !srv_keyring_find(key, &request->caller, keys, text, length);
-    if (request->wrong_key)
+    if (!srv_keyring_find(key, &request->caller, keys, text, length))
         return srv_fail(error, SRV_E_UNAUTHORIZED, "Authorization", "this API key is not known");
     if (!srv_account_take_request(key->account, srv_now_ns()))
         return srv_account_refuse(key->account, SRV_QUOTA_REQUESTS, error);

@@ -16,7 +16,12 @@ struct srv_clients {
     atomic_size_t held[SRV_CLIENT_COUNTERS][2]; /* bytes: of requests, and of probes */
 };
 
-/* The two counters of an address (srv_throttle_address), which last as long as the table.  Any
+/* The peer of a socket as a number: 32 bits of IPv4, also where IPv6 carries it, or the first 64
+ * of IPv6; 0 where it has none. */
+struct sockaddr;
+uint64_t srv_client_address(const struct sockaddr *peer);
+
+/* The two counters of an address (srv_client_address), which last as long as the table.  Any
  * thread. */
 atomic_size_t *srv_clients_held(struct srv_clients *clients, uint64_t address);
 

@@ -10,8 +10,6 @@
  *   READING_BODY    -> RUNNING_JOB      the body is whole and the scheduler has taken the request
  *                   -> REPLIED          the handler has replied, or the scheduler has refused
  *                   -> DISCARDING_BODY  the body is too large, or memory is short
- *   READING_HEAD    -> HELD             refused; the address sends many wrong keys (http_hold.c)
- *   HELD            -> REPLIED          the answer is due; the connection ends
  *   DISCARDING_BODY -> REPLIED          the body has ended, or is too long to be discarded
  *   RUNNING_JOB     -> REPLIED          the scheduler has handed the request back
  *
@@ -309,7 +307,7 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     request->is_v2 = srv_v2_is_path(head.path);
     if (check_head(x, &head, &error) == SRV_OK)
         return (!request->preflight || reply_early(x, true)) && await_body(x);
-    return srv_exchange_hold(x, &error) || (refuse(x, &error, true) && await_body(x));
+    return refuse(x, &error, true) && await_body(x);
 }
 
 /* ---- The body -------------------------------------------------------------------------------- */
@@ -415,7 +413,6 @@ bool srv_exchange_advance(struct srv_exchange *x, const struct srv_http_input *i
         if (atomic_load(&x->request.left))
             return false;
         return x->request.route->handle != NULL ? reply_handled(x) : reply_through_mhd(x);
-    case HELD:
     case REPLIED:
         break;
     }

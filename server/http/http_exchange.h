@@ -7,7 +7,6 @@
 #include "http/http_clients.h"
 #include "http/http_guard.h"
 #include "http/http_loop.h"
-#include "http/http_throttle.h"
 #include "http/tls.h"
 
 struct MHD_Connection;
@@ -17,7 +16,7 @@ struct MHD_Connection;
 #define QUERY_MAX 191    /* characters; no route has a meaning for more */
 
 /* http_exchange.c draws the transitions. */
-enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, HELD, RUNNING_JOB, REPLIED };
+enum exchange_state { READING_HEAD, READING_BODY, DISCARDING_BODY, RUNNING_JOB, REPLIED };
 
 /* Who holds a request, and what the scheduler does when it hands the request back.  Event thread
  * and scheduler both change `held_by`, each in one atomic step. */
@@ -41,7 +40,6 @@ struct srv_exchange {
     size_t num_polls;                  /* while the job runs */
     struct srv_framing framing;
     enum exchange_state state;
-    uint64_t held_until_ns;         /* in HELD: when the answer is due */
     bool followed;                  /* the next holds */
     uint64_t acknowledged;          /* bytes of the connection that its client has, at the sweep */
     bool body_unread;               /* refused before the body was read to its end */
@@ -69,7 +67,6 @@ struct srv_http {
     atomic_size_t active, connections;
     struct srv_tls_slot certificate;
     atomic_llong certificate_expires; /* seconds since 1970; 0: plain HTTP */
-    struct srv_throttle throttle;
     struct srv_clients clients;
     size_t loop_count;
     struct srv_loop loops[SRV_MAX_EVENT_THREADS];
@@ -155,16 +152,6 @@ bool srv_exchange_abandon(struct srv_exchange *exchange);
 
 /* At the end of a turn: has the requests that were submitted in it computed. */
 void srv_exchange_run_submitted(struct srv_loop *loop);
-
-/* ---- http_hold.c: the connection's event thread only ---- */
-
-/* Holds a request whose API key is wrong where its address has sent too many, with `error` as the
- * answer.  False where it is to be answered now. */
-bool srv_exchange_hold(struct srv_exchange *exchange, const struct srv_error *error);
-
-/* Four times a second, and with UINT64_MAX before the loop ends: answers a held request whose time
- * has come. */
-void srv_exchange_check_held(struct srv_exchange *exchange, uint64_t now_ns);
 
 /* ---- http_v2.c ---- */
 

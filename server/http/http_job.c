@@ -104,7 +104,6 @@ static bool probe(struct srv_exchange *x)
 void srv_exchange_check_client(struct srv_exchange *x, uint64_t now_ns)
 {
     struct pollfd client = {.fd = x->connection->fd, .events = POLLRDHUP};
-    srv_exchange_check_held(x, now_ns);
     if (x->state != RUNNING_JOB || now_ns - x->request.t_body < PROBE_AFTER_NS ||
         atomic_load(&x->request.left) || poll(&client, 1, 0) <= 0)
         return;

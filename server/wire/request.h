@@ -82,7 +82,6 @@ struct srv_request {
     struct srv_arena arena;
     struct srv_reply reply;
     struct srv_key key;                /* the API key; all zero without keys */
-    bool wrong_key;                    /* it came with an API key that is none */
     bool over_quota;                   /* memory was refused by the key's max_in_flight_bytes */
     bool over_share;                   /* or by max_client_in_flight_bytes */
     bool preflight;                    /* a browser asks whether a page may send a request */

@@ -48,7 +48,6 @@
     X(page)        \
     X(isolation)   \
     X(quotas)      \
-    X(wrong_keys)  \
     X(fairness)    \
     X(interrupts)  \
     X(connections) \

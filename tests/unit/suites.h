@@ -42,7 +42,6 @@
     X(config_notes)   \
     X(keys)           \
     X(accounts)       \
-    X(throttle)       \
     X(shares)         \
     X(session)        \
     X(revision)       \

@@ -433,6 +433,23 @@ START_TEST(test_auth_reads_one_bearer_field_of_any_case)
 }
 END_TEST
 
+/* The file's sha256 has no length, and a short key may be guessed. */
+START_TEST(test_auth_refuses_a_key_of_fewer_than_32_characters_whose_sha256_is_in_the_file)
+{
+    static const char shorter[] = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; /* 31 */
+    char digest[SRV_KEY_DIGITS + 1], file[256], field[64];
+    srv_key_digest_print(digest, shorter, strlen(shorter));
+    snprintf(file, sizeof file,
+             "{\"keys\":[{\"name\":\"a\",\"sha256\":\"%s\",\"scopes\":[\"infer\"]}]}",
+             digest);
+    expect_read(file);
+    ck_assert_ptr_nonnull(find(shorter));
+    snprintf(field, sizeof field, "Bearer %s", shorter);
+    ck_assert_int_eq(ask(&srv_routes.items[0], field, NULL), SRV_E_UNAUTHORIZED);
+    ck_assert_ptr_nonnull(strstr(error.message, "32 characters"));
+}
+END_TEST
+
 START_TEST(test_auth_notes_who_asks_also_where_it_refuses)
 {
     read_three();
@@ -520,6 +537,8 @@ Suite *suite_keys(void)
     tcase_add_test(cases, test_auth_asks_for_what_the_route_table_says);
     tcase_add_test(cases, test_auth_routes_for_others_than_infer_are_these);
     tcase_add_test(cases, test_auth_reads_one_bearer_field_of_any_case);
+    tcase_add_test(cases,
+                   test_auth_refuses_a_key_of_fewer_than_32_characters_whose_sha256_is_in_the_file);
     tcase_add_test(cases, test_auth_notes_who_asks_also_where_it_refuses);
     tcase_add_test(cases, test_auth_without_keys_asks_for_nothing);
     suite_add_tcase(suite, cases);

@@ -1,11 +1,13 @@
 /* test_shares.c: what the requests of one address or API key may hold in flight: never a byte more
  * than max_client_in_flight_bytes under 32 threads, but for a request that is the only one. */
+#include <arpa/inet.h>
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "http/http_clients.h"
 #include "suites.h"
@@ -213,6 +215,27 @@ START_TEST(test_shares_spread_addresses_by_a_secret)
 }
 END_TEST
 
+static uint64_t address_of(int family, const char *text)
+{
+    struct sockaddr_storage peer = {.ss_family = (sa_family_t)family};
+    void *to = family == AF_INET6 ? (void *)&((struct sockaddr_in6 *)(void *)&peer)->sin6_addr
+                                  : (void *)&((struct sockaddr_in *)(void *)&peer)->sin_addr;
+    ck_assert_int_eq(inet_pton(family, text, to), 1);
+    return srv_client_address((struct sockaddr *)&peer);
+}
+
+START_TEST(test_shares_addresses_are_ipv4_or_64_bits_of_ipv6)
+{
+    const struct sockaddr none = {.sa_family = AF_UNSPEC};
+    ck_assert_uint_eq(address_of(AF_INET, "192.0.2.1"), 0xc0000201);
+    ck_assert_uint_eq(address_of(AF_INET6, "::ffff:192.0.2.1"), 0xc0000201);
+    ck_assert_uint_eq(address_of(AF_INET6, "2001:db8:1:2::1"), UINT64_C(0x20010db800010002));
+    ck_assert_uint_eq(address_of(AF_INET6, "2001:db8:1:2:3:4:5:6"), UINT64_C(0x20010db800010002));
+    ck_assert_uint_ne(address_of(AF_INET6, "2001:db8:1:3::1"), UINT64_C(0x20010db800010002));
+    ck_assert_uint_eq(srv_client_address(&none), 0);
+}
+END_TEST
+
 Suite *suite_shares(void)
 {
     Suite *suite = suite_create("shares");
@@ -229,6 +252,7 @@ Suite *suite_shares(void)
     tcase_add_test(shares, test_shares_leave_room_for_probes);
     tcase_add_test(shares, test_shares_get_back_what_the_daemon_has_no_room_for);
     tcase_add_test(shares, test_shares_spread_addresses_by_a_secret);
+    tcase_add_test(shares, test_shares_addresses_are_ipv4_or_64_bits_of_ipv6);
     suite_add_tcase(suite, shares);
     return suite;
 }
