@@ -17,7 +17,8 @@ ARG BUILDPLATFORM
 FROM debian:bookworm-slim AS runtime
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      libgnutls30 libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread libseccomp2 zlib1g \
+      libgnutls30 libjansson4 libmicrohttpd12 libnettle8 libopenblas0-pthread libseccomp2 \
+      libunistring2 zlib1g \
  && rm -rf /var/lib/apt/lists/* \
  && install -d /models \
  && install -d -m 700 -o 65532 -g 65532 /var/lib/attnd /var/cache/attnd
@@ -37,7 +38,7 @@ RUN own=$(dpkg --print-architecture) \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
       gcc make pkg-config $cross "libc6-dev:$arch" "libgnutls28-dev:$arch" \
       "libjansson-dev:$arch" "libmicrohttpd-dev:$arch" "libseccomp-dev:$arch" \
-      "nettle-dev:$arch" "zlib1g-dev:$arch" \
+      "libunistring-dev:$arch" "libxxhash-dev:$arch" "nettle-dev:$arch" "zlib1g-dev:$arch" \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .

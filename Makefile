@@ -116,9 +116,10 @@ $(OBJ)/lib/%.o: POSITION = -fPIC -fno-semantic-interposition
 LDFLAGS  = -pie -pthread -Wl,--as-needed -Wl,-z,relro,-z,now $(filter -fsanitize% --coverage,$(VARIANT_FLAGS))
 
 # pkg-config is asked when a recipe runs, not when this file is read: by then `deps` has installed
-# it.  Headers of packages are system headers, to which our warnings do not apply.
+# it.  Headers of packages are system headers, to which our warnings do not apply.  libunistring
+# has no module.
 pkg_cflags = $(patsubst -I%,-isystem%,$(shell $(PKG_CONFIG) --cflags $(1)))
-pkg_libs   = $(if $(1),$(shell $(PKG_CONFIG) --libs $(1))) -lm
+pkg_libs   = $(if $(1),$(shell $(PKG_CONFIG) --libs $(1))) -lunistring -lm
 
 LIB_PKGS    = jansson nettle zlib
 SERVER_PKGS = libmicrohttpd jansson libseccomp zlib nettle gnutls

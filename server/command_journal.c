@@ -77,8 +77,7 @@ static int print_check(const char *path, const struct srv_store_check *check,
         printf("a start serves %zu sessions; %zu have expired, %zu are lost\n", check->served,
                check->expired, check->lost);
     if (check->later > 0)
-        printf("%zu are of another version: start the build that wrote them or a later one\n",
-               check->later);
+        printf("%zu are of another version: start the build that wrote them\n", check->later);
     else if (check->damaged > 0 || check->set_aside > 0)
         printf("attnd journal salvage %s --config FILE saves what can be saved of them\n", path);
     return check->damaged > 0 || check->lost > 0 || check->later > 0 || check->set_aside > 0 ||

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistr.h>
 
 #include "base/huge.h"
 #include "base/number.h"
-#include "base/utf8.h"
 
 #define CAPACITY_MIN 256
 
@@ -143,13 +143,13 @@ static size_t append_character(struct srv_buffer *buffer, const char *text, cons
         srv_buffer_printf(buffer, "\\u%04x", (unsigned)*text);
         return 1;
     }
-    size_t bytes = srv_utf8_length(text, end);
-    if (bytes == 0) {
+    int bytes = u8_mblen((const uint8_t *)text, (size_t)(end - text));
+    if (bytes < 0) {
         srv_buffer_text(buffer, "\\ufffd");
         return 1;
     }
-    srv_buffer_append(buffer, text, bytes);
-    return bytes;
+    srv_buffer_append(buffer, text, (size_t)bytes);
+    return (size_t)bytes;
 }
 
 /* The number of ASCII characters at `text` that need no escape: nearly all of nearly all

@@ -1,7 +1,7 @@
 /* digest.h: a 128-bit digest of rows, by which the retry of a step is told from another step.
  *
  * The digest is not cryptographic: a caller can collide with its own rows only, in its own session.
- * Rows that differ in one place have equal digests with probability 2^-64.  Digests are stored in
+ * Digests are stored in
  * the state directory: the function never changes. */
 #ifndef SRV_DIGEST_H
 #define SRV_DIGEST_H
@@ -11,7 +11,7 @@
 
 void srv_digest_init(uint64_t digest[2]);
 
-/* Adds `count` bytes and their number, so that ("ab", "c") and ("a", "bc") differ. */
+/* Adds a piece; where pieces end counts: ("ab", "c") and ("a", "bc") differ. */
 void srv_digest_add(uint64_t digest[2], const void *bytes, size_t count);
 
 #endif

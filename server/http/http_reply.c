@@ -116,18 +116,8 @@ static void add_timing(struct srv_buffer *out, const struct srv_request *request
 
 static void write_date(char out[SRV_DATE_MAX], time_t second)
 {
-    static const char days[] = "SunMonTueWedThuFriSat",
-                      months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
     struct tm utc;
-    gmtime_r(&second, &utc);
-    memcpy(out, "Sun, 06 Nov 1994 08:49:37 GMT", SRV_DATE_MAX);
-    memcpy(out, days + 3 * utc.tm_wday, 3);
-    srv_unsigned_write(out + 5, (uint64_t)utc.tm_mday, 2);
-    memcpy(out + 8, months + 3 * utc.tm_mon, 3);
-    srv_unsigned_write(out + 12, (uint64_t)utc.tm_year + 1900, 4);
-    srv_unsigned_write(out + 17, (uint64_t)utc.tm_hour, 2);
-    srv_unsigned_write(out + 20, (uint64_t)utc.tm_min, 2);
-    srv_unsigned_write(out + 23, (uint64_t)utc.tm_sec, 2);
+    strftime(out, SRV_DATE_MAX, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&second, &utc));
 }
 
 /* The date of this second, which the loop keeps: it is written once for all replies of a second. */

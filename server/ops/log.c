@@ -21,15 +21,8 @@ static void print_time(char out[TIME_MAX])
     struct timespec now;
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    memcpy(out, "0000-00-00T00:00:00.000Z", TIME_MAX);
-    srv_unsigned_write(out, (uint64_t)utc.tm_year + 1900, 4);
-    srv_unsigned_write(out + 5, (uint64_t)utc.tm_mon + 1, 2);
-    srv_unsigned_write(out + 8, (uint64_t)utc.tm_mday, 2);
-    srv_unsigned_write(out + 11, (uint64_t)utc.tm_hour, 2);
-    srv_unsigned_write(out + 14, (uint64_t)utc.tm_min, 2);
-    srv_unsigned_write(out + 17, (uint64_t)utc.tm_sec, 2);
-    srv_unsigned_write(out + 20, (uint64_t)(now.tv_nsec / 1000000), 3);
+    size_t length = strftime(out, TIME_MAX, "%FT%T", gmtime_r(&now.tv_sec, &utc));
+    snprintf(out + length, TIME_MAX - length, ".%03dZ", (int)(now.tv_nsec / 1000000));
 }
 
 /* The line about lines that were dropped. */

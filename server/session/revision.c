@@ -3,7 +3,6 @@
 
 #include <sys/random.h>
 
-#include "base/hash.h"
 #include "session/models.h"
 #include "session/session_table.h"
 
@@ -20,16 +19,10 @@ bool srv_revision_draw(struct srv_revision *out, const struct srv_revision *now,
     return true;
 }
 
-uint64_t srv_revision_of_older(uint64_t epoch, uint64_t record)
-{
-    uint64_t number = srv_hash_word(srv_hash_word(SRV_HASH_GOLDEN, epoch), record);
-    number &= SRV_REVISION_MAX;
-    return number != 0 ? number : 1;
-}
-
 bool srv_revision_possible(const struct srv_revision *revision)
 {
-    return revision->number <= SRV_REVISION_MAX && revision->before <= SRV_REVISION_MAX;
+    return revision->number != 0 && revision->number <= SRV_REVISION_MAX &&
+           revision->before <= SRV_REVISION_MAX;
 }
 
 bool srv_revision_repeats(const struct srv_revision *now, uint64_t number, uint64_t length)
@@ -56,9 +49,7 @@ void srv_session_begin_revision(struct srv_session *session,
                                 const struct srv_session_options *options)
 {
     struct srv_revision first = options->revision;
-    if (first.number == 0 && options->epoch != 0)
-        first.number = srv_revision_of_older(options->epoch, 0);
-    else if (first.number == 0)
+    if (first.number == 0)
         (void)srv_revision_draw(&first, NULL, 0);
     srv_session_set_revision(session, &first);
 }

@@ -25,11 +25,6 @@ struct srv_revision {
  * where there are no random numbers. */
 bool srv_revision_draw(struct srv_revision *out, const struct srv_revision *now, uint64_t length);
 
-/* The number that a session has where a file of a version without revisions does not say: the same
- * whenever that file is read.  `record`: of the truncation among the session's records; 0: the
- * session was made, or its file written. */
-uint64_t srv_revision_of_older(uint64_t epoch, uint64_t record);
-
 /* Whether a file may say so. */
 bool srv_revision_possible(const struct srv_revision *revision);
 

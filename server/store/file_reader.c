@@ -90,14 +90,13 @@ bool srv_file_reader_read(void *out, struct srv_file_reader *reader, size_t at, 
     return reader->error == 0;
 }
 
-bool srv_file_reader_sum(struct srv_checksum *sum, struct srv_file_reader *reader, size_t at,
-                         size_t count)
+bool srv_file_reader_sum(XXH3_state_t *sum, struct srv_file_reader *reader, size_t at, size_t count)
 {
     while (count > 0) {
         size_t piece = count < reader->room ? count : reader->room;
         if (!holds(reader, at, piece) && !move(reader, at))
             return false;
-        srv_checksum_add(sum, reader->window + (at - reader->at), piece);
+        XXH3_64bits_update(sum, reader->window + (at - reader->at), piece);
         at += piece;
         count -= piece;
     }

@@ -37,7 +37,7 @@ bool srv_file_reader_read(void *out, struct srv_file_reader *reader, size_t at, 
 
 /* Adds bytes [at, at + count) to a checksum; both are multiples of 4.  Bytes that fit the window
  * are in it afterwards, so that srv_file_reader_read gives just the bytes that were summed up. */
-bool srv_file_reader_sum(struct srv_checksum *sum, struct srv_file_reader *reader, size_t at,
+bool srv_file_reader_sum(XXH3_state_t *sum, struct srv_file_reader *reader, size_t at,
                          size_t count);
 
 /* Reports progress up to `end`, for a caller that reads from the descriptor itself. */

@@ -138,13 +138,10 @@ static bool read_found(struct srv_load *load)
 
 bool srv_load_sessions(struct srv_load *load)
 {
-    const bool later = load->restore.extents != NULL, described = load->base_size.sessions > 0;
-    bool loaded;
-    if (later && load->generation != 0)
-        loaded = described ? restore_listed(load) : srv_load_give_up(load);
-    else
-        loaded = load->generation != 0 ? read_listed(load) : read_found(load);
-    if (load->generation != 0)
-        srv_file_reader_close(&load->base_file);
+    if (load->generation == 0)
+        return read_found(load);
+    const bool later = load->restore.extents != NULL;
+    const bool loaded = later ? restore_listed(load) : read_listed(load);
+    srv_file_reader_close(&load->base_file);
     return loaded;
 }

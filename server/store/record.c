@@ -9,14 +9,12 @@
 
 #include "base/checksum.h"
 
-#define MAGIC "ATTNJRNL"
+#define MAGIC "ATTNJRN2"
+#define OLDER_MAGIC "ATTNJRNL" /* of versions 1 to 4, with checksums of another kind */
 #define RECORD_MAGIC UINT32_C(0x6e744152)
-#define VERSION_FORGETS 3 /* the first whose sessions forget */
 
 _Static_assert(sizeof(struct srv_record_head) == SRV_RECORD_HEAD, "no padding");
-_Static_assert(sizeof(struct srv_record_create) == 464 && SRV_RECORD_CREATE_V1 == 312 &&
-                   sizeof(struct srv_record_made) == 472 &&
-                   sizeof(struct srv_record_truncate) == 32 && SRV_RECORD_TRUNCATE_V3 == 16,
+_Static_assert(sizeof(struct srv_record_made) == 472 && sizeof(struct srv_record_truncate) == 32,
                "no padding");
 
 struct journal_head {
@@ -32,71 +30,59 @@ _Static_assert(sizeof(struct journal_head) == SRV_JOURNAL_HEAD, "no padding");
 void srv_record_seal(struct srv_record_head *head, const struct srv_record_part parts[],
                      size_t count)
 {
-    struct srv_checksum sum;
+    XXH3_state_t sum;
     head->magic = RECORD_MAGIC;
     head->length = 0;
-    srv_checksum_init(&sum);
+    XXH3_64bits_reset(&sum);
     for (size_t i = 0; i < count; i++) {
         head->length += parts[i].size;
-        srv_checksum_add(&sum, parts[i].bytes, parts[i].size);
+        XXH3_64bits_update(&sum, parts[i].bytes, parts[i].size);
     }
-    head->payload_sum = srv_checksum_end(&sum);
-    head->head_sum = srv_checksum_of(head, offsetof(struct srv_record_head, head_sum));
+    head->payload_sum = XXH3_64bits_digest(&sum);
+    head->head_sum = XXH3_64bits(head, offsetof(struct srv_record_head, head_sum));
 }
 
 void srv_record_mark_last(struct srv_record_head *head)
 {
     head->last = 1;
-    head->head_sum = srv_checksum_of(head, offsetof(struct srv_record_head, head_sum));
+    head->head_sum = XXH3_64bits(head, offsetof(struct srv_record_head, head_sum));
 }
 
-static struct journal_head journal_head(uint64_t generation, uint32_t version)
+static struct journal_head journal_head(uint64_t generation)
 {
-    struct journal_head head = {.magic = MAGIC, .generation = generation, .version = version};
-    head.sum = srv_checksum_of(&head, offsetof(struct journal_head, sum));
+    struct journal_head head = {
+        .magic = MAGIC, .generation = generation, .version = SRV_JOURNAL_VERSION};
+    head.sum = XXH3_64bits(&head, offsetof(struct journal_head, sum));
     return head;
 }
 
 void srv_journal_print_head(unsigned char out[SRV_JOURNAL_HEAD], uint64_t generation)
 {
-    struct journal_head head = journal_head(generation, SRV_JOURNAL_VERSION);
+    struct journal_head head = journal_head(generation);
     memcpy(out, &head, sizeof head);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-/* The version of a sound head, 0 of another. */
-static uint32_t version_of(const struct journal_head *found, uint64_t generation)
-{
-    for (uint32_t version = 1; version <= SRV_JOURNAL_VERSION; version++) {
-        struct journal_head head = journal_head(generation, version);
-        if (memcmp(found, &head, sizeof head) == 0)
-            return version;
-    }
-    return 0;
-}
-
 uint32_t srv_journal_version(struct srv_file_reader *file)
 {
     struct journal_head found;
-    if (file->size < sizeof found || !srv_file_reader_read(&found, file, 0, sizeof found) ||
-        memcmp(found.magic, MAGIC, sizeof found.magic) != 0 ||
-        found.sum != srv_checksum_of(&found, offsetof(struct journal_head, sum)))
+    if (file->size < sizeof found || !srv_file_reader_read(&found, file, 0, sizeof found))
         return 0;
-    return found.version;
+    const bool sound = memcmp(found.magic, MAGIC, sizeof found.magic) == 0 &&
+                       found.sum == XXH3_64bits(&found, offsetof(struct journal_head, sum));
+    return sound || memcmp(found.magic, OLDER_MAGIC, sizeof found.magic) == 0 ? found.version : 0;
 }
 
 void srv_journal_read_open(struct srv_journal_reader *reader, struct srv_file_reader *file,
                            uint64_t generation)
 {
+    const struct journal_head head = journal_head(generation);
     struct journal_head found;
     size_t at = file->size < sizeof found ? file->size : sizeof found;
     *reader = (struct srv_journal_reader){.file = file, .at = at, .sequence = 1};
-    uint32_t version = 0;
-    if (at == sizeof found && srv_file_reader_read(&found, file, 0, at))
-        version = version_of(&found, generation);
-    reader->head_damaged = at == sizeof found && version == 0;
-    reader->forgets = version == 0 || version >= VERSION_FORGETS;
+    reader->head_damaged = at == sizeof found && (!srv_file_reader_read(&found, file, 0, at) ||
+                                                  memcmp(&found, &head, sizeof head) != 0);
 }
 
 /* Whether a sound head stands at `at`, with the number that is expected or a later one. */
@@ -110,22 +96,22 @@ static bool read_head(struct srv_record *out, const struct srv_journal_reader *r
     out->file = file;
     out->payload = at + sizeof *head;
     return head->magic == RECORD_MAGIC &&
-           head->head_sum == srv_checksum_of(head, offsetof(struct srv_record_head, head_sum)) &&
+           head->head_sum == XXH3_64bits(head, offsetof(struct srv_record_head, head_sum)) &&
            head->sequence >= reader->sequence && head->length % 4 == 0;
 }
 
 /* Whether a sound record stands at `at`. */
 static bool read_at(struct srv_record *out, const struct srv_journal_reader *reader, size_t at)
 {
-    struct srv_checksum sum;
+    XXH3_state_t sum;
     const struct srv_record_head *head = &out->head;
     if (!read_head(out, reader, at) || head->length > reader->file->size - out->payload)
         return false;
     if (reader->skims && head->type == SRV_RECORD_ROWS)
         return true;
-    srv_checksum_init(&sum);
+    XXH3_64bits_reset(&sum);
     return srv_file_reader_sum(&sum, reader->file, out->payload, (size_t)head->length) &&
-           head->payload_sum == srv_checksum_end(&sum);
+           head->payload_sum == XXH3_64bits_digest(&sum);
 }
 
 bool srv_journal_read_at(struct srv_record *out, struct srv_file_reader *file, size_t at)

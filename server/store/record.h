@@ -14,14 +14,8 @@
  * earlier place, with the number of that session's next record.  So a session that the mark does
  * not list has lost nothing in a gap after that place.
  *
- * Version 4 is that of sessions with revisions; older records are shorter, and say nothing of them.
- *
- * Version 3 is that of sessions whose windows forget: after a ROWS record the layer gives up what
- * neither that step nor a later one sees, and the rows of an import may begin after token 0.  In
- * older versions sessions keep all tokens, to which a TRUNCATE may go back.
- *
- * Version 1 of the format has no marks.  There `synced` is the number of the first record of the
- * write, which says the same with `always`, and CREATE and FORK end before `owner`.
+ * After a ROWS record the layer gives up what neither that step nor a later one sees, and the rows
+ * of an import may begin after token 0.
  *
  * All numbers are little-endian, and all lengths multiples of 4 bytes. */
 #ifndef SRV_RECORD_H
@@ -44,7 +38,7 @@ enum srv_record_type {
     SRV_RECORD_MARK, /* which sessions have records since an earlier place */
 };
 
-#define SRV_JOURNAL_VERSION 4 /* that is written; this one and all before are read */
+#define SRV_JOURNAL_VERSION 5 /* the one that is written and read */
 #define SRV_JOURNAL_HEAD 32
 #define SRV_RECORD_HEAD 72
 #define SRV_RECORD_TEXT 72 /* room for a model's name and its NUL, a multiple of 8 */
@@ -73,11 +67,10 @@ struct srv_record_create { /* what never changes of a session */
     char owner[SRV_RECORD_TEXT], group[SRV_RECORD_TEXT]; /* "": none */
     uint64_t shared;
 };
-#define SRV_RECORD_CREATE_V1 offsetof(struct srv_record_create, owner) /* bytes in version 1 */
 
 struct srv_record_made { /* of CREATE and FORK */
     struct srv_record_create create;
-    uint64_t revision; /* its number (session/revision.h); not in records of before version 4 */
+    uint64_t revision; /* its number (session/revision.h) */
 };
 
 struct srv_record_rows { /* of ROWS; key [n][G][D] and value [n][G][Dv] follow, float32 */
@@ -85,10 +78,8 @@ struct srv_record_rows { /* of ROWS; key [n][G][D] and value [n][G][Dv] follow, 
 };
 
 struct srv_record_truncate {
-    uint64_t used_ns, length;
-    uint64_t revision, before; /* not in records of before version 4 */
+    uint64_t used_ns, length, revision, before;
 };
-#define SRV_RECORD_TRUNCATE_V3 offsetof(struct srv_record_truncate, revision)
 
 struct srv_record_last { /* of COMMIT: one for each layer, [info.num_layers] */
     uint64_t position, rows, digest[2];
@@ -149,7 +140,6 @@ struct srv_journal_reader {
     uint64_t synced;   /* the largest one of the records that were looked at */
     size_t dropped;    /* sound records of later writes, after a TORN end */
     bool head_damaged;
-    bool forgets;  /* sessions of the journal do, by its version; taken for so where damaged */
     bool in_write; /* the write that is being read has not ended */
     bool skims;    /* the payloads of ROWS records are not summed up; false at first */
     /* Asked at damage that this journal does not show to have been on the disk: the number below

@@ -38,9 +38,8 @@ static bool read_made(struct srv_record_made *out, const struct srv_record *reco
 {
     size_t length = (size_t)record->head.length;
     *out = (struct srv_record_made){0};
-    return (length == sizeof *out || length == sizeof out->create ||
-            length == SRV_RECORD_CREATE_V1) &&
-           srv_record_read(out, record, 0, length) && srv_restore_is_possible(&out->create) &&
+    return length == sizeof *out && srv_record_read(out, record, 0, length) &&
+           srv_restore_is_possible(&out->create) && out->revision != 0 &&
            out->revision <= SRV_REVISION_MAX;
 }
 
@@ -166,7 +165,6 @@ static enum attn_status apply_rows(const struct srv_restore *restore,
                                    struct srv_restored_session *entry,
                                    const struct srv_record *record)
 {
-    const bool forgets = restore->forgets;
     struct srv_session *session = entry->session;
     struct srv_record_rows rows;
     if (record->head.length < sizeof rows || !srv_record_read(&rows, record, 0, sizeof rows))
@@ -176,8 +174,8 @@ static enum attn_status apply_rows(const struct srv_restore *restore,
         return ATTN_MALFORMED;
     size_t layer = (size_t)rows.layer, n = (size_t)rows.rows;
     const struct attn_layer_spec *spec = attn_model_layer(session->model->attn, layer);
-    if (spec == NULL || (rows.position != attn_cache_length(session->cache, layer) &&
-                         !(forgets && begin_layer(entry, &rows))))
+    if (spec == NULL ||
+        (rows.position != attn_cache_length(session->cache, layer) && !begin_layer(entry, &rows)))
         return ATTN_MALFORMED;
     const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
     const size_t keys = sizes.heads * sizes.key, values = sizes.heads * sizes.value;
@@ -186,7 +184,7 @@ static enum attn_status apply_rows(const struct srv_restore *restore,
     enum attn_status status = restore->extents != NULL
                                   ? append_later(restore, entry, record, &rows)
                                   : srv_restore_rows(session, record, &rows, NULL);
-    if (status == ATTN_OK && forgets && !entry->pending)
+    if (status == ATTN_OK && !entry->pending)
         attn_cache_forget(session->cache, layer, (size_t)rows.position);
     session->last_steps[layer] = (struct srv_last_step){
         .position = (size_t)rows.position, .rows = n, .digest = {rows.digest[0], rows.digest[1]}};
@@ -199,17 +197,13 @@ static enum attn_status apply_truncate(const struct srv_restore *restore,
                                        const struct srv_record *record)
 {
     struct srv_session *session = entry->session;
-    struct srv_record_truncate truncate = {
-        .revision = srv_revision_of_older(session->epoch, record->head.chain),
-        .before = session->revision};
-    const size_t length = (size_t)record->head.length;
+    struct srv_record_truncate truncate;
     (void)restore;
-    if ((length != sizeof truncate && length != SRV_RECORD_TRUNCATE_V3) ||
-        !srv_record_read(&truncate, record, 0, length))
+    if (record->head.length != sizeof truncate ||
+        !srv_record_read(&truncate, record, 0, sizeof truncate))
         return ATTN_MALFORMED;
     const struct srv_revision after = {truncate.revision, truncate.before, truncate.length};
-    if (after.number == 0 || !srv_revision_possible(&after) ||
-        !srv_session_truncate(session, &after))
+    if (!srv_revision_possible(&after) || !srv_session_truncate(session, &after))
         return ATTN_MALFORMED;
     session->used_ns = truncate.used_ns;
     return ATTN_OK;
@@ -371,7 +365,6 @@ static enum srv_restore_status read_records(struct srv_replay_result *out,
     reader.skims = restore->extents != NULL;
     restore->journal = generation;
     const struct srv_journal_reader first = reader;
-    restore->forgets = reader.forgets;
     out->gaps = reader.head_damaged;
     while (result == SRV_RESTORE_OK && (reading == SRV_READ_RECORD || reading == SRV_READ_GAP)) {
         const struct srv_place place = {generation, reader.sequence};

@@ -53,7 +53,6 @@ struct srv_restore {
     struct srv_place gap;                 /* of the first missing record that no mark has explained;
                                              generation 0: none */
     struct srv_place end;                 /* of the last journal that had records */
-    bool forgets;                         /* sessions of the journal that is being read do */
     uint64_t journal;                     /* its generation */
     struct srv_extents *extents;          /* tokens are read later: where they stand; NULL: they are
                                              read at once */

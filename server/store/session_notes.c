@@ -125,13 +125,11 @@ bool srv_notes_revision(struct srv_revision *out, const struct attn_import *impo
     struct srv_note_text again;
     const char *text = attn_import_note(import, "revision");
     *out = (struct srv_revision){0};
-    if (text == NULL)
-        return true;
-    if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &out->number, &out->before,
-               &out->length) != 3)
+    if (text == NULL || sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &out->number, &out->before,
+                               &out->length) != 3)
         return false;
     note_revision(&again, out);
-    return strcmp(again.value, text) == 0 && out->number != 0 && srv_revision_possible(out);
+    return strcmp(again.value, text) == 0 && srv_revision_possible(out);
 }
 
 bool srv_notes_digest(uint64_t out[2], const struct attn_import *import, const char *name)

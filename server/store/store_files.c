@@ -259,12 +259,10 @@ bool srv_file_export(int directory, const char *name, struct attn_export *state,
 /* ---- Bases -----------------------------------------------------------------------------------
  *
  * A head, the entries, the shares, the time as an entry of epoch 0, the sessions in the order of
- * the entries, and a tail.  Sessions of version 4 have no revisions.  Version 3 ends with the time.
- * Versions 1 and 2 have no time, and version 1 no shares. */
+ * the entries, and a tail. */
 
-#define MAGIC "ATTNBASE"
-#define VERSION_DESCRIBED 4 /* the first one with sessions */
-#define VERSION_TIMED 3     /* the last one without */
+#define MAGIC "ATTNBAS2"
+#define OLDER_MAGIC "ATTNBASE" /* of versions 1 to 5, with checksums of another kind */
 
 struct base_head {
     char magic[8];
@@ -283,13 +281,12 @@ _Static_assert(sizeof(struct base_head) == 40 && sizeof(struct srv_base_entry) =
                "no padding");
 
 /* The head of a base but its sum, which is begun. */
-static struct base_head base_head(struct srv_checksum *sum, uint64_t generation, size_t entries,
-                                  uint64_t version)
+static struct base_head base_head(XXH3_state_t *sum, uint64_t generation, size_t entries)
 {
     struct base_head head = {
-        .magic = MAGIC, .generation = generation, .count = entries, .version = version};
-    srv_checksum_init(sum);
-    srv_checksum_add(sum, &head, offsetof(struct base_head, sum));
+        .magic = MAGIC, .generation = generation, .count = entries, .version = SRV_BASE_VERSION};
+    XXH3_64bits_reset(sum);
+    XXH3_64bits_update(sum, &head, offsetof(struct base_head, sum));
     return head;
 }
 
@@ -309,8 +306,6 @@ size_t srv_base_bytes(const struct srv_base *base)
 {
     size_t bytes = sizeof(struct base_head) + base->num_shares * sizeof *base->shares +
                    (base->num_entries + 1) * sizeof *base->entries;
-    if (base->sessions == NULL)
-        return bytes;
     for (size_t i = 0; i < base->num_entries; i++)
         bytes += session_part(base, i).size;
     return bytes + sizeof(struct base_tail);
@@ -330,37 +325,34 @@ static bool write_base(int fd, const struct base_head *head, const struct srv_re
     bool written = write_part(fd, head, sizeof *head, &place);
     for (size_t i = 0; i < 3 && written; i++)
         written = write_part(fd, parts[i].bytes, parts[i].size, &place);
-    for (size_t i = 0; base->sessions != NULL && i < base->num_entries && written; i++) {
+    for (size_t i = 0; i < base->num_entries && written; i++) {
         const struct srv_record_part part = session_part(base, i);
         written = write_part(fd, part.bytes, part.size, &place);
     }
-    return written && (base->sessions == NULL || write_part(fd, tail, sizeof *tail, &place));
+    return written && write_part(fd, tail, sizeof *tail, &place);
 }
 
 bool srv_base_write(int directory, const struct srv_base *base)
 {
     struct srv_file file;
-    struct srv_checksum sum;
-    const bool described = base->sessions != NULL;
+    XXH3_state_t sum;
     const struct srv_base_entry time = {0, base->generation, base->time_ns};
     const struct srv_record_part parts[3] = {
         {base->entries, base->num_entries * sizeof *base->entries},
         {base->shares, base->num_shares * sizeof *base->shares},
         {&time, sizeof time},
     };
-    struct base_head head = base_head(&sum, base->generation, base->num_entries,
-                                      described ? SRV_BASE_VERSION : VERSION_TIMED);
+    struct base_head head = base_head(&sum, base->generation, base->num_entries);
     struct base_tail tail = {.shares = base->num_shares};
     for (size_t i = 0; i < 3; i++)
-        srv_checksum_add(&sum, parts[i].bytes, parts[i].size);
-    for (size_t i = 0; described && i < base->num_entries; i++) {
+        XXH3_64bits_update(&sum, parts[i].bytes, parts[i].size);
+    for (size_t i = 0; i < base->num_entries; i++) {
         const struct srv_record_part part = session_part(base, i);
-        srv_checksum_add(&sum, part.bytes, part.size);
+        XXH3_64bits_update(&sum, part.bytes, part.size);
         tail.session_bytes += part.size;
     }
-    if (described)
-        srv_checksum_add(&sum, &tail, sizeof tail);
-    head.sum = srv_checksum_end(&sum);
+    XXH3_64bits_update(&sum, &tail, sizeof tail);
+    head.sum = XXH3_64bits_digest(&sum);
     srv_file_name(&file, SRV_FILE_BASE, base->generation, 0);
     int fd = srv_file_begin(directory, file.name);
     if (fd < 0)
@@ -372,8 +364,8 @@ bool srv_base_write(int directory, const struct srv_base *base)
     return srv_file_finish(directory, fd, file.name, true) && srv_sync_directory(directory);
 }
 
-/* Reads the tail of a base of the last version and finds where its parts stand; false where they
- * are not the whole file. */
+/* Reads the tail of a base and finds where its parts stand; false where they are not the whole
+ * file. */
 static bool find_sessions(struct srv_base_size *out, struct srv_file_reader *base)
 {
     struct base_tail tail;
@@ -392,24 +384,11 @@ static bool find_sessions(struct srv_base_size *out, struct srv_file_reader *bas
     return true;
 }
 
-/* The same for older versions, which have no sessions. */
-static bool count_shares(struct srv_base_size *out, const struct srv_file_reader *base, bool timed)
-{
-    const size_t each = sizeof(struct srv_base_entry); /* and of a share */
-    const size_t records = (base->size - sizeof(struct base_head)) / each;
-    if ((base->size - sizeof(struct base_head)) % each != 0 || timed > records ||
-        out->entries > records - timed)
-        return false;
-    out->shares = records - timed - out->entries;
-    return true;
-}
-
 /* The time of a base, which stands before the sessions. */
 static bool read_time(struct srv_base_size *out, struct srv_file_reader *base)
 {
     struct srv_base_entry time;
-    const size_t end = out->sessions > 0 ? out->sessions : base->size;
-    if (!srv_file_reader_read(&time, base, end - sizeof time, sizeof time))
+    if (!srv_file_reader_read(&time, base, out->sessions - sizeof time, sizeof time))
         return false;
     out->time_ns = time.used_ns;
     return true;
@@ -417,47 +396,42 @@ static bool read_time(struct srv_base_size *out, struct srv_file_reader *base)
 
 uint64_t srv_base_version(struct srv_file_reader *base)
 {
-    struct srv_checksum sum;
+    XXH3_state_t sum;
     struct base_head found;
     if (base->size < sizeof found || base->size % 4 != 0 ||
-        !srv_file_reader_read(&found, base, 0, sizeof found) ||
-        memcmp(found.magic, MAGIC, sizeof found.magic) != 0)
+        !srv_file_reader_read(&found, base, 0, sizeof found))
         return 0;
-    if (found.version <= SRV_BASE_VERSION)
+    const bool older = memcmp(found.magic, OLDER_MAGIC, sizeof found.magic) == 0;
+    if (!older && memcmp(found.magic, MAGIC, sizeof found.magic) != 0)
+        return 0;
+    if (older || found.version == SRV_BASE_VERSION)
         return found.version;
-    srv_checksum_init(&sum);
-    srv_checksum_add(&sum, &found, offsetof(struct base_head, sum));
+    XXH3_64bits_reset(&sum);
+    XXH3_64bits_update(&sum, &found, offsetof(struct base_head, sum));
     const bool summed = srv_file_reader_sum(&sum, base, sizeof found, base->size - sizeof found);
-    return summed && srv_checksum_end(&sum) == found.sum ? found.version : 0;
+    return summed && XXH3_64bits_digest(&sum) == found.sum ? found.version : 0;
 }
 
 bool srv_base_check(struct srv_base_size *out, struct srv_file_reader *base, uint64_t generation)
 {
-    struct srv_checksum sum;
+    XXH3_state_t sum;
     struct base_head head, found;
     if (base->size < sizeof head || !srv_file_reader_read(&found, base, 0, sizeof found))
         return false;
-    const bool described = found.version >= VERSION_DESCRIBED && found.version <= SRV_BASE_VERSION,
-               timed = described || found.version == VERSION_TIMED;
-    *out = (struct srv_base_size){.entries = (size_t)found.count,
-                                  .session_head = found.version == VERSION_DESCRIBED
-                                                      ? offsetof(struct srv_base_session, revision)
-                                                      : sizeof(struct srv_base_session)};
-    if (!(described ? find_sessions(out, base) : count_shares(out, base, timed)) ||
-        base->size % 4 != 0 || (timed && !read_time(out, base)))
+    *out = (struct srv_base_size){.entries = (size_t)found.count};
+    if (base->size % 4 != 0 || !find_sessions(out, base) || !read_time(out, base))
         return false;
-    const uint64_t older = out->shares > 0 ? 2 : 1;
-    head = base_head(&sum, generation, out->entries, timed ? found.version : older);
+    head = base_head(&sum, generation, out->entries);
     if (!srv_file_reader_sum(&sum, base, sizeof found, base->size - sizeof found))
         return false;
-    head.sum = srv_checksum_end(&sum);
+    head.sum = XXH3_64bits_digest(&sum);
     return memcmp(&head, &found, sizeof head) == 0;
 }
 
 bool srv_base_session(struct srv_base_session *out, size_t *at, struct srv_file_reader *base,
                       const struct srv_base_size *size)
 {
-    const size_t left = size->sessions_end - *at, head = size->session_head;
+    const size_t left = size->sessions_end - *at, head = sizeof *out;
     *out = (struct srv_base_session){0};
     if (left < head || !srv_file_reader_read(out, base, *at, head) ||
         out->num_layers > ATTN_MAX_LAYERS)

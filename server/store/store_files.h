@@ -96,7 +96,7 @@ struct srv_base_session {
     struct srv_record_create create; /* used_ns, parent, parent_chain, length, pending: 0 */
     uint64_t next_record;            /* among the session's records */
     uint64_t num_layers;
-    struct srv_revision revision;   /* number 0: a base of before version 5, which does not say */
+    struct srv_revision revision;
     struct srv_base_layer layers[]; /* [num_layers] */
 };
 
@@ -106,7 +106,7 @@ struct srv_base {
     const struct srv_base_entry *entries; /* [num_entries] */
     const struct srv_share *shares;       /* [num_shares] in the order of the entries */
     size_t num_entries, num_shares;
-    struct srv_base_session *const *sessions; /* [num_entries]; NULL: a base of version 3 */
+    struct srv_base_session *const *sessions; /* [num_entries] */
 };
 
 /* Bytes of a base as a file. */
@@ -115,7 +115,7 @@ size_t srv_base_bytes(const struct srv_base *base);
 /* Writes a base as a file.  False with errno. */
 bool srv_base_write(int directory, const struct srv_base *base);
 
-#define SRV_BASE_VERSION 5 /* that is written; this one and all before are read */
+#define SRV_BASE_VERSION 6 /* the one that is written and read */
 
 /* The version in the head of a base, of whatever generation; 0: there is none, or it is a later one
  * and the checksum is wrong, or it cannot be read. */
@@ -123,9 +123,8 @@ uint64_t srv_base_version(struct srv_file_reader *base);
 
 struct srv_base_size {
     size_t entries, shares;
-    uint64_t time_ns; /* when it was written, of the table's clock; 0: it does not say */
-    size_t sessions, sessions_end; /* where those stand in the file; 0: it has none */
-    size_t session_head;           /* bytes of each before its layers */
+    uint64_t time_ns;              /* when it was written, of the table's clock */
+    size_t sessions, sessions_end; /* where those stand in the file */
 };
 
 /* Whether the file is a sound base of that generation, and how much it has.  False where it is

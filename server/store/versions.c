@@ -10,11 +10,12 @@
 
 #define HEAD ((size_t)4 << 10) /* bytes that are read of a journal or a base */
 
-static bool name_version(char out[SRV_VERSION_TEXT], uint64_t version, int newest)
+/* Whether the version is another than the one that is read; 0 is none. */
+static bool name_version(char out[SRV_VERSION_TEXT], uint64_t version, unsigned read)
 {
-    snprintf(out, SRV_VERSION_TEXT, "version %llu, and this build of attnd reads versions 1 to %d",
-             (unsigned long long)version, newest);
-    return version > (uint64_t)newest;
+    snprintf(out, SRV_VERSION_TEXT, "version %llu, and this build of attnd reads version %u",
+             (unsigned long long)version, read);
+    return version != 0 && version != read;
 }
 
 static bool is_other_journal(char out[SRV_VERSION_TEXT], struct srv_file_reader *reader)
@@ -51,9 +52,8 @@ bool srv_version_is_other(char out[SRV_VERSION_TEXT], struct srv_file_reader *re
 static bool refuse(char *message, size_t size, const char *path, const char *name, const char *what)
 {
     snprintf(message, size,
-             "state_dir %s: %s is of %s: start the build that wrote it or a later one; no file was "
-             "changed",
-             path, name, what);
+             "state_dir %s: %s is of %s: start the build that wrote it; no file was changed", path,
+             name, what);
     return false;
 }
 

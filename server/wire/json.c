@@ -6,17 +6,17 @@
  * space.
  *
  * Every function returns at once when the error is already set, so that callers may check once, at
- * the end.  Digits are number.c's, characters beyond ASCII are utf8.c's. */
+ * the end.  Digits are number.c's, characters beyond ASCII libunistring's. */
 #include "wire/json.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistr.h>
 
 #include "base/id.h"
 #include "base/nearest.h"
 #include "base/number.h"
-#include "base/utf8.h"
 
 void srv_json_init(struct srv_json *json, const char *text, size_t length, struct srv_error *error)
 {
@@ -194,6 +194,11 @@ static long read_hex4(const char *at, const char *end)
     return value;
 }
 
+static size_t write_utf8(char out[4], ucs4_t code_point)
+{
+    return (size_t)u8_uctomb((uint8_t *)out, code_point, 4);
+}
+
 /* Reads a \uXXXX escape, or the pair of them that a character beyond U+FFFF has; json->at is after
  * the 'u'.  Returns the character's bytes of UTF-8, 0 after an error.  NUL is refused, since it
  * would end the C string that the text becomes. */
@@ -206,7 +211,7 @@ static size_t read_unicode_escape(char out[4], struct srv_json *json)
     }
     json->at += 4;
     if (code < 0xD800 || code > 0xDBFF)
-        return srv_utf8_write(out, (unsigned long)code);
+        return write_utf8(out, (ucs4_t)code);
     long low = -1;
     if (json->end - json->at >= 6 && json->at[0] == '\\' && json->at[1] == 'u')
         low = read_hex4(json->at + 2, json->end);
@@ -215,8 +220,7 @@ static size_t read_unicode_escape(char out[4], struct srv_json *json)
         return 0;
     }
     json->at += 6;
-    return srv_utf8_write(out, 0x10000UL + ((unsigned long)(code - 0xD800) << 10) +
-                                   (unsigned long)(low - 0xDC00));
+    return write_utf8(out, 0x10000 + ((ucs4_t)(code - 0xD800) << 10) + (ucs4_t)(low - 0xDC00));
 }
 
 /* Reads an escape, likewise; json->at is after the backslash. */
@@ -245,15 +249,16 @@ static size_t read_character(char out[4], struct srv_json *json)
         json->at++;
         return read_escape(out, json);
     }
-    size_t bytes = srv_utf8_length(json->at, json->end);
-    if (bytes == 0 || (unsigned char)*json->at < 0x20) {
-        srv_json_expected(json, bytes == 0 ? "a character in UTF-8 or '\"'"
-                                           : "no control character in a string");
+    const bool control = json->at < json->end && (unsigned char)*json->at < 0x20;
+    int bytes = u8_mblen((const uint8_t *)json->at, (size_t)(json->end - json->at));
+    if (control || bytes <= 0) {
+        srv_json_expected(json, control ? "no control character in a string"
+                                        : "a character in UTF-8 or '\"'");
         return 0;
     }
-    memcpy(out, json->at, bytes);
+    memcpy(out, json->at, (size_t)bytes);
     json->at += bytes;
-    return bytes;
+    return (size_t)bytes;
 }
 
 /* The number of bytes from `at` on that are ASCII characters without escape: nearly all of nearly

@@ -9,7 +9,7 @@
 set -euo pipefail
 root=$1
 packages=libc6-dev,libmicrohttpd-dev,libgnutls28-dev,libjansson-dev,nettle-dev,libseccomp-dev
-packages+=,zlib1g-dev,check,libcurl4-openssl-dev,libopenblas0-pthread
+packages+=,libunistring-dev,libxxhash-dev,zlib1g-dev,check,libcurl4-openssl-dev,libopenblas0-pthread
 
 rm -rf "$root" "$root.new"
 mmdebstrap --quiet --arch=arm64 --variant=extract --include="$packages" bookworm "$root.new" \

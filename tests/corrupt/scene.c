@@ -107,14 +107,14 @@ void scene_close(void)
 
 uint64_t scene_state_of(const struct srv_session *session)
 {
-    struct srv_checksum sum;
+    XXH3_state_t sum;
     const struct srv_revision revision = srv_session_revision(session);
     float key[TOKENS * WIDTH], value[TOKENS * WIDTH];
-    srv_checksum_init(&sum);
-    srv_checksum_add(&sum, session->id, sizeof session->id / 4 * 4);
-    srv_checksum_add(&sum, &session->epoch, sizeof session->epoch);
-    srv_checksum_add(&sum, &revision, sizeof revision);
-    srv_checksum_add(&sum, session->key_digest, sizeof session->key_digest);
+    XXH3_64bits_reset(&sum);
+    XXH3_64bits_update(&sum, session->id, sizeof session->id / 4 * 4);
+    XXH3_64bits_update(&sum, &session->epoch, sizeof session->epoch);
+    XXH3_64bits_update(&sum, &revision, sizeof revision);
+    XXH3_64bits_update(&sum, session->key_digest, sizeof session->key_digest);
     for (size_t i = 0; i < 2; i++) {
         size_t length = attn_cache_length(session->cache, i);
         size_t first = attn_cache_first(session->cache, i), kept = length - first;
@@ -124,13 +124,13 @@ uint64_t scene_state_of(const struct srv_session *session)
                  sizes.heads * sizes.value <= WIDTH,
              "no more tokens than were written, and none wider");
         attn_cache_read_from(key, value, session->cache, i, first, kept);
-        srv_checksum_add(&sum, &length, sizeof length);
-        srv_checksum_add(&sum, key, kept * sizes.heads * sizes.key * sizeof *key);
-        srv_checksum_add(&sum, value, kept * sizes.heads * sizes.value * sizeof *value);
+        XXH3_64bits_update(&sum, &length, sizeof length);
+        XXH3_64bits_update(&sum, key, kept * sizes.heads * sizes.key * sizeof *key);
+        XXH3_64bits_update(&sum, value, kept * sizes.heads * sizes.value * sizeof *value);
         if (session->last_steps[i].position + session->last_steps[i].rows == length)
-            srv_checksum_add(&sum, &session->last_steps[i], sizeof session->last_steps[i]);
+            XXH3_64bits_update(&sum, &session->last_steps[i], sizeof session->last_steps[i]);
     }
-    return srv_checksum_end(&sum);
+    return XXH3_64bits_digest(&sum);
 }
 
 /* ---- What is written ------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
 set -euo pipefail
 
 LEAST=95
-parsers='json utf8 number call tensor_json tensor_binary tensor_object v2_request v2_input document route_match
+parsers='json number call tensor_json tensor_binary tensor_object v2_request v2_input document route_match
          http_guard config config_models config_options record replay restore text_file keys
          safetensors json_members checkpoint import family_config family_keys family_spec family_rope'
 

@@ -21,7 +21,7 @@ static void seal(unsigned char *bytes, size_t size, unsigned how)
         const struct srv_record_part part = {
             bytes + at + sizeof head, head.length < left ? (size_t)head.length & ~(size_t)3 : left};
         bool makes = head.type == SRV_RECORD_CREATE || head.type == SRV_RECORD_FORK;
-        if (!(how & MODEL_AS_IT_IS) && makes && part.size >= SRV_RECORD_CREATE_V1)
+        if (!(how & MODEL_AS_IT_IS) && makes && part.size >= sizeof(struct srv_record_create))
             memcpy(bytes + at + sizeof head + offsetof(struct srv_record_create, fingerprint),
                    saved.fingerprint, 17);
         if (!(how & NUMBERS_AS_THEY_ARE)) {

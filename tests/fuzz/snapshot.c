@@ -51,15 +51,15 @@ static void read_base(struct fuzz_input *in, bool repaired, size_t window)
 {
     struct srv_base_session *told = malloc(srv_base_session_bytes(ATTN_MAX_LAYERS));
     struct srv_base_lists lists;
-    struct srv_checksum sum;
+    XXH3_state_t sum;
     struct srv_base_size found;
     size_t size;
     unsigned char *bytes = (unsigned char *)fuzz_copy(&size, in, in->left);
     if (repaired && size >= BASE_HEAD) {
-        srv_checksum_init(&sum);
-        srv_checksum_add(&sum, bytes, BASE_SUM);
-        srv_checksum_add(&sum, bytes + BASE_HEAD, (size - BASE_HEAD) & ~(size_t)3);
-        uint64_t right = srv_checksum_end(&sum);
+        XXH3_64bits_reset(&sum);
+        XXH3_64bits_update(&sum, bytes, BASE_SUM);
+        XXH3_64bits_update(&sum, bytes + BASE_HEAD, (size - BASE_HEAD) & ~(size_t)3);
+        uint64_t right = XXH3_64bits_digest(&sum);
         memcpy(bytes + BASE_SUM, &right, sizeof right);
     }
     struct srv_file_reader source = bytes_source(bytes, size, window);

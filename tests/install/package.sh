@@ -81,7 +81,7 @@ check_sbom() {
         for (@{$bill->{relationships}}) {
             $known{$_->{spdxElementId}} && $known{$_->{relatedSpdxElement}} or die "relationship";
         }
-        for ("attnd", "libc6", "libmicrohttpd12", "libnettle8", "libjansson4", "libseccomp2", "libgnutls30", "zlib1g") {
+        for ("attnd", "libc6", "libmicrohttpd12", "libnettle8", "libjansson4", "libseccomp2", "libgnutls30", "libunistring2", "zlib1g") {
             $known{"SPDXRef-$_"} or die "no $_";
         }' "$out/attnd.spdx.json" || fail "the bill of materials"
     passed "the bill of materials is SPDX 2.3 and names what attnd is linked with"

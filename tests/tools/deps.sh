@@ -24,6 +24,8 @@ build  libjansson-dev       module jansson
 build  nettle-dev           module nettle
 build  libseccomp-dev       module libseccomp
 build  zlib1g-dev           module zlib
+build  libunistring-dev     file /usr/include/unistr.h
+build  libxxhash-dev        module libxxhash
 run    curl                 command curl
 run    libopenblas0-pthread file /usr/lib/$machine-linux-gnu/libopenblas.so.0
 check  check                module check

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/buffer.h"
-#include "base/utf8.h"
 #include "suites.h"
 #include "wire/json.h"
 
@@ -178,20 +177,6 @@ START_TEST(test_json_refuses_text_that_is_not_utf8)
         char text[16];
         snprintf(text, sizeof text, "\"%s\"", texts[i]);
         ck_assert_msg(skip(text) == SRV_E_MALFORMED_JSON, "case %zu", i);
-    }
-}
-END_TEST
-
-START_TEST(test_json_knows_every_character_of_utf8)
-{
-    for (unsigned long code = 0; code < 0x120000; code++) {
-        char bytes[4];
-        size_t length = srv_utf8_write(bytes, code);
-        bool exists = code < 0xD800 || (code > 0xDFFF && code <= 0x10FFFF);
-        if (srv_utf8_length(bytes, bytes + length) != (exists ? length : 0))
-            ck_abort_msg("U+%04lX", code);
-        if (length > 1 && srv_utf8_length(bytes, bytes + length - 1) != 0)
-            ck_abort_msg("U+%04lX, shortened", code);
     }
 }
 END_TEST
@@ -508,7 +493,6 @@ Suite *suite_json(void)
     tcase_add_test(reader, test_json_refuses_everything_else);
     tcase_add_test(reader, test_json_refuses_nul_bytes_anywhere);
     tcase_add_test(reader, test_json_refuses_text_that_is_not_utf8);
-    tcase_add_test(reader, test_json_knows_every_character_of_utf8);
     tcase_add_test(reader, test_json_bounds_nesting);
     tcase_add_test(reader, test_json_says_what_it_expected_and_where);
     tcase_add_test(reader, test_json_reads_members_in_order);

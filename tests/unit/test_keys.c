@@ -440,8 +440,7 @@ START_TEST(test_auth_refuses_a_key_of_fewer_than_32_characters_whose_sha256_is_i
     char digest[SRV_KEY_DIGITS + 1], file[256], field[64];
     srv_key_digest_print(digest, shorter, strlen(shorter));
     snprintf(file, sizeof file,
-             "{\"keys\":[{\"name\":\"a\",\"sha256\":\"%s\",\"scopes\":[\"infer\"]}]}",
-             digest);
+             "{\"keys\":[{\"name\":\"a\",\"sha256\":\"%s\",\"scopes\":[\"infer\"]}]}", digest);
     expect_read(file);
     ck_assert_ptr_nonnull(find(shorter));
     snprintf(field, sizeof field, "Bearer %s", shorter);

@@ -35,17 +35,18 @@ static void tear_down(void)
 /* Adds the records of an import, with its commit or without, and of another session. */
 static void write_import(struct srv_journal *journal, bool committed)
 {
-    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
+    struct srv_record_made created = {
+        .create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"}, .revision = 1};
     const struct srv_record_rows rows = {.used_ns = 1, .rows = 1};
     const struct srv_record_last last = {0};
-    const struct srv_record_part made = {&create, sizeof create}, commit = {&last, sizeof last};
+    const struct srv_record_part made = {&created, sizeof created}, commit = {&last, sizeof last};
     const struct srv_record_part parts[] = {
         {&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
     struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
-    snprintf(create.model, sizeof create.model, "tiny");
-    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+    snprintf(created.create.model, sizeof created.create.model, "tiny");
+    snprintf(created.create.fingerprint, sizeof created.create.fingerprint, "%s",
              app.models.items[0].info.fingerprint);
-    create.pending = 1;
+    created.create.pending = 1;
     srv_journal_add(journal, &head, &made, 1);
     head = (struct srv_record_head){.type = SRV_RECORD_ROWS, .epoch = 7, .chain = 1};
     srv_journal_add(journal, &head, parts, 3);
@@ -54,8 +55,8 @@ static void write_import(struct srv_journal *journal, bool committed)
         srv_journal_add(journal, &head, &commit, 1);
     ck_assert_int_eq(srv_journal_flush(journal, true), 0);
     head = (struct srv_record_head){.type = SRV_RECORD_CREATE, .epoch = 8};
-    create.pending = 0;
-    snprintf(create.id, sizeof create.id, "b");
+    created.create.pending = 0;
+    snprintf(created.create.id, sizeof created.create.id, "b");
     srv_journal_add(journal, &head, &made, 1);
     ck_assert_int_eq(srv_journal_flush(journal, false), 0);
 }
@@ -89,7 +90,7 @@ static struct srv_restore_result restore_import(bool committed, off_t damaged)
 
 START_TEST(test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not)
 {
-    const size_t rows = SRV_JOURNAL_HEAD + SRV_RECORD_HEAD + sizeof(struct srv_record_create);
+    const size_t rows = SRV_JOURNAL_HEAD + SRV_RECORD_HEAD + sizeof(struct srv_record_made);
     const size_t commit = rows + SRV_RECORD_HEAD + sizeof(struct srv_record_rows) + 2 * sizeof row;
     const struct {
         bool committed;
@@ -107,28 +108,18 @@ END_TEST
 
 #define TOKENS 200
 
-/* Gives a journal's file the head of a version; `version` stands after name and generation. */
-static void set_version(int fd, uint32_t version)
-{
-    unsigned char head[SRV_JOURNAL_HEAD];
-    ck_assert_int_eq(pread(fd, head, sizeof head, 0), sizeof head);
-    memcpy(head + 16, &version, sizeof version);
-    uint64_t sum = srv_checksum_of(head, sizeof head - sizeof sum);
-    memcpy(head + sizeof head - sizeof sum, &sum, sizeof sum);
-    ck_assert_int_eq(pwrite(fd, head, sizeof head, 0), sizeof head);
-}
-
-/* Adds a session of TOKENS steps of one row, and the truncation to `length`, as version 3 wrote
- * it. */
+/* Adds a session of TOKENS steps of one row, and the truncation to `length`. */
 static void write_truncated(struct srv_journal *journal, uint64_t length)
 {
-    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = TOKENS, .id = "w"};
-    const struct srv_record_truncate truncate = {.used_ns = 1, .length = length};
-    const struct srv_record_part made = {&create, sizeof create},
-                                 cut = {&truncate, SRV_RECORD_TRUNCATE_V3};
+    struct srv_record_made created = {
+        .create = {.used_ns = 1, .ttl_s = 9, .max_length = TOKENS, .id = "w"}, .revision = 1};
+    const struct srv_record_truncate truncate = {
+        .used_ns = 1, .length = length, .revision = 2, .before = 1};
+    const struct srv_record_part made = {&created, sizeof created},
+                                 cut = {&truncate, sizeof truncate};
     struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
-    snprintf(create.model, sizeof create.model, "tiny");
-    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+    snprintf(created.create.model, sizeof created.create.model, "tiny");
+    snprintf(created.create.fingerprint, sizeof created.create.fingerprint, "%s",
              app.models.items[0].info.fingerprint);
     srv_journal_add(journal, &head, &made, 1);
     for (uint64_t i = 0; i < TOKENS; i++) {
@@ -154,13 +145,12 @@ static void set_up_window(void)
 }
 
 /* The last step, at 199, sees tokens from 192 on: the layer begins there. */
-START_TEST(test_sessions_of_older_journals_keep_the_tokens_that_they_are_truncated_to)
+START_TEST(test_a_truncation_goes_back_to_tokens_that_the_window_has_kept)
 {
     static const struct {
-        uint32_t version;
         uint64_t length;
         size_t first, lost;
-    } cases[] = {{2, 10, 0, 0}, {3, 199, 192, 0}, {3, 198, 0, 1}, {3, 0, 0, 0}};
+    } cases[] = {{199, 192, 0}, {198, 0, 1}, {0, 0, 0}};
     struct srv_journal journal;
     struct srv_restore restore;
     struct srv_replay_result replayed;
@@ -169,7 +159,6 @@ START_TEST(test_sessions_of_older_journals_keep_the_tokens_that_they_are_truncat
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
     journal.older_synced = true;
     write_truncated(&journal, cases[_i].length);
-    set_version(journal.fd, cases[_i].version);
     ck_assert(srv_file_reader_take(&reader, dup(journal.fd)));
     srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
     ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &reader), SRV_RESTORE_OK);
@@ -197,10 +186,11 @@ START_TEST(test_sessions_that_are_deleted_take_no_room_while_a_journal_is_read)
     struct srv_restore restore;
     struct srv_replay_result replayed;
     struct srv_file_reader reader;
-    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
-    const struct srv_record_part part = {&create, sizeof create};
-    snprintf(create.model, sizeof create.model, "tiny");
-    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+    struct srv_record_made created = {
+        .create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"}, .revision = 1};
+    const struct srv_record_part part = {&created, sizeof created};
+    snprintf(created.create.model, sizeof created.create.model, "tiny");
+    snprintf(created.create.fingerprint, sizeof created.create.fingerprint, "%s",
              app.models.items[0].info.fingerprint);
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
     for (uint64_t epoch = 1; epoch <= MANY; epoch++) {
@@ -234,10 +224,11 @@ START_TEST(test_journal_with_too_many_sessions_is_left_before_its_end)
     struct srv_restore restore;
     struct srv_replay_result replayed;
     struct srv_file_reader reader;
-    struct srv_record_create create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"};
-    const struct srv_record_part part = {&create, sizeof create};
-    snprintf(create.model, sizeof create.model, _i == 0 ? "tiny" : "another");
-    snprintf(create.fingerprint, sizeof create.fingerprint, "%s",
+    struct srv_record_made created = {
+        .create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"}, .revision = 1};
+    const struct srv_record_part part = {&created, sizeof created};
+    snprintf(created.create.model, sizeof created.create.model, _i == 0 ? "tiny" : "another");
+    snprintf(created.create.fingerprint, sizeof created.create.fingerprint, "%s",
              app.models.items[0].info.fingerprint);
     ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
     for (uint64_t epoch = 1; epoch <= most[_i] * 3 / 2; epoch++) {
@@ -313,8 +304,8 @@ Suite *suite_restore(void)
     suite_add_tcase(suite, tests);
     TCase *windows = tcase_create("windows");
     tcase_add_checked_fixture(windows, set_up_window, tear_down);
-    tcase_add_loop_test(
-        windows, test_sessions_of_older_journals_keep_the_tokens_that_they_are_truncated_to, 0, 4);
+    tcase_add_loop_test(windows, test_a_truncation_goes_back_to_tokens_that_the_window_has_kept, 0,
+                        3);
     suite_add_tcase(suite, windows);
     return suite;
 }
