@@ -33,10 +33,10 @@ struct attn_slab {
 };
 
 struct free_lists {
-    size_t bytes;             /* of a block */
-    size_t live;              /* blocks of the size in use */
-    struct attn_block *idle;  /* free, and holding memory */
-    struct attn_block *empty; /* free, their memory given back or never used */
+    size_t bytes;                  /* of a block */
+    size_t live;                   /* blocks of the size in use */
+    LIST_HEAD(, attn_block) idle;  /* free, and holding memory */
+    LIST_HEAD(, attn_block) empty; /* free, their memory given back or never used */
 };
 
 struct attn_cache_pool {
@@ -120,22 +120,6 @@ static struct attn_slab *slab_new(size_t count, size_t bytes)
 
 /* ---- Free lists ---- */
 
-static void list_push(struct attn_block **list, struct attn_block *block)
-{
-    block->next = *list;
-    block->previous = list;
-    if (block->next != NULL)
-        block->next->previous = &block->next;
-    *list = block;
-}
-
-static void list_remove(struct attn_block *block)
-{
-    *block->previous = block->next;
-    if (block->next != NULL)
-        block->next->previous = block->previous;
-}
-
 /* The free lists of a size, NULL where there are none yet. */
 static struct free_lists *find_lists(struct attn_cache_pool *pool, size_t bytes)
 {
@@ -150,20 +134,20 @@ static void reclaim(struct free_lists *lists, struct attn_block *block)
 {
     struct attn_slab *slab = block->slab;
     if (slab->live > 0) {
-        list_remove(block);
+        LIST_REMOVE(block, place);
         attn_drop_pages(slab->memory, slab->bytes, block->data, block->bytes);
-        list_push(&lists->empty, block);
+        LIST_INSERT_HEAD(&lists->empty, block, place);
         return;
     }
     for (size_t i = 0; i < slab->count; i++)
-        list_remove(&slab->blocks[i]);
+        LIST_REMOVE(&slab->blocks[i], place);
     slab_free(slab);
 }
 
 static void reclaim_lists(struct free_lists *lists)
 {
-    while (lists->idle != NULL)
-        reclaim(lists, lists->idle);
+    while (!LIST_EMPTY(&lists->idle))
+        reclaim(lists, LIST_FIRST(&lists->idle));
 }
 
 static void reclaim_idle(struct attn_cache_pool *pool)
@@ -179,10 +163,12 @@ static void reclaim_unused(struct attn_cache_pool *pool)
 {
     for (size_t i = 0; i < pool->num_sizes; i++) {
         struct free_lists *lists = &pool->sizes[i];
-        for (struct attn_block *b = lists->idle; lists->live == 0 && b != NULL; b = b->next)
-            pool->idle -= lists->bytes;
-        if (lists->live == 0)
-            reclaim_lists(lists);
+        struct attn_block *block;
+        if (lists->live > 0)
+            continue;
+        LIST_FOREACH(block, &lists->idle, place)
+        pool->idle -= lists->bytes;
+        reclaim_lists(lists);
     }
 }
 
@@ -190,6 +176,7 @@ static void reclaim_unused(struct attn_cache_pool *pool)
  * NULL where all are in use. */
 static struct free_lists *make_lists(struct attn_cache_pool *pool, size_t bytes)
 {
+    struct attn_block *block;
     struct free_lists *lists = pool->sizes;
     while (lists < pool->sizes + pool->num_sizes &&
            (pool->num_sizes < MAX_SIZES || lists->live > 0))
@@ -199,8 +186,8 @@ static struct free_lists *make_lists(struct attn_cache_pool *pool, size_t bytes)
     if (pool->num_sizes < MAX_SIZES) {
         pool->num_sizes++;
     } else {
-        for (struct attn_block *block = lists->idle; block != NULL; block = block->next)
-            pool->idle -= lists->bytes;
+        LIST_FOREACH(block, &lists->idle, place)
+        pool->idle -= lists->bytes;
         reclaim_lists(lists);
     }
     *lists = (struct free_lists){.bytes = bytes};
@@ -253,15 +240,15 @@ static void make_room(struct attn_cache_pool *pool, size_t bytes)
 /* A zeroed block: an empty one, or the first of a new slab, whose others become empty ones. */
 static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
 {
-    if (lists != NULL && lists->empty != NULL) {
-        struct attn_block *block = lists->empty;
-        list_remove(block);
+    if (lists != NULL && !LIST_EMPTY(&lists->empty)) {
+        struct attn_block *block = LIST_FIRST(&lists->empty);
+        LIST_REMOVE(block, place);
         return block;
     }
     struct attn_slab *slab = slab_new(lists != NULL ? blocks_per_slab(bytes) : 1, bytes);
     /* Pushed from the last on, so that they are taken in order of address. */
     for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;)
-        list_push(&lists->empty, &slab->blocks[i]);
+        LIST_INSERT_HEAD(&lists->empty, &slab->blocks[i], place);
     if (slab == NULL)
         return NULL;
     slab->is_unlisted = lists == NULL;
@@ -277,13 +264,13 @@ static enum attn_status take_block(struct attn_block **out, struct attn_cache_po
     struct free_lists *lists = find_lists(pool, bytes);
     if (lists == NULL)
         lists = make_lists(pool, bytes);
-    if (lists != NULL && lists->idle != NULL) {
-        *out = lists->idle;
-        list_remove(*out);
+    if (lists != NULL && !LIST_EMPTY(&lists->idle)) {
+        *out = LIST_FIRST(&lists->idle);
+        LIST_REMOVE(*out, place);
         pool->idle -= bytes;
         return ATTN_OK;
     }
-    if (lists == NULL || lists->empty == NULL)
+    if (lists == NULL || LIST_EMPTY(&lists->empty))
         reclaim_unused(pool);
     make_room(pool, bytes);
     *out = fresh_block(lists, bytes);
@@ -318,7 +305,7 @@ static void free_locked(struct attn_cache_pool *pool, struct attn_block *block)
     }
     struct free_lists *lists = find_lists(pool, block->bytes);
     lists->live--;
-    list_push(&lists->idle, block);
+    LIST_INSERT_HEAD(&lists->idle, block, place);
     pool->idle += block->bytes;
 }
 

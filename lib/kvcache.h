@@ -15,14 +15,14 @@
 #define ATTN_LIB_KVCACHE_H
 
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "attn.h"
 #include "mem.h"
 #include "tile.h"
 
 struct attn_block {
-    struct attn_block *next;      /* in a free list */
-    struct attn_block **previous; /* in a free list: the pointer to this block */
+    LIST_ENTRY(attn_block) place; /* in a free list */
     size_t bytes;                 /* of data */
     atomic_uint references;       /* holders, frozen copies and other lists */
     unsigned holders;             /* caches; under the pool's lock */

@@ -26,9 +26,9 @@ void srv_exchange_refuse(struct srv_connection *connection)
 
 void srv_exchange_refuse_faulty(struct srv_loop *loop)
 {
-    while (loop->faulty != NULL) {
-        struct srv_connection *connection = loop->faulty;
-        loop->faulty = connection->next_faulty;
+    while (!LIST_EMPTY(&loop->faulty)) {
+        struct srv_connection *connection = LIST_FIRST(&loop->faulty);
+        LIST_REMOVE(connection, faulty_place);
         connection->is_faulty = false;
         srv_exchange_refuse(connection);
     }
@@ -43,6 +43,5 @@ void srv_connection_count_served(struct srv_connection *connection)
         connection->served < connection->scan.requests)
         return;
     connection->is_faulty = true;
-    connection->next_faulty = loop->faulty;
-    loop->faulty = connection;
+    LIST_INSERT_HEAD(&loop->faulty, connection, faulty_place);
 }

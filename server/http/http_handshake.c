@@ -74,7 +74,8 @@ void srv_handshakes_resume(struct srv_loop *loop)
 
 void srv_handshakes_stop(struct srv_loop *loop)
 {
-    for (struct srv_connection *c = loop->connections; c != NULL; c = c->next)
+    struct srv_connection *c;
+    LIST_FOREACH(c, &loop->connections, place)
         srv_handshake_release(c);
 }
 

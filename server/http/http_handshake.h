@@ -1,7 +1,7 @@
 /* http_handshake.h: TLS handshakes under way: a client that stops in the middle of one costs no
  * time, and handshakes are bounded in number.
  *
- * libmicrohttpd would ask a handshake to go on in every turn (mhd_workarounds.c, 16).  So a
+ * libmicrohttpd would ask a handshake to go on in every turn (mhd_workarounds.c, 14).  So a
  * connection whose handshake waits for its client is suspended, its socket watched by a descriptor
  * of ours, and resumed when the client goes on.  All functions run on the loop's thread. */
 #ifndef SRV_HTTP_HANDSHAKE_H

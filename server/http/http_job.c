@@ -2,7 +2,7 @@
  *
  * While its job runs an exchange is polled, not suspended: libmicrohttpd calls its handler again
  * each turn until there is a reply, and only an exchange that has been polled for long is suspended
- * (mhd_workarounds.c, 13).  From submit to resume the scheduler holds the request; x->held_by says
+ * (mhd_workarounds.c, 12).  From submit to resume the scheduler holds the request; x->held_by says
  * so, and who acts next. */
 #include <microhttpd.h>
 #include <poll.h>

@@ -82,11 +82,7 @@ struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Conn
     connection->loop = loop;
     connection->mhd = mhd;
     connection->fd = fd;
-    connection->link = &loop->connections;
-    connection->next = loop->connections;
-    if (connection->next != NULL)
-        connection->next->link = &connection->next;
-    loop->connections = connection;
+    LIST_INSERT_HEAD(&loop->connections, connection, place);
     loop->num_connections++;
     srv_lingers_make_room(loop);
     return connection;
@@ -96,19 +92,14 @@ void srv_loop_disconnected(struct srv_connection *connection)
 {
     if (connection == NULL)
         return;
-    struct srv_connection **faulty = &connection->loop->faulty;
-    while (connection->is_faulty && *faulty != connection)
-        faulty = &(*faulty)->next_faulty;
     if (connection->is_faulty)
-        *faulty = connection->next_faulty;
+        LIST_REMOVE(connection, faulty_place);
     connection->loop->by_fd[connection->fd] = NULL;
     srv_handshake_forget(connection);
     srv_turn_forget(connection);
-    *connection->link = connection->next;
+    LIST_REMOVE(connection, place);
     connection->loop->num_connections--;
-    if (connection->next != NULL)
-        connection->next->link = connection->link;
-    connection->loop->accept.last_closed = connection->loop->connections == NULL;
+    connection->loop->accept.last_closed = LIST_EMPTY(&connection->loop->connections);
     free(connection);
 }
 
@@ -135,7 +126,9 @@ void srv_connection_end(struct srv_connection *connection)
  * time is still in their sockets. */
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
-    for (struct srv_connection *c = loop->connections; c != NULL; c = c->next) {
+    struct srv_connection *c;
+    LIST_FOREACH(c, &loop->connections, place)
+    {
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, now);
         if (srv_connection_is_cut_off(c))
@@ -168,7 +161,7 @@ static int wait_ms(struct srv_loop *loop)
         return 0;
     if (accept_ms >= 0)
         return accept_ms;
-    return loop->connections != NULL || loop->lingers.count > 0 ? SWEEP_MS : -1;
+    return !LIST_EMPTY(&loop->connections) || loop->lingers.count > 0 ? SWEEP_MS : -1;
 }
 
 static void sleep_for(struct srv_loop *loop, int ms)
@@ -239,6 +232,7 @@ static void run_turn(struct srv_loop *loop, bool accepting)
 
 static void *serve(void *context)
 {
+    struct srv_connection *c;
     struct srv_loop *loop = context;
     int command;
     bool accepting = true;
@@ -251,9 +245,9 @@ static void *serve(void *context)
         run_turn(loop, accepting);
     }
     loop->stopping = true;
-    for (struct srv_connection *c = loop->connections; c != NULL; c = c->next)
-        if (c->exchange != NULL)
-            loop->on_sweep(c->exchange, UINT64_MAX);
+    LIST_FOREACH(c, &loop->connections, place)
+    if (c->exchange != NULL)
+        loop->on_sweep(c->exchange, UINT64_MAX);
     srv_handshakes_stop(loop);
     srv_turns_resume(loop);
     for (int i = 0; i < LAST_TURNS; i++)

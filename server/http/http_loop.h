@@ -20,8 +20,6 @@
 #include "http/http_turns.h"
 #include "http/mhd_workarounds.h"
 
-#define SRV_DATE_MAX sizeof "Sun, 06 Nov 1994 08:49:37 GMT"
-
 struct MHD_Connection;
 struct MHD_Daemon;
 struct srv_exchange;
@@ -43,13 +41,13 @@ struct srv_connection {
     uint64_t served;                         /* of scan.requests, those whose exchange has ended */
     struct srv_handshake handshake;
     struct srv_turn turn;
-    struct srv_connection *next, **link;
+    LIST_ENTRY(srv_connection) place;        /* in loop->connections */
+    LIST_ENTRY(srv_connection) faulty_place; /* in loop->faulty, where is_faulty */
     bool may_have_ended; /* the client's side; false: its socket would have said so */
     bool finished;       /* our side: libmicrohttpd is told that the client's has ended */
     bool pipelines;      /* the next request came before the reply to the last */
     bool refused;        /* the client has been told of scan.fault */
-    bool is_faulty;      /* in loop->faulty */
-    struct srv_connection *next_faulty; /* there */
+    bool is_faulty;
 };
 
 enum srv_loop_command { SRV_LOOP_RUN, SRV_LOOP_QUIESCE, SRV_LOOP_STOP };
@@ -81,19 +79,17 @@ struct srv_loop {
     size_t num_polled;        /* requests that libmicrohttpd asks for their replies every turn */
     struct srv_mhd_accept accept;
 
-    struct srv_connection *connections;
+    LIST_HEAD(, srv_connection) connections;
     size_t num_connections;
     struct srv_connection **by_fd; /* [num_fds]; NULL: no connection */
     size_t num_fds;
-    struct srv_connection *faulty; /* whose turn it is to be told of scan.fault */
+    LIST_HEAD(, srv_connection) faulty; /* whose turn it is to be told of scan.fault */
     struct srv_handshakes handshakes;
     bool stopping; /* no connection is suspended any more */
     struct srv_lingers lingers;
     struct srv_turns turns;
 
     /* http_reply.c: the Date of all replies within one second. */
-    time_t date_second;
-    char date[SRV_DATE_MAX];
 
     /* http_memory.c: a block of exchanges, how many of them were ever used, and those free again:
      * freed by this thread, and freed by others. */

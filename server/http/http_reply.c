@@ -114,30 +114,11 @@ static void add_timing(struct srv_buffer *out, const struct srv_request *request
     srv_buffer_text(out, "\r\n");
 }
 
-static void write_date(char out[SRV_DATE_MAX], time_t second)
-{
-    struct tm utc;
-    strftime(out, SRV_DATE_MAX, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&second, &utc));
-}
-
-/* The date of this second, which the loop keeps: it is written once for all replies of a second. */
-static const char *current_date(struct srv_loop *loop)
-{
-    time_t now = time(NULL);
-    if (now != loop->date_second || loop->date[0] == '\0')
-        write_date(loop->date, now);
-    loop->date_second = now;
-    return loop->date;
-}
-
-#define FIRST_FIELD "Date" /* every reply has it */
-
-/* Every field but Content-Length and Connection, which libmicrohttpd writes. */
+/* Every field but Connection, Date and Content-Length, which libmicrohttpd writes. */
 static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
                         const struct srv_request *request)
 {
     const struct srv_reply *reply = &request->reply;
-    add(out, FIRST_FIELD, current_date(loop));
     add(out, "Cache-Control", reply->tag != 0 ? "no-cache" : "no-store");
     if (reply->tag != 0)
         add_tag(out, reply);
@@ -168,6 +149,7 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
+#define LINES_MAX 1536                 /* header lines of a reply */
 #define PIECE_BYTES ((size_t)64 << 10) /* sent to one connection before others have their turn */
 
 /* A turn in which a piece is sent is not idle. */
@@ -192,13 +174,28 @@ static struct MHD_Response *make_response(struct srv_request *request, const cha
     return MHD_create_response_from_callback(length, PIECE_BYTES, copy_piece, request, NULL);
 }
 
-/* "Connection" is added before our own Date (mhd_workarounds.c, 14).  Where a field cannot be added
- * nothing is sent: a reply that lacks one could be read as another. */
+/* Adds the lines, which are changed, to a reply of libmicrohttpd's. */
+static bool add_lines(struct MHD_Response *response, struct srv_buffer *lines)
+{
+    char *line = lines->data, *end = lines->data + lines->length;
+    srv_buffer_append(lines, "", 1);
+    bool added = !lines->failed;
+    while (added && line < end) {
+        char *value = strstr(line, ": "), *next = strstr(value, "\r\n");
+        *value = *next = '\0';
+        added = MHD_add_response_header(response, line, value + 2) == MHD_YES;
+        line = next + 2;
+    }
+    return added;
+}
+
+/* Where a field cannot be added nothing is sent: a reply that lacks one could be read as another
+ * one. */
 bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request *request,
                            bool close)
 {
     struct srv_loop *loop = ((const struct srv_exchange *)request->connection)->loop;
-    char room[SRV_MHD_LINES_MAX];
+    char room[LINES_MAX];
     struct srv_buffer lines;
     size_t length;
     finish_reply(request, loop);
@@ -210,8 +207,7 @@ bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request
     srv_buffer_lend(&lines, room, sizeof room);
     list_fields(&lines, loop, request);
     bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
-    good = good && !lines.failed &&
-           srv_mhd_add_header_lines(response, FIRST_FIELD, lines.data, lines.length);
+    good = good && add_lines(response, &lines);
     good = good && MHD_queue_response(connection, request->reply.status, response) == MHD_YES;
     MHD_destroy_response(response);
     return good;
@@ -220,13 +216,18 @@ bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request
 /* The fields stand in libmicrohttpd's order, so that all replies have one form. */
 void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_request *request)
 {
+    char date[sizeof "Sun, 06 Nov 1994 08:49:37 GMT"];
+    struct tm utc;
     struct srv_buffer out;
     size_t length;
     finish_reply(request, connection->loop);
     const char *body = body_of(&length, request);
     srv_buffer_init(&out, SIZE_MAX);
-    srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nConnection: close\r\n", request->reply.status,
-                      MHD_get_reason_phrase_for(request->reply.status));
+    const time_t now = time(NULL);
+    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &utc));
+    srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nDate: %s\r\nConnection: close\r\n",
+                      request->reply.status, MHD_get_reason_phrase_for(request->reply.status),
+                      date);
     list_fields(&out, connection->loop, request);
     srv_buffer_printf(&out, "Content-Length: %zu\r\n\r\n", length);
     if (connection->exchange == NULL || !connection->exchange->is_head)

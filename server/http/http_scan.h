@@ -1,7 +1,7 @@
 /* http_scan.h: the framing of HTTP/1.1 in the bytes of a connection, before anything parses them.
  *
  * libmicrohttpd answers what it cannot parse with pages of its own and reads much too leniently
- * (mhd_workarounds.c, 8 and 15).  So it gets only bytes that have passed here: request lines and
+ * (mhd_workarounds.c, 8 and 13).  So it gets only bytes that have passed here: request lines and
  * field lines that end in CR LF and hold no control character, lengths that are numbers, chunks
  * with their sizes.  The scan sees no socket and no memory but the bytes, wherever they are cut. */
 #ifndef SRV_HTTP_SCAN_H

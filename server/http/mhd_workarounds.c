@@ -41,27 +41,22 @@
  *    and the guard.
  * 11 No reply can be queued while a body still arrives.  Answer: a reply that cannot wait for the
  *    body's end is written to the socket (srv_reply_past_mhd in http_reply.c).
- * 12 Each header field of a reply costs three allocations and a dozen searches.  Answer:
- *    srv_mhd_add_header_lines.
- * 13 Suspending and resuming a connection costs several system calls and locks.  Answer: a request
+ * 12 Suspending and resuming a connection costs several system calls and locks.  Answer: a request
  *    that waits for its reply is polled, and suspended only where that takes long (http_job.c).
- * 14 A second Date is sent where "Connection" is added after ours.  Answer: "Connection" is added
- *    first (srv_reply_through_mhd in http_reply.c).
- * 15 What the library cannot parse, or has no memory for, it answers itself, and twice: the head of
+ * 13 What the library cannot parse, or has no memory for, it answers itself, and twice: the head of
  *    its page is sent again in the place of the page, and our log has another status.  So are heads
  *    with 350 cookies or parameters of the query, for each of which it takes memory.  Answer: the
  *    library's calls of recv and gnutls_record_recv come here, since the program's own functions
  *    stand before those of libraries, and bytes that have not passed http_scan.c do not reach it.
  *    A head that came another way is refused (take_head in http_exchange.c).
- * 16 A socket that a TLS handshake has emptied still counts as readable, so the handshake is asked
+ * 14 A socket that a TLS handshake has emptied still counts as readable, so the handshake is asked
  *    to go on in every turn, a whole CPU until the deadline.  Answer: the connection is
  *    suspended until its socket is ready (http_handshake.c).
- * 17 A run reads from every socket that is ready, so that all requests of 1,000 connections are
+ * 15 A run reads from every socket that is ready, so that all requests of 1,000 connections are
  *    read, then computed, then answered, and none of their memory is still in the CPU's caches when
  *    it is needed again.  Answer: epoll_wait here reports at most TURN_SOCKETS at a time. */
 #include "http/mhd_workarounds.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
@@ -106,7 +101,7 @@ void srv_mhd_accept_at_sweep(struct srv_loop *loop)
 
 void srv_mhd_accept_after_turn(struct srv_loop *loop)
 {
-    bool waits = loop->connections == NULL && client_waits(loop);
+    bool waits = LIST_EMPTY(&loop->connections) && client_waits(loop);
     loop->accept.backing_off = waits && loop->accept.waited_last_turn;
     loop->accept.waited_last_turn = waits;
 }
@@ -126,7 +121,7 @@ void srv_mhd_begin_reading(struct srv_loop *loop) { reading_loop = loop; }
 
 bool srv_mhd_reads(void) { return reading_loop != NULL; }
 
-/* ---- Looking at sockets: 7 and 17 ------------------------------------------------------------ */
+/* ---- Looking at sockets: 7 and 15 ------------------------------------------------------------ */
 
 bool srv_mhd_client_closed(const struct srv_connection *connection)
 {
@@ -169,7 +164,7 @@ int epoll_wait(int epoll_fd, struct epoll_event *events, int most, int ms)
     return count;
 }
 
-/* ---- Reading: 8 and 15 ----------------------------------------------------------------------- */
+/* ---- Reading: 8 and 13 ----------------------------------------------------------------------- */
 
 /* A fault behind whole requests waits until they are answered (srv_exchange_close). */
 ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t count)
@@ -200,32 +195,4 @@ ssize_t recv(int fd, void *bytes, size_t most, int flags)
     if (count < 0)
         errno = EIO;
     return count;
-}
-
-/* ---- Header fields: 12 ----------------------------------------------------------------------- */
-
-/* libmicrohttpd is given one field whose value has room for all lines.  The lines are then written
- * over the copy that it made of the value, and it sends that copy as it stands.
- *
- * Measured against one MHD_add_response_header per field: two series, of 11 and 9 runs of 2 s for
- * each build by turns, with 16 connections, on two CPUs that others used too.  Best rates in
- * thousand requests/s, least CPU time of a request in microseconds:
- *
- *               written over the copy        one call per field
- *   /livez      190, 149    3.65, 3.55       169, 120    4.62, 4.24
- *   /decode      99,  97    7.29, 7.07        90,  97    7.83, 8.04 */
-bool srv_mhd_add_header_lines(struct MHD_Response *response, const char *first, const char *lines,
-                              size_t length)
-{
-    char room[SRV_MHD_LINES_MAX];
-    size_t name = strlen(first) + strlen(": "), end = strlen("\r\n");
-    assert(length >= name + end && length <= sizeof room);
-    size_t value = length - name - end;
-    memset(room, '-', value);
-    room[value] = '\0';
-    if (MHD_add_response_header(response, first, room) != MHD_YES)
-        return false;
-    const char *copy = MHD_get_response_header(response, first);
-    memcpy((char *)(uintptr_t)copy, lines + name, value);
-    return true;
 }

@@ -30,7 +30,7 @@ void srv_mhd_accept_after_turn(struct srv_loop *loop);
  * to pause accepting (5), -1: as long as it likes.  Once a turn: it clears last_closed. */
 int srv_mhd_accept_wait_ms(struct srv_mhd_accept *accept);
 
-/* 7, 8, 15 and 17: has the bytes that this thread's libmicrohttpd reads scanned first
+/* 7, 8, 13 and 15: has the bytes that this thread's libmicrohttpd reads scanned first
  * (http_scan.h), bounds how many sockets report at a time, and notes those that have ended. */
 void srv_mhd_begin_reading(struct srv_loop *loop);
 
@@ -43,12 +43,5 @@ ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t coun
 
 /* 7: whether the client has closed its side and everything before that end has been read. */
 bool srv_mhd_client_closed(const struct srv_connection *connection);
-
-#define SRV_MHD_LINES_MAX 1536
-
-/* 12: adds header lines to a reply: `lines` holds [length] bytes, at most SRV_MHD_LINES_MAX, each
- * line as "Name: value\r\n", the first of them named `first`.  False where memory is short. */
-bool srv_mhd_add_header_lines(struct MHD_Response *response, const char *first, const char *lines,
-                              size_t length);
 
 #endif

@@ -274,7 +274,7 @@ void srv_tls_send(void *session, const void *bytes, size_t count)
 bool srv_tls_pending(void *session) { return gnutls_record_check_pending(session) > 0; }
 
 /* libmicrohttpd's, in place of GnuTLS's own function, which is the same without the numbers of
- * records (mhd_workarounds.c, 15). */
+ * records (mhd_workarounds.c, 13). */
 ssize_t gnutls_record_recv(gnutls_session_t session, void *bytes, size_t most)
 {
     unsigned char number[8];

@@ -92,9 +92,9 @@ static void write_form(struct text *out, const struct raw_answer *answer, const 
     struct text body = {0};
     add_body(&body, error, param, message);
     text_add(out, "HTTP/1.1 %u %s\r\n", answer->status, reason_of(answer->status));
+    add_line(out, answer, "Date", true);
     if (raw_header(value, answer, "Connection"))
         text_add(out, "Connection: close\r\n");
-    add_line(out, answer, "Date", true);
     text_add(out, "Cache-Control: no-store\r\nContent-Type: application/json\r\n");
     text_add(out, "X-Request-Id: %s\r\n", json_string_value(json_object_get(error, "request_id")));
     text_add(out, "X-Attn-Instance: test\r\n");
