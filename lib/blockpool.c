@@ -167,7 +167,7 @@ static void reclaim_unused(struct attn_cache_pool *pool)
         if (lists->live > 0)
             continue;
         LIST_FOREACH(block, &lists->idle, place)
-        pool->idle -= lists->bytes;
+            pool->idle -= lists->bytes;
         reclaim_lists(lists);
     }
 }
@@ -187,7 +187,7 @@ static struct free_lists *make_lists(struct attn_cache_pool *pool, size_t bytes)
         pool->num_sizes++;
     } else {
         LIST_FOREACH(block, &lists->idle, place)
-        pool->idle -= lists->bytes;
+            pool->idle -= lists->bytes;
         reclaim_lists(lists);
     }
     *lists = (struct free_lists){.bytes = bytes};

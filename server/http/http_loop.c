@@ -127,8 +127,7 @@ void srv_connection_end(struct srv_connection *connection)
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     struct srv_connection *c;
-    LIST_FOREACH(c, &loop->connections, place)
-    {
+    LIST_FOREACH(c, &loop->connections, place) {
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, now);
         if (srv_connection_is_cut_off(c))
@@ -246,8 +245,8 @@ static void *serve(void *context)
     }
     loop->stopping = true;
     LIST_FOREACH(c, &loop->connections, place)
-    if (c->exchange != NULL)
-        loop->on_sweep(c->exchange, UINT64_MAX);
+        if (c->exchange != NULL)
+            loop->on_sweep(c->exchange, UINT64_MAX);
     srv_handshakes_stop(loop);
     srv_turns_resume(loop);
     for (int i = 0; i < LAST_TURNS; i++)
