@@ -6,7 +6,7 @@
 #
 #   build/attnd         the daemon             lib/ + server/
 #   build/attnd_no_ui   as UI=0 makes it       likewise, for the HTTP suite
-#   build/libattn.a     the library            lib/*.c, lib/*/*.c; libattn.so of the same objects
+#   build/libattn.a     the library            lib/*/*.c; libattn.so of the same objects
 #   build/share/...     manual pages and such  made by config/install.mk, which installs all
 #   build/kernelcheck   every kernel, checked  tests/kernels/*.c
 #   build/bench         attention, measured    tests/bench/*.c but the next two's
@@ -79,8 +79,8 @@ endif
 
 # Sources of other architectures than the one that the compiler compiles for.
 MACHINE := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine 2>/dev/null)))
-FOREIGN := $(if $(filter x86_64,$(MACHINE)),,lib/kernels/kernels_avx% tests/kernels/emulated% tests/bench/peaks.c) \
-           $(if $(filter aarch64,$(MACHINE)),,lib/kernels/kernels_neon% tests/bench/peaks_arm64.c)
+FOREIGN := $(if $(filter x86_64,$(MACHINE)),,lib/kernels/avx% tests/kernels/emulated% tests/bench/peaks.c) \
+           $(if $(filter aarch64,$(MACHINE)),,lib/kernels/neon% tests/bench/peaks_arm64.c)
 
 # ---- Flags -----------------------------------------------------------------------------------
 
@@ -155,16 +155,16 @@ EXTRA =
 # Loads that gcc moves ahead of a tile's assembler do not fit its registers.
 NEON = -fno-schedule-insns
 AVX512 = -mavx512f -mavx512bw -mavx512dq -mavx512vl $(BRANCHES)
-$(call objects_of,lib/kernels/kernels_avx2*.c):        EXTRA = -mavx2 -mfma -mf16c
-$(call objects_of,lib/kernels/kernels_avx512*.c):      EXTRA = $(AVX512)
-$(call objects_of,lib/kernels/kernels_avx512_vnni*.c): EXTRA = $(AVX512) -mavx512vnni
-$(call objects_of,lib/kernels/kernels_avx512_bf16*.c): EXTRA = $(AVX512) -mavx512bf16
-$(call objects_of,lib/kernels/kernels_avx512_amx*.c):  EXTRA = $(AVX512) -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
+$(call objects_of,lib/kernels/avx2*.c):        EXTRA = -mavx2 -mfma -mf16c
+$(call objects_of,lib/kernels/avx512*.c):      EXTRA = $(AVX512)
+$(call objects_of,lib/kernels/avx512_vnni*.c): EXTRA = $(AVX512) -mavx512vnni
+$(call objects_of,lib/kernels/avx512_bf16*.c): EXTRA = $(AVX512) -mavx512bf16
+$(call objects_of,lib/kernels/avx512_amx*.c):  EXTRA = $(AVX512) -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16 -mamx-int8
 $(call objects_of,tests/kernels/emulated*.c):          EXTRA = $(AVX512)
-$(call objects_of,lib/kernels/kernels_neon*.c):        EXTRA = $(NEON)
-$(call objects_of,lib/kernels/kernels_neon_dotprod*.c): EXTRA = $(NEON) -march=armv8.2-a+dotprod
-$(call objects_of,lib/kernels/kernels_neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+bf16
-$(call objects_of,lib/kernels/kernels_portable*.c):    EXTRA = -O3 -ffp-contract=off
+$(call objects_of,lib/kernels/neon*.c):        EXTRA = $(NEON)
+$(call objects_of,lib/kernels/neon_dotprod*.c): EXTRA = $(NEON) -march=armv8.2-a+dotprod
+$(call objects_of,lib/kernels/neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+bf16
+$(call objects_of,lib/kernels/portable*.c):    EXTRA = -O3 -ffp-contract=off
 $(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
 $(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3
 $(call objects_of,tests/bench/check.c):                EXTRA = -O3 -ffp-contract=off
@@ -174,7 +174,7 @@ $(call objects_of,tests/unit/oracle*.c):               EXTRA = -O1 -ffp-contract
 
 objects = $(patsubst %.c,$(OBJ)/%.o,$(filter-out $(FOREIGN),$(wildcard $(1))))
 
-LIB_OBJS    = $(call objects,lib/*.c lib/*/*.c)
+LIB_OBJS    = $(call objects,lib/*/*.c)
 SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c server/*/*.c))
 COMMON_OBJS = $(call objects,tests/common/*.c)
 UNIT_OBJS   = $(call objects,tests/unit/*.c tests/bench/samples.c) $(COMMON_OBJS)
@@ -595,7 +595,7 @@ $(OUT)/libattn.a: $(LIB_OBJS)
 $(OBJ)/server.a: $(SERVER_OBJS)
 %.a:
 	@echo "  AR    $@"
-	$(Q)rm -f $@ && $(AR) rcs $@ $^
+	$(Q)rm -f $@ && $(AR) qcs $@ $^
 
 link = @echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(1))
 

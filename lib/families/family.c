@@ -1,14 +1,14 @@
 /* family.c: the table of families, and finding a row.
  *
- * Rows are in family_llama.c, family_qwen.c, family_gemma.c and family_decoders.c (Llama and the
- * decoders after it), family_gpt.c (GPT-2 to OPT), family_bert.c, family_vision.c, family_speech.c
- * (encoders; stacks of encoder and decoder) and family_encoders.c (T5, PyTorch).  The row of random
- * models stands there too, but not in the table: model.c names it, since no configuration does. */
+ * Rows are in llama.c, qwen.c, gemma.c and decoders.c (Llama and the decoders after it), gpt.c
+ * (GPT-2 to OPT), bert.c, vision.c, speech.c (encoders; stacks of encoder and decoder) and
+ * encoders.c (T5, PyTorch).  The row of random models stands there too, but not in the table:
+ * models/model.c names it, since no configuration does. */
 #include "families/family.h"
 
 #include <string.h>
 
-#include "families/family_rows.h"
+#include "families/rows.h"
 
 /* Of an architecture with several stacks the first row is the default. */
 static const struct attn_family *const families[] = {
@@ -70,7 +70,7 @@ static const struct attn_family *const families[] = {
     &attn_family_siglip_vision_model,
     &attn_family_mpt,
 
-    /* family_llama.c, family_qwen.c, family_gemma.c, family_decoders.c */
+    /* llama.c, qwen.c, gemma.c, decoders.c */
     &attn_family_mixtral,
     &attn_family_ministral3,
     &attn_family_mistral3_mistral, /* also where the text model has no model_type */

@@ -4,15 +4,15 @@
  * tensors and how they are stored.  Three steps read by these rows, and none of them knows a family
  * by name:
  *
- *   family_config.c                JSON -> struct attn_hf_config
- *   family_spec.c, family_rope.c   struct attn_hf_config -> struct attn_config, attn_layer_spec
- *   family_weights.c               tensors -> weights of a layer
+ *   config.c                JSON -> struct attn_hf_config
+ *   spec.c, rope.c   struct attn_hf_config -> struct attn_config, attn_layer_spec
+ *   weights.c               tensors -> weights of a layer
  *
  * The attention algorithm knows no families at all.  Adding a family is adding a row (in the
- * family_*.c of its variants), declaring it in family_rows.h and listing it in families[]
+ * family_*.c of its variants), declaring it in rows.h and listing it in families[]
  * (family.c). */
-#ifndef ATTN_LIB_FAMILY_H
-#define ATTN_LIB_FAMILY_H
+#ifndef ATTN_LIB_FAMILIES_FAMILY_H
+#define ATTN_LIB_FAMILIES_FAMILY_H
 
 #include "attn.h"
 

@@ -1,10 +1,10 @@
 /* weight_bindings.h: the tensors of a layer, found by its family's row and checked. */
-#ifndef ATTN_LIB_WEIGHT_BINDINGS_H
-#define ATTN_LIB_WEIGHT_BINDINGS_H
+#ifndef ATTN_LIB_FAMILIES_WEIGHT_BINDINGS_H
+#define ATTN_LIB_FAMILIES_WEIGHT_BINDINGS_H
 
-#include "checkpoint.h"
-#include "families/family_config.h"
+#include "families/config.h"
 #include "families/weight_shapes.h"
+#include "layers/checkpoint.h"
 
 #define ATTN_MAX_BINDINGS 16 /* tensors of a layer; no family has more */
 

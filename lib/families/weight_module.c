@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "basics/status.h"
 #include "families/weight_bindings.h"
-#include "status.h"
 
 #define MERGE "merge the adapter into the weights first (peft: merge_and_unload)"
 #define CONVERT "the weights are quantised: convert them to bf16 first"

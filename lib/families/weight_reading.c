@@ -7,12 +7,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "families/family_weights.h"
+#include "basics/mem.h"
+#include "basics/random.h"
+#include "basics/status.h"
 #include "families/weight_bindings.h"
-#include "mem.h"
-#include "random.h"
-#include "relative.h"
-#include "status.h"
+#include "families/weights.h"
+#include "layers/relative.h"
 
 #define SCRATCH 262144      /* floats that all threads read at a time for transposed weights */
 #define PIECE_FLOATS 262144 /* floats of a tensor that a thread reads at a time */

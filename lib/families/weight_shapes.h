@@ -1,9 +1,9 @@
 /* weight_shapes.h: which tensors a specification asks for, and their shapes. */
-#ifndef ATTN_LIB_WEIGHT_SHAPES_H
-#define ATTN_LIB_WEIGHT_SHAPES_H
+#ifndef ATTN_LIB_FAMILIES_WEIGHT_SHAPES_H
+#define ATTN_LIB_FAMILIES_WEIGHT_SHAPES_H
 
 #include "families/family.h"
-#include "layer.h"
+#include "layers/layer.h"
 
 /* The bits of enum attn_proj, in the order of projections in a fused tensor. */
 #define ATTN_NUM_PROJECTIONS 8

@@ -1,7 +1,7 @@
 /* kernels.c: fills the kernel table: the portable level first, then each higher level over it. */
 #include "kernels/kernels.h"
 
-#include "cpu.h"
+#include "machine/cpu.h"
 
 void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level)
 {

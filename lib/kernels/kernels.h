@@ -15,8 +15,8 @@
  *   - A kernel keeps no state and unmasks no floating-point exception.  Denormals are treated as
  *     the thread has set them, but those of bf16 in tiles (AMX) as zeros.
  */
-#ifndef ATTN_LIB_KERNELS_H
-#define ATTN_LIB_KERNELS_H
+#ifndef ATTN_LIB_KERNELS_KERNELS_H
+#define ATTN_LIB_KERNELS_KERNELS_H
 
 #include "attn.h"
 
@@ -123,7 +123,7 @@ struct attn_kernels {
     const char *name; /* of the level */
 
     /* A unit of attention with so many rows or more may be computed by columns (outer,
-     * softmax_columns); attention_unit.c has the other conditions.  The bits are the same either
+     * softmax_columns); attention/unit.c has the other conditions.  The bits are the same either
      * way. */
     size_t columns_from_rows;
 
@@ -197,8 +197,8 @@ struct attn_kernels {
     void (*transpose)(float *out, size_t ldo, const float *const in[], size_t rows, size_t n,
                       float factor);
 
-    /* Reads all keys of a tile, or all second keys, as [d][ATTN_TILE] (tile.h): the numbers of
-     * attn_tile_get.  scale [ATTN_TILE] is for int8 only.  The same bits at all levels. */
+    /* Reads all keys of a tile, or all second keys, as [d][ATTN_TILE] (basics/tile.h): the numbers
+     * of attn_tile_get.  scale [ATTN_TILE] is for int8 only.  The same bits at all levels. */
     void (*widen_keys)(float *out, const void *keys, const float *scale, enum attn_dtype dtype,
                        size_t d);
 

@@ -67,7 +67,7 @@ def main():
         document = file.read()
     wrong = 0
     for what, name, function, loads, conversions in LOOPS:
-        code = instructions_of(f"{sys.argv[1]}/kernels_neon{name}.o", function)
+        code = instructions_of(f"{sys.argv[1]}/neon{name}.o", function)
         loop = max(loops_of(code), key=multiply_adds_in, default=[])
         products = multiply_adds_in(loop)
         if products == 0:

@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "basics/mem.h"
+#include "basics/random.h"
 #include "machine.h"
-#include "mem.h"
-#include "random.h"
 
 #define PREFILL ((size_t)128)
 #define STEPS ((size_t)32)

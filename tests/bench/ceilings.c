@@ -15,9 +15,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "basics/mem.h"
 #include "kernels/kernels.h"
 #include "machine.h"
-#include "mem.h"
 
 #define MAX_THREADS 128
 #define WINDOWS 12

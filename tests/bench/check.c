@@ -12,9 +12,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "basics/mem.h"
+#include "basics/random.h"
 #include "machine.h"
-#include "mem.h"
-#include "random.h"
 
 #define BLOCK ((size_t)8) /* tokens */
 #define BIAS_BOUND 0.1f

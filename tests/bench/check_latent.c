@@ -6,12 +6,12 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "basics/mem.h"
+#include "basics/random.h"
 #include "check.h"
 #include "machine.h"
-#include "mem.h"
-#include "random.h"
 
-/* Streams of the weights, as family_random.c numbers them. */
+/* Streams of the weights, as families/random.c numbers them. */
 enum stream { Q = 0, K = 1, V = 2, O = 3, Q_A_NORM = 18, KV_A_NORM = 19, KV_A = 80, K_ROPE, Q_A };
 
 static float *weights(enum stream stream, size_t out, size_t in, double bound, double center)

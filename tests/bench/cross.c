@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "attn_state.h"
+#include "basics/mem.h"
+#include "basics/random.h"
 #include "machine.h"
-#include "mem.h"
-#include "random.h"
 #include "runs.h"
 #include "samples.h"
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "basics/random.h"
 #include "http_bench.h"
-#include "random.h"
 
 static void check(enum attn_status status, const struct attn_error *error)
 {

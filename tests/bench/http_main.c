@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "basics/random.h"
 #include "http_bench.h"
-#include "random.h"
 
 static const struct {
     const char *name;

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cpu.h"
+#include "machine/cpu.h"
 
 double bench_now(void)
 {

@@ -12,12 +12,12 @@
 #include <unistd.h>
 
 #include "accuracy.h"
+#include "basics/mem.h"
 #include "caches.h"
-#include "cpu.h"
 #include "cross.h"
-#include "machine.h"
 #include "maps.h"
-#include "mem.h"
+#include "machine.h"
+#include "machine/cpu.h"
 #include "report.h"
 #include "runs.h"
 #include "slope.h"

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "basics/mem.h"
 #include "machine.h"
-#include "mem.h"
 #include "runs.h"
 #include "samples.h"
 

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "basics/mem.h"
 #include "check.h"
 #include "machine.h"
-#include "mem.h"
 #include "samples.h"
 #include "work.h"
 

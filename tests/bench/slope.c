@@ -11,9 +11,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "basics/mem.h"
 #include "check.h"
 #include "machine.h"
-#include "mem.h"
 #include "runs.h"
 #include "samples.h"
 #include "work.h"

@@ -1,8 +1,8 @@
 /* work.c: preparing a shape and running it.
  *
- * Caches are filled through the library's own kvcache.h, as a restored session is: computing 16,384
- * tokens of context for each of 32 sessions would take minutes.  All timed
- * calls are those of attn.h. */
+ * Caches are filled through the library's own caches/kvcache.h, as a restored session is: computing
+ * 16,384 tokens of context for each of 32 sessions would take minutes.  All timed calls are those
+ * of attn.h. */
 #include "work.h"
 #include "attn_state.h"
 
@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kvcache.h"
+#include "basics/mem.h"
+#include "basics/random.h"
+#include "caches/kvcache.h"
 #include "machine.h"
-#include "mem.h"
-#include "random.h"
 
 #define UNIT_VARIANCE 1.7320508f /* the bound of a uniform number whose variance is 1 */
 #define INPUT_STREAM 1000        /* streams of inputs, apart from those of weights */

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checksum.h"
+#include "files/checksum.h"
 
 #define PREFIX 8
 

@@ -16,9 +16,9 @@
 
 #include "base/checksum.h"
 #include "bytes_source.h"
-#include "checksum.h"
+#include "files/checksum.h"
+#include "files/safetensors.h"
 #include "http/http.h"
-#include "safetensors.h"
 #include "scene.h"
 #include "store/record.h"
 #include "store/restore.h"

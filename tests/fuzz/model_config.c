@@ -1,5 +1,5 @@
 /* model_config.c: fuzzes config.json of every family, by its model_type, and of a random model. */
-#include "families/family_config.h"
+#include "families/config.h"
 #include "fuzz.h"
 
 static void resolve(const struct attn_family *family, const char *stack, const char *text,

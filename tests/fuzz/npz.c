@@ -2,7 +2,7 @@
  * the members of an archive that is made around them, with the right sizes and checksums, at which
  * a fuzzer would be stuck.  A member is a NUL for stored or another byte for deflated, two bytes of
  * length, and as many bytes. */
-#include "npz.h"
+#include "files/npz.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

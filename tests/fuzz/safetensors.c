@@ -1,7 +1,7 @@
 /* safetensors.c: the container, from memory.  The input is the header's text up to a NUL and then
  * the data.  The header's length, at which a fuzzer would be stuck, is put before it unless the
  * first byte is odd. */
-#include "safetensors.h"
+#include "files/safetensors.h"
 
 #include "fuzz.h"
 

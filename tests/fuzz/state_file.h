@@ -7,10 +7,10 @@
 #define TESTS_FUZZ_STATE_FILE_H
 
 #include "attn_state.h"
-#include "cache_file.h"
-#include "checksum.h"
+#include "files/checksum.h"
+#include "files/safetensors.h"
 #include "fuzz.h"
-#include "safetensors.h"
+#include "states/cache_file.h"
 
 #define STATE_PREFIX 8 /* bytes before the header: its length */
 

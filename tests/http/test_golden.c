@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "attn.h"
-#include "cpu.h"
 #include "golden.h"
+#include "machine/cpu.h"
 #include "suites.h"
 #include "tensors.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "calls.h"
-#include "checksum.h"
+#include "files/checksum.h"
 #include "inspected.h"
 #include "long_call.h"
 #include "raw.h"

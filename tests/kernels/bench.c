@@ -6,9 +6,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "half_float.h"
+#include "basics/half_float.h"
+#include "basics/mem.h"
 #include "kernelcheck.h"
-#include "mem.h"
 
 #define RUNS 5             /* measurements, of which the best counts */
 #define RUN_SECONDS 0.05   /* of a measurement, at least */
@@ -40,7 +40,7 @@ static void run_matmul(const struct bench *b) { multiply(b, ATTN_F32); }
 /* prepare_rows is not called: any bits are valid prepared rows. */
 static void run_matmul_int8(const struct bench *b) { multiply(b, ATTN_INT8); }
 
-/* Computes block after block, as lib/linear.c does.  The values of x and w do not matter. */
+/* Computes block after block, as lib/layers/linear.c does.  The values of x and w do not matter. */
 static void run_project(const struct bench *b)
 {
     const size_t each = attn_numbers_per_word(b->dtype), depth = ATTN_RANGE_WORDS * each;

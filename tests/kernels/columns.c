@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "basics/tile.h"
 #include "kernelcheck.h"
-#include "tile.h"
 
 static bool same_bits(float a, float b) { return memcmp(&a, &b, sizeof a) == 0; }
 

@@ -30,4 +30,4 @@ static inline __m512 emulated_dot(__m512 sum, __m512i x, __m512i w)
 #define attn_kernels_avx512_bf16 kernels_emulated_bf16
 #include "kernelcheck.h"
 
-#include "../../lib/kernels/kernels_avx512_bf16.c"
+#include "../../lib/kernels/avx512_bf16.c"

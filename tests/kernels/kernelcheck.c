@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cpu.h"
+#include "machine/cpu.h"
 
 #define MAX_TAIL_ROWS 70
 #define MAX_TAIL 130

@@ -44,14 +44,14 @@ extern const float product_scales[NUM_PRODUCT_SCALES][2];
  * and of each of which underflow may take `least`. */
 bool product_near(double got, double exact, double magnitude, size_t terms, double least);
 
-/* lib/kernels/kernels_avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
+/* lib/kernels/avx512_bf16.c with vdpbf16ps emulated, for any CPU of level avx512. */
 void kernels_emulated_bf16(struct attn_kernels *table);
 
 /* One step of a chain of bfdot: sum + x[0] w[0] + x[1] w[1], as arm64 rounds it.  x and w are bf16,
  * zero where they are denormal; sum is a float. */
 double bfdot(double sum, const double x[2], const double w[2]);
 
-/* The products that lib/gemm.c takes to OpenBLAS, with bf16 weights by cblas_sgemm and, in
+/* The products that lib/kernels/gemm.c takes to OpenBLAS, with bf16 weights by cblas_sgemm and, in
  * *rounding, by cblas_sbgemm; false, with the reason, where it cannot be loaded. */
 bool kernels_openblas(struct attn_kernels *table, struct attn_kernels *rounding,
                       struct attn_error *error);

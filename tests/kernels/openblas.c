@@ -1,19 +1,19 @@
-/* openblas.c: lib/gemm.c as kernel tables, held to what kernels are held to.
+/* openblas.c: lib/kernels/gemm.c as kernel tables, held to what kernels are held to.
  *
  * A slot has no context, so the library stands in a variable. */
 #include <float.h>
 #include <math.h>
 
-#include "gemm.h"
-#include "half_float.h"
+#include "basics/half_float.h"
+#include "basics/mem.h"
 #include "kernelcheck.h"
-#include "mem.h"
+#include "kernels/gemm.h"
 
 static struct attn_gemm library;
 
 static void matmul(const struct attn_matmul *product) { attn_gemm_matmul(&library, product); }
 
-/* As many columns at a time as lib/linear.c gives it. */
+/* As many columns at a time as lib/layers/linear.c gives it. */
 static void project(const struct attn_projection_part *whole, enum attn_dtype dtype,
                     bool rounds_rows)
 {

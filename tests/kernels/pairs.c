@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "half_float.h"
+#include "basics/half_float.h"
+#include "basics/mem.h"
 #include "kernelcheck.h"
-#include "mem.h"
 
 #define DIVIDED 0x1p-17 /* what dividing a number may take of it */
 #define MOST 130        /* rows of b, or columns of it */

@@ -15,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "half_float.h"
+#include "basics/half_float.h"
+#include "basics/mem.h"
 #include "kernelcheck.h"
-#include "mem.h"
 
 #define ROUNDOFF 0x1p-24
 

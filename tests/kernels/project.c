@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gemm.h"
-#include "half_float.h"
+#include "basics/half_float.h"
+#include "basics/mem.h"
 #include "kernelcheck.h"
-#include "mem.h"
+#include "kernels/gemm.h"
 
 /* A case: y = addend + x w.  A panel of w is a row of its grid.  x of int8 is counted in words. */
 struct projection {

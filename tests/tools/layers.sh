@@ -21,17 +21,17 @@ cd "$(dirname "$0")/../.."
 # patterns of files.
 homes() {
     cat <<'TABLE'
-include <dlfcn.h>|lib/gemm.c
-include <nettle/|lib/checksum.[ch] server/config/keys.c
+include <dlfcn.h>|lib/kernels/gemm.c
+include <nettle/|lib/files/checksum.[ch] server/config/keys.c
 include <gnutls/|server/http/tls.c server/command_health.c
 include <microhttpd.h>|server/http/*
-include <[a-z0-9]*intrin.h>|lib/kernels/kernels_avx*
-include <arm_neon.h>|lib/kernels/kernels_neon*
+include <[a-z0-9]*intrin.h>|lib/kernels/avx*
+include <arm_neon.h>|lib/kernels/neon*
 include <seccomp.h>|server/ops/sandbox.c
 include <linux/landlock.h>|server/ops/sandbox.c
-include <cpuid.h>|lib/cpu_level.c
-include <zlib.h>|lib/zip.c server/wire/coding.c
-include <jansson.h>|lib/json_members.[ch] lib/json_memory.c lib/families/* server/*
+include <cpuid.h>|lib/machine/cpu_level.c
+include <zlib.h>|lib/files/zip.c server/wire/coding.c
+include <jansson.h>|lib/files/json_members.[ch] lib/files/json_memory.c lib/families/* server/*
 struct srv_app|server/app.h server/api/* server/main.c server/serve.[ch] server/self_check.[ch] server/wire/request.h
 include <curl/|tests/*
 include <check.h>|tests/*

@@ -44,12 +44,12 @@ plant server/store/store.c '#include "http/http.h"'
 expect 'a room includes a higher room' '^server/store/store.c:[0-9]+: is in layer "server: store" and includes server/http/http.h'
 
 fresh_copy
-plant lib/mem.c '#include "engine.h"'
-expect 'a layer of lib/ includes a higher one' '^lib/mem.c:[0-9]+: is in layer "lib: basics" and includes lib/engine.h'
+plant lib/basics/mem.c '#include "engine/engine.h"'
+expect 'a layer of lib/ includes a higher one' '^lib/basics/mem.c:[0-9]+: is in layer "lib: basics" and includes lib/engine/engine.h'
 
 fresh_copy
-plant lib/attend.c '#include "wire/json.h"'
-expect 'lib/ includes server/' '^lib/attend.c:[0-9]+: lib/ has no "wire/json.h"'
+plant lib/calls/attend.c '#include "wire/json.h"'
+expect 'lib/ includes server/' '^lib/calls/attend.c:[0-9]+: lib/ has no "wire/json.h"'
 
 fresh_copy
 plant server/api/routes.c '#include "kernels/kernels.h"'
@@ -80,8 +80,8 @@ rm "$copy"/server/ops/*
 expect 'a layer without a file' '^tests/tools/layers.txt: layer "server: ops": no file matches'
 
 fresh_copy
-rm "$copy/lib/gemm.c"
-expect 'a home without a file' '^tests/tools/layers.sh: home of "include <dlfcn.h>": no file lib/gemm.c'
+rm "$copy/lib/kernels/gemm.c"
+expect 'a home without a file' '^tests/tools/layers.sh: home of "include <dlfcn.h>": no file lib/kernels/gemm.c'
 
 fresh_copy
 sed -i '/^| server: ops |/d' "$copy/docs/ARCHITECTURE.md"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint.h"
-#include "families/family_config.h"
+#include "families/config.h"
+#include "layers/checkpoint.h"
 #include "model_cases.h"
 
 /* ---- Configurations that were published ---------------------------------------------------- */

@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "families/family_config.h"
-#include "layer.h"
-#include "model.h"
+#include "families/config.h"
+#include "layers/layer.h"
 #include "model_cases.h"
+#include "models/model.h"
 
 #define REST                                                                             \
     ",\"bos_token_id\":0,\"eos_token_id\":2,\"pad_token_id\":1,\"torch_dtype\":"         \

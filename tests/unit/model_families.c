@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "families/family_config.h"
+#include "families/config.h"
 #include "model_cases.h"
 
 /* A configuration of that family and these widths; the closing brace is missing. */

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
 #include "model_cases.h"
+#include "models/model.h"
 
 #define REFERENCE "tests/reference/"
 #define MAX_TENSORS 24

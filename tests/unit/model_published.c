@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "families/family_config.h"
-#include "layer.h"
+#include "families/config.h"
+#include "layers/layer.h"
 #include "model_cases.h"
 
 #define REST                                                                               \

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hash.h"
-#include "model.h"
+#include "basics/hash.h"
+#include "basics/random.h"
 #include "model_cases.h"
-#include "random.h"
+#include "models/model.h"
 
 #define RANDOM_2 "{\"hidden_size\":64,\"num_attention_heads\":4,\"num_hidden_layers\":2"
 #define LONGROPE(last_long, last_short)                                                    \

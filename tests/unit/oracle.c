@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "relative.h"
+#include "layers/relative.h"
 
 /* ---- Positions ---- */
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "mla.h"
+#include "layers/mla.h"
 
 #define PI 3.14159265358979323846
 #define MAX_PAIRS (ATTN_MAX_HEAD_DIM / 2)

@@ -7,7 +7,7 @@
 #ifndef TESTS_ORACLE_LAYER_H
 #define TESTS_ORACLE_LAYER_H
 
-#include "layer.h"
+#include "layers/layer.h"
 #include "oracle.h"
 
 /* The results of attn_attend.  args->outputs is ignored; out->output is [B][T][E]. */

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ablation.h"
 #include "attn.h"
+#include "basics/half_float.h"
+#include "basics/mem.h"
 #include "golden.h"
-#include "half_float.h"
-#include "mem.h"
-#include "model.h"
+#include "layers/ablation.h"
+#include "models/model.h"
 #include "property_draw.h"
 #include "suites.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "attn.h"
-#include "mask.h"
+#include "engine/mask.h"
 #include "oracle.h"
 #include "rng.h"
 #include "suites.h"

@@ -11,7 +11,7 @@
 
 #include "attn.h"
 #include "attn_state.h"
-#include "model.h"
+#include "models/model.h"
 #include "oracle_layer.h"
 #include "rng.h"
 #include "suites.h"

@@ -8,7 +8,7 @@
 
 #include "attn.h"
 #include "attn_state.h"
-#include "kvcache.h"
+#include "caches/kvcache.h"
 #include "suites.h"
 
 #define GROUPS 2

@@ -9,8 +9,8 @@
 
 #include "attn.h"
 #include "attn_state.h"
-#include "mem.h"
-#include "model.h"
+#include "basics/mem.h"
+#include "models/model.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"

@@ -3,7 +3,7 @@
 #include <signal.h>
 
 #include "attn.h"
-#include "cpu.h"
+#include "machine/cpu.h"
 #include "suites.h"
 
 #if defined __x86_64__

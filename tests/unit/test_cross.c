@@ -8,7 +8,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "golden.h"
-#include "model.h"
+#include "models/model.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "rng.h"

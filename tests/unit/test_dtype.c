@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "half_float.h"
-#include "model.h"
+#include "basics/half_float.h"
+#include "models/model.h"
 #include "oracle_layer.h"
 #include "rng.h"
 #include "suites.h"

@@ -10,11 +10,11 @@
 
 #include "attn.h"
 #include "attn_limits.h"
-#include "cgroup.h"
-#include "mem.h"
+#include "basics/mem.h"
+#include "kernels/stats.h"
+#include "machine/cgroup.h"
 #include "rng.h"
 #include "scratch.h"
-#include "stats.h"
 #include "suites.h"
 
 #ifndef INSTRUMENTED

@@ -9,7 +9,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "golden.h"
-#include "model.h"
+#include "models/model.h"
 #include "suites.h"
 
 #define LEAST_CASES 221 /* of tests/golden and tests/reference together */

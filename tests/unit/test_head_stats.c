@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "attn.h"
-#include "mem.h"
+#include "basics/mem.h"
 #include "property_draw.h"
 #include "schedule/batch.h"
 #include "schedule/job.h"

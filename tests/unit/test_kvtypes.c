@@ -12,8 +12,8 @@
 
 #include "attn.h"
 #include "attn_state.h"
-#include "kvcache.h"
-#include "model.h"
+#include "caches/kvcache.h"
+#include "models/model.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"

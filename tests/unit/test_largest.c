@@ -1,5 +1,5 @@
 /* test_largest.c: attn_largest against picking the largest one after another. */
-#include "largest.h"
+#include "kernels/largest.h"
 
 #include <check.h>
 #include <math.h>

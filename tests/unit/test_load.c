@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "attn.h"
-#include "linear.h"
-#include "model.h"
-#include "random.h"
+#include "basics/random.h"
+#include "layers/linear.h"
+#include "models/model.h"
 #include "scratch.h"
 #include "session/loading.h"
 #include "suites.h"

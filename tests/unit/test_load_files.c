@@ -9,10 +9,10 @@
 #include <zlib.h>
 
 #include "attn.h"
-#include "families/family_weights.h"
-#include "model_internal.h"
-#include "pool.h"
-#include "random.h"
+#include "basics/random.h"
+#include "families/weights.h"
+#include "machine/pool.h"
+#include "models/internal.h"
 #include "scratch.h"
 #include "suites.h"
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model.h"
 #include "model_cases.h"
+#include "models/model.h"
 #include "suites.h"
 
 static char path[SCRATCH_PATH];

@@ -1,5 +1,5 @@
 /* test_pairs.c: attention over given rows where keys and values are multiplied as pairs of bf16
- * (lib/qkv.h says where), at every level that this CPU has.
+ * (lib/attention/qkv.h says where), at every level that this CPU has.
  *
  * The oracle attends in double over the queries, keys and values of the reply; where pairs are
  * multiplied it gets keys and values rounded to the nearest bf16. */
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "half_float.h"
-#include "model.h"
+#include "attention/qkv.h"
+#include "basics/half_float.h"
+#include "models/model.h"
 #include "oracle.h"
-#include "qkv.h"
 #include "rng.h"
 #include "suites.h"
 

@@ -11,8 +11,8 @@
 
 #include "attn.h"
 #include "attn_state.h"
+#include "engine/rope.h"
 #include "property_draw.h"
-#include "rope.h"
 #include "suites.h"
 
 #define CASES 400

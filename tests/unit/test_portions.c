@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "attn.h"
-#include "mem.h"
+#include "basics/mem.h"
+#include "machine/workspace.h"
 #include "rng.h"
 #include "suites.h"
-#include "workspace.h"
 
 #define BATCH ((size_t)5)
 #define TOKENS ((size_t)200) /* two sequences are a portion; the last portion has one */

@@ -14,7 +14,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "forgotten.h"
-#include "model.h"
+#include "models/model.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
 #include "suites.h"

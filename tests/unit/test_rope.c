@@ -2,7 +2,7 @@
  *
  * Expected frequencies were computed in PyTorch's float32 arithmetic, some by hand.  1.5e-7 of a
  * value is about its last bit. */
-#include "rope.h"
+#include "engine/rope.h"
 
 #include <check.h>
 #include <math.h>

@@ -8,12 +8,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "basics/mem.h"
+#include "basics/widen.h"
+#include "files/safetensors.h"
 #include "half.h"
-#include "mem.h"
-#include "safetensors.h"
 #include "scratch.h"
 #include "suites.h"
-#include "widen.h"
 
 #define FILE_NAME "model.safetensors"
 

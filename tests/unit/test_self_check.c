@@ -6,7 +6,7 @@
 
 #include "app.h"
 #include "attn_self_check.h"
-#include "engine.h"
+#include "engine/engine.h"
 #include "self_check.h"
 #include "suites.h"
 

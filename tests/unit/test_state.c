@@ -13,7 +13,7 @@
 
 #include "attn_state.h"
 #include "bytes_source.h"
-#include "checksum.h"
+#include "files/checksum.h"
 #include "rng.h"
 #include "suites.h"
 

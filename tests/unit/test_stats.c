@@ -1,6 +1,6 @@
 /* test_stats.c: statistics of rows computed by hand, and heads constructed to have a known
  * pattern. */
-#include "stats.h"
+#include "kernels/stats.h"
 
 #include <check.h>
 #include <math.h>

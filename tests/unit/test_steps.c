@@ -11,10 +11,10 @@
 #include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
-#include "mla.h"
-#include "model.h"
+#include "engine/rope.h"
+#include "layers/mla.h"
+#include "models/model.h"
 #include "rng.h"
-#include "rope.h"
 #include "suites.h"
 
 #define TOKENS 70 /* more than one tile */

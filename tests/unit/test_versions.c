@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "base/checksum.h"
-#include "cache_file.h"
 #include "disk.h"
+#include "states/cache_file.h"
 #include "store/identity.h"
 #include "store/store_check.h"
 #include "store/store_files.h"

@@ -16,13 +16,13 @@
 
 #include "attn.h"
 #include "attn_self_check.h"
+#include "basics/mem.h"
 #include "disk.h"
 #include "golden.h"
-#include "mem.h"
-#include "model.h"
+#include "layers/weights_file.h"
 #include "model_cases.h"
+#include "models/model.h"
 #include "suites.h"
-#include "weights_file.h"
 
 #define LATER_S 10 /* how far the clock is ahead: files of checkpoints have settled */
 #define LEAST_MODELS 60

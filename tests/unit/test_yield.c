@@ -8,7 +8,7 @@
 
 #include "attn.h"
 #include "attn_state.h"
-#include "pool.h"
+#include "machine/pool.h"
 #include "rng.h"
 #include "suites.h"
 

@@ -1,0 +1,387 @@
+/* blockpool.c: the cache pool.
+ *
+ * Models of different widths need blocks of different sizes; each size has its free lists.  Memory
+ * comes in slabs.  A slab of large blocks has so many that huge pages hold them, since a step over
+ * 4 KiB pages waits for address translations (a tenth of a batched decode); a small block is a slab
+ * of its own.
+ *
+ * Invariant: live blocks and idle ones (free, with memory) never pass the budget together.  Where
+ * they would, idle blocks give their memory back to the system.  A slab without live blocks is
+ * freed whole; in any other slab the blocks become empty ones, which get memory again when they are
+ * next used.  One mutex guards everything; a sequence takes it once in 64 tokens. */
+#include "caches/blockpool.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "layers/layer.h"
+
+#define MAX_SIZES 64                         /* different block sizes with free lists */
+#define MIN_SLAB_BLOCK (ATTN_HUGE_PAGE / 32) /* bytes; smaller blocks have a slab each */
+#define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
+
+/* Bytes: the shapes of weightless sessions are the callers' choice, so that without a least size
+ * the heads of blocks could take more memory than the blocks, which alone count. */
+#define MIN_WEIGHTLESS_BLOCK ((size_t)16 << 10)
+
+struct attn_slab {
+    void *memory; /* of the blocks: mapped where there are several, else allocated */
+    size_t bytes, count;
+    size_t live;      /* blocks in use */
+    bool is_unlisted; /* its one block never stands in a list */
+    struct attn_block blocks[];
+};
+
+struct free_lists {
+    size_t bytes;                  /* of a block */
+    size_t live;                   /* blocks of the size in use */
+    LIST_HEAD(, attn_block) idle;  /* free, and holding memory */
+    LIST_HEAD(, attn_block) empty; /* free, their memory given back or never used */
+};
+
+struct attn_cache_pool {
+    pthread_mutex_t lock;
+    size_t budget;
+    atomic_size_t used; /* bytes of live blocks, and ATTN_HOLDER_BYTES for each further holder */
+    size_t idle;        /* bytes of idle blocks */
+    size_t num_sizes;
+    struct free_lists sizes[MAX_SIZES];
+};
+
+size_t attn_block_bytes(const struct attn_layer_spec *spec)
+{
+    size_t least = spec->is_weightless ? MIN_WEIGHTLESS_BLOCK : 0;
+    return attn_max(attn_layer_token_bytes(spec) * ATTN_TILE, least);
+}
+
+void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
+                     const struct attn_layer_spec *spec, size_t group)
+{
+    const enum attn_dtype dtype = spec->kv_dtype;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t key = ATTN_TILE * attn_tile_key_bytes(dtype, sizes.key);
+    out->second_key = spec->mla.kv_lora_rank > 0;
+    const size_t value = ATTN_TILE * (out->second_key ? attn_tile_key_bytes(dtype, sizes.value)
+                                                      : attn_tile_value_bytes(dtype, sizes.value));
+    const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
+    unsigned char *at = block->data + group * (key + value + scales);
+    out->dtype = dtype;
+    out->pairs = false;
+    out->k = at;
+    out->v = at + key;
+    out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
+    out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
+}
+
+/* ---- Slabs ---- */
+
+/* The number of blocks of a slab: whole huge pages then hold at least seven eighths of it. */
+static size_t blocks_per_slab(size_t bytes)
+{
+    size_t count = 1;
+    for (size_t pages = 1; pages <= MAX_SLAB_PAGES && bytes >= MIN_SLAB_BLOCK; pages++) {
+        count = attn_ceil_div(pages * ATTN_HUGE_PAGE, bytes);
+        if (count * bytes % ATTN_HUGE_PAGE <= count * bytes / 8)
+            break;
+    }
+    return count;
+}
+
+static void slab_free(struct attn_slab *slab)
+{
+    if (slab->count > 1)
+        attn_unmap(slab->memory, slab->bytes);
+    else
+        attn_free(slab->memory);
+    attn_free(slab);
+}
+
+/* Makes a slab of `count` zeroed blocks, which stand in no list yet; NULL where memory is short. */
+static struct attn_slab *slab_new(size_t count, size_t bytes)
+{
+    struct attn_slab *slab = attn_calloc(1, sizeof *slab + count * sizeof slab->blocks[0]);
+    if (slab == NULL)
+        return NULL;
+    slab->bytes = attn_mul(count, bytes);
+    slab->count = count;
+    slab->memory = count > 1 ? attn_map(slab->bytes) : attn_calloc(1, bytes);
+    if (slab->memory == NULL) {
+        attn_free(slab);
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct attn_block *block = &slab->blocks[i];
+        block->bytes = bytes;
+        block->data = (unsigned char *)slab->memory + i * bytes;
+        block->slab = slab;
+    }
+    return slab;
+}
+
+/* ---- Free lists ---- */
+
+/* The free lists of a size, NULL where there are none yet. */
+static struct free_lists *find_lists(struct attn_cache_pool *pool, size_t bytes)
+{
+    for (size_t i = 0; i < pool->num_sizes; i++)
+        if (pool->sizes[i].bytes == bytes)
+            return &pool->sizes[i];
+    return NULL;
+}
+
+/* Gives the memory of an idle block back to the system; the whole slab where none of it is live. */
+static void reclaim(struct free_lists *lists, struct attn_block *block)
+{
+    struct attn_slab *slab = block->slab;
+    if (slab->live > 0) {
+        LIST_REMOVE(block, place);
+        attn_drop_pages(slab->memory, slab->bytes, block->data, block->bytes);
+        LIST_INSERT_HEAD(&lists->empty, block, place);
+        return;
+    }
+    for (size_t i = 0; i < slab->count; i++)
+        LIST_REMOVE(&slab->blocks[i], place);
+    slab_free(slab);
+}
+
+static void reclaim_lists(struct free_lists *lists)
+{
+    while (!LIST_EMPTY(&lists->idle))
+        reclaim(lists, LIST_FIRST(&lists->idle));
+}
+
+static void reclaim_idle(struct attn_cache_pool *pool)
+{
+    for (size_t i = 0; i < pool->num_sizes; i++)
+        reclaim_lists(&pool->sizes[i]);
+    pool->idle = 0;
+}
+
+/* Gives back what sizes hold of which no block is in use: their partly used huge pages pass the
+ * budget, and shapes of weightless sessions come and go. */
+static void reclaim_unused(struct attn_cache_pool *pool)
+{
+    for (size_t i = 0; i < pool->num_sizes; i++) {
+        struct free_lists *lists = &pool->sizes[i];
+        struct attn_block *block;
+        if (lists->live > 0)
+            continue;
+        LIST_FOREACH(block, &lists->idle, place)
+            pool->idle -= lists->bytes;
+        reclaim_lists(lists);
+    }
+}
+
+/* Free lists for a size that has none: new ones, or those of a size of which no block is in use;
+ * NULL where all are in use. */
+static struct free_lists *make_lists(struct attn_cache_pool *pool, size_t bytes)
+{
+    struct attn_block *block;
+    struct free_lists *lists = pool->sizes;
+    while (lists < pool->sizes + pool->num_sizes &&
+           (pool->num_sizes < MAX_SIZES || lists->live > 0))
+        lists++;
+    if (lists == pool->sizes + MAX_SIZES)
+        return NULL;
+    if (pool->num_sizes < MAX_SIZES) {
+        pool->num_sizes++;
+    } else {
+        LIST_FOREACH(block, &lists->idle, place)
+            pool->idle -= lists->bytes;
+        reclaim_lists(lists);
+    }
+    *lists = (struct free_lists){.bytes = bytes};
+    return lists;
+}
+
+/* ---- The pool ---- */
+
+enum attn_status attn_cache_pool_new(struct attn_cache_pool **out, size_t budget)
+{
+    struct attn_cache_pool *pool = attn_calloc(1, sizeof *pool);
+    if (pool == NULL)
+        return ATTN_NO_MEMORY;
+    pthread_mutex_init(&pool->lock, NULL);
+    pool->budget = budget;
+    *out = pool;
+    return ATTN_OK;
+}
+
+void attn_cache_pool_free(struct attn_cache_pool *pool)
+{
+    if (pool == NULL)
+        return;
+    reclaim_idle(pool);
+    pthread_mutex_destroy(&pool->lock);
+    attn_free(pool);
+}
+
+size_t attn_cache_pool_used(const struct attn_cache_pool *pool)
+{
+    return atomic_load_explicit(&pool->used, memory_order_relaxed);
+}
+
+size_t attn_cache_pool_budget(const struct attn_cache_pool *pool) { return pool->budget; }
+
+/* Whether `bytes` more are within the budget. */
+static bool has_room(const struct attn_cache_pool *pool, size_t bytes)
+{
+    return bytes <= pool->budget && atomic_load(&pool->used) <= pool->budget - bytes;
+}
+
+/* Gives idle blocks back to the system where together with `bytes` more they would pass the
+ * budget. */
+static void make_room(struct attn_cache_pool *pool, size_t bytes)
+{
+    if (pool->idle > pool->budget - bytes - atomic_load(&pool->used))
+        reclaim_idle(pool);
+}
+
+/* A zeroed block: an empty one, or the first of a new slab, whose others become empty ones. */
+static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
+{
+    if (lists != NULL && !LIST_EMPTY(&lists->empty)) {
+        struct attn_block *block = LIST_FIRST(&lists->empty);
+        LIST_REMOVE(block, place);
+        return block;
+    }
+    struct attn_slab *slab = slab_new(lists != NULL ? blocks_per_slab(bytes) : 1, bytes);
+    /* Pushed from the last on, so that they are taken in order of address. */
+    for (size_t i = slab != NULL ? slab->count : 0; i-- > 1;)
+        LIST_INSERT_HEAD(&lists->empty, &slab->blocks[i], place);
+    if (slab == NULL)
+        return NULL;
+    slab->is_unlisted = lists == NULL;
+    return &slab->blocks[0];
+}
+
+/* Takes an idle block, or a fresh one within the budget, out of the free lists. */
+static enum attn_status take_block(struct attn_block **out, struct attn_cache_pool *pool,
+                                   size_t bytes)
+{
+    if (!has_room(pool, bytes))
+        return ATTN_POOL_FULL;
+    struct free_lists *lists = find_lists(pool, bytes);
+    if (lists == NULL)
+        lists = make_lists(pool, bytes);
+    if (lists != NULL && !LIST_EMPTY(&lists->idle)) {
+        *out = LIST_FIRST(&lists->idle);
+        LIST_REMOVE(*out, place);
+        pool->idle -= bytes;
+        return ATTN_OK;
+    }
+    if (lists == NULL || LIST_EMPTY(&lists->empty))
+        reclaim_unused(pool);
+    make_room(pool, bytes);
+    *out = fresh_block(lists, bytes);
+    return *out != NULL ? ATTN_OK : ATTN_NO_MEMORY;
+}
+
+/* Allocates a block.  The caller holds the lock. */
+static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_pool *pool,
+                                     size_t bytes)
+{
+    enum attn_status status = take_block(out, pool, bytes);
+    if (status != ATTN_OK)
+        return status;
+    atomic_fetch_add(&pool->used, bytes);
+    (*out)->slab->live++;
+    if (!(*out)->slab->is_unlisted)
+        find_lists(pool, bytes)->live++;
+    (*out)->holders = 1;
+    (*out)->tokens = 0;
+    atomic_store(&(*out)->references, 1);
+    return ATTN_OK;
+}
+
+/* Frees a block without references.  The caller holds the lock. */
+static void free_locked(struct attn_cache_pool *pool, struct attn_block *block)
+{
+    atomic_fetch_sub(&pool->used, block->bytes);
+    block->slab->live--;
+    if (block->slab->is_unlisted) {
+        slab_free(block->slab);
+        return;
+    }
+    struct free_lists *lists = find_lists(pool, block->bytes);
+    lists->live--;
+    LIST_INSERT_HEAD(&lists->idle, block, place);
+    pool->idle += block->bytes;
+}
+
+enum attn_status attn_block_alloc(struct attn_block **out, struct attn_cache_pool *pool,
+                                  size_t bytes)
+{
+    pthread_mutex_lock(&pool->lock);
+    enum attn_status status = alloc_locked(out, pool, bytes);
+    pthread_mutex_unlock(&pool->lock);
+    return status;
+}
+
+void attn_block_ref(struct attn_block *block) { atomic_fetch_add(&block->references, 1); }
+
+void attn_block_unref(struct attn_cache_pool *pool, struct attn_block *block)
+{
+    if (atomic_fetch_sub(&block->references, 1) != 1)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    free_locked(pool, block);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* ---- Caches that hold a block ----
+ *
+ * The charge depends on who holds a block now, not on who allocated it: after a restart that may be
+ * another cache.  Caches that hold a block together take no more than if each had its own, so that
+ * a restart, after which more of them share, needs no more budget than before. */
+
+/* The bytes that a cache gives back to the budget when it leaves.  The caller holds the lock. */
+static size_t holder_bytes(const struct attn_block *block)
+{
+    return block->holders > 1 ? ATTN_HOLDER_BYTES : 0;
+}
+
+bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *block)
+{
+    pthread_mutex_lock(&pool->lock);
+    size_t bytes = block->holders > 0 ? ATTN_HOLDER_BYTES : 0;
+    bool room = has_room(pool, bytes);
+    if (room) {
+        make_room(pool, bytes);
+        atomic_fetch_add(&pool->used, bytes);
+        block->holders++;
+        attn_block_ref(block);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return room;
+}
+
+void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *block)
+{
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_sub(&pool->used, holder_bytes(block));
+    block->holders--;
+    if (atomic_fetch_sub(&block->references, 1) == 1)
+        free_locked(pool, block);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
+                                          struct attn_block *block, bool content)
+{
+    pthread_mutex_lock(&pool->lock);
+    size_t released = holder_bytes(block);
+    atomic_fetch_sub(&pool->used, released);
+    enum attn_status status = alloc_locked(out, pool, block->bytes);
+    if (status == ATTN_OK)
+        block->holders--;
+    else
+        atomic_fetch_add(&pool->used, released);
+    pthread_mutex_unlock(&pool->lock);
+    if (status != ATTN_OK)
+        return status;
+    if (content)
+        memcpy((*out)->data, block->data, block->bytes);
+    attn_block_unref(pool, block);
+    return ATTN_OK;
+}

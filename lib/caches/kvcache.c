@@ -1,0 +1,499 @@
+/* kvcache.c: caches, and the blocks they hold.  blockpool.c allocates blocks, rows.c writes
+ * tokens to them and reads them. */
+#include "caches/kvcache.h"
+
+#include <string.h>
+
+#include "attn_state.h"
+#include "basics/status.h"
+#include "caches/blockpool.h"
+#include "caches/window.h"
+#include "engine/rope.h"
+#include "models/model.h"
+
+struct cache_layer {
+    const struct attn_layer_spec *spec;
+    atomic_size_t length;
+    atomic_size_t first; /* blocks that windows have forgotten, before those in the list */
+    size_t again;        /* of a layer that reads another: rows of the last step, at its end */
+    size_t reserved;     /* blocks in the list */
+    size_t shared;       /* of these, blocks that came from other caches */
+    size_t capacity;     /* places of the list; 0: it is empty, or part of a frozen copy */
+    struct attn_block **blocks;
+};
+
+struct attn_cache {
+    struct attn_cache_pool *pool;
+    const struct attn_model *model;
+    size_t max_length;
+    bool claimed; /* part of the batch that runs */
+    size_t num_slots;
+    struct cache_layer slots[]; /* [num_slots] resident layers, in order */
+};
+
+/* Blocks that hold a layer's tokens up to `tokens`, without those that are forgotten.  The clamp is
+ * for threads that read a length while the layer changes. */
+static size_t kept_blocks(const struct cache_layer *l, size_t tokens)
+{
+    if (l->spec->shares_layer != SIZE_MAX)
+        return 0; /* the layer that it reads has them */
+    const size_t first = atomic_load(&l->first), all = attn_ceil_div(tokens, ATTN_TILE);
+    return all > first ? all - first : 0;
+}
+
+static const struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
+{
+    size_t slot = attn_model_slot(cache->model, layer);
+    return slot < cache->num_slots ? &cache->slots[slot] : NULL;
+}
+
+static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer)
+{
+    return &cache->slots[attn_model_slot(cache->model, layer)];
+}
+
+/* ---- Lists ----
+ *
+ * The memory of a block bounds one place in a list, not the many places that forks of a long cache
+ * have.  So the pool's budget covers the places of every holder but the first: the place itself,
+ * and as much again for one in a frozen copy, which therefore needs nothing of the budget.  Spare
+ * places of a list are in proportion to the blocks that the cache did not get from others. */
+
+#define LIST_SLACK 4
+
+/* Gives a list room for `capacity` blocks, at least those it has; 0: frees the list. */
+static bool resize_list(struct cache_layer *l, size_t capacity)
+{
+    struct attn_block **list = NULL;
+    if (capacity > 0 && (list = attn_alloc(capacity, sizeof *list)) == NULL)
+        return false;
+    if (l->reserved > 0)
+        memcpy(list, l->blocks, l->reserved * sizeof *list);
+    attn_free(l->blocks);
+    l->blocks = list;
+    l->capacity = capacity;
+    return true;
+}
+
+static bool grow_list(struct cache_layer *l, size_t blocks)
+{
+    return blocks <= l->capacity || resize_list(l, blocks + (blocks - l->shared));
+}
+
+/* Frees spare places.  A list that cannot be made smaller stays as it is. */
+static void shrink_list(struct cache_layer *l)
+{
+    if (l->capacity > l->shared + LIST_SLACK * attn_max(l->reserved - l->shared, 1))
+        (void)resize_list(l, l->reserved);
+}
+
+/* Gives up all but the first `keep` blocks. */
+static void drop_blocks(struct attn_cache_pool *pool, struct cache_layer *l, size_t keep)
+{
+    while (l->reserved > keep)
+        attn_block_remove_holder(pool, l->blocks[--l->reserved]);
+    l->shared = attn_min(l->shared, l->reserved);
+    shrink_list(l);
+}
+
+/* Gives up the first `count` blocks. */
+static void drop_first(struct attn_cache_pool *pool, struct cache_layer *l, size_t count)
+{
+    atomic_fetch_add(&l->first, count);
+    for (size_t i = 0; i < count; i++)
+        attn_block_remove_holder(pool, l->blocks[i]);
+    l->reserved -= count;
+    l->shared -= attn_min(l->shared, count);
+    memmove(l->blocks, l->blocks + count, l->reserved * sizeof *l->blocks);
+    shrink_list(l);
+}
+
+/* Frees a list with its blocks.  A frozen copy has references to its blocks and does not hold them;
+ * its list is part of the copy's memory. */
+static void free_list(struct attn_cache_pool *pool, struct cache_layer *l)
+{
+    bool frozen = l->capacity == 0;
+    while (frozen && l->reserved > 0)
+        attn_block_unref(pool, l->blocks[--l->reserved]);
+    if (frozen)
+        return;
+    drop_blocks(pool, l, 0);
+    attn_free(l->blocks);
+}
+
+/* Appends a block of another cache to the list. */
+static enum attn_status share_block(struct attn_cache_pool *pool, struct cache_layer *l,
+                                    struct attn_block *block)
+{
+    l->shared++;
+    enum attn_status status = grow_list(l, l->reserved + 1) ? ATTN_OK : ATTN_NO_MEMORY;
+    if (status == ATTN_OK && !attn_block_add_holder(pool, block))
+        status = ATTN_POOL_FULL;
+    if (status == ATTN_OK)
+        l->blocks[l->reserved++] = block;
+    else
+        l->shared--;
+    return status;
+}
+
+/* ---- Life ---- */
+
+size_t attn_cache_memory(const struct attn_model *model)
+{
+    return sizeof(struct attn_cache) + attn_model_num_resident(model) * sizeof(struct cache_layer);
+}
+
+static enum attn_status new_empty(struct attn_cache **out, struct attn_cache_pool *pool,
+                                  const struct attn_model *model, size_t max_length)
+{
+    size_t slots = attn_model_num_resident(model);
+    struct attn_cache *cache = attn_calloc(1, attn_cache_memory(model));
+    if (cache == NULL)
+        return ATTN_NO_MEMORY;
+    *cache = (struct attn_cache){
+        .pool = pool, .model = model, .max_length = max_length, .num_slots = slots};
+    for (size_t i = 0; i < slots; i++)
+        cache->slots[i].spec = attn_model_slot_spec(model, i);
+    *out = cache;
+    return ATTN_OK;
+}
+
+enum attn_status attn_cache_new(struct attn_cache **out, struct attn_cache_pool *pool,
+                                const struct attn_model *model, size_t max_length,
+                                struct attn_error *error)
+{
+    enum attn_status status = attn_check_count(max_length, ATTN_MAX_TOKENS, "max_length", error);
+    if (status != ATTN_OK)
+        return status;
+    if (new_empty(out, pool, model, max_length) != ATTN_OK)
+        return attn_fail_memory(error, sizeof **out);
+    return ATTN_OK;
+}
+
+void attn_cache_free(struct attn_cache *cache)
+{
+    if (cache == NULL)
+        return;
+    for (size_t i = 0; i < cache->num_slots; i++)
+        free_list(cache->pool, &cache->slots[i]);
+    attn_free(cache);
+}
+
+size_t attn_cache_length(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    return l ? atomic_load_explicit(&l->length, memory_order_acquire) : 0;
+}
+
+size_t attn_cache_max_length(const struct attn_cache *cache) { return cache->max_length; }
+const struct attn_model *attn_cache_model(const struct attn_cache *cache) { return cache->model; }
+size_t attn_cache_bytes(const struct attn_cache *cache)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        const struct cache_layer *l = &cache->slots[i];
+        bytes += kept_blocks(l, atomic_load(&l->length)) * attn_block_bytes(l->spec);
+    }
+    return bytes;
+}
+
+/* ---- Writing ---- */
+
+bool attn_cache_claim(struct attn_cache *cache)
+{
+    bool was = cache->claimed;
+    cache->claimed = true;
+    return !was;
+}
+void attn_cache_unclaim(struct attn_cache *cache) { cache->claimed = false; }
+
+/* Replaces the shared ones among blocks [first, end) by copies.  The content stays the same, or is
+ * filled in later, so this needs no undo. */
+static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_layer *l,
+                                    size_t first, size_t end, bool content)
+{
+    for (size_t i = first; i < end; i++) {
+        struct attn_block *shared = l->blocks[i];
+        if (atomic_load(&shared->references) == 1) {
+            shared->tokens = 0;
+            continue;
+        }
+        enum attn_status status = attn_block_copy_on_write(&l->blocks[i], pool, shared, content);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+/* Makes the list `count` blocks long.  On an error some have been taken. */
+static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_layer *l,
+                                    size_t count)
+{
+    enum attn_status status = grow_list(l, count) ? ATTN_OK : ATTN_NO_MEMORY;
+    while (status == ATTN_OK && l->reserved < count) {
+        status = attn_block_alloc(&l->blocks[l->reserved], pool, attn_block_bytes(l->spec));
+        if (status == ATTN_OK)
+            l->reserved++;
+    }
+    return status;
+}
+
+static enum attn_status fail_budget(const struct attn_cache_pool *pool, struct attn_error *error)
+{
+    return attn_fail(error, ATTN_POOL_FULL, NULL, "the cache pool's budget of %zu bytes is used up",
+                     attn_cache_pool_budget(pool));
+}
+
+static enum attn_status fail_list(const struct attn_cache *cache, enum attn_status status,
+                                  size_t blocks, struct attn_error *error)
+{
+    return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
+                                    : attn_fail_memory(error, blocks * sizeof(struct attn_block *));
+}
+
+enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
+                                        size_t rows, bool content, struct attn_error *error)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    size_t end = position + rows, before = l->reserved;
+    if (rows > cache->max_length || position > cache->max_length - rows)
+        return attn_fail(error, ATTN_CACHE_FULL, "position",
+                         "%zu cached and %zu new tokens pass max_length %zu", position, rows,
+                         cache->max_length);
+    if (attn_cache_check_source(cache, layer, end, error) != ATTN_OK)
+        return error->status;
+    const size_t count = kept_blocks(l, end);
+    enum attn_status status = take_blocks(cache->pool, l, count);
+    if (status == ATTN_OK)
+        status = copy_shared(cache->pool, l, position / ATTN_TILE - atomic_load(&l->first),
+                             attn_min(before, count), content);
+    if (status == ATTN_OK)
+        return ATTN_OK;
+    drop_blocks(cache->pool, l, before);
+    return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
+                                    : attn_fail_memory(error, attn_block_bytes(l->spec));
+}
+
+void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
+{
+    atomic_store_explicit(&writable_layer(cache, layer)->length, length, memory_order_release);
+}
+
+void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
+}
+
+/* Where the last steps of layers that read this one begin, since each may be repeated; `length` at
+ * most.  *read is whether there are such layers, whose steps come after this one's. */
+static size_t begin_of_readers(bool *read, const struct attn_cache *cache, size_t layer,
+                               size_t length)
+{
+    *read = false;
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        const struct cache_layer *l = &cache->slots[i];
+        const bool reads = l->spec->shares_layer == layer;
+        *read = *read || reads;
+        length = reads ? attn_min(length, atomic_load(&l->length) - l->again) : length;
+    }
+    return length;
+}
+
+void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position)
+{
+    const size_t length = attn_cache_length(cache, layer);
+    if (layer_of(cache, layer) != NULL)
+        writable_layer(cache, layer)->again = length - attn_min(position, length);
+}
+
+void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
+{
+    bool read;
+    attn_cache_note_step(cache, layer, position);
+    if (layer_of(cache, layer) == NULL || attn_cache_shares(cache, layer))
+        return;
+    struct cache_layer *l = writable_layer(cache, layer);
+    const size_t length = begin_of_readers(&read, cache, layer, atomic_load(&l->length));
+    const size_t seen =
+        attn_window_first(l->spec, position > 0 || read ? attn_min(position, length) : length);
+    const size_t from = attn_min(seen, length - (length > 0)) / ATTN_TILE;
+    if (from > atomic_load(&l->first))
+        drop_first(cache->pool, l, from - atomic_load(&l->first));
+}
+
+enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer, size_t first,
+                                     struct attn_error *error)
+{
+    const struct cache_layer *found = layer_of(cache, layer);
+    if (first == 0)
+        return ATTN_OK;
+    if (found == NULL || attn_cache_length(cache, layer) > 0 || first % ATTN_TILE != 0 ||
+        first >= cache->max_length || attn_window_first(found->spec, cache->max_length) < first)
+        return attn_fail(error, ATTN_INVALID, "first", "layer %zu cannot begin at token %zu", layer,
+                         first);
+    struct cache_layer *l = writable_layer(cache, layer);
+    atomic_store(&l->first, first / ATTN_TILE);
+    atomic_store(&l->length, first);
+    return ATTN_OK;
+}
+
+/* The layer that holds the tokens of `layer`: the one that it reads, or itself. */
+static const struct cache_layer *holder_of(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer), *source = NULL;
+    if (l != NULL && l->spec->shares_layer != SIZE_MAX)
+        source = layer_of(cache, l->spec->shares_layer);
+    return source != NULL ? source : l; /* a source that is not resident has no tokens */
+}
+
+size_t attn_cache_first(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = holder_of(cache, layer);
+    return l != NULL ? atomic_load(&l->first) * ATTN_TILE : 0;
+}
+
+size_t attn_cache_lowest_length(const struct attn_cache *cache)
+{
+    size_t lowest = 0;
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        const struct cache_layer *l = &cache->slots[i];
+        const size_t trained = attn_rope_short_length(&l->spec->rope);
+        lowest = attn_max(lowest, attn_window_least(l->spec, atomic_load(&l->first) * ATTN_TILE));
+        if (trained > 0 && atomic_load(&l->length) > trained)
+            lowest = attn_max(lowest, trained + 1);
+    }
+    return lowest;
+}
+
+static bool is_kept(const struct attn_cache *cache, size_t length)
+{
+    return length == 0 || length >= attn_cache_lowest_length(cache);
+}
+
+bool attn_cache_truncate(struct attn_cache *cache, size_t length)
+{
+    if (!is_kept(cache, length))
+        return false;
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        struct cache_layer *l = &cache->slots[i];
+        if (atomic_load(&l->length) <= length)
+            continue;
+        atomic_store(&l->length, length);
+        l->again = 0;
+        drop_blocks(cache->pool, l, kept_blocks(l, length));
+        if (length == 0)
+            atomic_store(&l->first, 0);
+    }
+    return true;
+}
+
+/* Makes the empty list `to` share the blocks with the first `kept` tokens of `from`. */
+static enum attn_status share_blocks(struct attn_cache_pool *pool, struct cache_layer *to,
+                                     const struct cache_layer *from, size_t kept)
+{
+    const size_t count = kept_blocks(from, kept);
+    enum attn_status status = resize_list(to, count) ? ATTN_OK : ATTN_NO_MEMORY;
+    atomic_store(&to->first, kept > 0 ? atomic_load(&from->first) : 0);
+    while (status == ATTN_OK && to->reserved < count)
+        status = share_block(pool, to, from->blocks[to->reserved]);
+    atomic_store(&to->length, status == ATTN_OK ? kept : 0);
+    if (status == ATTN_OK && kept == atomic_load(&from->length))
+        to->again = from->again;
+    return status;
+}
+
+enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cache *cache,
+                                 size_t length, struct attn_error *error)
+{
+    struct attn_cache *fork;
+    if (!is_kept(cache, length))
+        return attn_fail(
+            error, ATTN_FORGOTTEN, "length",
+            "length is %zu; what its next token would see is forgotten, or rotated for "
+            "longer sequences: 0, or %zu and more, can be kept",
+            length, attn_cache_lowest_length(cache));
+    enum attn_status status = new_empty(&fork, cache->pool, cache->model, cache->max_length);
+    if (status != ATTN_OK)
+        return attn_fail_memory(error, sizeof *fork);
+    for (size_t i = 0; status == ATTN_OK && i < cache->num_slots; i++) {
+        const struct cache_layer *from = &cache->slots[i];
+        status = share_blocks(fork->pool, &fork->slots[i], from,
+                              attn_min(length, atomic_load(&from->length)));
+    }
+    if (status == ATTN_OK) {
+        *out = fork;
+        return ATTN_OK;
+    }
+    attn_cache_free(fork);
+    return fail_list(cache, status, attn_ceil_div(length, ATTN_TILE), error);
+}
+
+size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
+{
+    size_t bytes = attn_cache_memory(cache->model);
+    for (size_t i = 0; i < cache->num_slots; i++)
+        bytes += kept_blocks(&cache->slots[i], atomic_load(&cache->slots[i].length)) *
+                 sizeof(struct attn_block *);
+    return bytes;
+}
+
+/* The copy is one piece of memory, since a snapshot of all sessions takes thousands of them while
+ * all computing waits for it. */
+enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_cache *cache,
+                                   struct attn_error *error)
+{
+    size_t bytes = attn_cache_frozen_bytes(cache);
+    struct attn_cache *copy = attn_alloc(1, bytes);
+    if (copy == NULL)
+        return attn_fail_memory(error, bytes);
+    memcpy(copy, cache, attn_cache_memory(cache->model));
+    copy->claimed = false;
+    struct attn_block **list = (struct attn_block **)&copy->slots[copy->num_slots];
+    for (size_t i = 0; i < copy->num_slots; i++) {
+        struct cache_layer *l = &copy->slots[i];
+        l->reserved = kept_blocks(l, atomic_load(&l->length));
+        l->capacity = l->shared = 0;
+        for (size_t b = 0; b < l->reserved; b++)
+            attn_block_ref(list[b] = l->blocks[b]);
+        l->blocks = list;
+        list += l->reserved;
+    }
+    *out = copy;
+    return ATTN_OK;
+}
+
+enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
+                                         struct attn_error *error)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    const size_t blocks = kept_blocks(l, tokens);
+    if (blocks <= l->capacity || resize_list(l, blocks))
+        return ATTN_OK;
+    return fail_list(cache, ATTN_NO_MEMORY, blocks, error);
+}
+
+enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
+                                  struct attn_error *error)
+{
+    struct cache_layer *l = writable_layer(cache, layer);
+    enum attn_status status = share_block(cache->pool, l, block);
+    return status == ATTN_OK ? ATTN_OK : fail_list(cache, status, l->reserved + 1, error);
+}
+
+/* ---- Reading ---- */
+
+struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer)
+{
+    const struct cache_layer *l = holder_of(cache, layer);
+    return (struct attn_cache_view){
+        .blocks = l->blocks, .first = atomic_load(&l->first), .spec = l->spec};
+}
+
+struct attn_block *const *attn_cache_blocks(size_t *count, const struct attn_cache *cache,
+                                            size_t layer)
+{
+    const struct cache_layer *l = layer_of(cache, layer);
+    *count = l != NULL ? kept_blocks(l, atomic_load(&l->length)) : 0;
+    return l != NULL ? l->blocks : NULL;
+}

@@ -1,0 +1,137 @@
+/* kvcache.h: paged key/value caches inside the library; attn.h has the public calls.
+ *
+ * A cache has for each resident layer a list of blocks of ATTN_TILE tokens.  A block is one piece
+ * of memory with a tile for every key/value head, of the layer's kv_dtype, one head after the
+ * other: keys [D][ATTN_TILE], values, then for int8 scales [2][ATTN_TILE] of keys and values, in
+ * float32.  Blocks are reference-counted: a fork shares them, and a cache that writes to a shared
+ * block copies it first.
+ *
+ * A layer with a window forgets: its list begins at the first block that a later query, or a repeat
+ * of the last step, can see.
+ *
+ * Writing is reserve, put, publish: reserved slots beyond `length` are invisible, so a step that
+ * fails is undone by attn_cache_unreserve alone. */
+#ifndef ATTN_LIB_CACHES_KVCACHE_H
+#define ATTN_LIB_CACHES_KVCACHE_H
+
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "attn.h"
+#include "basics/mem.h"
+#include "basics/tile.h"
+
+struct attn_block {
+    LIST_ENTRY(attn_block) place; /* in a free list */
+    size_t bytes;                 /* of data */
+    atomic_uint references;       /* holders, frozen copies and other lists */
+    unsigned holders;             /* caches; under the pool's lock */
+    unsigned tokens;              /* put by imports (states/import_share.h) or filled in later
+                                     (later.c); 0 once a step writes here */
+    unsigned char *data;          /* aligned to ATTN_ALIGN */
+    struct attn_slab *slab;       /* the slab of which it is a piece */
+};
+
+/* The blocks of one layer, for attention to read. */
+struct attn_cache_view {
+    struct attn_block *const *blocks; /* [ceil(tokens / ATTN_TILE) - first] */
+    size_t first;                     /* blocks before these, which a window has forgotten */
+    const struct attn_layer_spec *spec;
+};
+
+/* The tile of one key/value head in a block of such a layer.  Heads stand side by side, each with
+ * its keys, values and scales: the order in which attention reads them. */
+void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
+                     const struct attn_layer_spec *spec, size_t group);
+
+/* Memory of an empty cache of the model; bytes of a block of such a layer, without its head. */
+size_t attn_cache_memory(const struct attn_model *model);
+size_t attn_block_bytes(const struct attn_layer_spec *spec);
+
+struct attn_cache_view attn_cache_view(const struct attn_cache *cache, size_t layer);
+
+/* Marks the cache as part of a batch; false where it already is in one. */
+bool attn_cache_claim(struct attn_cache *cache);
+void attn_cache_unclaim(struct attn_cache *cache);
+
+/* Whether a resident layer reads the keys and values of an earlier one.  Such a layer has a length
+ * and no blocks: what is put is not kept, and its view is that of the earlier layer, which has each
+ * token before it. */
+bool attn_cache_shares(const struct attn_cache *cache, size_t layer);
+
+/* Checks that the layer that this one reads, if it reads any, has `end` tokens.
+ * Error: ATTN_INVALID. */
+enum attn_status attn_cache_check_source(const struct attn_cache *cache, size_t layer, size_t end,
+                                         struct attn_error *error);
+
+/* Makes slots [position, position + rows) writable, position being at most the length: allocates
+ * blocks, and replaces shared ones by copies; without `content`, which is filled in later
+ * (later.c), only their places.  On an error nothing has changed.
+ * Errors: ATTN_CACHE_FULL, ATTN_POOL_FULL, ATTN_NO_MEMORY; ATTN_INVALID (the layer that this one
+ * reads does not have these tokens). */
+enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
+                                        size_t rows, bool content, struct attn_error *error);
+
+static inline enum attn_status attn_cache_reserve(struct attn_cache *cache, size_t layer,
+                                                  size_t position, size_t rows,
+                                                  struct attn_error *error)
+{
+    return attn_cache_reserve_for(cache, layer, position, rows, true, error);
+}
+
+/* Stores the key [G][D] and value [G][Dv] of one token in a reserved slot; false where one of the
+ * numbers is beyond what kv_dtype can hold.  Several threads may put different slots. */
+bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
+                    const float *value);
+
+/* Whether the numbers of tokens, key [G][count][D] and value [G][count][Dv], are within what a
+ * cache of the layer gives back (attn_tile_largest).  Error: ATTN_OUT_OF_RANGE. */
+enum attn_status attn_cache_check_rows(const struct attn_layer_spec *spec, size_t count,
+                                       const float *key, const float *value,
+                                       struct attn_error *error);
+
+/* Appends `count` tokens to reserved slots, key [G][count][D], value [G][count][Dv], and publishes
+ * them, or gives back what was reserved.  The first `there` of these slots hold their tokens
+ * already.
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
+                                     size_t there, const float *key, const float *value,
+                                     struct attn_error *error);
+
+/* attn_cache_fill of tokens [first, first + count): key [G][count][D], value [G][count][Dv].
+ * Errors: as attn_cache_fill, and ATTN_NO_MEMORY. */
+enum attn_status attn_cache_fill_rows(struct attn_cache *cache, size_t layer, size_t first,
+                                      size_t count, const float *key, const float *value,
+                                      struct attn_error *error);
+
+/* Makes the list of a layer's blocks long enough for `tokens`, so that appending them does not grow
+ * it again.
+ * Error: ATTN_NO_MEMORY. */
+enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
+                                         struct attn_error *error);
+
+/* Reserves the next 64 slots of a layer by sharing a block of another cache, of a layer of the same
+ * kind.  Slots of the block beyond the lengths of its other holders may be written before they are
+ * published here.
+ * Errors: ATTN_POOL_FULL (its place in the list), ATTN_NO_MEMORY. */
+enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
+                                  struct attn_error *error);
+
+/* Makes the first `length` tokens visible; tokens beyond the old length have been put. */
+void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length);
+
+/* Gives back reserved blocks beyond the length. */
+void attn_cache_unreserve(struct attn_cache *cache, size_t layer);
+
+/* attn_cache_read_from with a distance of `apart` tokens between heads: key [G][apart][D], value
+ * [G][apart][Dv].  The tokens may be put but not yet visible. */
+void attn_cache_read_strided(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                             size_t first, size_t count, size_t apart);
+
+/* The same of one key/value head of a resident layer: key [count][D], value [count][Dv]. */
+void attn_cache_read_head(float *key, float *value, const struct attn_cache *cache, size_t layer,
+                          size_t group, size_t first, size_t count);
+
+const struct attn_model *attn_cache_model(const struct attn_cache *cache);
+
+#endif

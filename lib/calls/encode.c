@@ -1,0 +1,219 @@
+/* encode.c: an encoder's rows as the keys and values of a cache, once for all steps over it.
+ *
+ * Each layer's rows are projected, normalised, checked and put beyond the visible length,
+ * ATTN_ENCODE_ROWS at a time, so memory does not grow with S.  The lengths of all layers are
+ * published together at the end: a call that fails leaves an empty cache. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "attention/attention.h"
+#include "attention/qkv.h"
+#include "attn_limits.h"
+#include "attn_state.h"
+#include "basics/mem.h"
+#include "basics/status.h"
+#include "models/model.h"
+
+#define ROWS_OF_TASK 16 /* of a piece */
+
+struct encode {
+    struct attn_engine *engine;
+    struct attn_cache *cache;
+    const struct attn_encode_args *args;
+    const struct attn_layer *layer;
+    size_t layer_index, kept;
+    size_t next;        /* row of the caller's that the next piece begins with */
+    size_t first, rows; /* slots of the piece */
+    float *x, *k,
+        *v; /* [ATTN_ENCODE_ROWS][key_size], [ATTN_ENCODE_ROWS][G*D], [ATTN_ENCODE_ROWS][G*Dv] */
+    atomic_bool beyond, overflow;
+};
+
+/* ---- Checks ---- */
+
+static bool is_real(const struct attn_encode_args *args, size_t row)
+{
+    return args->padding_mask == NULL || args->padding_mask[row] != 0;
+}
+
+static size_t count_kept(const struct attn_encode_args *args)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < args->rows; i++)
+        kept += is_real(args, i);
+    return kept;
+}
+
+/* Whether scores of the layer depend on where a key stands. */
+static bool sees_positions(const struct attn_layer_spec *spec)
+{
+    return spec->position_bias.type != ATTN_BIAS_NONE || spec->sliding_window > 0 ||
+           spec->attention_chunk_size > 0;
+}
+
+static enum attn_status check_layer(const struct encode *e, struct attn_error *error)
+{
+    const struct attn_layer_spec *spec = &e->layer->spec;
+    if (!spec->is_cross)
+        return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
+                         "layer %zu attends over its own tokens, not over an encoder's",
+                         e->layer_index);
+    if (spec->query_scaling.period > 0)
+        return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
+                         "queries of layer %zu are scaled by their positions, which steps over "
+                         "encoder rows do not have",
+                         e->layer_index);
+    if (spec->key_size != spec->value_size)
+        return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
+                         "layer %zu has keys from rows of width %zu and values from rows of %zu",
+                         e->layer_index, spec->key_size, spec->value_size);
+    if (e->kept < e->args->rows && sees_positions(spec))
+        return attn_fail(error, ATTN_UNSUPPORTED, "encoder_padding_mask",
+                         "rows of padding are left out, and scores of layer %zu depend on the "
+                         "positions of keys",
+                         e->layer_index);
+    if (attn_cache_length(e->cache, e->layer_index) > 0)
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache holds encoder rows already");
+    return ATTN_OK;
+}
+
+/* Goes on to the next resident layer from `layer` on; false where there is none. */
+static bool find_layer(struct encode *e, size_t layer)
+{
+    const struct attn_model *model = attn_cache_model(e->cache);
+    for (e->layer = NULL; e->layer == NULL && layer < ATTN_MAX_LAYERS; layer++) {
+        e->layer = attn_model_loaded_layer(model, layer);
+        e->layer_index = layer;
+    }
+    return e->layer != NULL;
+}
+
+static enum attn_status check(struct encode *e, struct attn_error *error)
+{
+    const struct attn_encode_args *args = e->args;
+    enum attn_status status = attn_check_count(args->rows, ATTN_MAX_TOKENS, "rows", error);
+    if (status != ATTN_OK)
+        return status;
+    e->kept = count_kept(args);
+    if (e->kept == 0)
+        return attn_fail(error, ATTN_INVALID, "encoder_padding_mask",
+                         "all %zu encoder rows are padding", args->rows);
+    if (!find_layer(e, 0))
+        return attn_fail(error, ATTN_NOT_FOUND, "layer", "no layer is resident");
+    const size_t width = e->layer->spec.key_size;
+    for (bool found = true; found && status == ATTN_OK; found = find_layer(e, e->layer_index + 1)) {
+        status = check_layer(e, error);
+        if (status == ATTN_OK && e->layer->spec.key_size != width)
+            status = attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
+                               "the layers read rows of different widths");
+    }
+    return status != ATTN_OK ? status
+                             : attn_input_check(e->engine, args->encoder_hidden_states,
+                                                args->rows * width, "encoder_hidden_states", error);
+}
+
+/* ---- Projecting ---- */
+
+/* The piece's rows side by side: the caller's, or copies without those of padding. */
+static const float *gather(struct encode *e)
+{
+    const struct attn_encode_args *args = e->args;
+    const size_t width = e->layer->k.in;
+    if (e->kept == args->rows)
+        return args->encoder_hidden_states + e->first * width;
+    for (size_t i = 0; i < e->rows; e->next++)
+        if (is_real(args, e->next))
+            memcpy(e->x + i++ * width, args->encoder_hidden_states + e->next * width,
+                   width * sizeof *e->x);
+    return e->x;
+}
+
+static void put_task(void *argument, size_t i, unsigned thread)
+{
+    struct encode *e = argument;
+    size_t end = attn_min((i + 1) * ROWS_OF_TASK, e->rows);
+    (void)thread;
+    for (size_t r = i * ROWS_OF_TASK; r < end; r++) {
+        struct attn_qkv row = {.k = e->k + r * e->layer->k.out, .v = e->v + r * e->layer->v.out};
+        if (!attn_qkv_postprocess(row, e->layer, &e->engine->kernels, NULL, 0, 0))
+            atomic_store(&e->beyond, true);
+        else if (!attn_cache_put(e->cache, e->layer_index, e->first + r, row.k, row.v))
+            atomic_store(&e->overflow, true);
+    }
+}
+
+static enum attn_status encode_piece(struct encode *e, struct attn_error *error)
+{
+    const float *x = gather(e);
+    const struct attn_projection products[] = {
+        attn_projection_of(&e->layer->k, x, e->k, e->rows),
+        attn_projection_of(&e->layer->v, x, e->v, e->rows),
+    };
+    if (attn_project(e->engine, products, 2, false) != ATTN_OK)
+        return attn_fail_memory(error, 0);
+    if (attn_engine_cancelled(e->engine, error))
+        return ATTN_CANCELLED;
+    attn_pool_run(e->engine->pool, put_task, e, attn_ceil_div(e->rows, ROWS_OF_TASK));
+    if (attn_engine_cancelled(e->engine, error))
+        return ATTN_CANCELLED;
+    if (atomic_load(&e->beyond))
+        return attn_fail(error, ATTN_OVERFLOW, "encoder_hidden_states",
+                         "a key or value passes the magnitude %g", (double)ATTN_MAX_MAGNITUDE);
+    if (atomic_load(&e->overflow))
+        return attn_fail(error, ATTN_OVERFLOW, "encoder_hidden_states",
+                         "a key or value does not fit the cache's %s",
+                         attn_dtype_name(e->layer->spec.kv_dtype));
+    return ATTN_OK;
+}
+
+static enum attn_status encode_layer(struct encode *e, struct attn_error *error)
+{
+    struct attn_workspace *workspace = &e->engine->workspace;
+    const struct attn_layer *layer = e->layer;
+    const size_t most = attn_min(e->kept, ATTN_ENCODE_ROWS);
+    enum attn_status status = ATTN_OK;
+    e->x = attn_workspace_take(workspace, most * layer->k.in, sizeof(float));
+    e->k = attn_workspace_take(workspace, most * layer->k.out, sizeof(float));
+    e->v = attn_workspace_take(workspace, most * layer->v.out, sizeof(float));
+    if (status == ATTN_OK && (e->x == NULL || e->k == NULL || e->v == NULL))
+        status = attn_fail_memory(error, most * layer->k.out * sizeof(float));
+    const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
+    for (e->first = e->next = 0; status == ATTN_OK && e->first < e->kept; e->first += e->rows) {
+        e->rows = attn_min(ATTN_ENCODE_ROWS, e->kept - e->first);
+        status = encode_piece(e, error);
+        attn_workspace_rewind(workspace, before);
+    }
+    return status;
+}
+
+static enum attn_status run(struct encode *e, struct attn_error *error)
+{
+    enum attn_status status = check(e, error);
+    for (bool found = find_layer(e, 0); status == ATTN_OK && found;
+         found = find_layer(e, e->layer_index + 1))
+        status = attn_cache_reserve(e->cache, e->layer_index, 0, e->kept, error);
+    for (bool found = find_layer(e, 0); status == ATTN_OK && found;
+         found = find_layer(e, e->layer_index + 1)) {
+        status = encode_layer(e, error);
+        attn_workspace_reset(&e->engine->workspace);
+    }
+    for (bool found = find_layer(e, 0); found; found = find_layer(e, e->layer_index + 1)) {
+        if (status == ATTN_OK)
+            attn_cache_publish(e->cache, e->layer_index, e->kept);
+        attn_cache_unreserve(e->cache, e->layer_index);
+    }
+    return status;
+}
+
+enum attn_status attn_cache_encode(struct attn_cache *cache, struct attn_engine *engine,
+                                   const struct attn_encode_args *args, struct attn_error *error)
+{
+    struct encode encode = {.engine = engine, .cache = cache, .args = args};
+    if (!attn_cache_claim(cache))
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache is part of a call already");
+    attn_engine_lock(engine, args->yield);
+    enum attn_status status = run(&encode, error);
+    attn_engine_unlock(engine);
+    attn_cache_unclaim(cache);
+    return status;
+}

@@ -1,0 +1,197 @@
+/* footprint.c: the memory that models, caches, engines and calls take, added up from their parts.
+ *
+ * Every figure is an upper bound, counted place by place from the code that takes the memory.  A
+ * wrong figure cannot break the bound of an engine: calls are held to call_bytes as they
+ * allocate. */
+#include <stdint.h>
+#include <unistd.h>
+
+#include "attention/attention.h"
+#include "attn_limits.h"
+#include "attn_state.h"
+#include "basics/tile.h"
+#include "caches/kvcache.h"
+#include "caches/window.h"
+#include "engine/engine.h"
+#include "kernels/stats.h"
+#include "layers/ablation.h"
+#include "layers/mla.h"
+#include "machine/cgroup.h"
+#include "machine/cpu.h"
+#include "models/model.h"
+
+_Static_assert(ATTN_BLOCK_TOKENS == ATTN_TILE, "a block of a cache has a tile of each head");
+
+/* ---- The machine ---- */
+
+size_t attn_memory_limit(const char **source)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    size_t machine = pages > 0 && page > 0 ? attn_mul((size_t)pages, (size_t)page) : SIZE_MAX;
+    size_t group = attn_cgroup_memory("");
+    *source = group < machine ? "the control group" : "the machine";
+    return attn_min(group, machine);
+}
+
+unsigned attn_usable_cpus(void) { return attn_cpu_count(); }
+
+/* ---- Models ---- */
+
+/* Tables derived from a layer's weights: frequencies, position bias, tiles of extra keys. */
+static size_t layer_side_bytes(const struct attn_layer_spec *s)
+{
+    size_t floats = s->rope.type != ATTN_ROPE_NONE ? s->rope.dim / 2 : 0;
+    if (s->position_bias.type == ATTN_BIAS_T5)
+        floats += s->num_heads * (2 * s->position_bias.max_distance + 1);
+    else if (s->position_bias.type == ATTN_BIAS_ALIBI)
+        floats += s->num_heads;
+    floats += attn_relative_floats(s);
+    if (s->bias_kv || s->add_zero_attn)
+        floats += s->num_kv_heads * (s->head_dim + s->value_head_dim) * ATTN_TILE;
+    return floats * sizeof(float);
+}
+
+void attn_model_memory(struct attn_model_memory *out, const struct attn_model *model)
+{
+    *out = (struct attn_model_memory){.block_bytes = SIZE_MAX,
+                                      .cache_bytes = attn_cache_memory(model)};
+    for (size_t i = 0; i < attn_model_num_resident(model); i++) {
+        struct attn_layer_spec spec = *attn_model_slot_spec(model, i);
+        out->side_bytes += sizeof(struct attn_layer) + layer_side_bytes(&spec);
+        out->block_bytes = attn_min(out->block_bytes, attn_block_bytes(&spec));
+        spec.dtype = ATTN_F32;
+        out->loading_bytes = attn_max(out->loading_bytes, attn_layer_weight_bytes(&spec) +
+                                                              attn_layer_loading_bytes(&spec));
+    }
+    out->loading_bytes += attn_model_headers_memory(model);
+}
+
+size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens)
+{
+    size_t bytes = 0, resident = attn_model_num_resident(model);
+    bool read = false;
+    for (size_t i = 0; i < resident; i++)
+        read = read || attn_model_slot_spec(model, i)->shares_layer != SIZE_MAX;
+    for (size_t i = 0; i < resident; i++) {
+        const struct attn_layer_spec *spec = attn_model_slot_spec(model, i);
+        const size_t blocks = attn_window_blocks(spec, tokens, read);
+        if (!spec->is_cross && spec->shares_layer == SIZE_MAX)
+            bytes = attn_add(bytes, attn_mul(blocks, attn_block_bytes(spec)));
+    }
+    return bytes;
+}
+
+/* ---- Calls ---- */
+
+size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys)
+{
+    size_t heads = spec->num_heads * (spec->head_dim + spec->value_head_dim);
+    size_t kv_heads = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    size_t gates = spec->output_gate ? spec->num_heads * spec->value_head_dim : 0;
+    if (spec->mla.kv_lora_rank > 0)
+        return attn_mla_step_work(spec, rows, keys);
+    return rows * (spec->hidden_size * (heads + kv_heads + gates) + keys * heads);
+}
+
+#define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */
+
+/* Bytes of the integers that products with weights of a dtype make of a number. */
+static size_t integer_planes(enum attn_dtype dtype)
+{
+    return dtype == ATTN_INT8 ? 1 : dtype == ATTN_W8A16 ? 2 : 0;
+}
+
+/* Bytes of one row of queries and one of keys in a call to such a layer: projections, outputs of
+ * heads, gates, rows as integers with their scales, positions, statistics, selected heads and rows,
+ * frequencies. */
+static size_t row_bytes(const struct attn_layer_spec *s)
+{
+    size_t q = s->num_heads * s->head_dim, o = s->num_heads * s->value_head_dim;
+    size_t k = s->num_kv_heads * s->head_dim, v = s->num_kv_heads * s->value_head_dim;
+    size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
+    size_t gate = s->output_gate ? o : 0;
+    return (q + k + v + o + gate + s->rope.dim / 2 + 4) * sizeof(float) +
+           integer_planes(s->dtype) * integers + 3 * sizeof(int64_t) + attn_mla_row_bytes(s) +
+           s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
+                           ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
+           sizeof(uint32_t);
+}
+
+/* Bytes of the tiles of one head's keys and values, of the rows of weights that threads keep, and
+ * of the sums of splits. */
+static size_t solve_bytes(size_t tile_floats, size_t threads)
+{
+    size_t pack = attn_max(attn_mul(tile_floats, sizeof(float)), ATTN_TILES_BYTES);
+    size_t kept = ATTN_WEIGHT_ROWS_FLOATS + ATTN_WEIGHT_ROWS_FLOATS / sizeof(float) + ATTN_ALIGN;
+    size_t floats = attn_add(attn_mul(threads, kept), ATTN_SPLITS_FLOATS);
+    return attn_add(pack, attn_mul(floats, sizeof(float)));
+}
+
+/* Rows of a sequence or step on which the bytes of its bookkeeping are spread, one head each.  A
+ * batch of shorter sequences has more of them, at the cost of rows. */
+#define ROWS_OF_SEQUENCE 8
+
+static size_t list_bytes(size_t rows, size_t heads)
+{
+    size_t sequences = attn_min(rows / ROWS_OF_SEQUENCE + 1, ATTN_MAX_BATCH);
+    return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_ITEM_BYTES);
+}
+
+/* Bytes of the rows of one head, as integers too, and of what they add to the output
+ * (layers/ablation.c), which is projected once more where it is not there. */
+static size_t ablation_bytes(const struct attn_layer_spec *s)
+{
+    const size_t floats = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;
+    const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
+    return ATTN_ABLATED_ROWS * (floats * sizeof(float) + integers);
+}
+
+static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
+                          size_t threads)
+{
+    size_t tokens = attn_add(attn_min(size->rows, size->tokens), ATTN_TILE);
+    size_t tiles = attn_mul(tokens, s->head_dim + s->value_head_dim);
+    size_t bytes = attn_add(attn_mul(size->rows, row_bytes(s)), solve_bytes(tiles, threads));
+    bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
+    bytes = attn_add(bytes, attn_mul(size->shared_rows, 2 * s->hidden_size * sizeof(float)));
+    bytes = attn_add(bytes, ablation_bytes(s));
+    bytes = attn_add(bytes, attn_mla_call_bytes(s));
+    return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
+}
+
+size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_size *size,
+                       unsigned threads)
+{
+    size_t most = 0;
+    if (model == NULL)
+        most = attn_add(solve_bytes(attn_mul(2, size->rows), threads), list_bytes(size->rows, 1));
+    for (size_t i = 0; model != NULL && i < attn_model_num_resident(model); i++)
+        most = attn_max(most, layer_bytes(attn_model_slot_spec(model, i), size, threads));
+    most = attn_add(most, SLACK);
+    /* A workspace may keep this share of its memory in chunks that this call cannot use. */
+    return attn_add(most, most / (ATTN_WORKSPACE_SHARE - 1));
+}
+
+size_t attn_engine_bytes(const struct attn_engine_options *options)
+{
+    const size_t scratch = ATTN_YIELD_LEVELS * ATTN_SCRATCH_FLOATS * sizeof(float);
+    if (!attn_engine_uses_openblas(options))
+        return attn_mul(options->threads, scratch);
+    return ATTN_GEMM_BYTES + attn_mul(options->threads, scratch + ATTN_GEMM_THREAD_BYTES);
+}
+
+size_t attn_engine_reserved(const struct attn_engine_options *options)
+{
+    if (!attn_engine_uses_openblas(options))
+        return 0;
+    return ATTN_GEMM_RESERVED + attn_mul(options->threads, ATTN_GEMM_THREAD_RESERVED);
+}
+
+size_t attn_cache_layer_bytes(const struct attn_cache *cache, size_t layer, size_t tokens)
+{
+    const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
+    const size_t first = attn_cache_first(cache, layer) / ATTN_TILE;
+    const size_t blocks = attn_ceil_div(tokens, ATTN_TILE);
+    const bool holds = spec != NULL && spec->shares_layer == SIZE_MAX;
+    return holds && blocks > first ? (blocks - first) * attn_block_bytes(spec) : 0;
+}

@@ -1,0 +1,150 @@
+/* step_check.c: whether a step over a cache can be computed, over which keys, and room for them. */
+#include "calls/step_check.h"
+
+#include "attention/attention.h"
+#include "attention/qkv.h"
+#include "attn_state.h"
+#include "basics/status.h"
+#include "caches/kvcache.h"
+#include "engine/mask.h"
+#include "engine/rope.h"
+
+size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer)
+{
+    return attn_model_layer(model, layer)->is_cross ? attn_cache_length(step->cache, layer)
+                                                    : step->position + step->rows;
+}
+
+size_t attn_step_slot(const struct attn_step *step, const struct attn_layer_spec *spec)
+{
+    return spec->is_cross ? 0 : step->position;
+}
+
+bool attn_queries_only(const struct attn_layer_spec *spec)
+{
+    return spec->is_cross || spec->shares_layer != SIZE_MAX;
+}
+
+/* A step of cross-attention reads what is cached, wherever its rows stand in their own sequence. */
+static enum attn_status check_cross(const struct attn_step *step, size_t length,
+                                    struct attn_error *error)
+{
+    if (length == 0)
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache holds no encoder rows");
+    if (step->modifiers.tree)
+        return attn_fail(error, ATTN_UNSUPPORTED, "attention_mask",
+                         "a mask of new rows among themselves needs rows that are appended");
+    return ATTN_OK;
+}
+
+/* Longrope rotates all keys of a sequence by the long factors once it passes the trained length.
+ * Cached keys are not rotated again, so a step must not take a session across. */
+static enum attn_status check_rotation(const struct attn_step *step,
+                                       const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const size_t trained = attn_rope_short_length(&spec->rope);
+    const int64_t *positions = step->modifiers.position_ids;
+    const int64_t first = positions != NULL ? positions[0] : (int64_t)step->position;
+    const int64_t length = attn_qkv_length(positions, step->rows, first);
+    if (trained == 0 || step->position == 0 ||
+        (first > (int64_t)trained) == (length > (int64_t)trained))
+        return ATTN_OK;
+    return attn_fail(error, ATTN_ROPE_CHANGES, "position",
+                     "longrope turns all keys of a sequence otherwise once it passes the trained "
+                     "length, %zu, and the %zu cached ones are not turned again: prefill a new "
+                     "session with all tokens in one step",
+                     trained, step->position);
+}
+
+static enum attn_status check_self(const struct attn_step *step, const struct attn_layer_spec *spec,
+                                   size_t length, struct attn_error *error)
+{
+    if (step->position > length ||
+        (step->position < length && step->rows > length - step->position))
+        return attn_fail(error, ATTN_INVALID, "position",
+                         "%zu rows at position %zu neither follow nor repeat a cache of %zu tokens",
+                         step->rows, step->position, length);
+    if (spec->key_size != spec->hidden_size || spec->value_size != spec->hidden_size)
+        return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
+                         "a layer whose keys and values have other widths has no cache");
+    if (step->modifiers.query_offset != NULL)
+        return attn_fail(error, ATTN_INVALID, "query_offset",
+                         "query_offset follows from the cache");
+    return check_rotation(step, spec, error);
+}
+
+static enum attn_status check_given_rows(const struct attn_step *step, struct attn_engine *engine,
+                                         const struct attn_layer_spec *spec,
+                                         struct attn_error *error)
+{
+    const size_t queries = step->rows * spec->num_heads, keys = step->rows * spec->num_kv_heads;
+    if (step->query == NULL || step->key == NULL || step->value == NULL)
+        return attn_fail(error, ATTN_INVALID, "query",
+                         "a step of a weightless model needs query, key and value");
+    const struct attn_outputs *out = &step->outputs;
+    if (out->ablation != NULL || out->query != NULL || out->head_output != NULL ||
+        out->concat != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "outputs",
+                         "a weightless model has no query, head_output, concat and ablation");
+    enum attn_status status =
+        attn_input_check(engine, step->query, queries * spec->head_dim, "query", error);
+    if (status == ATTN_OK)
+        status = attn_input_check(engine, step->key, keys * spec->head_dim, "key", error);
+    if (status == ATTN_OK)
+        status = attn_input_check(engine, step->value, keys * spec->value_head_dim, "value", error);
+    return status;
+}
+
+enum attn_status attn_step_check(const struct attn_step *step, struct attn_engine *engine,
+                                 const struct attn_model *model, size_t layer,
+                                 struct attn_error *error)
+{
+    const struct attn_layer_spec *spec = &attn_model_loaded_layer(model, layer)->spec;
+    if (attn_cache_model(step->cache) != model)
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache belongs to another model");
+    size_t length = attn_cache_length(step->cache, layer);
+    enum attn_status status = attn_check_count(step->rows, ATTN_MAX_TOKENS, "rows", error);
+    if (status != ATTN_OK)
+        return status;
+    status =
+        spec->is_cross ? check_cross(step, length, error) : check_self(step, spec, length, error);
+    if (status == ATTN_OK)
+        status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
+                                 attn_step_keys(step, model, layer), error);
+    if (status != ATTN_OK)
+        return status;
+    if (spec->is_weightless)
+        return check_given_rows(step, engine, spec, error);
+    return attn_input_check(engine, step->hidden_states, step->rows * spec->hidden_size,
+                            "hidden_states", error);
+}
+
+enum attn_status attn_step_reserve(struct attn_cache **again, const struct attn_step *step,
+                                   size_t layer, bool append, struct attn_error *error)
+{
+    *again = NULL;
+    if (append)
+        return attn_cache_reserve(step->cache, layer, step->position, step->rows, error);
+    if (step->position > 0 || attn_cache_first(step->cache, layer) == 0 ||
+        attn_cache_shares(step->cache, layer))
+        return ATTN_OK;
+    enum attn_status status = attn_cache_fork(again, step->cache, 0, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_cache_reserve(*again, layer, 0, step->rows, error);
+    if (status != ATTN_OK)
+        attn_cache_free(*again);
+    return status;
+}
+
+enum attn_status attn_step_check_kept(const struct attn_problem *problem, struct attn_error *error)
+{
+    const size_t first = problem->cache.first * ATTN_TILE;
+    const size_t seen = attn_mask_visible(&problem->mask, 0).first;
+    if (seen >= first)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_FORGOTTEN, "position",
+                     "the step sees keys from %zu on, of which the layer's window has forgotten "
+                     "those before %zu",
+                     seen, first);
+}

@@ -1,0 +1,90 @@
+/* mask.h: which keys a query sees, and what is added to its scores.
+ *
+ * Constraints compose.  A score survives where causality, the window, the chunk, padding and the
+ * boolean mask all allow it; then the layer's position bias and the call's bias are added.
+ * Causality, window and chunk bound the tiles of keys that are computed at all; the rest is applied
+ * to a row of scores within one tile.  A window of the call takes the place of the layer's window
+ * and of its chunks.
+ *
+ * A distance is between two positions, which ordinarily are slots: key s is at slot s, query t at
+ * slot offset + t.  Two kinds of calls have other positions.  ALiBi under a padding mask counts
+ * real tokens.  The new rows of a tree are at their position_ids, which count real tokens too. */
+#ifndef ATTN_LIB_ENGINE_MASK_H
+#define ATTN_LIB_ENGINE_MASK_H
+
+#include "attn.h"
+#include "engine/position_bias.h"
+
+/* The modifiers of one sequence of a batch. */
+struct attn_mask {
+    size_t queries, keys; /* T, S */
+    bool causal;
+    int64_t offset;         /* query t is at slot offset + t */
+    int64_t left, right;    /* window: keys seen before and after the query's own; -1 = open */
+    int64_t chunk;          /* C: a query sees keys of its own chunk of C; 0: no chunks */
+    int64_t first_chunk;    /* the slot where chunk 0 begins: that of the first real token */
+    const uint8_t *padding; /* [S] or NULL */
+    const uint8_t *allowed; /* [T][S - allowed_from] of head 0, or NULL */
+    size_t allowed_from;    /* keys before this one are all allowed */
+    size_t allowed_head;    /* elements from one head to the next */
+    size_t allowed_row;     /* and from one query to the next; 0: one row counts for all */
+    const float *bias;      /* [T][S] of head 0, or NULL */
+    size_t bias_head, bias_row;
+    const struct attn_position_bias *position_bias; /* of the layer, or NULL */
+    const int64_t *key_positions;                   /* [S], NULL: s */
+    const int64_t *query_positions;                 /* [T], NULL: offset + t */
+    bool
+        tree; /* queries are rows of a tree: window and chunks too are counted by these positions */
+    size_t tree_first; /* keys before this one are left of what all rows of the tree see */
+};
+
+/* A layer's settings, which hold where the modifiers say nothing; all zero without a layer. */
+struct attn_mask_defaults {
+    bool causal;
+    size_t sliding_window; /* W, 0: none */
+    bool two_sided;        /* the window: |i-j| < W, not only keys before */
+    size_t chunk;          /* C, 0: none */
+    const struct attn_position_bias *position_bias;
+};
+
+/* The mask of sequence `b` under a call's modifiers. */
+struct attn_mask attn_mask_of(const struct attn_modifiers *modifiers,
+                              const struct attn_mask_defaults *defaults, size_t b, size_t queries,
+                              size_t keys);
+
+/* Whether positions are not simply slots, so that attn_mask_set_positions is needed. */
+bool attn_mask_needs_positions(const struct attn_modifiers *modifiers,
+                               const struct attn_position_bias *position_bias);
+
+/* Computes positions [S + T], of keys and then of queries, for the mask of sequence b.  The mask
+ * keeps the pointer. */
+void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
+                             const struct attn_modifiers *modifiers, size_t b);
+
+/* Checks the values of a call's modifiers for B = batch, H = heads; their shapes are trusted.
+ * Errors: ATTN_NON_FINITE (a NaN in the bias), ATTN_OUT_OF_RANGE. */
+enum attn_status attn_mask_check(const struct attn_modifiers *modifiers, size_t batch, size_t heads,
+                                 size_t queries, size_t keys, struct attn_error *error);
+
+/* A span of keys [first, end), outside of which query t sees none; both ends grow with t. */
+struct attn_span {
+    size_t first, end;
+};
+struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t);
+
+/* The first key that is not padding; S where there is none. */
+size_t attn_mask_first_key(const struct attn_mask *mask);
+
+/* reachable[s] = whether causality and padding alone would let query t see key s. */
+void attn_mask_reachable(uint8_t *reachable, const struct attn_mask *mask, size_t t);
+
+/* Whether the mask is nothing but a span of keys for each query: scores within the span stay as
+ * they are, and attn_mask_apply is not needed for a tile within it. */
+bool attn_mask_is_span(const struct attn_mask *mask);
+
+/* Applies mask and biases to scores [n] of head h, query t and the keys from `first` on.  Scores of
+ * keys that the query does not see become -inf. */
+void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size_t t, size_t first,
+                     size_t n);
+
+#endif

@@ -1,0 +1,223 @@
+/* position_bias.c: ALiBi's slopes, T5's buckets, and adding either to a row of scores.
+ *
+ * Buckets and slopes are computed in the float32 arithmetic of Hugging Face: a bucket that is off
+ * by one would be another learned number.  No bias passes 1e15 in magnitude, while half of the last
+ * bit of the lowest float32 is 1e31, so a finite sum stays finite without a clamp. */
+#include "engine/position_bias.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "basics/mem.h"
+#include "basics/status.h"
+
+#define RUN 64 /* scores added to at a time */
+
+/* ---- ALiBi ---- */
+
+/* The float32 x, rounded to bfloat16, ties to even.  x is finite. */
+static inline float round_bfloat16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* slope_h for H = heads, where c is the power of two at or below H: head h < c has power h + 1 of
+ * 2^(-8/c), the heads from c on the odd powers of its square root. */
+static float alibi_slope(size_t h, size_t heads)
+{
+    size_t c = 1;
+    while (c * 2 <= heads)
+        c *= 2;
+    double base = exp2(-8.0 / (double)(h < c ? c : 2 * c));
+    double power = (double)(h < c ? h + 1 : 2 * (h - c) + 1);
+    return (float)pow((double)(float)base, power);
+}
+
+static enum attn_status init_alibi(struct attn_position_bias *out,
+                                   const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    out->bfloat16 = bias->bfloat16;
+    out->by_slot = bias->by_slot;
+    out->scale = (float)bias->scale;
+    out->slopes = attn_alloc(spec->num_heads, sizeof(float));
+    if (out->slopes == NULL)
+        return attn_fail_memory(error, spec->num_heads * sizeof(float));
+    for (size_t h = 0; h < spec->num_heads; h++) {
+        float slope = alibi_slope(h, spec->num_heads);
+        out->slopes[h] = bias->bfloat16 ? round_bfloat16(slope) : slope * out->scale;
+    }
+    return ATTN_OK;
+}
+
+/* ---- T5 ---- */
+
+/* Buckets of one direction, and how many of them hold a single distance. */
+static size_t direction_buckets(const struct attn_position_bias_spec *spec)
+{
+    return spec->bidirectional ? spec->buckets / 2 : spec->buckets;
+}
+
+static size_t exact_buckets(const struct attn_position_bias_spec *spec)
+{
+    return direction_buckets(spec) / 2;
+}
+
+size_t attn_t5_bucket(const struct attn_position_bias_spec *spec, int64_t distance)
+{
+    size_t buckets = direction_buckets(spec), singles = exact_buckets(spec);
+    size_t offset = spec->bidirectional && distance > 0 ? buckets : 0;
+    if (!spec->bidirectional && distance > 0)
+        distance = 0;
+    size_t far = distance < 0 ? (size_t)-distance : (size_t)distance;
+    if (far < singles)
+        return offset + far;
+    float range = (float)log((double)spec->max_distance / (double)singles);
+    float ratio = logf((float)far / (float)singles) / range;
+    size_t bucket = singles + (size_t)(ratio * (float)(buckets - singles));
+    return offset + attn_min(bucket, buckets - 1);
+}
+
+static enum attn_status check_t5(const struct attn_position_bias_spec *spec,
+                                 struct attn_error *error)
+{
+    size_t least = spec->bidirectional ? 4 : 2;
+    if (spec->buckets < least || spec->buckets > ATTN_MAX_BUCKETS ||
+        (spec->bidirectional && spec->buckets % 2 != 0))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "relative_attention_num_buckets",
+                         "relative_attention_num_buckets is %zu, allowed are %s%zu to %d",
+                         spec->buckets, spec->bidirectional ? "even numbers from " : "", least,
+                         ATTN_MAX_BUCKETS);
+    if (spec->max_distance <= exact_buckets(spec) || spec->max_distance > ATTN_MAX_BUCKETS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "relative_attention_max_distance",
+                         "relative_attention_max_distance is %zu, allowed are %zu to %d",
+                         spec->max_distance, exact_buckets(spec) + 1, ATTN_MAX_BUCKETS);
+    return ATTN_OK;
+}
+
+static enum attn_status init_t5(struct attn_position_bias *out, const struct attn_layer_spec *spec,
+                                const float *weights, struct attn_error *error)
+{
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    enum attn_status status =
+        attn_check_magnitudes(weights, attn_mul(bias->buckets, spec->num_heads), ATTN_MAX_MAGNITUDE,
+                              "relative_attention_bias", error);
+    if (status != ATTN_OK)
+        return status;
+    out->reach = bias->max_distance;
+    size_t width = 2 * out->reach + 1, size = attn_mul(spec->num_heads, width);
+    out->table = attn_alloc(size, sizeof(float));
+    if (out->table == NULL)
+        return attn_fail_memory(error, attn_mul(size, sizeof(float)));
+    for (size_t d = 0; d < width; d++) {
+        size_t bucket = attn_t5_bucket(bias, (int64_t)d - (int64_t)out->reach);
+        for (size_t h = 0; h < spec->num_heads; h++)
+            out->table[h * width + d] = weights[bucket * spec->num_heads + h];
+    }
+    return ATTN_OK;
+}
+
+/* ---- Both ---- */
+
+static enum attn_status check_alibi(const struct attn_position_bias_spec *spec,
+                                    struct attn_error *error)
+{
+    if (fabs(spec->scale) <= ATTN_MAX_SCALE)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_OUT_OF_RANGE, "alibi",
+                     "the scale of alibi is %g, at most %g is allowed", spec->scale,
+                     ATTN_MAX_SCALE);
+}
+
+enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *spec,
+                                          struct attn_error *error)
+{
+    switch (spec->type) {
+    case ATTN_BIAS_NONE:
+    case ATTN_BIAS_DISENTANGLED: /* layers/relative.c */
+        return ATTN_OK;
+    case ATTN_BIAS_ALIBI:
+        return check_alibi(spec, error);
+    case ATTN_BIAS_T5:
+        return check_t5(spec, error);
+    }
+    return attn_fail(error, ATTN_OUT_OF_RANGE, "position_bias", "there is no position bias %d",
+                     (int)spec->type);
+}
+
+enum attn_status attn_position_bias_init(struct attn_position_bias *out,
+                                         const struct attn_layer_spec *spec, const float *weights,
+                                         struct attn_error *error)
+{
+    *out = (struct attn_position_bias){.type = spec->position_bias.type};
+    if (out->type == ATTN_BIAS_ALIBI)
+        return init_alibi(out, spec, error);
+    return out->type == ATTN_BIAS_T5 ? init_t5(out, spec, weights, error) : ATTN_OK;
+}
+
+void attn_position_bias_fini(struct attn_position_bias *bias)
+{
+    attn_free(bias->slopes);
+    attn_free(bias->table);
+    *bias = (struct attn_position_bias){0};
+}
+
+static void add_alibi(float *scores, float slope, int64_t query, const int64_t *keys, size_t n)
+{
+    for (size_t j = 0; j < n; j++)
+        scores[j] += slope * (float)(keys[j] - query);
+}
+
+/* slope * position in bfloat16: the position is rounded to it, and the product. */
+static inline float slope_bfloat16(float slope, int64_t position)
+{
+    return round_bfloat16(slope * round_bfloat16((float)position));
+}
+
+static void add_alibi_bfloat16(float *scores, float slope, float scale, int64_t query,
+                               const int64_t *keys, size_t n)
+{
+    float own = slope_bfloat16(slope, query);
+    for (size_t j = 0; j < n; j++)
+        scores[j] += scale * (slope_bfloat16(slope, keys[j]) - own);
+}
+
+/* `table` is that of one head, indexed by key - query + reach. */
+static void add_t5(float *scores, const float *table, size_t reach, int64_t query,
+                   const int64_t *keys, size_t n)
+{
+    int64_t last = 2 * (int64_t)reach;
+    for (size_t j = 0; j < n; j++) {
+        int64_t at = keys[j] - query + (int64_t)reach;
+        at = at < 0 ? 0 : at;
+        scores[j] += table[at > last ? last : at];
+    }
+}
+
+static void add_run(float *scores, const struct attn_position_bias *bias, size_t h, int64_t query,
+                    const int64_t *keys, size_t n)
+{
+    if (bias->type == ATTN_BIAS_T5)
+        add_t5(scores, bias->table + h * (2 * bias->reach + 1), bias->reach, query, keys, n);
+    else if (bias->bfloat16)
+        add_alibi_bfloat16(scores, bias->slopes[h], bias->scale, query, keys, n);
+    else
+        add_alibi(scores, bias->slopes[h], query, keys, n);
+}
+
+void attn_position_bias_add(float *scores, const struct attn_position_bias *bias, size_t h,
+                            int64_t query, const int64_t *keys, int64_t first, size_t n)
+{
+    int64_t counted[RUN];
+    const bool adds = bias->type == ATTN_BIAS_ALIBI || bias->type == ATTN_BIAS_T5;
+    for (size_t at = 0; at < n && adds; at += RUN) {
+        size_t run = attn_min(RUN, n - at);
+        for (size_t j = 0; keys == NULL && j < run; j++)
+            counted[j] = first + (int64_t)(at + j);
+        add_run(scores + at, bias, h, query, keys ? keys + at : counted, run);
+    }
+}

@@ -1,0 +1,190 @@
+/* choice.c: the JSON of a configuration, the family that reads it and the class that it
+ * names, the object that holds its settings. */
+#include "families/choice.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "attn_json.h"
+#include "attn_limits.h"
+#include "attn_nearest.h"
+#include "basics/status.h"
+
+#define MOST_FAMILIES 256 /* that are compared with a misspelt one */
+#define MOST_KEYS 128     /* of a family, likewise */
+#define CLASS_MAX 96      /* characters of a class that are compared */
+
+enum attn_status attn_config_parse(json_t **out, const char *text, size_t length,
+                                   struct attn_error *error)
+{
+    json_error_t why;
+    if (length > ATTN_CHECKPOINT_MAX_CONFIG)
+        return attn_fail(error, ATTN_MALFORMED, "", "configuration of %zu bytes, limit %d", length,
+                         ATTN_CHECKPOINT_MAX_CONFIG);
+    enum attn_status status = attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, &why);
+    if (status == ATTN_NO_MEMORY)
+        return attn_fail_memory(error, length);
+    if (status != ATTN_OK)
+        return attn_fail(error, ATTN_MALFORMED, "", "not valid JSON, line %d column %d", why.line,
+                         why.column);
+    if (!json_is_object(*out)) {
+        json_decref(*out);
+        return attn_fail(error, ATTN_MALFORMED, "", "configuration is not a JSON object");
+    }
+    return ATTN_OK;
+}
+
+enum attn_status attn_fail_key(const char *within, const char *key, const struct attn_hf_key *keys,
+                               struct attn_error *error)
+{
+    const char *names[MOST_KEYS];
+    size_t count = 0;
+    for (; keys->name != NULL && count < MOST_KEYS; keys++)
+        if (keys->kind != ATTN_CONFIG_IGNORED)
+            names[count++] = keys->name;
+    const char *nearest = attn_nearest(key, names, count);
+    return attn_fail(error, ATTN_UNSUPPORTED, key, "%s%skey '%.96s' is not understood%s%s%s",
+                     within, within[0] != '\0' ? ": " : "", key,
+                     nearest != NULL ? "; did you mean " : "", nearest != NULL ? nearest : "",
+                     nearest != NULL ? "?" : "");
+}
+
+json_t *attn_config_object(const json_t *object, const char *name)
+{
+    json_t *inner = name != NULL ? json_object_get(object, name) : NULL;
+    return json_is_object(inner) ? inner : NULL;
+}
+
+json_t *attn_config_nested(const struct attn_family *family, const json_t *object)
+{
+    json_t *inner = attn_config_object(object, family->subconfig);
+    return inner != NULL ? inner : attn_config_object(object, family->subconfig_dict);
+}
+
+/* The nested model_type, whichever nested object has one that a family of `type` reads. */
+static enum attn_status find_nested(const struct attn_family **out, const json_t *object,
+                                    const char *type, const char *stack, struct attn_error *error)
+{
+    const struct attn_family *first = attn_family_find(type, NULL, stack);
+    const json_t *inner = first != NULL ? attn_config_nested(first, object) : NULL;
+    const json_t *subtype = json_object_get(inner, "model_type");
+    *out = attn_family_find(type, json_string_value(subtype), stack);
+    if (*out == NULL && first != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, first->subconfig,
+                         "%s: model_type '%.64s' is not supported", first->subconfig,
+                         json_string_value(subtype));
+    return ATTN_OK;
+}
+
+/* ---- The class that `architectures` names ---- */
+
+/* Copies letters and digits, in lower case. */
+static void fold(char out[CLASS_MAX], const char *name, size_t length)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < length && at < CLASS_MAX - 1; i++)
+        if (isalnum((unsigned char)name[i]))
+            out[at++] = (char)tolower((unsigned char)name[i]);
+    out[at] = '\0';
+}
+
+/* The characters before what a class is for: 5 of LlamaForCausalLM, LlamaModel. */
+static size_t stem_length(const char *name)
+{
+    static const char *const ends[] = {"For", "Model", "LMHead", "With"};
+    size_t length = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const char *at = strstr(name, ends[i]);
+        if (at != NULL && (size_t)(at - name) < length)
+            length = (size_t)(at - name);
+    }
+    return length;
+}
+
+/* The class looks at later tokens: LlamaBiModel, LlamaBidirectionalModel. */
+static bool looks_both_ways(const char *name, size_t length)
+{
+    return (length > 2 && memcmp(name + length - 2, "Bi", 2) == 0) ||
+           strstr(name, "Bidirec") != NULL;
+}
+
+/* Refuses a class whose attention is another than that of the family, as far as its name tells: a
+ * class of another row, whose keys are others, or one without the causal mask. */
+static enum attn_status check_class(const struct attn_family *family, const char *name,
+                                    struct attn_error *error)
+{
+    char stem[CLASS_MAX], type[CLASS_MAX];
+    const struct attn_family *row, *other = NULL;
+    const size_t length = stem_length(name);
+    if (family->defaults.is_causal && looks_both_ways(name, length))
+        return attn_fail(error, ATTN_UNSUPPORTED, "architectures",
+                         "architectures: %.64s attends in both directions, a model of model_type "
+                         "\"%s\" to earlier tokens only: this class is not supported",
+                         name, family->model_type);
+    fold(stem, name, length);
+    for (size_t i = 0; (row = attn_family_at(i)) != NULL; i++) {
+        fold(type, row->model_type, strlen(row->model_type));
+        if (strcmp(stem, type) != 0)
+            continue;
+        if (row->keys == family->keys)
+            return ATTN_OK;
+        other = row;
+    }
+    if (other == NULL)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_MALFORMED, "architectures",
+                     "architectures: %.64s is a class of model_type \"%s\", but model_type is "
+                     "\"%s\": which of the two is it?",
+                     name, other->model_type, family->model_type);
+}
+
+static enum attn_status check_classes(const struct attn_family *family, const json_t *object,
+                                      struct attn_error *error)
+{
+    const json_t *classes = json_object_get(object, "architectures");
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < json_array_size(classes) && status == ATTN_OK; i++) {
+        const char *name = json_string_value(json_array_get(classes, i));
+        status = name != NULL ? check_class(family, name, error) : ATTN_OK;
+    }
+    return status;
+}
+
+/* ---- The family ---- */
+
+/* Names the supported model_type that is nearest; a family's name in replies counts too. */
+static enum attn_status fail_type(const char *type, struct attn_error *error)
+{
+    const char *names[2 * MOST_FAMILIES], *nearest = NULL;
+    size_t count = 0;
+    while (count < MOST_FAMILIES && attn_family_at(count) != NULL) {
+        names[2 * count] = attn_family_at(count)->model_type;
+        names[2 * count + 1] = attn_family_at(count)->name;
+        count++;
+    }
+    nearest = attn_nearest(type, names, 2 * count);
+    for (size_t i = 0; i < count; i++)
+        if (nearest == names[2 * i + 1])
+            nearest = names[2 * i];
+    return attn_fail(error, ATTN_UNSUPPORTED, "model_type",
+                     "model_type: \"%.60s\" is not supported%s%s%s; MODELS.md lists those that are",
+                     type, nearest != NULL ? "; the nearest that is: \"" : "",
+                     nearest != NULL ? nearest : "", nearest != NULL ? "\"" : "");
+}
+
+enum attn_status attn_config_family(const struct attn_family **out, const json_t *object,
+                                    const char *stack, struct attn_error *error)
+{
+    const json_t *type = json_object_get(object, "model_type");
+    if (!json_is_string(type))
+        return attn_fail(error, ATTN_MALFORMED, "model_type", "model_type must be a string");
+    if (attn_family_find(json_string_value(type), NULL, NULL) == NULL)
+        return fail_type(json_string_value(type), error);
+    enum attn_status status = find_nested(out, object, json_string_value(type), stack, error);
+    if (status == ATTN_OK && *out != NULL)
+        return check_classes(*out, object, error);
+    if (status != ATTN_OK)
+        return status;
+    return attn_fail(error, ATTN_UNSUPPORTED, "stack", "stack: a %.32s model has no stack '%.64s'",
+                     json_string_value(type), stack);
+}

@@ -1,0 +1,55 @@
+/* config.h: a JSON configuration -> the specification of each layer. */
+#ifndef ATTN_LIB_FAMILIES_CONFIG_H
+#define ATTN_LIB_FAMILIES_CONFIG_H
+
+#include "attn.h"
+#include "families/family.h"
+
+#define ATTN_CONFIG_LISTS 4 /* short and long factors, for full and for sliding layers */
+
+/* A configuration as it resolves.  The struct points into itself, so it must not be copied or
+ * moved. */
+struct attn_config {
+    const struct attn_family *family;
+    size_t num_layers;
+    size_t num_groups;       /* of layers that share one set of tensors; 0: none share */
+    size_t max_position;     /* 0: the configuration sets none */
+    uint64_t seed;           /* random weights only */
+    enum attn_layout layout; /* of weights: the family's, or as the configuration says */
+    bool says_layout;        /* the configuration says it */
+    /* By enum attn_layer_type: the specification that layers of one type have in common;
+     * attn_config_layer_spec adds the rest. */
+    struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
+    bool scale_by_layer;            /* layer l's scale is divided by l + 1 */
+    bool rope_gathered;             /* as attn_hf_config */
+    bool norm_rope_layers;          /* layers without RoPE have no qk_norm */
+    bool scaling_without_rope;      /* layers with RoPE have no query_scaling */
+    bool keys_as_values;            /* full layers make values by the weights of the keys */
+    size_t num_shared_layers;       /* the last layers, which read the cache of an earlier one */
+    uint8_t types[ATTN_MAX_LAYERS]; /* enum attn_layer_type */
+    bool rotates[ATTN_MAX_LAYERS];  /* false: a layer without RoPE */
+    double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
+    size_t num_lists;
+};
+
+/* Resolves `text`, a JSON object of `length` bytes.  family NULL: the family of its model_type and
+ * of `stack`, which is NULL for the default one.  A key that is not understood is refused by name,
+ * in error->param.
+ * Errors: ATTN_MALFORMED (not JSON; a value missing, of the wrong type, or two that contradict each
+ * other), ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED, ATTN_NO_MEMORY. */
+enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
+                                  const char *stack, const char *text, size_t length,
+                                  struct attn_error *error);
+
+/* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
+size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
+
+/* Whether layer `layer`, which must exist, is attention; a linear layer is none. */
+bool attn_config_attends(const struct attn_config *config, size_t layer);
+
+/* The specification of layer `layer`, which must exist and be attention.  *out borrows
+ * from the configuration. */
+void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,
+                            size_t layer);
+
+#endif

@@ -1,0 +1,450 @@
+/* spec.c: a parsed configuration -> the specification of each layer.
+ *
+ * Absent values are computed from the rest, and values that must fit together are checked.  The
+ * layers of one model differ by their type (full, sliding, chunked), in whether they rotate, and in
+ * the scale. */
+#include "families/spec.h"
+
+#include <math.h>
+
+#include "basics/status.h"
+
+const char *attn_family_key_name(const struct attn_family *family, size_t offset)
+{
+    const struct attn_hf_key *key = attn_hf_key_for_field(family->keys, offset);
+    return key != NULL ? key->name : "";
+}
+
+static enum attn_status check_present(const struct attn_family *family,
+                                      const struct attn_hf_config *hf, struct attn_error *error)
+{
+    const struct {
+        size_t value, offset;
+    } needed[] = {
+        {hf->hidden_size, HF_FIELD(hidden_size)},
+        {hf->num_heads, HF_FIELD(num_heads)},
+        {hf->num_layers, HF_FIELD(num_layers)},
+        {family->defaults.kv_lora_rank == 0 || hf->kv_lora_rank != 0, HF_FIELD(kv_lora_rank)},
+    };
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        const char *config_key = attn_family_key_name(family, needed[i].offset);
+        if (needed[i].value == 0)
+            return attn_fail(error, ATTN_MALFORMED, config_key, "%s is missing", config_key);
+    }
+    return ATTN_OK;
+}
+
+static enum attn_status check_groups(const struct attn_family *family,
+                                     const struct attn_hf_config *hf, struct attn_error *error)
+{
+    const char *config_key = attn_family_key_name(family, HF_FIELD(num_groups));
+    if (hf->num_groups <= hf->num_layers)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_MALFORMED, config_key, "%s is %zu for %zu layers", config_key,
+                     hf->num_groups, hf->num_layers);
+}
+
+/* ---- Heads --------------------------------------------------------------------------------- */
+
+static size_t kv_heads(const struct attn_family *family, const struct attn_hf_config *hf)
+{
+    if (family->kv_by_flags && !hf->grouped)
+        return hf->multi_query ? 1 : hf->num_heads;
+    return hf->num_kv_heads != 0 ? hf->num_kv_heads : hf->num_heads;
+}
+
+static double scale_of(const struct attn_hf_config *hf, size_t head_dim)
+{
+    if (hf->scale != 0 || !hf->scale_attn_weights)
+        return hf->scale != 0 ? hf->scale : 1;
+    return 1 / sqrt(hf->query_pre_attn_scalar != 0 ? hf->query_pre_attn_scalar : (double)head_dim);
+}
+
+/* The sizes of latent attention. */
+static enum attn_status resolve_latent(struct attn_layer_spec *spec, struct attn_hf_config *hf,
+                                       struct attn_error *error)
+{
+    const struct {
+        size_t value;
+        const char *name;
+    } needed[] = {{hf->qk_nope_head_dim, "qk_nope_head_dim"},
+                  {hf->qk_rope_head_dim, "qk_rope_head_dim"}};
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
+        if (needed[i].value == 0)
+            return attn_fail(error, ATTN_MALFORMED, needed[i].name, "%s is missing",
+                             needed[i].name);
+    spec->mla = (struct attn_mla_spec){.kv_lora_rank = hf->kv_lora_rank,
+                                       .q_lora_rank = hf->q_lora_rank,
+                                       .rope_head_dim = hf->qk_rope_head_dim,
+                                       .norm_eps = 1e-6};
+    if (hf->value_head_dim == 0)
+        hf->value_head_dim = hf->hidden_size / hf->num_heads;
+    const size_t head_dim = hf->qk_nope_head_dim + hf->qk_rope_head_dim;
+    if (hf->head_dim != 0 && hf->head_dim != head_dim)
+        return attn_fail(error, ATTN_MALFORMED, "head_dim",
+                         "head_dim is %zu, qk_nope_head_dim and qk_rope_head_dim make %zu",
+                         hf->head_dim, head_dim);
+    hf->head_dim = head_dim;
+    return ATTN_OK;
+}
+
+static enum attn_status resolve_heads(struct attn_layer_spec *spec,
+                                      const struct attn_family *family,
+                                      const struct attn_hf_config *hf, struct attn_error *error)
+{
+    const char *config_key = attn_family_key_name(family, HF_FIELD(num_heads));
+    const char *kv_config_key = attn_family_key_name(family, HF_FIELD(num_kv_heads));
+    spec->hidden_size = hf->hidden_size;
+    spec->key_size = hf->key_size != 0 ? hf->key_size : spec->hidden_size;
+    spec->value_size = hf->value_size != 0 ? hf->value_size : spec->hidden_size;
+    spec->num_heads = hf->num_heads;
+    spec->num_kv_heads = kv_heads(family, hf);
+    if (spec->num_heads % spec->num_kv_heads != 0)
+        return attn_fail(error, ATTN_MALFORMED, kv_config_key,
+                         "%s is %zu, which does not divide %zu heads", kv_config_key,
+                         spec->num_kv_heads, spec->num_heads);
+
+    spec->head_dim = hf->head_dim;
+    if (spec->head_dim == 0) {
+        if (spec->hidden_size % spec->num_heads != 0)
+            return attn_fail(error, ATTN_MALFORMED, config_key,
+                             "%s is %zu, which does not divide a width of %zu", config_key,
+                             spec->num_heads, spec->hidden_size);
+        spec->head_dim = spec->hidden_size / spec->num_heads;
+    }
+    spec->value_head_dim = hf->value_head_dim != 0 ? hf->value_head_dim : spec->head_dim;
+    spec->scale = scale_of(hf, spec->head_dim);
+    if (hf->scale_by_mscale && hf->rope.type == ATTN_ROPE_YARN && hf->rope.mscale_all_dim != 0)
+        spec->scale *= pow(attn_yarn_gain(hf->rope.factor, hf->rope.mscale_all_dim), 2);
+    return attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", error);
+}
+
+/* ---- What else all layers have in common --------------------------------------------------- */
+
+static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family *family,
+                          const struct attn_hf_config *hf)
+{
+    unsigned biased = hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
+    if (hf->kv_lora_rank > 0)
+        biased &= ATTN_PROJ_O;
+    spec->q_bias = (biased & ATTN_PROJ_Q) != 0;
+    spec->k_bias = (biased & ATTN_PROJ_K) != 0;
+    spec->v_bias = (biased & ATTN_PROJ_V) != 0;
+    spec->o_bias = (biased & ATTN_PROJ_O) != 0 || hf->o_bias;
+    spec->bias_kv = hf->bias_kv;
+    spec->add_zero_attn = hf->add_zero_attn;
+    spec->is_causal = hf->is_causal && !hf->bidirectional;
+    spec->is_cross = hf->is_cross;
+    spec->sinks = hf->sinks;
+    spec->softcap = hf->softcap;
+    spec->output_gate = hf->output_gate;
+    spec->attention_chunk_size = hf->attention_chunk_size;
+    spec->query_scaling = hf->query_scaling;
+    if (hf->rope.scaling_beta != 0)
+        spec->query_scaling = (struct attn_query_scaling){
+            .beta = hf->rope.scaling_beta,
+            .period = hf->rope.original_max_position != 0 ? hf->rope.original_max_position
+                                                          : (double)hf->max_position};
+    if (attn_hf_key_for_field(family->keys, HF_FIELD(query_tuning)) != NULL && !hf->query_tuning)
+        spec->query_scaling = (struct attn_query_scaling){.period = 0};
+    spec->shares_layer = SIZE_MAX;
+}
+
+static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_config *hf)
+{
+    if (hf->qk_norm)
+        spec->qk_norm = (struct attn_norm_spec){
+            .type = hf->norm_type != ATTN_NORM_NONE ? (enum attn_norm_type)hf->norm_type
+                                                    : ATTN_NORM_RMS,
+            .extent = (enum attn_norm_extent)hf->norm_extent,
+            .weightless = hf->norm_weightless,
+            .bias = hf->norm_bias,
+            .after_rope = hf->norm_after_rope,
+            .eps = hf->norm_eps,
+        };
+    if (hf->v_norm)
+        spec->v_norm =
+            (struct attn_norm_spec){.type = ATTN_NORM_RMS, .weightless = true, .eps = hf->norm_eps};
+}
+
+static size_t none_if_negative(size_t size) { return size == SIZE_MAX ? 0 : size; }
+
+/* The position bias of DeBERTa; the scale counts its products too. */
+static enum attn_status resolve_disentangled(struct attn_layer_spec *spec,
+                                             const struct attn_hf_config *hf,
+                                             struct attn_error *error)
+{
+    const bool c2p = (hf->position_terms & ATTN_TERM_C2P) != 0;
+    const bool p2c = (hf->position_terms & ATTN_TERM_P2C) != 0;
+    const size_t given = none_if_negative(hf->max_relative_positions);
+    const char *missing = !hf->relative_attention ? "relative_attention"
+                          : !hf->share_att_key    ? "share_att_key"
+                                                  : NULL;
+    if (missing != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, missing, "%s: false is not supported beside %s",
+                         missing, "pos_att_type");
+    spec->position_bias = (struct attn_position_bias_spec){
+        .type = ATTN_BIAS_DISENTANGLED,
+        .buckets = none_if_negative(hf->position_buckets),
+        .max_distance = given != 0 ? given : hf->max_position,
+        .content_to_position = c2p,
+        .position_to_content = p2c,
+        .table_norm = hf->relative_norm == 1,
+        .table_norm_eps = hf->relative_norm == 1 ? hf->relative_norm_eps : 0,
+    };
+    if (hf->scale == 0)
+        spec->scale /= sqrt(1.0 + c2p + p2c);
+    return ATTN_OK;
+}
+
+/* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
+ * looks back. */
+static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
+                                              const struct attn_family *family,
+                                              const struct attn_hf_config *hf,
+                                              struct attn_error *error)
+{
+    const char *config_key = attn_family_key_name(family, HF_FIELD(buckets));
+    if (hf->alibi && hf->buckets != 0)
+        return attn_fail(error, ATTN_MALFORMED, config_key, "%s contradicts alibi", config_key);
+    if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
+        return attn_fail(error, ATTN_MALFORMED, "pos_att_type",
+                         "pos_att_type contradicts another position bias");
+    if (hf->position_terms != 0)
+        return resolve_disentangled(spec, hf, error);
+    if (hf->alibi)
+        spec->position_bias = (struct attn_position_bias_spec){
+            .type = ATTN_BIAS_ALIBI,
+            .scale = hf->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
+            .bfloat16 = hf->alibi_bfloat16,
+            .by_slot = hf->alibi_by_slot,
+        };
+    else if (hf->buckets != 0)
+        spec->position_bias = (struct attn_position_bias_spec){
+            .type = ATTN_BIAS_T5,
+            .buckets = hf->buckets,
+            .max_distance = hf->max_distance,
+            .bidirectional = !hf->is_causal,
+        };
+    return ATTN_OK;
+}
+
+/* ---- What layers differ in ----------------------------------------------------------------- */
+
+static enum attn_status check_length(const struct attn_config *config, size_t offset, size_t count,
+                                     struct attn_error *error)
+{
+    const char *config_key = attn_family_key_name(config->family, offset);
+    if (count == 0 || count == config->num_layers)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_MALFORMED, config_key, "%s has %zu entries for %zu layers",
+                     config_key, count, config->num_layers);
+}
+
+/* The type of layer i where no list of types is given. */
+static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
+{
+    enum attn_layer_type other = hf->other_type != ATTN_LAYER_FULL
+                                     ? (enum attn_layer_type)hf->other_type
+                                     : ATTN_LAYER_SLIDING;
+    size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
+    if (hf->full_period != 0)
+        return (hf->full_first ? i : i + 1) % hf->full_period == 0 ? ATTN_LAYER_FULL : other;
+    if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
+        return ATTN_LAYER_FULL;
+    return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
+}
+
+static enum attn_status resolve_types(struct attn_config *config, const struct attn_hf_config *hf,
+                                      struct attn_error *error)
+{
+    bool windowed = config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
+    bool told = hf->num_layer_types != 0 || hf->full_period != 0;
+    for (size_t i = 0; i < config->num_layers; i++) {
+        if (hf->num_layer_types == 0)
+            config->types[i] = (uint8_t)type_of(hf, i);
+        if (hf->last_full && i + 1 == config->num_layers)
+            config->types[i] = ATTN_LAYER_FULL;
+        /* Without a window a sliding layer differs from a full one by its RoPE alone. */
+        if (config->types[i] == ATTN_LAYER_SLIDING && !windowed && !(told && hf->rope_by_type))
+            config->types[i] = ATTN_LAYER_FULL;
+    }
+    return check_length(config, HF_FIELD(num_layer_types), hf->num_layer_types, error);
+}
+
+static bool rotates(const struct attn_config *config, const struct attn_hf_config *hf, size_t i)
+{
+    bool sliding = config->types[i] == ATTN_LAYER_SLIDING;
+    if (hf->no_rope_period != 0)
+        return (i + 1) % hf->no_rope_period != 0;
+    return sliding || hf->rope_layers == ATTN_ROPE_EVERY ||
+           (hf->rope_layers == ATTN_ROPE_IF_WINDOW &&
+            config->specs[ATTN_LAYER_SLIDING].sliding_window == 0);
+}
+
+/* Which layers rotate; without a list of types these are the chunked ones of families that have
+ * chunks. */
+static enum attn_status resolve_rotating(struct attn_config *config,
+                                         const struct attn_hf_config *hf, struct attn_error *error)
+{
+    bool follows = hf->other_type == ATTN_LAYER_CHUNKED && hf->num_layer_types == 0;
+    for (size_t i = 0; i < config->num_layers; i++) {
+        if (hf->num_rope_layers == 0)
+            config->rotates[i] = rotates(config, hf, i);
+        if (follows)
+            config->types[i] = config->rotates[i] ? ATTN_LAYER_CHUNKED : ATTN_LAYER_FULL;
+    }
+    return check_length(config, HF_FIELD(num_rope_layers), hf->num_rope_layers, error);
+}
+
+/* The layer whose cache layer i reads: the last one of its type that has a cache of its own;
+ * SIZE_MAX where there is none. */
+static size_t source_of(const struct attn_config *config, size_t i)
+{
+    size_t source = config->num_layers - config->num_shared_layers;
+    while (source-- > 0)
+        if (config->types[source] == config->types[i])
+            return source;
+    return SIZE_MAX;
+}
+
+static enum attn_status check_sharing(struct attn_config *config, const struct attn_hf_config *hf,
+                                      struct attn_error *error)
+{
+    const char *config_key = attn_family_key_name(config->family, HF_FIELD(num_shared_layers));
+    if (hf->num_shared_layers > config->num_layers)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, config_key, "%s is %zu, there are %zu layers",
+                         config_key, hf->num_shared_layers, config->num_layers);
+    if (hf->num_shared_layers > 0 && (hf->is_cross || hf->bias_kv || hf->add_zero_attn))
+        return attn_fail(error, ATTN_UNSUPPORTED, config_key,
+                         "%s is not supported beside is_cross and added keys", config_key);
+    config->num_shared_layers = hf->num_shared_layers;
+    for (size_t i = config->num_layers - hf->num_shared_layers; i < config->num_layers; i++)
+        if (source_of(config, i) == SIZE_MAX)
+            return attn_fail(error, ATTN_MALFORMED, config_key,
+                             "%s is %zu, but no earlier layer is %s as layer %zu is", config_key,
+                             hf->num_shared_layers, attn_layer_types[config->types[i]], i);
+    return ATTN_OK;
+}
+
+/* Checks what only full layers have: kv heads that divide the heads. */
+static enum attn_status check_full(const struct attn_config *config, struct attn_error *error)
+{
+    const struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
+    const char *config_key = attn_family_key_name(config->family, HF_FIELD(num_global_kv_heads));
+    if (full->num_heads % full->num_kv_heads == 0)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_MALFORMED, config_key,
+                     "%s is %zu, which does not divide %zu heads", config_key, full->num_kv_heads,
+                     full->num_heads);
+}
+
+static enum attn_status resolve_rope(struct attn_config *config, const struct attn_hf_config *hf,
+                                     struct attn_error *error)
+{
+    struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
+    if (hf->alibi && hf->alibi_replaces_rope)
+        return ATTN_OK;
+    if (sliding.theta == 0)
+        sliding.theta = hf->rope.theta;
+    for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++) {
+        struct attn_layer_spec *spec = &config->specs[type];
+        enum attn_status status = attn_rope_from_hf(
+            &spec->rope, config->family, hf, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
+            spec->mla.rope_head_dim != 0 ? spec->mla.rope_head_dim : spec->head_dim, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
+
+/* Copies the common specification to every type of layers and adds what only that type has. */
+static void resolve_specs(struct attn_config *config, const struct attn_layer_spec *common,
+                          const struct attn_hf_config *hf)
+{
+    struct attn_layer_spec *sliding = &config->specs[ATTN_LAYER_SLIDING];
+    struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
+    for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++)
+        config->specs[type] = *common;
+    if (hf->other_type == ATTN_LAYER_CHUNKED || hf->num_layer_types != 0)
+        full->attention_chunk_size = sliding->attention_chunk_size = 0;
+    if (hf->global_head_dim != 0)
+        full->head_dim = full->value_head_dim = hf->global_head_dim;
+    if (hf->keys_as_values && hf->num_global_kv_heads != 0)
+        full->num_kv_heads = hf->num_global_kv_heads;
+    if (hf->use_sliding_window && hf->sliding_window != 0)
+        sliding->sliding_window =
+            hf->bidirectional || hf->half_window ? hf->sliding_window / 2 + 1 : hf->sliding_window;
+}
+
+enum attn_status attn_config_from_hf(struct attn_config *config,
+                                     const struct attn_hf_config *parsed, struct attn_error *error)
+{
+    struct attn_hf_config hf = *parsed;
+    const struct attn_family *family = config->family;
+    if (hf.num_layers == 0)
+        hf.num_layers = hf.num_layers_fallback;
+    enum attn_status status = check_present(family, &hf, error);
+    if (status != ATTN_OK)
+        return status;
+
+    config->num_layers = hf.num_layers;
+    config->num_groups = hf.num_groups;
+    config->max_position = hf.max_position;
+    config->seed = hf.seed;
+    config->scale_by_layer = hf.scale_by_layer;
+    config->rope_gathered = hf.rope_gathered;
+    config->norm_rope_layers = hf.norm_rope_layers;
+    config->scaling_without_rope = hf.scaling_without_rope;
+    struct attn_layer_spec common = {.dtype = ATTN_F32};
+    resolve_flags(&common, family, &hf);
+    resolve_norms(&common, &hf);
+    status = check_groups(family, &hf, error);
+    if (status == ATTN_OK && hf.kv_lora_rank > 0)
+        status = resolve_latent(&common, &hf, error);
+    if (status == ATTN_OK)
+        status = resolve_heads(&common, family, &hf, error);
+    if (status == ATTN_OK)
+        status = resolve_position_bias(&common, family, &hf, error);
+    if (status != ATTN_OK)
+        return status;
+    resolve_specs(config, &common, &hf);
+    config->keys_as_values = hf.keys_as_values;
+    status = check_full(config, error);
+    if (status == ATTN_OK)
+        status = resolve_types(config, &hf, error);
+    if (status == ATTN_OK)
+        status = check_sharing(config, &hf, error);
+    if (status == ATTN_OK)
+        status = resolve_rotating(config, &hf, error);
+    return status == ATTN_OK ? resolve_rope(config, &hf, error) : status;
+}
+
+/* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */
+size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
+{
+    if (config->num_groups == 0)
+        return layer;
+    return (size_t)((double)layer / ((double)config->num_layers / (double)config->num_groups));
+}
+
+bool attn_config_attends(const struct attn_config *config, size_t layer)
+{
+    return config->types[layer] != ATTN_LAYER_LINEAR;
+}
+
+void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,
+                            size_t layer)
+{
+    *out = config->specs[config->types[layer]];
+    if (!config->rotates[layer])
+        out->rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
+    if (layer >= config->num_layers - config->num_shared_layers)
+        out->shares_layer = source_of(config, layer);
+    if (config->scale_by_layer)
+        out->scale /= (double)(layer + 1);
+    if (config->norm_rope_layers && out->rope.type == ATTN_ROPE_NONE)
+        out->qk_norm = (struct attn_norm_spec){.type = ATTN_NORM_NONE};
+    if (config->scaling_without_rope && out->rope.type != ATTN_ROPE_NONE)
+        out->query_scaling = (struct attn_query_scaling){.period = 0};
+}

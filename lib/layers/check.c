@@ -1,0 +1,163 @@
+/* check.c: what a layer's specification may say. */
+#include "basics/status.h"
+#include "engine/rope.h"
+#include "layers/layer.h"
+
+#define FIRST_SIZE_OF_HEADS 3 /* in check_sizes, after the widths of rows */
+
+static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct {
+        size_t value, limit;
+        const char *name;
+    } sizes[] = {
+        {spec->hidden_size, ATTN_MAX_HIDDEN_SIZE, "hidden_size"},
+        {spec->key_size, ATTN_MAX_HIDDEN_SIZE, "key_size"},
+        {spec->value_size, ATTN_MAX_HIDDEN_SIZE, "value_size"},
+        {spec->num_heads, ATTN_MAX_HEADS, "num_attention_heads"},
+        {spec->num_kv_heads, ATTN_MAX_HEADS, "num_key_value_heads"},
+        {spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim"},
+        {spec->value_head_dim, ATTN_MAX_HEAD_DIM, "value_head_dim"},
+    };
+    const size_t first = spec->is_weightless ? FIRST_SIZE_OF_HEADS : 0;
+    for (size_t i = first; i < sizeof sizes / sizeof sizes[0]; i++) {
+        enum attn_status status =
+            attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    if (spec->num_heads % spec->num_kv_heads != 0)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
+                         "num_key_value_heads is %zu, needs to divide num_attention_heads %zu",
+                         spec->num_kv_heads, spec->num_heads);
+    if (spec->sliding_window > INT32_MAX)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "sliding_window",
+                         "sliding_window is %zu, at most %d is allowed", spec->sliding_window,
+                         INT32_MAX);
+    if (spec->attention_chunk_size > INT32_MAX)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "attention_chunk_size",
+                         "attention_chunk_size is %zu, at most %d is allowed",
+                         spec->attention_chunk_size, INT32_MAX);
+    return ATTN_OK;
+}
+
+static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_query_scaling *scaling = &spec->query_scaling;
+    const struct {
+        double value, least, most;
+        const char *name;
+    } numbers[] = {
+        {spec->scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "scale"},
+        {spec->softcap, 0, ATTN_MAX_SOFTCAP, "softcap"},
+        {spec->qk_norm.eps, 0, 1, "norm_eps"},
+        {spec->v_norm.eps, 0, 1, "norm_eps"},
+        {scaling->beta, -1e6, 1e6, "attn_scale"},
+        {scaling->period, scaling->period != 0 ? 1e-3 : 0, INT32_MAX, "floor_scale"},
+    };
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (!(numbers[i].value >= numbers[i].least && numbers[i].value <= numbers[i].most))
+            return attn_fail(error, ATTN_OUT_OF_RANGE, numbers[i].name,
+                             "%s is %g, must be %g to %g", numbers[i].name, numbers[i].value,
+                             numbers[i].least, numbers[i].most);
+    return ATTN_OK;
+}
+
+/* Norms, gate, chunks and the scaling of queries. */
+static enum attn_status check_variants(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_norm_spec *qk = &spec->qk_norm, *v = &spec->v_norm;
+    if ((unsigned)qk->type > ATTN_NORM_LAYER || (unsigned)qk->extent > ATTN_NORM_ALL_HEADS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_norm", "qk_norm: type %d of extent %d",
+                         (int)qk->type, (int)qk->extent);
+    if (qk->bias && (qk->type == ATTN_NORM_NONE || qk->weightless))
+        return attn_fail(error, ATTN_UNSUPPORTED, "qk_norm", "qk_norm: biases need weights");
+    if ((unsigned)v->type > ATTN_NORM_LAYER ||
+        (v->type != ATTN_NORM_NONE && (!v->weightless || v->extent != ATTN_NORM_HEAD)))
+        return attn_fail(error, ATTN_UNSUPPORTED, "v_norm",
+                         "v_norm: heads of values are normalised one by one and without weights");
+    return ATTN_OK;
+}
+
+static enum attn_status check_rope(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    if (spec->rope.type == ATTN_ROPE_NONE)
+        return ATTN_OK;
+    if (spec->is_cross)
+        return attn_fail(error, ATTN_UNSUPPORTED, "is_cross",
+                         "is_cross: rotary embedding needs queries and keys that are the same "
+                         "tokens");
+    return attn_rope_check(&spec->rope, spec->head_dim, error);
+}
+
+static enum attn_status check_latent(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_mla_spec *mla = &spec->mla;
+    if (mla->kv_lora_rank == 0)
+        return ATTN_OK;
+    const struct {
+        size_t value, limit;
+        const char *name;
+    } sizes[] = {
+        {mla->rope_head_dim, spec->head_dim - 1, "qk_rope_head_dim"},
+        {mla->kv_lora_rank + mla->rope_head_dim, ATTN_MAX_HEAD_DIM, "kv_lora_rank"},
+        {mla->q_lora_rank + 1, ATTN_MAX_HIDDEN_SIZE, "q_lora_rank"},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        enum attn_status status =
+            attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    if (!(mla->norm_eps >= 0 && mla->norm_eps <= 1))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "norm_eps", "norm_eps is %g, must be 0 to 1",
+                         mla->norm_eps);
+    if (spec->num_kv_heads != spec->num_heads)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
+                         "num_key_value_heads is %zu, latent attention has as many as %zu heads",
+                         spec->num_kv_heads, spec->num_heads);
+    if (spec->is_cross || spec->key_size != spec->hidden_size ||
+        spec->value_size != spec->hidden_size || spec->q_bias || spec->k_bias || spec->v_bias ||
+        spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
+        spec->position_bias.type == ATTN_BIAS_DISENTANGLED || spec->v_norm.type != ATTN_NORM_NONE ||
+        spec->output_gate || spec->query_scaling.period != 0 || spec->shares_layer != SIZE_MAX)
+        return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
+                         "kv_lora_rank: latent attention has no other rows, biases, added keys, "
+                         "norms of heads, gates or scaled queries");
+    if (spec->rope.type != ATTN_ROPE_NONE && spec->rope.dim != mla->rope_head_dim)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_rope_head_dim",
+                         "qk_rope_head_dim is %zu, of which %zu rotate", mla->rope_head_dim,
+                         spec->rope.dim);
+    return ATTN_OK;
+}
+
+static enum attn_status check_dtype(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    if (spec->dtype == ATTN_F16 || (unsigned)spec->dtype > ATTN_W8A16)
+        return attn_fail(error, ATTN_UNSUPPORTED, "dtype",
+                         "dtype is %s, weights are kept as f32, bf16, int8 or w8a16",
+                         attn_dtype_name(spec->dtype));
+    if ((unsigned)spec->kv_dtype >= ATTN_NUM_NUMBER_FORMATS)
+        return attn_fail(error, ATTN_UNSUPPORTED, "kv_dtype",
+                         "kv_dtype is %s, caches are kept as f32, bf16, f16 or int8",
+                         attn_dtype_name(spec->kv_dtype));
+    return ATTN_OK;
+}
+
+enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    enum attn_status status = check_sizes(spec, error);
+    if (status == ATTN_OK)
+        status = check_numbers(spec, error);
+    if (status == ATTN_OK)
+        status = check_dtype(spec, error);
+    if (status == ATTN_OK)
+        status = check_variants(spec, error);
+    if (status == ATTN_OK)
+        status = attn_position_bias_check(&spec->position_bias, error);
+    if (status == ATTN_OK)
+        status = attn_relative_check(spec, error);
+    if (status == ATTN_OK)
+        status = check_rope(spec, error);
+    return status == ATTN_OK ? check_latent(spec, error) : status;
+}

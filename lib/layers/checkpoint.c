@@ -1,0 +1,404 @@
+/* checkpoint.c: the files of a model directory.
+ *
+ * A single file is a checkpoint of one shard and no index.  With an index, `weight_map` maps tensor
+ * names to shards, sorted by name; the names live in the index's text.  Shard names come from a
+ * file that anyone may have written, so they must be plain names inside the directory. */
+#include "layers/checkpoint_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "basics/mem.h"
+#include "basics/status.h"
+#include "files/file.h"
+#include "files/json_members.h"
+#include "files/kinds.h"
+#include "layers/checkpoint_absent.h"
+
+#define CONFIG "config.json"
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+#define MIN_MAPPING_TEXT 7  /* bytes of the shortest mapping in the index: "":"x", */
+#define METADATA_TEXT 65536 /* bytes of the index's `metadata` */
+#define NAME_TEXT 2048      /* bytes of a shard's name as the index writes it */
+
+static enum attn_status fail_index(const struct attn_json_members *m, enum attn_status status,
+                                   struct attn_error *error)
+{
+    if (status == ATTN_NO_MEMORY)
+        return attn_fail_memory(error, m->length);
+    return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": not a valid index, near byte %zu",
+                     m->at);
+}
+
+static bool is_plain_name(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 0 && length <= MAX_SHARD_NAME && strchr(name, '/') == NULL &&
+           strstr(name, "..") == NULL && strcmp(name, ".") != 0;
+}
+
+/* Makes room for `max` shards, of which there are none yet. */
+static enum attn_status make_shards(struct attn_checkpoint *checkpoint, size_t max,
+                                    struct attn_error *error)
+{
+    attn_free(checkpoint->shards);
+    attn_free(checkpoint->by_name);
+    checkpoint->max_shards = max;
+    checkpoint->shards = attn_calloc(max, sizeof *checkpoint->shards);
+    checkpoint->by_name = attn_calloc(max, sizeof *checkpoint->by_name);
+    return checkpoint->shards != NULL && checkpoint->by_name != NULL
+               ? ATTN_OK
+               : attn_fail_memory(error, max * sizeof(struct shard));
+}
+
+/* The place of the name among by_name, or the place where it belongs; *found says which. */
+static size_t find_name(bool *found, const struct attn_checkpoint *checkpoint, const char *name)
+{
+    size_t low = 0, high = checkpoint->num_shards;
+    *found = false;
+    while (low < high && !*found) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(checkpoint->shards[checkpoint->by_name[middle]].name, name);
+        *found = order == 0;
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return high;
+}
+
+/* The number of the shard of that name; a new name is added. */
+static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoint,
+                                   const char *name, struct attn_error *error)
+{
+    bool found;
+    size_t at = find_name(&found, checkpoint, name), *place = &checkpoint->by_name[at];
+    if (found) {
+        *out = *place;
+        return ATTN_OK;
+    }
+    if (!is_plain_name(name))
+        return attn_fail(error, ATTN_MALFORMED, INDEX,
+                         INDEX ": shard name '%.96s' is not a plain file name", name);
+    if (checkpoint->num_shards == checkpoint->max_shards)
+        return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": more than %d shards",
+                         ATTN_CHECKPOINT_MAX_SHARDS);
+    memmove(place + 1, place, (checkpoint->num_shards - at) * sizeof *place);
+    *out = *place = checkpoint->num_shards++;
+    memcpy(checkpoint->shards[*out].name, name, strlen(name) + 1);
+    return ATTN_OK;
+}
+
+static enum attn_status add_mapping(struct attn_checkpoint *checkpoint, struct attn_json_members *m,
+                                    const char *tensor, struct attn_error *error)
+{
+    json_t *value;
+    if (checkpoint->num_mappings == checkpoint->capacity)
+        return fail_index(m, ATTN_MALFORMED, error);
+    enum attn_status status = attn_json_members_value(&value, m, NAME_TEXT);
+    if (status != ATTN_OK)
+        return fail_index(m, status, error);
+
+    struct mapping *mapping = &checkpoint->weight_map[checkpoint->num_mappings++];
+    mapping->tensor = tensor;
+    if (json_is_string(value))
+        status = find_shard(&mapping->shard, checkpoint, json_string_value(value), error);
+    else
+        status = fail_index(m, ATTN_MALFORMED, error);
+    json_decref(value);
+    return status;
+}
+
+static enum attn_status walk_weight_map(struct attn_checkpoint *checkpoint,
+                                        struct attn_json_members *m, struct attn_error *error)
+{
+    char *tensor;
+    enum attn_status status = attn_json_members_enter(m);
+    while (status == ATTN_OK && (status = attn_json_members_next(&tensor, m)) == ATTN_OK &&
+           tensor) {
+        status = add_mapping(checkpoint, m, tensor, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return status == ATTN_OK ? ATTN_OK : fail_index(m, status, error);
+}
+
+static int by_tensor(const void *a, const void *b)
+{
+    const struct mapping *x = a, *y = b;
+    return strcmp(x->tensor, y->tensor);
+}
+
+static enum attn_status sort_weight_map(struct attn_checkpoint *checkpoint,
+                                        struct attn_error *error)
+{
+    struct mapping *weight_map = checkpoint->weight_map;
+    qsort(weight_map, checkpoint->num_mappings, sizeof *weight_map, by_tensor);
+    for (size_t i = 1; i < checkpoint->num_mappings; i++)
+        if (strcmp(weight_map[i - 1].tensor, weight_map[i].tensor) == 0)
+            return attn_fail(error, ATTN_MALFORMED, weight_map[i].tensor,
+                             INDEX ": tensor '%.96s' is named twice", weight_map[i].tensor);
+    return ATTN_OK;
+}
+
+static enum attn_status walk_index(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    struct attn_json_members m = {.text = checkpoint->index, .length = checkpoint->index_length};
+    bool mapped = false;
+    char *key;
+    enum attn_status status = attn_json_members_enter(&m);
+    while (status == ATTN_OK && (status = attn_json_members_next(&key, &m)) == ATTN_OK && key) {
+        if (strcmp(key, "weight_map") == 0) {
+            if (mapped)
+                return fail_index(&m, ATTN_MALFORMED, error);
+            mapped = true;
+            if ((status = walk_weight_map(checkpoint, &m, error)) != ATTN_OK)
+                return status;
+            continue;
+        }
+        json_t *value;
+        if ((status = attn_json_members_value(&value, &m, METADATA_TEXT)) == ATTN_OK)
+            json_decref(value);
+    }
+    if (status == ATTN_OK)
+        status = attn_json_members_finish(&m);
+    if (status == ATTN_OK && !mapped)
+        return attn_fail(error, ATTN_MALFORMED, "weight_map", INDEX ": no weight_map");
+    return status == ATTN_OK ? sort_weight_map(checkpoint, error) : fail_index(&m, status, error);
+}
+
+static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    enum attn_status status =
+        attn_file_slurp(&checkpoint->index, &checkpoint->index_length, checkpoint->directory, INDEX,
+                        ATTN_CHECKPOINT_MAX_INDEX, error);
+    if (status == ATTN_NOT_FOUND)
+        return attn_fail_absent(checkpoint->directory, SINGLE, "neither " SINGLE " nor " INDEX,
+                                error);
+    if (status != ATTN_OK)
+        return status;
+    checkpoint->capacity = checkpoint->index_length / MIN_MAPPING_TEXT + 1;
+    checkpoint->weight_map = attn_alloc(checkpoint->capacity, sizeof *checkpoint->weight_map);
+    if (checkpoint->weight_map == NULL)
+        return attn_fail_memory(error, checkpoint->capacity * sizeof *checkpoint->weight_map);
+    size_t max = checkpoint->capacity < ATTN_CHECKPOINT_MAX_SHARDS ? checkpoint->capacity
+                                                                   : ATTN_CHECKPOINT_MAX_SHARDS;
+    status = make_shards(checkpoint, max, error);
+    return status == ATTN_OK ? walk_index(checkpoint, error) : status;
+}
+
+/* Opens a file that has all tensors. */
+static enum attn_status open_single(struct attn_checkpoint *checkpoint, const char *name,
+                                    struct attn_error *error)
+{
+    enum attn_status status = make_shards(checkpoint, 1, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, name, error);
+    checkpoint->num_shards = status == ATTN_OK;
+    return status;
+}
+
+/* Opens the single file or, in its absence, the index. */
+static enum attn_status open_tensors(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    enum attn_status status = open_single(checkpoint, SINGLE, error);
+    return status == ATTN_NOT_FOUND ? open_index(checkpoint, error) : status;
+}
+
+static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct attn_error *error)
+{
+    enum attn_status status =
+        attn_file_slurp(&checkpoint->config, &checkpoint->config_length, checkpoint->directory,
+                        CONFIG, ATTN_CHECKPOINT_MAX_CONFIG, error);
+    if (status == ATTN_NOT_FOUND)
+        return attn_fail_absent(checkpoint->directory, CONFIG, CONFIG ": No such file or directory",
+                                error);
+    if (status == ATTN_OK && strchr("{[ \t\r\n", checkpoint->config[0]) == NULL)
+        return attn_check_kind(checkpoint->config, checkpoint->config_length, CONFIG, "JSON",
+                               error);
+    return status;
+}
+
+static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool configured,
+                                       struct attn_error *error)
+{
+    enum attn_status status = attn_refuse_adapter(checkpoint->directory, error);
+    if (status == ATTN_OK && !configured)
+        status = read_config(checkpoint, error);
+    return status == ATTN_OK ? open_tensors(checkpoint, error) : status;
+}
+
+/* Opens the directory that the file `path` is in; *name becomes its name there. */
+static enum attn_status open_parent(const char **name, struct attn_checkpoint *checkpoint,
+                                    const char *path, struct attn_error *error)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash != NULL ? (size_t)(slash - path) + 1 : 0;
+    char *parent = attn_alloc(length + 2, 1);
+    if (parent == NULL)
+        return attn_fail_memory(error, length + 2);
+    memcpy(parent, length > 0 ? path : ".", attn_max(length, 1));
+    parent[attn_max(length, 1)] = '\0';
+    checkpoint->directory = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    attn_free(parent);
+    *name = path + length;
+    return checkpoint->directory >= 0
+               ? ATTN_OK
+               : attn_fail(error, ATTN_NOT_FOUND, "path", "the file's directory cannot be opened");
+}
+
+/* Whether the file begins as a ZIP archive does, whose ninth byte is of its compression method.
+ * "PK" may be the length of a safetensors header too, which then begins with that byte. */
+static enum attn_status is_archive(bool *out, int directory, const char *name,
+                                   struct attn_error *error)
+{
+    int file;
+    size_t size;
+    char start[9] = "";
+    enum attn_status status = attn_file_open(&file, &size, directory, name, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_file_read(start, file, name, 0, attn_min(size, sizeof start), error);
+    close(file);
+    *out = memcmp(start, "PK", 2) == 0 && start[8] != '{';
+    return status;
+}
+
+/* Opens the single file `path`, an .npz archive or a safetensors file by its first bytes. */
+static enum attn_status open_file(struct attn_checkpoint *checkpoint, const char *path,
+                                  bool configured, struct attn_error *error)
+{
+    const char *name = "";
+    bool archive = false;
+    enum attn_status status = open_parent(&name, checkpoint, path, error);
+    if (status == ATTN_OK)
+        status = is_archive(&archive, checkpoint->directory, name, error);
+    if (status == ATTN_OK && archive)
+        status = attn_npz_open(&checkpoint->npz, checkpoint->directory, name, error);
+    else if (status == ATTN_OK)
+        status = open_single(checkpoint, name, error);
+    if (status != ATTN_OK || configured)
+        return status;
+    return attn_fail(error, ATTN_MALFORMED, "config",
+                     "a single file of tensors needs a configuration beside it");
+}
+
+enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
+                                      bool configured, struct attn_error *error)
+{
+    char text[64];
+    struct attn_checkpoint *checkpoint = attn_calloc(1, sizeof *checkpoint);
+    if (checkpoint == NULL)
+        return attn_fail_memory(error, sizeof *checkpoint);
+    enum attn_status status = ATTN_OK;
+    checkpoint->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (checkpoint->directory >= 0)
+        status = open_directory(checkpoint, configured, error);
+    else if (errno == ENOTDIR)
+        status = open_file(checkpoint, path, configured, error);
+    else if (errno == ENOENT)
+        status = attn_fail_no_path(path, error);
+    else
+        status = attn_fail(error, ATTN_IO, "path", "the directory cannot be opened: %s",
+                           strerror_r(errno, text, sizeof text));
+    if (status != ATTN_OK) {
+        attn_checkpoint_close(checkpoint);
+        return status;
+    }
+    *out = checkpoint;
+    return ATTN_OK;
+}
+
+void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL)
+        return;
+    for (size_t i = 0; i < checkpoint->num_shards; i++)
+        attn_safetensors_close(checkpoint->shards[i].file);
+    attn_npz_close(checkpoint->npz);
+    attn_free(checkpoint->shards);
+    attn_free(checkpoint->by_name);
+    attn_free(checkpoint->weight_map);
+    attn_free(checkpoint->index);
+    attn_free(checkpoint->config);
+    if (checkpoint->directory >= 0)
+        close(checkpoint->directory);
+    attn_free(checkpoint);
+}
+
+const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length)
+{
+    *length = checkpoint->config_length;
+    return checkpoint->config;
+}
+
+/* Looks `name` up in the shard that the index maps it to, which is opened if need be. */
+static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                    const char *name, struct attn_error *error)
+{
+    const struct mapping key = {.tensor = name};
+    const struct mapping *mapping =
+        bsearch(&key, checkpoint->weight_map, checkpoint->num_mappings, sizeof key, by_tensor);
+    if (mapping == NULL)
+        return ATTN_OK;
+    struct shard *shard = &checkpoint->shards[mapping->shard];
+    if (shard->file == NULL) {
+        enum attn_status status =
+            attn_safetensors_open(&shard->file, checkpoint->directory, shard->name, error);
+        if (status == ATTN_NOT_FOUND)
+            return attn_fail(error, status, shard->name,
+                             "%.96s is missing, which " INDEX
+                             " names: the checkpoint is not whole, fetch it again",
+                             shard->name);
+        if (status != ATTN_OK)
+            return status;
+    }
+    out->file = shard->file;
+    out->entry = attn_safetensors_find(shard->file, name);
+    if (out->entry == NULL)
+        return attn_fail(error, ATTN_MALFORMED, name,
+                         "tensor '%.96s' is not in %.96s, where the index puts it", name,
+                         shard->name);
+    return ATTN_OK;
+}
+
+enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                      const char *name, struct attn_error *error)
+{
+    *out = (struct attn_tensor){.npz = checkpoint->npz};
+    if (checkpoint->npz != NULL)
+        return attn_npz_find(&out->entry, checkpoint->npz, name, error);
+    if (checkpoint->index != NULL)
+        return find_mapped(out, checkpoint, name, error);
+    out->file = checkpoint->shards[0].file;
+    out->entry = attn_safetensors_find(out->file, name);
+    return ATTN_OK;
+}
+
+enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
+                                      size_t count, struct attn_error *error)
+{
+    if (tensor->npz != NULL)
+        return attn_npz_read_f32(out, tensor->npz, tensor->entry, first, count, error);
+    return attn_safetensors_read_f32(out, tensor->file, tensor->entry, first, count, error);
+}
+
+size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
+{
+    if (checkpoint == NULL)
+        return 0;
+    size_t bytes =
+        checkpoint->config_length + checkpoint->index_length +
+        checkpoint->capacity * sizeof *checkpoint->weight_map +
+        checkpoint->max_shards * (sizeof *checkpoint->shards + sizeof *checkpoint->by_name) +
+        attn_npz_memory(checkpoint->npz);
+    for (size_t i = 0; i < checkpoint->num_shards; i++)
+        bytes += attn_safetensors_memory(checkpoint->shards[i].file);
+    return bytes;
+}

@@ -1,0 +1,71 @@
+/* checkpoint.h: a directory as Hugging Face publishes models: config.json and tensors; or a single
+ * file of tensors, .safetensors or .npz, whose configuration is said elsewhere.
+ *
+ * Tensors are in model.safetensors or, where that is absent, in the shards that
+ * model.safetensors.index.json maps them to.  A shard is opened when one of its tensors is first
+ * looked up, so a checkpoint of which only some layers are wanted needs only their shards. */
+#ifndef ATTN_LIB_LAYERS_CHECKPOINT_H
+#define ATTN_LIB_LAYERS_CHECKPOINT_H
+
+#include <time.h>
+
+#include "attn.h"
+#include "attn_limits.h"
+#include "files/checksum.h"
+#include "files/npz.h"
+#include "files/safetensors.h"
+
+struct attn_checkpoint;
+
+/* A tensor and the file it is in, both borrowed from the checkpoint. */
+struct attn_tensor {
+    const struct attn_safetensors *file;
+    struct attn_npz *npz;                  /* the file instead, where that is one */
+    const struct attn_tensor_entry *entry; /* NULL: no such tensor */
+};
+
+/* Opens the directory `path` and reads config.json, unless `configured` says that the configuration
+ * is elsewhere, and the header of the single file, or the index.  A path that is a file must be
+ * configured.
+ * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
+enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
+                                      bool configured, struct attn_error *error);
+void attn_checkpoint_close(struct attn_checkpoint *checkpoint);
+
+/* Memory that the checkpoint takes: configuration, index, headers of the files that are open; 0 for
+ * NULL. */
+size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
+
+/* The text of config.json, of *length bytes, as it stands in the file; NULL where it was not read.
+ * Borrowed. */
+const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
+
+/* Looks a tensor up, opening its shard if need be.  A tensor that does not exist is no error:
+ * out->entry is NULL then.
+ * Errors: those of opening its shard; ATTN_MALFORMED where the index names a tensor that its shard
+ * does not hold. */
+enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                      const char *name, struct attn_error *error);
+
+/* out[i] = element first + i of the flattened tensor, i < count, as float32: by
+ * attn_safetensors_read_f32, on any thread, or attn_npz_read_f32, on one thread at a time. */
+enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
+                                      size_t count, struct attn_error *error);
+
+/* Adds to `sum` what tells this content from another without reading all of it: the index, and for
+ * each file that is open size, inode, times of the last change, and some 64 pages of its content.
+ * *changed becomes the last of these times.  False where a file cannot be read. */
+bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
+                           const struct attn_checkpoint *checkpoint);
+
+/* Calls visit() with the name of each tensor that begins with `prefix`, as the open files and the
+ * index have them: a name that both have comes twice.  Ends where visit() returns false. */
+typedef bool attn_visit_name(void *context, const char *name);
+void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char *prefix,
+                           attn_visit_name *visit, void *context);
+
+/* Writes the names of the first tensors that begin with `prefix`, "a, b, ...". */
+void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint,
+                          const char *prefix);
+
+#endif

@@ -1,0 +1,100 @@
+/* layer.h: one attention layer with its weights resident.
+ *
+ * The four weight matrices are those of linear.h, packed in the layer's dtype; all other numbers
+ * stay float32.  A layer is made in four steps: attn_layer_init, filling by the loader,
+ * attn_layer_derive, packing by the loader; matrices are filled whole (attn_layer_make_weights), or
+ * in strips of rows after attn_layer_derive, if this does not need them whole.  Or, of the arrays
+ * of a packed one, in three steps: attn_layer_init_packed, attn_layer_visit, attn_layer_derive. */
+#ifndef ATTN_LIB_LAYERS_LAYER_H
+#define ATTN_LIB_LAYERS_LAYER_H
+
+#include "attn.h"
+#include "basics/tile.h"
+#include "engine/position_bias.h"
+#include "layers/linear.h"
+#include "layers/relative.h"
+
+struct attn_layer {
+    struct attn_layer_spec spec;
+    struct attn_linear q;    /* E -> H*D */
+    struct attn_linear k;    /* key_size -> G*D */
+    struct attn_linear v;    /* value_size -> G*Dv */
+    struct attn_linear o;    /* H*Dv -> E */
+    struct attn_linear gate; /* E -> H*Dv; zeroed without output_gate */
+    /* Latent attention: hidden states to latents and the shared part, E -> q_lora_rank, E -> R and
+     * E -> rope_head_dim, weights of the RMSNorms of both latents, and what mla.h makes of k and v,
+     * [H].  q then reads the latent of queries (E where there is none), k is R -> H*nope, v is
+     * R -> H*Dv; both are without panels once packed. */
+    struct attn_linear q_a, kv_a, k_rope;
+    float *q_a_norm, *kv_a_norm;
+    struct attn_mla_head *mla_heads;
+    float *bias_k, *bias_v;           /* [G*D], [G*Dv]: PyTorch add_bias_kv; NULL without */
+    float *q_norm, *k_norm;           /* attn_norm_floats of qk_norm: its weights; NULL without */
+    float *q_norm_bias, *k_norm_bias; /* likewise: its biases; NULL without */
+    float *sinks;                     /* [H]; NULL without */
+    float *bias_table;                /* [buckets][H] of a T5 position bias; until `relative` is
+                                         derived, [2S][E] of a disentangled one; NULL without */
+    float *table_norm;                /* [2][E] weight and bias of that table's norm, likewise */
+    float *inv_freq;                  /* [rope.dim/2] up to the trained length, NULL without RoPE */
+    struct attn_relative relative;    /* of a disentangled position bias, else zeroed */
+    struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */
+    /* The keys and values of bias_kv and add_zero_attn as one tile for each key/value head, which
+     * follows the real keys: [G][D][ATTN_TILE] and [G] tiles of values; NULL where the layer has
+     * none. */
+    float *extra_k, *extra_v;
+    size_t extra; /* columns of these tiles in use, 0 to 2 */
+};
+
+/* Allocates zeroed arrays for `spec`, which is checked here (attn_layer_check), all but the
+ * matrices.
+ * Errors: as attn_layer_check; ATTN_NO_MEMORY. */
+enum attn_status attn_layer_init(struct attn_layer *layer, const struct attn_layer_spec *spec,
+                                 struct attn_error *error);
+
+/* Allocates those of the matrices that are not there, as they are loaded, contents unspecified.
+ * Error: ATTN_NO_MEMORY. */
+enum attn_status attn_layer_make_weights(struct attn_layer *layer, struct attn_error *error);
+
+/* Derives from the loaded weights what attention needs beside them: inv_freq, position bias, tiles
+ * of extra keys; checks bounds of the arrays that no projection passes on.  Tables of a
+ * disentangled position bias that are there already are kept.
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error);
+
+void attn_layer_fini(struct attn_layer *layer); /* takes a zeroed or half-built layer */
+
+/* Makes the layer as it is once packed, without its arrays, which are all NULL.
+ * Errors: as attn_layer_init. */
+enum attn_status attn_layer_init_packed(struct attn_layer *layer,
+                                        const struct attn_layer_spec *spec,
+                                        struct attn_error *error);
+
+/* Calls `visit` for every array that a packed layer keeps of its checkpoint, in an order that
+ * follows from the specification alone, and puts what it returns in the array's place.  Sizes
+ * follow from the specification too.  Not visited is what attn_layer_derive makes of them in
+ * microseconds. */
+typedef void *attn_visit(void *context, void *array, size_t bytes);
+void attn_layer_visit(struct attn_layer *layer, attn_visit *visit, void *context);
+
+/* Checks a specification against the bounds of attn_model.h; all products of its sizes then fit
+ * size_t.
+ * Errors: ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
+enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error);
+
+/* The weights that a norm of rows of `heads` heads of D = `width` has; 0 where it has none. */
+size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width);
+
+/* Floats of bias_table, as it is loaded; and with those of table_norm. */
+size_t attn_layer_table_floats(const struct attn_layer_spec *spec);
+size_t attn_layer_table_parameters(const struct attn_layer_spec *spec);
+
+/* Bytes of what is loaded but not resident: the table of a disentangled position bias. */
+size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec);
+
+/* The numbers that such a layer has learned; resident bytes of its packed weights; cache bytes of
+ * one token. */
+size_t attn_layer_parameters(const struct attn_layer_spec *spec);
+size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
+size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
+
+#endif

@@ -1,0 +1,196 @@
+/* relative.c: rows of distances; queries and keys made of a table's rows. */
+#include "layers/relative.h"
+
+#include <math.h>
+
+#include "basics/mem.h"
+#include "basics/status.h"
+#include "basics/tile.h"
+
+#define CHAINS 16 /* partial sums of a product, which the compiler computes side by side */
+
+/* ---- Specification ---- */
+
+static size_t half_rows(const struct attn_layer_spec *spec)
+{
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    return bias->buckets != 0 ? bias->buckets : bias->max_distance;
+}
+
+size_t attn_relative_rows(const struct attn_layer_spec *spec)
+{
+    return spec->position_bias.type == ATTN_BIAS_DISENTANGLED ? 2 * half_rows(spec) : 0;
+}
+
+size_t attn_relative_floats(const struct attn_layer_spec *spec)
+{
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const size_t rows = attn_relative_rows(spec), width = spec->num_heads * spec->head_dim;
+    const size_t tiled = attn_ceil_div(rows, ATTN_TILE) * ATTN_TILE;
+    if (rows == 0)
+        return 0;
+    return (bias->content_to_position ? tiled * width : 0) +
+           (bias->position_to_content ? rows * width : 0) + 2 * bias->max_distance + 1;
+}
+
+enum attn_status attn_relative_check(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    if (bias->type != ATTN_BIAS_DISENTANGLED)
+        return ATTN_OK;
+    if (spec->num_kv_heads != spec->num_heads)
+        return attn_fail(error, ATTN_UNSUPPORTED, "pos_att_type",
+                         "pos_att_type needs as many key/value heads as query heads");
+    if (spec->is_cross || spec->key_size != spec->hidden_size)
+        return attn_fail(error, ATTN_UNSUPPORTED, "pos_att_type",
+                         "pos_att_type needs queries and keys of the same rows");
+    if (bias->max_distance < 1 || bias->max_distance > ATTN_MAX_BUCKETS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "max_relative_positions",
+                         "max_relative_positions is %zu, allowed are 1 to %d", bias->max_distance,
+                         ATTN_MAX_BUCKETS);
+    if (bias->buckets != 0 &&
+        (bias->buckets < 4 || bias->buckets % 2 != 0 || bias->buckets / 2 + 2 > bias->max_distance))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "position_buckets",
+                         "position_buckets is %zu, allowed are even numbers from 4 to %zu",
+                         bias->buckets, 2 * (bias->max_distance - attn_min(bias->max_distance, 2)));
+    if (!(bias->table_norm_eps >= 0 && bias->table_norm_eps <= 1))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "layer_norm_eps",
+                         "layer_norm_eps is %g, must be 0 to 1", bias->table_norm_eps);
+    return ATTN_OK;
+}
+
+/* ---- Distances ---- */
+
+/* The bucket of a distance in the float32 arithmetic of Hugging Face: one that is off by one would
+ * be another learned row. */
+static int64_t bucket_of(const struct attn_position_bias_spec *bias, int64_t distance)
+{
+    const int64_t half = (int64_t)bias->buckets / 2, far = distance < 0 ? -distance : distance;
+    if (bias->buckets == 0 || far <= half)
+        return distance;
+    const float range = logf((float)((double)(bias->max_distance - 1) / (double)half));
+    const float ratio = logf((float)far / (float)half) / range;
+    const int64_t bucket = (int64_t)ceilf(ratio * (float)(half - 1)) + half;
+    return distance < 0 ? -bucket : bucket;
+}
+
+static bool make_rows(struct attn_relative *out, const struct attn_layer_spec *spec)
+{
+    const int64_t half = (int64_t)half_rows(spec), last = 2 * half - 1;
+    out->reach = (int64_t)spec->position_bias.max_distance;
+    out->row = attn_alloc(2 * (size_t)out->reach + 1, sizeof *out->row);
+    for (int64_t d = -out->reach; out->row != NULL && d <= out->reach; d++) {
+        const int64_t row = bucket_of(&spec->position_bias, d) + half;
+        out->row[d + out->reach] = (int32_t)(row < 0 ? 0 : row > last ? last : row);
+    }
+    return out->row != NULL;
+}
+
+/* ---- Tables ---- */
+
+/* LayerNorm of each row of `table`. */
+static void normalize(float *table, const float *norm, size_t rows, size_t width, double eps)
+{
+    for (size_t r = 0; r < rows; r++) {
+        float *x = table + r * width;
+        double mean = 0, squares = 0;
+        for (size_t i = 0; i < width; i++)
+            mean += (double)x[i] / (double)width;
+        for (size_t i = 0; i < width; i++)
+            squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+        const double factor = 1 / sqrt(squares / (double)width + eps);
+        for (size_t i = 0; i < width; i++)
+            x[i] =
+                (float)(((double)x[i] - mean) * factor * (double)norm[i] + (double)norm[width + i]);
+    }
+}
+
+static float product(const float *a, const float *b, size_t n)
+{
+    float sums[CHAINS] = {0}, sum = 0;
+    size_t i = 0;
+    for (; i + CHAINS <= n; i += CHAINS)
+        for (size_t c = 0; c < CHAINS; c++)
+            sums[c] += a[i + c] * b[i + c];
+    for (; i < n; i++)
+        sum += a[i] * b[i];
+    for (size_t c = 0; c < CHAINS; c++)
+        sum += sums[c];
+    return sum;
+}
+
+/* Where projected rows go. */
+struct destination {
+    float *data;
+    size_t head, tile, row, number; /* strides of a head, 64 rows, a row among them, a number */
+};
+
+static enum attn_status project(const struct destination *to, const struct attn_linear *linear,
+                                const float *table, size_t rows, size_t head_dim,
+                                struct attn_error *error)
+{
+    for (size_t r = 0; r < rows; r++)
+        for (size_t o = 0; o < linear->out; o++) {
+            const float sum =
+                product(linear->weight + o * linear->in, table + r * linear->in, linear->in) +
+                (linear->bias != NULL ? linear->bias[o] : 0);
+            if (!(fabsf(sum) <= ATTN_MAX_MAGNITUDE))
+                return attn_fail(error, ATTN_OUT_OF_RANGE, "rel_embeddings",
+                                 "rel_embeddings: row %zu is projected to %g, at most %g is "
+                                 "allowed",
+                                 r, (double)sum, (double)ATTN_MAX_MAGNITUDE);
+            to->data[o / head_dim * to->head + r / ATTN_TILE * to->tile + r % ATTN_TILE * to->row +
+                     o % head_dim * to->number] = sum;
+        }
+    return ATTN_OK;
+}
+
+static bool take_tables(struct attn_relative *out, const struct attn_layer_spec *spec)
+{
+    const size_t width = spec->num_heads * spec->head_dim;
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    if (bias->content_to_position)
+        out->keys = attn_calloc(attn_mul(out->tiles * ATTN_TILE, width), sizeof(float));
+    if (bias->position_to_content)
+        out->queries = attn_alloc(attn_mul(out->rows, width), sizeof(float));
+    return (out->keys != NULL || !bias->content_to_position) &&
+           (out->queries != NULL || !bias->position_to_content);
+}
+
+bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec)
+{
+    const size_t rows = attn_relative_rows(spec);
+    *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
+    return rows == 0 || make_rows(out, spec);
+}
+
+enum attn_status attn_relative_init(struct attn_relative *out, const struct attn_layer_spec *spec,
+                                    float *table, const float *norm, const struct attn_linear *q,
+                                    const struct attn_linear *k, struct attn_error *error)
+{
+    const size_t d = spec->head_dim, rows = attn_relative_rows(spec);
+    enum attn_status status = ATTN_OK;
+    const bool made = attn_relative_shape(out, spec);
+    if (rows == 0)
+        return ATTN_OK;
+    if (!made || !take_tables(out, spec))
+        return attn_fail_memory(error, attn_relative_floats(spec) * sizeof(float));
+    const size_t tile = d * ATTN_TILE;
+    const struct destination keys = {out->keys, out->tiles * tile, tile, 1, ATTN_TILE};
+    const struct destination queries = {out->queries, rows * d, tile, d, 1};
+    if (norm != NULL)
+        normalize(table, norm, rows, spec->hidden_size, spec->position_bias.table_norm_eps);
+    if (out->keys != NULL)
+        status = project(&keys, k, table, rows, d, error);
+    if (status == ATTN_OK && out->queries != NULL)
+        status = project(&queries, q, table, rows, d, error);
+    return status;
+}
+
+void attn_relative_fini(struct attn_relative *relative)
+{
+    attn_free(relative->row);
+    attn_free(relative->keys);
+    attn_free(relative->queries);
+    *relative = (struct attn_relative){0};
+}

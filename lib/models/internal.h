@@ -1,0 +1,49 @@
+/* internal.h: the members of a model, for the files that open, load and map it. */
+#ifndef ATTN_LIB_MODELS_INTERNAL_H
+#define ATTN_LIB_MODELS_INTERNAL_H
+
+#include "families/config.h"
+#include "layers/checkpoint.h"
+#include "layers/weights_file.h"
+#include "models/model.h"
+
+#define NO_SLOT SIZE_MAX
+
+struct attn_model {
+    struct attn_config config;
+    struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
+    const char *weights_dtype;
+    size_t num_resident;
+    size_t *indices;               /* [num_resident] slot -> layer */
+    size_t *slots;                 /* [config.num_layers] layer -> slot or NO_SLOT */
+    struct attn_layer_spec *specs; /* [num_resident], borrowing from config */
+    struct attn_layer *layers;     /* [num_resident], zeroed until loaded; see weights_slot */
+    bool loaded;
+    unsigned threads; /* these three: of attn_model_options */
+    attn_load_progress *progress;
+    void *progress_context;
+    char fingerprint[17];
+    char config_sum[ATTN_CHECKSUM_DIGITS]; /* of the configuration's text */
+    struct attn_weights_file mapped;       /* what the layers' arrays point into; zeroed: they are
+                                              memory of their own */
+    int directory;                         /* where that file is, and its name */
+    char weights_name[ATTN_WEIGHTS_NAME_MAX];
+};
+
+/* The slot that holds the weights of `slot`: the first one of its group where layers share their
+ * tensors, else the slot itself. */
+size_t attn_model_weights_slot(const struct attn_model *model, size_t slot);
+
+/* Loads, hashes and packs every layer that has weights of its own, in order, and takes the
+ * fingerprint.  Where `take` is given, each packed layer is handed to it; false ends the loading.
+ * No layer is resident after an error.  Errors: those of attn_model_load. */
+typedef bool attn_take_layer(void *context, struct attn_layer *layer);
+enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer *take,
+                                       void *context, struct attn_error *error);
+void attn_model_unload(struct attn_model *model); /* frees layers, and ends the mapping */
+void attn_model_loaded(struct attn_model *model); /* closes the checkpoint */
+
+/* An attn_visit that leaves NULL in place of an array. */
+void *attn_forget_array(void *context, void *array, size_t bytes);
+
+#endif

@@ -1,0 +1,35 @@
+/* model.h: the resident layers of a model, for the rest of the library.
+ *
+ * A layer has the number that the checkpoint gives it.  A resident layer also has a slot, 0 to
+ * attn_model_num_resident - 1, in the same order. */
+#ifndef ATTN_LIB_MODELS_MODEL_H
+#define ATTN_LIB_MODELS_MODEL_H
+
+#include "attn.h"
+#include "files/checksum.h"
+#include "layers/layer.h"
+
+/* The layer with its weights; NULL where the layer is not resident or the model is not loaded. */
+const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model, size_t layer);
+
+size_t attn_model_num_resident(const struct attn_model *model);
+
+/* The slot of a layer, SIZE_MAX where it is not resident. */
+size_t attn_model_slot(const struct attn_model *model, size_t layer);
+
+/* The specification of the layer in a slot, NULL beyond the last. */
+const struct attn_layer_spec *attn_model_slot_spec(const struct attn_model *model, size_t slot);
+
+/* The checksum of the file that the weights are pages of, in ATTN_CHECKSUM_DIGITS digits; NULL
+ * where they are memory of this process.  Of such a file: whether its note has that line; adding
+ * one (layers/weights_directory.h). */
+const char *attn_model_mapped_checksum(const struct attn_model *model);
+bool attn_model_noted(const struct attn_model *model, const char *fact,
+                      const char digest[ATTN_CHECKSUM_DIGITS]);
+void attn_model_note(const struct attn_model *model, const char *fact,
+                     const char digest[ATTN_CHECKSUM_DIGITS]);
+
+/* Memory of the headers of the checkpoint's files, which are kept until the model is loaded. */
+size_t attn_model_headers_memory(const struct attn_model *model);
+
+#endif

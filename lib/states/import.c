@@ -1,0 +1,439 @@
+/* import.c: the bytes of a file become a cache.
+ *
+ * The bytes are not trusted; they are in memory, or in a file of which no more than 64 tokens are
+ * held at a time.  Checks run in this order: the container (files/safetensors.h), the tensors
+ * against the model, the checksum.  Only then are tokens copied, 64 at a time, and each number is
+ * checked on the way.  The cache belongs to the import alone until it is complete, so a refused
+ * file leaves nothing to undo. */
+#include <string.h>
+
+#include "basics/mem.h"
+#include "basics/status.h"
+#include "basics/widen.h"
+#include "caches/kvcache.h"
+#include "caches/window.h"
+#include "files/safetensors.h"
+#include "models/model.h"
+#include "states/cache_file.h"
+#include "states/import_share.h"
+
+struct attn_import {
+    struct attn_safetensors *file;
+    struct attn_cache *cache;
+    struct attn_cache_file_layer *layers; /* [num_layers] */
+    size_t num_layers;
+    struct attn_import_share *shares; /* [num_shares] of a layer in the order of blocks */
+    size_t num_shares, shares_capacity;
+    const struct attn_tensor_entry **tensors; /* [2 * num_layers] key and value of each layer */
+    const size_t *ends; /* of a cache that has its lengths: what is filled, by layer; or NULL */
+    float *scratch;     /* [scratch_bytes] 64 tokens */
+    size_t scratch_bytes;
+    /* Progress. */
+    bool summed;
+    size_t tensor, offset; /* the next to be summed up: index into `tensors`, byte of that tensor */
+    size_t layer, token;   /* the next to be copied, counted from the first that is kept */
+    struct attn_checksum sum;
+};
+
+static enum attn_status fail_form(struct attn_error *error, const char *param, const char *what)
+{
+    return attn_fail(error, ATTN_MALFORMED, param, "state: %s", what);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static bool has_format(const struct attn_import *import, const char *format)
+{
+    const char *note = attn_import_note(import, "format");
+    return note != NULL && strcmp(note, format) == 0;
+}
+
+static enum attn_status open_source(struct attn_import **out,
+                                    const struct attn_safetensors_source *source,
+                                    struct attn_error *error)
+{
+    struct attn_import *import = attn_calloc(1, sizeof *import);
+    if (import == NULL)
+        return attn_fail_memory(error, sizeof *import);
+    attn_checksum_init(&import->sum);
+    enum attn_status status =
+        attn_safetensors_open_source(&import->file, source, "state", ATTN_MAX_STATE_HEADER, error);
+    if (status == ATTN_OK && !has_format(import, ATTN_CACHE_FILE_FORMAT) &&
+        !has_format(import, ATTN_CACHE_FILE_WINDOWS))
+        status = fail_form(error, "format",
+                           "its format is neither " ATTN_CACHE_FILE_FORMAT
+                           " nor " ATTN_CACHE_FILE_WINDOWS);
+    if (status == ATTN_OK)
+        *out = import;
+    else
+        attn_import_close(import);
+    return status;
+}
+
+enum attn_status attn_import_open(struct attn_import **out, const void *bytes, size_t size,
+                                  struct attn_error *error)
+{
+    return open_source(out, &(struct attn_safetensors_source){bytes, -1, size}, error);
+}
+
+enum attn_status attn_import_open_file(struct attn_import **out, int file, size_t size,
+                                       struct attn_error *error)
+{
+    return open_source(out, &(struct attn_safetensors_source){NULL, file, size}, error);
+}
+
+void attn_import_close(struct attn_import *import)
+{
+    if (import == NULL)
+        return;
+    attn_safetensors_close(import->file);
+    attn_free(import->layers);
+    attn_free(import->shares);
+    attn_free(import->tensors);
+    attn_free(import->scratch);
+    attn_free(import);
+}
+
+const char *attn_import_note(const struct attn_import *import, const char *name)
+{
+    return attn_safetensors_note(import->file, name);
+}
+
+/* ---- Against the model ----------------------------------------------------------------------- */
+
+/* Finds one tensor and takes the layer's length from its shape. */
+static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t *length,
+                                    const struct attn_import *import,
+                                    const struct attn_cache_file_layer *layer,
+                                    enum attn_cache_file_kind kind, struct attn_error *error)
+{
+    char name[ATTN_CACHE_FILE_NAME];
+    attn_cache_file_tensor_name(name, layer, kind);
+    const struct attn_tensor_entry *entry = attn_safetensors_find(import->file, name);
+    if (entry == NULL)
+        return fail_form(error, name, "a tensor of the model's layers is missing");
+    size_t groups = attn_cached_sizes(layer->spec).heads,
+           width = attn_cache_file_row_bytes(layer, kind) / sizeof(float);
+    if (strcmp(entry->dtype->name, "F32") != 0)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is %s, not F32", name,
+                         entry->dtype->name);
+    if (entry->ndim != 3 || entry->shape[0] != groups || entry->shape[2] != width)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is not [%zu,L,%zu]", name, groups,
+                         width);
+    *out = entry;
+    *length = entry->shape[1];
+    return ATTN_OK;
+}
+
+/* Whether a layer that reads another begins where that begins. */
+static bool begins_with_source(const struct attn_import *import, size_t i)
+{
+    const struct attn_cache_file_layer *layer = &import->layers[i];
+    size_t first = 0;
+    for (size_t j = 0; j < i; j++)
+        if (import->layers[j].layer == layer->spec->shares_layer)
+            first = import->layers[j].first;
+    return layer->spec->shares_layer == SIZE_MAX || layer->first == first;
+}
+
+/* Whether the file has what the layer of a cache with its lengths still lacks before its end. */
+static bool has_missing(const struct attn_import *import, const struct attn_cache_file_layer *layer)
+{
+    const size_t end = import->ends[layer->layer];
+    const size_t filled = attn_cache_filled(import->cache, layer->layer);
+    return end <= layer->length && (filled >= end || filled >= layer->first);
+}
+
+static enum attn_status find_layer(struct attn_import *import, size_t i, struct attn_error *error)
+{
+    struct attn_cache_file_layer *layer = &import->layers[i];
+    size_t lengths[2], limit = attn_cache_max_length(import->cache);
+    for (int kind = 0; kind < 2; kind++) {
+        enum attn_status status = find_tensor(&import->tensors[2 * i + (size_t)kind],
+                                              &lengths[kind], import, layer, kind, error);
+        if (status != ATTN_OK)
+            return status;
+    }
+    if (lengths[0] != lengths[1])
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, "layers",
+                         "layer %zu has %zu keys and %zu values", layer->layer, lengths[0],
+                         lengths[1]);
+    layer->length = layer->first + lengths[0];
+    if (layer->length > limit)
+        return attn_fail(error, ATTN_CACHE_FULL, "lengths",
+                         "layer %zu has %zu tokens, max_length is %zu", layer->layer, layer->length,
+                         limit);
+    if (import->ends == NULL && attn_cache_length(import->cache, layer->layer) > 0)
+        return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
+    if (import->ends != NULL && !has_missing(import, layer))
+        return attn_fail(error, ATTN_INVALID, "cache",
+                         "layer %zu has tokens %zu to %zu, not all that are missing before %zu",
+                         layer->layer, layer->first, layer->length, import->ends[layer->layer]);
+    if (!begins_with_source(import, i))
+        return attn_fail(error, ATTN_MALFORMED, "first",
+                         "layer %zu begins at token %zu, the layer that it reads at another",
+                         layer->layer, layer->first);
+    if (layer->first > attn_window_first(layer->spec, layer->length))
+        return attn_fail(error, ATTN_MALFORMED, "first",
+                         "layer %zu begins at token %zu, after what its window sees at %zu",
+                         layer->layer, layer->first, layer->length);
+    return ATTN_OK;
+}
+
+/* Reads the first token of each layer, where the format has them. */
+static enum attn_status read_firsts(struct attn_import *import, struct attn_error *error)
+{
+    const char *note = attn_import_note(import, "first");
+    if (!has_format(import, ATTN_CACHE_FILE_WINDOWS) ||
+        (note != NULL && attn_cache_file_read_firsts(import->layers, import->num_layers, note)))
+        return ATTN_OK;
+    return fail_form(error, "first", "first is no list of the layers' first tokens");
+}
+
+static enum attn_status check_lengths(const struct attn_import *import, struct attn_error *error)
+{
+    char *lengths;
+    const char *note = attn_import_note(import, "lengths");
+    enum attn_status status =
+        attn_cache_file_lengths(&lengths, import->layers, import->num_layers, error);
+    if (status != ATTN_OK)
+        return status;
+    if (note == NULL || strcmp(note, lengths) != 0)
+        status = fail_form(error, "lengths", "lengths are not those of its tensors");
+    attn_free(lengths);
+    return status;
+}
+
+static enum attn_status check_fingerprint(const struct attn_import *import,
+                                          struct attn_error *error)
+{
+    struct attn_model_info info;
+    const char *note = attn_import_note(import, "fingerprint");
+    attn_model_describe(&info, attn_cache_model(import->cache));
+    if (note != NULL && strcmp(note, info.fingerprint) == 0)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_INVALID, "fingerprint",
+                     "the state is of a model with fingerprint %.32s, this one's is %s",
+                     note != NULL ? note : "(none)", info.fingerprint);
+}
+
+size_t attn_import_memory(const struct attn_model *model)
+{
+    size_t tensors = 2 * attn_model_num_resident(model) * sizeof(struct attn_tensor_entry *);
+    return attn_cache_memory(model) + attn_cache_file_lists_bytes(model) +
+           attn_cache_file_scratch_bytes(model) + tensors + 2 * ATTN_ALIGN;
+}
+
+enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache *cache,
+                                   struct attn_error *error)
+{
+    import->cache = cache;
+    enum attn_status status = check_fingerprint(import, error);
+    if (status == ATTN_OK)
+        status = attn_cache_file_layers(&import->layers, &import->num_layers,
+                                        attn_cache_model(cache), error);
+    if (status != ATTN_OK)
+        return status;
+    import->tensors = attn_alloc(2 * import->num_layers, sizeof *import->tensors);
+    import->scratch_bytes = attn_cache_file_scratch_bytes(attn_cache_model(cache));
+    import->scratch = attn_alloc(import->scratch_bytes, 1);
+    if (import->tensors == NULL || import->scratch == NULL)
+        return attn_fail_memory(error, import->scratch_bytes);
+    status = read_firsts(import, error);
+    for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
+        status = find_layer(import, i, error);
+    if (status == ATTN_OK && attn_safetensors_count(import->file) != 2 * import->num_layers)
+        status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
+    if (status == ATTN_OK)
+        status = check_lengths(import, error);
+    for (size_t i = 0; i < import->num_layers && status == ATTN_OK && import->ends == NULL; i++)
+        status =
+            attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);
+    return status;
+}
+
+enum attn_status attn_import_begin_fill(struct attn_import *import, struct attn_cache *cache,
+                                        const size_t ends[], struct attn_error *error)
+{
+    import->ends = ends;
+    return attn_import_begin(import, cache, error);
+}
+
+size_t attn_import_cache_bytes(const struct attn_import *import)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < import->num_layers; i++)
+        bytes += attn_cache_layer_bytes(import->cache, import->layers[i].layer,
+                                        import->layers[i].length);
+    return bytes;
+}
+
+static bool grow_shares(struct attn_import *import)
+{
+    const size_t capacity = attn_max(2 * import->shares_capacity, import->num_layers);
+    struct attn_import_share *shares = attn_calloc(capacity, sizeof *shares);
+    if (shares == NULL)
+        return false;
+    if (import->num_shares > 0)
+        memcpy(shares, import->shares, import->num_shares * sizeof *shares);
+    attn_free(import->shares);
+    import->shares = shares;
+    import->shares_capacity = capacity;
+    return true;
+}
+
+enum attn_status attn_import_share_blocks(struct attn_import *import, size_t layer,
+                                          const struct attn_cache *from, size_t blocks,
+                                          struct attn_error *error)
+{
+    size_t i = 0, most;
+    (void)attn_cache_blocks(&most, from, layer);
+    while (i < import->num_layers && import->layers[i].layer != layer)
+        i++;
+    if (i == import->num_layers || attn_cache_model(from) != attn_cache_model(import->cache))
+        return ATTN_OK;
+    if (import->num_shares == import->shares_capacity && !grow_shares(import))
+        return attn_fail_memory(error, import->num_shares * sizeof *import->shares);
+    most += attn_cache_first(from, layer) / ATTN_TILE;
+    import->shares[import->num_shares++] =
+        (struct attn_import_share){i, from, attn_min(blocks, most)};
+    return ATTN_OK;
+}
+
+/* ---- Pieces ---------------------------------------------------------------------------------- */
+
+/* Adds up to `most` bytes of the current tensor to the sum, and goes on to the next at its end. */
+static enum attn_status sum_piece(size_t *done, struct attn_import *import, size_t most,
+                                  struct attn_error *error)
+{
+    const void *bytes;
+    const struct attn_cache_file_layer *layer = &import->layers[import->tensor / 2];
+    size_t left = attn_cache_file_tensor_bytes(layer, import->tensor % 2) - import->offset;
+    size_t count = attn_min(attn_min(most, left), import->scratch_bytes);
+    enum attn_status status =
+        attn_safetensors_read_bytes(&bytes, import->file, import->tensors[import->tensor],
+                                    import->offset, count, import->scratch, error);
+    if (status != ATTN_OK)
+        return status;
+    attn_checksum_add(&import->sum, bytes, count);
+    *done += count;
+    import->offset += count;
+    if (count == left) {
+        import->tensor++;
+        import->offset = 0;
+    }
+    return ATTN_OK;
+}
+
+enum attn_status attn_import_verify(struct attn_import *import, struct attn_error *error)
+{
+    return attn_cache_file_verify(import->file, error);
+}
+
+/* Copies `count` tokens of one kind, from import->token on, into rows [G][count][..], and checks
+ * that they are finite. */
+static enum attn_status read_rows(float *rows, const struct attn_import *import, size_t count,
+                                  enum attn_cache_file_kind kind, struct attn_error *error)
+{
+    const struct attn_cache_file_layer *layer = &import->layers[import->layer];
+    const struct attn_tensor_entry *from = import->tensors[2 * import->layer + (size_t)kind];
+    size_t row = attn_cache_file_row_bytes(layer, kind),
+           groups = attn_cached_sizes(layer->spec).heads;
+    for (size_t g = 0; g < groups; g++) {
+        const void *bytes;
+        char *room = (char *)rows + g * count * row;
+        size_t first = (g * (layer->length - layer->first) + import->token) * row;
+        enum attn_status status = attn_safetensors_read_bytes(&bytes, import->file, from, first,
+                                                              count * row, room, error);
+        if (status != ATTN_OK)
+            return status;
+        if (bytes != room)
+            memcpy(room, bytes, count * row);
+    }
+    if (attn_all_finite(rows, groups * count * row / sizeof(float)))
+        return ATTN_OK;
+    return attn_fail(error, ATTN_NON_FINITE, kind == ATTN_CACHE_FILE_KEY ? "key" : "value",
+                     "layer %zu: a %s from token %zu on is not finite", layer->layer,
+                     kind == ATTN_CACHE_FILE_KEY ? "key" : "value", layer->first + import->token);
+}
+
+/* Writes the next tokens of the layer that is being copied. */
+static enum attn_status write_piece(struct attn_import *import, size_t count, const float *key,
+                                    const float *value, struct attn_error *error)
+{
+    const size_t layer = import->layers[import->layer].layer;
+    const size_t place = attn_cache_length(import->cache, layer) / ATTN_TILE;
+    if (import->ends != NULL)
+        return attn_cache_fill_rows(import->cache, layer,
+                                    import->layers[import->layer].first + import->token, count, key,
+                                    value, error);
+    struct attn_import_share none = {0}, *share = &none;
+    for (size_t i = 0; i < import->num_shares && share == &none; i++)
+        if (import->shares[i].layer == import->layer && place < import->shares[i].blocks)
+            share = &import->shares[i];
+    return attn_import_share_write(share, import->cache, layer, count, key, value, error);
+}
+
+/* The tokens of the current layer to be copied, from the first in the file on; goes past those that
+ * the cache has. */
+static size_t tokens_to_copy(struct attn_import *import)
+{
+    const struct attn_cache_file_layer *layer = &import->layers[import->layer];
+    if (import->ends == NULL)
+        return layer->length - layer->first;
+    const size_t end = attn_max(import->ends[layer->layer], layer->first) - layer->first;
+    if (import->token == 0)
+        import->token =
+            attn_max(attn_cache_filled(import->cache, layer->layer), layer->first) - layer->first;
+    import->token = attn_min(import->token, end);
+    return end;
+}
+
+/* Copies up to 64 tokens of the current layer, and goes on to the next at its end. */
+static enum attn_status copy_piece(size_t *done, struct attn_import *import,
+                                   struct attn_error *error)
+{
+    const struct attn_cache_file_layer *layer = &import->layers[import->layer];
+    const size_t kept = tokens_to_copy(import);
+    size_t count = attn_min(ATTN_TILE, kept - import->token);
+    const struct attn_cached_sizes sizes = attn_cached_sizes(layer->spec);
+    const size_t groups = sizes.heads;
+    float *key = import->scratch, *value = key + groups * count * sizes.key;
+    enum attn_status status = ATTN_OK;
+    if (import->ends == NULL)
+        status = attn_cache_reserve_list(import->cache, layer->layer, layer->length, error);
+    if (status == ATTN_OK)
+        status = read_rows(key, import, count, ATTN_CACHE_FILE_KEY, error);
+    if (status == ATTN_OK)
+        status = read_rows(value, import, count, ATTN_CACHE_FILE_VALUE, error);
+    if (status == ATTN_OK)
+        status = write_piece(import, count, key, value, error);
+    *done += groups * count *
+             (attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY) +
+              attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE));
+    import->token += count;
+    if (import->token == kept) {
+        import->token = 0;
+        import->layer++;
+    }
+    return status;
+}
+
+enum attn_status attn_import_run(bool *more, struct attn_import *import, size_t budget,
+                                 struct attn_error *error)
+{
+    size_t done = 0;
+    enum attn_status status = ATTN_OK;
+    while (status == ATTN_OK && done < budget && import->tensor < 2 * import->num_layers)
+        status = sum_piece(&done, import, budget - done, error);
+    *more = import->tensor < 2 * import->num_layers;
+    if (status != ATTN_OK || *more)
+        return status;
+    if (!import->summed)
+        status = attn_cache_file_check_sum(&import->sum, import->file, error);
+    import->summed = true;
+    while (status == ATTN_OK && done < budget && import->layer < import->num_layers)
+        status = copy_piece(&done, import, error);
+    *more = import->layer < import->num_layers;
+    return status;
+}
