@@ -12,6 +12,9 @@ const defaults = {
     capture_file: "", // name of a capture of this computer, which an address cannot hold
     rows_file: "", // likewise of rows
     encoder_file: "", // likewise of rows that keys and values come from
+    weights_file: "", // likewise of attention weights
+    heads: "", // empty: each; mean, layers, rollout
+    padding: "", // positions of keys that are padding, "0-3,7"
     model: "",
     session: "", // id of a session that is looked at
     layers: "", // shown in the overview, "0,1,5"; empty: all

@@ -13,7 +13,7 @@ import { Heatmap } from "./heatmap.js";
 import { showLegend } from "./legend.js";
 import { Picture } from "./picture.js";
 import { tokensOf } from "./rows.js";
-import { captureSupply, modifiersOf, rowsSource, tensorSupply, tokenSupply } from "./source.js";
+import { captureSupply, rowsSource, tensorSupply, tokenSupply } from "./source.js";
 import { run, showError } from "./status.js";
 
 /** @returns {Promise<import("./source.js").Source>} `model` over the rows of a file */
@@ -130,7 +130,7 @@ export class CompareView {
         const known = head !== undefined && what.source.layers.includes(layer);
         const heads = known ? what.source.spec(layer).num_attention_heads : 0;
         const chosen = known && head >= 0 && head < heads ? { layer, head } : this.next();
-        const fields = modifiersOf(chosen.layer, what.source.spec(chosen.layer));
+        const fields = what.source.modifiers(chosen.layer);
         return { ...what, ...chosen, fields };
     }
 
