@@ -15,8 +15,8 @@ const MAX_ROLLOUT = 1024; // tokens: a product takes the cube of them
 /** Name of a map, and of the way to make it. */
 export const ways = {
     "": { title: "each head" },
-    mean: { title: "mean of each layer", name: (layer) => `Layer ${layer}, mean of heads` },
-    layers: { title: "mean of layers", name: (layer) => `Mean of heads, layers up to ${layer}` },
+    mean: { title: "mean of heads", name: (layer) => `Layer ${layer}, mean of heads` },
+    layers: { title: "mean of heads and layers", name: (layer) => `Mean of heads, layers up to ${layer}` },
     rollout: { title: "attention rollout", name: (layer) => `Attention rollout up to layer ${layer}` },
 };
 
