@@ -44,7 +44,7 @@ ssize_t srv_mhd_scan(struct srv_connection *connection, void *bytes, size_t coun
 /* 7: whether the client has closed its side and everything before that end has been read. */
 bool srv_mhd_client_closed(const struct srv_connection *connection);
 
-#define SRV_MHD_LINES_MAX 1536
+#define SRV_MHD_LINES_MAX 2048
 
 /* 12: adds header lines to a reply: `lines` holds [length] bytes, at most SRV_MHD_LINES_MAX, each
  * line as "Name: value\r\n", the first of them named `first`.  False where memory is short. */
