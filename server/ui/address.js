@@ -41,6 +41,7 @@ const defaults = {
     softcap: "", // instead of the layer's
     causal: "", // 1, 0 instead of the layer's
     with: "", // layer,head that the open head is compared with
+    with_model: "", // model of it, where that is another one
 };
 
 const listeners = new Set();

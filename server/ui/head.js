@@ -313,7 +313,7 @@ class HeadPanel {
         }
         this.controls.show(this.what?.source.local);
         if (!this.picture) return;
-        if (has("scale", "colors", "view", "with")) this.paint();
+        if (has("scale", "colors", "view", "with", "with_model")) this.paint();
         else if (!this.noting && has("area", "cell")) this.place();
         if (has("cell")) this.views[settings().view]?.moved?.();
     }

@@ -22,7 +22,7 @@ import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
 import { run } from "./status.js";
-import { shownWeights, weightGroups, weightsSource } from "./weights.js";
+import { groupNamed, shownWeights, weightGroups, weightsSource } from "./weights.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
 const narrow = matchMedia("(width < 900px)"); // there the panel closes for every source
@@ -97,14 +97,7 @@ function modelFor(supply, encoder) {
     const ofCapture = kind === "capture" && files.capture?.metadata.model;
     const given = named(settings().model) ?? (ofCapture ? named(ofCapture) : undefined);
     if (given || !supply) return given ?? models()[0];
-    const fits = (model) => {
-        try {
-            return sources.rowsSource(model, supply, encoder) !== null;
-        } catch {
-            return false;
-        }
-    };
-    return models().find(fits) ?? models()[0];
+    return models().find((model) => sources.takesRows(model, supply, encoder)) ?? models()[0];
 }
 
 /** What a session's step is made of: the rows of another group, or its own keys. */
@@ -140,15 +133,10 @@ function rowsSource() {
 /** Attention weights of a file, all of which are read once. */
 async function fileWeights(signal, progress) {
     const opened = files.weights,
-        groups = weightGroups(opened),
-        labels = files.labels?.lines ?? null,
-        chosen = controls.group.value,
-        name = groups.has(chosen) ? chosen : [...groups.keys()][0];
-    if (name === undefined)
-        throw new InputError(`${opened.name}: has no tensor [heads, tokens, tokens] of weights, or ` +
-            "[layers, heads, tokens, tokens]");
+        [name, group] = groupNamed(opened, controls.group.value),
+        labels = files.labels?.lines ?? null;
     if (looked?.opened !== opened || looked.name !== name || looked.labels !== labels) {
-        const source = await weightsSource(opened, groups.get(name), labels, signal, progress);
+        const source = await weightsSource(opened, group, labels, signal, progress);
         looked = { opened, name, labels, source };
     }
     controls.about.textContent = "The weights of the file, as they are: attnd computes nothing.";

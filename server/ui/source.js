@@ -313,6 +313,15 @@ export function rowsSource(model, supply, encoder = null, wanted = []) {
     });
 }
 
+/** @returns {boolean} whether a layer of the model takes these rows */
+export function takesRows(model, supply, encoder) {
+    try {
+        return rowsSource(model, supply, encoder) !== null;
+    } catch {
+        return false;
+    }
+}
+
 // ---- Sessions -----------------------------------------------------------------------------------
 
 class StepSource extends Source {

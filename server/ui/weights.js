@@ -47,6 +47,15 @@ export function weightGroups({ entries }) {
     return new Map([...groups].sort((a, b) => flat(a) - flat(b)));
 }
 
+/** @returns {[string, Entry[]]} the group of that name, else the first */
+export function groupNamed(opened, name) {
+    const groups = weightGroups(opened);
+    if (groups.size === 0)
+        fail(opened.name, "has no tensor [heads, tokens, tokens] of weights, or [layers, heads, " +
+            "tokens, tokens]");
+    return groups.has(name) ? [name, groups.get(name)] : [...groups][0];
+}
+
 /** The layers of tensors that belong together: [{entry, begin, heads}], begin in numbers. */
 function layersOf(group, file) {
     const { map } = formOf(group[0]);

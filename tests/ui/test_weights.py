@@ -9,8 +9,9 @@ import xml.etree.ElementTree
 import numpy
 
 import inputs
-from case import Case, daemon, directory
-from fixture import CaptureCase
+from case import Case, TINY, daemon, directory, golden, start
+from fixture import MODEL, WIDTH, CaptureCase, capture
+from inputs import SENTENCE
 from view import View
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -285,6 +286,81 @@ class Weights(Case):
             return [at(64 + 7, 44 + 7), at(64 + 89, 44 + 7)];
         }""", list(png))
         self.assertNotEqual(*colours, "weight 1 and weight 0 of the first head")
+
+    def compared(self, view, row, column, one, two):
+        """Waits until the comparison says both numbers of a cell."""
+        numbers = [f"{float(value):.5g}" for value in (one, two)]
+        view.page.wait_for("compare-note", f"""({{ textContent }}) => {{
+            const found = /Query {row}, key {column}: (\\S+) and (\\S+),/.exec(textContent);
+            return found && [{numbers[0]}, {numbers[1]}].every((number, i) =>
+                Math.abs(Number(found[i + 1]) - number) <= 1e-4 * Math.abs(number) + 1e-9);
+        }}""")
+
+    def test_a_second_file_is_compared_head_by_head(self):
+        other = softmax(self.weights.shape, seed=8)
+        view = self.shown(self.array("first.npy", self.weights))
+        view.select(5, 3)
+        view.page.click("view-compare")
+        view.page.files("compare-file", self.array("second.npy", other))
+        self.compared(view, 5, 3, self.weights[1, 2, 5, 3], other[1, 2, 5, 3])
+        view.page.choose("compare-with", "0,1")
+        self.compared(view, 5, 3, self.weights[1, 2, 5, 3], other[0, 1, 5, 3])
+        view.page.choose("compare-model", "first.npy")
+        self.compared(view, 5, 3, self.weights[1, 2, 5, 3], self.weights[1, 0, 5, 3])
+
+    def test_padding_of_the_user_is_hatched_where_the_weight_is_0(self):
+        weights = self.weights.copy()
+        weights[..., 2] = 0
+        view = self.shown(self.array("padded.npy", weights))
+        view.page.fill("input-padding", "1-2")
+        view.page.wait("/padding=1-2/.test(location.hash)", "the setting")
+        self.settled(view, 5, 2, "(cannot be attended)")
+        self.assertEqual(view.cell().value, 0)
+        self.assertEqual(view.select(5, 1).value, weights[1, 2, 5, 1])
+        self.assertNotIn("cannot", view.cell().text)
+        view.page.fill("input-padding", "3-9")
+        view.page.wait("""/padding 3-9: positions of keys are expected, from 0 to 6/.test(
+            document.querySelector("#errors").innerText)""", "which positions there are")
+
+    def settled(self, view, row, column, words):
+        """Selects a cell, and waits until the text says the words."""
+        view.select(row, column)
+        view.page.wait_for("cell", f"({{ textContent }}) => textContent.includes({words!r})")
+
+
+class Two(CaptureCase):
+    """Two models over the same rows."""
+
+    def test_heads_of_two_models_are_compared(self):
+        other = {"name": "other", "random": {"hidden_size": WIDTH, "num_attention_heads": 8,
+                                             "seed": 9, "num_hidden_layers": 2}}
+        both = start([golden(MODEL), other, TINY])
+        view = View(self.page(), both.url).open(layer=1, head=2, model=MODEL)
+        view.capture(capture()[0]).wait_source("capture.safetensors").wait_map(1, 2)
+        view.select(9, 3)
+        view.page.click("view-compare")
+        view.page.wait_for("compare-model", """(list) =>
+            [...list.options].map(({ value }) => value).join() === "llama_gqa,other" """)
+        view.page.choose("compare-model", "other")
+        client = self.client(both)
+        def weight(model, layer, head):
+            return client.attend(capture()[1][layer], model=model, layer=layer, heads=[head],
+                                 outputs=["attention_weights"])["attention_weights"][0][9, 3]
+        Weights.compared(self, view, 9, 3, weight(MODEL, 1, 2), weight("other", 1, 2))
+        view.page.choose("compare-with", "0,7")
+        Weights.compared(self, view, 9, 3, weight(MODEL, 1, 2), weight("other", 0, 7))
+        self.assertIn("other: Layer 0, head 7", view.page.text("compare"))
+        self.assertEqual(view.settings()["with_model"], "other")
+
+    def test_padding_of_the_user_is_that_of_the_call(self):
+        mask = numpy.ones(len(SENTENCE), numpy.uint8)
+        mask[[0, 1, 2, 5]] = 0
+        view = self.head(padding="0-2, 5")
+        expected = self.weights(1, 2, padding_mask=mask.tolist())
+        for row, column in ((9, 3), (9, 5), (9, 7), (12, 4)):
+            cell = view.select(row, column)
+            self.assertEqual(cell.value.tobytes(), expected[row, column].tobytes(), cell.text)
+        self.assertIn("(cannot be attended)", view.select(9, 5).text)
 
 
 class Models(CaptureCase):
