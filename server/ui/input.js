@@ -222,10 +222,8 @@ function offerTensors(list, opened) {
     })));
     const fits = (entry) => (widths.has(rowsShape(entry)[1]) ? 0 : 1);
     const entries = opened.entries.filter(rowsShape).sort((a, b) => fits(a) - fits(b));
-    const others = weightGroups(opened).size > 0
-        ? '; attention weights are looked at by the way "Weights"' : "";
     if (entries.length === 0)
-        throw new InputError(`${opened.name}: has no tensor of numbers [tokens, width]${others}`);
+        throw new InputError(`${opened.name}: has no tensor of numbers [tokens, width]`);
     const text = ({ name, shape }) => `${name} [${shape.join(", ")}]`;
     fill(list, entries.map((entry) => el("option", { value: entry.name }, text(entry))));
     list.closest("label").hidden = entries.length < 2;
@@ -239,8 +237,15 @@ function offerGroups(opened) {
     controls.group.closest("label").hidden = groups.size < 2;
 }
 
-/** Takes a file into a group; `which` is rows, capture, weights, encoder or labels. */
-async function take(which, file) {
+/** Whether a file has attention weights, and nothing that could be rows. */
+function isOfWeights(opened) {
+    return weightGroups(opened).size > 0 && !captureOf(opened) && !opened.entries.some(rowsShape);
+}
+
+/** Takes a file into a group: rows, capture, weights, encoder or labels.  Weights that are given
+ *  as rows are looked at as weights. */
+async function take(group, file) {
+    let which = group;
     const done = await run("input", `Reading ${file.name}`, async () => {
         if (which === "labels") {
             files.labels = { name: file.name, lines: await readLabels(file) };
@@ -248,6 +253,7 @@ async function take(which, file) {
         }
         const opened = await open(file);
         const capture = captureOf(opened);
+        if (which === "rows" && isOfWeights(opened)) which = "weights";
         if (which === "capture" && !capture)
             throw notCapture(opened);
         if (which === "weights") offerGroups(opened);
@@ -266,19 +272,13 @@ async function take(which, file) {
     else await choose(which);
 }
 
-/** What a file is that was dropped: rows unless it can be nothing but a capture or weights. */
-function kindOf(opened) {
-    if (captureOf(opened)) return "capture";
-    const isWeights = weightGroups(opened).size > 0 && !opened.entries.some(rowsShape);
-    return kind === "weights" || isWeights ? "weights" : "rows";
-}
-
 /** Files that were dropped: a text file has labels. */
 async function dropped(list) {
     const isText = (file) => /\.(txt|tokens)$/i.test(file.name);
     for (const file of list.filter((file) => !isText(file))) {
         const opened = await run("input", `Reading ${file.name}`, () => open(file));
-        if (opened) await take(kindOf(opened), file);
+        const otherwise = kind === "weights" ? kind : "rows";
+        if (opened) await take(captureOf(opened) ? "capture" : otherwise, file);
     }
     for (const file of list.filter(isText)) await take("labels", file);
 }

@@ -123,6 +123,13 @@ class Weights(Case):
                 posts = [one["url"] for one in view.page.replies.values() if one["method"] == "POST"]
                 self.assertEqual(posts, [])
 
+    def test_no_model_needs_to_be_served(self):
+        view = View(self.page(), start([]).url).open(weights_file="alone.npy", layer=0, head=1)
+        view.page.wait_for("input-missing", "(note) => note.checkVisibility()")
+        view.page.files("input-weights", self.array("alone.npy", self.weights))
+        view.wait_source("alone.npy").wait_map(0, 1)
+        self.same(view, self.weights[0, 1])
+
     def test_tokens_of_the_file_or_of_another_are_the_labels(self):
         numpy.savez(self.files / "texts.npz", *self.weights, tokens=numpy.array(TOKENS))
         view = self.shown(self.files / "texts.npz")
@@ -186,11 +193,12 @@ class Weights(Case):
         self.assertIn("rows that do not sum to 1: 1 of 42; layer 1, head 0, row 3 sums to 0.5", marks)
         self.same(view, weights[1, 2])
 
-    def test_rows_say_where_weights_are_looked_at_and_a_dropped_file_goes_there(self):
+    def test_weights_are_known_where_rows_are_asked_for_and_where_a_file_is_dropped(self):
         path = self.array("dropped.npy", self.weights)
-        view = View(self.page(), daemon().url).open(rows_file="dropped.npy")
-        view.way("rows").page.files("input-rows", path)
-        view.page.wait("/way \"Weights\"/.test(document.querySelector('#errors').textContent)", "a hint")
+        view = View(self.page(), daemon().url).open(text="a b c")
+        view.way("rows").page.files("input-rows", self.array("chosen.npy", self.weights))
+        view.wait_source("chosen.npy").wait_overview(LAYERS * HEADS)
+        self.assertEqual(view.settings()["weights_file"], "chosen.npy")
         numbers = path.read_bytes()
         view.page.evaluate("""(bytes) => {
             const data = new DataTransfer();
@@ -250,8 +258,8 @@ class Weights(Case):
                 context.drawImage(image, 0, 0);
                 const side = image.width / 7;
                 return Array.from({ length: 49 }, (_, i) => context.getImageData(
-                    Math.floor((i % 7 + 0.5) * side), Math.floor((Math.floor(i / 7) + 0.5) * side),
-                    1, 1).data[0]);
+                    Math.floor((i % 7 + 0.1) * side), Math.floor((Math.floor(i / 7) + 0.9) * side),
+                    1, 1).data[0]); // near an edge, where a blurred picture would differ
             }""", image)
             wanted = view.page.evaluate("""async (shares) => {
                 const { rgbOf } = await import("/ui/colors.js");
