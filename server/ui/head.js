@@ -160,7 +160,7 @@ class HeadPanel {
         const source = current();
         const now = settings();
         const layer = Number(now.layer);
-        const head = Number(now.head);
+        const head = source?.way ? 0 : Number(now.head); // there is one map where heads are combined
         if (!source || now.head === "" || now.layer === "" || !source.layers.includes(layer))
             return null;
         const spec = source.spec(layer);

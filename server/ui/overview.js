@@ -240,10 +240,8 @@ function arrange() {
         grid = placed;
         place(order, byLayer);
     }
-    parts.count.textContent =
-        shown.length === heads.length
-            ? `${heads.length} heads`
-            : `${shown.length} of ${heads.length} heads`;
+    const all = `${heads.length} ${source?.way ? "maps" : "heads"}`;
+    parts.count.textContent = shown.length === heads.length ? all : `${shown.length} of ${all}`;
     color();
     mark();
 }
@@ -274,7 +272,8 @@ function mark() {
     const { layer, head } = settings();
     let reached = null;
     for (const entry of heads) {
-        const open = `${entry.layer}` === layer && `${entry.head}` === head;
+        const isOpen = head !== "" && (source.way || `${entry.head}` === head);
+        const open = `${entry.layer}` === layer && isOpen;
         if (open) entry.button.setAttribute("aria-current", "true");
         else entry.button.removeAttribute("aria-current");
         entry.button.tabIndex = -1;

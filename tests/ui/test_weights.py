@@ -214,7 +214,7 @@ class Weights(Case):
             self.assertAlmostEqual(float(cell.value), expected[row, column], 6, cell.text)
 
     def test_means_and_rollout_are_those_that_numpy_computes(self):
-        view = self.shown(self.array("combined.npy", self.weights), layer=1, head=0)
+        view = self.shown(self.array("combined.npy", self.weights), layer=1, head=2)
         means = self.weights.astype(float).mean(1)
         for way, title, expected in (
                 ("mean", "Layer 1, mean of heads", means[1]),
@@ -225,8 +225,8 @@ class Weights(Case):
             view.wait_overview(LAYERS)
             self.near(view, expected)
         view.page.choose("overview-heads", "")
-        view.wait_overview(LAYERS * HEADS).wait_map(1, 0)
-        self.same(view, self.weights[1, 0])
+        view.wait_overview(LAYERS * HEADS).wait_map(1, 2)
+        self.same(view, self.weights[1, 2])
 
     def test_rollout_of_maps_that_are_not_square_says_why_not(self):
         view = self.shown(self.array("wide.npy", softmax((HEADS, 2, 7), causal=False)), layer=0)
