@@ -2,24 +2,51 @@
  *
  * Anybody may have them, since they hold no secret; what the page asks for then needs a key.  The
  * binary has each file compressed.  Browsers get that form, from the binary's own constants: such a
- * reply takes no memory, and none is charged.  Who does not accept gzip gets the file expanded.
- * Browsers keep the files and ask whether they are still as they were: a visit to the same build
- * is answered without bodies, and a visit after an upgrade mixes no two builds. */
+ * reply takes no memory but for the origins that may frame the page, where there are some.  Who
+ * does not accept gzip gets the file expanded.  Browsers keep the files and ask whether they are
+ * still as they were: a visit to the same build is answered without bodies, and a visit after an
+ * upgrade mixes no two builds. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "api/endpoints.h"
+#include "app.h"
 #include "ui/ui.h"
 #include "wire/coding.h"
 
 /* The page takes scripts, styles and data from its own origin only, no script makes text into HTML,
- * and no other page may frame it. */
-static const char fields[] =
-    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'\r\n"
-    "X-Content-Type-Options: nosniff\r\n"
-    "Referrer-Policy: no-referrer\r\n";
+ * and pages of no origin but those of allow_origins may frame it. */
+#define POLICY                                                                              \
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " \
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; "                             \
+    "require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors "
+#define FIELDS                            \
+    "X-Content-Type-Options: nosniff\r\n" \
+    "Referrer-Policy: no-referrer\r\n"    \
+    "Content-Security-Policy: " POLICY
+
+#define FRAMING_MAX 400 /* characters of the origins that a policy lists */
+
+/* The header fields: constants, or in the request's arena; NULL where memory is short.  Origins
+ * have none of the letters that end a directive or a policy. */
+static const char *find_fields(struct srv_request *request)
+{
+    const char *origins = request->app->config.allow_origins;
+    if (origins == NULL)
+        return FIELDS "'none'\r\n";
+    size_t length = strlen(origins);
+    while (length > FRAMING_MAX || (origins[length] != ',' && origins[length] != '\0'))
+        length--; /* to the end of an origin */
+    char *out = srv_arena_alloc(&request->arena, sizeof FIELDS + length + sizeof "\r\n", 1);
+    if (out == NULL)
+        return NULL;
+    memcpy(out, FIELDS, sizeof FIELDS - 1);
+    char *list = out + sizeof FIELDS - 1;
+    for (size_t i = 0; i < length; i++)
+        list[i] = origins[i] == ',' ? ' ' : origins[i];
+    memcpy(list + length, "\r\n", sizeof "\r\n");
+    return out;
+}
 
 #define TRAILER 8 /* CRC-32 and length of the expanded file, which end a member of gzip */
 
@@ -32,9 +59,9 @@ static uint64_t mix(uint64_t hash, const char *bytes, size_t length) /* FNV-1a *
 
 /* The header fields are part of what a tag stands for: with a 304 browsers keep the policy that
  * they have. */
-static uint32_t tag_of(const struct srv_ui_file *file)
+static uint32_t tag_of(const struct srv_ui_file *file, const char *fields)
 {
-    uint64_t hash = mix(0xcbf29ce484222325, fields, sizeof fields - 1);
+    uint64_t hash = mix(0xcbf29ce484222325, fields, strlen(fields));
     hash = mix(hash, file->bytes + file->length - TRAILER, TRAILER);
     uint32_t tag = (uint32_t)(hash >> 32 ^ hash);
     return tag != 0 ? tag : 1;
@@ -77,6 +104,12 @@ static void reply_file(struct srv_request *request, const struct srv_ui_file *fi
 {
     struct srv_reply *reply = &request->reply;
     struct srv_error error = {0};
+    const char *fields = find_fields(request);
+    if (fields == NULL) {
+        srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply's header");
+        srv_reply_error(request, &error);
+        return;
+    }
     if (request->accepted == SRV_GZIP) {
         srv_buffer_hold(&reply->body, file->bytes, file->length);
         reply->coding = SRV_GZIP;
@@ -84,7 +117,7 @@ static void reply_file(struct srv_request *request, const struct srv_ui_file *fi
         srv_reply_error(request, &error);
         return;
     }
-    reply->tag = tag_of(file);
+    reply->tag = tag_of(file, fields);
     reply->varies = true;
     reply->content_type = file->type;
     reply->fields = fields;

@@ -149,7 +149,7 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
 
 /* ---- Sending --------------------------------------------------------------------------------- */
 
-#define LINES_MAX 1536                 /* header lines of a reply */
+#define LINES_MAX 2048                 /* header lines of a reply */
 #define PIECE_BYTES ((size_t)64 << 10) /* sent to one connection before others have their turn */
 
 /* A turn in which a piece is sent is not idle. */

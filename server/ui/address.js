@@ -12,6 +12,9 @@ const defaults = {
     capture_file: "", // name of a capture of this computer, which an address cannot hold
     rows_file: "", // likewise of rows
     encoder_file: "", // likewise of rows that keys and values come from
+    weights_file: "", // likewise of attention weights
+    heads: "", // empty: each; mean, layers, rollout
+    padding: "", // positions of keys that are padding, "0-3,7"
     model: "",
     session: "", // id of a session that is looked at
     layers: "", // shown in the overview, "0,1,5"; empty: all
@@ -38,6 +41,7 @@ const defaults = {
     softcap: "", // instead of the layer's
     causal: "", // 1, 0 instead of the layer's
     with: "", // layer,head that the open head is compared with
+    with_model: "", // model of it, where that is another one
 };
 
 const listeners = new Set();

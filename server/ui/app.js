@@ -29,6 +29,12 @@ function showTheme() {
     else delete document.documentElement.dataset.theme;
 }
 
+/** Paper is white, whatever the theme: maps are drawn anew for it, and then as before. */
+function startPrint() {
+    addEventListener("beforeprint", () => (document.documentElement.dataset.theme = "light"));
+    addEventListener("afterprint", showTheme);
+}
+
 function themeSwitch() {
     const list = select(themes, settings().theme, (theme) => set({ theme }), {
         "aria-label": "Theme",
@@ -241,6 +247,7 @@ async function start() {
 
 listen((_, changed) => changed.has("theme") && showTheme());
 showTheme();
+startPrint();
 startTabs();
 startSkip();
 fill(byId("header-tools"), themeSwitch(), startKey(), startHelp());

@@ -43,6 +43,13 @@ const MAPS = {
             [0.25, 0.09, 268],
         ],
     },
+    grey: {
+        title: "white to black (print)",
+        path: [
+            [1, 0.0, 0],
+            [0.15, 0.0, 0],
+        ],
+    },
     bluered: {
         title: "blue, white, red",
         diverging: true,

@@ -1,9 +1,12 @@
 /**
- * compare.js: two heads, or one head of two inputs, side by side with their difference.
+ * compare.js: two heads, of one model or of two, or one head of two inputs, side by side with their
+ * difference.
  *
  * The maps share scale, area and selected cell. Both are fetched by the rules of picture.js; where
  * they are pooled, so is the difference. Of inputs of unequal length the common part is compared.
  */
+import { models } from "./client.js";
+import { combined } from "./combined.js";
 import { mapNamed, scaleOf } from "./colors.js";
 import { integers, set, settings } from "./address.js";
 import { Difference } from "./difference.js";
@@ -13,27 +16,46 @@ import { Heatmap } from "./heatmap.js";
 import { showLegend } from "./legend.js";
 import { Picture } from "./picture.js";
 import { tokensOf } from "./rows.js";
-import { captureSupply, modifiersOf, rowsSource, tensorSupply, tokenSupply } from "./source.js";
+import { captureSupply, rowsSource, takesRows, tensorSupply, tokenSupply } from "./source.js";
 import { run, showError } from "./status.js";
+import { groupNamed, weightsSource } from "./weights.js";
 
 /** @returns {Promise<import("./source.js").Source>} `model` over the rows of a file */
-async function sourceOfFile(model, layer, file) {
+async function sourceOfFile(model, layers, file) {
     const opened = await open(file, file.name);
     const capture = captureOf(opened);
-    if (capture) return rowsSource(model, captureSupply(file.name, capture), null, [layer]);
+    if (capture) return rowsSource(model, captureSupply(file.name, capture), null, layers);
     const width = model.hidden_size;
     const entry = opened.entries.find((one) => rowsShape(one)?.[1] === width);
     if (!entry) throw new Error(`${file.name}: there is no tensor [tokens, ${width}]`);
-    return rowsSource(model, tensorSupply(file.name, entry), null, [layer]);
+    return rowsSource(model, tensorSupply(file.name, entry), null, layers);
+}
+
+/** @returns {Promise<Source>} weights of a file; undefined where it has none, which is told */
+function weightsOfFile(file) {
+    return run("comparison", `Reading ${file.name}`, async (signal, progress) => {
+        const opened = await open(file, file.name);
+        return weightsSource(opened, groupNamed(opened)[1], null, signal, progress);
+    });
 }
 
 export class CompareView {
     constructor(host, panel) {
         Object.assign(this, { host, panel, other: null, maps: [], pictures: [] });
+        this.made = {}; // the source of another model: {base, name, source}
+        this.paired = {}; // the other source, its heads combined as those of the first
+        this.model = el("select", {
+            data: { testid: "compare-model" },
+            onchange: () => {
+                this.other = null;
+                set({ with: "", with_model: this.base.local ? "" : this.model.value });
+                if (this.base.local) this.show();
+            },
+        });
         this.with = el("select", {
             data: { testid: "compare-with" },
             onchange: () => {
-                this.other = null;
+                if (!this.other?.local) this.other = null;
                 set({ with: this.with.value });
             },
         });
@@ -54,6 +76,7 @@ export class CompareView {
         this.element = el("div", { class: "compare", data: { testid: "compare" } }, [
             el("div", { class: "toolbar" }, [
                 labelled("Compare with head", this.with),
+                labelled("of", this.model),
                 labelled("or the same head over a text", this.text),
                 labelled("or over a file", this.file),
             ]),
@@ -97,9 +120,17 @@ export class CompareView {
 
     // ---- The second input ----
 
+    /** What is looked at, before its heads are combined. */
+    get base() {
+        const { source } = this.panel.what;
+        return source.way ? source.base : source;
+    }
+
     async take(make) {
         try {
-            this.other = await make(this.panel.what.source.model, this.panel.what.layer);
+            const made = await make(this.base.model, this.panel.what.layer);
+            if (!made) return;
+            this.other = made;
             await this.show();
         } catch (error) {
             showError("compare", error);
@@ -111,36 +142,95 @@ export class CompareView {
         if (tokens.trim() !== "")
             this.take((model, layer) => {
                 const supply = tokenSupply(tokensOf(tokens), settings().seed);
-                return rowsSource(model, supply, null, [layer]);
+                return rowsSource(model, supply, null, this.layersUpTo(layer));
             });
     }
 
     takeFile() {
         const [file] = this.file.files;
-        if (file) this.take((model, layer) => sourceOfFile(model, layer, file));
+        if (file && this.base.local) this.take(() => weightsOfFile(file));
+        else if (file)
+            this.take((model, layer) => sourceOfFile(model, this.layersUpTo(layer), file));
+    }
+
+    /** The layers that another input needs: combined ones are made of several. */
+    layersUpTo(layer) {
+        const { source } = this.panel.what;
+        return source.way ? source.layers : [layer];
+    }
+
+    /** The same rows in another model, where the settings name one. */
+    ofModel() {
+        const { base, made } = this;
+        const name = settings().with_model;
+        const model = models().find((one) => one.name === name);
+        if (!model || model === base.model || !base.supply || base.kind !== "rows") return null;
+        if (made.base !== base || made.name !== name) {
+            const source = rowsSource(model, base.supply, base.encoder);
+            this.made = { base, name, source };
+        }
+        return this.made.source;
+    }
+
+    /** The models that take the same rows. */
+    fitting() {
+        const { model: own, supply, encoder, kind } = this.base;
+        if (kind !== "rows") return [own];
+        return models().filter((one) => one === own || takesRows(one, supply, encoder));
     }
 
     // ---- What is compared ----
 
+    /** Another source, its heads combined as those of the first. */
+    inWay(other) {
+        const way = this.panel.what.source.way ?? "";
+        if (this.paired.other !== other || this.paired.way !== way)
+            this.paired = { other, way, source: combined(other, way) };
+        return this.paired.source;
+    }
+
     /** What the second map is of. */
     second() {
         const { what } = this.panel;
-        if (this.other) return { ...what, source: this.other };
+        const other = this.other ?? this.ofModel();
+        const source = other ? this.inWay(other) : what.source;
+        if (other === this.other && other && !other.local)
+            return { ...what, ...this.same(source), source };
         const [layer, head] = integers(settings().with);
-        const known = head !== undefined && what.source.layers.includes(layer);
-        const heads = known ? what.source.spec(layer).num_attention_heads : 0;
-        const chosen = known && head >= 0 && head < heads ? { layer, head } : this.next();
-        const fields = modifiersOf(chosen.layer, what.source.spec(chosen.layer));
-        return { ...what, ...chosen, fields };
+        const there = head >= 0 && source.layers.includes(layer);
+        const known = there && head < source.spec(layer).num_attention_heads;
+        const otherwise = other ? this.same(source) : this.next();
+        const chosen = known ? { layer, head } : otherwise;
+        const fields = other ? {} : source.modifiers(chosen.layer);
+        return { ...what, ...chosen, source, fields };
     }
 
+    /** The head of another source that is at the place of the open one, or nearest to it. */
+    same(source) {
+        const { layer, head } = this.panel.what;
+        const nearest = source.layers.includes(layer) ? layer : source.layers.at(-1);
+        return { layer: nearest, head: Math.min(head, source.spec(nearest).num_attention_heads - 1) };
+    }
+
+    /** The next head of the layer; of the next layer, where it has one. */
     next() {
         const { layer, head, source } = this.panel.what;
-        return { layer, head: (head + 1) % source.spec(layer).num_attention_heads };
+        const heads = source.spec(layer).num_attention_heads;
+        if (heads > 1) return { layer, head: (head + 1) % heads };
+        return { layer: source.layers[(source.layers.indexOf(layer) + 1) % source.layers.length], head };
     }
 
+    /** Offers the models, or the files, that the second map may be of, and their heads. */
     list(second) {
-        const { source } = this.panel.what;
+        const { source } = second;
+        const { base, other } = this;
+        const chosen = settings().with_model || base.model.name;
+        const options = base.local
+            ? [base, other].filter(Boolean).map(({ title }) => [title, title === other?.title])
+            : this.fitting().map(({ name }) => [name, name === chosen]);
+        fill(this.model, options.map(([value, selected]) => el("option", { value, selected }, value)));
+        this.model.closest("label").hidden = options.length < 2;
+        this.text.closest("label").hidden = Boolean(base.local);
         fill(
             this.with,
             source.layers.map((layer) =>
@@ -154,7 +244,7 @@ export class CompareView {
                                 value: `${layer},${head}`,
                                 selected: layer === second.layer && head === second.head,
                             },
-                            `layer ${layer}, head ${head}`,
+                            source.headName(layer, head).toLowerCase(),
                         ),
                     ),
                 ),
@@ -163,17 +253,28 @@ export class CompareView {
     }
 
     async show() {
-        const { source, layer } = this.panel.what;
-        this.text.disabled = this.file.disabled = source.spec(layer).hidden_size === undefined;
+        const { layer } = this.panel.what;
+        const isWeightless = this.base.spec(layer).hidden_size === undefined;
+        this.text.disabled = isWeightless;
+        this.file.disabled = isWeightless && !this.base.local;
         const { panel } = this;
         const { picture, what } = panel;
         if (!this.element.isConnected) this.host.append(this.element);
-        const second = this.second();
+        let second;
+        try {
+            second = this.second();
+        } catch (error) {
+            set({ with_model: "" }); // which shows the model's own heads again
+            showError("compare", error);
+            return;
+        }
         this.list(second);
         const other = await this.fetch(second, picture);
         if (!other || panel.picture !== picture || !this.element.isConnected) return;
         this.pictures = [picture, other, new Difference(picture, other)];
-        const name = ({ layer, head, source }) => `Layer ${layer}, head ${head}, ${source.title}`;
+        const isOther = second.source.model.name !== what.source.model.name;
+        const name = ({ layer, head, source }) =>
+            `${isOther ? `${source.model.name}: ` : ""}${source.headName(layer, head)}, ${source.title}`;
         const titles = [name(what), name(second), "Difference, first less second"];
         titles.forEach((title, i) => (this.titles[i].textContent = title));
         this.paint(titles);
@@ -188,7 +289,7 @@ export class CompareView {
         if (unchanged && this.pictures[0] === picture) return there;
         const side = Math.round((this.host.clientWidth / 3) * devicePixelRatio);
         const pixels = picture.whole ? [side, side] : [picture.map.rows, picture.map.columns];
-        return run("compare", `Layer ${second.layer}, head ${second.head}`, (signal) =>
+        return run("compare", second.source.headName(second.layer, second.head), (signal) =>
             new Picture(second.source, second).fetch(pixels, signal),
         );
     }

@@ -40,7 +40,8 @@ function viewButtons() {
  * The toolbar of one head.
  * @param {{zoom: (factor: number) => void, all: () => void}} map what the zoom buttons act on
  * @param {HTMLElement} note stands at its end
- * @returns {{element: HTMLElement, views: HTMLElement, show: () => void}} views: their buttons
+ * @returns {{element: HTMLElement, views: HTMLElement, show: (isLocal?: boolean) => void}}
+ *     views: their buttons; isLocal: the source has weights alone
  */
 export function pictureControls(map, note) {
     const views = viewButtons();
@@ -93,9 +94,9 @@ export function pictureControls(map, note) {
         zoom,
         note,
     );
-    const show = () => {
+    const show = (isLocal = false) => {
         const now = settings();
-        const diverging = now.kind === "scores";
+        const diverging = now.kind === "scores" && !isLocal;
         views.show(now);
         for (const [control, name] of [
             [kind, "kind"],
@@ -103,6 +104,8 @@ export function pictureControls(map, note) {
             [scale, "scale"],
         ])
             control.value = now[name];
+        kind.disabled = isLocal;
+        if (isLocal) kind.value = "weights";
         stageField.hidden = !diverging;
         zoom.hidden = now.view === "lines" || now.view === "neurons";
         const chosen = mapNamed(now.colors, diverging);

@@ -18,6 +18,7 @@ import { MOST_CELLS, legend, mapSvg, textOf } from "./svg.js";
 const MOST_INLINE = 16000; // characters of a body within a command
 const MOST_CSV = 4e6; // cells
 const MOST_NPY = 2 ** 25;
+const MOST_SIDE = 16000; // pixels of a canvas
 const PORTION = 2e6; // cells of a reply
 const BODY_FILE = "attnd-request.json";
 
@@ -76,13 +77,16 @@ async function numbersOfArea(panel, most) {
 
 function nameOf({ what }, end) {
     const stage = what.kind === "scores" ? `-${what.stage}` : "";
-    return `layer${what.layer}-head${what.head}-${what.kind}${stage}.${end}`;
+    const { way } = what.source;
+    const place = way ? `${way}-layer${what.layer}` : `layer${what.layer}-head${what.head}`;
+    return `${place}-${what.kind}${stage}.${end}`;
 }
 
 function titleOf({ what }) {
     const kind = what.kind === "scores" ? `scores (${what.stage})` : "attention weights";
     const { model, title } = what.source;
-    return `${model?.name ?? ""} layer ${what.layer}, head ${what.head}: ${kind}; ${title}`;
+    const name = what.source.headName(what.layer, what.head);
+    return `${model.name} ${name.toLowerCase()}: ${kind}; ${title}`;
 }
 
 // ---- Pictures ---------------------------------------------------------------------------------
@@ -131,15 +135,17 @@ async function pngOf(panel) {
     return blobOf(canvas);
 }
 
-async function pngOfSvg(text) {
+/** @returns {Promise<Blob>} an SVG file as a picture, twice as fine where a canvas can be so large */
+export async function pngOfSvg(text) {
     const url = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
     const image = new Image();
     image.src = url;
     await image.decode();
     URL.revokeObjectURL(url);
     const canvas = document.createElement("canvas");
-    canvas.width = 2 * image.width;
-    canvas.height = 2 * image.height;
+    const ratio = Math.min(2, MOST_SIDE / Math.max(image.width, image.height));
+    canvas.width = Math.round(ratio * image.width);
+    canvas.height = Math.round(ratio * image.height);
     const context = canvas.getContext("2d");
     context.fillStyle = "#ffffff";
     context.fillRect(0, 0, canvas.width, canvas.height);
@@ -221,7 +227,7 @@ async function requestOf({ what, picture }) {
 /** What a copied address is, and what it does not carry. */
 function linkText() {
     const now = settings();
-    const files = ["capture_file", "rows_file", "encoder_file"].map((name) => now[name]);
+    const files = ["capture_file", "rows_file", "encoder_file", "weights_file"].map((name) => now[name]);
     const missing = files.filter((name) => name !== "").join(" and ");
     return missing ? `the address; whoever opens it chooses ${missing} there` : "the address";
 }
@@ -295,6 +301,8 @@ const ACTIONS = {
     link: ["Copy link", (panel, bar) => offer(bar, location.href, linkText())],
 };
 
+const REQUESTS = ["curl", "python"]; // of weights that are in the page there is none
+
 /** The buttons of all exports of a HeadPanel. */
 export function exportBar(panel) {
     const bar = {
@@ -333,5 +341,9 @@ export function exportBar(panel) {
         el("div", { class: "toolbar", role: "group", "aria-label": "Export" }, buttons, bar.note),
         bar.text,
     ]);
+    bar.show = (isLocal) =>
+        Object.keys(ACTIONS).forEach((name, i) => {
+            buttons[i].hidden = isLocal && REQUESTS.includes(name);
+        });
     return bar;
 }

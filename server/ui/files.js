@@ -1,79 +1,28 @@
 /**
- * files.js: files that people choose, read without trust: .npy, safetensors (captures and states
- * too), JSON, labels.
+ * files.js: files that people choose, read without trust: .npy, .npz, .pt, safetensors (captures
+ * and states too), JSON, labels.
  *
- * Every file becomes a list of tensors by name, whose numbers are read when they are wanted: a
- * checkpoint of gigabytes costs its header.  A tensor is { data, shape, datatype }; FP16 and BF16
- * keep their bits (Uint16Array), so that they are sent as they are.  Every length is checked
- * against the bytes that are there before it is used.  An error names the file and what it needs.
+ * Every file becomes a list of tensors by name (tensors.js), whose numbers are read when they are
+ * wanted: a checkpoint of gigabytes costs its header.  Every length is checked against the bytes
+ * that are there before it is used.  An error names the file and what it needs.
  */
-import { numbersOfHalves } from "./attn-client.mjs";
+import { membersOf } from "./archive.js";
+import { openTorch } from "./pickle.js";
+import {
+    InputError,
+    MAX_HEADER,
+    MAX_TOKENS,
+    bytesOf,
+    countOf,
+    entryOf,
+    entryOfTensor,
+    fail,
+    numbersOf,
+    shown,
+    wrongBytes,
+} from "./tensors.js";
 
-/** @typedef {{data: Float32Array|Uint16Array, shape: number[], datatype: string}} Tensor */
-/**
- * @typedef {{name: string, shape: number[], datatype: string, read: () => Promise<Tensor>}} Entry
- * @typedef {{name: string, entries: Entry[], metadata: Object<string, string>}} Opened
- */
-
-const MAX_HEADER = 64 * 2 ** 20; // bytes of a header, and of a JSON or text file
-const MAX_DIMENSION = 2 ** 31;
-export const MAX_TOKENS = 131072;
-
-const widths = { FP64: 8, FP32: 4, FP16: 2, BF16: 2 };
-
-/** What the user can put right: its text says how. */
-export class InputError extends Error {
-    code = "input";
-}
-
-function fail(name, text) {
-    throw new InputError(`${name}: ${text}`);
-}
-
-const shown = (shape) => `[${shape.join(", ")}]`;
-const wrongBytes = (shape, bytes, there) =>
-    `shape ${shown(shape)} makes ${bytes} bytes, ${there} are there`;
-
-// ---- Numbers ----------------------------------------------------------------------------------
-
-/** @returns {Float32Array} the numbers of a tensor; FP16 and BF16 widen exactly */
-export function numbersOf({ data, datatype }) {
-    if (datatype === "FP16") return numbersOfHalves(data);
-    if (datatype !== "BF16") return data;
-    const bits = Uint32Array.from(data, (half) => half << 16);
-    return new Float32Array(bits.buffer);
-}
-
-/** The tensor of little-endian bytes; FP64 is rounded to FP32. */
-function tensorOf(buffer, shape, datatype) {
-    if (datatype === "FP32") return { data: new Float32Array(buffer), shape, datatype };
-    if (datatype !== "FP64") return { data: new Uint16Array(buffer), shape, datatype };
-    return { data: Float32Array.from(new Float64Array(buffer)), shape, datatype: "FP32" };
-}
-
-/** @returns {number} the product of a shape's dimensions, each of them checked */
-function countOf(shape, name) {
-    if (!Array.isArray(shape) || shape.length > 8) fail(name, "a shape is a list of dimensions");
-    let count = 1;
-    for (const size of shape) {
-        if (!Number.isSafeInteger(size) || size < 0 || size > MAX_DIMENSION)
-            fail(name, `shape ${shown(shape)} has a dimension that cannot be`);
-        count *= size;
-        if (!Number.isSafeInteger(count)) fail(name, `shape ${shown(shape)} is too large`);
-    }
-    return count;
-}
-
-/** An entry whose bytes are at `begin` of `blob`. */
-function entryOf(blob, name, shape, datatype, begin) {
-    const end = begin + countOf(shape, name) * widths[datatype];
-    return {
-        name,
-        shape,
-        datatype,
-        read: async () => tensorOf(await blob.slice(begin, end).arrayBuffer(), shape, datatype),
-    };
-}
+export { InputError, MAX_TOKENS, numbersOf };
 
 // ---- .npy -------------------------------------------------------------------------------------
 
@@ -85,7 +34,8 @@ function dictValue(header, key) {
     return new RegExp(`['"]${key}['"]\\s*:\\s*${value}`).exec(header)?.[1];
 }
 
-async function openNpy(blob, name) {
+/** What a .npy file says of its array: {type, order, shape, begin}; shape may be null. */
+async function readNpyHeader(blob, name) {
     const head = new DataView(await blob.slice(0, 12).arrayBuffer());
     const wide = head.byteLength === 12 && head.getUint8(6) >= 2;
     if (head.byteLength < 12) fail(name, "the .npy file ends within its header");
@@ -93,18 +43,69 @@ async function openNpy(blob, name) {
     const begin = (wide ? 12 : 10) + length;
     if (length > MAX_HEADER || begin > blob.size) fail(name, "its header is longer than the file");
     const header = await blob.slice(begin - length, begin).text();
-    const type = dictValue(header, "descr")?.slice(1, -1);
-    const datatype = Object.hasOwn(npyTypes, type ?? "") ? npyTypes[type] : undefined;
-    if (!datatype) fail(name, `numbers of type ${type}; float32, float16 or float64 are expected`);
-    if (dictValue(header, "fortran_order") !== "False")
-        fail(name, "is in Fortran order; save numpy.ascontiguousarray(rows)");
     const sizes = dictValue(header, "shape") ?? "";
-    if (!/^\((\d+\s*,\s*)*(\d+\s*)?\)$/.test(sizes)) fail(name, "its header has no shape");
-    const shape = (sizes.match(/\d+/g) ?? []).map(Number);
-    const bytes = countOf(shape, name) * widths[datatype];
+    const known = /^\((\d+\s*,\s*)*(\d+\s*)?\)$/.test(sizes);
+    return {
+        type: dictValue(header, "descr")?.slice(1, -1) ?? "",
+        order: dictValue(header, "fortran_order"),
+        shape: known ? (sizes.match(/\d+/g) ?? []).map(Number) : null,
+        begin,
+    };
+}
+
+/** The entry of an array of numbers. */
+function npyEntry(blob, name, { type, order, shape, begin }, file = name) {
+    const where = file === name ? name : `${file}: ${name}`;
+    if (!Object.hasOwn(npyTypes, type))
+        fail(where, `numbers of type ${type}; float32, float16 or float64 are expected`);
+    if (order !== "False") fail(where, "is in Fortran order; save numpy.ascontiguousarray(rows)");
+    if (!shape) fail(where, "its header has no shape");
+    const bytes = bytesOf(shape, npyTypes[type], where);
     if (begin + bytes !== blob.size)
-        fail(name, wrongBytes(shape, bytes, blob.size - begin));
-    return { name, entries: [entryOf(blob, name, shape, datatype, begin)], metadata: {} };
+        fail(where, wrongBytes(shape, bytes, blob.size - begin));
+    return entryOf(blob, name, shape, npyTypes[type], begin);
+}
+
+async function openNpy(blob, name) {
+    return { name, entries: [npyEntry(blob, name, await readNpyHeader(blob, name))], metadata: {} };
+}
+
+/** The texts of an array of them, which numpy keeps as 32-bit characters padded with 0. */
+async function textsOf(blob, { type, shape, begin }, where) {
+    const [count] = shape ?? [];
+    const width = Number(type.slice(2));
+    if (shape?.length !== 1 || count > MAX_TOKENS || begin + 4 * width * count !== blob.size)
+        fail(where, `a list of ${MAX_TOKENS} texts at most is expected`);
+    const codes = new Uint32Array(await blob.slice(begin).arrayBuffer());
+    const letter = (code) => (code <= 0x10ffff ? String.fromCodePoint(code) : "\ufffd");
+    return Array.from({ length: count }, (_, i) =>
+        [...codes.subarray(i * width, (i + 1) * width)].filter(Boolean).map(letter).join(""),
+    );
+}
+
+/** The arrays of an .npz file; arrays of texts, such as `tokens`, are metadata. */
+async function openNpz(members, name) {
+    const opened = { name, entries: [], metadata: {} };
+    for (const [path, blob] of members) {
+        const key = path.replace(/\.npy$/, "");
+        const where = `${name}: ${key}`;
+        const header = await readNpyHeader(blob, where);
+        if (/^<U[1-9]\d{0,4}$/.test(header.type))
+            opened.metadata[key] = JSON.stringify(await textsOf(blob, header, where));
+        else if (Object.hasOwn(npyTypes, header.type))
+            opened.entries.push(npyEntry(blob, key, header, name));
+    }
+    return opened;
+}
+
+/** What a ZIP file is: that of numpy.savez, or of torch.save. */
+async function openZip(blob, name) {
+    const members = await membersOf(blob, name);
+    const paths = [...members.keys()];
+    if (paths.some((path) => /(^|\/)data\.pkl$/.test(path))) return openTorch(members, name);
+    if (paths.length > 0 && paths.every((path) => path.endsWith(".npy")))
+        return openNpz(members, name);
+    return fail(name, "is a ZIP file, but neither of numpy.savez nor of torch.save");
 }
 
 // ---- safetensors ------------------------------------------------------------------------------
@@ -119,14 +120,14 @@ function safetensorsEntry(blob, file, name, described, begin) {
     const offsets = described?.data_offsets;
     if (!Array.isArray(offsets)) fail(where, "it has no data_offsets");
     const [from, to] = offsets;
-    const count = countOf(described.shape, where);
+    countOf(described.shape, where); // whatever its type
     if (!Number.isSafeInteger(from) || !Number.isSafeInteger(to) || from < 0 || to < from)
         fail(where, "its data_offsets cannot be");
     if (begin + to > blob.size) fail(where, "its bytes lie beyond the end of the file");
     if (!Object.hasOwn(safetensorsTypes, described.dtype)) return null;
     const datatype = safetensorsTypes[described.dtype];
-    if (count * widths[datatype] !== to - from)
-        fail(where, wrongBytes(described.shape, count * widths[datatype], to - from));
+    const bytes = bytesOf(described.shape, datatype, where);
+    if (bytes !== to - from) fail(where, wrongBytes(described.shape, bytes, to - from));
     return entryOf(blob, name, described.shape, datatype, begin + from);
 }
 
@@ -151,32 +152,58 @@ async function openSafetensors(blob, name, length) {
 
 // ---- JSON -------------------------------------------------------------------------------------
 
-/** Rows [[...], ...] as a tensor. */
-function nestedRows(rows, name) {
-    const width = Array.isArray(rows[0]) ? rows[0].length : 0;
-    if (!rows.every((row) => Array.isArray(row) && row.length === width))
-        fail(name, "rows of unequal length; expected [[number, ...], ...]");
-    return { numbers: rows.flat(), shape: [rows.length, width] };
+/** Nested arrays of numbers, each of a depth as long as the others, as a tensor. */
+function nestedTensor(value, where) {
+    const shape = [];
+    for (let at = value; Array.isArray(at) && shape.length < 8; at = at[0]) shape.push(at.length);
+    const unequal = () =>
+        fail(where, "has lists of unequal length; expected [[number, ...], ...]");
+    const count = countOf(shape, where);
+    const numbers = new Float32Array(count <= MAX_HEADER ? count : unequal());
+    let next = 0;
+    const write = (part, depth) => {
+        if (depth === shape.length) {
+            if (!Number.isFinite(part)) fail(where, "holds something that is no finite number");
+            numbers[next++] = part;
+        } else if (!Array.isArray(part) || part.length !== shape[depth]) unequal();
+        else for (const inner of part) write(inner, depth + 1);
+    };
+    write(value, 0);
+    return { data: numbers, shape, datatype: "FP32" };
+}
+
+/** An object {"shape", "data"}. */
+function flatTensor({ shape, data }, name) {
+    if (countOf(shape, name) !== data.length)
+        fail(name, `shape ${shown(shape)} is not that of ${data.length} numbers`);
+    if (!data.every(Number.isFinite)) fail(name, "holds something that is no finite number");
+    return { data: Float32Array.from(data), shape, datatype: "FP32" };
+}
+
+/** An object of nested arrays by name, and `tokens`: lists of texts are metadata. */
+function openNamed(object, name) {
+    const opened = { name, entries: [], metadata: {} };
+    for (const [key, value] of Object.entries(object)) {
+        if (!Array.isArray(value) || value.length === 0) continue;
+        if (value.every((text) => typeof text === "string"))
+            opened.metadata[key] = JSON.stringify(value);
+        else opened.entries.push(entryOfTensor(key, nestedTensor(value, `${name}: ${key}`)));
+    }
+    if (opened.entries.length > 0) return opened;
+    return fail(name, 'expected nested arrays, or an object {"shape": [T, E], "data": [...]}');
 }
 
 async function openJson(blob, name) {
-    if (blob.size > MAX_HEADER) fail(name, "JSON above 64 MiB; save the rows as .npy");
+    if (blob.size > MAX_HEADER) fail(name, "JSON above 64 MiB; save the numbers as .npy");
     let value;
     try {
         value = JSON.parse(await blob.text());
     } catch (error) {
         fail(name, `is no JSON (${error.message})`);
     }
-    if (!Array.isArray(value) && !Array.isArray(value?.data))
-        fail(name, 'expected nested arrays, or an object {"shape": [T, E], "data": [...]}');
-    const { numbers, shape } = Array.isArray(value)
-        ? nestedRows(value, name)
-        : { numbers: value.data, shape: value.shape };
-    if (countOf(shape, name) !== numbers.length)
-        fail(name, `shape ${shown(shape)} is not that of ${numbers.length} numbers`);
-    if (!numbers.every(Number.isFinite)) fail(name, "holds something that is no finite number");
-    const tensor = { data: Float32Array.from(numbers), shape, datatype: "FP32" };
-    return { name, entries: [{ name, ...tensor, read: async () => tensor }], metadata: {} };
+    if (!Array.isArray(value) && !Array.isArray(value.data)) return openNamed(value, name);
+    const tensor = Array.isArray(value) ? nestedTensor(value, name) : flatTensor(value, name);
+    return { name, entries: [entryOfTensor(name, tensor)], metadata: {} };
 }
 
 // ---- What a file is -----------------------------------------------------------------------------
@@ -199,8 +226,12 @@ export async function open(blob, name = blob.name ?? "file") {
             fail(name, `has a header of ${length} bytes, the file ${blob.size}: it is cut short`);
         if (safetensors) return openSafetensors(blob, name, length);
     }
-    if (/^\s*[[{]/.test(String.fromCharCode(...bytes))) return openJson(blob, name);
-    return fail(name, "is no .npy, safetensors or JSON file");
+    const begin = String.fromCharCode(...bytes);
+    if (begin.startsWith("PK\x03\x04")) return openZip(blob, name);
+    if (begin.startsWith("\x80\x02\x8a\x0a"))
+        fail(name, "is of torch.save in the form before 1.6: load it with torch and save it again");
+    if (/^\s*[[{]/.test(begin)) return openJson(blob, name);
+    return fail(name, "is no .npy, .npz, .pt, safetensors or JSON file");
 }
 
 /** @returns {Promise<Opened>} a file of this page's own origin; `path` is relative to the page */

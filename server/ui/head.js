@@ -19,7 +19,7 @@ import { showLegend } from "./legend.js";
 import { LinesView } from "./lines.js";
 import { NeuronView } from "./neurons.js";
 import { Picture } from "./picture.js";
-import { current, modifiersOf, onSource } from "./source.js";
+import { current, onSource } from "./source.js";
 import { announce, cancel, run } from "./status.js";
 
 // Work that goes with the head that is open.
@@ -120,6 +120,10 @@ class HeadPanel {
                 },
                 text,
             );
+        this.whatIf = el("details", { class: "panel" }, el("summary", {}, "What if"), [
+            this.layer.element,
+            this.importance.host,
+        ]);
         this.body = el("div", { class: "head-body" }, [
             this.controls.element,
             this.cell,
@@ -127,9 +131,7 @@ class HeadPanel {
             this.viewHost,
             this.legend,
             this.export.element,
-            el("details", { class: "panel" }, el("summary", {}, "What if"), this.layer.element, [
-                this.importance.host,
-            ]),
+            this.whatIf,
             this.stats,
         ]);
         this.empty = el("p", { class: "muted" }, "Open a head: choose one of the maps.");
@@ -158,14 +160,14 @@ class HeadPanel {
         const source = current();
         const now = settings();
         const layer = Number(now.layer);
-        const head = Number(now.head);
+        const head = source?.way ? 0 : Number(now.head); // there is one map where heads are combined
         if (!source || now.head === "" || now.layer === "" || !source.layers.includes(layer))
             return null;
         const spec = source.spec(layer);
         if (!(head >= 0 && head < spec.num_attention_heads && Number.isInteger(head))) return null;
-        const kind = now.kind === "scores" ? "scores" : "weights";
+        const kind = now.kind === "scores" && !source.local ? "scores" : "weights";
         const stage = ["softcap", "masked"].includes(now.stage) ? now.stage : "raw";
-        return { source, layer, head, kind, stage, fields: modifiersOf(layer, spec) };
+        return { source, layer, head, kind, stage, fields: source.modifiers(layer) };
     }
 
     /** Fetches what the settings ask for, and shows it. */
@@ -193,7 +195,7 @@ class HeadPanel {
         this.picture = null; // nothing is exported or described of the head before
         this.map.canvas.setAttribute("aria-busy", "true");
         const late = setTimeout(() => this.body.classList.add("stale"), STALE_MS);
-        const done = await run("head", `Layer ${what.layer}, head ${what.head}`, (signal) =>
+        const done = await run("head", source.headName(what.layer, what.head), (signal) =>
             picture.fetch(pixels, signal),
         );
         clearTimeout(late);
@@ -221,6 +223,11 @@ class HeadPanel {
         if (this.picture === picture) this.showStats();
     }
 
+    get headName() {
+        const { source, layer, head } = this.what;
+        return source.headName(layer, head);
+    }
+
     get mapShown() {
         return settings().view === "map";
     }
@@ -235,9 +242,13 @@ class HeadPanel {
         this.mark.title = what?.source.mark ?? "";
         this.controls.views.hidden = what === null;
         if (!what) this.layer.modified.hidden = true;
-        this.title.textContent = what ? `Layer ${what.layer}, head ${what.head}` : "One head";
-        this.controls.show();
-        if (what) this.layer.show(what.source.spec(what.layer), what.source.keys);
+        this.title.textContent = what ? this.headName : "One head";
+        const isLocal = what?.source.local ?? false;
+        this.controls.show(isLocal);
+        this.export.show(isLocal);
+        this.whatIf.hidden = isLocal;
+        if (isLocal) this.layer.modified.hidden = true;
+        else if (what) this.layer.show(what.source.spec(what.layer), what.source.keys);
     }
 
     /** Paints the picture with scale and colours, into the view that is shown. */
@@ -258,8 +269,7 @@ class HeadPanel {
 
     /** The statistics, once they are there, and the pattern in the title. */
     showStats() {
-        const { picture, what } = this;
-        const name = `Layer ${what.layer}, head ${what.head}`;
+        const { picture, headName: name } = this;
         this.title.textContent = picture.stats ? `${name}: ${picture.stats.pattern}` : name;
         fill(this.stats, picture.stats ? statisticsTable(picture.stats, name) : []);
         this.map.canvas.setAttribute("aria-label", this.name());
@@ -271,7 +281,7 @@ class HeadPanel {
         const kind = what.kind === "weights" ? "attention weights" : `${what.stage} scores`;
         const pattern = picture.stats ? `, pattern ${picture.stats.pattern}` : "";
         return (
-            `Layer ${what.layer}, head ${what.head}${pattern}: ${kind}, ` +
+            `${this.headName}${pattern}: ${kind}, ` +
             `${picture.rows} queries by ${picture.columns} keys. ` +
             "Arrow keys move between cells, plus and minus zoom, question mark lists all keys."
         );
@@ -301,9 +311,9 @@ class HeadPanel {
             this.load();
             return;
         }
-        this.controls.show();
+        this.controls.show(this.what?.source.local);
         if (!this.picture) return;
-        if (has("scale", "colors", "view", "with")) this.paint();
+        if (has("scale", "colors", "view", "with", "with_model")) this.paint();
         else if (!this.noting && has("area", "cell")) this.place();
         if (has("cell")) this.views[settings().view]?.moved?.();
     }

@@ -101,12 +101,15 @@ export class Heatmap {
         this.themes.observe(document.documentElement, { attributeFilter: ["data-theme"] });
         this.dark = matchMedia("(prefers-color-scheme: dark)");
         this.dark.addEventListener("change", this.draw);
+        this.print = () => this.picture && drawMap(this); // no frame comes before the page is printed
+        addEventListener("beforeprint", this.print);
     }
 
     close() {
         this.observer.disconnect();
         this.themes.disconnect();
         this.dark.removeEventListener("change", this.draw);
+        removeEventListener("beforeprint", this.print);
         this.canvas.remove();
     }
 

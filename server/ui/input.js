@@ -7,6 +7,7 @@
  */
 import { listen, set, settings, integers } from "./address.js";
 import { apiKey, client, models } from "./client.js";
+import { combined } from "./combined.js";
 import { byId, el, fill, labelled } from "./dom.js";
 import {
     captureOf,
@@ -21,6 +22,7 @@ import * as live from "./live_session.js";
 import { tokensOf } from "./rows.js";
 import * as sources from "./source.js";
 import { run } from "./status.js";
+import { groupNamed, shownWeights, weightGroups, weightsSource } from "./weights.js";
 
 const EXAMPLE = "the cat sat on the mat , and the dog sat on the rug .";
 const narrow = matchMedia("(width < 900px)"); // there the panel closes for every source
@@ -32,8 +34,11 @@ const MAX_ADDRESS = 8000; // characters of a text that an address keeps
 let kind = null;
 let text = ""; // that is shown; its field may have another by now
 let settled = false; // what the address says, or the example, has been shown
-const files = { capture: null, rows: null, encoder: null, labels: null }; // Opened, or labels
-const FILE_SETTINGS = { capture: "capture_file", rows: "rows_file", encoder: "encoder_file" };
+let uncombined = null; // the source of what was chosen, before its heads are combined
+let looked = null; // at weights: {opened, name, labels, source}
+const files = { capture: null, rows: null, weights: null, encoder: null, labels: null };
+const FILE_SETTINGS = { capture: "capture_file", rows: "rows_file", weights: "weights_file",
+    encoder: "encoder_file" };
 const controls = {}; // by data-testid without "input-"
 const panes = {}; // {pane, button} by way of input
 
@@ -92,14 +97,7 @@ function modelFor(supply, encoder) {
     const ofCapture = kind === "capture" && files.capture?.metadata.model;
     const given = named(settings().model) ?? (ofCapture ? named(ofCapture) : undefined);
     if (given || !supply) return given ?? models()[0];
-    const fits = (model) => {
-        try {
-            return sources.rowsSource(model, supply, encoder) !== null;
-        } catch {
-            return false;
-        }
-    };
-    return models().find(fits) ?? models()[0];
+    return models().find((model) => sources.takesRows(model, supply, encoder)) ?? models()[0];
 }
 
 /** What a session's step is made of: the rows of another group, or its own keys. */
@@ -132,6 +130,22 @@ function rowsSource() {
     return source;
 }
 
+/** Attention weights of a file, all of which are read once. */
+async function fileWeights(signal, progress) {
+    const opened = files.weights,
+        [name, group] = groupNamed(opened, controls.group.value),
+        labels = files.labels?.lines ?? null;
+    if (looked?.opened !== opened || looked.name !== name || looked.labels !== labels) {
+        const source = await weightsSource(opened, group, labels, signal, progress);
+        looked = { opened, name, labels, source };
+    }
+    controls.about.textContent = "The weights of the file, as they are: attnd computes nothing.";
+    return shownWeights(looked.source, integers(settings().layers));
+}
+
+const makers = { session: sessionSource, weights: fileWeights, text: rowsSource, rows: rowsSource,
+    capture: rowsSource };
+
 /** The group whose file the address names and this page does not have, as after a reload. */
 function missing() {
     const lacks = (which) => {
@@ -158,16 +172,17 @@ async function apply() {
     if (lost) return askAgain(lost);
     if (kind === null) return undefined;
     showPane(kind);
-    const source = await run("input", "Reading the input", async () =>
-        kind === "session" ? sessionSource() : rowsSource(),
-    );
+    const source = await run("input", "Reading the input", async (signal, progress) => {
+        uncombined = await makers[kind](signal, progress);
+        return combined(uncombined, settings().heads);
+    });
     if (source) sources.use(source);
     return source;
 }
 
 /** Closes the panel over rows that are shown, where it stands above them. */
 function close(source) {
-    if (source?.kind !== "rows" || !controls.details.open) return;
+    if (!["rows", "weights"].includes(source?.kind) || !controls.details.open) return;
     const { details } = controls,
         focused = details.contains(document.activeElement);
     details.open = false;
@@ -179,7 +194,8 @@ function close(source) {
 /** Chooses a way of input; settings of the others leave the address. */
 async function choose(next, changes = {}) {
     kind = next;
-    const others = { text: "", capture: "", session: "", capture_file: "", rows_file: "" };
+    const others = { text: "", capture: "", session: "", capture_file: "", rows_file: "",
+        weights_file: "" };
     if (FILE_SETTINGS[next]) others[FILE_SETTINGS[next]] = files[next].name;
     if (kind === "text") text = controls.text.value;
     if (kind === "text" && text.length <= MAX_ADDRESS) others.text = text;
@@ -213,8 +229,23 @@ function offerTensors(list, opened) {
     list.closest("label").hidden = entries.length < 2;
 }
 
-/** Takes a file into a group; `which` is rows, capture, encoder or labels. */
-async function take(which, file) {
+/** Offers the tensors that belong together, where a file has several such groups. */
+function offerGroups(opened) {
+    const groups = weightGroups(opened);
+    const text = ([name, [{ shape }]]) => `${name} [${shape.join(", ")}]`;
+    fill(controls.group, [...groups].map((group) => el("option", { value: group[0] }, text(group))));
+    controls.group.closest("label").hidden = groups.size < 2;
+}
+
+/** Whether a file has attention weights, and nothing that could be rows. */
+function isOfWeights(opened) {
+    return weightGroups(opened).size > 0 && !captureOf(opened) && !opened.entries.some(rowsShape);
+}
+
+/** Takes a file into a group: rows, capture, weights, encoder or labels.  Weights that are given
+ *  as rows are looked at as weights. */
+async function take(group, file) {
+    let which = group;
     const done = await run("input", `Reading ${file.name}`, async () => {
         if (which === "labels") {
             files.labels = { name: file.name, lines: await readLabels(file) };
@@ -222,14 +253,16 @@ async function take(which, file) {
         }
         const opened = await open(file);
         const capture = captureOf(opened);
+        if (which === "rows" && isOfWeights(opened)) which = "weights";
         if (which === "capture" && !capture)
             throw notCapture(opened);
-        if (!capture && which !== "capture")
+        if (which === "weights") offerGroups(opened);
+        else if (!capture && which !== "capture")
             offerTensors(controls[which === "rows" ? "tensor" : "encoder-tensor"], opened);
         files[which] = opened;
         if (which !== "encoder") {
             files.labels = null; // those of the file before
-            controls.labels.value = "";
+            controls.labels.value = controls["weights-labels"].value = "";
         }
         return true;
     });
@@ -239,12 +272,13 @@ async function take(which, file) {
     else await choose(which);
 }
 
-/** Files that were dropped: a text file has labels, a capture or rows are what they are. */
+/** Files that were dropped: a text file has labels. */
 async function dropped(list) {
     const isText = (file) => /\.(txt|tokens)$/i.test(file.name);
     for (const file of list.filter((file) => !isText(file))) {
         const opened = await run("input", `Reading ${file.name}`, () => open(file));
-        if (opened) await take(captureOf(opened) ? "capture" : "rows", file);
+        const otherwise = kind === "weights" ? kind : "rows";
+        if (opened) await take(captureOf(opened) ? "capture" : otherwise, file);
     }
     for (const file of list.filter(isText)) await take("labels", file);
 }
@@ -252,7 +286,7 @@ async function dropped(list) {
 /** Shows what an address says; also when Back or a link changes the settings `names` of it. */
 async function fromSettings(names = new Set(watched)) {
     const given = settings();
-    for (const name of ["seed", "layers"]) controls[name].value = given[name];
+    for (const name of ["seed", "layers", "padding"]) controls[name].value = given[name];
     controls["encoder-text"].value = given.encoder;
     if (names.has("text") && given.text !== "") controls.text.value = text = given.text;
     if (names.has("session")) controls["session-id"].value = given.session;
@@ -267,7 +301,7 @@ async function fromSettings(names = new Set(watched)) {
     }
     kind =
         ["capture", "session", "text"].find((name) => given[name] !== "") ??
-        ["capture", "rows"].find((name) => given[FILE_SETTINGS[name]] !== "") ??
+        ["capture", "rows", "weights"].find((name) => given[FILE_SETTINGS[name]] !== "") ??
         kind;
     return apply();
 }
@@ -314,9 +348,9 @@ function field(title, name, tag, properties = {}, ...children) {
     return labelled(title, controls[name]);
 }
 
-/** A control for a file; `name` is capture, rows, labels or encoder. */
-function fileField(title, name, accept) {
-    const onchange = ({ target }) => target.files[0] && take(name, target.files[0]);
+/** A control for a file of a group, which is its name unless two ways of input share the group. */
+function fileField(title, name, accept, which = name) {
+    const onchange = ({ target }) => target.files[0] && take(which, target.files[0]);
     return field(title, name, "input", { type: "file", accept, onchange });
 }
 
@@ -332,7 +366,7 @@ function pane(name, title, ...children) {
     panes[name] = { button, pane: el("div", { class: "toolbar", hidden: true }, ...children) };
 }
 
-const TENSORS = ".npy,.safetensors,.json";
+const TENSORS = ".npy,.npz,.safetensors,.json";
 
 function modelFields() {
     return [
@@ -340,6 +374,9 @@ function modelFields() {
             models().map(({ name }) => el("option", { value: name }, name))),
         field("Layers", "layers", "input", { size: 12,
             onchange: () => set({ layers: controls.layers.value.trim() }) }),
+        field("Padding", "padding", "input", { size: 8, placeholder: "such as 0-3",
+            title: "Positions of keys that are padding",
+            onchange: () => set({ padding: controls.padding.value.trim() }) }),
     ];
 }
 
@@ -371,6 +408,15 @@ function filePanes() {
         fileField("Rows: .npy, safetensors or JSON", "rows", TENSORS),
         tensorField("tensor", "rows"),
         fileField("Token labels, one a line", "labels", ".txt"));
+}
+
+function weightsPane() {
+    pane("weights", "Weights",
+        fileField("Attention weights: .npy, .npz, .pt, safetensors or JSON", "weights",
+            `${TENSORS},.pt,.pth,.bin`),
+        field("Tensors", "group", "select", { onchange: () => choose("weights") }),
+        fileField("Token labels, one a line", "weights-labels", ".txt", "labels"));
+    controls.group.closest("label").hidden = true;
 }
 
 function sessionPane() {
@@ -412,8 +458,9 @@ function encoderFields() {
 function build() {
     textPane();
     filePanes();
+    weightsPane();
     sessionPane();
-    pane("live", "Live", ...live.panel(() => sources.current()));
+    pane("live", "Live", ...live.panel(() => uncombined));
     const ways = Object.values(panes);
     controls.looked = el("span", { class: "looked" });
     controls.about = el("p", { class: "muted" });
@@ -481,8 +528,8 @@ function takeDrops() {
     });
 }
 
-const watched = ["model", "layers", "text", "seed", "encoder", "capture", "session",
-    ...Object.values(FILE_SETTINGS)];
+const watched = ["model", "layers", "text", "seed", "encoder", "capture", "session", "heads",
+    "padding", ...Object.values(FILE_SETTINGS)];
 
 /** Makes the panel in #input, and shows what the address says, or an example. */
 export async function start() {

@@ -6,12 +6,14 @@
  * are not laid out (content-visibility). A pointer or the focus previews a head, a click opens it.
  */
 import { listen, set, settings } from "./address.js";
+import { canCombine, ways } from "./combined.js";
 import { hexOf, imageOf, inkOn, mapNamed, rgbOf, scaleOf } from "./colors.js";
 import { byId, el, fill, labelled, numberText, select } from "./dom.js";
+import { downloadFigure } from "./figure.js";
 import { groupOf, successors } from "./rows.js";
 import { current, onSource } from "./source.js";
 import { available, patterns, rangeOf, sorted, statistics, valueOf } from "./statistics.js";
-import { run } from "./status.js";
+import { run, showError } from "./status.js";
 
 const SIDE = 96; // cells of a thumbnail
 const AT_ONCE = 2; // calls in flight
@@ -131,6 +133,8 @@ const shownStatistic = () => {
     return color_by !== "weights" ? color_by : sort !== "layer" ? sort : null;
 };
 
+const placeOf = ({ layer, head }) => (source.way ? String(layer) : `${layer}.${head}`);
+
 /** Text of a thumbnail: its place, its pattern, and the statistic that heads are looked at by. */
 function describe(entry) {
     const { layer, head, stats, button } = entry,
@@ -141,8 +145,8 @@ function describe(entry) {
     const heard = (text) => el("span", { class: "visually-hidden" }, text);
     fill(
         entry.caption,
-        heard(`layer ${layer} head ${head}, `),
-        el("span", { class: "place", "aria-hidden": "true" }, `${layer}.${head}`),
+        heard(`${source.way ? source.headName(layer) : `layer ${layer} head ${head}`}, `),
+        el("span", { class: "place", "aria-hidden": "true" }, placeOf(entry)),
         el("span", { class: "pattern" }, stats?.pattern ?? "…"),
         shown && [heard(`, ${statistics[name].title} `), el("span", { class: "value" }, shown)],
     );
@@ -193,10 +197,12 @@ function gridRow(name, entries) {
     return el("div", { role: "row", class: name ? "layer-row" : "flow-row" }, title, cells);
 }
 
+const columnName = (head) => (source.way ? "all" : String(head));
+
 /** The row that names the columns; rows of another number of heads stand in the same columns. */
 function columnNames(count) {
     const names = Array.from({ length: count }, (_, head) =>
-        el("div", { role: "columnheader" }, String(head)),
+        el("div", { role: "columnheader" }, columnName(head)),
     );
     return el(
         "div",
@@ -234,10 +240,8 @@ function arrange() {
         grid = placed;
         place(order, byLayer);
     }
-    parts.count.textContent =
-        shown.length === heads.length
-            ? `${heads.length} heads`
-            : `${shown.length} of ${heads.length} heads`;
+    const all = `${heads.length} ${source?.way ? "maps" : "heads"}`;
+    parts.count.textContent = shown.length === heads.length ? all : `${shown.length} of ${all}`;
     color();
     mark();
 }
@@ -268,7 +272,8 @@ function mark() {
     const { layer, head } = settings();
     let reached = null;
     for (const entry of heads) {
-        const open = `${entry.layer}` === layer && `${entry.head}` === head;
+        const isOpen = head !== "" && (source.way || `${entry.head}` === head);
+        const open = `${entry.layer}` === layer && isOpen;
         if (open) entry.button.setAttribute("aria-current", "true");
         else entry.button.removeAttribute("aria-current");
         entry.button.tabIndex = -1;
@@ -328,7 +333,7 @@ function preview(entry) {
         el("tr", {}, el("th", { scope: "row" }, title), el("td", { data }, text));
     fill(
         parts.preview,
-        el("strong", {}, `Layer ${entry.layer}, head ${entry.head}`),
+        el("strong", {}, source.headName(entry.layer, entry.head)),
         canvas,
         el(
             "table",
@@ -354,6 +359,40 @@ function hidePreview() {
     parts.preview.hidden = true;
 }
 
+// ---- As one figure ------------------------------------------------------------------------------
+
+/** What stands in the grid, for a file. */
+function figure() {
+    const { scale, colors, pool } = settings(),
+        [byLayer, ...order] = grid,
+        name = shownStatistic();
+    const cell = (entry) => {
+        const value = name ? valueOf(entry.stats, name) : undefined,
+            note = value === undefined ? "" : ` ${numberText(value, 3)}`;
+        return { map: entry, name: placeOf(entry), note: `${entry.stats?.pattern ?? ""}${note}`,
+            scale: entry.values && scaleOf(scale, entry.values) };
+    };
+    const row = (layer) => ({ name: `Layer ${layer}`,
+        cells: order.filter((entry) => entry.layer === layer).map(cell) });
+    const widest = Math.max(0, ...order.map(({ head }) => head + 1));
+    const statistic = name ? `; below: ${statistics[name].title}` : "";
+    return {
+        title: `${source.model.name}: ${source.title}`,
+        note: `0 to the largest weight of each map, ${scale}; cells: ${pool}${statistic}`,
+        colors: mapNamed(colors, false),
+        columns: byLayer ? Array.from({ length: widest }, (_, head) => columnName(head)) : [],
+        rows: byLayer ? source.layers.map(row) : [{ name: "", cells: order.map(cell) }],
+    };
+}
+
+/** The button that offers all heads as a file. */
+function figureButton(form) {
+    const onclick = () =>
+        downloadFigure(form, figure()).catch((error) => showError("figure", error));
+    return el("button", { type: "button", onclick, data: { testid: `overview-${form}` } },
+        `All heads as ${form.toUpperCase()}`);
+}
+
 // ---- Panel --------------------------------------------------------------------------------------
 
 const targetNames = {
@@ -377,8 +416,12 @@ function controls() {
         own = targets !== "" && !Object.hasOwn(targetNames, targets);
     const choice = (title, testid, options, value, change) =>
         labelled(title, select(options, value, change, { data: { testid } }));
+    const heads = select(Object.entries(ways).map(([way, { title }]) => [way, title]),
+        source.way ?? "", (value) => set({ heads: value }),
+        { disabled: !canCombine(source), data: { testid: "overview-heads" } });
     fill(
         parts.controls,
+        labelled("Heads", heads),
         choice("Sort by", "overview-sort", [["layer", "layer"], ...names], sort, (value) =>
             set({ sort: value })),
         choice("Colour by", "overview-color", [["weights", "weights"], ...names], color_by,
@@ -469,7 +512,8 @@ export function start() {
     parts.left = el("p", { class: "muted", data: { testid: "left-out" } });
     parts.body = el("div", { hidden: true }, parts.left, parts.controls, parts.note,
         parts.unfinished,
-        el("p", { class: "toolbar" }, parts.count, parts.legend), parts.grid);
+        el("p", { class: "toolbar" }, parts.count, parts.legend, figureButton("svg"),
+            figureButton("png")), parts.grid);
     fill(byId("overview"), parts.title, parts.body, parts.preview);
     onSource(show);
     listen(changed);

@@ -22,7 +22,7 @@ export function appendedOf(spec, kind) {
 /** What is computed of a layer: weightless calls leave out what is not in keys and values. */
 function computedSpec(source, layer) {
     const spec = source.spec(layer);
-    if (!source.lacks?.includes("query")) return spec;
+    if (source.local || !source.lacks?.includes("query")) return spec;
     return { ...spec, is_causal: false, sinks: false, bias_kv: false, add_zero_attn: false };
 }
 
@@ -80,11 +80,13 @@ export class Picture {
         return this.spec.bias_kv && column === this.keys ? "bias_kv" : "zero key";
     }
 
-    /** Whether a pair cannot be attended, by causality, window or padding. */
+    /** Whether a pair cannot be attended, by causality, window or padding; given weights that are
+     *  not 0 were attended all the same. */
     isHidden(row, column) {
         if (!this.hides || column >= this.keys) return false;
         const { first, end } = this.spans;
-        return column < first[row] || column >= end[row] || this.padding?.[column] === 0;
+        const seen = column >= first[row] && column < end[row] && this.padding?.[column] !== 0;
+        return !seen && !(this.source.local && this.valueAt(row, column) > 0);
     }
 
     /** Raw and capped scores exist for each pair, seen or not. */
@@ -95,7 +97,10 @@ export class Picture {
     #hide(values, rows, columns, firstRow, lastRow) {
         if (!this.hides) return values;
         const whole = { queries: this.rows, width: this.columns, keys: this.keys };
-        return hide(values, rows, columns, this.spans, whole, this.padding, firstRow, lastRow);
+        const given = this.source.local ? values.slice() : null;
+        hide(values, rows, columns, this.spans, whole, this.padding, firstRow, lastRow);
+        given?.forEach((weight, i) => weight !== 0 && (values[i] = weight));
+        return values;
     }
 
     async #ask(fields, signal) {

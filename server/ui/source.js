@@ -203,10 +203,19 @@ export class Source {
         return specOf(this.model, layer);
     }
 
+    /** @returns {object} fields that the settings change in a layer */
+    modifiers(layer) {
+        return modifiersOf(layer, this.spec(layer));
+    }
+
+    headName(layer, head) {
+        return `Layer ${layer}, head ${head}`;
+    }
+
     /** @returns {Promise<{path: string, fields: object}>} what is sent for `fields` of a call */
     async request(layer, { plain = false, ...fields }) {
         const rows = await this.inputs(layer),
-            changed = plain ? {} : modifiersOf(layer, this.spec(layer));
+            changed = plain ? {} : this.modifiers(layer);
         return { path: this.path, fields: { ...rows, ...changed, ...fields } };
     }
 
@@ -268,9 +277,17 @@ function chooseLayers(model, supply, encoder, wanted) {
 
 const marks = (...supplied) => supplied.find((supply) => supply?.mark)?.mark ?? null;
 
-/** @returns {Uint8Array|null} 0 where a key is padding; null where none is */
-function paddingOf(labels) {
+/** @returns {Uint8Array|null} 0 where a key is padding, by its text or the setting; or null */
+export function paddingOf(labels) {
     const real = Uint8Array.from(labels, (label) => (PADDING.includes(label.trim()) ? 0 : 1));
+    const given = settings().padding.split(",").filter((part) => part.trim() !== "");
+    for (const part of given) {
+        const [, from, to = from] = /^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$/.exec(part) ?? [];
+        if (!(Number(from) <= Number(to) && Number(to) < real.length))
+            throw new InputError(`padding ${part.trim()}: positions of keys are expected, from 0 to ` +
+                `${real.length - 1}, such as 0-3,7`);
+        real.fill(0, Number(from), Number(to) + 1);
+    }
     return real.includes(0) ? real : null;
 }
 
@@ -294,6 +311,15 @@ export function rowsSource(model, supply, encoder = null, wanted = []) {
         padding: paddingOf((encoder ?? supply).labels),
         ...chooseLayers(model, supply, encoder, wanted),
     });
+}
+
+/** @returns {boolean} whether a layer of the model takes these rows */
+export function takesRows(model, supply, encoder) {
+    try {
+        return rowsSource(model, supply, encoder) !== null;
+    } catch {
+        return false;
+    }
 }
 
 // ---- Sessions -----------------------------------------------------------------------------------

@@ -16,8 +16,8 @@
 #define FILE_MOST ((size_t)1 << 20)
 #define POLICY                                                                              \
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; " \
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "     \
-    "require-trusted-types-for 'script'; trusted-types 'none'"
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; "                             \
+    "require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors "
 
 static struct answer ask(const char *method, const char *path, const char *field)
 {
@@ -89,7 +89,7 @@ static void expect_form(const char *path, const char *file, const char *type, bo
     expect_field(&answer, "Vary", "Accept-Encoding");
     expect_field(&answer, "Cache-Control", "no-cache");
     expect_field(&answer, "Content-Type", type);
-    expect_field(&answer, "Content-Security-Policy", POLICY);
+    expect_field(&answer, "Content-Security-Policy", POLICY "'none'");
     expect_field(&answer, "X-Content-Type-Options", "nosniff");
     expect_field(&answer, "Referrer-Policy", "no-referrer");
     answer_free(&answer);
@@ -244,6 +244,44 @@ START_TEST(test_page_holds_to_the_rules_of_host_and_origin)
 }
 END_TEST
 
+/* The longest header that a reply of the page has. */
+static void expect_framed_by(const char *origins, const char *origin)
+{
+    char policy[1024], field[300];
+    snprintf(policy, sizeof policy, "Content-Security-Policy: " POLICY "%s\r\n", origins);
+    snprintf(field, sizeof field, "Origin: %s", origin);
+    const char *const headers[] = {
+        field, "Accept-Encoding: gzip",
+        "Traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "X-Request-Id: 0123456789012345678901234567890123456789012345678901234567890123", NULL};
+    struct request request = {.method = "GET", .path = "/", .headers = headers};
+    struct answer answer = client_send(&client, &request);
+    expect_answer(&answer, 200, NULL, origins);
+    ck_assert_msg(strstr(answer.headers, policy) != NULL, "%s", answer.headers);
+    expect_field(&answer, "Access-Control-Allow-Origin", origin);
+    answer_free(&answer);
+}
+
+#define LABEL "abcdefghijklmnopqrstuvwxyz-abcdefghijklmnopqrstuvwxyz"
+#define LONG "https://" LABEL "." LABEL "." LABEL "." LABEL ".example" /* 231 characters */
+
+START_TEST(test_page_may_be_framed_by_listed_origins)
+{
+    char none[256], listed[256];
+    serve(CONFIG_SMALL(""));
+    tag_of(none, "/", NULL);
+    serve_end();
+    serve(CONFIG_SMALL("\"allow_origins\":[\"http://localhost:8888\",\"https://b.example\"],"));
+    expect_framed_by("http://localhost:8888 https://b.example", "https://b.example");
+    tag_of(listed, "/", NULL);
+    ck_assert_msg(strcmp(none, listed) != 0, "browsers would keep the policy of before");
+    serve_end();
+    serve(CONFIG_SMALL("\"allow_origins\":[\"http://a.example\",\"" LONG "\",\"" LONG "2\"],"));
+    expect_framed_by("http://a.example " LONG, LONG); /* what goes beyond 400 is left out whole */
+    serve_end();
+}
+END_TEST
+
 /* No bound on the bytes of replies is too low for the page. */
 START_TEST(test_page_is_not_subject_to_the_bound_of_replies)
 {
@@ -328,6 +366,7 @@ Suite *suite_page(void)
     tcase_add_test(small, test_page_goes_by_the_types_that_a_client_accepts);
     tcase_add_test(small, test_page_holds_to_the_rules_of_host_and_origin);
     tcase_add_test(small, test_page_is_named_when_the_daemon_is_ready);
+    tcase_add_test(own, test_page_may_be_framed_by_listed_origins);
     tcase_add_test(own, test_page_is_not_subject_to_the_bound_of_replies);
     tcase_add_test(own, test_page_needs_no_key_and_goes_over_tls);
     tcase_add_test(own, test_page_is_not_in_a_daemon_that_was_built_without);

@@ -1,6 +1,11 @@
 """inputs.py: files that the page is given: captures, arrays, labels, and files that are not sound."""
+import io
 import json
+import pickle
 import struct
+import sys
+import types
+import zipfile
 
 import numpy
 
@@ -10,6 +15,8 @@ SENTENCE = ("the cat sat on the mat , and the dog sat on the rug . "
 HOSTILE = ["<img src=x onerror=window.hostile=1>", "<script>window.hostile=1</script>", "&lt;b&gt;",
            "\"'><svg onload=window.hostile=1>", "{{7*7}}", "javascript:window.hostile=1",
            "\u202eevil\u202c", "</title><b>"]
+STORAGES = {"float32": "FloatStorage", "float16": "HalfStorage", "float64": "DoubleStorage",
+            "bfloat16": "BFloat16Storage", "int64": "LongStorage"}
 TYPES = {"float32": "F32", "float16": "F16", "int64": "I64"}
 
 
@@ -23,6 +30,68 @@ def safetensors(tensors, metadata=None):
         data += raw
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + data
+
+
+class Stored:
+    """A tensor as torch.save has it: an array, or bits of bfloat16 as uint16."""
+
+    def __init__(self, array, kind=None, strides=None):
+        self.array, self.kind = numpy.ascontiguousarray(array), kind or str(array.dtype)
+        self.strides = strides or tuple(n // array.itemsize for n in self.array.strides)
+
+
+class TorchPickler(pickle.Pickler):
+    """Writes arrays as torch does: their numbers stand beside the pickle."""
+
+    def __init__(self, file, torch, protocol):
+        super().__init__(file, protocol)
+        self.torch, self.storages = torch, []
+
+    def persistent_id(self, obj):
+        """Of the numbers of a tensor."""
+        if not isinstance(obj, tuple) or len(obj) != 2 or obj[0] != "numbers":
+            return None
+        self.storages.append(obj[1].array.tobytes())
+        storage = getattr(self.torch, STORAGES[obj[1].kind])
+        return ("storage", storage, str(len(self.storages) - 1), "cpu", obj[1].array.size)
+
+    def reducer_override(self, obj):
+        """A tensor is a call that makes it."""
+        if not isinstance(obj, Stored):
+            return NotImplemented
+        rebuild = sys.modules["torch._utils"]._rebuild_tensor_v2
+        return rebuild, (("numbers", obj), 0, obj.array.shape, obj.strides, False, {})
+
+
+def torch_file(value, protocol=2, cut=0):
+    """The bytes of a file of torch.save; `cut` bytes are missing of each storage."""
+    torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
+    for name in STORAGES.values():
+        setattr(torch, name, type(name, (), {"__module__": "torch"}))
+
+    def _rebuild_tensor_v2(*parts):
+        return parts
+    _rebuild_tensor_v2.__module__, _rebuild_tensor_v2.__qualname__ = (
+        "torch._utils", "_rebuild_tensor_v2")
+    torch._utils, utils._rebuild_tensor_v2 = utils, _rebuild_tensor_v2
+    before = {name: sys.modules.get(name) for name in ("torch", "torch._utils")}
+    sys.modules.update({"torch": torch, "torch._utils": utils})
+    try:
+        file = io.BytesIO()
+        pickler = TorchPickler(file, torch, protocol)
+        pickler.dump(value)
+    finally:
+        for name, module in before.items():
+            sys.modules.pop(name)
+            if module:
+                sys.modules[name] = module
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("archive/data.pkl", file.getvalue())
+        archive.writestr("archive/byteorder", "little")
+        for i, numbers in enumerate(pickler.storages):
+            archive.writestr(f"archive/data/{i}", numbers[:len(numbers) - cut])
+    return made.getvalue()
 
 
 def rows_of(tokens, width, layer=0, seed=7):

@@ -1,7 +1,9 @@
 """test_access.py: the page behind API keys and TLS, and beside daemons that stop or refuse."""
+import http.server
 import json
 import signal
 import subprocess
+import threading
 
 from case import Case, TINY, directory, golden, start, whole
 from view import View
@@ -146,3 +148,45 @@ class Failures(Case):
         page.expect("404")
         View(page, daemon.url).text_rows("a b", model="<b>absent</b>")
         page.wait("document.body.textContent.includes('<b>absent</b>')", "the name as text")
+
+
+class Notebook(http.server.BaseHTTPRequestHandler):
+    """A page of another origin with the viewer in a frame, as a notebook shows it."""
+
+    framed = None
+
+    def do_GET(self):  # noqa: N802
+        """The page, whatever its path."""
+        body = (f'<link rel="icon" href="data:,"><iframe width="900" height="700" '
+                f'src="{self.framed}/#text=a+b+c&amp;layer=0&amp;head=0"></iframe>').encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Says nothing."""
+
+
+class Frames(Case):
+    """Which pages may have the viewer in a frame."""
+
+    def asked(self, url, daemon):
+        """What a page with that daemon's viewer in a frame has loaded of it, once it is loaded."""
+        Notebook.framed = daemon.url
+        page = self.page(judged=False)  # two origins are meant
+        page.open(url)
+        page.wait("document.readyState === 'complete'", "the frame's load")
+        return {one["url"].removeprefix(daemon.url) for one in page.replies.values()
+                if one["url"].startswith(daemon.url) and one["status"] == 200}
+
+    def test_pages_of_listed_origins_alone_may_frame_the_viewer(self):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Notebook)
+        self.addCleanup(server.server_close)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.shutdown)
+        url = f"http://127.0.0.1:{server.server_port}"
+        self.assertIn("/ui/app.js", self.asked(url, start([TINY], allow_origins=[url])))
+        others = self.asked(url, start([TINY], allow_origins=["https://app.example"]))
+        self.assertNotIn("/ui/app.js", others)

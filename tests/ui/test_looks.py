@@ -77,6 +77,37 @@ class Looks(CaptureCase):
         view.page.theme("light")
         self.assertEqual(view.page.evaluate(ground), dark)
 
+    def test_on_paper_there_are_maps_and_no_controls(self):
+        view = self.head()
+        controls = """[...document.querySelectorAll("button, select, input, textarea, a, summary")]
+            .filter((element) => element.checkVisibility() && !element.matches(".thumbnail, summary"))
+            .map((element) => element.dataset.testid || element.textContent)"""
+        self.assertGreater(len(view.page.evaluate(controls)), 20, "on a screen")
+        view.page.call("Emulation.setEmulatedMedia", media="print")
+        self.assertEqual(view.page.evaluate(controls), [])
+        shown = view.page.evaluate("""["#view h2", "#overview h2", "[data-testid=map]", ".looked",
+            "[data-testid=head-0-0] canvas", ".legend svg", "[data-testid=statistics]"]
+            .filter((name) => !document.querySelector(name).checkVisibility())""")
+        self.assertEqual(shown, [])
+        view.page.call("Emulation.setEmulatedMedia", media="")
+
+    def test_paper_is_white_in_every_theme(self):
+        view = self.head(theme="light")
+        self.settle(view)
+        light = self.picture(view)
+        view.page.choose("theme", "dark")
+        self.settle(view)
+        self.assertNotEqual(self.picture(view), light)
+        printed = view.page.evaluate("""(() => {
+            dispatchEvent(new Event("beforeprint"));
+            return document.querySelector("[data-testid=map]").toDataURL();
+        })()""")
+        self.assertTrue(printed == light)
+        view.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        self.settle(view)
+        self.assertEqual(view.page.evaluate("document.documentElement.dataset.theme"), "dark")
+        self.assertNotEqual(self.picture(view), light)
+
     @unittest.skipUnless(axe.AXE, "axe-core is not here")
     def test_axe_has_no_serious_finding(self):
         for view, width, theme in self.each_look():

@@ -167,14 +167,15 @@ test("json_rows_are_nested_or_flat_with_a_shape", async () => {
     await refused(new Blob(["[[1, 2], [3]]"]), /unequal length/);
     await refused(new Blob(["[[1, null]]"]), /finite/);
     await refused(new Blob(['[[1, "2"]]']), /finite/);
-    await refused(new Blob(["[[[1]]]"]), /finite/);
-    await refused(new Blob(["[1, 2]"]), /unequal length/);
+    await refused(new Blob(["[[[1]], [1]]"]), /unequal length/);
+    await refused(new Blob([`[[${"0,".repeat(9e6)}0]${",[]".repeat(9e6)}]`]), /unequal length/);
+    await assert.rejects(read("[1, 2]"), /has shape \[2\]; expected \[tokens, width\]/);
     await refused(new Blob(["[[1, 2]"]), /is no JSON/);
     await refused(new Blob(['{"rows": 1}']), /expected nested arrays/);
     await refused(new Blob(['{"data": [1]}']), /list of dimensions/);
     await refused(new Blob(['{"shape":[3],"data":[1]}']), /not that of 1 numbers/);
     await refused(new Blob([""]), /is empty/);
-    await refused(new Blob(["plain text"]), /no .npy, safetensors or JSON/);
+    await refused(new Blob(["plain text"]), /no .npy, .npz, .pt, safetensors or JSON/);
 });
 
 test("a_capture_has_layers_of_one_length_and_texts_for_it", async () => {

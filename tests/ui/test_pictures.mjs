@@ -83,6 +83,18 @@ test("sequential maps move in even steps of lightness, diverging ones from both 
     );
 });
 
+test("the grey map has no hue, and its luminance falls from white with each step", () => {
+    const table = colors.tableOf("grey");
+    assert.deepEqual(table[0], [255, 255, 255]);
+    table.forEach((rgb, i) => {
+        assert.equal(new Set(rgb).size, 1, `${rgb}`);
+        if (i > 0) assert.ok(lightOf(rgb).luminance <= lightOf(table[i - 1]).luminance, `${i}`);
+    });
+    assert.ok(lightOf(table.at(-1)).luminance < 0.01);
+    for (let i = 8; i < table.length; i += 8) // of 8 bits: eight steps are told apart
+        assert.ok(lightOf(table[i]).luminance < lightOf(table[i - 8]).luminance, `${i}`);
+});
+
 test("numbers on cells are read at 4.5 to 1 on every colour", () => {
     for (const diverging of [false, true])
         for (const [name] of colors.mapsOf(diverging))

@@ -219,6 +219,7 @@ class Owners(Case):
         self.client(daemon, api_key=KEY).session(session_id="own", model="tiny").keep = True
         page = self.page(daemon.url + "/#tab=sessions")
         page.expect("401|403|404")
+        page.wait_for("dialog[open] [data-testid=key-input]")
         page.fill("key-input", KEY)
         page.click("key-save")
         page.fill("session-id", "nosuch")
