@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "config/bounds.h"
 #include "http/http_exchange.h"
 
 #define SWEEP_MS 250
@@ -31,6 +32,7 @@ bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
     srv_turns_init(&loop->turns);
+    srv_places_init(loop);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
     return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes) &&
@@ -87,7 +89,7 @@ struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Conn
     if (connection->next != NULL)
         connection->next->link = &connection->next;
     loop->connections = connection;
-    loop->num_connections++;
+    srv_place_take(connection);
     srv_lingers_make_room(loop);
     return connection;
 }
@@ -104,8 +106,8 @@ void srv_loop_disconnected(struct srv_connection *connection)
     connection->loop->by_fd[connection->fd] = NULL;
     srv_handshake_forget(connection);
     srv_turn_forget(connection);
+    srv_place_leave(connection);
     *connection->link = connection->next;
-    connection->loop->num_connections--;
     if (connection->next != NULL)
         connection->next->link = connection->link;
     connection->loop->accept.last_closed = connection->loop->connections == NULL;
@@ -114,6 +116,8 @@ void srv_loop_disconnected(struct srv_connection *connection)
 
 void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms)
 {
+    if (connection->place.reserved && after_ms > SRV_RESERVED_MS)
+        after_ms = SRV_RESERVED_MS;
     connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * SRV_MS_NS : 0;
 }
 
@@ -227,6 +231,7 @@ static void run_turn(struct srv_loop *loop, bool accepting)
         loop->gap_ns = now;
     loop->turn_ns = now;
     srv_handshakes_bound(loop, now);
+    srv_places_bound(loop);
     srv_lingers_serve(loop, now);
     if (now < loop->next_sweep_ns)
         return;
@@ -286,7 +291,7 @@ void srv_loop_stop(struct srv_loop *loop)
         MHD_stop_daemon(loop->daemon);
         loop->daemon = NULL;
     }
-    srv_lingers_close(&loop->lingers);
+    srv_lingers_close(loop);
     free(loop->by_fd);
     loop->by_fd = NULL;
     srv_handshakes_close(&loop->handshakes);
