@@ -93,7 +93,7 @@ const struct srv_bound srv_bounds[] = {
      .subject =
          "all that attnd may take, added up; 0: what the control group or the machine gives"},
     {FIXED("journal_wait_s", SRV_JOURNAL_WAIT_S), .unit = "s", .code = SRV_E_STALLED,
-     .subject = "for which the journal has waited for the disk: /readyz"},
+     .subject = "for which the disk may keep the journal waiting"},
     {OPTION(journal_bytes), .unit = "bytes", .beyond = "a snapshot replaces it",
      .subject = "the journal"},
     /* Admission and time. */
