@@ -28,8 +28,11 @@
 #include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors that are no connections, without those */
-#define FILES_OF_LOOP 68 /* of each event thread; sockets linger before connections are closed */
-#define FILES_OF_MAPPED_MODEL 2 /* the file of weights, and its directory */
+#define FILES_OF_MAPPED_MODEL 2     /* the file of weights, and its directory */
+
+/* Of each event thread: sockets linger before connections are closed, and reserved connections end
+ * after newer ones have come. */
+#define FILES_OF_LOOP (68 + 2 * SRV_MAX_RESERVED)
 
 extern char **environ;
 

@@ -180,6 +180,11 @@ static size_t connection_bytes(const struct srv_config *config)
            (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
 }
 
+static size_t count_connections(const struct srv_config *config)
+{
+    return add(config->limits.max_connections, mul(config->event_threads, SRV_MAX_RESERVED));
+}
+
 static size_t count_adopted(const struct srv_config *config)
 {
     size_t count = config->adopt != NULL;
@@ -237,7 +242,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
                 [SRV_MEMORY_REQUESTS] = add(add(requests, requests / ALLOCATOR_SHARE),
                                             mul(limits->max_queue, QUEUED_BYTES)),
                 [SRV_MEMORY_WORKING] = working,
-                [SRV_MEMORY_CONNECTIONS] = mul(limits->max_connections, connection_bytes(config)),
+                [SRV_MEMORY_CONNECTIONS] = mul(count_connections(config), connection_bytes(config)),
                 [SRV_MEMORY_STORE] = store_bytes(config, &all),
             },
         .call_bytes = all.call,

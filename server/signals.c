@@ -41,6 +41,8 @@ void srv_signals_ignore(void)
 {
     for (size_t i = 0; i < COUNT(ignored); i++)
         signal(ignored[i], SIG_IGN);
+    for (int real_time = SIGRTMIN; real_time <= SIGRTMAX; real_time++)
+        signal(real_time, SIG_IGN);
 }
 
 static void leave_with_success(int signal_number)

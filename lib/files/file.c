@@ -59,6 +59,16 @@ enum attn_status attn_file_read(void *out, int file, const char *name, size_t of
     return ATTN_OK;
 }
 
+/* A byte order mark, which some editors write, is no part of the text; returns its bytes. */
+static size_t drop_mark(char *text, size_t size)
+{
+    static const char mark[] = {'\xEF', '\xBB', '\xBF'};
+    if (size < sizeof mark || memcmp(text, mark, sizeof mark) != 0)
+        return 0;
+    memmove(text, text + sizeof mark, size - sizeof mark);
+    return sizeof mark;
+}
+
 enum attn_status attn_file_slurp(char **out, size_t *length, int directory, const char *name,
                                  size_t limit, struct attn_error *error)
 {
@@ -81,6 +91,7 @@ enum attn_status attn_file_slurp(char **out, size_t *length, int directory, cons
         attn_free(text);
         return status;
     }
+    size -= drop_mark(text, size);
     text[size] = '\0';
     *out = text;
     *length = size;

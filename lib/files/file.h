@@ -18,8 +18,8 @@ enum attn_status attn_file_open(int *out, size_t *size, int directory, const cha
 enum attn_status attn_file_read(void *out, int file, const char *name, size_t offset, size_t count,
                                 struct attn_error *error);
 
-/* Reads a whole file of at most `limit` bytes.  *out is the caller's to attn_free and ends in a NUL
- * that *length does not count.
+/* Reads a text file of at most `limit` bytes, without a byte order mark.  *out is the caller's to
+ * attn_free and ends in a NUL that *length does not count.
  * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED (too long), ATTN_NO_MEMORY. */
 enum attn_status attn_file_slurp(char **out, size_t *length, int directory, const char *name,
                                  size_t limit, struct attn_error *error);

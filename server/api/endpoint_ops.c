@@ -2,8 +2,9 @@
  * POST /admin/drain.
  *
  * Alive means that an event thread answers; ready means that requests are served and will be.
- * While models load, before the daemon stops and while requests drain, only /readyz answers no, so
- * that a supervisor that restarts unhealthy daemons leaves this one alone. */
+ * While models load, while the journal's disk does not answer, before the daemon stops and while
+ * requests drain, only /readyz answers no, so that a supervisor that restarts unhealthy daemons
+ * leaves this one alone. */
 #include "api/endpoints.h"
 #include "app.h"
 #include "session/weightless.h"
@@ -36,9 +37,10 @@ void srv_get_health(struct srv_request *request)
 void srv_get_ready(struct srv_request *request)
 {
     int phase = atomic_load(&request->app->phase);
+    size_t waited_s = srv_stores_waited_s(request->app->store);
     struct srv_error error = {0};
     char text[SRV_LOADING_TEXT_MAX];
-    if (phase == SRV_READY) {
+    if (phase == SRV_READY && waited_s < SRV_JOURNAL_WAIT_S) {
         srv_buffer_text(&request->reply.body, "{\"status\":\"ready\"}");
         srv_reply_status(request, 200);
         return;
@@ -49,6 +51,11 @@ void srv_get_ready(struct srv_request *request)
                  text[0] != '\0' ? ": " : "", text);
     } else if (phase == SRV_LAME_DUCK)
         srv_fail(&error, SRV_E_LAME_DUCK, NULL, "attnd serves, and is about to stop");
+    else if (phase == SRV_READY)
+        srv_fail(&error, SRV_E_STALLED, NULL,
+                 "the journal has waited %zu s for its disk, and requests wait for the journal: is "
+                 "the file system of state_dir frozen, or out of reach?",
+                 waited_s);
     else
         srv_fail(&error, SRV_E_DRAINING, NULL, "attnd is stopping");
     srv_reply_error(request, &error);
@@ -103,7 +110,9 @@ static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
 static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
 {
     bool loading = phase == SRV_LOADING; /* app->http and app->models are not set yet */
-    *g = (struct srv_gauges){.ready = phase == SRV_READY, .draining = phase > SRV_READY};
+    *g = (struct srv_gauges){.draining = phase > SRV_READY};
+    g->journal_wait_s = srv_stores_waited_s(app->store);
+    g->ready = phase == SRV_READY && g->journal_wait_s < SRV_JOURNAL_WAIT_S;
     g->limits = app->config.limits;
     g->sessions = srv_sessions_count(app->sessions);
     g->sessions_restoring = srv_stores_restoring(app->store);

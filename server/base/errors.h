@@ -71,6 +71,8 @@
     X(SRV_E_DRAINING, "draining", 503, true, "attnd is stopping")                                  \
     X(SRV_E_POOL_FULL, "pool_full", 503, true, "the cache pool's budget is used up")               \
     X(SRV_E_SESSION_LIMIT, "session_limit", 503, true, "max_sessions are live")                    \
+    X(SRV_E_CONNECTION_LIMIT, "connection_limit", 503, true, "max_connections are open")           \
+    X(SRV_E_STALLED, "storage_stalled", 503, true, "of /readyz alone: the journal waits for disk") \
     X(SRV_E_OUT_OF_MEMORY, "out_of_memory", 503, true, "memory for this request is not there")     \
     X(SRV_E_DEADLINE, "deadline_exceeded", 504, true, "the deadline passed before computing")      \
     X(SRV_E_STORAGE, "insufficient_storage", 507, true, "the journal could not be written")

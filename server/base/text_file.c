@@ -85,6 +85,12 @@ static void drop_mark(char *text, size_t *length)
     memmove(text, text + size, *length);
 }
 
+/* As PowerShell and some editors write it. */
+static bool is_utf16(const char *text, size_t length)
+{
+    return length >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+}
+
 bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                    enum srv_text_kind kind, char *message, size_t size)
 {
@@ -102,6 +108,10 @@ bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                      errno == ETIMEDOUT ? "a pipe that nobody writes to" : strerror(errno));
         else if (!whole)
             snprintf(message, size, "%s: more than %zu bytes", path, limit);
+        else if (is_utf16(text, *length)) {
+            snprintf(message, size, "%s: is UTF-16; save it as UTF-8", path);
+            whole = false;
+        }
     }
     if (fd >= 0)
         close(fd);

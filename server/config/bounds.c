@@ -92,10 +92,16 @@ const struct srv_bound srv_bounds[] = {
     {OPTION(memory_limit), .unit = "bytes", .beyond = NOT_STARTED,
      .subject =
          "all that attnd may take, added up; 0: what the control group or the machine gives"},
+    {FIXED("journal_wait_s", SRV_JOURNAL_WAIT_S), .unit = "s", .code = SRV_E_STALLED,
+     .subject = "for which the disk may keep the journal waiting"},
     {OPTION(journal_bytes), .unit = "bytes", .beyond = "a snapshot replaces it",
      .subject = "the journal"},
     /* Admission and time. */
-    {LIMIT(max_connections), .beyond = "wait in the backlog", .subject = "open connections"},
+    {LIMIT(max_connections), .code = SRV_E_CONNECTION_LIMIT, .subject = "open connections"},
+    {FIXED("reserved_connections", SRV_MAX_RESERVED), .beyond = "the oldest is closed",
+     .subject = "connections beyond them, for probes, of one event thread"},
+    {FIXED("reserved_ms", SRV_RESERVED_MS), .unit = "ms", .beyond = CLOSED,
+     .subject = "for which one of these waits for its client"},
     {LIMIT(max_queue), .code = SRV_E_QUEUE_FULL, .subject = "requests waiting or running"},
     {LIMIT(max_session_waiting), .code = SRV_E_SESSION_BUSY,
      .subject = "requests waiting for one session"},

@@ -50,11 +50,14 @@ struct srv_limits {
 #define SRV_MAX_CONFIG_BYTES 1048576 /* of the configuration file */
 #define SRV_MAX_DOCUMENT_BYTES 32768 /* of a body that is read into a tree */
 #define SRV_MAX_TTL_S 31536000       /* a year */
+#define SRV_JOURNAL_WAIT_S 10        /* for the disk, until the daemon is not ready */
 #define SRV_MAX_DEADLINE_MS 86400000 /* of X-Deadline-Ms: a day */
 #define SRV_MAX_RETRY_S 60           /* of Retry-After */
 #define SRV_MAX_CALLERS 64           /* API keys */
 #define SRV_MAX_EVENT_THREADS 64     /* event threads */
 #define SRV_MAX_HANDSHAKES 512       /* TLS handshakes under way, of one event thread */
+#define SRV_MAX_RESERVED 32          /* connections beyond max_connections, of one event thread */
+#define SRV_RESERVED_MS 1000         /* for the head of one of these, or its reply */
 #define SRV_MAX_PAGE_SESSIONS 100    /* sessions of one page of their list */
 #define SRV_DISCARD_BYTES 1048576    /* of a refused body, read so that the connection goes on */
 #define SRV_LINGER_BYTES ((size_t)1 << 30) /* more of it, thrown away after the reply */

@@ -88,9 +88,9 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
         return;
     }
     int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    atomic_fetch_add(&http->connections, 1);
     struct srv_connection *connection = srv_loop_connected(loop, mhd, fd);
     *socket_context = connection;
-    atomic_fetch_add(&http->connections, 1);
     if (connection == NULL) {
         shutdown(fd, SHUT_RDWR);
         return;
@@ -204,7 +204,7 @@ static bool listen_at(struct srv_http *http, const char *host, unsigned port)
 
 /* Strictness 0: at level 1 libmicrohttpd refuses some heads without a reply of ours, and the guard
  * checks the same and more.  No timeout: deadlines are http_loop.c's. */
-static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t max_connections)
+static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls)
 {
     struct srv_http *http = loop->http;
     bool https = tls->certificate != NULL;
@@ -218,31 +218,28 @@ static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls, size_t 
     loop->on_sweep = srv_exchange_sweep;
     loop->after_turn = srv_exchange_run_submitted;
     loop->listen_fd = http->listen_fd;
-    loop->max_connections = max_connections;
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
             (https ? (unsigned)MHD_USE_TLS : 0),
         0, NULL, NULL, on_input, loop, MHD_OPTION_EXTERNAL_LOGGER, log_message, loop,
-        MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, SRV_CONNECTION_BYTES,
-        MHD_OPTION_STRICT_FOR_CLIENT, 0, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1,
-        MHD_OPTION_URI_LOG_CALLBACK, on_request_line, loop, MHD_OPTION_UNESCAPE_CALLBACK,
-        keep_escapes, NULL, MHD_OPTION_NOTIFY_CONNECTION, on_connection, loop,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, loop, MHD_OPTION_ARRAY,
+        MHD_OPTION_LISTEN_SOCKET, http->listen_fd, MHD_OPTION_CONNECTION_LIMIT, UINT_MAX,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, SRV_CONNECTION_BYTES, MHD_OPTION_STRICT_FOR_CLIENT, 0,
+        MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_URI_LOG_CALLBACK, on_request_line, loop,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, loop, MHD_OPTION_NOTIFY_COMPLETED, on_completed, loop, MHD_OPTION_ARRAY,
         https ? https_options : https_options + 3, MHD_OPTION_END);
     return loop->daemon != NULL && srv_loop_start(loop);
 }
 
 static bool start_loops(struct srv_http *http, const struct srv_tls *tls, size_t count)
 {
-    size_t share = http->context.limits->max_connections / count;
     http->loop_count = count;
     for (size_t i = 0; i < count; i++) {
         if (!srv_loop_open(&http->loops[i], http))
             return false;
     }
     for (size_t i = 0; i < count; i++) {
-        if (!start_loop(&http->loops[i], tls, share > 0 ? share : 1))
+        if (!start_loop(&http->loops[i], tls))
             return false;
     }
     return true;
@@ -312,7 +309,7 @@ unsigned srv_http_port(const struct srv_http *http) { return http->port; }
 
 /* Connections that are established and not accepted yet would be reset, whose requests may be on
  * their way.  Waits until there are none, or for half a second in which they did not become fewer,
- * since max_connections may hold them up. */
+ * since descriptors may be short. */
 static void await_accepted(int listen_fd)
 {
     const struct timespec poll = {.tv_nsec = 100 * 1000};

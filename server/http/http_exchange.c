@@ -47,15 +47,17 @@ static const struct srv_http_context *context_of(const struct srv_exchange *x)
 /* ---- Replying -------------------------------------------------------------------------------- */
 
 /* The connection ends after the reply where the rest of the request was not read or cannot be
- * trusted (mhd_workarounds.c, 9), where the daemon drains, and where the client has ended it, or
- * the daemon is a lame duck, and no further request of it waits for a reply. */
+ * trusted (mhd_workarounds.c, 9), where it has a reserved place, where the daemon drains, and where
+ * the client has ended it, or the daemon is a lame duck, and no further request of it waits for a
+ * reply. */
 static bool is_last_reply(const struct srv_exchange *x)
 {
     const struct srv_connection *connection = x->connection;
     const struct srv_scan *scan = &connection->scan;
     bool more = scan->requests > connection->served + 1 || scan->fault != NULL;
     int phase = atomic_load(context_of(x)->phase);
-    return x->body_unread || x->framing.chunked || phase == SRV_DRAINING ||
+    return x->body_unread || x->framing.chunked || connection->place.reserved ||
+           phase == SRV_DRAINING ||
            (!more && (phase == SRV_LAME_DUCK || srv_mhd_client_closed(connection)));
 }
 
@@ -79,13 +81,14 @@ void srv_exchange_reply_past_mhd(struct srv_exchange *x)
     srv_reply_past_mhd(x->connection, &x->request);
 }
 
-/* Replies with what the reply is now.  A short body is read and discarded first, so that the
- * connection can go on; with any other the reply goes out at once and the connection lingers. */
+/* Replies with what the reply is now.  A short body is read and discarded first where the
+ * connection can go on then; with any other the reply goes out at once, and the connection
+ * lingers. */
 static bool reply_early(struct srv_exchange *x, bool framing_known)
 {
     const struct srv_framing *framing = &x->framing;
     if (framing_known && !framing->chunked && !framing->expects_continue &&
-        framing->length <= SRV_DISCARD_BYTES) {
+        framing->length <= (x->connection->place.reserved ? 0 : SRV_DISCARD_BYTES)) {
         x->state = DISCARDING_BODY;
         return true;
     }
@@ -252,6 +255,17 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
     return SRV_OK;
 }
 
+/* In a reserved place there is what needs no key. */
+static enum srv_error_code check_place(const struct srv_exchange *x, struct srv_error *error)
+{
+    const struct srv_route *route = x->request.route;
+    if (srv_place_is_ordinary(x->connection) || (route != NULL && route->access == SRV_FOR_ALL))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_CONNECTION_LIMIT, "max_connections",
+                    "%zu connections are open: beyond them only probes are answered",
+                    x->request.limits->max_connections);
+}
+
 /* The route is found before the key is checked, since the route says which scope the key needs;
  * only callers with a key are told that there is no such route.  After a preflight the reply is
  * made. */
@@ -266,6 +280,8 @@ static enum srv_error_code check_head(struct srv_exchange *x, const struct srv_h
     if (srv_origin_answer_preflight(request, head, &x->framing))
         return SRV_OK;
     enum srv_error_code found = find_route(request, context->routes, head, &route_error);
+    if (check_place(x, error) != SRV_OK)
+        return error->code;
     if (srv_auth_check(request, context->keys, head, error) != SRV_OK) {
         request->reply.allow[0] = '\0';
         return error->code;

@@ -65,6 +65,8 @@ struct srv_http {
     uint64_t id_seed;
     atomic_uint_fast64_t ids; /* of requests and spans, made so far */
     atomic_size_t active, connections;
+    atomic_size_t places;    /* of these, connections that are in no reserved one */
+    atomic_size_t lingering; /* sockets, of all loops */
     struct srv_tls_slot certificate;
     atomic_llong certificate_expires; /* seconds since 1970; 0: plain HTTP */
     struct srv_clients clients;

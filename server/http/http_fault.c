@@ -28,7 +28,7 @@ void srv_exchange_refuse_faulty(struct srv_loop *loop)
 {
     while (!LIST_EMPTY(&loop->faulty)) {
         struct srv_connection *connection = LIST_FIRST(&loop->faulty);
-        LIST_REMOVE(connection, faulty_place);
+        LIST_REMOVE(connection, faulty_link);
         connection->is_faulty = false;
         srv_exchange_refuse(connection);
     }
@@ -43,5 +43,5 @@ void srv_connection_count_served(struct srv_connection *connection)
         connection->served < connection->scan.requests)
         return;
     connection->is_faulty = true;
-    LIST_INSERT_HEAD(&loop->faulty, connection, faulty_place);
+    LIST_INSERT_HEAD(&loop->faulty, connection, faulty_link);
 }

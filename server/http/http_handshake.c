@@ -75,7 +75,7 @@ void srv_handshakes_resume(struct srv_loop *loop)
 void srv_handshakes_stop(struct srv_loop *loop)
 {
     struct srv_connection *c;
-    LIST_FOREACH(c, &loop->connections, place)
+    LIST_FOREACH(c, &loop->connections, link)
         srv_handshake_release(c);
 }
 

@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "config/bounds.h"
-#include "http/http_loop.h"
+#include "http/http_exchange.h"
 
 #define EVENTS 32                      /* sockets of one turn */
 #define TURN_BYTES ((size_t)256 << 10) /* of one socket in one turn */
@@ -23,18 +23,20 @@ bool srv_lingers_open(struct srv_lingers *lingers)
     return lingers->epoll_fd >= 0;
 }
 
-static void end(struct srv_lingers *lingers, struct srv_linger *linger)
+static void end(struct srv_loop *loop, struct srv_linger *linger)
 {
-    TAILQ_REMOVE(&lingers->list, linger, entry);
-    lingers->count--;
+    TAILQ_REMOVE(&loop->lingers.list, linger, entry);
+    loop->lingers.count--;
+    atomic_fetch_sub(&loop->http->lingering, 1);
     close(linger->fd);
     free(linger);
 }
 
-void srv_lingers_close(struct srv_lingers *lingers)
+void srv_lingers_close(struct srv_loop *loop)
 {
+    struct srv_lingers *lingers = &loop->lingers;
     while (lingers->count > 0)
-        end(lingers, TAILQ_FIRST(&lingers->list));
+        end(loop, TAILQ_FIRST(&lingers->list));
     if (lingers->epoll_fd >= 0)
         close(lingers->epoll_fd);
     lingers->epoll_fd = -1;
@@ -54,8 +56,9 @@ void srv_linger_begin(struct srv_loop *loop, int fd)
     linger->idle_end_ns = now + SRV_LINGER_IDLE_MS * SRV_MS_NS;
     TAILQ_INSERT_TAIL(&lingers->list, linger, entry);
     lingers->count++;
+    atomic_fetch_add(&loop->http->lingering, 1);
     if (linger->fd < 0 || epoll_ctl(lingers->epoll_fd, EPOLL_CTL_ADD, linger->fd, &event) != 0)
-        end(lingers, linger);
+        end(loop, linger);
 }
 
 /* False once the socket is to be closed.  MSG_TRUNC: the system copies nothing. */
@@ -82,7 +85,7 @@ void srv_lingers_serve(struct srv_loop *loop, uint64_t now)
     int count = epoll_pwait(loop->lingers.epoll_fd, events, EVENTS, 0, NULL);
     for (int i = 0; i < count; i++)
         if (!throw_away(events[i].data.ptr, now))
-            end(&loop->lingers, events[i].data.ptr);
+            end(loop, events[i].data.ptr);
 }
 
 void srv_lingers_sweep(struct srv_loop *loop, uint64_t now)
@@ -91,13 +94,16 @@ void srv_lingers_sweep(struct srv_loop *loop, uint64_t now)
     for (; linger != NULL; linger = next) {
         next = TAILQ_NEXT(linger, entry);
         if (now >= linger->end_ns || now >= linger->idle_end_ns)
-            end(&loop->lingers, linger);
+            end(loop, linger);
     }
+    srv_lingers_make_room(loop); /* connections may have come to other loops */
 }
 
 void srv_lingers_make_room(struct srv_loop *loop)
 {
+    const struct srv_http *http = loop->http;
+    size_t room = http->context.limits->max_connections + http->loop_count * SRV_MAX_RESERVED;
     while (loop->lingers.count > 0 &&
-           loop->num_connections + loop->lingers.count > loop->max_connections)
-        end(&loop->lingers, TAILQ_FIRST(&loop->lingers.list));
+           atomic_load(&http->connections) + atomic_load(&http->lingering) > room)
+        end(loop, TAILQ_FIRST(&loop->lingers.list));
 }

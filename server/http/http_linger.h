@@ -3,9 +3,9 @@
  * Closing a socket into which bytes still arrive resets the connection, and a client that is told
  * so while it sends never reads its reply.  So such a socket is kept after the reply and the end of
  * our side, and what arrives is thrown away unread: up to SRV_LINGER_BYTES, for SRV_LINGER_MS in
- * all and SRV_LINGER_IDLE_MS without a byte.  Lingering sockets and open connections of a loop are
- * together no more than its connections may be: where one more connection comes, the socket that
- * has lingered longest is closed.  Everything here is the loop's thread's. */
+ * all and SRV_LINGER_IDLE_MS without a byte.  Lingering sockets and open connections are together
+ * no more than connections may be: where one more connection comes, the socket that has lingered
+ * longest is closed, by another loop within a sweep.  All here is the loop's thread's. */
 #ifndef SRV_HTTP_LINGER_H
 #define SRV_HTTP_LINGER_H
 
@@ -32,7 +32,7 @@ struct srv_lingers {
 /* `open` returns whether there is a descriptor; `close` takes one that was never opened, whose
  * epoll_fd is -1. */
 bool srv_lingers_open(struct srv_lingers *lingers);
-void srv_lingers_close(struct srv_lingers *lingers);
+void srv_lingers_close(struct srv_loop *loop);
 
 /* Keeps the socket `fd` of a connection that is about to be closed.  Where descriptors or memory
  * are short it is not kept. */
@@ -44,7 +44,7 @@ void srv_lingers_serve(struct srv_loop *loop, uint64_t now_ns);
 /* In each sweep: closes sockets whose time has passed. */
 void srv_lingers_sweep(struct srv_loop *loop, uint64_t now_ns);
 
-/* A connection has come: closes sockets that have no room beside it. */
+/* A connection has come: closes sockets that have no room beside all connections. */
 void srv_lingers_make_room(struct srv_loop *loop);
 
 #endif

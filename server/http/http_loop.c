@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "config/bounds.h"
 #include "http/http_exchange.h"
 
 #define SWEEP_MS 250
@@ -31,6 +32,7 @@ bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
     srv_turns_init(&loop->turns);
+    srv_places_init(loop);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
     return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes) &&
@@ -82,8 +84,8 @@ struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Conn
     connection->loop = loop;
     connection->mhd = mhd;
     connection->fd = fd;
-    LIST_INSERT_HEAD(&loop->connections, connection, place);
-    loop->num_connections++;
+    LIST_INSERT_HEAD(&loop->connections, connection, link);
+    srv_place_take(connection);
     srv_lingers_make_room(loop);
     return connection;
 }
@@ -93,18 +95,20 @@ void srv_loop_disconnected(struct srv_connection *connection)
     if (connection == NULL)
         return;
     if (connection->is_faulty)
-        LIST_REMOVE(connection, faulty_place);
+        LIST_REMOVE(connection, faulty_link);
     connection->loop->by_fd[connection->fd] = NULL;
     srv_handshake_forget(connection);
     srv_turn_forget(connection);
-    LIST_REMOVE(connection, place);
-    connection->loop->num_connections--;
+    srv_place_leave(connection);
+    LIST_REMOVE(connection, link);
     connection->loop->accept.last_closed = LIST_EMPTY(&connection->loop->connections);
     free(connection);
 }
 
 void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms)
 {
+    if (connection->place.reserved && after_ms > SRV_RESERVED_MS)
+        after_ms = SRV_RESERVED_MS;
     connection->deadline_ns = after_ms > 0 ? srv_now_ns() + after_ms * SRV_MS_NS : 0;
 }
 
@@ -127,7 +131,7 @@ void srv_connection_end(struct srv_connection *connection)
 static void sweep(struct srv_loop *loop, uint64_t now)
 {
     struct srv_connection *c;
-    LIST_FOREACH(c, &loop->connections, place) {
+    LIST_FOREACH(c, &loop->connections, link) {
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, now);
         if (srv_connection_is_cut_off(c))
@@ -219,6 +223,7 @@ static void run_turn(struct srv_loop *loop, bool accepting)
         loop->gap_ns = now;
     loop->turn_ns = now;
     srv_handshakes_bound(loop, now);
+    srv_places_bound(loop);
     srv_lingers_serve(loop, now);
     if (now < loop->next_sweep_ns)
         return;
@@ -244,7 +249,7 @@ static void *serve(void *context)
         run_turn(loop, accepting);
     }
     loop->stopping = true;
-    LIST_FOREACH(c, &loop->connections, place)
+    LIST_FOREACH(c, &loop->connections, link)
         if (c->exchange != NULL)
             loop->on_sweep(c->exchange, UINT64_MAX);
     srv_handshakes_stop(loop);
@@ -279,7 +284,7 @@ void srv_loop_stop(struct srv_loop *loop)
         MHD_stop_daemon(loop->daemon);
         loop->daemon = NULL;
     }
-    srv_lingers_close(&loop->lingers);
+    srv_lingers_close(loop);
     free(loop->by_fd);
     loop->by_fd = NULL;
     srv_handshakes_close(&loop->handshakes);

@@ -16,6 +16,7 @@
 
 #include "http/http_handshake.h"
 #include "http/http_linger.h"
+#include "http/http_places.h"
 #include "http/http_scan.h"
 #include "http/http_turns.h"
 #include "http/mhd_workarounds.h"
@@ -41,8 +42,9 @@ struct srv_connection {
     uint64_t served;                         /* of scan.requests, those whose exchange has ended */
     struct srv_handshake handshake;
     struct srv_turn turn;
-    LIST_ENTRY(srv_connection) place;        /* in loop->connections */
-    LIST_ENTRY(srv_connection) faulty_place; /* in loop->faulty, where is_faulty */
+    struct srv_http_place place;
+    LIST_ENTRY(srv_connection) link;        /* in loop->connections */
+    LIST_ENTRY(srv_connection) faulty_link; /* in loop->faulty, where is_faulty */
     bool may_have_ended; /* the client's side; false: its socket would have said so */
     bool finished;       /* our side: libmicrohttpd is told that the client's has ended */
     bool pipelines;      /* the next request came before the reply to the last */
@@ -61,7 +63,6 @@ struct srv_loop {
                                                                        * and at the end */
     void (*after_turn)(struct srv_loop *loop); /* libmicrohttpd has done all it can for now */
     int listen_fd;                             /* shared by all loops */
-    size_t max_connections;                    /* the loop's share */
     pthread_t thread;
     bool running;       /* `thread` is to be joined */
     atomic_int command; /* enum srv_loop_command */
@@ -80,7 +81,6 @@ struct srv_loop {
     struct srv_mhd_accept accept;
 
     LIST_HEAD(, srv_connection) connections;
-    size_t num_connections;
     struct srv_connection **by_fd; /* [num_fds]; NULL: no connection */
     size_t num_fds;
     LIST_HEAD(, srv_connection) faulty; /* whose turn it is to be told of scan.fault */
@@ -88,8 +88,7 @@ struct srv_loop {
     bool stopping; /* no connection is suspended any more */
     struct srv_lingers lingers;
     struct srv_turns turns;
-
-    /* http_reply.c: the Date of all replies within one second. */
+    struct srv_reserved reserved;
 
     /* http_memory.c: a block of exchanges, how many of them were ever used, and those free again:
      * freed by this thread, and freed by others. */
@@ -100,7 +99,7 @@ struct srv_loop {
 };
 
 /* `open` makes wake_fd; `start` runs loop->daemon, which is set in between along with the
- * callbacks, listen_fd and max_connections.  The daemon has an epoll descriptor and no thread of
+ * callbacks and listen_fd.  The daemon has an epoll descriptor and no thread of
  * its own. `stop` ends thread and daemon; it takes a loop that was only opened, and a zeroed one
  * whose wake_fd is -1. */
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http);
@@ -116,8 +115,10 @@ void srv_loop_quiesce(struct srv_loop *loop); /* stops accepting connections */
 struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Connection *mhd,
                                           int fd);
 void srv_loop_disconnected(struct srv_connection *connection);
-struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd);          /* NULL: none */
-void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms); /* 0: none */
+struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd); /* NULL: none */
+
+/* 0: none.  In a reserved place (http_places.h) a deadline is SRV_RESERVED_MS away at most. */
+void srv_connection_deadline(struct srv_connection *connection, uint64_t after_ms);
 
 /* Ends our side after a reply that libmicrohttpd knows nothing of.  The library closes the
  * connection when the client sends more or ends its side, and the socket lingers, or after a

@@ -87,9 +87,7 @@ static bool client_waits(const struct srv_loop *loop)
 void srv_mhd_accept_at_sweep(struct srv_loop *loop)
 {
     const struct sockaddr nobody = {.sa_family = AF_UNIX};
-    size_t open =
-        MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS)->num_connections;
-    bool waits = open < loop->max_connections && client_waits(loop);
+    bool waits = client_waits(loop);
     bool stopped = waits && loop->accept.waited_at_sweep;
     int pair[2];
     loop->accept.waited_at_sweep = waits;

@@ -24,6 +24,8 @@ static const struct {
     {"attnd_sessions_limit", "Live sessions at most.", LIMIT(max_sessions)},
     {"attnd_sessions_restoring", "Live sessions whose tokens are still on the disk.",
      MEMBER(sessions_restoring)},
+    {"attnd_journal_wait_seconds", "Time for which the disk has kept the journal waiting.",
+     MEMBER(journal_wait_s)},
     {"attnd_weightless_shapes", "Shapes that live weightless sessions have.",
      MEMBER(weightless_shapes)},
     {"attnd_weightless_shapes_limit", "Shapes of live weightless sessions at most.",

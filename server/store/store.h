@@ -115,6 +115,10 @@ bool srv_store_take_restored(struct srv_store *store);
 /* Sessions that are unread.  Takes NULL. */
 size_t srv_store_restoring(const struct srv_store *store);
 
+/* For how many seconds the disk has kept the journal waiting: a batch of records, or a flush.  Any
+ * thread. */
+size_t srv_store_waited_s(struct srv_store *store);
+
 /* ---- Records --------------------------------------------------------------------------------- */
 
 /* Records a session that is in the table, once; from any thread. */

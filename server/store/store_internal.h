@@ -98,6 +98,9 @@ struct srv_store {
     bool batch_begun;            /* with the mark and the deletions that are due */
     struct srv_epochs deletions; /* which go before the next record */
 
+    /* Any thread's: when a batch of records was begun, and a flush without `records`; 0: none. */
+    atomic_uint_fast64_t batch_ns, flush_ns;
+
     /* Guarded by `lock`, as are all members below and record_state of sessions, except where a
      * comment says otherwise. */
     bool loaded, stop;

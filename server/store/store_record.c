@@ -40,6 +40,7 @@ void srv_store_defer_deletion(struct srv_store *store, uint64_t epoch)
 void srv_store_begin(struct srv_store *store)
 {
     pthread_mutex_lock(&store->records);
+    atomic_store(&store->batch_ns, srv_now_ns());
     pthread_mutex_lock(&store->lock);
     if (store->deferred.count > 0 &&
         add_epochs(&store->deletions, store->deferred.items, store->deferred.count))
@@ -47,7 +48,19 @@ void srv_store_begin(struct srv_store *store)
     pthread_mutex_unlock(&store->lock);
 }
 
-void srv_store_end(struct srv_store *store) { pthread_mutex_unlock(&store->records); }
+void srv_store_end(struct srv_store *store)
+{
+    atomic_store(&store->batch_ns, 0);
+    pthread_mutex_unlock(&store->records);
+}
+
+size_t srv_store_waited_s(struct srv_store *store)
+{
+    const uint64_t now = srv_now_ns(), batch = atomic_load(&store->batch_ns);
+    const uint64_t flush = atomic_load(&store->flush_ns);
+    const uint64_t since = batch != 0 && (flush == 0 || batch < flush) ? batch : flush;
+    return since != 0 && since < now ? (now - since) / SRV_S_NS : 0;
+}
 
 /* ---- Records --------------------------------------------------------------------------------- */
 

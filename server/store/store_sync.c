@@ -11,10 +11,12 @@
 #include "store/store_internal.h"
 
 /* 0 or an errno. */
-static int flush_file(const struct srv_store *store, int fd, uint64_t generation)
+static int flush_file(struct srv_store *store, int fd, uint64_t generation)
 {
     struct srv_file file;
+    atomic_store(&store->flush_ns, srv_now_ns());
     int error = fdatasync(fd) == 0 ? 0 : errno;
+    atomic_store(&store->flush_ns, 0);
     srv_file_name(&file, SRV_FILE_JOURNAL, generation, 0);
     if (error != 0)
         srv_log_event(store->context.log, SRV_LOG_ERROR, "storage", "%s/%s is not on disk: %s",

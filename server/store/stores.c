@@ -123,6 +123,16 @@ size_t srv_stores_restoring(const struct srv_store *own)
     return sessions;
 }
 
+size_t srv_stores_waited_s(const struct srv_store *own)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < count_of(own); i++) {
+        size_t waited = srv_store_waited_s(store_at(own, i));
+        longest = waited > longest ? waited : longest;
+    }
+    return longest;
+}
+
 bool srv_stores_have_restored(struct srv_store *own)
 {
     bool restored = false;

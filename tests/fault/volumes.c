@@ -4,13 +4,15 @@
  * written.  The daemon must go on serving with the same bits, refuse changes with
  * insufficient_storage alone, log the path and the reason, and try the snapshot again; and once the
  * file system is well, after SIGKILL and a start, every session must be what it was last saved as.
- * A start on a full file system must serve, too. */
+ * A start on a full file system must serve, too.  Of a frozen one /readyz must tell. */
 #include "volumes.h"
 
 #include <check.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,9 +39,10 @@
     "\"memory_limit\":\"2GiB\",\"snapshot_interval_s\":0,\"models\":[{\"name\":\"wide\","       \
     "\"random\":{\"hidden_size\":512,\"num_attention_heads\":4,\"is_causal\":true,\"seed\":7}}]}"
 
-enum failure { ROOM_FOR_ONE, FULL, SHUTDOWN, READ_ONLY };
+enum failure { ROOM_FOR_ONE, FULL, SHUTDOWN, READ_ONLY, FROZEN };
 
-static const char *const failures[] = {"room for one file", "full", "shut down", "read-only"};
+static const char *const failures[] = {"room for one file", "full", "shut down", "read-only",
+                                       "frozen"};
 
 static const struct volume {
     const char *type, *size, *options;
@@ -61,6 +64,7 @@ static const struct volume {
     {"ext4", "96M", "loop,errors=remount-ro", SHUTDOWN, "journal", false},
     {"ext4", "96M", "loop,errors=remount-ro", READ_ONLY, "snapshot", false},
     {"ext4", "96M", "loop,errors=remount-ro", READ_ONLY, "journal", false},
+    {"ext4", "96M", "loop", FROZEN, "journal", true},
 };
 
 static struct {
@@ -361,6 +365,63 @@ static void check_restart(void)
     kill_daemon();
 }
 
+static bool set_frozen(bool frozen)
+{
+    int fd = open(run.mount, O_RDONLY | O_DIRECTORY);
+    ck_assert_int_ge(fd, 0);
+    bool set = ioctl(fd, frozen ? FIFREEZE : FITHAW, 0) == 0;
+    close(fd);
+    return set;
+}
+
+static void *change_frozen(void *argument)
+{
+    *(long *)argument = change();
+    return NULL;
+}
+
+/* Waits until /readyz has this status; /livez answers meanwhile. */
+static bool await_readyz(struct client *client, long status, const char *code)
+{
+    bool seen = false;
+    for (unsigned waited = 0; !seen && waited < WAIT_MS; waited += 50) {
+        pause_ms(50);
+        struct answer alive = client_get(client, "/livez"), ready = client_get(client, "/readyz");
+        seen = ready.status == status && (code == NULL || strcmp(answer_code(&ready), code) == 0);
+        if (alive.status != 200)
+            wrong("/livez is not %s", "200");
+        answer_free(&alive);
+        answer_free(&ready);
+    }
+    return seen;
+}
+
+/* A change waits for the disk, and is made once the file system has been thawed. */
+static void play_frozen(void)
+{
+    struct client own;
+    pthread_t thread;
+    long status = 0;
+    if (!set_frozen(true)) {
+        printf("fault: NOT RUN: %s cannot be frozen here: %s\n", run.volume->type, strerror(errno));
+        return;
+    }
+    client_open(&own, &run.daemon);
+    ck_assert_int_eq(pthread_create(&thread, NULL, change_frozen, &status), 0);
+    if (!await_readyz(&own, 503, "storage_stalled"))
+        wrong("/readyz does not say that the file system is %s", "frozen");
+    ck_assert(set_frozen(false));
+    if (!await_readyz(&own, 200, NULL))
+        wrong("/readyz does not say that the file system is %s", "thawed");
+    pthread_join(thread, NULL);
+    if (status != 200)
+        wrong("the change that waited is %s", "refused");
+    expect_bits(run.bits, "after a change that waited");
+    client_close(&own);
+    check_restart();
+    figures.volumes++;
+}
+
 static void play(void)
 {
     start();
@@ -369,6 +430,10 @@ static void play(void)
     run.bits = next_bits();
     save();
     (void)change();
+    if (run.volume->failure == FROZEN) {
+        play_frozen();
+        return;
+    }
     double made = count("attnd_snapshots_total"), failed = count("attnd_snapshots_failed_total");
     if (!strike()) {
         printf("fault: NOT RUN: %s cannot be made to fail here\n", run.volume->type);

@@ -51,6 +51,7 @@
     X(fairness)    \
     X(interrupts)  \
     X(connections) \
+    X(places)      \
     X(refusals)    \
     X(stalls)      \
     X(replies)     \

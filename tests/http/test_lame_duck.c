@@ -272,7 +272,8 @@ END_TEST
 
 START_TEST(test_signals_without_a_meaning_end_nothing_and_sigquit_is_sigterm)
 {
-    static const int signals[] = {SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPIPE};
+    const int signals[] = {SIGUSR1, SIGUSR2, SIGALRM,  SIGVTALRM,    SIGPROF,
+                           SIGIO,   SIGPIPE, SIGRTMIN, SIGRTMIN + 3, SIGRTMAX};
     serve_lame(CONFIG_SMALL(""), "600", NULL);
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
         send_signal(signals[i]);

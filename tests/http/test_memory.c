@@ -212,7 +212,7 @@ START_TEST(test_options_that_were_set_are_refused_and_never_divided)
 {
     static const char *const values[][2] = {{"--cache-bytes=1GiB", " + caches 1092.0 + "},
                                             {"--max-in-flight-bytes=1GiB", " + requests 1153.4 "},
-                                            {"--max-connections=16384", " + connections 728.0 "}};
+                                            {"--max-connections=16384", " + connections 729.4 "}};
     char config[256];
     snprintf(config, sizeof config,
              "{\"port\":0,\"memory_limit\":\"512MiB\",\"models\":[{\"name\":\"plain\","

@@ -76,25 +76,6 @@ START_TEST(test_a_request_that_is_computed_for_longer_than_the_body_timeout_is_a
 }
 END_TEST
 
-START_TEST(test_a_connection_beyond_max_connections_waits_until_another_ends)
-{
-    struct raw first, second;
-    daemon_start(&served, CONFIG_SMALL("\"max_connections\":2,"), NULL, NULL);
-    client_open(&client, &served);
-    ck_assert_int_eq(call_status(&client, "nobody"), 404); /* one of the two */
-    raw_open(&first, served.host, served.port);
-    ck_assert(raw_text(&first, LIVEZ));
-    raw_expect_status(&first, 200);
-    raw_open(&second, served.host, served.port);
-    ck_assert(raw_text(&second, LIVEZ));
-    ck_assert(!raw_readable(&second, QUIET_MS));
-    raw_close(&first);
-    raw_expect_status(&second, 200);
-    raw_close(&second);
-    serve_end();
-}
-END_TEST
-
 /* ---- Header fields --------------------------------------------------------------------------- */
 
 START_TEST(test_a_request_id_that_is_no_word_reaches_neither_reply_nor_log)
@@ -489,7 +470,6 @@ Suite *suite_promises(void)
                    test_a_head_that_stops_on_a_used_connection_ends_it_after_the_header_timeout);
     tcase_add_test(connections,
                    test_a_request_that_is_computed_for_longer_than_the_body_timeout_is_answered);
-    tcase_add_test(connections, test_a_connection_beyond_max_connections_waits_until_another_ends);
     suite_add_tcase(suite, connections);
     tcase_add_test(fields, test_a_request_id_that_is_no_word_reaches_neither_reply_nor_log);
     tcase_add_test(fields, test_a_log_of_level_info_has_no_requests);

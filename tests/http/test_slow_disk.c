@@ -1,6 +1,6 @@
-/* test_slow_disk.c: a journal on a disk whose writes and flushes take
- * a quarter of a second each.  No event thread and not
- * the main thread waits for that disk: probes are answered and signals are seen meanwhile. */
+/* test_slow_disk.c: a journal on a disk whose writes and flushes take a quarter of a second each,
+ * or that is frozen.  No event thread and not the main thread waits for that disk: probes are
+ * answered and signals are seen meanwhile. */
 #include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -27,6 +27,8 @@
 #define TTL_S 5
 #define SEEN_MS 100 /* until a signal is seen, at most */
 #define WAIT_MS 60000
+#define FROZEN_S 10     /* from which on the daemon is not ready */
+#define READYZ_MS 30000 /* until /readyz has changed */
 
 #define CONFIG CONFIG_SMALL("\"durability\":\"journal\",\"log\":\"info\",")
 
@@ -71,15 +73,17 @@ static void begin(struct slow *slow, const char *fsync)
     client_open(&slow->client, &slow->daemon);
 }
 
-/* From here on flushes are slow. */
-static void slow_down(const struct slow *slow)
+/* From here on the disk is as the file's name says: "slow", "slow.frozen". */
+static void make_disk(const struct slow *slow, const char *name)
 {
     char path[96];
-    snprintf(path, sizeof path, "%s/slow", slow->directory);
+    snprintf(path, sizeof path, "%s/%s", slow->directory, name);
     FILE *file = fopen(path, "w");
     ck_assert_ptr_nonnull(file);
     ck_assert_int_eq(fclose(file), 0);
 }
+
+static void slow_down(const struct slow *slow) { make_disk(slow, "slow"); }
 
 static void end(struct slow *slow)
 {
@@ -213,6 +217,53 @@ START_TEST(test_decodes_take_turns_with_many_changes_on_a_slow_disk)
 }
 END_TEST
 
+/* ---- A frozen disk --------------------------------------------------------------------------- */
+
+/* Waits until /readyz has this status; /livez answers meanwhile. */
+static void await_readyz(struct client *client, long status, const char *code)
+{
+    struct answer answer = {0};
+    for (unsigned waited = 0; answer.status != status; waited += 10) {
+        answer_free(&answer);
+        ck_assert_uint_lt(waited, READYZ_MS);
+        pause_ms(10);
+        answer = client_get(client, "/livez");
+        expect_answer(&answer, 200, NULL, "/livez");
+        answer_free(&answer);
+        answer = client_get(client, "/readyz");
+    }
+    expect_answer(&answer, status, code, "/readyz");
+    answer_free(&answer);
+}
+
+/* A batch of records waits, or with `everysec` the flush alone. */
+START_TEST(test_while_the_disk_is_frozen_readyz_says_so_and_livez_is_200)
+{
+    static const struct {
+        const char *fsync, *file;
+    } disks[] = {{"always", "slow.frozen"}, {"everysec", "slow.stuck"}};
+    struct slow slow;
+    struct writer writer;
+    atomic_bool stop;
+    char path[96];
+    begin(&slow, disks[_i].fsync);
+    await_readyz(&slow.client, 200, NULL);
+    make_disk(&slow, disks[_i].file);
+    start_writers(&writer, 1, &slow, true, &stop);
+    await_readyz(&slow.client, 503, "storage_stalled");
+    ck_assert_double_ge(call_metric(&slow.client, "attnd_journal_wait_seconds"), FROZEN_S);
+    ck_assert_double_eq(call_metric(&slow.client, "attnd_ready"), 0);
+    snprintf(path, sizeof path, "%s/%s", slow.directory, disks[_i].file);
+    ck_assert_int_eq(unlink(path), 0);
+    await_readyz(&slow.client, 200, NULL);
+    atomic_store(&stop, true);
+    pthread_join(writer.thread, NULL);
+    call_create(&slow.client, "after", "");
+    ck_assert_double_eq(call_metric(&slow.client, "attnd_ready"), 1);
+    end(&slow);
+}
+END_TEST
+
 /* ---- The main thread ------------------------------------------------------------------------- */
 
 static void await_expiry(struct client *client)
@@ -291,6 +342,8 @@ Suite *suite_slow_disk(void)
     if (!INSTRUMENTED) { /* the library would come before the sanitizer's */
         tcase_add_loop_test(
             tests, test_probes_are_answered_at_once_while_clients_wait_for_a_slow_disk, 0, 3);
+        tcase_add_loop_test(tests, test_while_the_disk_is_frozen_readyz_says_so_and_livez_is_200, 0,
+                            2);
         tcase_add_test(tests, test_directories_that_cannot_be_flushed_are_named_and_gone_on_with);
         tcase_add_test(tests, test_decodes_take_turns_with_many_changes_on_a_slow_disk);
         tcase_add_test(tests,

@@ -183,6 +183,22 @@ START_TEST(test_checkpoint_opens_only_the_shards_it_needs)
 }
 END_TEST
 
+/* Editors write it; the reader of JSON takes it for an error. */
+START_TEST(test_checkpoint_passes_over_a_byte_order_mark)
+{
+    static const char config[] = "\xEF\xBB\xBF" TINY;
+    static const char text[] = "\xEF\xBB\xBF" MAP(PLACE("a.safetensors"));
+    scratch_write_tensors(path, "a.safetensors", HEADER, NULL, 64);
+    scratch_write(path, INDEX, text, strlen(text));
+    scratch_write(path, "config.json", config, strlen(config));
+    struct attn_model *model = cases_open(path, NULL);
+    cases_load(model);
+    attn_model_close(model);
+    scratch_write(path, "config.json", config, 3);
+    check_refused(ATTN_MALFORMED, "", "a byte order mark alone");
+}
+END_TEST
+
 #define MANY_TENSORS 100000
 #define MANY_SHARDS 1000
 
@@ -393,6 +409,7 @@ TCase *tcase_checkpoint(void)
     tcase_add_loop_test(tcase, test_checkpoint_refuses_every_malformed_index, 0,
                         sizeof indices / sizeof indices[0]);
     tcase_add_test(tcase, test_checkpoint_opens_only_the_shards_it_needs);
+    tcase_add_test(tcase, test_checkpoint_passes_over_a_byte_order_mark);
     tcase_add_test(tcase, test_checkpoint_of_many_shards_is_opened_as_fast_as_one_of_few);
     tcase_add_loop_test(tcase, test_checkpoint_loads_beside_tensors_that_change_nothing, 0,
                         sizeof harmless / sizeof harmless[0]);
