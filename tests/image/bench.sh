@@ -1,12 +1,14 @@
 #!/bin/bash
 # bench.sh: what a container's network and its log take of the rate of /decode, by turns; make bench-image.
 #
-#   [ENGINE=docker|podman] [QUICK=1] tests/image/bench.sh
+#   [ENGINE=docker|podman] [ROUNDS=25] [QUICK=1] tests/image/bench.sh
 #
 # The daemon of build/attnd and those in containers of docker-compose.yml's flags have the same model,
 # variables and disk, and run all the time; wrk asks one after the other on 32 connections, a session
-# each.  A ratio is that to the bare daemon in the same round; medians count, and the least and the
-# largest ratio say what the machine's other work has done.
+# each.  A ratio is that to the bare daemon in the same round, of which the median counts.  The least and
+# the largest say what the machine's other work has done; where that is much, the best second of each
+# way beside the bare daemon's best says more: all containers of Docker together then have the share
+# of one thread, and each thread of the bare daemon has its own.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ "$(id -u)" -eq 0 ] || exec sudo --preserve-env=DOCKER_HOST,ENGINE,QUICK "$0" "$@"
@@ -15,8 +17,8 @@ unset "${!OPENBLAS_@}"
 root=$PWD
 work=$PWD/build/image
 project=attndbench$$
-rounds=15 seconds=2
-[ -z "${QUICK:-}" ] || rounds=1 seconds=1
+rounds=${ROUNDS:-25} seconds=1
+[ -z "${QUICK:-}" ] || rounds=1
 bare=
 containers=()
 
@@ -119,12 +121,13 @@ done >"$scratch/rates"
 echo "bench-image: $(sed -n 's/^model name[^:]*: //p;T;q' /proc/cpuinfo), $(nproc) CPUs, load $(cut -d ' ' -f 1 /proc/loadavg);" \
     "$ENGINE $(engine version --format '{{.Server.Version}}'); /decode of $(basename "$config" .json)," \
     "32 connections, $rounds rounds of $seconds s"
-printf '%-32s %9s %6s %s\n' way rate/s ratio 'least to largest'
+printf '%-32s %9s %9s %6s %-16s %s\n' way rate/s best/s ratio '  least, largest' 'of the best'
 median='{ v[NR] = $1 } END { print v[int((NR + 1) / 2)], v[1], v[NR] }'
 for way in "${!url[@]}"; do
-    rate=$(awk -v w="$way" '$2 == w { print $3 }' "$scratch/rates" | sort -g | awk "$median" | cut -d ' ' -f 1)
-    ratio=$(awk -v w="$way" '$2 == 1 { bare[$1] = $3 } $2 == w { of[$1] = $3 }
+    rates=$(awk -v w="$way" '$2 == w { print $3 }' "$scratch/rates" | sort -g | awk "$median")
+    ratios=$(awk -v w="$way" '$2 == 1 { bare[$1] = $3 } $2 == w { of[$1] = $3 }
         END { for (round in of) print of[round] / bare[round] }' "$scratch/rates" | sort -g | awk "$median")
-    # shellcheck disable=SC2086 # words on purpose
-    printf '%-32s %9d %6.2f %.2f to %.2f\n' "${what[$way]}" "$rate" $ratio
+    best=${best:-${rates##* }} # the bare daemon's, which is the first
+    awk -v way="${what[$way]}" -v best="$best" '{
+        printf "%-32s %9d %9d %6.2f   %.2f, %.2f       %.2f\n", way, $1, $3, $4, $5, $6, $3 / best }' <<<"$rates $ratios"
 done
