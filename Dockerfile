@@ -69,8 +69,9 @@ WORKDIR /models
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 
-# Asks /readyz of the daemon in this container; no curl in the image.
-HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \
+# Asks /readyz of the daemon in this container; no curl in the image.  An engine asks first when one
+# interval is over: a container that starts in less is healthy within two seconds.
+HEALTHCHECK --interval=1500ms --timeout=3s --start-period=60s --retries=10 \
     CMD ["attnd", "--health-check"]
 ENTRYPOINT ["attnd"]
 

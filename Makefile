@@ -208,7 +208,7 @@ BENCH_WEIGHTS_FLAGS =
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
         fuzz-coverage nice-fuzz suites unit-suites http-suites recorded-catalogue recorded-http \
         check-kernels asan ubsan tsan \
-        bench bench-coding bench-dtypes bench-http bench-kernels bench-load bench-mixed bench-restart \
+        bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
         bench-shard bench-table bench-weights \
         style layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
@@ -420,7 +420,7 @@ check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/attnd_no_ui $(OUT)/unit $(OUT
 	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
 
 # QUICK=1 needs no container engine.
-check-image: $(OUT)/attnd | $(if $(QUICK),build/deps/check,build/deps/image) ## the image and docker-compose.yml under podman and runc; QUICK=1: their variables, mounts and limits against attnd --check
+check-image: $(OUT)/attnd | $(if $(QUICK),build/deps/check,build/deps/image) ## the image and docker-compose.yml under Docker where it runs, else podman; ENGINE=podman chooses; QUICK=1: their variables, mounts and limits against attnd --check
 	$(Q)$(SUITE_ENV) tests/image/services.py $(OUT)/attnd
 ifeq ($(QUICK),)
 	$(Q)tests/image/engine.sh
@@ -473,6 +473,8 @@ bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a cli
 	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-shard: $(OUT)/attnd ## what one shard holds and does, for docs/SCALE.md: rows a second, memory, journal
 	$(Q)/usr/bin/python3 tests/bench/shard.py $(OUT)/attnd
+bench-image: $(OUT)/attnd | build/deps/load build/deps/image ## what a container's network and its log take of the rate of /decode, by turns; ENGINE=docker or podman, QUICK=1 is short
+	$(Q)tests/image/bench.sh
 bench-mixed: $(OUT)/attnd $(OUT)/mixed ## decodes beside a long /attend: what each costs the other
 	$(Q)ATTND=$(OUT)/attnd MIXED=$(OUT)/mixed tests/load/mixed.sh
 

@@ -353,10 +353,12 @@ static void announce_ready(struct srv_app *app)
     srv_log_event(&app->log, SRV_LOG_INFO, "ready", "%s, %zu models%s", url, app->models.count,
                   app->models.count == 0 ? ": attention without weights only" : "");
     srv_log_flush(&app->log); /* who waits for the next line finds all of the start in the log */
-    printf("attnd: ready on %s\n", url);
-    if (srv_has_page)
-        printf("attnd: attention viewer: %s/\n", url);
-    fflush(stdout);
+    if (getpid() != 1) { /* a container's engine keeps both streams as one log, of lines of JSON */
+        printf("attnd: ready on %s\n", url);
+        if (srv_has_page)
+            printf("attnd: attention viewer: %s/\n", url);
+        fflush(stdout);
+    }
     srv_notify(&app->notifier, SRV_NOTICE_READY, url);
 }
 

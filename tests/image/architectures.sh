@@ -47,7 +47,8 @@ make_bases() {
 
 build_arm64() {
     local start=$SECONDS
-    engine "${build[@]}" --platform linux/arm64 -t "$image:arm64" "$root" \
+    engine build --format docker --network host --layers=false --platform linux/arm64 \
+        -t "$image:arm64" "$root" \
         >"$work/build-arm64.log" 2>&1 || fail "arm64: $(tail -n 5 "$work/build-arm64.log")"
     grep -q '^Setting up gcc-aarch64-linux-gnu ' "$work/build-arm64.log" ||
         fail "arm64: no cross compiler was taken"
@@ -71,13 +72,13 @@ run_arm64() {
     grep -q ', bf16 kernels$' <<<"$version" || fail "arm64: $version"
     flags=(--arch arm64 -e ATTN_ALLOW_UNAUTHENTICATED=true)
     start_container -v "$scratch/llama:/models/llama:ro"
-    expect "machine" aarch64 "$(engine exec attnd uname -m)"
-    quietly engine healthcheck run attnd >/dev/null || fail "arm64: health check"
+    expect "machine" aarch64 "$(engine exec "$project" uname -m)"
+    expect_healthy "$project"
     said=$(python3 "$root/tests/image/golden.py" "$url") || fail "arm64: $said"
     ok "the manifest's image of arm64 serves under qemu-user: $said"
-    quietly engine stop attnd >/dev/null
-    expect "exit status of arm64" 0 "$(engine inspect attnd --format '{{.State.ExitCode}}')"
-    quietly engine rm -f -v attnd >/dev/null
+    quietly engine stop "$project" >/dev/null
+    expect "exit status of arm64" 0 "$(engine inspect "$project" --format '{{.State.ExitCode}}')"
+    remove_container
 }
 
 check_architectures() {

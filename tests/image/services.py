@@ -194,6 +194,12 @@ def check_image(service):
            f"Dockerfile: {state} does not belong to user 65532")
     expect(f"sessions:{state}" in service["volumes"], f"compose: no named volume at {state}")
     expect(float(resolved(service["cpus"], {})) == 0, "compose: cpus has a default")
+    check = service["healthcheck"]
+    given = (f"--interval={check['interval']} --timeout={check['timeout']} --start-period={check['start_period']} "
+             f"--retries={check['retries']} CMD {json.dumps(check['test'][1:])}")
+    expect([" ".join(text.split()) for text in instruction(lines, "HEALTHCHECK")] == [given],
+           f"Dockerfile: the health check is not the service's: {given}")
+    expect(int(check["interval"].removesuffix("ms")) < 2000, "compose: a container is healthy after 2 s or more")
     labels = " ".join(instruction(lines, "LABEL"))
     for label in ("title", "description", "licenses", "version", "revision", "source"):
         expect(f"org.opencontainers.image.{label}=" in labels, f"Dockerfile: no label {label}")
@@ -223,6 +229,7 @@ def check_services(compose):
         expect(service.get("cap_drop") == ["ALL"], f"{name}: capabilities")
         expect(service.get("security_opt") == ["no-new-privileges:true"], f"{name}: new privileges")
         expect("pids_limit" in service and "mem_limit" in service, f"{name}: no limits")
+        expect(service.get("memswap_limit") == service.get("mem_limit"), f"{name}: takes swap beyond its memory")
         expect("privileged" not in service and "cap_add" not in service, f"{name}: privileges")
         for port in service.get("ports", ()):
             expect(port.startswith("127.0.0.1:"), f"{name}: port {port} is open to other machines")
@@ -244,6 +251,7 @@ def check_builder(compose):
     """One service builds, and every other that runs the image waits for it; none asks a registry."""
     own = {name: service for name, service in compose["services"].items() if service["image"] == "attnd"}
     expect([name for name, service in own.items() if "build" in service] == ["image"], "compose: not one builder")
+    expect(own["image"]["tmpfs"] == instruction(dockerfile(), "VOLUME"), "compose: the builder leaves volumes")
     for name, service in own.items():
         expect(service["pull_policy"] == "never", f"{name}: asks a registry for the image")
         expect(name == "image" or service["depends_on"] == {"image": {"condition": "service_completed_successfully"}},
@@ -285,9 +293,12 @@ def run_flags(service):
     flags += [f"--cap-drop={capability}" for capability in service["cap_drop"]]
     flags += [f"--security-opt={option.split(':')[0]}" for option in service["security_opt"]]
     flags += [f"--tmpfs={mount}" for mount in service["tmpfs"]]
-    flags += [f"--memory={resolved(service['mem_limit'], {})}", f"--hostname={service['hostname']}",
+    flags += [f"--memory={resolved(service['mem_limit'], {})}",
+              f"--memory-swap={resolved(service['memswap_limit'], {})}", f"--hostname={service['hostname']}",
               f"--pids-limit={service['pids_limit']}",
               f"--stop-timeout={service['stop_grace_period'].rstrip('s')}"]
+    flags += [f"--log-driver={service['logging']['driver']}"]
+    flags += [f"--log-opt={name}={value}" for name, value in service["logging"]["options"].items()]
     return flags
 
 
