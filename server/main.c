@@ -16,7 +16,7 @@
 #include "base/thread.h"
 #include "commands.h"
 #include "config/first_process.h"
-#include "http/http_loop.h"
+#include "http/loop.h"
 #include "http/tls.h"
 #include "mapped.h"
 #include "ops/heap.h"

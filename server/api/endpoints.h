@@ -10,41 +10,41 @@
 extern const struct srv_routes srv_routes;
 extern const bool srv_has_page; /* whether the attention viewer is among them */
 
-/* endpoint_attend.c, endpoint_decode.c.  srv_attend_prepare checks a job, whose call was read as a
+/* attend.c, decode.c.  srv_attend_prepare checks a job, whose call was read as a
  * body of /attend, against models and limits, allocates its outputs and sets its type. */
 struct srv_job;
 enum srv_error_code srv_attend_prepare(struct srv_job *job, struct srv_error *error);
 srv_job_parser srv_parse_attend;
 srv_job_parser srv_parse_decode;
 
-/* endpoint_sessions.c */
+/* sessions.c */
 extern const struct srv_document_table srv_create_fields;
 srv_job_parser srv_parse_create;
 srv_handler srv_get_session;
 srv_job_parser srv_parse_delete;
 
-/* endpoint_session_list.c */
+/* session_list.c */
 srv_handler srv_get_sessions;
 bool srv_sessions_are_long(const struct srv_request *request);
 
-/* endpoint_session_change.c: the fields of their bodies are the route's */
+/* session_change.c: the fields of their bodies are the route's */
 extern const struct srv_document_table srv_fork_fields, srv_truncate_fields;
 srv_job_parser srv_parse_fork;
 srv_job_parser srv_parse_truncate;
 
-/* endpoint_session_batch.c */
+/* session_batch.c */
 extern const struct srv_document_table srv_batch_fields;
 srv_job_parser srv_parse_batch;
 
-/* endpoint_session_state.c */
+/* session_state.c */
 srv_job_parser srv_parse_export;
 srv_job_parser srv_parse_import;
 
-/* endpoint_snapshot.c */
+/* snapshot.c */
 srv_handler srv_post_snapshot;
 srv_handler srv_get_snapshot;
 
-/* endpoint_models.c.  srv_models_describe makes the replies, once models are loaded; false where
+/* models.c.  srv_models_describe makes the replies, once models are loaded; false where
  * memory is short. */
 bool srv_models_describe(struct srv_app *app);
 srv_handler srv_get_models;
@@ -54,14 +54,14 @@ srv_handler srv_get_model;
 srv_handler srv_get_openapi;
 bool srv_openapi_is_long(const struct srv_request *request);
 
-/* endpoint_ops.c */
+/* ops.c */
 srv_handler srv_get_health;
 srv_handler srv_get_ready;
 srv_handler srv_get_metrics;
 bool srv_metrics_are_long(const struct srv_request *request);
 srv_handler srv_post_drain;
 
-/* endpoint_ui.c */
+/* ui.c */
 srv_handler srv_get_page;
 srv_handler srv_get_page_file;
 

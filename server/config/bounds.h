@@ -1,7 +1,7 @@
 /* bounds.h: every bound of the daemon.
  *
  * The bounds that options set are members of one struct, named as the options are (defaults:
- * config_options.c); the others are constants.  The table of all (bounds.c) is what --check prints
+ * options.c); the others are constants.  The table of all (bounds.c) is what --check prints
  * and docs/OPERATIONS.md shows. */
 #ifndef SRV_BOUNDS_H
 #define SRV_BOUNDS_H

@@ -1,6 +1,6 @@
 /* config.c: reads the configuration from flags, variables and the file.
  *
- * All three name options of the table in config_options.c; the file also has the list of models.
+ * All three name options of the table in options.c; the file also has the list of models.
  * Values are applied from the weakest source to the strongest, each checked as it is applied, so a
  * wrong value is an error even where a stronger source overrides it. */
 #include "config/config.h"
@@ -19,8 +19,8 @@
 #include "base/buffer.h"
 #include "base/nearest.h"
 #include "base/text_file.h"
-#include "config/config_models.h"
-#include "config/config_options.h"
+#include "config/models.h"
+#include "config/options.h"
 
 /* The texts that command line and environment give for each option; NULL: none. */
 struct given {

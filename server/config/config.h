@@ -1,6 +1,6 @@
 /* config.h: the daemon's configuration: one JSON file, ATTN_* variables and flags.
  *
- * One option table (config_options.c) gives each option its name, kind, default, bounds and help:
+ * One option table (options.c) gives each option its name, kind, default, bounds and help:
  * the file's key `max_queue`, the variable ATTN_MAX_QUEUE and the flag --max-queue are the same
  * option.  A flag overrides a variable, a variable the file, the file the default.  Unknown keys,
  * ATTN_* variables and flags are errors that name them, and the option that was probably meant.  A

@@ -8,7 +8,7 @@
 
 #include "base/id.h"
 #include "base/owner.h"
-#include "config/config_models.h"
+#include "config/models.h"
 
 #define SHOWN 4 /* entries that are named in the note */
 

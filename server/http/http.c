@@ -2,7 +2,7 @@
  *
  * Each event thread runs a libmicrohttpd daemon of its own.  All daemons share the listening
  * socket, so whichever thread is free accepts.  The callbacks here only pass on: a request's life
- * is http_exchange.c's, a thread's http_loop.c's. */
+ * is exchange.c's, a thread's loop.c's. */
 #include "http/http.h"
 
 #include <arpa/inet.h>
@@ -21,8 +21,8 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "http/http_exchange.h"
-#include "http/http_loop.h"
+#include "http/exchange.h"
+#include "http/loop.h"
 #include "http/tls.h"
 #include "ops/log.h"
 
@@ -203,7 +203,7 @@ static bool listen_at(struct srv_http *http, const char *host, unsigned port)
 /* ---- Opening and closing --------------------------------------------------------------------- */
 
 /* Strictness 0: at level 1 libmicrohttpd refuses some heads without a reply of ours, and the guard
- * checks the same and more.  No timeout: deadlines are http_loop.c's. */
+ * checks the same and more.  No timeout: deadlines are loop.c's. */
 static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls)
 {
     struct srv_http *http = loop->http;

@@ -3,7 +3,7 @@
  * The server reads a request (head, route, key, limits, body) and then either calls the route's
  * handler on the event thread or hands the request to the scheduler, which gives it back through
  * srv_http_resume.  Handler and scheduler fill request->reply.  A request ends in
- * srv_exchange_close (http_exchange.c), with log line, metrics and memory; one whose connection is
+ * srv_exchange_close (exchange.c), with log line, metrics and memory; one whose connection is
  * gone while the scheduler holds the request ends in srv_http_resume, in the same way.
  *
  * Requests and replies are declared in wire/request.h, routes in wire/route.h.  libmicrohttpd's
@@ -33,7 +33,7 @@ struct srv_http_context {
     const struct srv_routes *routes;
     const char *instance;      /* X-Attn-Instance */
     struct srv_keyring *keys;  /* NULL: no API key is asked for */
-    const char *allowed_hosts; /* lists, as http_origin.h has them; NULL: empty */
+    const char *allowed_hosts; /* lists, as origin.h has them; NULL: empty */
     const char *allow_origins;
     struct srv_log *log;
     struct srv_metrics *metrics;

@@ -6,11 +6,11 @@
  *
  *  1 The library's epoll thread blocks in epoll_wait before it serves what it has whenever a
  *    multiple of 128 connections are ready at once: replies wait for the next event.  Answer:
- *    external mode, in which MHD_run never blocks (http_loop.c).
+ *    external mode, in which MHD_run never blocks (loop.c).
  *  2 The library's poll thread starves connections beyond a few hundred.  Answer: as 1.
  *  3 The library's timeout restarts on every byte: a client that sends one now and then holds a
  *    connection for ever.  Answer: no timeout of the library's, absolute deadlines
- *    (srv_connection_deadline in http_loop.c).
+ *    (srv_connection_deadline in loop.c).
  *  4 After accept fails for want of descriptors (EMFILE), a daemon with open connections accepts
  *    nobody until one of them ends, which may be never.  Measured with the limit of descriptors
  *    lowered and lifted again beside one busy connection: nobody was accepted within 12 s.  Answer:
@@ -23,35 +23,35 @@
  *  6 A chunk header longer than the reading buffer counts as work for ever: MHD_get_timeout says 0
  *    in every turn, a whole CPU until the deadline.  Answer: the scan (15) refuses lines of chunks
  *    for which there might be no room; and after 64 turns without input each turn waits 5 ms
- *    (wait_ms in http_loop.c).
+ *    (wait_ms in loop.c).
  *  7 A read that fills less than its buffer counts as all there is, so where a client's end arrived
  *    with its last bytes the end is not seen before the deadline.  Answer: srv_mhd_client_closed,
  *    asked when a reply is made, while a body is read, and in each sweep
- *    (srv_connection_is_cut_off in http_job.c).
+ *    (srv_connection_is_cut_off in job.c).
  *  8 Heads are read leniently: the first of two Content-Lengths wins, Transfer-Encoding beats
  *    Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end
  *    in a bare LF.  Behind a proxy that reads otherwise each of these smuggles a request.  Answer:
- *    the scan (15) and the guard (http_guard.c).  Ends: 1.0.0 rewrote the parser and lets an
+ *    the scan (15) and the guard (guard.c).  Ends: 1.0.0 rewrote the parser and lets an
  *    application choose its strictness; 1.0.4 refuses a second Content-Length, 1.0.5 a second of
  *    other single fields.
  *  9 Lines of chunks may end in a bare LF, so another parser may see the end of the body elsewhere.
  *    Answer: nothing is read after a body in chunks, whose reply ends the connection (is_last_reply
- *    in http_exchange.c).
+ *    in exchange.c).
  * 10 At strictness 1 some heads are refused without our reply.  Answer: strictness 0 (http.c),
  *    and the guard.
  * 11 No reply can be queued while a body still arrives.  Answer: a reply that cannot wait for the
- *    body's end is written to the socket (srv_reply_past_mhd in http_reply.c).
+ *    body's end is written to the socket (srv_reply_past_mhd in reply.c).
  * 12 Suspending and resuming a connection costs several system calls and locks.  Answer: a request
- *    that waits for its reply is polled, and suspended only where that takes long (http_job.c).
+ *    that waits for its reply is polled, and suspended only where that takes long (job.c).
  * 13 What the library cannot parse, or has no memory for, it answers itself, and twice: the head of
  *    its page is sent again in the place of the page, and our log has another status.  So are heads
  *    with 350 cookies or parameters of the query, for each of which it takes memory.  Answer: the
  *    library's calls of recv and gnutls_record_recv come here, since the program's own functions
- *    stand before those of libraries, and bytes that have not passed http_scan.c do not reach it.
- *    A head that came another way is refused (take_head in http_exchange.c).
+ *    stand before those of libraries, and bytes that have not passed scan.c do not reach it.
+ *    A head that came another way is refused (take_head in exchange.c).
  * 14 A socket that a TLS handshake has emptied still counts as readable, so the handshake is asked
  *    to go on in every turn, a whole CPU until the deadline.  Answer: the connection is
- *    suspended until its socket is ready (http_handshake.c).
+ *    suspended until its socket is ready (handshake.c).
  * 15 A run reads from every socket that is ready, so that all requests of 1,000 connections are
  *    read, then computed, then answered, and none of their memory is still in the CPU's caches when
  *    it is needed again.  Answer: epoll_wait here reports at most TURN_SOCKETS at a time. */
@@ -67,8 +67,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "http/http_exchange.h"
-#include "http/http_loop.h"
+#include "http/exchange.h"
+#include "http/loop.h"
 #include "http/tls.h"
 
 #define BACKOFF_MS 100

@@ -31,7 +31,7 @@ void srv_mhd_accept_after_turn(struct srv_loop *loop);
 int srv_mhd_accept_wait_ms(struct srv_mhd_accept *accept);
 
 /* 7, 8, 13 and 15: has the bytes that this thread's libmicrohttpd reads scanned first
- * (http_scan.h), bounds how many sockets report at a time, and notes those that have ended. */
+ * (scan.h), bounds how many sockets report at a time, and notes those that have ended. */
 void srv_mhd_begin_reading(struct srv_loop *loop);
 
 /* Whether this thread is one of those: others read for themselves. */

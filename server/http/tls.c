@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 
 #include "base/text_file.h"
-#include "http/http_exchange.h"
+#include "http/exchange.h"
 
 /* The text up to its NUL, which is what libmicrohttpd reads of it. */
 static gnutls_datum_t datum(char *text)

@@ -4,7 +4,7 @@
 #include <sys/random.h>
 
 #include "session/models.h"
-#include "session/session_table.h"
+#include "session/table.h"
 
 /* Random bits are never those of the revision that is left, and 0 is none. */
 bool srv_revision_draw(struct srv_revision *out, const struct srv_revision *now, uint64_t length)

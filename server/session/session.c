@@ -9,7 +9,7 @@
  * holds a reference.  Clients choose ids, so the hash is a polynomial at a random point, and nobody
  * can choose ids that collide.  Sessions with an idempotency key are in a second list, hashed by
  * that key in the same way. */
-#include "session/session_table.h"
+#include "session/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 typedef void srv_handler(struct srv_request *request);
 
 /* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of
- * the engine or I/O workers, while the connection waits (http/http_job.c).  Where a parser fails,
+ * the engine or I/O workers, while the connection waits (http/job.c).  Where a parser fails,
  * its caller makes the error the reply. */
 typedef enum srv_error_code srv_job_parser(struct srv_request *request, struct srv_error *error);
 

@@ -1,6 +1,6 @@
 /* http_bare.c: libmicrohttpd alone: a fixed reply from the external epoll mode.
  *
- * The cost of this reply is the floor under every reply of attnd.  The loop is that of http_loop.c
+ * The cost of this reply is the floor under every reply of attnd.  The loop is that of http/loop.c
  * without wakes, deadlines and lingering. */
 #include <microhttpd.h>
 #include <poll.h>

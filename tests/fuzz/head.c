@@ -4,9 +4,9 @@
 #include <strings.h>
 
 #include "fuzz.h"
-#include "http/http_guard.h"
-#include "http/http_origin.h"
-#include "http/http_scan.h"
+#include "http/guard.h"
+#include "http/origin.h"
+#include "http/scan.h"
 #include "wire/trace.h"
 
 /* Ends the line at `at` where CR, LF or both come, after any other bytes; returns what follows, the

@@ -98,7 +98,7 @@ output_rows() {
 }
 
 create_rows() {
-    grep -oE 'SRV_(TEXT|COUNT|FLAG|NUMBER|TENSOR)_FIELD\(create_call, [a-z_]+' server/api/endpoint_sessions.c |
+    grep -oE 'SRV_(TEXT|COUNT|FLAG|NUMBER|TENSOR)_FIELD\(create_call, [a-z_]+' server/api/sessions.c |
         sed -E 's/.*, (.*)/| `\1` |/'
 }
 

@@ -16,7 +16,7 @@ shift 2
 date_of_sources() {
     local seconds=${SOURCE_DATE_EPOCH:-}
     if [ -z "$seconds" ]; then
-        seconds=$(stat -c %Y "$template" include/*.h server/config/config_options.c | sort -n | tail -n 1)
+        seconds=$(stat -c %Y "$template" include/*.h server/config/options.c | sort -n | tail -n 1)
     fi
     date -u -d "@$seconds" '+%B %-d, %Y'
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "config/config_options.h"
+#include "config/options.h"
 
 #define ACCEPTED_MAX 256
 

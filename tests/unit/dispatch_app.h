@@ -3,7 +3,7 @@
 #ifndef TESTS_UNIT_DISPATCH_APP_H
 #define TESTS_UNIT_DISPATCH_APP_H
 
-#include "http/http_exchange.h"
+#include "http/exchange.h"
 #include "schedule/dispatch.h"
 #include "store_app.h"
 

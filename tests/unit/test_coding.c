@@ -5,7 +5,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "http/http_guard.h"
+#include "http/guard.h"
 #include "suites.h"
 #include "wire/coding.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/buffer.h"
 #include "config/config.h"
-#include "config/config_options.h"
+#include "config/options.h"
 #include "scratch.h"
 #include "suites.h"
 

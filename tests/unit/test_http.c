@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "api/endpoints.h"
+#include "http/guard.h"
 #include "http/http.h"
-#include "http/http_guard.h"
-#include "http/http_scan.h"
+#include "http/scan.h"
 #include "suites.h"
 
 static struct srv_error error;

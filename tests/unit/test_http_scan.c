@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http_scan.h"
+#include "http/scan.h"
 #include "suites.h"
 
 #define GET "GET /livez HTTP/1.1\r\nHost: a\r\n"

@@ -10,7 +10,7 @@
 
 #include "api/endpoints.h"
 #include "config/keys.h"
-#include "http/http_auth.h"
+#include "http/auth.h"
 #include "scratch.h"
 #include "suites.h"
 

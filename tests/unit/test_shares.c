@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "http/http_clients.h"
+#include "http/clients.h"
 #include "suites.h"
 #include "wire/request.h"
 #include "wire/route.h"

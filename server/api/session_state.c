@@ -1,0 +1,330 @@
+/* session_state.c: GET and PUT of /sessions/{id}/state: a session as a safetensors file.
+ *
+ * The file's form is the library's (attn_state.h); a session adds notes to it (session_notes.h).
+ *
+ * Exports and imports are jobs in pieces.  An export begins by freezing the cache at one moment,
+ * and its pieces copy from the frozen cache while steps go on.  An import fills a cache that no
+ * table lists, and publishes it as a session when the whole file has been verified. */
+#include <stdint.h>
+#include <string.h>
+
+#include "api/endpoints.h"
+#include "api/session_reply.h"
+#include "app.h"
+#include "attn_state.h"
+#include "base/least.h"
+#include "schedule/job.h"
+#include "session/weightless.h"
+#include "store/session_notes.h"
+
+#define PIECE 262144 /* bytes that are copied or checked at a time: about a millisecond */
+
+struct state_job {
+    struct srv_job job;            /* first, so that a job is cast to its state_job */
+    const struct srv_model *model; /* held */
+    /* Of an export. */
+    struct attn_export *export;
+    struct attn_cache *frozen;
+    char *file; /* in the reply's body */
+    /* Of an import. */
+    struct attn_import *import;
+    struct attn_cache *cache; /* NULL once the session has it */
+    size_t charged_bytes;     /* of its blocks, to the account of the API key; 0 from then on */
+    struct srv_last_step *last_steps;
+    struct srv_session *session; /* not yet listed; NULL before and after that */
+    struct srv_store_import recorded;
+};
+
+static enum srv_error_code new_state_job(struct state_job **out, struct srv_request *request,
+                                         struct srv_error *error)
+{
+    struct state_job *state = srv_arena_alloc(&request->arena, 1, sizeof *state);
+    if (state == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    *state = (struct state_job){.job.request = request};
+    *out = state;
+    return srv_session_check_header(request, request->path_arg, error);
+}
+
+/* Charges the request for memory that the library will take. */
+static enum srv_error_code charge(struct srv_request *request, size_t bytes,
+                                  struct srv_error *error)
+{
+    if (srv_request_charge(request, bytes))
+        return SRV_OK;
+    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                    "requests in flight use the memory that max_in_flight_bytes grants");
+}
+
+static void end_state(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    srv_session_put(state->session);
+    attn_export_close(state->export);
+    attn_import_close(state->import);
+    attn_cache_free(state->frozen);
+    attn_cache_free(state->cache);
+    srv_model_put(state->model); /* after its caches */
+    srv_account_return(job->request->key.account, SRV_QUOTA_CACHE, state->charged_bytes);
+}
+
+/* ---- GET ------------------------------------------------------------------------------------- */
+
+static enum srv_error_code open_export(struct state_job *state, const struct srv_session *session,
+                                       struct srv_error *error)
+{
+    struct attn_error cause = {0};
+    struct srv_arena *arena = &state->job.request->arena;
+    size_t most = SRV_NOTES + session->model->info.num_layers;
+    struct srv_note_text *texts = srv_arena_alloc(arena, most, sizeof *texts);
+    struct attn_note *notes = srv_arena_alloc(arena, most, sizeof *notes);
+    if (texts == NULL || notes == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    const struct srv_session_moment now = {.cache = session->cache,
+                                           .last_steps = session->last_steps};
+    size_t count = srv_notes_print(texts, session, &now, false);
+    for (size_t i = 0; i < count; i++)
+        notes[i] = (struct attn_note){texts[i].name, texts[i].value};
+    if (charge(state->job.request, attn_export_memory(session->cache, notes, count), error) !=
+        SRV_OK)
+        return error->code;
+    state->model = session->model;
+    srv_model_hold(state->model);
+    if (attn_cache_freeze(&state->frozen, session->cache, &cause) != ATTN_OK ||
+        attn_export_open(&state->export, state->frozen, notes, count, &cause) != ATTN_OK)
+        return srv_fail_attn(error, &cause);
+    return SRV_OK;
+}
+
+/* Reserves room for the whole file in the reply. */
+static enum srv_error_code reserve_file(struct state_job *state, struct srv_error *error)
+{
+    struct srv_request *request = state->job.request;
+    size_t bytes = attn_export_bytes(state->export);
+    size_t most = request->limits->max_state_bytes;
+    if (bytes > most)
+        return srv_fail(error, SRV_E_REPLY_TOO_LARGE, NULL,
+                        "the state has %zu bytes, max_state_bytes is %zu", bytes, most);
+    if (charge(request, bytes, error) != SRV_OK)
+        return error->code;
+    request->reply.body.limit = bytes;
+    state->file = srv_buffer_reserve(&request->reply.body, bytes);
+    return state->file != NULL ? SRV_OK
+                               : srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL,
+                                          "no memory for a state of %zu bytes", bytes);
+}
+
+static void begin_export(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    struct srv_session *session;
+    if (srv_session_of_path(&session, job->request, &job->error) != SRV_OK)
+        return;
+    if (session->pending_creation)
+        srv_session_fail_missing(job->request->app->sessions, job->request->path_arg, &job->error);
+    else if (srv_session_check_present(session, &job->error) == SRV_OK &&
+             open_export(state, session, &job->error) == SRV_OK)
+        reserve_file(state, &job->error);
+    srv_session_put(session);
+}
+
+static bool advance_export(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    struct srv_reply *reply = &job->request->reply;
+    if (attn_export_run(state->export, state->file, PIECE))
+        return true;
+    reply->body.length = attn_export_bytes(state->export);
+    reply->content_type = "application/octet-stream";
+    srv_reply_status(job->request, 200);
+    return false;
+}
+
+static struct srv_session *needed_session(const struct srv_job *job)
+{
+    struct srv_error ignored;
+    struct srv_session *session;
+    (void)srv_session_of_path(&session, job->request, &ignored);
+    return session;
+}
+
+static const struct srv_job_type export_type = {.begin = begin_export,
+                                                .needs = needed_session,
+                                                .advance = advance_export,
+                                                .release = end_state};
+
+enum srv_error_code srv_parse_export(struct srv_request *request, struct srv_error *error)
+{
+    struct state_job *state;
+    if (new_state_job(&state, request, error) != SRV_OK)
+        return error->code;
+    state->job.type = &export_type;
+    request->job = &state->job;
+    return SRV_OK;
+}
+
+/* ---- PUT ------------------------------------------------------------------------------------- */
+
+/* Fails with the library's verdict on a file, which is about the client's input. */
+static enum srv_error_code fail_state(struct srv_error *error, const struct attn_error *cause)
+{
+    enum srv_error_code code = srv_fail_attn(error, cause);
+    if (cause->status == ATTN_MALFORMED)
+        code = SRV_E_MALFORMED_STATE;
+    else if (cause->status == ATTN_INVALID)
+        code = SRV_E_FINGERPRINT;
+    return error->code = code;
+}
+
+/* Charges the API key for all blocks that the cache will have. */
+static enum srv_error_code charge_blocks(struct state_job *state, struct srv_error *error)
+{
+    struct srv_account *account = state->job.request->key.account;
+    size_t bytes = attn_import_cache_bytes(state->import);
+    if (!srv_account_take(account, SRV_QUOTA_CACHE, bytes, 0))
+        return srv_account_refuse(account, SRV_QUOTA_CACHE, error);
+    state->charged_bytes = bytes;
+    return SRV_OK;
+}
+
+/* Finds the model that the file names, makes a cache for it, and checks the file against it. */
+static enum srv_error_code open_cache(struct state_job *state, struct srv_error *error)
+{
+    struct attn_error cause = {0};
+    struct srv_request *request = state->job.request;
+    const char *name = attn_import_note(state->import, "model");
+    if (name == NULL)
+        return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
+    if (srv_models_take(&state->model, &request->app->models, name, error) != SRV_OK)
+        return error->code;
+    if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
+        return error->code;
+    size_t limit = state->model->max_length, noted = srv_notes_number(state->import, "max_length");
+    if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
+                       noted > 0 ? srv_least(noted, limit) : limit, &cause) != ATTN_OK)
+        return srv_fail_attn(error, &cause);
+    if (attn_import_begin(state->import, state->cache, &cause) != ATTN_OK)
+        return fail_state(error, &cause);
+    return charge_blocks(state, error);
+}
+
+/* On a compute thread: makes all checks of the file that come before its checksum. */
+static enum srv_error_code open_import(struct state_job *state, struct srv_error *error)
+{
+    struct attn_error cause = {0};
+    struct srv_request *request = state->job.request;
+    size_t header = srv_least(request->body_length, ATTN_MAX_STATE_HEADER);
+    if (!srv_id_valid(request->path_arg))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
+                        "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
+                        "letter or digit",
+                        SRV_ID_MAX);
+    if (charge(request, 4 * header + ATTN_MAX_STATE_HEADER, error) != SRV_OK)
+        return error->code;
+    if (attn_import_open(&state->import, request->body_length > 0 ? request->body : "",
+                         request->body_length, &cause) != ATTN_OK)
+        return fail_state(error, &cause);
+    return open_cache(state, error);
+}
+
+/* The file has been verified: makes a session of the cache, which is not listed yet. */
+static enum srv_error_code make_session(struct state_job *state, struct srv_error *error)
+{
+    struct srv_request *request = state->job.request;
+    state->last_steps =
+        srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *state->last_steps);
+    if (state->last_steps == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
+    if (srv_session_reserve_reply(request, state->model, error) != SRV_OK ||
+        srv_notes_last_steps(state->last_steps, state->import, state->model, state->cache, error) !=
+            SRV_OK)
+        return error->code;
+    struct srv_session_options options = {
+        .id = request->path_arg,
+        .ttl_s = srv_least(
+            srv_notes_number(state->import, "ttl_s"),
+            srv_least(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
+        .cache = state->cache,
+        .charged_bytes = state->charged_bytes,
+        .last_steps = state->last_steps,
+    };
+    srv_session_set_owner(&options, request);
+    state->cache = NULL;
+    state->charged_bytes = 0;
+    return srv_session_new(&state->session, request->app->sessions, state->model, &options, error);
+}
+
+/* Lists the session and ends its record in the journal, without which it is removed again. */
+static enum srv_error_code publish(struct state_job *state, struct srv_error *error)
+{
+    struct srv_request *request = state->job.request;
+    struct srv_app *app = request->app;
+    struct srv_session *session = state->session;
+    if (srv_session_insert(app->sessions, session, error) != SRV_OK)
+        return error->code;
+    if (srv_store_import_end(app->store, &state->recorded, session, error) != SRV_OK) {
+        srv_session_remove(app->sessions, session);
+        return error->code;
+    }
+    state->session = NULL;
+    srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
+    srv_session_reply(request, 201, session, false);
+    return SRV_OK;
+}
+
+/* Refuses an id that is in use, or another instance's, before any work is done. */
+static void begin_import(struct srv_job *job)
+{
+    struct srv_sessions *sessions = job->request->app->sessions;
+    struct srv_session_options options = {.id = job->request->path_arg};
+    srv_session_set_owner(&options, job->request);
+    if (srv_session_exists(sessions, &options))
+        srv_fail(&job->error, SRV_E_SESSION_EXISTS, "session_id", "the session exists");
+    else
+        srv_session_check_instance(sessions, &options, &job->error);
+}
+
+static bool advance_import(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    struct attn_error cause = {0};
+    bool more = false;
+    if (state->session != NULL) {
+        if (srv_store_import_piece(&more, job->request->app->store, &state->recorded,
+                                   state->session, &job->error) != SRV_OK)
+            return false;
+        if (!more)
+            publish(state, &job->error);
+        return more;
+    }
+    if (attn_import_run(&more, state->import, PIECE, &cause) != ATTN_OK) {
+        fail_state(&job->error, &cause);
+        return false;
+    }
+    return more || make_session(state, &job->error) == SRV_OK;
+}
+
+static void abandon_import(struct srv_job *job)
+{
+    struct state_job *state = (struct state_job *)job;
+    srv_store_import_abandon(job->request->app->store, &state->recorded, state->session);
+}
+
+static const struct srv_job_type import_type = {.begin = begin_import,
+                                                .advance = advance_import,
+                                                .abandon = abandon_import,
+                                                .release = end_state};
+
+enum srv_error_code srv_parse_import(struct srv_request *request, struct srv_error *error)
+{
+    struct state_job *state;
+    if (new_state_job(&state, request, error) != SRV_OK)
+        return error->code;
+    state->job.type = &import_type;
+    if (open_import(state, error) != SRV_OK) {
+        end_state(&state->job);
+        return error->code;
+    }
+    request->job = &state->job;
+    return SRV_OK;
+}

@@ -1,0 +1,240 @@
+/* sessions.c: POST /sessions, GET and DELETE of /sessions/{id}.
+ *
+ * The engine owner creates and deletes sessions, since both are recorded in the journal, and may
+ * wait for the disk.  GET is answered on an event thread. */
+#include "api/endpoints.h"
+#include "api/session_reply.h"
+#include "app.h"
+#include "schedule/encoding.h"
+#include "session/weightless.h"
+#include "wire/document.h"
+
+/* ---- POST ------------------------------------------------------------------------------------ */
+
+struct create_call {
+    const char *session_id, *model; /* NULL: not given */
+    size_t max_length, ttl_s;       /* 0: not given */
+    bool shared;
+    /* Of a session without weights; 0 or NULL: not given. */
+    size_t num_attention_heads, num_key_value_heads, head_dim, value_head_dim, num_hidden_layers;
+    size_t sliding_window;
+    double scale, softcap;
+    const char *kv_dtype;
+    /* Of a session of cross-attention. */
+    struct srv_tensor encoder_hidden_states, encoder_padding_mask;
+};
+
+#define OF_SHAPE .needs = "num_attention_heads", .meaning = "of a session without weights"
+
+static const struct srv_document_field create_fields[] = {
+    SRV_TEXT_FIELD(create_call, session_id, .meaning = "the id; made by attnd where not given"),
+    SRV_TEXT_FIELD(create_call, model, .meaning = "the model, for good; default the only one"),
+    SRV_COUNT_FIELD(create_call, max_length, 1,
+                    .meaning = "tokens; default and most is the model's max_length"),
+    SRV_COUNT_FIELD(create_call, ttl_s, 1,
+                    .meaning = "seconds without a step after which the session expires"),
+    SRV_FLAG_FIELD(create_call, shared, .meaning = "every API key finds the session"),
+    SRV_COUNT_FIELD(create_call, num_attention_heads, 1, .needs = "head_dim",
+                    .meaning = "a session without weights, for query, key and value"),
+    SRV_COUNT_FIELD(create_call, num_key_value_heads, 1, OF_SHAPE "; default num_attention_heads"),
+    SRV_COUNT_FIELD(create_call, head_dim, 1, OF_SHAPE),
+    SRV_COUNT_FIELD(create_call, value_head_dim, 1, OF_SHAPE "; default head_dim"),
+    SRV_COUNT_FIELD(create_call, num_hidden_layers, 1, OF_SHAPE "; default 1, at most 256"),
+    SRV_TEXT_FIELD(create_call, kv_dtype, OF_SHAPE ": f32, bf16, f16 or int8; default f32"),
+    SRV_NUMBER_FIELD(create_call, scale, OF_SHAPE "; default 1/sqrt(head_dim)"),
+    SRV_NUMBER_FIELD(create_call, softcap, OF_SHAPE "; default none"),
+    SRV_COUNT_FIELD(create_call, sliding_window, 1, OF_SHAPE "; default none"),
+    SRV_TENSOR_FIELD(create_call, encoder_hidden_states, SRV_FLOATS, .shapes = "[S,Ek]",
+                     .meaning = "the encoder's rows, which a session of cross-attention keeps"),
+    SRV_TENSOR_FIELD(create_call, encoder_padding_mask, SRV_BOOLS, .shapes = "[S] [1,S]",
+                     .needs = "encoder_hidden_states",
+                     .meaning = "1: a real encoder row; 0: the session leaves the row out"),
+};
+const struct srv_document_table srv_create_fields = {
+    .fields = create_fields, .count = sizeof create_fields / sizeof create_fields[0]};
+
+struct create {
+    struct srv_job job;            /* first, so that a job is cast to its create */
+    const struct srv_model *model; /* NULL: without weights, of this shape */
+    struct attn_weightless_options shape;
+    struct srv_session_options options;
+};
+
+static enum srv_error_code read_shape(struct attn_weightless_options *out,
+                                      const struct create_call *call, struct srv_error *error)
+{
+    *out = (struct attn_weightless_options){.num_heads = call->num_attention_heads,
+                                            .num_kv_heads = call->num_key_value_heads,
+                                            .head_dim = call->head_dim,
+                                            .value_head_dim = call->value_head_dim,
+                                            .num_layers = call->num_hidden_layers,
+                                            .scale = call->scale,
+                                            .softcap = call->softcap,
+                                            .sliding_window = call->sliding_window};
+    if (call->model != NULL)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "num_attention_heads",
+                        "num_attention_heads cannot stand beside model, which has its shape");
+    if (call->kv_dtype != NULL && !attn_dtype_find(&out->kv_dtype, call->kv_dtype))
+        return srv_fail(error, SRV_E_INVALID_VALUE, "kv_dtype",
+                        "kv_dtype must be f32, bf16, f16 or int8");
+    return SRV_OK;
+}
+
+/* Finds what the session is made of: a shape, or a model, with an encoder's rows or without. */
+static enum srv_error_code read_kind(struct create *create, const struct create_call *call,
+                                     struct srv_error *error)
+{
+    bool weightless = call->num_attention_heads > 0; /* without which no field of a shape stands */
+    bool encoded = call->encoder_hidden_states.present;
+    const struct srv_models *models = &create->job.request->app->models;
+    if (weightless && encoded)
+        return srv_fail(error, SRV_E_INVALID_VALUE, "encoder_hidden_states",
+                        "encoder_hidden_states cannot stand beside num_attention_heads");
+    if (weightless)
+        return read_shape(&create->shape, call, error);
+    if (srv_models_find(&create->model, models, call->model, error) != SRV_OK)
+        return error->code;
+    if (create->model->is_cross && !encoded)
+        return srv_fail(error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
+                        "a session of cross-attention starts with encoder_hidden_states");
+    return SRV_OK;
+}
+
+/* On a compute thread: reads the body's tree.  Texts of the options outlive it. */
+static enum srv_error_code read_call(struct create *create, const struct create_call *call,
+                                     struct srv_error *error)
+{
+    struct srv_request *request = create->job.request;
+    const char *id = call->session_id != NULL ? call->session_id : "";
+    if (srv_session_check_header(request, id, error) != SRV_OK ||
+        read_kind(create, call, error) != SRV_OK)
+        return error->code;
+    create->options.id = call->session_id;
+    create->options.max_length = call->max_length;
+    create->options.ttl_s = call->ttl_s;
+    create->options.shared = call->shared;
+    return srv_session_keep_id(&create->options.id, request, error);
+}
+
+/* On a compute thread: has the session made of the encoder's rows. */
+static enum srv_error_code prepare_encoding(struct create *create, const struct create_call *call,
+                                            struct srv_error *error)
+{
+    struct srv_request *request = create->job.request;
+    struct srv_rows *rows = &create->job.call.rows;
+    rows->encoder_hidden_states = call->encoder_hidden_states;
+    rows->encoder_padding_mask = call->encoder_padding_mask;
+    if (srv_session_reserve_reply(request, create->model, error) != SRV_OK)
+        return error->code;
+    return srv_encoding_prepare(&create->job, &request->app->scheduler_context, create->model,
+                                &create->options, error);
+}
+
+/* Creates the session and records that in the journal; *replayed where the same request, by its
+ * Idempotency-Key, had created it before, which is then *out. */
+static enum srv_error_code create_session(struct srv_session **out, bool *replayed,
+                                          const struct create *create, struct srv_error *error)
+{
+    struct srv_request *request = create->job.request;
+    struct srv_app *app = request->app;
+    enum srv_error_code code =
+        srv_session_find_by_idempotency_key(out, app->sessions, &create->options, error);
+    *replayed = *out != NULL;
+    if (code != SRV_OK || *replayed)
+        return code;
+    const struct srv_model *model = create->model;
+    if (model == NULL &&
+        srv_weightless_take(&model, app->models.weightless, &create->shape, error) != SRV_OK)
+        return error->code;
+    if (srv_session_reserve_reply(request, model, error) == SRV_OK)
+        srv_session_create(out, app->sessions, model, &create->options, error);
+    if (create->model == NULL)
+        srv_model_put(model); /* the session holds it */
+    if (error->code != SRV_OK)
+        return error->code;
+    if (srv_store_create(app->store, *out, error) != SRV_OK)
+        return srv_session_undo_create(*out, request, error);
+    return SRV_OK;
+}
+
+/* Of encoder rows the session is there already (encoding.h). */
+static void begin_create(struct srv_job *job)
+{
+    struct srv_session *session = NULL;
+    struct srv_encoding *encoding = job->encoding;
+    bool replayed;
+    if (encoding != NULL) {
+        session = encoding->session;
+        replayed = encoding->replayed;
+        encoding->session = NULL;
+    } else if (create_session(&session, &replayed, (struct create *)job, &job->error) != SRV_OK) {
+        return;
+    }
+    if (!replayed)
+        srv_metrics_session(job->request->app->metrics, SRV_SESSION_CREATED, 1);
+    srv_session_reply(job->request, 201, session, replayed);
+}
+
+static const struct srv_job_type create_type = {.begin = begin_create, .begins_any_time = true};
+
+enum srv_error_code srv_parse_create(struct srv_request *request, struct srv_error *error)
+{
+    json_t *document = NULL;
+    struct srv_body body;
+    struct create_call call = {0};
+    struct create *create = srv_arena_alloc(&request->arena, 1, sizeof *create);
+    if (create == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    *create = (struct create){.job = {.type = &create_type, .request = request}};
+    srv_session_set_owner(&create->options, request);
+    srv_session_set_idempotency_key(&create->options, request); /* of the body as it came */
+    enum srv_error_code code = srv_job_split_body(&body, request, error);
+    if (code == SRV_OK)
+        code = srv_document_read_tensors(&document, &call, &srv_create_fields, &body,
+                                         &request->arena, error);
+    if (code == SRV_OK)
+        code = srv_document_fields(&call, &srv_create_fields, document, error);
+    if (code == SRV_OK)
+        code = read_call(create, &call, error);
+    json_decref(document);
+    if (code == SRV_OK && call.encoder_hidden_states.present)
+        code = prepare_encoding(create, &call, error);
+    if (code == SRV_OK)
+        request->job = &create->job;
+    return code;
+}
+
+/* ---- DELETE ---------------------------------------------------------------------------------- */
+
+static void begin_delete(struct srv_job *job)
+{
+    struct srv_session *session;
+    if (srv_session_of_path(&session, job->request, &job->error) == SRV_OK &&
+        srv_session_end(session, job->request, &job->error) == SRV_OK)
+        srv_reply_status(job->request, 204);
+    srv_session_put(session);
+}
+
+static const struct srv_job_type delete_type = {.begin = begin_delete, .begins_any_time = true};
+
+enum srv_error_code srv_parse_delete(struct srv_request *request, struct srv_error *error)
+{
+    struct srv_job *job = srv_arena_alloc(&request->arena, 1, sizeof *job);
+    if (job == NULL)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+    *job = (struct srv_job){.type = &delete_type, .request = request};
+    request->job = job;
+    return srv_session_check_header(request, request->path_arg, error);
+}
+
+/* ---- One session ----------------------------------------------------------------------------- */
+
+void srv_get_session(struct srv_request *request)
+{
+    struct srv_error error = {0};
+    struct srv_session *session;
+    if (srv_session_of_path(&session, request, &error) == SRV_OK)
+        srv_session_reply(request, 200, session, false);
+    else
+        srv_reply_error(request, &error);
+}

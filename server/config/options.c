@@ -1,0 +1,442 @@
+/* options.c: the option table, values of options from text, and the texts made from the
+ * table: --help and the list that --check prints.
+ *
+ * Values from file, variables and flags all arrive here as text, so that one function reads a
+ * number, one checks its bounds and one words the refusal. */
+#include "config/options.h"
+
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "attn.h"
+#include "base/buffer.h"
+#include "config/option_checks.h"
+
+#define OPTION(kind_, name_, member) \
+    .name = #name_, .kind = SRV_OPTION_##kind_, .offset = offsetof(struct srv_config, member)
+#define TEXT(member) OPTION(TEXT, member, member)
+#define CHOICE(member) OPTION(CHOICE, member, member)
+#define SIZE(member) OPTION(SIZE, member, member)
+#define LIMIT(member) OPTION(SIZE, member, limits.member)
+#define SHARE(member) LIMIT(member), .scales_with_memory = true
+#define MODE(name_, value) .name = #name_, .kind = SRV_OPTION_MODE, .mode = value
+#define A_FILE "a file name"
+#define A_DIRECTORY "a directory name"
+#define RANGE(low, high) .min = low, .max = high
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
+#define TIB ((size_t)1 << 40)
+
+/* A new option is a row here and the member of struct srv_config (config.h) that the row names, or
+ * of struct srv_limits (bounds.h) where it is a bound, and a row in the table of
+ * docs/OPERATIONS.md.  A bound also needs a row in bounds.c; a TEXT is freed in srv_config_fini.
+ *
+ * The value of a CHOICE is the index of its word: the words stand in the order of the enum, or of
+ * the numbers, that the member's comment names. */
+const struct srv_option srv_options[] = {
+    {OPTION(TEXT, config, config_file), .accepts = A_FILE,
+     .help = "JSON file with these keys and `models`"},
+    {.name = "model",
+     .kind = SRV_OPTION_MODELS,
+     .accepts = "NAME=DIR",
+     .help = "serve the checkpoint in DIR as NAME; may be given several times"},
+    {TEXT(model_dir), .accepts = A_DIRECTORY,
+     .help = "serve each directory in it that holds a config.json, by its own name"},
+    {CHOICE(dtype), .initial = "f32", .choices = "f32|bf16|int8|w8a16",
+     .help = "how weights are kept, where a model does not say it"},
+    {CHOICE(kv_dtype), .initial = "f32", .choices = "f32|bf16|f16|int8",
+     .help = "how sessions cache keys and values, where a model does not say it"},
+    {TEXT(weights_cache), .accepts = A_DIRECTORY,
+     .help = "directory of packed weights, which daemons that are given the same one share"},
+    {TEXT(host), .initial = "127.0.0.1", .accepts = "localhost, or a numeric IPv4 or IPv6 address",
+     .valid = srv_host_valid, .help = "address to listen on; localhost is 127.0.0.1"},
+    {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},
+    {TEXT(instance), .accepts = "1 to 32 letters, digits and hyphens, the first no hyphen",
+     .valid = srv_instance_valid,
+     .help = "this daemon's name, which begins its session ids [state_dir's, or the host's]"},
+    {SIZE(event_threads), .initial = "1", RANGE(1, SRV_MAX_EVENT_THREADS),
+     .help = "threads that watch connections"},
+    {SIZE(threads), .initial = "0", RANGE(0, ATTN_MAX_THREADS),
+     .help = "threads that compute; 0 for one per usable CPU"},
+    {CHOICE(cpu_level), .initial = "auto", .choices = ATTN_CPU_LEVEL_NAMES,
+     .help = "instructions to use"},
+    {CHOICE(gemm), .initial = "auto", .choices = "auto|packed|openblas",
+     .help = "what matrix products go through; auto: whichever is faster"},
+    {CHOICE(log), .initial = "access", .choices = "off|error|info|access",
+     .help = "what to log; access: a line per request"},
+    {CHOICE(sharded), .initial = "off", .choices = "off|on",
+     .help = "every session id begins with its instance's name and a point, those of clients too"},
+    {CHOICE(sandbox), .initial = "off", .choices = "off|on",
+     .help = "give up what serving does not need: seccomp, and landlock where the kernel has it"},
+    {SHARE(max_body_bytes), .initial = "128MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
+     .help = "one request body"},
+    {SHARE(max_reply_bytes), .initial = "256MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
+     .help = "one reply, estimated before computing"},
+    {SHARE(max_state_bytes), .initial = "512MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
+     .help = "one session's state, sent or received"},
+    {SHARE(max_in_flight_bytes), .initial = "1GiB", RANGE(KIB, 1024 * GIB), .unit = "bytes",
+     .help = "bodies, tensors and replies of all requests together"},
+    {LIMIT(max_client_in_flight_bytes), .initial = "0", RANGE(0, 1024 * GIB), .unit = "bytes",
+     .help = "of these, what one API key or address may hold; 0 for half"},
+    {SHARE(max_connections), .initial = "16384", RANGE(1, MIB),
+     .help = "open connections; beyond: 503 connection_limit, but to probes"},
+    {LIMIT(max_queue), .initial = "4096", RANGE(1, MIB), .help = "requests waiting or running"},
+    {SHARE(max_sessions), .initial = "16384", RANGE(1, MIB), .help = "live sessions"},
+    {LIMIT(max_weightless_shapes), .initial = "4", RANGE(0, 64),
+     .help = "different shapes of live weightless sessions; 0: none are made"},
+    {LIMIT(max_session_length), .initial = "131072", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
+     .help = "cache of one session, unless it asks for less"},
+    {LIMIT(max_tokens), .initial = "32768", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
+     .help = "rows of one call or of one decode item"},
+    {LIMIT(max_scores), .initial = "8589934592", RANGE(1, SIZE_MAX / 2),
+     .help = "scores of one computation: sequences x heads x query tokens x key tokens"},
+    {LIMIT(max_sequences), .initial = "1024", RANGE(1, MIB), .help = "items of one /decode"},
+    {LIMIT(max_session_waiting), .initial = "2", RANGE(1, MIB),
+     .help = "requests waiting for one session, beside the one that runs"},
+    {SHARE(cache_bytes), .initial = "1GiB", RANGE(KIB, 65536 * GIB), .unit = "bytes",
+     .help = "key/value caches of all sessions together"},
+    {SIZE(memory_limit), .initial = "0", RANGE(0, 65536 * GIB), .unit = "bytes",
+     .help = "memory that attnd may count on; 0 for what the control group or the machine gives"},
+    {LIMIT(session_ttl_s), .initial = "3600", RANGE(1, SRV_MAX_TTL_S), .unit = "seconds",
+     .help = "idle time after which a session expires"},
+    {LIMIT(header_timeout_ms), .initial = "10000", RANGE(1, 3600000), .unit = "milliseconds",
+     .help = "time for a request's headers to arrive"},
+    {LIMIT(body_timeout_ms), .initial = "30000", RANGE(1, 3600000), .unit = "milliseconds",
+     .help = "time for a request's body to arrive"},
+    {LIMIT(reply_timeout_ms), .initial = "30000", RANGE(1, 3600000), .unit = "milliseconds",
+     .help = "time that a client may take nothing of its reply"},
+    {LIMIT(idle_timeout_s), .initial = "75", RANGE(1, 86400), .unit = "seconds",
+     .help = "time a connection may stay open between requests"},
+    {SIZE(lame_duck_s), .initial = "5", RANGE(0, 3600), .unit = "seconds",
+     .help = "time after SIGTERM in which /readyz is 503 and all is still served"},
+    {LIMIT(drain_timeout_s), .initial = "30", RANGE(0, 86400), .unit = "seconds",
+     .help = "time for running requests to finish after that"},
+    {CHOICE(reply_compression), .initial = "asked", .choices = "asked|json|all",
+     .help = "large replies to compress for Accept-Encoding; asked: by compressed_output only"},
+    {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
+     .help = "how sessions outlive the process"},
+    {TEXT(state_dir), .accepts = A_DIRECTORY,
+     .help = "directory of the sessions' files, for one daemon"},
+    {TEXT(adopt), .accepts = "names of directories, separated by commas, 16 at most",
+     .valid = srv_adopted_valid, .is_list = true, .repeats = true,
+     .help = "state directory of another instance to serve too; may be given several times"},
+    {CHOICE(journal_fsync), .initial = "os", .choices = "os|everysec|always",
+     .help = "when the journal is brought to the disk"},
+    {SIZE(journal_bytes), .initial = "256MiB", RANGE(4 * KIB, 64 * GIB), .unit = "bytes",
+     .help = "journal that a snapshot replaces"},
+    {SIZE(snapshot_interval_s), .initial = "300", RANGE(0, 86400), .unit = "seconds",
+     .help = "time between snapshots; 0 for none"},
+    {SIZE(snapshot_tokens), .initial = "0", RANGE(0, SIZE_MAX / 2), .unit = "tokens",
+     .help = "tokens between snapshots; 0 for any number"},
+    {TEXT(api_keys), .accepts = A_FILE,
+     .help = "JSON file of the keys that requests must come with"},
+    {TEXT(tls_cert), .accepts = A_FILE,
+     .help = "PEM file of the certificate, and its chain, for HTTPS"},
+    {TEXT(tls_key), .accepts = A_FILE, .help = "PEM file of that certificate's key"},
+    {CHOICE(allow_unauthenticated), .initial = "false", .choices = "false|true",
+     .help = "listen beyond loopback without api_keys"},
+    {TEXT(allowed_hosts), .accepts = "names without ports, separated by commas",
+     .valid = srv_hosts_valid, .is_list = true,
+     .help = "names beside addresses and localhost that Host may have; needed without api_keys"},
+    {TEXT(allow_origins),
+     .accepts = "exact origins such as https://app.example, separated by commas "
+                "(a star would let in every page that a browser shows)",
+     .valid = srv_origins_valid, .is_list = true,
+     .help = "web pages that may use the daemon from a browser (CORS)"},
+    {MODE(check, SRV_RUN_CHECK),
+     .help = "read configuration and models' headers, print what would be served"},
+    {MODE(check_short, SRV_RUN_CHECK_SHORT),
+     .help = "the same without options and bounds: models, memory and the verdict"},
+    {MODE(health_check, SRV_RUN_HEALTH),
+     .help = "ask the daemon at host and port whether it is ready"},
+    {MODE(help, SRV_RUN_HELP), .help = "print this text"},
+    {MODE(version, SRV_RUN_VERSION),
+     .help = "print the versions of attnd and of what it stands on"},
+};
+const size_t srv_option_count = sizeof srv_options / sizeof srv_options[0];
+
+_Static_assert(sizeof srv_options / sizeof srv_options[0] <= SRV_MAX_OPTIONS,
+               "struct srv_config has a source for each option");
+
+void srv_option_spell(char out[SRV_OPTION_SPELL_MAX], const struct srv_option *option,
+                      enum srv_config_source source)
+{
+    static const char *const prefixes[] = {
+        [SRV_FROM_DEFAULT] = "", [SRV_FROM_MEMORY] = "",        [SRV_FROM_STATE_DIR] = "",
+        [SRV_FROM_FILE] = "",    [SRV_FROM_VARIABLE] = "ATTN_", [SRV_FROM_FLAG] = "--"};
+    size_t start = strlen(prefixes[source]);
+    bool plural = option->kind == SRV_OPTION_MODELS && source != SRV_FROM_FLAG;
+    snprintf(out, SRV_OPTION_SPELL_MAX, "%s%s%s", prefixes[source], option->name,
+             plural ? "s" : "");
+    for (char *c = out + start; *c != '\0'; c++) {
+        if (source == SRV_FROM_VARIABLE)
+            *c = (char)toupper((unsigned char)*c);
+        else if (source == SRV_FROM_FLAG && *c == '_')
+            *c = '-';
+    }
+}
+
+const struct srv_option *srv_option_find(const char *text, size_t length,
+                                         enum srv_config_source source)
+{
+    char spelled[SRV_OPTION_SPELL_MAX];
+    for (size_t i = 0; i < srv_option_count; i++) {
+        srv_option_spell(spelled, &srv_options[i], source);
+        if (strlen(spelled) == length && memcmp(spelled, text, length) == 0)
+            return &srv_options[i];
+    }
+    return NULL;
+}
+
+bool srv_option_in_file(const struct srv_option *option)
+{
+    return option->kind != SRV_OPTION_MODE &&
+           option->offset != offsetof(struct srv_config, config_file);
+}
+
+bool srv_size_parse(size_t *out, const char *text)
+{
+    static const struct {
+        const char *suffix;
+        size_t factor;
+    } units[] = {
+        {"", 1},
+        {"KiB", KIB},
+        {"MiB", MIB},
+        {"GiB", GIB},
+        {"TiB", TIB},
+        {"k", 1000u},
+        {"kB", 1000u},
+        {"KB", 1000u},
+        {"M", 1000000u},
+        {"MB", 1000000u},
+        {"G", 1000000000u},
+        {"GB", 1000000000u},
+        {"T", 1000000000000u},
+        {"TB", 1000000000000u},
+    };
+    size_t value = 0;
+    const char *at = text;
+    for (; isdigit((unsigned char)*at); at++) {
+        if (__builtin_mul_overflow(value, (size_t)10, &value) ||
+            __builtin_add_overflow(value, (size_t)(*at - '0'), &value))
+            return false;
+    }
+    if (at == text)
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(at, units[i].suffix) == 0)
+            return !__builtin_mul_overflow(value, units[i].factor, out);
+    }
+    return false;
+}
+
+/* ---- One value ------------------------------------------------------------------------------- */
+
+static void *value_at(const struct srv_config *config, const struct srv_option *option)
+{
+    return (char *)(uintptr_t)config + option->offset;
+}
+
+void srv_option_describe(char *out, size_t size, const struct srv_option *option)
+{
+    bool has_unit = option->unit != NULL;
+    bool is_bytes = has_unit && strcmp(option->unit, "bytes") == 0;
+    if (option->kind == SRV_OPTION_SIZE) {
+        snprintf(out, size, "a whole number %s%s%sfrom %zu to %zu%s", has_unit ? "of " : "",
+                 has_unit ? option->unit : "", has_unit ? " " : "", option->min, option->max,
+                 is_bytes ? " (suffixes KiB MiB GiB TiB KB MB GB TB)" : "");
+    } else if (option->kind == SRV_OPTION_TEXT) {
+        snprintf(out, size, "%s", option->accepts);
+    } else if (option->kind == SRV_OPTION_MODELS) {
+        snprintf(out, size, "%s", option->accepts);
+    } else {
+        snprintf(out, size, "one of %s", option->choices);
+        for (char *bar = strchr(out, '|'); bar != NULL; bar = strchr(bar, '|'))
+            *bar = ' ';
+    }
+}
+
+static bool set_size(size_t *out, const struct srv_option *option, const char *text)
+{
+    size_t value;
+    if (!srv_size_parse(&value, text) || value < option->min || value > option->max)
+        return false;
+    *out = value;
+    return true;
+}
+
+/* The start and length of word `index` of the option's choices; NULL past the last. */
+static const char *choice(size_t *length, const struct srv_option *option, unsigned index)
+{
+    const char *word = option->choices;
+    for (unsigned i = 0; i < index && word != NULL; i++) {
+        word = strchr(word, '|');
+        word = word != NULL ? word + 1 : NULL;
+    }
+    *length = word != NULL ? strcspn(word, "|") : 0;
+    return word;
+}
+
+static bool set_choice(unsigned *out, const struct srv_option *option, const char *text)
+{
+    size_t length;
+    for (unsigned i = 0;; i++) {
+        const char *word = choice(&length, option, i);
+        if (word == NULL)
+            return false;
+        if (strlen(text) == length && memcmp(word, text, length) == 0) {
+            *out = i;
+            return true;
+        }
+    }
+}
+
+static bool set_text(char **out, const struct srv_option *option, const char *text)
+{
+    if (text[0] == '\0' || (option->valid != NULL && !option->valid(text)))
+        return false;
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return false;
+    free(*out);
+    *out = copy;
+    return true;
+}
+
+bool srv_option_set(struct srv_config *config, const struct srv_option *option,
+                    enum srv_config_source source, const char *text, char *message, size_t size)
+{
+    void *value = value_at(config, option);
+    bool set = false;
+    switch (option->kind) {
+    case SRV_OPTION_TEXT:
+        set = set_text(value, option, text);
+        break;
+    case SRV_OPTION_SIZE:
+        set = set_size(value, option, text);
+        break;
+    case SRV_OPTION_CHOICE:
+        set = set_choice(value, option, text);
+        break;
+    case SRV_OPTION_MODELS: /* srv_config_model_list */
+    case SRV_OPTION_MODE:   /* without a value */
+        break;
+    }
+    if (!set) {
+        char name[SRV_OPTION_SPELL_MAX], accepted[160];
+        srv_option_spell(name, option, source);
+        srv_option_describe(accepted, sizeof accepted, option);
+        snprintf(message, size, "%s: \"%.64s\" is not %s", name, text, accepted);
+        return false;
+    }
+    config->sources[option - srv_options] = (unsigned char)source;
+    return true;
+}
+
+void srv_config_divide_shares(struct srv_config *config, unsigned divisor)
+{
+    for (size_t i = 0; i < srv_option_count; i++) {
+        const struct srv_option *option = &srv_options[i];
+        size_t initial;
+        if (!option->scales_with_memory || config->sources[i] > SRV_FROM_MEMORY ||
+            !srv_size_parse(&initial, option->initial))
+            continue;
+        *(size_t *)value_at(config, option) = initial / divisor;
+        config->sources[i] = divisor > 1 ? SRV_FROM_MEMORY : SRV_FROM_DEFAULT;
+    }
+}
+
+/* ---- Texts made from the table --------------------------------------------------------------- */
+
+static void print_value(struct srv_buffer *out, const struct srv_config *config,
+                        const struct srv_option *option)
+{
+    const void *value = value_at(config, option);
+    if (option->kind == SRV_OPTION_SIZE) {
+        srv_buffer_printf(out, "%zu%s%s", *(const size_t *)value, option->unit != NULL ? " " : "",
+                          option->unit != NULL ? option->unit : "");
+    } else if (option->kind == SRV_OPTION_CHOICE) {
+        size_t length;
+        const char *word = choice(&length, option, *(const unsigned *)value);
+        srv_buffer_append(out, word, length);
+    } else {
+        const char *text = *(char *const *)value;
+        srv_buffer_text(out, text != NULL ? text : "none");
+    }
+}
+
+void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
+{
+    static const char *const sources[] = {
+        [SRV_FROM_DEFAULT] = "default",     [SRV_FROM_MEMORY] = "memory",
+        [SRV_FROM_STATE_DIR] = "state_dir", [SRV_FROM_FILE] = "file",
+        [SRV_FROM_VARIABLE] = "variable",   [SRV_FROM_FLAG] = "flag"};
+    for (size_t i = 0; i < srv_option_count; i++) {
+        if (srv_options[i].kind == SRV_OPTION_MODE || srv_options[i].kind == SRV_OPTION_MODELS)
+            continue;
+        srv_buffer_printf(out, "  %-19s = ", srv_options[i].name);
+        print_value(out, config, &srv_options[i]);
+        srv_buffer_printf(out, " (%s)\n", sources[config->sources[i]]);
+    }
+}
+
+const char *srv_option_value(const struct srv_option *option)
+{
+    static const char *const values[] = {[SRV_OPTION_TEXT] = "TEXT",
+                                         [SRV_OPTION_SIZE] = "N",
+                                         [SRV_OPTION_CHOICE] = "WORD",
+                                         [SRV_OPTION_MODELS] = "NAME=DIR",
+                                         [SRV_OPTION_MODE] = ""};
+    if (option->kind == SRV_OPTION_TEXT && strcmp(option->accepts, A_FILE) == 0)
+        return "FILE";
+    if (option->kind == SRV_OPTION_TEXT && strcmp(option->accepts, A_DIRECTORY) == 0)
+        return "DIR";
+    return values[option->kind];
+}
+
+static void help_option(struct srv_buffer *out, const struct srv_option *option)
+{
+    char flag[SRV_OPTION_SPELL_MAX];
+    srv_option_spell(flag, option, SRV_FROM_FLAG);
+    int width = 27 - (int)strlen(flag);
+    srv_buffer_printf(out, "  %s %-*s %s", flag, width, srv_option_value(option), option->help);
+    if (option->choices != NULL)
+        srv_buffer_printf(out, ": %s", option->choices);
+    if (option->unit != NULL)
+        srv_buffer_printf(out, ", %s", option->unit);
+    if (option->initial != NULL)
+        srv_buffer_printf(out, " [%s]", option->initial);
+    srv_buffer_text(out, "\n");
+}
+
+void srv_config_help(struct srv_buffer *out)
+{
+    srv_buffer_text(out, "attnd: attention layers and key/value caches over HTTP\n\n"
+                         "  attnd [--config FILE] [OPTION ...]\n"
+                         "  attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]\n"
+                         "                    [--kv-dtype NAME] [--config JSON]\n"
+                         "  attnd journal check DIR\n"
+                         "  attnd journal salvage DIR [--config FILE] [OPTION ...]\n\n"
+                         "inspect prints what the checkpoint in DIR, or a single file with the\n"
+                         "configuration JSON, holds, layer by layer, and what loading it would\n"
+                         "cost.  journal check says which files of the state\n"
+                         "directory DIR are damaged; salvage saves what can be saved of sessions\n"
+                         "that a start with this configuration leaves out.\n\n"
+                         "Options, with their defaults:\n\n");
+    for (size_t i = 0; i < srv_option_count; i++)
+        help_option(out, &srv_options[i]);
+    srv_buffer_text(
+        out, "\nEach option with a value is also a variable, as ATTN_MAX_QUEUE is of\n"
+             "--max-queue, and, but for --config, a key of the file, \"max_queue\".  A flag\n"
+             "beats a variable, a variable the file, the file the default.  Numbers take\n"
+             "the suffixes KiB, MiB, GiB, TiB, KB, MB, GB and TB; a variable that is empty\n"
+             "counts as unset.  The file's key \"models\" lists what to serve: {\"name\",\n"
+             "\"path\", \"layers\"?, \"stack\"?} or {\"name\", \"random\": {...}}; the variable\n"
+             "ATTN_MODELS is a list NAME=DIR,NAME=DIR.\n"
+             "\nStatus: 0 all is well, 1 it failed, 2 the configuration is wrong.\n");
+}

@@ -1,0 +1,258 @@
+/* reply.c: the one place where replies get their header fields and go out.
+ *
+ * Nearly all replies go through libmicrohttpd.  The few that cannot wait for the end of a body that
+ * still arrives are written to the socket (mhd_workarounds.c, 11). */
+#include "http/reply.h"
+
+#include <assert.h>
+#include <linux/tcp.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/number.h"
+#include "http/exchange.h"
+#include "http/mhd_workarounds.h"
+#include "http/origin.h"
+#include "http/tls.h"
+#include "ops/stage.h"
+#include "schedule/scheduler.h"
+
+#define MOVED_S 1 /* until a proxy may know where a session is that is not here */
+
+/* The body of an error for which there is no memory either. */
+static const char no_memory[] =
+    "{\"error\":{\"code\":\"out_of_memory\",\"message\":\"no memory for the reply\","
+    "\"retryable\":true}}";
+
+static const char no_memory_v2[] =
+    "{\"error\":\"no memory for the reply\",\"code\":\"out_of_memory\",\"retryable\":true}";
+
+static const char *body_of(size_t *length, const struct srv_request *request)
+{
+    const struct srv_reply *reply = &request->reply;
+    const char *failure = request->is_v2 ? no_memory_v2 : no_memory;
+    *length = reply->body.failed ? strlen(failure) : reply->body.length;
+    return reply->body.failed ? failure : reply->body.data;
+}
+
+/* Makes an error of a reply without a status, and of one whose body met its ceiling or the end of
+ * memory. */
+static void replace_failed(struct srv_request *request)
+{
+    struct srv_error error = {0};
+    struct srv_reply *reply = &request->reply;
+    if (reply->status == 0)
+        srv_fail(&error, SRV_E_INTERNAL, NULL, "no reply was made");
+    else if (reply->body.failed)
+        srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
+    else
+        return;
+    srv_reply_error(request, &error);
+}
+
+static void finish_reply(struct srv_request *request, const struct srv_loop *loop)
+{
+    struct srv_reply *reply = &request->reply;
+    replace_failed(request);
+    if (srv_error_retryable(reply->code) && (reply->status == 429 || reply->status == 503))
+        reply->retry_after_s = srv_scheduler_retry_after_s(loop->http->context.scheduler, request);
+    if (reply->code == SRV_E_WRONG_INSTANCE)
+        reply->retry_after_s = MOVED_S;
+}
+
+/* ---- Header fields --------------------------------------------------------------------------- */
+
+/* Appends a line as it is sent, with its CR LF.  No value holds CR or LF: values are our own text,
+ * or ids. */
+static inline void add(struct srv_buffer *out, const char *name, const char *value)
+{
+    srv_buffer_text(out, name);
+    srv_buffer_text(out, ": ");
+    srv_buffer_text(out, value);
+    srv_buffer_text(out, "\r\n");
+}
+
+static void add_number(struct srv_buffer *out, const char *name, uint64_t number)
+{
+    srv_buffer_text(out, name);
+    srv_buffer_text(out, ": ");
+    srv_buffer_unsigned(out, number, 1);
+    srv_buffer_text(out, "\r\n");
+}
+
+static void add_tag(struct srv_buffer *out, const struct srv_reply *reply)
+{
+    char value[SRV_TAG_SIZE];
+    srv_reply_write_tag(value, reply);
+    add(out, "ETag", value);
+}
+
+static void add_trace(struct srv_buffer *out, const struct srv_trace *trace)
+{
+    char value[SRV_TRACEPARENT + 1];
+    srv_trace_write(value, trace);
+    add(out, "traceparent", value);
+}
+
+/* "parse;dur=0.123, ...": milliseconds, to the microsecond. */
+static void add_timing(struct srv_buffer *out, const struct srv_request *request)
+{
+    srv_buffer_text(out, "Server-Timing: ");
+    for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++) {
+        uint64_t us = srv_stage_ns(request, stage) / 1000;
+        srv_buffer_text(out, stage > 0 ? ", " : "");
+        srv_buffer_text(out, srv_stage_name(stage));
+        srv_buffer_text(out, ";dur=");
+        srv_buffer_unsigned(out, us / 1000, 1);
+        srv_buffer_text(out, ".");
+        srv_buffer_unsigned(out, us % 1000, 3);
+    }
+    srv_buffer_text(out, "\r\n");
+}
+
+/* Every field but Connection, Date and Content-Length, which libmicrohttpd writes. */
+static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
+                        const struct srv_request *request)
+{
+    const struct srv_reply *reply = &request->reply;
+    add(out, "Cache-Control", reply->tag != 0 ? "no-cache" : "no-store");
+    if (reply->tag != 0)
+        add_tag(out, reply);
+    if (reply->body.length > 0 || reply->body.failed)
+        add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
+    if (reply->fields != NULL)
+        srv_buffer_text(out, reply->fields);
+    if (reply->json_length > 0)
+        add_number(out, "Inference-Header-Content-Length", reply->json_length);
+    if (reply->coding != SRV_IDENTITY)
+        add(out, "Content-Encoding", srv_coding_name(reply->coding));
+    srv_origin_write_fields(out, request, loop->http->context.allow_origins != NULL);
+    add(out, "X-Request-Id", request->request_id);
+    if (request->trace.trace_id[0] != '\0')
+        add_trace(out, &request->trace);
+    add(out, "X-Attn-Instance", loop->http->context.instance);
+    if (reply->owner[0] != '\0')
+        add(out, "X-Attn-Owner", reply->owner);
+    if (reply->allow[0] != '\0')
+        add(out, "Allow", reply->allow);
+    if (reply->code == SRV_E_UNAUTHORIZED)
+        add(out, "WWW-Authenticate", "Bearer");
+    if (reply->retry_after_s > 0)
+        add_number(out, "Retry-After", reply->retry_after_s);
+    if (request->t_taken != 0)
+        add_timing(out, request);
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
+#define LINES_MAX 2048                 /* header lines of a reply */
+#define PIECE_BYTES ((size_t)64 << 10) /* sent to one connection before others have their turn */
+
+/* A turn in which a piece is sent is not idle. */
+static ssize_t copy_piece(void *context, uint64_t at, char *out, size_t most)
+{
+    const struct srv_request *request = context;
+    const struct srv_exchange *x = request->connection;
+    if (at > 0 && !srv_turn_begins(x->connection))
+        return 0;
+    x->loop->idle_turns = 0;
+    memcpy(out, request->reply.body.data + at, most); /* at + most stays within the body */
+    return (ssize_t)most;
+}
+
+/* A small body is sent from where it lies.  A large one is sent in pieces, since the socket of a
+ * client that reads meanwhile would take many MiB in one call. */
+static struct MHD_Response *make_response(struct srv_request *request, const char *body,
+                                          size_t length)
+{
+    if (length <= PIECE_BYTES || !srv_request_charge(request, PIECE_BYTES))
+        return MHD_create_response_from_buffer(length, (char *)body, MHD_RESPMEM_PERSISTENT);
+    return MHD_create_response_from_callback(length, PIECE_BYTES, copy_piece, request, NULL);
+}
+
+/* Adds the lines, which are changed, to a reply of libmicrohttpd's. */
+static bool add_lines(struct MHD_Response *response, struct srv_buffer *lines)
+{
+    char *line = lines->data, *end = lines->data + lines->length;
+    srv_buffer_append(lines, "", 1);
+    bool added = !lines->failed;
+    while (added && line < end) {
+        char *value = strstr(line, ": "), *next = strstr(value, "\r\n");
+        *value = *next = '\0';
+        added = MHD_add_response_header(response, line, value + 2) == MHD_YES;
+        line = next + 2;
+    }
+    return added;
+}
+
+/* Where a field cannot be added nothing is sent: a reply that lacks one could be read as another
+ * one. */
+bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request *request,
+                           bool close)
+{
+    struct srv_loop *loop = ((const struct srv_exchange *)request->connection)->loop;
+    char room[LINES_MAX];
+    struct srv_buffer lines;
+    size_t length;
+    finish_reply(request, loop);
+    const char *body = body_of(&length, request);
+    struct MHD_Response *response = make_response(request, body, length);
+    if (response == NULL)
+        return false;
+    srv_buffer_init(&lines, sizeof room);
+    srv_buffer_lend(&lines, room, sizeof room);
+    list_fields(&lines, loop, request);
+    bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
+    good = good && add_lines(response, &lines);
+    good = good && MHD_queue_response(connection, request->reply.status, response) == MHD_YES;
+    MHD_destroy_response(response);
+    return good;
+}
+
+/* The fields stand in libmicrohttpd's order, so that all replies have one form. */
+void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_request *request)
+{
+    char date[sizeof "Sun, 06 Nov 1994 08:49:37 GMT"];
+    struct tm utc;
+    struct srv_buffer out;
+    size_t length;
+    finish_reply(request, connection->loop);
+    const char *body = body_of(&length, request);
+    srv_buffer_init(&out, SIZE_MAX);
+    const time_t now = time(NULL);
+    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &utc));
+    srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nDate: %s\r\nConnection: close\r\n",
+                      request->reply.status, MHD_get_reason_phrase_for(request->reply.status),
+                      date);
+    list_fields(&out, connection->loop, request);
+    srv_buffer_printf(&out, "Content-Length: %zu\r\n\r\n", length);
+    if (connection->exchange == NULL || !connection->exchange->is_head)
+        srv_buffer_append(&out, body, length);
+    if (!out.failed && connection->tls != NULL)
+        srv_tls_send(connection->tls, out.data, out.length);
+    else if (!out.failed)
+        (void)!send(connection->fd, out.data, out.length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    srv_buffer_fini(&out);
+}
+
+/* ---- Slow readers ---------------------------------------------------------------------------- */
+
+void srv_reply_follow(struct srv_exchange *x, uint64_t now_ns)
+{
+    struct srv_connection *connection = x->connection;
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (connection->finished ||
+        getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
+        return;
+    uint64_t latest = now_ns + x->request.limits->reply_timeout_ms * SRV_MS_NS;
+    uint64_t bytes = info.tcpi_bytes_acked - x->acknowledged;
+    uint64_t granted = connection->deadline_ns + bytes * (1000 * SRV_MS_NS / SRV_MIN_WRITE_RATE);
+    connection->deadline_ns = x->followed && granted < latest ? granted : latest;
+    x->acknowledged = info.tcpi_bytes_acked;
+    x->followed = true;
+}

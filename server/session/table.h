@@ -1,0 +1,50 @@
+/* table.h: the table's own structure.  Private to server/session/. */
+#ifndef SRV_SESSION_TABLE_H
+#define SRV_SESSION_TABLE_H
+
+#include <pthread.h>
+
+#include "session/session.h"
+
+struct srv_sessions {
+    pthread_mutex_t lock;
+    size_t max_sessions, default_ttl_s;
+    struct srv_accounts *accounts; /* of owners; NULL: nothing is counted by owner */
+    atomic_size_t count;
+    atomic_size_t count_of_model[SRV_MAX_MODELS + 1]; /* by srv_model.index; weightless last */
+    atomic_uint_fast64_t next_epoch;
+    uint64_t clock_offset[SRV_MAX_ADOPTED + 1]; /* of stores' clocks from the monotonic one */
+    uint64_t hash_point;
+    struct srv_identity identities[SRV_MAX_ADOPTED + 1]; /* [num_stores] */
+    unsigned num_stores;
+    bool sharded;
+    size_t num_buckets;                      /* a power of two */
+    struct srv_session **by_idempotency_key; /* [num_buckets] hashed by key, after `buckets` */
+    struct srv_session *buckets[];           /* [num_buckets] hashed by id */
+};
+
+/* Where the sessions of the model are counted. */
+static inline atomic_size_t *srv_sessions_counter(struct srv_sessions *sessions, size_t index)
+{
+    return &sessions->count_of_model[index < SRV_MAX_MODELS ? index : SRV_MAX_MODELS];
+}
+
+/* Makes an id that nobody can guess; false where there are no random numbers. */
+bool srv_session_make_id(char out[SRV_ID_MAX + 1], const struct srv_identity *identity);
+
+/* The store that keeps a session with these options. */
+unsigned srv_session_choose_store(const struct srv_sessions *sessions,
+                                  const struct srv_session_options *options);
+
+/* Sets the revision of a session that is made or restored; 0 where there are no random
+ * numbers. */
+void srv_session_begin_revision(struct srv_session *session,
+                                const struct srv_session_options *options);
+
+/* Checks the options against the model and the limits of the owner's account.
+ * Errors: invalid_value, quota_exceeded. */
+enum srv_error_code srv_session_check_options(const struct srv_session_options *options,
+                                              const struct srv_model *model,
+                                              struct srv_account *account, struct srv_error *error);
+
+#endif
