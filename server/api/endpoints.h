@@ -1,5 +1,4 @@
-/* endpoints.h: the route table, and the handlers and parsers that it calls: a group for each
- * endpoint_*.c. */
+/* endpoints.h: the route table, and the handlers and parsers that it calls, by their files. */
 #ifndef SRV_ENDPOINTS_H
 #define SRV_ENDPOINTS_H
 

@@ -9,9 +9,12 @@
 set -euo pipefail
 
 LEAST=95
-parsers='json number call tensor_json tensor_binary tensor_object v2_request v2_input document route_match
-         http_guard config config_models config_options record replay restore text_file keys
-         safetensors json_members checkpoint import family_config family_keys family_spec family_rope'
+parsers='wire/json base/number wire/call wire/tensor_json wire/tensor_binary wire/tensor_object
+         wire/v2_request wire/v2_input wire/document http/route_match http/guard
+         config/config config/models config/options store/record store/replay
+         store/restore base/text_file config/keys files/safetensors files/json_members
+         layers/checkpoint states/import families/config families/keys families/spec
+         families/rope'
 
 out=$1
 fuzz=$2
@@ -36,7 +39,7 @@ reached=0
 all=0
 : >"$out/missed.txt"
 for parser in $parsers; do
-    object=$(find "$out/obj/server" "$out/obj/lib" -name "$parser.gcno")
+    object=$(find "$out/obj/server" "$out/obj/lib" -path "*/$parser.gcno")
     if [ -z "$object" ]; then
         echo "fuzz-coverage: no source is named $parser.c"
         exit 1
