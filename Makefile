@@ -134,7 +134,7 @@ TESTS_ABSENT := $(if $(wildcard tests/unit),,tests/%)
 # What a directory may include; `make layers` checks the rest.
 LOCAL =
 $(OBJ)/lib/%.o:    LOCAL = -Ilib $(call pkg_cflags,$(LIB_PKGS))
-$(OBJ)/server/%.o: LOCAL = -Iserver $(call pkg_cflags,$(SERVER_PKGS))
+$(OBJ)/server/%.o: LOCAL = -Iserver -Ilib $(call pkg_cflags,$(SERVER_PKGS))
 $(OBJ)/tests/%.o:  LOCAL = -Ilib -Iserver -Itests/common -Wno-format-truncation \
                            $(call pkg_cflags,$(TEST_PKGS))
 $(OBJ)/tests/catalogue/%.o: LOCAL += -Itests/http

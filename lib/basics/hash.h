@@ -1,4 +1,4 @@
-/* hash.h: the 64-bit mixing functions of the library.
+/* hash.h: the 64-bit mixing functions of library and daemon.
  *
  * Both are fast and neither is cryptographic.  Random weights come out of the first and model
  * fingerprints, which files and replies carry, out of both: their bits must stay what they are. */
@@ -6,6 +6,9 @@
 #define ATTN_LIB_BASICS_HASH_H
 
 #include <stdint.h>
+
+/* 2^64 / golden ratio, odd: multiples of it are spread evenly over 64 bits. */
+#define ATTN_HASH_GOLDEN UINT64_C(0x9e3779b97f4a7c15)
 
 /* A bijection of 64 bits in which every input bit flips half of the output bits: the finaliser of
  * SplitMix64 (Steele, Lea, Flood 2014). */

@@ -7,13 +7,11 @@
 
 #include "basics/hash.h"
 
-#define GOLDEN UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / golden ratio, odd */
-
 uint64_t attn_random_stream(uint64_t seed, uint64_t layer, uint64_t tensor)
 {
-    uint64_t stream = attn_hash_mix(seed + GOLDEN);
-    stream = attn_hash_mix(stream + (layer + 1) * GOLDEN);
-    return attn_hash_mix(stream + (tensor + 1) * GOLDEN);
+    uint64_t stream = attn_hash_mix(seed + ATTN_HASH_GOLDEN);
+    stream = attn_hash_mix(stream + (layer + 1) * ATTN_HASH_GOLDEN);
+    return attn_hash_mix(stream + (tensor + 1) * ATTN_HASH_GOLDEN);
 }
 
 void attn_random_uniform(float *out, size_t count, uint64_t stream, float bound)
@@ -25,7 +23,7 @@ void attn_random_uniform_from(float *out, size_t first, size_t count, uint64_t s
 {
     const float step = bound * 0x1p-24f;
     for (size_t i = 0; i < count; i++) {
-        uint64_t bits = attn_hash_mix(stream + (uint64_t)(first + i) * GOLDEN);
+        uint64_t bits = attn_hash_mix(stream + (uint64_t)(first + i) * ATTN_HASH_GOLDEN);
         int32_t odd = (int32_t)(bits >> 40) * 2 + 1 - (1 << 24); /* -2^24 + 1 .. 2^24 - 1 */
         out[i] = (float)odd * step;
     }

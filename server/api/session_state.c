@@ -12,7 +12,7 @@
 #include "api/session_reply.h"
 #include "app.h"
 #include "attn_state.h"
-#include "base/least.h"
+#include "basics/mem.h"
 #include "schedule/job.h"
 #include "session/weightless.h"
 #include "store/session_notes.h"
@@ -201,7 +201,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
         return error->code;
     size_t limit = state->model->max_length, noted = srv_notes_number(state->import, "max_length");
     if (attn_cache_new(&state->cache, state->model->pool, state->model->attn,
-                       noted > 0 ? srv_least(noted, limit) : limit, &cause) != ATTN_OK)
+                       noted > 0 ? attn_min(noted, limit) : limit, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
     if (attn_import_begin(state->import, state->cache, &cause) != ATTN_OK)
         return fail_state(error, &cause);
@@ -213,7 +213,7 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
 {
     struct attn_error cause = {0};
     struct srv_request *request = state->job.request;
-    size_t header = srv_least(request->body_length, ATTN_MAX_STATE_HEADER);
+    size_t header = attn_min(request->body_length, ATTN_MAX_STATE_HEADER);
     if (!srv_id_valid(request->path_arg))
         return srv_fail(error, SRV_E_INVALID_VALUE, "session_id",
                         "session_id must be 1 to %d letters, digits, '.', '_' or '-', the first a "
@@ -241,9 +241,9 @@ static enum srv_error_code make_session(struct state_job *state, struct srv_erro
         return error->code;
     struct srv_session_options options = {
         .id = request->path_arg,
-        .ttl_s = srv_least(
+        .ttl_s = attn_min(
             srv_notes_number(state->import, "ttl_s"),
-            srv_least(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
+            attn_min(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
         .cache = state->cache,
         .charged_bytes = state->charged_bytes,
         .last_steps = state->last_steps,

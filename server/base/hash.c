@@ -1,4 +1,4 @@
-/* hash.c: the hash of texts that clients choose; the other hash functions are inline in hash.h. */
+/* hash.c: a polynomial modulo a prime. */
 #include "base/hash.h"
 
 #define PRIME ((UINT64_C(1) << 61) - 1)

@@ -4,7 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "base/hash.h"
+#include "basics/hash.h"
 
 uint64_t srv_client_address(const struct sockaddr *peer)
 {
@@ -22,6 +22,6 @@ uint64_t srv_client_address(const struct sockaddr *peer)
 
 atomic_size_t *srv_clients_held(struct srv_clients *clients, uint64_t address)
 {
-    uint64_t hash = srv_hash_mix(clients->seed ^ address * SRV_HASH_GOLDEN);
+    uint64_t hash = attn_hash_mix(clients->seed ^ address * ATTN_HASH_GOLDEN);
     return clients->held[hash % SRV_CLIENT_COUNTERS];
 }

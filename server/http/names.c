@@ -4,14 +4,14 @@
  * should be, the field is ignored: what only names a request is no reason to refuse it. */
 #include <string.h>
 
-#include "base/hash.h"
+#include "basics/hash.h"
 #include "http/exchange.h"
 
 /* splitmix64 over a counter: ids of one run never repeat, those of two hardly. */
 static uint64_t next_id(struct srv_http *http)
 {
     uint64_t count = atomic_fetch_add(&http->ids, 1) + 1;
-    return srv_hash_mix(http->id_seed + count * SRV_HASH_GOLDEN);
+    return attn_hash_mix(http->id_seed + count * ATTN_HASH_GOLDEN);
 }
 
 void srv_exchange_name(struct srv_exchange *x)

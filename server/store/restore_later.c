@@ -1,7 +1,7 @@
 /* restore_later.c: a session as its base describes it, without its tokens. */
 #include <stdlib.h>
 
-#include "base/least.h"
+#include "basics/mem.h"
 #include "session/weightless.h"
 #include "store/restore.h"
 
@@ -23,12 +23,12 @@ static enum attn_status share_layer(const struct described_restore *t,
     struct attn_error cause;
     const struct srv_restored_session *parent = srv_restore_find(t->restore, share->parent);
     const size_t layer = share->layer;
-    const size_t end = srv_least((size_t)share->blocks * ATTN_BLOCK_TOKENS, length);
+    const size_t end = attn_min((size_t)share->blocks * ATTN_BLOCK_TOKENS, length);
     if (parent == NULL || parent->session == NULL || parent->session->model != t->model ||
         end < attn_cache_length(t->cache, layer))
         return ATTN_MALFORMED;
     const struct attn_cache *from = parent->session->cache;
-    const size_t kept = srv_least(attn_cache_first(from, layer), end);
+    const size_t kept = attn_min(attn_cache_first(from, layer), end);
     enum attn_status status = ATTN_OK;
     parent->session->shares_blocks = true;
     if (kept > attn_cache_length(t->cache, layer))

@@ -15,7 +15,7 @@
 
 #include "attn.h"
 #include "attn_state.h"
-#include "base/hash.h"
+#include "basics/hash.h"
 
 #define LEAST_OWNERS 256
 
@@ -30,7 +30,7 @@ struct srv_block_owner {
 static struct srv_block_owner *find(struct srv_block_owner *owners, size_t capacity,
                                     const struct attn_block *block)
 {
-    size_t i = (size_t)srv_hash_mix((uintptr_t)block) & (capacity - 1);
+    size_t i = (size_t)attn_hash_mix((uintptr_t)block) & (capacity - 1);
     while (owners[i].block != NULL && owners[i].block != block)
         i = (i + 1) & (capacity - 1);
     return &owners[i];

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "base/least.h"
+#include "basics/mem.h"
 #include "config/bounds.h"
 #include "wire/request.h"
 
@@ -46,7 +46,7 @@ struct expansion {
 
 static enum srv_error_code grow(struct expansion *e)
 {
-    size_t capacity = srv_least(e->capacity > 0 ? 2 * e->capacity : FIRST_ROOM, e->most + 1);
+    size_t capacity = attn_min(e->capacity > 0 ? 2 * e->capacity : FIRST_ROOM, e->most + 1);
     char *out = NULL;
     if (e->limits->grant(e->limits->context, capacity - e->capacity))
         out = realloc(e->out, capacity + 1);
@@ -87,8 +87,8 @@ static enum srv_error_code expand_piece(struct expansion *e, bool *ended)
         return e->error->code;
     if (e->length == e->capacity && grow(e) != SRV_OK)
         return e->error->code;
-    size_t given = srv_least(e->in, INPUT_PIECE);
-    size_t room = srv_least(e->capacity - e->length, EXPANDED_PIECE);
+    size_t given = attn_min(e->in, INPUT_PIECE);
+    size_t room = attn_min(e->capacity - e->length, EXPANDED_PIECE);
     e->z.avail_in = (uInt)given;
     e->z.next_out = (Bytef *)e->out + e->length;
     e->z.avail_out = (uInt)room;
@@ -121,9 +121,9 @@ enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding c
     struct expansion e = {.limits = limits, .error = error, .in = size};
     size_t expanded =
         size > SIZE_MAX / SRV_DECOMPRESS_RATIO_MAX ? SIZE_MAX : size * SRV_DECOMPRESS_RATIO_MAX;
-    e.most = srv_least(limits->most,
-                       expanded > SRV_DECOMPRESS_FREE_BYTES ? expanded : SRV_DECOMPRESS_FREE_BYTES);
-    e.most = srv_least(e.most, SIZE_MAX / 4);
+    e.most = attn_min(limits->most,
+                      expanded > SRV_DECOMPRESS_FREE_BYTES ? expanded : SRV_DECOMPRESS_FREE_BYTES);
+    e.most = attn_min(e.most, SIZE_MAX / 4);
     e.z.next_in = (Bytef *)(uintptr_t)bytes;
     int status = inflateInit2(&e.z, codings[coding].window_bits);
     enum srv_error_code code = status == Z_OK ? expand(&e) : fail_inflate(&e, status);
@@ -195,8 +195,8 @@ static struct srv_compressor *new_compressor(struct srv_request *request)
 static int compress_piece(struct srv_compressor *c, struct srv_request *request)
 {
     struct srv_buffer *out = &c->out;
-    size_t given = srv_least(c->left, INPUT_PIECE);
-    size_t room = srv_least(out->limit - out->length, CODED_PIECE);
+    size_t given = attn_min(c->left, INPUT_PIECE);
+    size_t room = attn_min(out->limit - out->length, CODED_PIECE);
     char *to = srv_request_charge(request, room) ? srv_buffer_reserve(out, room) : NULL;
     if (to == NULL || room == 0)
         return Z_BUF_ERROR;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/nearest.h"
+#include "basics/half_float.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "bytes on the wire are little-endian and used as they are");
@@ -22,29 +23,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 typedef size_t element_reader(void *to, const char *from, size_t n);
 
-#define FLOAT_INFINITY 0x7f800000u
-#define HALF_INFINITY 0x7c00u
-
-static uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static bool is_finite(float x) { return (bits_of(x) & FLOAT_INFINITY) != FLOAT_INFINITY; }
-
-/* An IEEE half as the bits of the float of the same value.  The computation has no subnormal
- * operand or result, so that flush-to-zero modes do not change it. */
-static uint32_t widen_half(uint16_t half)
-{
-    uint32_t sign = (half & 0x8000u) << 16, rest = half & 0x7fffu;
-    if (rest >= HALF_INFINITY)
-        return sign | FLOAT_INFINITY | (rest & 0x3ffu) << 13;
-    if (rest >= 0x0400u)
-        return sign | ((rest << 13) + ((127u - 15u) << 23));
-    return sign | bits_of((float)rest * 0x1p-24f);
-}
+static bool is_finite(float x) { return (attn_float_to_bits(x) & 0x7f800000u) != 0x7f800000u; }
 
 /* The index of the first of n floats that is NaN or infinite; n without one.  A first loop, which
  * the compiler vectorises, finds whether there is any: in the common case there is none. */
@@ -72,8 +51,7 @@ static size_t read_fp16(void *to, const char *from, size_t n)
     for (size_t i = 0; i < n; i++) {
         uint16_t half;
         memcpy(&half, from + i * sizeof half, sizeof half);
-        uint32_t bits = widen_half(half);
-        memcpy(out + i, &bits, sizeof bits);
+        out[i] = attn_f16_to_float(half);
     }
     return find_non_finite(out, n);
 }

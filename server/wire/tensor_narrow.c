@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "basics/half_float.h"
 #include "wire/tensor_json.h"
 
 #define PIECE ((size_t)4096) /* numbers converted at a time */
@@ -54,20 +55,11 @@ void srv_map_ranges_write(struct srv_buffer *out, const struct srv_map_list *lis
 
 /* ---- Elements -------------------------------------------------------------------------------- */
 
-/* A float as the nearest half, at most 65504 unless it is infinite.  Below 2^-14 halves are
- * multiples of 2^-24, the last bit of 0.5: adding 0.5 rounds to such a multiple. */
+/* A float as the nearest half, at most 65504 unless it is infinite. */
 static uint16_t half_of(float x)
 {
-    const float infinity = INFINITY, most = 65504, half = 0.5f, normal = 0x1p-14f;
-    const float size = fabsf(x), within = size > most ? most : size, sum = within + half;
-    uint32_t bits, sum_bits, half_bits;
-    memcpy(&bits, &within, sizeof bits);
-    memcpy(&sum_bits, &sum, sizeof sum_bits);
-    memcpy(&half_bits, &half, sizeof half_bits);
-    uint32_t small = sum_bits - half_bits;
-    uint32_t large = (bits - (112u << 23) + 0xfffu + (bits >> 13 & 1)) >> 13;
-    uint32_t number = size == infinity ? 0x7c00u : within < normal ? small : large;
-    return (uint16_t)((signbit(x) ? 0x8000u : 0u) | number);
+    const float most = 65504;
+    return attn_float_to_f16(isinf(x) ? x : fminf(fmaxf(x, -most), most));
 }
 
 static void write_halves(struct srv_buffer *out, const float *numbers, size_t count)

@@ -155,6 +155,8 @@ fi
         target = area "/" header
         if (!(target in layer))
             target = "include/" header
+        if (!(target in layer) && area == "server" && header ~ /^basics\//)
+            target = "lib/" header
         if (!(target in layer)) {
             breach(place, area "/ has no \"" header "\", nor has include/")
             return

@@ -7,6 +7,7 @@
 #include "base/checksum.h"
 #include "base/digest.h"
 #include "base/hash.h"
+#include "basics/hash.h"
 #include "suites.h"
 
 #define LONGEST 100 /* bytes: several groups of words, then words, then bytes */
@@ -116,8 +117,8 @@ END_TEST
  * tests; that of the text comes from an implementation in Python. */
 START_TEST(test_hashes_have_the_values_that_files_hold)
 {
-    ck_assert_uint_eq(srv_hash_mix(SRV_HASH_GOLDEN), UINT64_C(0xe220a8397b1dcdaf));
-    ck_assert_uint_eq(srv_hash_mix(2 * SRV_HASH_GOLDEN), UINT64_C(0x6e789e6aa1b965f4));
+    ck_assert_uint_eq(attn_hash_mix(ATTN_HASH_GOLDEN), UINT64_C(0xe220a8397b1dcdaf));
+    ck_assert_uint_eq(attn_hash_mix(2 * ATTN_HASH_GOLDEN), UINT64_C(0x6e789e6aa1b965f4));
     ck_assert_uint_eq(XXH3_64bits("", 0), UINT64_C(0x2d06800538d394c2));
     ck_assert_uint_eq(XXH3_128bits("", 0).low64, UINT64_C(0x6001c324468d497f));
     ck_assert_uint_eq(XXH3_128bits("", 0).high64, UINT64_C(0x99aa06d3014798d8));
@@ -134,8 +135,8 @@ START_TEST(test_hash_mix_flips_each_output_bit_for_half_of_the_inputs)
     for (unsigned in = 0; in < 64; in++) {
         unsigned flips[64] = {0};
         for (uint64_t i = 0; i < TRIES; i++) {
-            uint64_t x = i * SRV_HASH_GOLDEN;
-            uint64_t changed = srv_hash_mix(x) ^ srv_hash_mix(x ^ UINT64_C(1) << in);
+            uint64_t x = i * ATTN_HASH_GOLDEN;
+            uint64_t changed = attn_hash_mix(x) ^ attn_hash_mix(x ^ UINT64_C(1) << in);
             for (unsigned out = 0; out < 64; out++)
                 flips[out] += changed >> out & 1;
         }
