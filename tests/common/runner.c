@@ -78,12 +78,12 @@ static void await_suite(struct outcome *outcomes, const struct runner_suite *sui
     }
 }
 
-static void run_side_by_side(struct outcome *outcomes, const struct runner_suite *suites,
-                             size_t count, size_t jobs)
+static void run_all(struct outcome *outcomes, const struct runner_suite *suites, size_t count,
+                    size_t alone, size_t jobs)
 {
     size_t running = 0;
     for (size_t i = 0; i < count || running > 0;) {
-        if (i < count && running < jobs) {
+        if (i < count && running < (i < count - alone ? jobs : 1)) {
             running += start_suite(&outcomes[i], &suites[i]);
             i++;
         } else {
@@ -111,7 +111,8 @@ static int judge(const char *program, const struct outcome *outcomes,
     return right && run > 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-int runner_run(const char *program, const struct runner_suite *suites, size_t count, size_t jobs)
+int runner_run(const char *program, const struct runner_suite *suites, size_t count, size_t alone,
+               size_t jobs)
 {
     const char *wanted = getenv("CK_RUN_SUITE");
     for (size_t i = 0; wanted != NULL && i < count; i++) {
@@ -127,7 +128,7 @@ int runner_run(const char *program, const struct runner_suite *suites, size_t co
     if (count == 1)
         run_suite(outcomes, suites);
     else
-        run_side_by_side(outcomes, suites, count, jobs);
+        run_all(outcomes, suites, count, alone, jobs);
     int status = judge(program, outcomes, suites, count);
     munmap(outcomes, count * sizeof *outcomes);
     return status;
