@@ -206,7 +206,7 @@ BENCH_HTTP_FLAGS =
 BENCH_WEIGHTS_FLAGS =
 
 .PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
-        fuzz-coverage nice-fuzz suites unit-suites http-suites recorded-catalogue recorded-http \
+        fuzz-coverage alone nice suites unit-suites http-suites recorded-catalogue recorded-http \
         check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
         bench-shard bench-table bench-weights \
@@ -220,15 +220,17 @@ all: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/kernelcheck $(BENCH) ## build daemon, 
 
 # What a caller's -j has said already is not said again.
 ON_ALL_CPUS = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+ON_ONE_MORE = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell expr $$(nproc) + 1))
 
 # The checks beside the suites, and all programs that `make check` builds.
-CHECKS = check-corrupt check-fault check-kill check-power check-sandbox check-retry check-soak \
-         check-invariance check-overload check-framing check-v2 check-openapi check-clients \
-         check-metrics check-image check-install check-kubernetes check-ui check-cluster \
+CHECKS = check-clients check-ui check-power check-fault check-corrupt check-kill check-sandbox \
+         check-retry check-soak check-invariance check-overload check-framing check-v2 \
+         check-openapi check-metrics check-image check-install check-kubernetes check-cluster \
          check-arm64 check-bench
-# Those of them that measure, so that no other check may run beside them, and the one that looks at
-# what catalogue and HTTP suite have recorded.
-CHECKS_ALONE = check-openapi check-soak check-overload check-framing check-cluster
+# Those of them that judge times or memory, or look at what catalogue and HTTP suite have recorded,
+# and those that only compute.
+CHECKS_ALONE = check-openapi check-soak check-framing check-cluster check-overload
+CHECKS_NICE = check-arm64 check-corrupt check-invariance
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
                  recorder.so retry soak invariance overload framing v2 observe)
@@ -237,17 +239,22 @@ run: | build/deps/run ## install what is missing, build, show attnd at work, kee
 	@$(MAKE) --no-print-directory $(ON_ALL_CPUS) $(OUT)/attnd
 	@tests/tools/run.sh $(OUT)/attnd
 
-# What measures, and what needs others' results, comes after the rest, and alone; only the fuzzers
-# take what the HTTP suite, which mostly waits, leaves of the CPUs.
+# What waits runs beside what computes, one thing more at a time than there are CPUs.  What judges
+# times comes after that, one check after the other, and leaves what it does not take of the CPUs to
+# those that only compute.
 check: | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory $(ON_ALL_CPUS) all $(CHECK_PROGRAMS)
 	$(Q)rm -f $(OUT)/exchanges
-	@$(MAKE) --no-print-directory QUICK=1 $(ON_ALL_CPUS) -O layers style check-ui-size models-check \
-	    docs-check check-promises presets unit-suites check-kernels recorded-catalogue \
-	    $(filter-out $(CHECKS_ALONE),$(CHECKS))
-	@$(MAKE) --no-print-directory QUICK=1 -j2 -O recorded-http nice-fuzz
-	@$(MAKE) --no-print-directory QUICK=1 $(CHECKS_ALONE)
+	@$(MAKE) --no-print-directory QUICK=1 $(ON_ONE_MORE) -O recorded-catalogue unit-suites \
+	    check-promises presets $(filter-out $(CHECKS_ALONE) $(CHECKS_NICE),$(CHECKS))
+	@$(MAKE) --no-print-directory QUICK=1 $(ON_ONE_MORE) -O alone nice
 	@echo "check: all passed"
+
+alone:
+	@for check in recorded-http $(CHECKS_ALONE); do $(MAKE) --no-print-directory $$check || exit; done
+nice:
+	@nice -n 19 $(MAKE) --no-print-directory fuzz $(CHECKS_NICE) check-kernels layers style \
+	    check-ui-size models-check docs-check
 
 check-all: check ## check, then every sanitizer, a long kernelcheck and the load test
 	@$(MAKE) --no-print-directory asan
@@ -313,8 +320,6 @@ fuzz: | build/deps/fuzz ## every parser for FUZZ_SECONDS (60) or FUZZ_RUNS under
 	@$(MAKE) --no-print-directory VARIANT=fuzz $(FUZZ_TARGETS:%=build/fuzz/fuzz_%)
 	$(Q)FUZZ_SECONDS=$(if $(QUICK),3,$(FUZZ_SECONDS)) FUZZ_RUNS=$(FUZZ_RUNS) \
 	    tests/fuzz/run.sh build/fuzz $(FUZZ_TARGETS)
-nice-fuzz:
-	@nice -n 19 $(MAKE) --no-print-directory fuzz
 
 # With gcov, which comes with gcc: what seeds and the corpora of `make fuzz` reach.
 fuzz-coverage: | build/deps/check ## after fuzz: lines of parsers that seeds and gathered inputs reach

@@ -5,70 +5,76 @@
 
 #include <check.h>
 
-#define SUITES(X)  \
-    X(golden)      \
-    X(core)        \
-    X(attend)      \
-    X(select)      \
-    X(pooled)      \
-    X(datatypes)   \
-    X(stats)       \
-    X(tree)        \
-    X(binary)      \
-    X(v2)          \
-    X(coding)      \
-    X(fields)      \
-    X(families)    \
-    X(latent)      \
-    X(own)         \
-    X(decode)      \
-    X(cross)       \
-    X(starts)      \
-    X(weightless)  \
-    X(sessions)    \
-    X(batch)       \
-    X(instances)   \
-    X(adopted)     \
-    X(restoring)   \
-    X(algebra)     \
-    X(revisions)   \
-    X(state)       \
-    X(durability)  \
-    X(journal)     \
-    X(slow_disk)   \
-    X(forks)       \
-    X(concurrency) \
-    X(ops)         \
-    X(observed)    \
-    X(limits)      \
-    X(memory)      \
-    X(weights)     \
-    X(keys)        \
-    X(origins)     \
-    X(page)        \
-    X(isolation)   \
-    X(quotas)      \
-    X(fairness)    \
-    X(interrupts)  \
-    X(connections) \
-    X(places)      \
-    X(refusals)    \
-    X(stalls)      \
-    X(replies)     \
-    X(shares)      \
-    X(forget)      \
-    X(tls)         \
-    X(reload)      \
-    X(lifecycle)   \
-    X(pauses)      \
-    X(heavy)       \
-    X(io_workers)  \
-    X(commands)    \
-    X(promises)    \
-    X(notify)      \
-    X(phases)      \
-    X(lame_duck)   \
+/* Several run at a time: the longest stand first. */
+#define SUITES_TOGETHER(X) \
+    X(memory)              \
+    X(golden)              \
+    X(slow_disk)           \
+    X(phases)              \
+    X(io_workers)          \
+    X(stalls)              \
+    X(refusals)            \
+    X(places)              \
+    X(promises)            \
+    X(durability)          \
+    X(limits)              \
+    X(lifecycle)           \
+    X(coding)              \
+    X(adopted)             \
+    X(tls)                 \
+    X(core)                \
+    X(attend)              \
+    X(select)              \
+    X(pooled)              \
+    X(datatypes)           \
+    X(stats)               \
+    X(tree)                \
+    X(binary)              \
+    X(v2)                  \
+    X(fields)              \
+    X(families)            \
+    X(latent)              \
+    X(own)                 \
+    X(decode)              \
+    X(cross)               \
+    X(starts)              \
+    X(weightless)          \
+    X(sessions)            \
+    X(batch)               \
+    X(instances)           \
+    X(restoring)           \
+    X(algebra)             \
+    X(revisions)           \
+    X(state)               \
+    X(journal)             \
+    X(forks)               \
+    X(concurrency)         \
+    X(ops)                 \
+    X(observed)            \
+    X(weights)             \
+    X(keys)                \
+    X(origins)             \
+    X(page)                \
+    X(isolation)           \
+    X(quotas)              \
+    X(fairness)            \
+    X(connections)         \
+    X(replies)             \
+    X(shares)              \
+    X(forget)              \
+    X(reload)              \
+    X(commands)            \
+    X(notify)              \
+    X(lame_duck)           \
     X(bounds)
+
+/* These judge how soon answers come, and run one after the other, behind the rest. */
+#define SUITES_ALONE(X) \
+    X(interrupts)       \
+    X(pauses)           \
+    X(heavy)
+
+#define SUITES(X) SUITES_TOGETHER(X) SUITES_ALONE(X)
 
 #define DECLARE_SUITE(name) Suite *suite_##name(void);
 SUITES(DECLARE_SUITE)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "attn.h"
 #include "golden.h"
@@ -50,13 +51,24 @@ static void add_models(struct text *config)
     ck_assert_uint_ge(count, 50);
 }
 
-/* Run 0 of each test takes the daemon as it comes, run n CPU level n with OpenBLAS' products; false
- * where this CPU lacks the level. */
+/* With QUICK=1 one level alone is taken, another one from minute to minute, or GOLDEN_RUN: the unit
+ * suite has each case at every level. */
+static bool is_taken(int run)
+{
+    const char *quick = getenv("QUICK"), *only = getenv("GOLDEN_RUN");
+    const int levels = (int)attn_cpu_best(ATTN_CPU_AUTO);
+    if (run > levels)
+        return false;
+    return run == 0 || quick == NULL || quick[0] == '\0' ||
+           run == (only != NULL ? strtol(only, NULL, 10) : 1 + (int)(time(NULL) / 60 % levels));
+}
+
+/* Run 0 of each test takes the daemon as it comes, run n CPU level n with OpenBLAS' products. */
 static bool open_all(int run)
 {
     const enum attn_cpu_level level = (enum attn_cpu_level)run;
     struct text config = {0};
-    if (level > attn_cpu_best(ATTN_CPU_AUTO))
+    if (!is_taken(run))
         return false;
     golden_load(&set);
     text_add(&config, "{\"port\":0,\"cpu_level\":\"%s\",\"gemm\":\"%s\",\"models\":[",

@@ -23,8 +23,8 @@
 #define WIDTH 256
 #define ROWS 1000 /* of a call: a body of 1 MiB, results of 4 MiB */
 #define CALLERS (INSTRUMENTED ? 6 : 16)
-#define SESSIONS 3 /* of each */
-#define CALLS 10
+#define SESSIONS 3  /* of each */
+#define CALLS 6     /* two steps in each of its sessions */
 #define TRIES 10000 /* of a request that was refused for lack of memory */
 #define IDLE 40
 

@@ -20,8 +20,8 @@
     2500 /* of a decode: the change under way, another one, its own batch; 500 ms each */
 #define PROBES 100
 #define PROBE_PAUSE_MS 5
-#define LATEST_MS 5 /* of 99 of 100 probes */
-#define TRIES 5     /* another program may have the CPU during one */
+#define LATEST_MS (SYNC_MS / 5) /* of 99 of 100 probes: whoever waits for the disk is later */
+#define TRIES 5                 /* another program may have the CPU during one */
 
 #define SESSIONS 2000 /* that expire together, after */
 #define TTL_S 5
