@@ -506,7 +506,7 @@ layers: ## who may include what: the order of the rooms
 	@tests/tools/layers_test.sh
 
 format: | build/deps/check ## apply .clang-format to all sources
-	$(Q)find include lib server tests -name '*.[ch]' -exec clang-format -i {} +
+	$(Q)find include lib server openapi tests -name '*.[ch]' -exec clang-format -i {} +
 
 # ---- Packages, installing, cleaning ------------------------------------------------------------
 
@@ -550,6 +550,40 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
 $(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c tests/metrics/*.c): | build/deps/check
 
+# /openapi.json: a program prints it from the tables that the daemon serves by, of which it links
+# those of OPENAPI_TABLES, without what their files need besides.  It runs on the machine that builds, so
+# neither ARCH nor VARIANT nor CC is for it.
+HOST = build/host
+HOST_CC = gcc
+HOST_CFLAGS = -std=c11 -O1 -ffunction-sections -fdata-sections $(WARNINGS) $(WERROR)
+OPENAPI_TABLES = lib/stats.c $(addprefix server/,base/errors.c config/bounds.c api/endpoint_sessions.c \
+                 api/endpoint_session_change.c api/endpoint_session_batch.c wire/call_fields.c \
+                 wire/tensor_binary.c wire/tensor_narrow.c)
+OPENAPI_OBJS = $(patsubst %.c,$(HOST)/%.o,$(filter-out openapi/routes.c,$(wildcard openapi/*.c)) $(OPENAPI_TABLES))
+OPENAPI_FILES = $(HOST)/openapi.json.gz $(HOST)/openapi_no_ui.json.gz
+
+define host_cc
+@mkdir -p $(@D)
+@echo "  CC    $@"
+$(Q)$(HOST_CC) $(CPPFLAGS) -Ilib -Iserver -Iopenapi $(HOST_CFLAGS) $(1) -MMD -MP -c -o $@ $<
+endef
+
+$(HOST)/%.o: %.c Makefile | build/deps/build
+	$(call host_cc)
+$(HOST)/%_no_ui.o: %.c Makefile | build/deps/build
+	$(call host_cc,-DSRV_NO_UI)
+
+$(HOST)/openapi_text: $(HOST)/openapi/routes.o
+$(HOST)/openapi_no_ui_text: $(HOST)/openapi/routes_no_ui.o
+$(HOST)/openapi_text $(HOST)/openapi_no_ui_text: $(OPENAPI_OBJS)
+	@echo "  LINK  $@"
+	$(Q)$(HOST_CC) -Wl,--gc-sections -o $@ $^ -ljansson
+
+$(HOST)/%.json.gz: $(HOST)/%_text
+	$(Q)$< > $(@:.gz=) && gzip -9nc $(@:.gz=) > $@
+
+$(OBJ)/server/api/endpoint_openapi.o $(OBJ)/server/api/endpoint_openapi_no_ui.o: $(OPENAPI_FILES)
+
 # The attention viewer: server/ui/ui.c embeds its files, compressed.  UI=0 links a table of routes without it,
 # and then nothing asks for ui.o.
 UI = 1
@@ -557,7 +591,7 @@ UI_MAX_BYTES = 200000
 UI_FILES  = $(sort $(foreach suffix,html css svg js mjs,$(wildcard server/ui/*.$(suffix))))
 UI_CODED  = $(patsubst %,$(OBJ)/server/ui/%.gz,$(notdir $(UI_FILES)))
 UI_HEADER = $(OBJ)/server/ui/files.h
-UI_ROUTES_0 = $(OBJ)/server/api/routes_no_ui.o
+UI_OBJS_0 = $(OBJ)/server/api/routes_no_ui.o $(OBJ)/server/api/endpoint_openapi_no_ui.o
 UI_LINKED = $(OBJ)/server/ui/linked
 $(if $(filter 0 1,$(UI)),,$(error UI is 0 or 1, not $(UI)))
 
@@ -580,7 +614,7 @@ check-ui-size: $(UI_CODED) ## the attention viewer takes at most 200,000 bytes o
 $(OBJ)/server/ui/ui.o: EXTRA = -include $(UI_HEADER)
 $(OBJ)/server/ui/ui.o: $(UI_HEADER) $(UI_CODED)
 
-$(UI_ROUTES_0): server/api/routes.c Makefile | build/deps/build
+$(UI_OBJS_0): $(OBJ)/%_no_ui.o: %.c Makefile | build/deps/build
 	@mkdir -p $(@D)
 	@echo "  CC    $@"
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) -DSRV_NO_UI -MMD -MP -c -o $@ $<
@@ -599,11 +633,11 @@ $(OBJ)/server.a: $(SERVER_OBJS)
 
 link = @echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(1))
 
-$(OUT)/attnd: $(OBJ)/server/main.o $(UI_ROUTES_$(UI)) $(OBJ)/server.a $(OUT)/libattn.a $(UI_LINKED)
+$(OUT)/attnd: $(OBJ)/server/main.o $(UI_OBJS_$(UI)) $(OBJ)/server.a $(OUT)/libattn.a $(UI_LINKED)
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 # As `make UI=0` links it, for the HTTP suite.
-$(OUT)/attnd_no_ui: $(OBJ)/server/main.o $(UI_ROUTES_0) $(OBJ)/server.a $(OUT)/libattn.a
+$(OUT)/attnd_no_ui: $(OBJ)/server/main.o $(UI_OBJS_0) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
@@ -704,4 +738,4 @@ $(OUT)/mixed: $(OBJ)/tests/load/mixed.o
 $(OUT)/bench: $(BENCH_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
--include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d)
+-include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d $(HOST)/*/*.d $(HOST)/*/*/*.d)
