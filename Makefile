@@ -14,6 +14,7 @@
 #   build/bench_http    HTTP, measured         tests/bench/http_*.c, under tests/bench/http.sh
 #   build/mixed         decodes and attends    tests/load/mixed.c
 #   build/models_md     prints docs/MODELS.md  tests/tools/models_md.c
+#   build/host/openapi_text  prints /openapi.json  openapi/*.c, on the machine that builds
 #   build/unit          unit suites            tests/unit/*.c and what they need of server/
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
 #   build/catalogue     bad requests and files  tests/catalogue/*.c carries out tests/catalogue/*.txt

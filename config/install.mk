@@ -121,7 +121,7 @@ DEB_FILL   = tests/tools/fill.sh $(1) false VERSION=$(VERSION) ABI=$(ABI) 'MAINT
 
 deb: | build/deps/deb ## Debian packages in build/deb/: attnd, libattn, libattn-dev
 	$(Q)rm -rf $(DEB) && mkdir -p $(DEB_TREE)
-	$(Q)tar -cf - Makefile include lib server clients config tests docs *.md LICENSE | tar -xf - -C $(DEB_TREE)
+	$(Q)tar -cf - Makefile include lib openapi server clients config tests docs *.md LICENSE | tar -xf - -C $(DEB_TREE)
 	$(Q)cp -r config/debian $(DEB_TREE)/debian
 	$(Q)$(call DEB_FILL,config/debian/control.in) > $(DEB_TREE)/debian/control
 	$(Q)$(call DEB_FILL,config/debian/changelog.in) > $(DEB_TREE)/debian/changelog

@@ -33,11 +33,6 @@ static json_t *element_schema(const char *element)
     return element != NULL ? schema_of(element) : pack("{s:[b, b, i, i]}", "enum", 1, 0, 1, 0);
 }
 
-static json_t *array_of(json_t *items)
-{
-    return pack("{s:s, s:o}", "type", "array", "items", items);
-}
-
 /* Arrays of 1 to SRV_TENSOR_RANK dimensions, or `other`. */
 static json_t *nested_schema(const char *element, json_t *other)
 {

@@ -51,6 +51,11 @@ json_t *ref(const char *kind, const char *name)
 
 json_t *or_null(json_t *schema) { return pack("{s:[o, {s:s}]}", "anyOf", schema, "type", "null"); }
 
+json_t *array_of(json_t *items)
+{
+    return pack("{s:s, s:o}", "type", "array", "items", items);
+}
+
 json_t *one_of(json_t *names) { return pack("{s:s, s:o}", "type", "string", "enum", names); }
 
 json_t *closed_object(const char *meaning, json_t *properties)
@@ -93,7 +98,7 @@ static json_t *read_one(const char **at)
         (*at)++;
         json_t *items = read_type(at);
         (*at)++;
-        return pack("{s:s, s:o}", "type", "array", "items", items);
+        return array_of(items);
     }
     size_t length = strcspn(*at, "|?]");
     if (length >= sizeof name)

@@ -252,13 +252,14 @@ static json_t *schemas(void)
 
 static json_t *info(void)
 {
-    return pack("{s:s, s:s, s:s, s:{s:s, s:s}, s:o}", "title", "attnd", "version", ATTN_VERSION,
-                "description",
-                "Attention over HTTP.  Shapes (x-shapes) are in row-major order: B batch, T query "
-                "tokens, S key tokens, E model width, H query heads, G key/value heads, D head "
-                "width, Dv head width of values.  x-bounds have a value, or the option of the "
-                "daemon that sets it: the error of what is beyond it names it.",
-                "license", "name", "MIT", "identifier", "MIT", "x-bounds", bounds());
+    return pack(
+        "{s:s, s:s, s:s, s:{s:s, s:s}, s:o}", "title", "attnd", "version", ATTN_VERSION,
+        "description",
+        "Attention over HTTP.  Shapes (x-shapes) are in row-major order: B batch, T query "
+        "tokens, S key tokens, E model width, H query heads, G key/value heads, D head "
+        "width, Dv head width of values.  A row of x-bounds has the value of a bound, or the "
+        "option of the daemon that sets it.",
+        "license", "name", "MIT", "identifier", "MIT", "x-bounds", bounds());
 }
 
 int main(void)

@@ -16,8 +16,8 @@
 /* Ends the program, and so the build, with "openapi: ..." on the standard error. */
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* What json_pack makes.  Like `set` and `append`, which take the reference to `value`, this ends
- * the program instead of failing. */
+/* json_pack, json_object_set_new and json_array_append_new, which end the program where these
+ * fail. */
 json_t *pack(const char *format, ...);
 void set(json_t *object, const char *name, json_t *value);
 void append(json_t *list, json_t *value);
@@ -29,8 +29,9 @@ json_t *ref(const char *kind, const char *name);
 /* A schema that allows what `schema` allows, and null: a field that is null counts as left out. */
 json_t *or_null(json_t *schema);
 
-/* A schema of texts that are one of these names; of objects that have these members and no others;
- * of objects in which each of these words is a field that is given and not null. */
+/* A schema of arrays; of texts that are one of these names; of objects that have these members and
+ * no others; of objects in which each of these words is a field that is given and not null. */
+json_t *array_of(json_t *items);
 json_t *one_of(json_t *names);
 json_t *closed_object(const char *meaning, json_t *properties);
 json_t *given(const char *names);

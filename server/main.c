@@ -447,8 +447,7 @@ static bool read_configuration(struct srv_config *config, int argc, char *argv[]
 int main(int argc, char *argv[])
 {
     /* Every destructor takes a part that was never opened. */
-    struct srv_app app = {
-        .routes = &srv_routes, .keys = SRV_KEYRING_EMPTY, .notifier = {.fd = -1}};
+    struct srv_app app = {.routes = &srv_routes, .keys = SRV_KEYRING_EMPTY, .notifier = {.fd = -1}};
     char message[SRV_MESSAGE_MAX];
     int status = 2;
     attn_json_set_allocator();

@@ -2,8 +2,8 @@
  *
  * The binary has each file compressed.  Browsers get that form, from the binary's own constants:
  * such a reply takes no memory, and none is charged.  Who does not accept gzip gets the file
- * expanded.  Clients keep the files and ask whether they are still as they were: a visit to the same
- * build is answered without bodies, and a visit after an upgrade mixes no two builds. */
+ * expanded.  Clients keep the files and ask whether they are still as they were: a visit to the
+ * same build is answered without bodies, and a visit after an upgrade mixes no two builds. */
 #include "api/embedded.h"
 
 #include <stdlib.h>

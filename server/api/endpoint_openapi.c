@@ -1,7 +1,7 @@
-/* endpoint_openapi.c: GET /openapi.json: the description of the interface, as the program of openapi/
- * has printed it from the daemon's tables in the build.
+/* endpoint_openapi.c: GET /openapi.json: the description of the interface.
  *
- * Like the route table this file is compiled twice: without the page there are fewer routes. */
+ * A program of the build, openapi/, prints it from the daemon's tables.  This file is compiled once
+ * for each form of the route table, with and without the page. */
 #include "api/embedded.h"
 #include "api/endpoints.h"
 #include "base/embed.h"

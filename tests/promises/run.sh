@@ -158,7 +158,7 @@ if [ -n "$match" ]; then
 fi
 
 mkdir -p "$copy/build"
-cp -a clients config docs include lib server tests Makefile "$copy/"
+cp -a clients config docs include lib openapi server tests Makefile "$copy/"
 for part in obj deps attnd libattn.a unit http_suite catalogue; do
     [ ! -e "build/$part" ] || cp -a "build/$part" "$copy/build/"
 done

@@ -5,8 +5,8 @@ set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/../.."
 
-mapfile -t sources < <(find include lib server tests -name '*.[ch]' | sort)
-mapfile -t product < <(find include lib server -name '*.[ch]' | sort)
+mapfile -t sources < <(find include lib server openapi tests -name '*.[ch]' | sort)
+mapfile -t product < <(find include lib server openapi -name '*.[ch]' | sort)
 mapfile -t library < <(find lib -name '*.c' | sort)
 mapfile -t documents < <(find . -path ./build -prune -o \( -name '*.yml' -o -name '*.yaml' \) -print)
 mapfile -t pages < <(find . -path ./build -prune -o -name '*.md' -print | sort)
