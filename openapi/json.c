@@ -51,10 +51,7 @@ json_t *ref(const char *kind, const char *name)
 
 json_t *or_null(json_t *schema) { return pack("{s:[o, {s:s}]}", "anyOf", schema, "type", "null"); }
 
-json_t *array_of(json_t *items)
-{
-    return pack("{s:s, s:o}", "type", "array", "items", items);
-}
+json_t *array_of(json_t *items) { return pack("{s:s, s:o}", "type", "array", "items", items); }
 
 json_t *one_of(json_t *names) { return pack("{s:s, s:o}", "type", "string", "enum", names); }
 
