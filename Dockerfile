@@ -24,7 +24,7 @@ RUN apt-get update \
  && install -d -m 700 -o 65532 -g 65532 /var/lib/attnd /var/cache/attnd
 
 # Compiles on the machine that builds, for the one that runs; only the other architecture's image
-# takes a cross compiler.
+# takes a cross compiler.  The program that prints /openapi.json runs on the machine that builds.
 FROM --platform=${BUILDPLATFORM:-linux/amd64} debian:bookworm-slim AS build
 ARG TARGETARCH
 RUN own=$(dpkg --print-architecture) \
@@ -36,7 +36,8 @@ RUN own=$(dpkg --print-architecture) \
       cross=gcc-$(echo "$gnu" | tr _ -) && dpkg --add-architecture "$arch"; fi \
  && apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      gcc make pkg-config $cross "libc6-dev:$arch" "libgnutls28-dev:$arch" \
+      gcc make pkg-config "libc6-dev:$own" "libjansson-dev:$own" $cross \
+      "libc6-dev:$arch" "libgnutls28-dev:$arch" \
       "libjansson-dev:$arch" "libmicrohttpd-dev:$arch" "libseccomp-dev:$arch" \
       "libunistring-dev:$arch" "libxxhash-dev:$arch" "nettle-dev:$arch" "zlib1g-dev:$arch" \
  && rm -rf /var/lib/apt/lists/*

@@ -14,6 +14,7 @@
 #   build/bench_http    HTTP, measured         tests/bench/http_*.c, under tests/bench/http.sh
 #   build/mixed         decodes and attends    tests/load/mixed.c
 #   build/models_md     prints docs/MODELS.md  tests/tools/models_md.c
+#   build/host/openapi_text  prints /openapi.json  server/openapi/*.c, on the machine that builds
 #   build/unit          unit suites            tests/unit/*.c and what they need of server/
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
 #   build/catalogue     bad requests and files  tests/catalogue/*.c carries out tests/catalogue/*.txt
@@ -175,7 +176,7 @@ $(call objects_of,tests/unit/oracle*.c):               EXTRA = -O1 -ffp-contract
 objects = $(patsubst %.c,$(OBJ)/%.o,$(filter-out $(FOREIGN),$(wildcard $(1))))
 
 LIB_OBJS    = $(call objects,lib/*/*.c)
-SERVER_OBJS = $(filter-out $(OBJ)/server/main.o,$(call objects,server/*.c server/*/*.c))
+SERVER_OBJS = $(filter-out $(OBJ)/server/main.o $(OBJ)/server/openapi/%,$(call objects,server/*.c server/*/*.c))
 COMMON_OBJS = $(call objects,tests/common/*.c)
 UNIT_OBJS   = $(call objects,tests/unit/*.c tests/bench/samples.c) $(COMMON_OBJS)
 HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
@@ -557,6 +558,40 @@ $(OBJ)/%.o: %.c Makefile | build/deps/build
 # Tests include <check.h> and <curl/curl.h>; kernelcheck and the benchmarks do not.
 $(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.c tests/kill/*.c tests/retry/*.c tests/soak/*.c tests/overload/*.c tests/framing/*.c tests/fault/*.c tests/power/*.c tests/metrics/*.c): | build/deps/check
 
+# /openapi.json: a program prints it from the tables that the daemon serves by, of which it links
+# those of OPENAPI_TABLES, without what their files need besides.  It runs on the machine that builds, so
+# neither ARCH nor VARIANT nor CC is for it.
+HOST = build/host
+HOST_CC = gcc
+HOST_CFLAGS = -std=c11 -O1 -ffunction-sections -fdata-sections $(WARNINGS) $(WERROR)
+OPENAPI_TABLES = lib/kernels/stats.c $(addprefix server/,base/errors.c config/bounds.c \
+                 api/sessions.c api/session_change.c api/session_batch.c wire/call_fields.c \
+                 wire/tensor_binary.c wire/tensor_narrow.c)
+OPENAPI_OBJS = $(patsubst %.c,$(HOST)/%.o,$(filter-out %/routes.c,$(wildcard server/openapi/*.c)) $(OPENAPI_TABLES))
+OPENAPI_FILES = $(HOST)/openapi.json.gz $(HOST)/openapi_no_ui.json.gz
+
+define host_cc
+@mkdir -p $(@D)
+@echo "  CC    $@"
+$(Q)$(HOST_CC) $(CPPFLAGS) -Ilib -Iserver $(HOST_CFLAGS) $(1) -MMD -MP -c -o $@ $<
+endef
+
+$(HOST)/%.o: %.c Makefile | build/deps/build
+	$(call host_cc)
+$(HOST)/%_no_ui.o: %.c Makefile | build/deps/build
+	$(call host_cc,-DSRV_NO_UI)
+
+$(HOST)/openapi_text: $(HOST)/server/openapi/routes.o
+$(HOST)/openapi_no_ui_text: $(HOST)/server/openapi/routes_no_ui.o
+$(HOST)/openapi_text $(HOST)/openapi_no_ui_text: $(OPENAPI_OBJS)
+	@echo "  LINK  $@"
+	$(Q)$(HOST_CC) -Wl,--gc-sections -o $@ $^ -ljansson
+
+$(HOST)/%.json.gz: $(HOST)/%_text
+	$(Q)$< > $(@:.gz=) && gzip -9nc $(@:.gz=) > $@
+
+$(OBJ)/server/api/openapi.o $(OBJ)/server/api/openapi_no_ui.o: $(OPENAPI_FILES)
+
 # The attention viewer: server/ui/ui.c embeds its files, compressed.  UI=0 links a table of routes without it,
 # and then nothing asks for ui.o.
 UI = 1
@@ -564,7 +599,7 @@ UI_MAX_BYTES = 200000
 UI_FILES  = $(sort $(foreach suffix,html css svg js mjs,$(wildcard server/ui/*.$(suffix))))
 UI_CODED  = $(patsubst %,$(OBJ)/server/ui/%.gz,$(notdir $(UI_FILES)))
 UI_HEADER = $(OBJ)/server/ui/files.h
-UI_ROUTES_0 = $(OBJ)/server/api/routes_no_ui.o
+UI_OBJS_0 = $(OBJ)/server/api/routes_no_ui.o $(OBJ)/server/api/openapi_no_ui.o
 UI_LINKED = $(OBJ)/server/ui/linked
 $(if $(filter 0 1,$(UI)),,$(error UI is 0 or 1, not $(UI)))
 
@@ -587,7 +622,7 @@ check-ui-size: $(UI_CODED) ## the attention viewer takes at most 200,000 bytes o
 $(OBJ)/server/ui/ui.o: EXTRA = -include $(UI_HEADER)
 $(OBJ)/server/ui/ui.o: $(UI_HEADER) $(UI_CODED)
 
-$(UI_ROUTES_0): server/api/routes.c Makefile | build/deps/build
+$(UI_OBJS_0): $(OBJ)/%_no_ui.o: %.c Makefile | build/deps/build
 	@mkdir -p $(@D)
 	@echo "  CC    $@"
 	$(Q)$(CC) $(CPPFLAGS) $(LOCAL) $(CFLAGS) -DSRV_NO_UI -MMD -MP -c -o $@ $<
@@ -606,11 +641,11 @@ $(OBJ)/server.a: $(SERVER_OBJS)
 
 link = @echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(call pkg_libs,$(1))
 
-$(OUT)/attnd: $(OBJ)/server/main.o $(UI_ROUTES_$(UI)) $(OBJ)/server.a $(OUT)/libattn.a $(UI_LINKED)
+$(OUT)/attnd: $(OBJ)/server/main.o $(UI_OBJS_$(UI)) $(OBJ)/server.a $(OUT)/libattn.a $(UI_LINKED)
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 # As `make UI=0` links it, for the HTTP suite.
-$(OUT)/attnd_no_ui: $(OBJ)/server/main.o $(UI_ROUTES_0) $(OBJ)/server.a $(OUT)/libattn.a
+$(OUT)/attnd_no_ui: $(OBJ)/server/main.o $(UI_OBJS_0) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
 
 $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
@@ -711,4 +746,4 @@ $(OUT)/mixed: $(OBJ)/tests/load/mixed.o
 $(OUT)/bench: $(BENCH_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))
 
--include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d)
+-include $(wildcard $(OBJ)/*/*.d $(OBJ)/*/*/*.d $(HOST)/*/*.d $(HOST)/*/*/*.d)

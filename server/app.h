@@ -35,8 +35,6 @@ struct srv_app {
     struct srv_notifier notifier;
     struct srv_metrics *metrics;
     struct srv_usage *usage;
-    pthread_mutex_t openapi_lock;
-    struct srv_buffer openapi; /* the reply to GET /openapi.json; empty before the first */
     struct attn_cache_pool *pool;
     struct srv_models models;
     struct srv_memory memory; /* an upper bound on all of it */

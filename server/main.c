@@ -378,7 +378,6 @@ static bool close_all(struct srv_app *app)
     attn_cache_pool_free(app->pool);
     attn_engine_close(app->engine);
     srv_usage_close(app->usage);
-    srv_buffer_fini(&app->openapi);
     srv_metrics_close(app->metrics);
     srv_keyring_fini(&app->keys);
     srv_notifier_close(&app->notifier);
@@ -453,10 +452,7 @@ static bool read_configuration(struct srv_config *config, int argc, char *argv[]
 int main(int argc, char *argv[])
 {
     /* Every destructor takes a part that was never opened. */
-    struct srv_app app = {.routes = &srv_routes,
-                          .keys = SRV_KEYRING_EMPTY,
-                          .notifier = {.fd = -1},
-                          .openapi_lock = PTHREAD_MUTEX_INITIALIZER};
+    struct srv_app app = {.routes = &srv_routes, .keys = SRV_KEYRING_EMPTY, .notifier = {.fd = -1}};
     char message[SRV_MESSAGE_MAX];
     int status = 2;
     attn_json_set_allocator();

@@ -24,7 +24,7 @@ srv_job_parser srv_parse_delete;
 
 /* session_list.c */
 srv_handler srv_get_sessions;
-bool srv_sessions_are_long(const struct srv_request *request);
+srv_is_long srv_sessions_are_long;
 
 /* session_change.c: the fields of their bodies are the route's */
 extern const struct srv_document_table srv_fork_fields, srv_truncate_fields;
@@ -49,15 +49,15 @@ bool srv_models_describe(struct srv_app *app);
 srv_handler srv_get_models;
 srv_handler srv_get_model;
 
-/* endpoint_openapi.c */
+/* openapi.c */
 srv_handler srv_get_openapi;
-bool srv_openapi_is_long(const struct srv_request *request);
+srv_is_long srv_openapi_is_long;
 
 /* ops.c */
 srv_handler srv_get_health;
 srv_handler srv_get_ready;
 srv_handler srv_get_metrics;
-bool srv_metrics_are_long(const struct srv_request *request);
+srv_is_long srv_metrics_are_long;
 srv_handler srv_post_drain;
 
 /* ui.c */
@@ -74,6 +74,6 @@ srv_handler srv_get_v2_model_stats;
 srv_handler srv_get_v2_stats;
 srv_handler srv_post_v2_index;
 srv_handler srv_post_v2_load;
-bool srv_v2_is_long(const struct srv_request *request); /* what lists all models */
+srv_is_long srv_v2_is_long; /* what lists all models */
 
 #endif

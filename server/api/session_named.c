@@ -6,7 +6,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "api/openapi_types.h"
 #include "api/session_reply.h"
 #include "app.h"
 #include "wire/route.h"
@@ -57,9 +56,9 @@ static enum srv_error_code read_pair(struct query *query, const struct srv_reque
     const bool given[] = {query->owned, query->epoch != 0, query->revision != 0};
     const char *known = request->route->doc.parameters;
     const size_t name_length = strcspn(pair, "=&");
-    size_t i = 0;
+    size_t i = 0; /* none of the names is a part of another parameter's */
     while (i < 3 && (strlen(names[i]) != name_length || memcmp(pair, names[i], name_length) != 0 ||
-                     !srv_openapi_has_word(known, names[i])))
+                     strstr(known, names[i]) == NULL))
         i++;
     if (i == 3 || name_length == length)
         return srv_fail(error, SRV_E_UNKNOWN_FIELD, "query",

@@ -1,18 +1,13 @@
 /* ui.c: the attention viewer: GET / and the files that the page loads, GET /ui/{file}.
  *
- * Anybody may have them, since they hold no secret; what the page asks for then needs a key.  The
- * binary has each file compressed.  Browsers get that form, from the binary's own constants: such a
- * reply takes no memory but for the origins that may frame the page, where there are some.  Who
- * does not accept gzip gets the file expanded.  Browsers keep the files and ask whether they are
- * still as they were: a visit to the same build is answered without bodies, and a visit after an
- * upgrade mixes no two builds. */
-#include <stdlib.h>
+ * Anybody may have them, since they hold no secret; what the page asks for then needs a key.  Such
+ * a reply takes no memory but for the origins that may frame the page, where there are some. */
 #include <string.h>
 
+#include "api/embedded.h"
 #include "api/endpoints.h"
 #include "app.h"
 #include "ui/ui.h"
-#include "wire/coding.h"
 
 /* The page takes scripts, styles and data from its own origin only, no script makes text into HTML,
  * and pages of no origin but those of allow_origins may frame it. */
@@ -48,84 +43,17 @@ static const char *find_fields(struct srv_request *request)
     return out;
 }
 
-#define TRAILER 8 /* CRC-32 and length of the expanded file, which end a member of gzip */
-
-static uint64_t mix(uint64_t hash, const char *bytes, size_t length) /* FNV-1a */
-{
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3;
-    return hash;
-}
-
-/* The header fields are part of what a tag stands for: with a 304 browsers keep the policy that
- * they have. */
-static uint32_t tag_of(const struct srv_ui_file *file, const char *fields)
-{
-    uint64_t hash = mix(0xcbf29ce484222325, fields, strlen(fields));
-    hash = mix(hash, file->bytes + file->length - TRAILER, TRAILER);
-    uint32_t tag = (uint32_t)(hash >> 32 ^ hash);
-    return tag != 0 ? tag : 1;
-}
-
-/* Whether the client has kept what the reply has: tags are compared without their W/.  Hexadecimal
- * digits between two quotes are a whole tag of the list. */
-static bool is_held(const struct srv_request *request)
-{
-    const char *held = request->held_tags;
-    char tag[SRV_TAG_SIZE];
-    if (held == NULL)
-        return false;
-    srv_reply_write_tag(tag, &request->reply);
-    return strcmp(held, "*") == 0 || strstr(held, tag + 2) != NULL;
-}
-
-static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
-
-/* Makes the file the reply's body, as it stands in the tree. */
-static enum srv_error_code expand(struct srv_request *request, const struct srv_ui_file *file,
-                                  struct srv_error *error)
-{
-    const struct srv_decompress_limits limits = {
-        .most = SRV_UI_MAX_BYTES, .grant = charge, .context = request};
-    struct srv_buffer *body = &request->reply.body;
-    char *plain;
-    size_t length;
-    if (srv_decompress(&plain, &length, SRV_GZIP, file->bytes, file->length, &limits, error) !=
-        SRV_OK)
-        return error->code;
-    body->limit = length > body->limit ? length + 1 : body->limit;
-    srv_buffer_append(body, plain, length);
-    free(plain);
-    return SRV_OK;
-}
-
-/* The body of a 304 is there for its length, and not sent. */
 static void reply_file(struct srv_request *request, const struct srv_ui_file *file)
 {
-    struct srv_reply *reply = &request->reply;
     struct srv_error error = {0};
-    const char *fields = find_fields(request);
-    if (fields == NULL) {
-        srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply's header");
-        srv_reply_error(request, &error);
+    const struct srv_embedded embedded = {file->bytes, file->length, file->type,
+                                          find_fields(request)};
+    if (embedded.fields != NULL) {
+        srv_reply_embedded(request, &embedded);
         return;
     }
-    if (request->accepted == SRV_GZIP) {
-        srv_buffer_hold(&reply->body, file->bytes, file->length);
-        reply->coding = SRV_GZIP;
-    } else if (expand(request, file, &error) != SRV_OK) {
-        srv_reply_error(request, &error);
-        return;
-    }
-    reply->tag = tag_of(file, fields);
-    reply->varies = true;
-    reply->content_type = file->type;
-    reply->fields = fields;
-    srv_reply_status(request, 200);
-    if (is_held(request)) {
-        srv_reply_status(request, 304);
-        reply->fields = NULL;
-    }
+    srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply's header");
+    srv_reply_error(request, &error);
 }
 
 void srv_get_page(struct srv_request *request)

@@ -6,15 +6,12 @@
 
 #include <string.h>
 
-#define EMBED(number, name, path)                          \
-    __asm__(".pushsection .rodata\n"                       \
-            "ui_begin_" #number ": .incbin \"" path "\"\n" \
-            "ui_end_" #number ": .byte 0\n"                \
-            ".popsection\n");                              \
-    extern const char ui_begin_##number[], ui_end_##number[];
+#include "base/embed.h"
+
+#define EMBED(number, name, path) SRV_EMBED(ui_##number, path)
 SRV_UI_FILES(EMBED)
 
-#define ROW(number, name, path) {name, ui_begin_##number, ui_end_##number},
+#define ROW(number, name, path) {name, begin_ui_##number, end_ui_##number},
 static const struct {
     const char *name, *begin, *end;
 } files[] = {SRV_UI_FILES(ROW)};

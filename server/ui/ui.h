@@ -6,8 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SRV_UI_PAGE "index.html"   /* GET /; the others are GET /ui/NAME */
-#define SRV_UI_MAX_BYTES (1 << 20) /* of a file, expanded */
+#define SRV_UI_PAGE "index.html" /* GET /; the others are GET /ui/NAME */
 
 struct srv_ui_file {
     const char *name;  /* without a directory */

@@ -26,7 +26,7 @@ enum srv_field_kind {
 /* The names that the value of a field may have, in the order of its enum, whose members have the
  * values of unsigned int. */
 struct srv_choice {
-    const char *type; /* as api/openapi_types.h names it */
+    const char *type; /* as openapi/openapi.h names it */
     const char *const *names;
     size_t count;
 };
@@ -57,7 +57,7 @@ const struct srv_field *srv_field_find(const char *name, unsigned bodies);
 struct srv_output_name {
     const char *name;
     enum srv_output bit;
-    const char *type;   /* of its value in a reply, as api/openapi_types.h writes types */
+    const char *type;   /* of its value in a reply, as openapi/openapi.h writes types */
     const char *shapes; /* likewise */
     const char *meaning;
 };

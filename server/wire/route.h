@@ -9,6 +9,7 @@
  * without a body, and wait for nothing.  Where the route says that this reply is long, an I/O
  * worker runs its handler: an event thread writes no reply of more than SRV_SHORT_BYTES. */
 typedef void srv_handler(struct srv_request *request);
+typedef bool srv_is_long(const struct srv_request *request);
 
 /* A parser reads the request's body into a job and sets request->job.  Parsers run on threads of
  * the engine or I/O workers, while the connection waits (http/job.c).  Where a parser fails,
@@ -37,7 +38,7 @@ enum srv_access {
 
 struct srv_document_table; /* wire/document.h */
 
-/* A route as /openapi.json describes it, beside what its other columns tell (api/openapi.c).  The
+/* A route as /openapi.json describes it, beside what its other columns tell (openapi/main.c).  The
  * unit suite openapi names a route that lacks a part.  A schema is one of the tables there. */
 struct srv_route_doc {
     const char *id;         /* its operationId, "getSession" */
@@ -58,9 +59,9 @@ struct srv_route {
     enum srv_method method;
     const char *path; /* "/sessions/{id}": whole segments, at most one {..} */
     enum srv_body_rule body;
-    srv_handler *handle;                                /* or NULL */
-    bool (*is_long)(const struct srv_request *request); /* the handler's reply; NULL: never */
-    srv_job_parser *parse;                              /* or NULL */
+    srv_handler *handle;   /* or NULL */
+    srv_is_long *is_long;  /* the handler's reply; NULL: never */
+    srv_job_parser *parse; /* or NULL */
     enum srv_access access;
     bool while_draining; /* served also while models load and after SIGTERM */
     bool slash;          /* one slash may follow the path, which has no {..} */

@@ -54,7 +54,7 @@ check_page_sizes() {
 export GOLDEN_RUN=${GOLDEN_RUN:-$((4 + RANDOM % 6))}
 tests/arm64/loops.py "$out/obj/lib/kernels"
 if [ "${1:-}" = --quick ]; then
-    for suite in golden blockpool kvcache json; do
+    for suite in golden blockpool kvcache json openapi; do
         unit "$suite"
     done
     http core

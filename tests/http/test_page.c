@@ -1,5 +1,6 @@
 /* test_page.c: the attention viewer as a browser gets it: GET / and GET /ui/{file}, byte for byte
- * as they stand in the tree, to whom and with which fields; and a daemon that was built without. */
+ * as they stand in the tree, to whom and with which fields; and a daemon that was built without.
+ * /openapi.json is a file of the binary as well. */
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
@@ -72,8 +73,8 @@ static void expand(struct answer *answer)
     inflateEnd(&stream);
 }
 
-/* In the form that browsers ask for, or in the plain one. */
-static void expect_form(const char *path, const char *file, const char *type, bool coded)
+/* In the form that browsers ask for, or in the plain one.  The caller frees the answer. */
+static struct answer expect_form(const char *path, const char *file, const char *type, bool coded)
 {
     size_t length;
     char *bytes = read_file(&length, file), value[256];
@@ -89,17 +90,19 @@ static void expect_form(const char *path, const char *file, const char *type, bo
     expect_field(&answer, "Vary", "Accept-Encoding");
     expect_field(&answer, "Cache-Control", "no-cache");
     expect_field(&answer, "Content-Type", type);
-    expect_field(&answer, "Content-Security-Policy", POLICY "'none'");
-    expect_field(&answer, "X-Content-Type-Options", "nosniff");
-    expect_field(&answer, "Referrer-Policy", "no-referrer");
-    answer_free(&answer);
     free(bytes);
+    return answer;
 }
 
 static void expect_file(const char *path, const char *file, const char *type)
 {
-    expect_form(path, file, type, false);
-    expect_form(path, file, type, true);
+    for (int coded = 0; coded < 2; coded++) {
+        struct answer answer = expect_form(path, file, type, coded);
+        expect_field(&answer, "Content-Security-Policy", POLICY "'none'");
+        expect_field(&answer, "X-Content-Type-Options", "nosniff");
+        expect_field(&answer, "Referrer-Policy", "no-referrer");
+        answer_free(&answer);
+    }
 }
 
 static const char *type_of(const char *name)
@@ -137,6 +140,20 @@ START_TEST(test_page_and_its_files_are_those_of_the_tree)
 }
 END_TEST
 
+/* As the program of the build has printed it. */
+START_TEST(test_page_openapi_is_served_as_its_files_are)
+{
+    char field[256];
+    for (int coded = 0; coded < 2; coded++) {
+        struct answer answer =
+            expect_form("/openapi.json", "build/host/openapi.json", "application/json", coded);
+        ck_assert(!answer_header(field, &answer, "Content-Security-Policy"));
+        answer_free(&answer);
+    }
+    expect_status("GET", "/openapi.json", "Accept: text/html", 406, "not_acceptable");
+}
+END_TEST
+
 START_TEST(test_page_has_no_other_files)
 {
     static const char *const paths[] = {"/ui",           "/ui/",         "/ui/index.html",
@@ -148,10 +165,10 @@ START_TEST(test_page_has_no_other_files)
 }
 END_TEST
 
-START_TEST(test_page_answers_head_and_refuses_other_methods)
+static void expect_head(const char *path)
 {
     char of_get[256], of_head[256];
-    struct answer get = client_get(&client, "/"), head = ask("HEAD", "/", NULL);
+    struct answer get = client_get(&client, path), head = ask("HEAD", path, NULL);
     ck_assert_int_eq(head.status, 200);
     ck_assert_uint_eq(head.length, 0);
     ck_assert(answer_header(of_get, &get, "Content-Length"));
@@ -159,6 +176,12 @@ START_TEST(test_page_answers_head_and_refuses_other_methods)
     ck_assert_str_eq(of_head, of_get);
     answer_free(&get);
     answer_free(&head);
+}
+
+START_TEST(test_page_answers_head_and_refuses_other_methods)
+{
+    expect_head("/");
+    expect_head("/openapi.json");
     struct answer post = ask("POST", "/ui/dom.js", NULL);
     expect_answer(&post, 405, "method_not_allowed", "POST");
     expect_field(&post, "Allow", "GET, HEAD");
@@ -191,9 +214,9 @@ static void expect_held(const char *path, const char *tags, bool held)
 
 START_TEST(test_page_is_not_sent_again_to_who_has_kept_it)
 {
-    static const char *const paths[] = {"/", "/ui/dom.js"};
-    char tags[2][256], coded[256], list[600];
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const paths[] = {"/", "/ui/dom.js", "/openapi.json"};
+    char tags[3][256], coded[256], list[600];
+    for (size_t i = 0; i < 3; i++) {
         tag_of(tags[i], paths[i], NULL);
         tag_of(coded, paths[i], "Accept-Encoding: gzip");
         ck_assert_str_eq(coded, tags[i]);
@@ -360,6 +383,7 @@ Suite *suite_page(void)
     TCase *small = tcase_create("page"), *own = tcase_create("daemons of their own");
     tcase_add_checked_fixture(small, serve_small, serve_end);
     tcase_add_test(small, test_page_and_its_files_are_those_of_the_tree);
+    tcase_add_test(small, test_page_openapi_is_served_as_its_files_are);
     tcase_add_test(small, test_page_has_no_other_files);
     tcase_add_test(small, test_page_answers_head_and_refuses_other_methods);
     tcase_add_test(small, test_page_is_not_sent_again_to_who_has_kept_it);

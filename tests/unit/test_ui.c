@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/embedded.h"
 #include "base/buffer.h"
 #include "suites.h"
 #include "ui/ui.h"
@@ -32,13 +33,13 @@ END_TEST
 static bool grant(void *context, size_t bytes)
 {
     (void)context;
-    return bytes <= 2 * SRV_UI_MAX_BYTES;
+    return bytes <= 2 * SRV_EMBEDDED_MAX_BYTES;
 }
 
 /* The file as it stands in the tree; the caller frees it. */
 static char *expand(size_t *length, const struct srv_ui_file *file)
 {
-    const struct srv_decompress_limits limits = {.most = SRV_UI_MAX_BYTES, .grant = grant};
+    const struct srv_decompress_limits limits = {.most = SRV_EMBEDDED_MAX_BYTES, .grant = grant};
     struct srv_error error = {0};
     char *text = NULL;
     ck_assert_msg(srv_decompress(&text, length, SRV_GZIP, file->bytes, file->length, &limits,

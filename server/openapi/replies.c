@@ -1,12 +1,11 @@
-/* openapi_replies.c: the schemas of replies: a row for each schema, and a row for each member of an
+/* replies.c: the schemas of replies: a row for each schema, and a row for each member of an
  * object.
  *
  * Objects are closed: a member of a reply that has no row here fails `make check-openapi`. */
 #include <string.h>
 
-#include "api/openapi_types.h"
+#include "openapi/openapi.h"
 #include "wire/call_fields.h"
-#include "wire/document.h"
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
@@ -73,7 +72,6 @@ static const struct object {
     {.name = "V2Output", .meaning = "An output: numbers, or bytes that follow the JSON"},
 };
 
-#define NAME_SIZE 48
 #define LAYER "Model DifferingLayer"
 #define STEP "Prefill Step"
 
@@ -338,28 +336,22 @@ static const struct member {
     {"V2InferReply", "outputs", "[V2Output]", "in the order of docs/API.md"},
 };
 
-static void add_member(json_t **properties, json_t **required, const struct member *member,
+static void add_member(json_t *properties, json_t *required, const struct member *member,
                        bool partial)
 {
-    char name[NAME_SIZE] = "";
     size_t length = strcspn(member->name, "?");
-    json_t *schema = srv_openapi_type(member->type);
-    srv_document_set(&schema, "description", json_string(member->meaning));
-    if (length < sizeof name)
-        memcpy(name, member->name, length);
-    srv_document_set(properties, name, schema);
+    const char *name = json_string_value(json_stringn(member->name, length));
+    set(properties, name, describe(schema_of(member->type), member->meaning, NULL));
     if (!partial && member->name[length] == '\0')
-        srv_document_append(required, json_string(name));
+        append(required, json_string(name));
 }
 
-static void add_outputs(json_t **properties)
+static void add_outputs(json_t *properties)
 {
     for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++) {
         const struct srv_output_name *output = &srv_output_names[i];
-        json_t *schema = srv_openapi_type(output->type);
-        srv_document_set(&schema, "description", json_string(output->meaning));
-        srv_document_set(&schema, "x-shapes", srv_openapi_words(output->shapes));
-        srv_document_set(properties, output->name, schema);
+        set(properties, output->name,
+            describe(schema_of(output->type), output->meaning, output->shapes));
     }
 }
 
@@ -367,12 +359,13 @@ static json_t *object_schema(const struct object *object)
 {
     json_t *properties = json_object(), *required = json_array();
     for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
-        if (srv_openapi_has_word(members[i].objects, object->name))
-            add_member(&properties, &required, &members[i], object->partial);
+        if (has_word(members[i].objects, object->name))
+            add_member(properties, required, &members[i], object->partial);
     if (object->outputs)
-        add_outputs(&properties);
-    return json_pack("{s:s, s:s, s:b, s:o, s:o}", "type", "object", "description", object->meaning,
-                     "additionalProperties", 0, "properties", properties, "required", required);
+        add_outputs(properties);
+    json_t *schema = closed_object(object->meaning, properties);
+    set(schema, "required", required);
+    return schema;
 }
 
 /* ---- Choices --------------------------------------------------------------------------------- */
@@ -389,10 +382,10 @@ static const struct {
     {"OpenapiDocument", "object"},
 };
 
-void srv_openapi_add_replies(json_t **schemas)
+void add_replies(json_t *schemas)
 {
     for (size_t i = 0; i < sizeof objects / sizeof objects[0]; i++)
-        srv_document_set(schemas, objects[i].name, object_schema(&objects[i]));
+        set(schemas, objects[i].name, object_schema(&objects[i]));
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
-        srv_document_set(schemas, choices[i].name, srv_openapi_type(choices[i].type));
+        set(schemas, choices[i].name, schema_of(choices[i].type));
 }

@@ -1,10 +1,9 @@
-/* openapi_values.c: the schemas of texts, numbers and lists of names, which requests and replies
+/* values.c: the schemas of texts, numbers and lists of names, which requests and replies
  * share: a row for each. */
 #include <string.h>
 
-#include "api/openapi_types.h"
+#include "openapi/openapi.h"
 #include "wire/call_fields.h"
-#include "wire/document.h"
 
 #define ID_PATTERN "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 _Static_assert(SRV_ID_MAX == 64, "ID_PATTERN has the length");
@@ -42,23 +41,23 @@ static json_t *number_json(const char *type, double number)
     return strcmp(type, "integer") == 0 ? json_integer((json_int_t)number) : json_real(number);
 }
 
-static void add_simple(json_t **schemas)
+static void add_simple(json_t *schemas)
 {
     for (size_t i = 0; i < sizeof simple / sizeof simple[0]; i++) {
         const char *type = simple[i].type;
-        json_t *schema = json_pack("{s:s, s:s}", "type", type, "description", simple[i].meaning);
+        json_t *schema = pack("{s:s, s:s}", "type", type, "description", simple[i].meaning);
         if (simple[i].pattern != NULL)
-            srv_document_set(&schema, "pattern", json_string(simple[i].pattern));
+            set(schema, "pattern", json_string(simple[i].pattern));
         if (simple[i].bound != NULL)
-            srv_document_set(&schema, simple[i].bound, number_json(type, simple[i].least));
+            set(schema, simple[i].bound, number_json(type, simple[i].least));
         if (simple[i].most > 0)
-            srv_document_set(&schema, "maximum", number_json(type, simple[i].most));
-        srv_document_set(schemas, simple[i].name, schema);
+            set(schema, "maximum", number_json(type, simple[i].most));
+        set(schemas, simple[i].name, schema);
     }
 }
 
 static const struct {
-    const char *name, *words;
+    const char *name, *list;
 } names[] = {
     {"Phase", "loading ready lame_duck draining"},
     {"RopeType", "default linear dynamic yarn llama3 longrope proportional"},
@@ -70,7 +69,7 @@ static const struct {
     {"RequestCoding", "gzip x-gzip deflate identity"},
 };
 
-/* A list of names that another table of the program has. */
+/* A list of names that another table of the daemon has. */
 typedef const char *name_function(size_t i); /* NULL beyond the last */
 
 static const char *error_name(size_t i)
@@ -97,24 +96,16 @@ static const struct {
     {"HeadPattern", pattern_name},
 };
 
-static void add_names(json_t **schemas)
+void add_values(json_t *schemas)
 {
+    add_simple(schemas);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        srv_document_set(
-            schemas, names[i].name,
-            json_pack("{s:s, s:o}", "type", "string", "enum", srv_openapi_words(names[i].words)));
+        set(schemas, names[i].name, one_of(words(names[i].list)));
     for (size_t i = 0; i < sizeof listed / sizeof listed[0]; i++) {
         json_t *list = json_array();
         const char *name;
         for (size_t j = 0; (name = listed[i].function(j)) != NULL; j++)
-            srv_document_append(&list, json_string(name));
-        srv_document_set(schemas, listed[i].name,
-                         json_pack("{s:s, s:o}", "type", "string", "enum", list));
+            append(list, json_string(name));
+        set(schemas, listed[i].name, one_of(list));
     }
-}
-
-void srv_openapi_add_values(json_t **schemas)
-{
-    add_simple(schemas);
-    add_names(schemas);
 }
