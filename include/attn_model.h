@@ -27,6 +27,12 @@ enum attn_dtype {
 };
 #define ATTN_NUM_NUMBER_FORMATS 4 /* of a single number: all but w8a16 */
 
+/* The formats of weights, and of cached keys and values, by name: as choices and in a sentence. */
+#define ATTN_DTYPE_NAMES "f32|bf16|int8|w8a16"
+#define ATTN_DTYPE_WORDS "f32, bf16, int8 or w8a16"
+#define ATTN_KV_DTYPE_NAMES "f32|bf16|f16|int8"
+#define ATTN_KV_DTYPE_WORDS "f32, bf16, f16 or int8"
+
 /* "f32", "bf16", "f16", "int8", "w8a16"; static, never NULL. */
 const char *attn_dtype_name(enum attn_dtype dtype);
 

@@ -76,13 +76,13 @@ static bool take_layers(struct arguments *arguments, const char *text)
 static bool take_dtype(struct arguments *arguments, const char *text)
 {
     return attn_dtype_find(&arguments->dtype, text) ||
-           refuse("--dtype must be f32, bf16, int8 or w8a16, not %s", text);
+           refuse("--dtype must be " ATTN_DTYPE_WORDS ", not %s", text);
 }
 
 static bool take_kv_dtype(struct arguments *arguments, const char *text)
 {
     return attn_dtype_find(&arguments->kv_dtype, text) ||
-           refuse("--kv-dtype must be f32, bf16, f16 or int8, not %s", text);
+           refuse("--kv-dtype must be " ATTN_KV_DTYPE_WORDS ", not %s", text);
 }
 
 static const struct {

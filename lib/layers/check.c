@@ -135,11 +135,11 @@ static enum attn_status check_dtype(const struct attn_layer_spec *spec, struct a
 {
     if (spec->dtype == ATTN_F16 || (unsigned)spec->dtype > ATTN_W8A16)
         return attn_fail(error, ATTN_UNSUPPORTED, "dtype",
-                         "dtype is %s, weights are kept as f32, bf16, int8 or w8a16",
+                         "dtype is %s, weights are kept as " ATTN_DTYPE_WORDS,
                          attn_dtype_name(spec->dtype));
     if ((unsigned)spec->kv_dtype >= ATTN_NUM_NUMBER_FORMATS)
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_dtype",
-                         "kv_dtype is %s, caches are kept as f32, bf16, f16 or int8",
+                         "kv_dtype is %s, caches are kept as " ATTN_KV_DTYPE_WORDS,
                          attn_dtype_name(spec->kv_dtype));
     return ATTN_OK;
 }

@@ -40,7 +40,7 @@ static const struct srv_document_field create_fields[] = {
     SRV_COUNT_FIELD(create_call, head_dim, 1, OF_SHAPE),
     SRV_COUNT_FIELD(create_call, value_head_dim, 1, OF_SHAPE "; default head_dim"),
     SRV_COUNT_FIELD(create_call, num_hidden_layers, 1, OF_SHAPE "; default 1, at most 256"),
-    SRV_TEXT_FIELD(create_call, kv_dtype, OF_SHAPE ": f32, bf16, f16 or int8; default f32"),
+    SRV_TEXT_FIELD(create_call, kv_dtype, OF_SHAPE ": " ATTN_KV_DTYPE_WORDS "; default f32"),
     SRV_NUMBER_FIELD(create_call, scale, OF_SHAPE "; default 1/sqrt(head_dim)"),
     SRV_NUMBER_FIELD(create_call, softcap, OF_SHAPE "; default none"),
     SRV_COUNT_FIELD(create_call, sliding_window, 1, OF_SHAPE "; default none"),
@@ -76,7 +76,7 @@ static enum srv_error_code read_shape(struct attn_weightless_options *out,
                         "num_attention_heads cannot stand beside model, which has its shape");
     if (call->kv_dtype != NULL && !attn_dtype_find(&out->kv_dtype, call->kv_dtype))
         return srv_fail(error, SRV_E_INVALID_VALUE, "kv_dtype",
-                        "kv_dtype must be f32, bf16, f16 or int8");
+                        "kv_dtype must be " ATTN_KV_DTYPE_WORDS);
     return SRV_OK;
 }
 

@@ -108,7 +108,7 @@ static bool read_dtype(const struct member *member, const json_t *value)
     member->entry->has_dtype = true;
     return (name != NULL && attn_dtype_find(&member->entry->dtype, name) &&
             member->entry->dtype != ATTN_F16) ||
-           refuse(member, "must be \"f32\", \"bf16\", \"int8\" or \"w8a16\"");
+           refuse(member, "must be " ATTN_DTYPE_WORDS);
 }
 
 static bool read_kv_dtype(const struct member *member, const json_t *value)
@@ -117,7 +117,7 @@ static bool read_kv_dtype(const struct member *member, const json_t *value)
     member->entry->has_kv_dtype = true;
     return (name != NULL && attn_dtype_find(&member->entry->kv_dtype, name) &&
             member->entry->kv_dtype != ATTN_W8A16) ||
-           refuse(member, "must be \"f32\", \"bf16\", \"f16\" or \"int8\"");
+           refuse(member, "must be " ATTN_KV_DTYPE_WORDS);
 }
 
 static bool read_stack(const struct member *member, const json_t *value)
