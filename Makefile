@@ -230,7 +230,7 @@ CHECKS = check-clients check-ui check-power check-fault check-corrupt check-kill
          check-arm64 check-bench
 # Those of them that judge times or memory, or look at what catalogue and HTTP suite have recorded,
 # and those that only compute.
-CHECKS_ALONE = check-openapi check-soak check-framing check-cluster check-overload
+CHECKS_ALONE = check-openapi check-cluster check-overload
 CHECKS_NICE = check-arm64 check-corrupt check-invariance
 .PHONY: $(CHECKS) bench-ui screenshots
 CHECK_PROGRAMS = $(addprefix $(OUT)/,unit http_suite catalogue corrupt fault attnd_fault kill power \
