@@ -78,6 +78,7 @@ image  aardvark-dns         file /usr/lib/podman/aardvark-dns
 image  iptables             file /usr/sbin/iptables
 image  mmdebstrap           command mmdebstrap
 image  qemu-user-static     command qemu-aarch64-static
+image  arch-test            command arch-test
 image  docker-compose       command docker-compose
 image  prometheus           command prometheus
 TABLE
