@@ -24,7 +24,8 @@ RUN apt-get update \
  && install -d -m 700 -o 65532 -g 65532 /var/lib/attnd /var/cache/attnd
 
 # Compiles on the machine that builds, for the one that runs; only the other architecture's image
-# takes a cross compiler.  The program that prints /openapi.json runs on the machine that builds.
+# takes a cross compiler.  The programs that print /openapi.json and model families run on the machine
+# that builds.
 FROM --platform=${BUILDPLATFORM:-linux/amd64} debian:bookworm-slim AS build
 ARG TARGETARCH
 RUN own=$(dpkg --print-architecture) \

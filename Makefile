@@ -13,8 +13,8 @@
 #   build/bench_json    JSON numbers, measured tests/bench/json.c
 #   build/bench_http    HTTP, measured         tests/bench/http_*.c, under tests/bench/http.sh
 #   build/mixed         decodes and attends    tests/load/mixed.c
-#   build/models_md     prints docs/MODELS.md  tests/tools/models_md.c
 #   build/host/openapi_text  prints /openapi.json  server/openapi/*.c, on the machine that builds
+#   build/host/family_text  prints model families  server/family_text/*.c, likewise
 #   build/unit          unit suites            tests/unit/*.c and what they need of server/
 #   build/http_suite    HTTP suite             tests/http/*.c, starts the daemon named by $ATTND
 #   build/catalogue     bad requests and files  tests/catalogue/*.c carries out tests/catalogue/*.txt
@@ -63,6 +63,7 @@ FUZZ_RUNS    =
 
 OUT = build$(ARCH:%=/%)$(VARIANT:%=/%)
 OBJ = $(OUT)/obj
+HOST = build/host
 Q_0 = @
 Q   = $(Q_$(V))
 
@@ -176,7 +177,8 @@ $(call objects_of,tests/unit/oracle*.c):               EXTRA = -O1 -ffp-contract
 objects = $(patsubst %.c,$(OBJ)/%.o,$(filter-out $(FOREIGN),$(wildcard $(1))))
 
 LIB_OBJS    = $(call objects,lib/*/*.c)
-SERVER_OBJS = $(filter-out $(OBJ)/server/main.o $(OBJ)/server/openapi/%,$(call objects,server/*.c server/*/*.c))
+SERVER_OBJS = $(filter-out $(OBJ)/server/main.o $(OBJ)/server/openapi/% $(OBJ)/server/family_text/%,\
+                $(call objects,server/*.c server/*/*.c))
 COMMON_OBJS = $(call objects,tests/common/*.c)
 UNIT_OBJS   = $(call objects,tests/unit/*.c tests/bench/samples.c) $(COMMON_OBJS)
 HTTP_OBJS   = $(call objects,tests/http/*.c) $(COMMON_OBJS)
@@ -505,11 +507,14 @@ docs-check: $(OUT)/attnd $(OUT)/libattn.a | build/deps/run ## what README.md and
 	@tests/tools/targets.sh
 	@tests/tools/docs.sh $(OUT)/attnd $(OUT)/libattn.a
 
-models-md: $(OUT)/models_md ## write docs/MODELS.md from the table of families
-	$(Q)$(OUT)/models_md > docs/MODELS.md
+# What stands there up to this line is written by hand.
+MODELS_PAGE = { sed '/^<!-- make models-md -->$$/q' docs/MODELS.md; $(HOST)/family_text --page; }
 
-models-check: $(OUT)/models_md ## docs/MODELS.md is what the table of families says
-	$(Q)$(OUT)/models_md | diff -u docs/MODELS.md - || \
+models-md: $(HOST)/family_text ## write docs/MODELS.md from the table of families
+	$(Q)$(MODELS_PAGE) > $(HOST)/MODELS.md && cp $(HOST)/MODELS.md docs/MODELS.md
+
+models-check: $(HOST)/family_text ## docs/MODELS.md is what the table of families says
+	$(Q)$(MODELS_PAGE) | diff -u docs/MODELS.md - || \
 	    { echo "models-check: docs/MODELS.md is out of date: make models-md"; exit 1; }
 	@echo "models-check: docs/MODELS.md agrees with the table: ok"
 
@@ -565,7 +570,6 @@ $(call objects,tests/unit/*.c tests/http/*.c tests/common/*.c tests/catalogue/*.
 # /openapi.json: a program prints it from the tables that the daemon serves by, of which it links
 # those of OPENAPI_TABLES, without what their files need besides.  It runs on the machine that builds, so
 # neither ARCH nor VARIANT nor CC is for it.
-HOST = build/host
 HOST_CC = gcc
 HOST_CFLAGS = -std=c11 -O1 -ffunction-sections -fdata-sections $(WARNINGS) $(WERROR)
 OPENAPI_TABLES = lib/kernels/stats.c $(addprefix server/,base/errors.c config/bounds.c \
@@ -595,6 +599,17 @@ $(HOST)/%.json.gz: $(HOST)/%_text
 	$(Q)$< > $(@:.gz=) && gzip -9nc $(@:.gz=) > $@
 
 $(OBJ)/server/api/openapi.o $(OBJ)/server/api/openapi_no_ui.o: $(OPENAPI_FILES)
+
+# attnd inspect --family and docs/MODELS.md: likewise, from the files of lib/families/ that have rows.
+FAMILY_ROWS := lib/families/keys.c $(shell grep -l '"families/rows.h"' lib/families/*.c)
+$(HOST)/family_text: $(patsubst %.c,$(HOST)/%.o,$(wildcard server/family_text/*.c) $(FAMILY_ROWS))
+	@echo "  LINK  $@"
+	$(Q)$(HOST_CC) -Wl,--gc-sections -o $@ $^
+
+$(HOST)/families.gz: $(HOST)/family_text
+	$(Q)$< > $(@:.gz=) && gzip -9nc $(@:.gz=) > $@
+
+$(OBJ)/server/command_family.o: $(HOST)/families.gz
 
 # The attention viewer: server/ui/ui.c embeds its files, compressed.  UI=0 links a table of routes without it,
 # and then nothing asks for ui.o.
@@ -731,9 +746,6 @@ $(OUT)/attnd_fault: $(OBJ)/server/main.o $(OBJ)/tests/fault/shim.o $(OBJ)/server
 
 $(OUT)/corrupt: $(CORRUPT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
-
-$(OUT)/models_md: $(OBJ)/tests/tools/models_md.o $(OUT)/libattn.a
-	$(call link,$(LIB_PKGS))
 
 $(OUT)/kernelcheck: $(KERNEL_OBJS) $(OUT)/libattn.a
 	$(call link,$(LIB_PKGS))

@@ -1,5 +1,5 @@
 /* command_inspect.c: attnd inspect: prints a checkpoint as loading it would resolve it: family,
- * layers, costs.
+ * layers, costs.  With --family, command_family.c prints what is read of a family.
  *
  * A layer's text is made from its JSON in GET /models (api/layer_json.c), so the two cannot differ.
  * Each stack of an architecture with several is a model of its own and is printed as one.  Weights
@@ -24,6 +24,7 @@ struct arguments {
     const char *directory; /* or a single file */
     const char *stack;     /* NULL: every stack of the checkpoint */
     const char *config;    /* JSON in place of config.json, NULL: that file */
+    const char *family;    /* of which to print what is read, "": all names; NULL: of none */
     size_t layers[ATTN_MAX_LAYERS];
     size_t num_layers; /* 0: all */
     enum attn_dtype dtype, kv_dtype;
@@ -51,6 +52,12 @@ static bool take_stack(struct arguments *arguments, const char *text)
 static bool take_config(struct arguments *arguments, const char *text)
 {
     arguments->config = text;
+    return true;
+}
+
+static bool take_family(struct arguments *arguments, const char *text)
+{
+    arguments->family = text;
     return true;
 }
 
@@ -88,9 +95,11 @@ static bool take_kv_dtype(struct arguments *arguments, const char *text)
 static const struct {
     const char *name;
     bool (*take)(struct arguments *arguments, const char *text);
+    const char *without; /* the value where none is given, NULL: one must be */
 } flags[] = {
-    {"--stack", take_stack}, {"--config", take_config},     {"--layers", take_layers},
-    {"--dtype", take_dtype}, {"--kv-dtype", take_kv_dtype},
+    {"--stack", take_stack, NULL},       {"--config", take_config, NULL},
+    {"--layers", take_layers, NULL},     {"--dtype", take_dtype, NULL},
+    {"--kv-dtype", take_kv_dtype, NULL}, {"--family", take_family, ""},
 };
 #define NUM_FLAGS (sizeof flags / sizeof flags[0])
 
@@ -107,14 +116,16 @@ static bool take_flag(struct arguments *arguments, int *at, int argc, char *cons
         return refuse("unknown argument \"%.64s\"", flag);
     if (flag[length] == '=')
         return flags[i].take(arguments, flag + length + 1);
-    if (*at + 1 == argc)
-        return refuse("%s needs a value", flag);
-    return flags[i].take(arguments, argv[++*at]);
+    if (*at + 1 < argc)
+        return flags[i].take(arguments, argv[++*at]);
+    return flags[i].without != NULL ? flags[i].take(arguments, flags[i].without)
+                                    : refuse("%s needs a value", flag);
 }
 
 static bool parse(struct arguments *arguments, int argc, char *const argv[])
 {
-    for (int i = 0; i < argc; i++) {
+    int given = 0;
+    for (int i = 0; i < argc; i++, given++) {
         if (argv[i][0] == '-') {
             if (!take_flag(arguments, &i, argc, argv))
                 return false;
@@ -124,9 +135,11 @@ static bool parse(struct arguments *arguments, int argc, char *const argv[])
             arguments->directory = argv[i];
         }
     }
-    return arguments->directory != NULL ||
+    if (arguments->family != NULL && given > 1)
+        return refuse("--family stands alone: it is about no checkpoint");
+    return arguments->directory != NULL || arguments->family != NULL ||
            refuse("usage: attnd inspect DIR|FILE [--config JSON] [--stack NAME] [--layers 0,3,5] "
-                  "[--dtype NAME] [--kv-dtype NAME]");
+                  "[--dtype NAME] [--kv-dtype NAME] | attnd inspect --family [NAME]");
 }
 
 /* ---- Text ------------------------------------------------------------------------------------ */
@@ -298,8 +311,12 @@ int srv_command_inspect(int argc, char *const argv[])
     int status = 1;
     if (arguments == NULL)
         refuse("out of memory");
+    else if (!parse(arguments, argc, argv))
+        status = 2;
+    else if (arguments->family != NULL)
+        status = srv_command_family(arguments->family);
     else
-        status = parse(arguments, argc, argv) ? print_checkpoint(arguments) : 2;
+        status = print_checkpoint(arguments);
     free(arguments);
     return status;
 }

@@ -21,6 +21,11 @@ int srv_command_health(const struct srv_config *config);
  * each with a line on standard error.  Reads neither weights nor attnd's configuration. */
 int srv_command_inspect(int argc, char *const argv[]);
 
+/* attnd inspect --family: prints which keys and tensors of that model_type, or family as replies
+ * name it, are read, and how its layers attend; "": every model_type.  1 without memory, 2 where
+ * there is no such family, each with a line on standard error. */
+int srv_command_family(const char *family);
+
 /* attnd journal check|salvage DIR: prints what a state directory holds, and saves what can be saved
  * of its damaged files.  Takes the arguments that follow `journal`: 0 all is whole, or was saved; 1
  * something is damaged, or could not be read or saved, with a line on standard error; 2 the

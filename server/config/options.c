@@ -420,13 +420,15 @@ void srv_config_help(struct srv_buffer *out)
                          "  attnd [--config FILE] [OPTION ...]\n"
                          "  attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]\n"
                          "                    [--kv-dtype NAME] [--config JSON]\n"
+                         "  attnd inspect --family [NAME]\n"
                          "  attnd journal check DIR\n"
                          "  attnd journal salvage DIR [--config FILE] [OPTION ...]\n\n"
                          "inspect prints what the checkpoint in DIR, or a single file with the\n"
                          "configuration JSON, holds, layer by layer, and what loading it would\n"
-                         "cost.  journal check says which files of the state\n"
-                         "directory DIR are damaged; salvage saves what can be saved of sessions\n"
-                         "that a start with this configuration leaves out.\n\n"
+                         "cost.  --family prints the keys, tensors and rules of the family NAME,\n"
+                         "or all names.  journal check says which files of the state directory\n"
+                         "DIR are damaged; salvage saves what can be saved of sessions that a\n"
+                         "start with this configuration leaves out.\n\n"
                          "Options, with their defaults:\n\n");
     for (size_t i = 0; i < srv_option_count; i++)
         help_option(out, &srv_options[i]);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client.h"
+#include "families/family.h"
 #include "suites.h"
 #include "text.h"
 
@@ -209,6 +210,67 @@ START_TEST(test_inspect_reads_every_model_of_the_tests)
 }
 END_TEST
 
+/* The standard output of a run with these arguments, which must succeed; the caller frees it. */
+static char *printed(const char *const arguments[])
+{
+    char *out, *err;
+    ck_assert_int_eq(process_run(&out, &err, arguments, NULL), 0);
+    ck_assert_str_eq(err, "");
+    free(err);
+    return out;
+}
+
+START_TEST(test_inspect_prints_keys_and_tensors_of_every_family)
+{
+    static const char *const list[] = {"inspect", "--family", NULL};
+    char *names = printed(list);
+    const struct attn_family *family;
+    size_t families = 0;
+    for (; (family = attn_family_at(families)) != NULL; families++) {
+        const char *const arguments[] = {"inspect", "--family", family->model_type, NULL};
+        char line[96], quoted[160];
+        char *section = printed(arguments);
+        snprintf(line, sizeof line, "%s\n", family->model_type);
+        ck_assert_ptr_nonnull(strstr(names, line));
+        snprintf(quoted, sizeof quoted, "`\"model_type\": \"%s\"`", family->model_type);
+        ck_assert_msg(strstr(section, quoted) != NULL, "%s: %s", family->model_type, section);
+        for (const struct attn_family_tensor *t = family->tensors; t->name != NULL; t++) {
+            const bool absent =
+                t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0;
+            snprintf(quoted, sizeof quoted, "| `%s` ", t->name);
+            ck_assert_msg(absent || strstr(section, quoted) != NULL, "%s has no %s",
+                          family->model_type, quoted);
+        }
+        free(section);
+    }
+    ck_assert_uint_ge(families, 98);
+    free(names);
+}
+END_TEST
+
+START_TEST(test_inspect_prints_a_family_by_each_of_its_names)
+{
+    static const struct {
+        const char *arguments[3], *part;
+    } cases[] = {
+        {{"--family", "llama"}, "| `layers.*.self_attn.q_proj.weight` | weight of q | [out, in] |"},
+        {{"--family=llama"}, "\n| `num_key_value_heads` "},
+        {{"--family", "t5"}, "## t5, stack decoder\n"},
+        {{"--family", "t5"}, "\n\n## t5, stack cross\n"},
+        {{"--family", "mt5"}, "| `decoder.block.*.layer.0.SelfAttention.q.weight` "},
+        {{"--family", "torch_mha"}, "`\"model_type\": \"torch_multihead_attention\"`"},
+        {{"--family", "random"}, "\n| `seed` "},
+        {{"--family"}, "\ngpt_neox\ngptj\n"},
+        {{"--family="}, "\nt5\ntorch_multihead_attention\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *arguments[5] = {"inspect"};
+        memcpy(arguments + 1, cases[i].arguments, sizeof cases[i].arguments);
+        expect_run(arguments, 0, cases[i].part, NULL);
+    }
+}
+END_TEST
+
 START_TEST(test_inspect_complains_in_one_line)
 {
     static const struct {
@@ -237,6 +299,11 @@ START_TEST(test_inspect_complains_in_one_line)
         {{GOLDEN "bert/model", GOLDEN "gpt2/model"}, "unknown argument \"" GOLDEN, 2},
         {{GOLDEN "bert/model", "--kv-dtype", "q4"}, "bf16, f16 or int8, not q4", 2},
         {{GOLDEN "bert/model", "--dtype="}, "--dtype", 2},
+        {{"--family", "lama"}, "--family lists, not \"lama\"; did you mean llama?\n", 2},
+        {{"--family=torch-mha"}, "; did you mean torch_mha?\n", 2},
+        {{"--family", "perceptron"}, "--family lists, not \"perceptron\"\n", 2},
+        {{"--family", "llama", GOLDEN "bert/model"}, "--family stands alone", 2},
+        {{"--family=llama", "--stack=encoder"}, "--family stands alone", 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const char *arguments[6] = {"inspect"};
@@ -381,6 +448,8 @@ Suite *suite_commands(void)
     tcase_add_test(commands, test_check_names_the_stack);
     tcase_add_test(commands, test_inspect_prints_family_layers_and_costs);
     tcase_add_test(commands, test_inspect_reads_every_model_of_the_tests);
+    tcase_add_test(commands, test_inspect_prints_keys_and_tensors_of_every_family);
+    tcase_add_test(commands, test_inspect_prints_a_family_by_each_of_its_names);
     tcase_add_test(commands, test_inspect_complains_in_one_line);
     tcase_add_test(commands, test_wrong_configuration_files_are_refused_by_key);
     tcase_add_test(commands, test_models_that_cannot_be_opened_fail_the_check_and_the_start);

@@ -155,7 +155,8 @@ fi
         target = area "/" header
         if (!(target in layer))
             target = "include/" header
-        if (!(target in layer) && area == "server" && header ~ /^basics\//)
+        if (!(target in layer) && area == "server" &&
+            (header ~ /^basics\// || (file ~ /^server\/family_text\// && header ~ /^families\//)))
             target = "lib/" header
         if (!(target in layer)) {
             breach(place, area "/ has no \"" header "\", nor has include/")

@@ -1,10 +1,9 @@
-/* models_words.h: what docs/MODELS.md says of each field of a configuration. */
-#ifndef TESTS_MODELS_WORDS_H
-#define TESTS_MODELS_WORDS_H
+/* words.h: what is said of each field of a configuration. */
+#ifndef FAMILY_TEXT_WORDS_H
+#define FAMILY_TEXT_WORDS_H
 
 #include "families/family.h"
 
-#define HF_FIELD(field) offsetof(struct attn_hf_config, field)
 #define ROPE_FIELD(field) offsetof(struct attn_hf_rope, field)
 
 /* The meaning of a field, and of 0 or null in it. */

@@ -1,0 +1,106 @@
+/* command_family.c: attnd inspect --family: prints which keys and tensors of a family are read, and
+ * how its layers attend.
+ *
+ * A program of the build, server/family_text/, prints that from the table in lib/families/.  The
+ * binary has its text compressed: for each family its model_type, its name in replies and its
+ * section, of which each ends with a NUL. */
+#include "commands.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/embed.h"
+#include "base/nearest.h"
+#include "wire/coding.h"
+
+#define MOST_BYTES ((size_t)4 << 20) /* of all sections, expanded */
+#define MOST_NAMES 512               /* among which a misspelt one is looked for */
+
+SRV_EMBED(families, "build/host/families.gz")
+
+struct section {
+    const char *type, *name, *text;
+};
+
+static const char *take_text(const char **at)
+{
+    const char *text = *at;
+    *at += strlen(text) + 1;
+    return text;
+}
+
+/* Takes the section at *at, which moves behind it; false at the end. */
+static bool take_section(struct section *out, const char **at, const char *end)
+{
+    if (*at >= end)
+        return false;
+    out->type = take_text(at);
+    out->name = take_text(at);
+    out->text = take_text(at);
+    return true;
+}
+
+/* Prints each model_type once: rows of one follow each other. */
+static void print_types(const char *at, const char *end)
+{
+    const char *last = "";
+    for (struct section section; take_section(&section, &at, end); last = section.type)
+        if (strcmp(section.type, last) != 0)
+            printf("%s\n", section.type);
+}
+
+/* Prints the sections of a family and returns their number. */
+static size_t print_sections(const char *family, const char *at, const char *end)
+{
+    size_t count = 0;
+    for (struct section section; take_section(&section, &at, end);)
+        if (strcmp(section.type, family) == 0 || strcmp(section.name, family) == 0)
+            printf("%s%s", count++ > 0 ? "\n" : "", section.text);
+    return count;
+}
+
+static void refuse(const char *family, const char *at, const char *end)
+{
+    const char *names[MOST_NAMES];
+    size_t count = 0;
+    for (struct section section; count + 2 <= MOST_NAMES && take_section(&section, &at, end);) {
+        names[count++] = section.type;
+        names[count++] = section.name;
+    }
+    const char *nearest = attn_nearest(family, names, count);
+    fprintf(stderr,
+            "attnd: inspect: --family must be a name that attnd inspect --family lists, not "
+            "\"%.64s\"%s%s%s\n",
+            family, nearest != NULL ? "; did you mean " : "", nearest != NULL ? nearest : "",
+            nearest != NULL ? "?" : "");
+}
+
+static bool grant(void *context, size_t bytes)
+{
+    (void)context;
+    (void)bytes;
+    return true;
+}
+
+int srv_command_family(const char *family)
+{
+    const struct srv_decompress_limits limits = {.most = MOST_BYTES, .grant = grant};
+    struct srv_error error = {0};
+    char *text;
+    size_t length;
+    int status = 0;
+    if (srv_decompress(&text, &length, SRV_GZIP, begin_families,
+                       (size_t)(end_families - begin_families), &limits, &error) != SRV_OK) {
+        fprintf(stderr, "attnd: inspect: %s\n", error.message);
+        return 1;
+    }
+    if (family[0] == '\0') {
+        print_types(text, text + length);
+    } else if (print_sections(family, text, text + length) == 0) {
+        refuse(family, text, text + length);
+        status = 2;
+    }
+    free(text);
+    return fflush(stdout) == 0 ? status : 1;
+}

@@ -1,0 +1,118 @@
+/* families.c: the table of docs/MODELS.md: a row for each model_type, whose stacks share it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "family_text/family_text.h"
+
+/* Adds one more of the things that a cell lists, unless it is not there. */
+static void list(struct text *cell, bool there, const char *what)
+{
+    if (there)
+        add(cell, "%s%s", cell->length > 0 ? ", " : "", what);
+}
+
+static bool has_key(const struct attn_family *family, size_t offset)
+{
+    return key_name(family, offset) != NULL;
+}
+
+static void add_stack(struct text *cell, const struct attn_family *family)
+{
+    list(cell, family->stack != NULL, family->stack);
+}
+
+static void add_attention(struct text *cell, const struct attn_family *family)
+{
+    const struct attn_hf_config *defaults = &family->defaults;
+    const bool latent = defaults->kv_lora_rank > 0, chosen = has_key(family, HF_FIELD(is_causal));
+    const bool grouped = has_key(family, HF_FIELD(num_kv_heads));
+    list(cell, true,
+         chosen                ? "causal or not"
+         : defaults->is_cross  ? "cross"
+         : defaults->is_causal ? "causal"
+                               : "not causal");
+    list(cell, true, latent ? "latent" : grouped ? "GQA" : "MHA");
+}
+
+static void add_positions(struct text *cell, const struct attn_family *family)
+{
+    const struct attn_hf_config *defaults = &family->defaults;
+    const bool rotates = defaults->rope.type != ATTN_ROPE_NONE;
+    list(cell, rotates, "RoPE");
+    list(cell, !rotates && has_key(family, HF_FIELD(rope.theta)), "RoPE if a base is given");
+    list(cell, defaults->alibi, "ALiBi");
+    list(cell, !defaults->alibi && has_key(family, HF_FIELD(alibi)), "ALiBi by key");
+    list(cell, defaults->buckets != 0, "T5 bias");
+    list(cell, has_key(family, HF_FIELD(position_terms)), "disentangled bias");
+    list(cell, cell->length == 0, "none");
+}
+
+static void add_norms(struct text *cell, const struct attn_family *family)
+{
+    const struct attn_hf_config *defaults = &family->defaults;
+    const bool by_key = has_key(family, HF_FIELD(qk_norm));
+    list(cell, defaults->kv_lora_rank > 0, "of latents");
+    list(cell, defaults->qk_norm || by_key,
+         defaults->norm_type == ATTN_NORM_LAYER ? "LayerNorm of q, k" : "RMSNorm of q, k");
+    add(cell, "%s%s", by_key ? " by key" : "", defaults->v_norm ? ", v" : "");
+}
+
+static void add_besides(struct text *cell, const struct attn_family *family)
+{
+    const struct attn_hf_config *defaults = &family->defaults;
+    list(cell, has_key(family, HF_FIELD(sliding_window)), "sliding window");
+    list(cell, has_key(family, HF_FIELD(attention_chunk_size)), "chunks");
+    list(cell, defaults->other_type == ATTN_LAYER_LINEAR, "linear layers, not computed");
+    list(cell, has_key(family, HF_FIELD(num_shared_layers)), "layers with another's keys");
+    list(cell, defaults->num_groups != 0, "layers that share weights");
+    list(cell, has_key(family, HF_FIELD(softcap)), "soft-capping");
+    list(cell, defaults->sinks, "sinks");
+    list(cell, defaults->output_gate, "output gate");
+}
+
+static const struct {
+    const char *title;
+    void (*add)(struct text *cell, const struct attn_family *family);
+} columns[] = {
+    {"stacks", add_stack}, {"attention", add_attention}, {"positions", add_positions},
+    {"norms", add_norms},  {"biases", add_biases},       {"besides", add_besides},
+};
+#define NUM_COLUMNS (sizeof columns / sizeof columns[0])
+
+/* Adds what a column says of the families from `first` on: once where it says the same of all. */
+static void add_cell(struct text *row, size_t column, size_t first, size_t count)
+{
+    struct text all = {.length = 0}, once = {.length = 0};
+    bool same = true;
+    columns[column].add(&once, attn_family_at(first));
+    for (size_t i = 0; i < count; i++) {
+        struct text one = {.length = 0};
+        columns[column].add(&one, attn_family_at(first + i));
+        same = same && strcmp(one.data, once.data) == 0;
+        add(&all, "%s%s", i > 0 ? "; " : "", one.data);
+    }
+    add(row, " %s |", same ? once.data : all.data);
+}
+
+void print_families(void)
+{
+    struct text table = {.length = 0};
+    size_t count;
+    add(&table, "| `model_type` |");
+    for (size_t column = 0; column < NUM_COLUMNS; column++)
+        add(&table, " %s |", columns[column].title);
+    add(&table, "\n");
+    for (size_t first = 0; attn_family_at(first) != NULL; first += count) {
+        const char *type = attn_family_at(first)->model_type;
+        count = 1;
+        while (attn_family_at(first + count) != NULL &&
+               strcmp(attn_family_at(first + count)->model_type, type) == 0)
+            count++;
+        add(&table, "| `%s` |", type);
+        for (size_t column = 0; column < NUM_COLUMNS; column++)
+            add_cell(&table, column, first, count);
+        add(&table, "\n");
+    }
+    printf("\n");
+    print_table(&table);
+}

@@ -1,0 +1,103 @@
+/* tensors.c: the tensors of a family. */
+#include <stdio.h>
+
+#include "family_text/family_text.h"
+
+void add_projections(struct text *text, unsigned projections)
+{
+    static const struct {
+        unsigned projection;
+        const char *name;
+    } names[] = {
+        {ATTN_PROJ_Q, "q"},
+        {ATTN_PROJ_K, "k"},
+        {ATTN_PROJ_V, "v"},
+        {ATTN_PROJ_O, "o"},
+        {ATTN_PROJ_KV_A, "the latent"},
+        {ATTN_PROJ_K_ROPE, "the part that rotates"},
+        {ATTN_PROJ_Q_A, "the latent of queries"},
+    };
+    const char *comma = "";
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if ((projections & names[i].projection) != 0) {
+            add(text, "%s%s", comma, names[i].name);
+            comma = ", ";
+        }
+}
+
+static const char *layout_words(const struct attn_family *family,
+                                const struct attn_family_tensor *tensor)
+{
+    bool fused = tensor->projections == ATTN_PROJ_QKV;
+    if (tensor->projections == (ATTN_PROJ_K | ATTN_PROJ_V))
+        return "[out, in], rows by head: k without its part that rotates, v";
+    if (tensor->role == ATTN_ROLE_WEIGHT && (tensor->projections & ATTN_PROJ_K_ROPE) != 0)
+        return "[out, in], rows of the latent, then of the part";
+    switch (family->layout) {
+    case ATTN_LAYOUT_TRANSPOSED:
+        if (tensor->role == ATTN_ROLE_WEIGHT)
+            return fused ? "[in, out], columns q, then k, then v" : "[in, out]";
+        break;
+    case ATTN_LAYOUT_GROUPED:
+        if (fused)
+            return tensor->role == ATTN_ROLE_WEIGHT
+                       ? "[out, in], rows by key/value head: its H/G query heads, k, v"
+                       : "[out], in the same order";
+        break;
+    case ATTN_LAYOUT_PLAIN:
+        break;
+    }
+    if (tensor->role == ATTN_ROLE_WEIGHT)
+        return fused ? "[out, in], rows q, then k, then v" : "[out, in]";
+    return fused ? "[out], q, then k, then v" : "[out]";
+}
+
+static void print_prefixes(const struct attn_family *family)
+{
+    struct text prefixes = {.length = 0};
+    for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
+        add(&prefixes, "%s %s%s%s",
+            prefixes.length == 0 ? "Prefixes of these names, tried in order:" : ",",
+            **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
+            **prefix != '\0' ? "`" : "");
+    add(&prefixes, ".");
+    print_paragraph(&prefixes);
+}
+
+void print_tensors(const struct attn_family *family)
+{
+    static const char *const roles[ATTN_NUM_ROLES] = {
+        [ATTN_ROLE_WEIGHT] = "weight of ",
+        [ATTN_ROLE_BIAS] = "bias of ",
+        [ATTN_ROLE_BIAS_KV] = "appended ",
+        [ATTN_ROLE_NORM] = "norm of ",
+        [ATTN_ROLE_NORM_BIAS] = "bias of the norm of ",
+        [ATTN_ROLE_SINKS] = "sinks",
+        [ATTN_ROLE_POSITION_BIAS] = "position bias, for all layers",
+        [ATTN_ROLE_POSITION_NORM] = "norm of its rows, for all layers",
+    };
+    static const char *const shapes[ATTN_NUM_ROLES] = {
+        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]", [ATTN_ROLE_NORM] = "[D]",
+        [ATTN_ROLE_SINKS] = "[H]",           [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
+        [ATTN_ROLE_POSITION_NORM] = "[E]",
+    };
+    struct text table = {.length = 0};
+    add(&table, "| tensor | holds | stored |\n");
+    for (const struct attn_family_tensor *t = family->tensors; t->name != NULL; t++) {
+        if (t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0)
+            continue;
+        add(&table, "| `%s` | %s", t->name, roles[t->role]);
+        if (t->role < ATTN_ROLE_SINKS || t->role == ATTN_ROLE_NORM_BIAS)
+            add_projections(&table, t->projections);
+        const bool rows = t->role == ATTN_ROLE_POSITION_BIAS &&
+                          key_name(family, HF_FIELD(position_terms)) != NULL;
+        add(&table, " | %s |\n",
+            rows                      ? "[2S, E]"
+            : shapes[t->role] != NULL ? shapes[t->role]
+                                      : layout_words(family, t));
+    }
+    printf("\n");
+    print_table(&table);
+    printf("\n");
+    print_prefixes(family);
+}
