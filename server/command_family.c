@@ -30,7 +30,7 @@ static const char *take_text(const char **at)
     return text;
 }
 
-/* Takes the section at *at, which moves behind it; false at the end. */
+/* Takes the section at *at, which moves past it; false at the end. */
 static bool take_section(struct section *out, const char **at, const char *end)
 {
     if (*at >= end)
@@ -76,16 +76,9 @@ static void refuse(const char *family, const char *at, const char *end)
             nearest != NULL ? "?" : "");
 }
 
-static bool grant(void *context, size_t bytes)
-{
-    (void)context;
-    (void)bytes;
-    return true;
-}
-
 int srv_command_family(const char *family)
 {
-    const struct srv_decompress_limits limits = {.most = MOST_BYTES, .grant = grant};
+    const struct srv_decompress_limits limits = {.most = MOST_BYTES};
     struct srv_error error = {0};
     char *text;
     size_t length;

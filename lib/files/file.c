@@ -9,6 +9,7 @@
 
 #include "basics/mem.h"
 #include "basics/status.h"
+#include "basics/text.h"
 
 static enum attn_status fail_errno(struct attn_error *error, const char *name, int code)
 {
@@ -59,16 +60,6 @@ enum attn_status attn_file_read(void *out, int file, const char *name, size_t of
     return ATTN_OK;
 }
 
-/* A byte order mark, which some editors write, is no part of the text; returns its bytes. */
-static size_t drop_mark(char *text, size_t size)
-{
-    static const char mark[] = {'\xEF', '\xBB', '\xBF'};
-    if (size < sizeof mark || memcmp(text, mark, sizeof mark) != 0)
-        return 0;
-    memmove(text, text + sizeof mark, size - sizeof mark);
-    return sizeof mark;
-}
-
 enum attn_status attn_file_slurp(char **out, size_t *length, int directory, const char *name,
                                  size_t limit, struct attn_error *error)
 {
@@ -91,7 +82,7 @@ enum attn_status attn_file_slurp(char **out, size_t *length, int directory, cons
         attn_free(text);
         return status;
     }
-    size -= drop_mark(text, size);
+    size = attn_text_drop_mark(text, size);
     text[size] = '\0';
     *out = text;
     *length = size;

@@ -9,25 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "wire/coding.h"
 
 #define TRAILER 8 /* CRC-32 and length of the expanded file, which end a member of gzip */
-
-static uint64_t mix(uint64_t hash, const char *bytes, size_t length) /* FNV-1a */
-{
-    for (size_t i = 0; i < length; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3;
-    return hash;
-}
 
 /* The header fields are part of what a tag stands for: with a 304 browsers keep the policy that
  * they have. */
 static uint32_t tag_of(const struct srv_embedded *file)
 {
     const char *fields = file->fields != NULL ? file->fields : "";
-    uint64_t hash = mix(0xcbf29ce484222325, fields, strlen(fields));
-    hash = mix(hash, file->bytes + file->length - TRAILER, TRAILER);
-    uint32_t tag = (uint32_t)(hash >> 32 ^ hash);
+    const char *trailer = file->bytes + file->length - TRAILER;
+    const uint64_t seed = XXH3_64bits(fields, strlen(fields));
+    const uint32_t tag = (uint32_t)XXH3_64bits_withSeed(trailer, TRAILER, seed);
     return tag != 0 ? tag : 1;
 }
 

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/owner.h"
+#include "basics/text.h"
 
 #define WAIT_MS 2000 /* for a named pipe that nobody writes to */
 
@@ -74,17 +75,6 @@ static bool read_whole(char *text, size_t *length, size_t room, int fd)
     return true;
 }
 
-/* A byte order mark, which some editors write, is no part of the text. */
-static void drop_mark(char *text, size_t *length)
-{
-    static const char mark[] = "\xEF\xBB\xBF";
-    const size_t size = sizeof mark - 1;
-    if (*length < size || memcmp(text, mark, size) != 0)
-        return;
-    *length -= size;
-    memmove(text, text + size, *length);
-}
-
 /* As PowerShell and some editors write it. */
 static bool is_utf16(const char *text, size_t length)
 {
@@ -116,7 +106,7 @@ bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
     if (fd >= 0)
         close(fd);
     if (whole) {
-        drop_mark(text, length);
+        *length = attn_text_drop_mark(text, *length);
         text[*length] = '\0';
     } else {
         srv_text_wipe(text, *length);

@@ -14,7 +14,7 @@ struct srv_first_process {
 };
 
 /* Reads the command line at `path`, /proc/1/cmdline: what follows the word attnd, which may stand
- * behind an init of the container.  False where there is none, or it is too long. */
+ * after an init of the container.  False where there is none, or it is too long. */
 bool srv_first_process_read(struct srv_first_process *out, const char *path);
 
 #endif

@@ -236,7 +236,6 @@ static void run_turn(struct srv_loop *loop, bool accepting)
 
 static void *serve(void *context)
 {
-    struct srv_connection *c;
     struct srv_loop *loop = context;
     int command;
     bool accepting = true;
@@ -249,9 +248,6 @@ static void *serve(void *context)
         run_turn(loop, accepting);
     }
     loop->stopping = true;
-    LIST_FOREACH(c, &loop->connections, link)
-        if (c->exchange != NULL)
-            loop->on_sweep(c->exchange, UINT64_MAX);
     srv_handshakes_stop(loop);
     srv_turns_resume(loop);
     for (int i = 0; i < LAST_TURNS; i++)

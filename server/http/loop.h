@@ -12,7 +12,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "http/handshake.h"
 #include "http/linger.h"
@@ -59,8 +58,7 @@ struct srv_loop {
     struct srv_http *http;
     struct MHD_Daemon *daemon;
     void (*on_deadline)(struct srv_exchange *exchange); /* the connection is then shut down */
-    void (*on_sweep)(struct srv_exchange *exchange, uint64_t now_ns); /* every 250 ms until then,
-                                                                       * and at the end */
+    void (*on_sweep)(struct srv_exchange *exchange, uint64_t now_ns); /* every 250 ms until then */
     void (*after_turn)(struct srv_loop *loop); /* libmicrohttpd has done all it can for now */
     int listen_fd;                             /* shared by all loops */
     pthread_t thread;

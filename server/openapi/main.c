@@ -1,8 +1,8 @@
 /* main.c: prints the description of the interface as OpenAPI 3.1: paths, operations, parameters.
  *
- *   openapi
+ *   openapi_text
  *
- * The daemon replies with what is printed when it is built (server/api/endpoint_openapi.c).  An
+ * The daemon replies with what is printed when it is built (server/api/openapi.c).  An
  * operation is made from its row of the table of routes.  Schemas come from the tables of fields
  * (calls.c, documents.c), of replies (replies.c) and of values (values.c), errors from the table of
  * errors (errors.c). */

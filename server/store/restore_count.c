@@ -3,7 +3,7 @@
  * Entries, gaps, marks and numbers of records are those of a start (restore.c, replay.c,
  * restore_gap.c).  A session is its epoch, its numbers and its times alone: no model, no cache, and
  * it is in no table.  So what only a model can tell is not found: a model that is not configured,
- * and rows of another shape behind a sound checksum. */
+ * and rows of another shape under a sound checksum. */
 #include <stdio.h>
 #include <stdlib.h>
 

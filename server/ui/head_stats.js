@@ -1,8 +1,8 @@
 /**
  * head_stats.js: the statistics of a head whose weights are in the page.
  *
- * They are what the daemon's `head_stats` are (docs/API.md, docs/NUMERICS.md), computed as
- * lib/stats.c does: of each row, then means over the rows that see a key. Node can import it.
+ * The statistics are those of the daemon's `head_stats` (docs/API.md, docs/NUMERICS.md), computed as
+ * lib/kernels/stats.c does: of each row, then means over the rows that see a key. Node can import it.
  */
 
 const LIFT = 0.5; // (share - chance) / (1 - chance) from which a head has a pattern

@@ -48,7 +48,7 @@ static enum srv_error_code grow(struct expansion *e)
 {
     size_t capacity = attn_min(e->capacity > 0 ? 2 * e->capacity : FIRST_ROOM, e->most + 1);
     char *out = NULL;
-    if (e->limits->grant(e->limits->context, capacity - e->capacity))
+    if (e->limits->grant == NULL || e->limits->grant(e->limits->context, capacity - e->capacity))
         out = realloc(e->out, capacity + 1);
     if (out == NULL)
         return srv_fail(e->error, SRV_E_OUT_OF_MEMORY, "Content-Encoding",

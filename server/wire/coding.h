@@ -26,7 +26,7 @@ const char *srv_coding_name(enum srv_coding coding);
 
 struct srv_decompress_limits {
     size_t most;                                /* bytes of output */
-    bool (*grant)(void *context, size_t bytes); /* asked before memory is taken */
+    bool (*grant)(void *context, size_t bytes); /* asked before memory is taken; NULL: not */
     void *context;
     struct srv_cancel cancel; /* asked between pieces */
 };

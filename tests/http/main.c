@@ -17,7 +17,7 @@
 
 #define SUITE(name) {#name, suite_##name},
 
-#define ONE_MORE(name) +1 /* a list of these, behind 0, is the number of names */
+#define ONE_MORE(name) +1 /* a list of these, after 0, is the number of names */
 
 static const struct runner_suite suites[] = {SUITES(SUITE)};
 

@@ -68,7 +68,7 @@
     X(lame_duck)           \
     X(bounds)
 
-/* These judge how soon answers come, and run one after the other, behind the rest. */
+/* These judge how soon answers come, and run one after the other, after the rest. */
 #define SUITES_ALONE(X) \
     X(interrupts)       \
     X(pauses)           \

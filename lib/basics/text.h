@@ -1,0 +1,19 @@
+/* text.h: what is done to the text of any file, by library and daemon. */
+#ifndef ATTN_LIB_BASICS_TEXT_H
+#define ATTN_LIB_BASICS_TEXT_H
+
+#include <stddef.h>
+#include <string.h>
+
+/* Removes a byte order mark (UTF-8), which some editors write and which is no part of the text.
+ * Returns the length without it. */
+static inline size_t attn_text_drop_mark(char *text, size_t length)
+{
+    static const char mark[] = {'\xEF', '\xBB', '\xBF'};
+    if (length < sizeof mark || memcmp(text, mark, sizeof mark) != 0)
+        return length;
+    memmove(text, text + sizeof mark, length - sizeof mark);
+    return length - sizeof mark;
+}
+
+#endif
