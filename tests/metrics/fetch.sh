@@ -5,6 +5,9 @@
 # it is not installed: apt-get fetches it (19 MB), and the two programs are taken out of it.  Where
 # both are installed already, or $PROMETHEUS_BIN names their directory, links to those stand there.
 set -euo pipefail
+root=$PWD
+# shellcheck source=tests/tools/apt.sh
+. tests/tools/apt.sh
 
 into=$1
 mkdir -p "$into"
@@ -23,21 +26,13 @@ if ! command -v apt-get >/dev/null; then
     exit 1
 fi
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    else
-        sudo "$@"
-    fi
-}
-
 work=$(mktemp -d "$into/unpack.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 echo "fetch: Debian's prometheus, to be unpacked below $into"
 cd "$work"
 # apt checks the package against the signed lists; without lists they are fetched first.
 if ! apt-get -qq download prometheus >log 2>&1; then
-    as_root apt-get -qq -o DPkg::Lock::Timeout=300 update
+    apt_get update
     apt-get -qq download prometheus >log 2>&1 || { cat log >&2; exit 1; }
 fi
 dpkg-deb -x prometheus_*.deb tree

@@ -132,14 +132,6 @@ missing_packages() { # groups
     done < <(needs)
 }
 
-as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    else
-        sudo "$@"
-    fi
-}
-
 groups=$(groups_of "${1:-none}")
 if [ -z "$groups" ]; then
     echo "usage: deps.sh $(needs | cut -d ' ' -f 1 | sort -u | paste -s -d '|')" >&2
@@ -161,10 +153,10 @@ if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
     exit 1
 fi
 
-# Another apt may be running (unattended upgrades, a machine's first boot): wait for its lock.
-as_root apt-get -qq -o DPkg::Lock::Timeout=300 update
-as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 \
-    install --no-install-recommends "${missing[@]}" >/dev/null
+# shellcheck source=tests/tools/apt.sh
+. tests/tools/apt.sh
+apt_get update
+apt_get install -y --no-install-recommends "${missing[@]}"
 
 # shellcheck disable=SC2086
 mapfile -t missing < <(missing_packages $groups)
