@@ -17,7 +17,7 @@ test("index.html fetches each module at once, and first of all what tells of one
     const asked = [...page.matchAll(/ (?:href|src)="ui\/(\w[^"]*js)"/g)].map((match) => match[1]);
     assert.equal(asked[0], "loading.js");
     const there = readdirSync(folder).filter((name) => /\.m?js$/.test(name));
-    assert.deepEqual(asked.toSorted(), there.toSorted());
+    assert.deepEqual(asked.sort(), there.sort());
 });
 
 const golden = new URL("../golden/", import.meta.url);

@@ -11,12 +11,21 @@
  */
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { Duplex } from "node:stream";
 import test from "node:test";
+import { createInflateRaw } from "node:zlib";
 
 // What the modules read of a page.
 globalThis.location = { hash: "", pathname: "/", search: "", origin: "http://localhost" };
 globalThis.document = { baseURI: "http://localhost/" };
 globalThis.addEventListener = () => {};
+if (Number(process.versions.node.split(".")[0]) < 20) // which has no "deflate-raw", as browsers do
+    globalThis.DecompressionStream = class {
+        constructor(format) {
+            assert.equal(format, "deflate-raw");
+            Object.assign(this, Duplex.toWeb(createInflateRaw()));
+        }
+    };
 
 const files = await import("../../server/ui/files.js");
 const weights = await import("../../server/ui/weights.js");
