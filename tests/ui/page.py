@@ -5,6 +5,7 @@ Content-Security-Policy (as the browser reports them and as the document's own e
 request with its origin.  `faults()` lists what must not have been.
 """
 import json
+import os
 import pathlib
 import re
 import time
@@ -13,6 +14,9 @@ import urllib.parse
 from devtools import ProtocolError, decoded
 
 WAIT_S = 20
+# Each reply comes so much later, as from a daemon far away: tests that do not wait fail with it.
+LATE = {"offline": False, "latency": int(os.environ.get("LATENCY_MS", "0")),
+        "downloadThroughput": -1, "uploadThroughput": -1}
 POLL_S = 0.01
 KEYS = {"Enter": (13, "\r"), "Tab": (9, ""), "Escape": (27, ""), "ArrowLeft": (37, ""),
         "ArrowUp": (38, ""), "ArrowRight": (39, ""), "ArrowDown": (40, ""), "PageUp": (33, ""),
@@ -80,6 +84,7 @@ class Page:
         self.browser.handlers[session] = self._event
         for method, params in (
                 ("Runtime.enable", {}), ("Network.enable", {}),
+                ("Network.emulateNetworkConditions", LATE),
                 ("Target.setAutoAttach", {"autoAttach": True, "waitForDebuggerOnStart": True,
                                           "flatten": True}),
                 ("Runtime.runIfWaitingForDebugger", {})):

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """run.py: the page in Chromium against daemons, for `make check-ui`.
 
-    ATTND=build/attnd [QUICK=1] [AXE=build/axe/axe.min.js] tests/ui/run.py [NAME...]
+    ATTND=build/attnd [QUICK=1] [LATENCY_MS=200] [AXE=build/axe/axe.min.js] tests/ui/run.py [NAME...]
 
 NAME is that of a module, class or test, as unittest has it (test_watch.Watch).  Without names all
 modules run, some beside each other, each with a browser and daemons of its own; those of the page's
-modules that need no browser run in Node.  The last line has the figures.
+modules that need no browser run in Node.  With LATENCY_MS each reply comes so much later: tests that
+read what has not come yet fail.  The last line has the figures.
 """
 import concurrent.futures
 import json

@@ -115,8 +115,8 @@ class Failures(Case):
         daemon.process.send_signal(signal.SIGSTOP)  # computes for as long as this test wants
         try:
             view.page.click("head-1-3")
-            text = view.page.wait_for("#progress", "(line) => !line.hidden && line.textContent")
-            self.assertIn("Layer 1, head 3", text)
+            view.page.wait_for("#progress", """(line) => !line.hidden
+                && line.textContent.includes("Layer 1, head 3")""")
             view.page.click("cancel")
             view.page.wait_for("#progress", "(line) => line.hidden")
         finally:

@@ -79,6 +79,7 @@ class Looks(CaptureCase):
 
     def test_on_paper_there_are_maps_and_no_controls(self):
         view = self.head()
+        view.page.wait_for("statistics")
         controls = """[...document.querySelectorAll("button, select, input, textarea, a, summary")]
             .filter((element) => element.checkVisibility() && !element.matches(".thumbnail, summary"))
             .map((element) => element.dataset.testid || element.textContent)"""
