@@ -269,7 +269,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	$(SUITE_ENV) ATTN_LONG_TESTS=1 CK_RUN_SUITE=number $(OUT)/unit
 	$(OUT)/kernelcheck --seconds 300
 	@$(MAKE) --no-print-directory $(CHECKS)
-	@LATENCY_MS=200 $(MAKE) --no-print-directory QUICK=1 check-ui
+	@LATENCY_MS=200 $(MAKE) --no-print-directory check-ui
 	@$(MAKE) --no-print-directory check-load check-journal check-promises
 	@echo "check-all: all passed"
 

@@ -293,13 +293,14 @@ class Page:
 
     def click(self, where):
         """Clicks in the middle of an element, which must be what is hit there."""
-        for _ in range(50):  # what was computed meanwhile may have moved it
+        until = time.monotonic() + WAIT_S
+        while True:  # what was computed meanwhile may have moved it
             x, y = self.place(where)
             if self.on(where, HIT, x, y):
                 break
+            if time.monotonic() > until:
+                raise AssertionError(f"{where} is hidden or covered at {x:.0f}, {y:.0f}")
             self.browser.receive(0.02)
-        else:
-            raise AssertionError(f"{where} is covered at {x:.0f}, {y:.0f}")
         self.mouse("mouseMoved", x, y)
         self.mouse("mousePressed", x, y, button="left", clickCount=1, buttons=1)
         self.mouse("mouseReleased", x, y, button="left", clickCount=1)
@@ -331,6 +332,7 @@ class Page:
     def fill(self, where, text):
         """Replaces the text of a field, as by typing, and leaves the field."""
         self.reveal(where)
+        self.wait_for(where, "(element) => element.checkVisibility()")  # none else takes the focus
         self.on(where, "(element) => { element.focus(); element.select?.(); }")
         self.type(text)
         self.on(where, "(element) => element.dispatchEvent(new Event('change', {bubbles: true}))")

@@ -117,8 +117,9 @@ class Keyboard(CaptureCase):
     def test_screen_readers_are_told_what_map_and_head_are(self):
         view = self.overview().open_head(1, 2)
         stats = self.asked(1, outputs=["head_stats"])["head_stats"][2]
-        name = view.page.on("map", "(element) => element.ariaLabel")
-        for part in ("Layer 1, head 2", stats["pattern"], f"{len(TOKENS)} queries"):
+        name = view.page.wait_for("map", f"""({{ ariaLabel }}) =>
+            ariaLabel.includes('pattern {stats["pattern"]}') && ariaLabel""")
+        for part in ("Layer 1, head 2", f"{len(TOKENS)} queries"):
             self.assertIn(part, name)
         node = view.page.ax("map")
         self.assertIn("Layer 1, head 2", node["name"])
