@@ -105,11 +105,11 @@ static bool again(const struct step *step, const struct fault *fault, bool lost)
 }
 
 /* Whether the fault may have hit the connection itself: the first of attnd's own allocations is a
- * connection's record. */
+ * connection's record, or, for a higher descriptor than any before, the table of connections. */
 static bool may_be_silent(const struct fault *fault)
 {
     return fault->kind == FAULT_TRANSPORT || fault->kind == FAULT_ACCEPT ||
-           (fault->kind == FAULT_MEMORY && fault->at == 1);
+           (fault->kind == FAULT_MEMORY && fault->at <= 2);
 }
 
 static bool judge(const struct step *step, const struct fault *fault, const struct answer *answer,
