@@ -3,11 +3,10 @@
  * The rules follow modeling_rope_utils.py of huggingface/transformers v4.46.3 and v4.55.4.  Where
  * the two differ, or later versions differ from them, a comment states the choice; configurations
  * that are consistent in themselves mean the same everywhere. */
-#include "engine/rope.h"
-
 #include <math.h>
 
 #include "basics/status.h"
+#include "engine/rope.h"
 #include "families/spec.h"
 
 /* ---- What a type needs --------------------------------------------------------------------- */
@@ -185,12 +184,11 @@ bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
     out->theta = rope->theta;
     out->attention_factor = 1;
     if (out->type == ATTN_ROPE_PROPORTIONAL) {
-        if (rope->factor > 1) {
-            r->status = attn_fail(r->error, ATTN_UNSUPPORTED, "factor",
-                                  "rope_scaling: proportional with a factor of %g is not supported",
-                                  rope->factor);
-            return false;
-        }
+        if (rope->factor > 1)
+            return attn_resolved(
+                r, attn_fail(r->error, ATTN_UNSUPPORTED, "factor",
+                             "rope_scaling: proportional with a factor of %g is not supported",
+                             rope->factor));
         out->proportional_dim = out->dim;
         out->dim = head_dim - head_dim % 2;
     }
@@ -199,8 +197,5 @@ bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
         if (head_dim > 2)
             out->theta *= pow(rope->alpha, (double)head_dim / (double)(head_dim - 2));
     }
-    if (!resolve_type(out, r, rope))
-        return false;
-    r->status = attn_rope_check(out, head_dim, r->error);
-    return r->status == ATTN_OK;
+    return resolve_type(out, r, rope) && attn_resolved(r, attn_rope_check(out, head_dim, r->error));
 }

@@ -110,8 +110,8 @@ static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *
     spec->scale = scale_of(hf, spec->head_dim);
     if (hf->scale_by_mscale && hf->rope.type == ATTN_ROPE_YARN && hf->rope.mscale_all_dim != 0)
         spec->scale *= pow(attn_yarn_gain(hf->rope.factor, hf->rope.mscale_all_dim), 2);
-    r->status = attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", r->error);
-    return r->status == ATTN_OK;
+    return attn_resolved(r,
+                         attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", r->error));
 }
 
 /* ---- What else all layers have in common --------------------------------------------------- */
@@ -365,36 +365,33 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
             hf->bidirectional || hf->half_window ? hf->sliding_window / 2 + 1 : hf->sliding_window;
 }
 
-enum attn_status attn_config_from_hf(struct attn_config *config,
-                                     const struct attn_hf_config *parsed, struct attn_error *error)
+bool attn_resolve(struct attn_resolution *r)
 {
-    struct attn_resolution r = {
-        .config = config, .family = config->family, .hf = *parsed, .error = error};
+    struct attn_config *config = r->config;
+    struct attn_hf_config *hf = &r->hf;
     struct attn_layer_spec common = {.dtype = ATTN_F32};
-    if (r.hf.num_layers == 0)
-        r.hf.num_layers = r.hf.num_layers_fallback;
-    if (!check_present(&r))
-        return r.status;
+    if (hf->num_layers == 0)
+        hf->num_layers = hf->num_layers_fallback;
+    if (!check_present(r) || !check_groups(r))
+        return false;
 
-    config->num_layers = r.hf.num_layers;
-    config->num_groups = r.hf.num_groups;
-    config->max_position = r.hf.max_position;
-    config->seed = r.hf.seed;
-    config->scale_by_layer = r.hf.scale_by_layer;
-    config->rope_gathered = r.hf.rope_gathered;
-    config->norm_rope_layers = r.hf.norm_rope_layers;
-    config->scaling_without_rope = r.hf.scaling_without_rope;
-    config->keys_as_values = r.hf.keys_as_values;
-    resolve_flags(&common, r.family, &r.hf);
-    resolve_norms(&common, &r.hf);
-    if (!check_groups(&r) || !resolve_latent(&common, &r) || !resolve_heads(&common, &r) ||
-        !resolve_position_bias(&common, &r))
-        return r.status;
-    resolve_specs(config, &common, &r.hf);
-    return check_full(&r) && resolve_types(&r) && check_sharing(&r) && resolve_rotating(&r) &&
-                   resolve_rope(&r)
-               ? ATTN_OK
-               : r.status;
+    config->num_layers = hf->num_layers;
+    config->num_groups = hf->num_groups;
+    config->max_position = hf->max_position;
+    config->seed = hf->seed;
+    config->scale_by_layer = hf->scale_by_layer;
+    config->rope_gathered = hf->rope_gathered;
+    config->norm_rope_layers = hf->norm_rope_layers;
+    config->scaling_without_rope = hf->scaling_without_rope;
+    config->keys_as_values = hf->keys_as_values;
+    resolve_flags(&common, r->family, hf);
+    resolve_norms(&common, hf);
+    if (!resolve_latent(&common, r) || !resolve_heads(&common, r) ||
+        !resolve_position_bias(&common, r))
+        return false;
+    resolve_specs(config, &common, hf);
+    return check_full(r) && resolve_types(r) && check_sharing(r) && resolve_rotating(r) &&
+           resolve_rope(r);
 }
 
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */

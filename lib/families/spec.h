@@ -5,14 +5,8 @@
 
 #include "families/config.h"
 
-/* Resolves a parsed configuration into *config.  attn_config_read has filled config->family, the
- * factors and, where layer types were given, `sliding`; this function fills the rest.
- * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
-enum attn_status attn_config_from_hf(struct attn_config *config,
-                                     const struct attn_hf_config *parsed, struct attn_error *error);
-
-/* A configuration that is being resolved.  Its functions return false where one of them has refused
- * the configuration, with the reason in `status` and `error`. */
+/* A configuration that is being read and resolved.  The functions that do so return false where one
+ * of them has refused the configuration, with the reason in `status` and `error`. */
 struct attn_resolution {
     struct attn_config *config;
     const struct attn_family *family;
@@ -24,6 +18,18 @@ struct attn_resolution {
 /* Refuses the configuration for a key, whose name the message begins with.  Returns false. */
 bool attn_refuse_key(struct attn_resolution *r, enum attn_status status, const char *key,
                      const char *format, ...) __attribute__((format(printf, 4, 5)));
+
+/* Whether the status, which becomes that of r, is ATTN_OK. */
+static inline bool attn_resolved(struct attn_resolution *r, enum attn_status status)
+{
+    r->status = status;
+    return status == ATTN_OK;
+}
+
+/* Resolves what attn_config_read has read into r->config; the factors and, where they were given,
+ * the types of layers are there already.
+ * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
+bool attn_resolve(struct attn_resolution *r);
 
 /* The key by which the family fills a field of attn_hf_config; "" if it has none. */
 #define ATTN_KEY(r, field) attn_family_key_name((r)->family, HF_FIELD(field))
