@@ -17,206 +17,217 @@
 #include "layers/checkpoint.h"
 
 struct reader {
-    const struct attn_family *family;
-    struct attn_config *config; /* receives lists */
-    struct attn_hf_config hf;
+    struct attn_resolution r;
     bool is_set[sizeof(struct attn_hf_config)];
+    size_t base;     /* of offsets in r.hf: 0, or the RoPE object that is being read */
     bool typed_rope; /* an object of RoPE for each type of layers has been read */
 };
 
 /* ---- Complaints ---------------------------------------------------------------------------- */
 
-static enum attn_status fail_type(const char *key, const char *wanted, struct attn_error *error)
+static bool refuse_type(struct reader *reader, const char *key, const char *wanted)
 {
-    return attn_fail(error, ATTN_MALFORMED, key, "%.96s must be %s", key, wanted);
+    return attn_refuse_key(&reader->r, ATTN_MALFORMED, key, " must be %s", wanted);
 }
 
-static enum attn_status fail_contradiction(const char *key, struct attn_error *error)
+static bool refuse_contradiction(struct reader *reader, const char *key)
 {
-    return attn_fail(error, ATTN_MALFORMED, key, "%.96s contradicts another key", key);
+    return attn_refuse_key(&reader->r, ATTN_MALFORMED, key, " contradicts another key");
 }
 
-static enum attn_status fail_value(const char *key, const json_t *value, struct attn_error *error)
+static bool refuse_value(struct reader *reader, const char *key, const json_t *value)
 {
     char text[64];
     size_t length = json_dumpb(value, text, sizeof text - 1, JSON_ENCODE_ANY | JSON_COMPACT);
     text[length < sizeof text ? length : 0] = '\0';
-    return attn_fail(error, ATTN_UNSUPPORTED, key, "%.96s: %s is not supported", key,
-                     text[0] != '\0' ? text : "this value");
+    return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key, ": %s is not supported",
+                           text[0] != '\0' ? text : "this value");
 }
 
-static enum attn_status check_range(const struct attn_hf_key *key, double value,
-                                    struct attn_error *error)
+static bool check_range(struct reader *reader, const struct attn_hf_key *key, double value)
 {
-    if (value >= key->min && value <= key->max)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s is %.17g, must be %.17g to %.17g",
-                     key->name, value, key->min, key->max);
+    return (value >= key->min && value <= key->max) ||
+           attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                           " is %.17g, must be %.17g to %.17g", value, key->min, key->max);
+}
+
+/* ---- Fields -------------------------------------------------------------------------------- */
+
+/* The bytes of the field that a key of this kind fills. */
+static size_t size_of(enum attn_hf_key_kind kind)
+{
+    switch (kind) {
+    case ATTN_CONFIG_NUMBER:
+        return sizeof(double);
+    case ATTN_CONFIG_FLAG:
+        return sizeof(bool);
+    case ATTN_CONFIG_FACTORS:
+        return sizeof(struct attn_factors);
+    case ATTN_CONFIG_ROPE:
+    case ATTN_CONFIG_FIXED:
+    case ATTN_CONFIG_OBJECT:
+    case ATTN_CONFIG_IGNORED:
+        return 0;
+    default:
+        return sizeof(size_t);
+    }
+}
+
+/* Fills a field.  One that another key has filled must keep its value. */
+static bool set_field(struct reader *reader, const struct attn_hf_key *key, const void *value)
+{
+    const size_t offset = reader->base + key->offset;
+    char *field = (char *)&reader->r.hf + offset;
+    if (reader->is_set[offset] && memcmp(field, value, size_of(key->kind)) != 0)
+        return refuse_contradiction(reader, key->name);
+    reader->is_set[offset] = true;
+    memcpy(field, value, size_of(key->kind));
+    return true;
+}
+
+/* Clears the scaling of the row's default, unless an object has been read already. */
+static void clear_rope(struct reader *reader)
+{
+    struct attn_hf_rope *rope = &reader->r.hf.rope;
+    if (reader->is_set[HF_FIELD(rope.type)])
+        return;
+    *rope = (struct attn_hf_rope){
+        .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
+        .dim = rope->dim,
+        .partial_rotary_factor = reader->r.hf.rope_by_type ? 0 : rope->partial_rotary_factor,
+        .interleaved = rope->interleaved,
+        .truncate = true,
+        .theta = rope->theta,
+    };
 }
 
 /* ---- Single values ------------------------------------------------------------------------- */
 
-/* Fills the field at `offset`.  A field that another key has filled must keep its value. */
-static enum attn_status set_field(struct reader *reader, const struct attn_hf_key *key,
-                                  size_t offset, const void *value, size_t size,
-                                  struct attn_error *error)
+static bool read_size(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
-    char *field = (char *)&reader->hf + offset;
-    if (reader->is_set[offset] && memcmp(field, value, size) != 0)
-        return fail_contradiction(key->name, error);
-    reader->is_set[offset] = true;
-    memcpy(field, value, size);
-    return ATTN_OK;
-}
-
-static enum attn_status read_size(struct reader *reader, const struct attn_hf_key *key,
-                                  size_t offset, const json_t *value, struct attn_error *error)
-{
-    if (!json_is_integer(value))
-        return fail_type(key->name, "an integer", error);
-    enum attn_status status = check_range(key, (double)json_integer_value(value), error);
     size_t size = (size_t)json_integer_value(value);
-    return status == ATTN_OK ? set_field(reader, key, offset, &size, sizeof size, error) : status;
+    if (!json_is_integer(value))
+        return refuse_type(reader, key->name, "an integer");
+    return check_range(reader, key, (double)json_integer_value(value)) &&
+           set_field(reader, key, &size);
 }
 
-static enum attn_status read_number(struct reader *reader, const struct attn_hf_key *key,
-                                    size_t offset, const json_t *value, struct attn_error *error)
+static bool read_number(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
-    if (!json_is_number(value))
-        return fail_type(key->name, "a number", error);
     double number = json_number_value(value);
-    enum attn_status status = check_range(key, number, error);
-    return status == ATTN_OK ? set_field(reader, key, offset, &number, sizeof number, error)
-                             : status;
+    if (!json_is_number(value))
+        return refuse_type(reader, key->name, "a number");
+    return check_range(reader, key, number) && set_field(reader, key, &number);
 }
 
-static enum attn_status read_flag(struct reader *reader, const struct attn_hf_key *key,
-                                  size_t offset, const json_t *value, struct attn_error *error)
+static bool read_flag(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     if (!json_is_boolean(value))
-        return fail_type(key->name, "true or false", error);
-    bool flag = json_is_true(value);
-    return set_field(reader, key, offset, &flag, sizeof flag, error);
+        return refuse_type(reader, key->name, "true or false");
+    return set_field(reader, key, &(bool){json_is_true(value)});
 }
 
-static enum attn_status read_name(struct reader *reader, const struct attn_hf_key *key,
-                                  size_t offset, const json_t *value, struct attn_error *error)
+static bool read_name(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     if (!json_is_string(value))
-        return fail_type(key->name, "a string", error);
+        return refuse_type(reader, key->name, "a string");
     size_t number = attn_hf_name_number(key, json_string_value(value));
-    bool mrope = key->kind == ATTN_CONFIG_ROPE_TYPE && reader->family->mrope;
+    bool mrope = key->kind == ATTN_CONFIG_ROPE_TYPE && reader->r.family->mrope;
     if (mrope && strcmp(json_string_value(value), "mrope") == 0)
         number = ATTN_ROPE_DEFAULT;
-    return number != 0 ? set_field(reader, key, offset, &number, sizeof number, error)
-                       : fail_value(key->name, value, error);
+    return number != 0 ? set_field(reader, key, &number) : refuse_value(reader, key->name, value);
 }
 
 /* Checks that a value is the only one that is computed; 1 and 1.0 are the same. */
-static enum attn_status read_fixed(const struct attn_hf_key *key, const json_t *value,
-                                   struct attn_error *error)
+static bool read_fixed(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     json_t *only;
     json_error_t why;
     if (attn_json_load(&only, key->only, strlen(key->only), JSON_DECODE_ANY, &why) != ATTN_OK)
-        return attn_fail_memory(error, strlen(key->only));
+        return attn_resolved(&reader->r, attn_fail_memory(reader->r.error, strlen(key->only)));
     bool same = json_is_number(only) && json_is_number(value)
                     ? json_number_value(only) == json_number_value(value)
                     : json_equal(only, value) != 0;
     json_decref(only);
     if (same || key->remedy == NULL)
-        return same ? ATTN_OK : fail_value(key->name, value, error);
-    return attn_fail(error, ATTN_UNSUPPORTED, key->name, "%.96s is not supported: %s", key->name,
-                     key->remedy);
-}
-
-/* ---- Lists --------------------------------------------------------------------------------- */
-
-/* Reads a list of factors into the next free list of the configuration. */
-static enum attn_status read_factors(struct reader *reader, const struct attn_hf_key *key,
-                                     size_t offset, const json_t *value, struct attn_error *error)
-{
-    struct attn_config *config = reader->config;
-    if (!json_is_array(value))
-        return fail_type(key->name, "a list of numbers", error);
-    if (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[offset])
-        return fail_contradiction(key->name, error);
-    struct attn_factors list = {json_array_size(value), config->factors[config->num_lists]};
-    if (list.count == 0 || list.count > ATTN_MAX_HEAD_DIM / 2)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s has %zu entries, must be 1 to %d",
-                         key->name, list.count, ATTN_MAX_HEAD_DIM / 2);
-    for (size_t i = 0; i < list.count; i++) {
-        const json_t *item = json_array_get(value, i);
-        if (!json_is_number(item))
-            return fail_type(key->name, "a list of numbers", error);
-        enum attn_status status = check_range(key, json_number_value(item), error);
-        if (status != ATTN_OK)
-            return status;
-        config->factors[config->num_lists][i] = json_number_value(item);
-    }
-    config->num_lists++;
-    return set_field(reader, key, offset, &list, sizeof list, error);
-}
-
-static enum attn_status read_layer_types(struct reader *reader, const struct attn_hf_key *key,
-                                         size_t offset, const json_t *value,
-                                         struct attn_error *error)
-{
-    size_t count = json_array_size(value);
-    if (!json_is_array(value))
-        return fail_type(key->name, "a list of strings", error);
-    if (count == 0 || count > ATTN_MAX_LAYERS)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s has %zu entries, must be 1 to %d",
-                         key->name, count, ATTN_MAX_LAYERS);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *item = json_array_get(value, i);
-        if (!json_is_string(item))
-            return fail_type(key->name, "a list of strings", error);
-        size_t type = attn_layer_type_find(reader->family, json_string_value(item));
-        if (type == ATTN_NUM_LAYER_TYPES)
-            return fail_value(key->name, item, error);
-        reader->config->types[i] = (uint8_t)type;
-    }
-    return set_field(reader, key, offset, &count, sizeof count, error);
-}
-
-/* Reads the list of layers that rotate; as in Hugging Face's classes, an empty one is none. */
-static enum attn_status read_rope_layers(struct reader *reader, const struct attn_hf_key *key,
-                                         size_t offset, const json_t *value,
-                                         struct attn_error *error)
-{
-    size_t count = json_array_size(value);
-    if (!json_is_array(value))
-        return fail_type(key->name, "a list of 0 and 1", error);
-    if (count > ATTN_MAX_LAYERS)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, key->name, "%s has %zu entries, at most %d",
-                         key->name, count, ATTN_MAX_LAYERS);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *item = json_array_get(value, i);
-        if (!json_is_integer(item) || json_integer_value(item) < 0 || json_integer_value(item) > 1)
-            return fail_type(key->name, "a list of 0 and 1", error);
-        reader->config->rotates[i] = json_integer_value(item) == 1;
-    }
-    return set_field(reader, key, offset, &count, sizeof count, error);
+        return same || refuse_value(reader, key->name, value);
+    return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key->name, " is not supported: %s",
+                           key->remedy);
 }
 
 /* Reads the period of full attention: a number, or its letters, of which the last is G (global) and
  * all others L (local). */
-static enum attn_status read_period(struct reader *reader, const struct attn_hf_key *key,
-                                    size_t offset, const json_t *value, struct attn_error *error)
+static bool read_period(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     if (!json_is_string(value))
-        return read_size(reader, key, offset, value, error);
+        return read_size(reader, key, value);
     const char *letters = json_string_value(value);
     size_t count = strlen(letters);
     if (count == 0 || count > ATTN_MAX_LAYERS || strspn(letters, "L") != count - 1 ||
         letters[count - 1] != 'G')
-        return fail_value(key->name, value, error);
-    return set_field(reader, key, offset, &count, sizeof count, error);
+        return refuse_value(reader, key->name, value);
+    return set_field(reader, key, &count);
 }
 
-static enum attn_status read_terms(struct reader *reader, const struct attn_hf_key *key,
-                                   size_t offset, const json_t *value, struct attn_error *error)
+/* ---- Lists --------------------------------------------------------------------------------- */
+
+/* Reads item i of a list. */
+static bool read_item(struct reader *reader, const struct attn_hf_key *key, size_t i,
+                      const json_t *item)
+{
+    struct attn_config *config = reader->r.config;
+    if (key->kind == ATTN_CONFIG_FACTORS) {
+        if (!json_is_number(item))
+            return refuse_type(reader, key->name, "a list of numbers");
+        config->factors[config->num_lists][i] = json_number_value(item);
+        return check_range(reader, key, json_number_value(item));
+    }
+    if (key->kind == ATTN_CONFIG_ROPE_LAYERS) {
+        const json_int_t turns = json_integer_value(item);
+        if (!json_is_integer(item) || turns < 0 || turns > 1)
+            return refuse_type(reader, key->name, "a list of 0 and 1");
+        config->rotates[i] = turns == 1;
+        return true;
+    }
+    if (!json_is_string(item))
+        return refuse_type(reader, key->name, "a list of strings");
+    const size_t type = attn_layer_type_find(reader->r.family, json_string_value(item));
+    if (type == ATTN_NUM_LAYER_TYPES)
+        return refuse_value(reader, key->name, item);
+    config->types[i] = (uint8_t)type;
+    return true;
+}
+
+/* Reads a list into the configuration: factors, into its next free list; types of layers; layers
+ * that rotate, of which an empty list is none, as in Hugging Face's classes. */
+static bool read_list(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    struct attn_config *config = reader->r.config;
+    const bool factors = key->kind == ATTN_CONFIG_FACTORS;
+    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS;
+    const size_t count = json_array_size(value);
+    const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
+    if (!json_is_array(value))
+        return refuse_type(reader, key->name,
+                           factors  ? "a list of numbers"
+                           : layers ? "a list of 0 and 1"
+                                    : "a list of strings");
+    if (factors &&
+        (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[reader->base + key->offset]))
+        return refuse_contradiction(reader, key->name);
+    if (count > most || (count == 0 && !layers))
+        return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name, " has %zu entries, %s%zu",
+                               count, layers ? "at most " : "must be 1 to ", most);
+    for (size_t i = 0; i < count; i++)
+        if (!read_item(reader, key, i, json_array_get(value, i)))
+            return false;
+    if (!factors)
+        return set_field(reader, key, &count);
+    const struct attn_factors list = {count, config->factors[config->num_lists++]};
+    return set_field(reader, key, &list);
+}
+
+static bool read_terms(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     static const char *const names[] = {"c2p", "p2c", "c2p|p2c", "p2c|c2p"};
     const size_t bits[] = {ATTN_TERM_C2P, ATTN_TERM_P2C, ATTN_TERM_C2P | ATTN_TERM_P2C,
@@ -227,243 +238,192 @@ static enum attn_status read_terms(struct reader *reader, const struct attn_hf_k
         const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
         size_t n = 0;
         if (!json_is_string(item))
-            return fail_type(key->name, "a string, or a list of strings", error);
+            return refuse_type(reader, key->name, "a string, or a list of strings");
         while (n < 4 && strcmp(names[n], json_string_value(item)) != 0)
             n++;
         if (n == 4)
-            return fail_value(key->name, item, error);
+            return refuse_value(reader, key->name, item);
         terms |= bits[n];
     }
-    return set_field(reader, key, offset, &terms, sizeof terms, error);
+    return set_field(reader, key, &terms);
 }
 
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
-/* Clears the scaling of the row's default, unless an object has been read already. */
-static void clear_rope(struct reader *reader)
-{
-    struct attn_hf_rope *rope = &reader->hf.rope;
-    if (reader->is_set[HF_FIELD(rope.type)])
-        return;
-    *rope = (struct attn_hf_rope){
-        .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
-        .dim = rope->dim,
-        .partial_rotary_factor = reader->hf.rope_by_type ? 0 : rope->partial_rotary_factor,
-        .interleaved = rope->interleaved,
-        .truncate = true,
-        .theta = rope->theta,
-    };
-}
-
-static void clear_field(struct reader *reader, const struct attn_hf_key *key, size_t offset)
-{
-    static const size_t sizes[] = {
-        [ATTN_CONFIG_INTEGER] = sizeof(size_t),
-        [ATTN_CONFIG_NUMBER] = sizeof(double),
-        [ATTN_CONFIG_FLAG] = sizeof(bool),
-        [ATTN_CONFIG_NAME] = sizeof(size_t),
-        [ATTN_CONFIG_FACTORS] = sizeof(struct attn_factors),
-        [ATTN_CONFIG_LAYER_TYPES] = sizeof(size_t),
-        [ATTN_CONFIG_PERIOD] = sizeof(size_t),
-        [ATTN_CONFIG_ROPE_LAYERS] = sizeof(size_t),
-        [ATTN_CONFIG_TERMS] = sizeof(size_t),
-        [ATTN_CONFIG_OBJECT] = 0,
-        [ATTN_CONFIG_IGNORED] = 0,
-    };
-    if (key->kind == ATTN_CONFIG_ROPE)
-        clear_rope(reader);
-    else if (!reader->is_set[offset])
-        memset((char *)&reader->hf + offset, 0, sizes[key->kind]);
-}
-
-static enum attn_status read_key(struct reader *reader, const struct attn_hf_key *key,
-                                 size_t offset, const json_t *value, struct attn_error *error);
+static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value);
 
 /* Reads the keys of an object other than RoPE's; the family's list has them after a dot. */
-static enum attn_status read_members(struct reader *reader, const struct attn_hf_key *object,
-                                     const json_t *value, struct attn_error *error)
+static bool read_members(struct reader *reader, const struct attn_hf_key *object,
+                         const json_t *value)
 {
     char name[128];
     const char *key;
     json_t *item;
     if (!json_is_object(value))
-        return fail_type(object->name, "an object", error);
+        return refuse_type(reader, object->name, "an object");
     json_object_foreach((json_t *)value, key, item) {
         int length = snprintf(name, sizeof name, "%s.%s", object->name, key);
         const struct attn_hf_key *known =
-            (size_t)length < sizeof name ? attn_hf_key_find(reader->family->keys, name) : NULL;
+            (size_t)length < sizeof name ? attn_hf_key_find(reader->r.family->keys, name) : NULL;
         if (known == NULL)
-            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
-                             object->name, key);
-        enum attn_status status = read_key(reader, known, known->offset, item, error);
-        if (status != ATTN_OK)
-            return status;
+            return attn_resolved(&reader->r,
+                                 attn_fail(reader->r.error, ATTN_UNSUPPORTED, key,
+                                           "%s: key '%.96s' is not understood", object->name, key));
+        if (!read_key(reader, known, item))
+            return false;
     }
-    return ATTN_OK;
+    return true;
 }
 
-/* Reads one key, except objects of RoPE (read_rope), into the field at `offset`. */
-static enum attn_status read_key(struct reader *reader, const struct attn_hf_key *key,
-                                 size_t offset, const json_t *value, struct attn_error *error)
+/* Reads one key, except objects of RoPE (read_rope).  null clears its field. */
+static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
+    const size_t offset = reader->base + key->offset;
     if (json_is_null(value)) {
-        clear_field(reader, key, offset);
-        return ATTN_OK;
+        if (!reader->is_set[offset])
+            memset((char *)&reader->r.hf + offset, 0, size_of(key->kind));
+        return true;
     }
     switch (key->kind) {
     case ATTN_CONFIG_INTEGER:
-        return read_size(reader, key, offset, value, error);
+        return read_size(reader, key, value);
     case ATTN_CONFIG_NUMBER:
-        return read_number(reader, key, offset, value, error);
+        return read_number(reader, key, value);
     case ATTN_CONFIG_FLAG:
-        return read_flag(reader, key, offset, value, error);
+        return read_flag(reader, key, value);
     case ATTN_CONFIG_ROPE_TYPE:
     case ATTN_CONFIG_NAME:
-        return read_name(reader, key, offset, value, error);
+        return read_name(reader, key, value);
     case ATTN_CONFIG_FACTORS:
-        return read_factors(reader, key, offset, value, error);
     case ATTN_CONFIG_LAYER_TYPES:
-        return read_layer_types(reader, key, offset, value, error);
-    case ATTN_CONFIG_PERIOD:
-        return read_period(reader, key, offset, value, error);
     case ATTN_CONFIG_ROPE_LAYERS:
-        return read_rope_layers(reader, key, offset, value, error);
+        return read_list(reader, key, value);
+    case ATTN_CONFIG_PERIOD:
+        return read_period(reader, key, value);
     case ATTN_CONFIG_FIXED:
-        return read_fixed(key, value, error);
+        return read_fixed(reader, key, value);
     case ATTN_CONFIG_TERMS:
-        return read_terms(reader, key, offset, value, error);
+        return read_terms(reader, key, value);
     case ATTN_CONFIG_OBJECT:
-        return read_members(reader, key, value, error);
+        return read_members(reader, key, value);
     case ATTN_CONFIG_ROPE:
     case ATTN_CONFIG_IGNORED:
         break;
     }
-    return ATTN_OK;
+    return true;
 }
 
 /* ---- RoPE ---------------------------------------------------------------------------------- */
 
-/* Reads the keys of one RoPE object into the struct attn_hf_rope at `base`. */
-static enum attn_status read_rope_keys(struct reader *reader, size_t base, const char *name,
-                                       json_t *object, struct attn_error *error)
+/* Reads the keys of one RoPE object into the struct attn_hf_rope at reader->base. */
+static bool read_rope_keys(struct reader *reader, const char *name, json_t *object)
 {
-    const char *types[] = {"rope_type", "type"};
-    bool typed = false;
+    const char *const types[] = {"rope_type", "type"}, *key;
+    json_t *item;
     if (!json_is_object(object))
-        return fail_type(name, "an object", error);
+        return refuse_type(reader, name, "an object");
+    if (json_object_get(object, types[0]) == NULL && json_object_get(object, types[1]) == NULL)
+        return attn_refuse_key(&reader->r, ATTN_MALFORMED, name, " has no rope_type");
 
     /* The type is read first: which other keys are allowed depends on it, and a wrong type is the
      * more useful error. */
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *type = json_object_get(object, types[i]);
-        const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, types[i]);
-        if (type == NULL)
-            continue;
-        typed = true;
-        enum attn_status status = read_name(reader, key, base + key->offset, type, error);
-        if (status != ATTN_OK)
-            return status;
-    }
-    if (!typed)
-        return attn_fail(error, ATTN_MALFORMED, name, "%s has no rope_type", name);
+    for (size_t i = 0; i < 2; i++)
+        if ((item = json_object_get(object, types[i])) != NULL &&
+            !read_name(reader, attn_hf_key_find(attn_rope_keys, types[i]), item))
+            return false;
 
-    const char *key;
-    json_t *item;
     json_object_foreach(object, key, item) {
         const struct attn_hf_key *known = attn_hf_key_find(attn_rope_keys, key);
-        if (known == NULL && reader->family->rope_keys != NULL)
-            known = attn_hf_key_find(reader->family->rope_keys, key);
         if (known == NULL)
-            return attn_fail_key(name, key, attn_rope_keys, error);
-        enum attn_status status = read_key(reader, known, base + known->offset, item, error);
-        if (status != ATTN_OK)
-            return status;
+            known = attn_hf_key_find(reader->r.family->rope_keys, key);
+        if (known == NULL)
+            return attn_resolved(&reader->r,
+                                 attn_fail_key(name, key, attn_rope_keys, reader->r.error));
+        if (!read_key(reader, known, item))
+            return false;
     }
-    return ATTN_OK;
+    return true;
 }
 
 /* Reads an object for each type of layers.  Where one is missing, that type has no scaling. */
-static enum attn_status read_rope_by_type(struct reader *reader, const char *name, json_t *object,
-                                          struct attn_error *error)
+static bool read_rope_by_type(struct reader *reader, const char *name, json_t *object)
 {
-    static const size_t bases[] = {HF_FIELD(rope), HF_FIELD(sliding_rope)};
     const char *key;
     json_t *item;
-    if (!reader->hf.rope_by_type)
-        reader->hf.sliding_rope = reader->hf.rope;
-    reader->hf.rope_by_type = reader->typed_rope = true;
+    if (!reader->r.hf.rope_by_type)
+        reader->r.hf.sliding_rope = reader->r.hf.rope;
+    reader->r.hf.rope_by_type = reader->typed_rope = true;
     json_object_foreach(object, key, item) {
-        size_t type = ATTN_LAYER_FULL;
-        while (type < 2 && strcmp(attn_layer_types[type], key) != 0)
-            type++;
-        if (type == 2)
-            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s: key '%.96s' is not understood",
-                             name, key);
-        enum attn_status status =
-            json_is_null(item) ? ATTN_OK : read_rope_keys(reader, bases[type], key, item, error);
-        if (status != ATTN_OK)
-            return status;
+        const bool full = strcmp(attn_layer_types[ATTN_LAYER_FULL], key) == 0;
+        if (!full && strcmp(attn_layer_types[ATTN_LAYER_SLIDING], key) != 0)
+            return attn_resolved(&reader->r,
+                                 attn_fail(reader->r.error, ATTN_UNSUPPORTED, key,
+                                           "%s: key '%.96s' is not understood", name, key));
+        reader->base = full ? HF_FIELD(rope) : HF_FIELD(sliding_rope);
+        if (!json_is_null(item) && !read_rope_keys(reader, key, item))
+            return false;
     }
-    return ATTN_OK;
+    return true;
 }
 
-static enum attn_status read_rope(struct reader *reader, const struct attn_hf_key *key,
-                                  json_t *value, struct attn_error *error)
+static bool read_rope(struct reader *reader, const struct attn_hf_key *key, json_t *value)
 {
     bool by_type = json_object_get(value, attn_layer_types[ATTN_LAYER_FULL]) != NULL ||
                    json_object_get(value, attn_layer_types[ATTN_LAYER_SLIDING]) != NULL;
-    const struct attn_hf_rope *own = &reader->family->defaults.rope;
+    const struct attn_hf_rope *own = &reader->r.family->defaults.rope;
     if (!json_is_null(value) || (own->type != ATTN_ROPE_PROPORTIONAL && own->scaling_beta == 0))
         clear_rope(reader); /* else: classes with scaling of their own put it in null's place */
     if (json_is_null(value))
-        return ATTN_OK;
+        return true;
     /* An object by type beside a plain one would contradict it, or be mixed with it. */
     if (reader->typed_rope || (by_type && reader->is_set[HF_FIELD(rope.type)]))
-        return fail_contradiction(key->name, error);
-    if (by_type)
-        return read_rope_by_type(reader, key->name, value, error);
-    return read_rope_keys(reader, key->offset, key->name, value, error);
+        return refuse_contradiction(reader, key->name);
+    reader->base = HF_FIELD(rope);
+    return by_type ? read_rope_by_type(reader, key->name, value)
+                   : read_rope_keys(reader, key->name, value);
 }
 
+/* ---- The whole ----------------------------------------------------------------------------- */
+
 /* Reads all keys, objects of RoPE last: keys beside these objects hold for both types of layers. */
-static enum attn_status read_object(struct reader *reader, json_t *object, struct attn_error *error)
+static bool read_object(struct reader *reader, json_t *object)
 {
     for (int pass = 0; pass < 2; pass++) {
         const char *key;
         json_t *value;
         json_object_foreach(object, key, value) {
-            const struct attn_hf_key *known = attn_family_key(reader->family, key);
-            enum attn_status status = ATTN_OK;
+            const struct attn_hf_key *known = attn_family_key(reader->r.family, key);
+            reader->base = 0;
             if (known == NULL)
-                return attn_fail_key("", key, reader->family->keys, error);
-            if (pass == 0 && known->kind != ATTN_CONFIG_ROPE)
-                status = read_key(reader, known, known->offset, value, error);
-            if (pass == 1 && known->kind == ATTN_CONFIG_ROPE)
-                status = read_rope(reader, known, value, error);
-            if (status != ATTN_OK)
-                return status;
+                return attn_resolved(
+                    &reader->r, attn_fail_key("", key, reader->r.family->keys, reader->r.error));
+            const bool rope = known->kind == ATTN_CONFIG_ROPE;
+            if (rope == (pass == 1) &&
+                !(rope ? read_rope(reader, known, value) : read_key(reader, known, value)))
+                return false;
         }
     }
-    return ATTN_OK;
+    return true;
 }
 
-/* ---- The whole ----------------------------------------------------------------------------- */
-
-/* Keys beside the nested object: only those that are known to change the mathematics count. */
-static enum attn_status check_outer(const struct attn_family *family, json_t *object,
-                                    struct attn_error *error)
+/* Reads the nested object, or the two nested ones, or, where there is none, the configuration
+ * itself.  Of keys beside a nested object only those that are known to change the mathematics
+ * count. */
+static bool read_settings(struct reader *reader, json_t *object)
 {
+    const struct attn_family *family = reader->r.family;
+    json_t *inner = attn_config_nested(family, object);
+    json_t *second = attn_config_object(object, family->subconfig_dict);
     const char *key;
     json_t *value;
     json_object_foreach(object, key, value) {
         const struct attn_hf_key *known = attn_family_key(family, key);
-        enum attn_status status = ATTN_OK;
-        if (known != NULL && known->kind == ATTN_CONFIG_FIXED && !json_is_null(value))
-            status = read_fixed(known, value, error);
-        if (status != ATTN_OK)
-            return status;
+        if (inner != NULL && known != NULL && known->kind == ATTN_CONFIG_FIXED &&
+            !json_is_null(value) && !read_fixed(reader, known, value))
+            return false;
     }
-    return ATTN_OK;
+    return read_object(reader, inner != NULL ? inner : object) &&
+           (second == NULL || read_object(reader, second));
 }
 
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
@@ -477,20 +437,15 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
     if (family == NULL)
         status = attn_config_family(&family, object, stack, error);
     if (status == ATTN_OK) {
-        struct reader reader = {.family = family, .config = out, .hf = family->defaults};
-        json_t *inner = attn_config_nested(family, object);
+        struct reader reader = {
+            .r = {.config = out, .family = family, .hf = family->defaults, .error = error}};
         *out = (struct attn_config){.family = family};
-        if (inner != NULL)
-            status = check_outer(family, object, error);
-        if (status == ATTN_OK)
-            status = read_object(&reader, inner != NULL ? inner : object, error);
-        if (status == ATTN_OK && attn_config_object(object, family->subconfig_dict) != NULL)
-            status =
-                read_object(&reader, attn_config_object(object, family->subconfig_dict), error);
+        bool read = read_settings(&reader, object);
         out->says_layout = reader.is_set[HF_FIELD(transposed)];
-        out->layout = reader.hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
-        if (status == ATTN_OK)
-            status = attn_config_from_hf(out, &reader.hf, error);
+        out->layout = reader.r.hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
+        if (read)
+            attn_resolve(&reader.r);
+        status = reader.r.status;
     }
     json_decref(object);
     return status;

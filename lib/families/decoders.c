@@ -1,376 +1,180 @@
-/* decoders.c: rows of decoders that are Llama with other keys, norms, positions or layouts:
- * granite to nemotron.  Data only.  Sources: as in llama.c; internlm2 and mimo from the
+/* decoders.c: rows of decoders that are Llama with other keys, norms, positions or layouts: granite
+ * to nemotron; and of those with multi-head latent attention: deepseek_v2 to minicpm3.  Data only.
+ *
+ * Sources: as in llama.c, and v5.15.0 of it for latent attention; internlm2 and mimo from the
  * modelling code published with their checkpoints. */
-#include "families/decoders.h"
 #include "families/rows.h"
 
-/* ---- granite: the scale of scores is a key --------------------------------------------------- */
+/* The scale of scores is a key. */
+ROW(granite, LLAMA("granite"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, SCALE("attention_multiplier"),
+         IGNORED("embedding_multiplier logits_scaling residual_multiplier")),
+    DEFAULTS(CAUSAL, .scale = 1, ROPE(10000)));
 
-static const struct attn_hf_key granite_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    NUMBER("attention_multiplier", scale, 1e-9, ATTN_MAX_SCALE),
-    IGNORED("embedding_multiplier"),
-    IGNORED("logits_scaling"),
-    IGNORED("residual_multiplier"),
-    END,
-};
+/* One layer of four does not rotate. */
+ROW(smollm3, LLAMA("smollm3"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NO_WINDOW, LAYER_TYPES, ROPE_LAYERS,
+         NO_ROPE_PERIOD),
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, .no_rope_period = 4, ROPE(2e6)));
 
-const struct attn_family attn_family_granite = {
-    LLAMA_ROW("granite"), .keys = granite_keys,
-    .defaults = {CAUSAL, .scale = 1, .rope = {ROPE_OF(10000)}}};
+ROW(starcoder2, LLAMA("starcoder2"),
+    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("use_bias", bias), WINDOW,
+         FIXED("scale_attn_weights", "true"),
+         IGNORED("attention_softmax_in_fp32 embedding_dropout mlp_type norm_epsilon norm_type "
+                 "residual_dropout scale_attention_softmax_in_fp32")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 2, .bias = true, SLIDES, ROPE(10000)));
 
-/* ---- smollm3: one layer of four does not rotate ---------------------------------------------- */
+ROW(stablelm, LLAMA("stablelm"), .unbiased = ATTN_PROJ_O,
+    KEYS(DECODER_KEYS, PARTIAL, FLAG("use_qkv_bias", bias), FIXED("qk_layernorm", "false"),
+         IGNORED("norm_eps use_parallel_residual")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 32, ROPE(10000, .partial_rotary_factor = 0.25)));
 
-static const struct attn_hf_key smollm3_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    NO_WINDOW,
-    LAYER_TYPES("layer_types"),
-    ROPE_LAYERS("no_rope_layers"),
-    FIELD("no_rope_layer_interval", ATTN_CONFIG_INTEGER, no_rope_period, 1, ATTN_MAX_LAYERS),
-    END,
-};
+/* Half of each head rotates, in neighbouring pairs. */
+static const struct attn_hf_key glm_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, PARTIAL);
 
-const struct attn_family attn_family_smollm3 = {
-    LLAMA_ROW("smollm3"), .keys = smollm3_keys,
-    .defaults = {CAUSAL, .num_kv_heads = 4, .no_rope_period = 4, .rope = {ROPE_OF(2e6)}}};
+#define GLM                                                            \
+    .keys = glm_keys, .unbiased = ATTN_PROJ_O,                         \
+    DEFAULTS(CAUSAL, .num_kv_heads = 2, .head_dim = 128, .bias = true, \
+             ROPE(10000, .interleaved = true, .partial_rotary_factor = 0.5))
 
-/* ---- starcoder2 ------------------------------------------------------------------------------ */
+ROW(glm, LLAMA("glm"), GLM);
+ROW(glm4, LLAMA("glm4"), GLM);
 
-static const struct attn_hf_key starcoder2_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    FLAG("use_bias", bias),
-    WINDOW,
-    FIXED("scale_attn_weights", "true"),
-    IGNORED("attention_softmax_in_fp32"),
-    IGNORED("embedding_dropout"),
-    IGNORED("mlp_type"),
-    IGNORED("norm_epsilon"),
-    IGNORED("norm_type"),
-    IGNORED("residual_dropout"),
-    IGNORED("scale_attention_softmax_in_fp32"),
-    END,
-};
+ROW(helium, LLAMA("helium"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS), .unbiased = ATTN_PROJ_O,
+    DEFAULTS(CAUSAL, .num_kv_heads = 20, .head_dim = 128, ROPE(100000, .interleaved = true)));
 
-const struct attn_family attn_family_starcoder2 = {
-    LLAMA_ROW("starcoder2"), .keys = starcoder2_keys,
-    .defaults = {CAUSAL, .num_kv_heads = 2, .bias = true, .use_sliding_window = true,
-                 .rope = {ROPE_OF(10000)}}};
+/* The output projection has a bias by a key of its own. */
+ROW(seed_oss, LLAMA("seed_oss"), .unbiased = ATTN_PROJ_O,
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FLAG("attention_out_bias", o_bias),
+         IGNORED("residual_dropout")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .bias = true, ROPE(10000)));
 
-/* ---- stablelm -------------------------------------------------------------------------------- */
+/* The attention of qwen2. */
+ROW(mimo, LLAMA("mimo"), .unbiased = ATTN_PROJ_O,
+    KEYS(DECODER_KEYS, HEAD_DIM, NO_WINDOW, LAYER_TYPES, FIXED("attention_bias", "true"),
+         FIXED("use_mrope", "false"), IGNORED("auto_map num_nextn_predict_layers")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 32, .bias = true, ROPE(10000)));
 
-static const struct attn_hf_key stablelm_keys[] = {
-    DECODER_KEYS,
-    PARTIAL,
-    FLAG("use_qkv_bias", bias),
-    FIXED("qk_layernorm", "false"),
-    IGNORED("norm_eps"),
-    IGNORED("use_parallel_residual"),
-    END,
-};
+/* Norms after RoPE, whose base grows with alpha. */
+ROW(hunyuan_v1_dense, DECODER("hunyuan_v1_dense"), ROPE_KEYS(ROPE_NUMBER("alpha", alpha, 1, 1e12)),
+    TENSORS(LLAMA_MAPS, NORM(SELF_ATTN "query_layernorm", Q), NORM(SELF_ATTN "key_layernorm", K)),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FIXED("use_cla", "false"),
+         FIXED("use_mla", "false"), FIXED("use_qk_norm", "true"),
+         FIXED("use_rotary_pos_emb", "true"),
+         IGNORED("attention_head_dim add_classification_head class_num im_end_id im_newline_id "
+                 "im_start_id mask_init_id norm_type org_vocab_size pad_id pool_type text_end_id "
+                 "text_start_id eod_token_id sep_token_id")),
+    DEFAULTS(CAUSAL, .qk_norm = true, .norm_after_rope = true, .norm_eps = 1e-5, ROPE(10000)));
 
-const struct attn_family attn_family_stablelm = {
-    LLAMA_ROW("stablelm"), .keys = stablelm_keys, .unbiased = ATTN_PROJ_O,
-    .defaults = {CAUSAL, .num_kv_heads = 32,
-                 .rope = {ROPE_OF(10000), .partial_rotary_factor = 0.25}}};
+/* Neighbouring pairs rotate. */
+ROW(ernie4_5, LLAMA("ernie4_5"),
+    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("use_bias", bias), IGNORED("compression_ratio")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 2, .head_dim = 128, ROPE(500000, .interleaved = true)));
 
-/* ---- glm, glm4: half of each head rotates, in neighbouring pairs ----------------------------- */
+/* q, k, v in one tensor, by key/value head. */
+ROW(internlm2, DECODER("internlm2"), TENSORS(FUSED("layers.*.attention.", "wqkv", "wo")),
+    KEYS(DECODER_KEYS, FLAG("bias", bias), IGNORED("auto_map")), .layout = ATTN_LAYOUT_GROUPED,
+    DEFAULTS(CAUSAL, ROPE(10000)));
 
-static const struct attn_hf_key glm_keys[] = {
-    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, PARTIAL, END,
-};
+/* One norm over all heads; scaling holds for full layers. */
+#define OLMO CAUSAL, .qk_norm = true, .norm_extent = ATTN_NORM_ALL_HEADS, .norm_eps = 1e-5
 
-const struct attn_family attn_family_glm = {
-    LLAMA_ROW("glm"), .keys = glm_keys, .unbiased = ATTN_PROJ_O,
-    .defaults = {CAUSAL, .num_kv_heads = 2, .head_dim = 128, .bias = true,
-                 .rope = {ROPE_OF(10000), .interleaved = true, .partial_rotary_factor = 0.5}}};
+ROW(olmo2, NORMED("olmo2"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS),
+    DEFAULTS(OLMO, ROPE(10000)));
 
-const struct attn_family attn_family_glm4 = {
-    LLAMA_ROW("glm4"), .keys = glm_keys, .unbiased = ATTN_PROJ_O,
-    .defaults = {CAUSAL, .num_kv_heads = 2, .head_dim = 128, .bias = true,
-                 .rope = {ROPE_OF(10000), .interleaved = true, .partial_rotary_factor = 0.5}}};
+ROW(olmo3, NORMED("olmo3"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, WINDOW, LAYER_TYPES),
+    DEFAULTS(OLMO, SLIDES, .sliding_window = 4096, .full_period = 4, .rope_by_type = true,
+             ROPE(500000), .sliding_rope = {.type = ATTN_ROPE_DEFAULT, .truncate = true}));
 
-/* ---- helium ---------------------------------------------------------------------------------- */
+/* With a window, full layers have no positions. */
+ROW(exaone4, NORMED("exaone4"), .unbiased = ATTN_PROJ_ALL,
+    KEYS(DECODER_KEYS, HEAD_DIM, NORM_EPS, WINDOW, FULL_PERIOD("sliding_window_pattern"),
+         LAYER_TYPES),
+    DEFAULTS(CAUSAL, .num_kv_heads = 32, .qk_norm = true, .norm_eps = 1e-5, SLIDES,
+             .sliding_window = 4096, .full_period = 4, .rope_layers = ATTN_ROPE_IF_WINDOW,
+             ROPE(10000)));
 
-static const struct attn_hf_key helium_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    END,
-};
+/* Neighbouring pairs; in cohere2 only sliding layers rotate. */
+ROW(cohere, NORMED("cohere"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NUMBER("layer_norm_eps", norm_eps, 0, 1),
+         FLAG("use_qk_norm", qk_norm), IGNORED("logit_scale model_max_length")),
+    DEFAULTS(CAUSAL, .norm_type = ATTN_NORM_LAYER, .norm_extent = ATTN_NORM_EACH_HEAD,
+             .norm_eps = 1e-5, ROPE(10000, .interleaved = true)));
 
-const struct attn_family attn_family_helium = {
-    LLAMA_ROW("helium"), .keys = helium_keys, .unbiased = ATTN_PROJ_O,
-    .defaults = {CAUSAL, .num_kv_heads = 20, .head_dim = 128,
-                 .rope = {ROPE_OF(100000), .interleaved = true}}};
+ROW(cohere2, LLAMA("cohere2"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, WINDOW, FULL_PERIOD("sliding_window_pattern"),
+         LAYER_TYPES, FIXED("order_of_interleaved_layers", "\"local_attn_first\""),
+         FIXED("position_embedding_type", "\"rope_gptj\""), FIXED("rotary_pct", "1.0"),
+         IGNORED("layer_switch logit_scale use_embedding_sharing use_gated_activation "
+                 "use_parallel_block use_parallel_embedding use_qk_norm")),
+    DEFAULTS(CAUSAL, SLIDES, .sliding_window = 4096, .full_period = 4,
+             .rope_layers = ATTN_ROPE_SLIDING_ONLY, ROPE(10000, .interleaved = true)));
 
-/* ---- seed_oss: the output projection has a bias by a key of its own -------------------------- */
+/* LayerNorm with bias; q, k, v in one tensor, head by head: every query head has its own key and
+ * value, so num_key_value_heads is ignored. */
+ROW(persimmon, DECODER("persimmon"), .layout = ATTN_LAYOUT_GROUPED,
+    TENSORS(FUSED(SELF_ATTN, "query_key_value", "dense"), NORM(SELF_ATTN "q_layernorm", Q),
+            NORM(SELF_ATTN "k_layernorm", K), TENSOR(SELF_ATTN "q_layernorm.bias", Q, NORM_BIAS),
+            TENSOR(SELF_ATTN "k_layernorm.bias", K, NORM_BIAS)),
+    KEYS(SIZES, POSITIONS, THETA, ROPE_OBJECTS, PARTIAL, NUMBER("layer_norm_eps", norm_eps, 0, 1),
+         FLAG("qk_layernorm", qk_norm), IGNORED("num_key_value_heads")),
+    DEFAULTS(CAUSAL, .bias = true, .qk_norm = true, .norm_type = ATTN_NORM_LAYER, .norm_bias = true,
+             .norm_eps = 1e-5, ROPE(25000, .partial_rotary_factor = 0.5)));
 
-static const struct attn_hf_key seed_oss_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    FLAG("attention_out_bias", o_bias),
-    IGNORED("residual_dropout"),
-    END,
-};
+ROW(nemotron, LLAMA("nemotron"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, PARTIAL,
+         IGNORED("norm_eps rope_percent rotary_percentage")),
+    DEFAULTS(CAUSAL, ROPE(10000, .partial_rotary_factor = 0.5)));
 
-const struct attn_family attn_family_seed_oss = {
-    LLAMA_ROW("seed_oss"), .keys = seed_oss_keys, .unbiased = ATTN_PROJ_O,
-    .defaults = {CAUSAL, .num_kv_heads = 8, .head_dim = 128, .bias = true,
-                 .rope = {ROPE_OF(10000)}}};
+/* ---- Multi-head latent attention ------------------------------------------------------------- */
 
-/* ---- mimo: qwen2's attention ----------------------------------------------------------------- */
+/* Keys of experts and of further predicted tokens do not touch attention.  Both norms of latents
+ * have an eps of 1e-6, whatever rms_norm_eps says. */
 
-static const struct attn_hf_key mimo_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    NO_WINDOW,
-    LAYER_TYPES("layer_types"),
-    FIXED("attention_bias", "true"),
-    FIXED("use_mrope", "false"),
-    IGNORED("auto_map"),
-    IGNORED("num_nextn_predict_layers"),
-    END,
-};
+static const struct attn_family_tensor latent_tensors[] = TENSOR_LIST(
+    WEIGHT(SELF_ATTN "q_proj", Q), WEIGHT(SELF_ATTN "q_b_proj", Q),
+    WEIGHT(SELF_ATTN "q_a_proj", Q_A), NORM(SELF_ATTN "q_a_layernorm", Q_A),
+    WEIGHT(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE), NORM(SELF_ATTN "kv_a_layernorm", KV_A),
+    WEIGHT(SELF_ATTN "kv_b_proj", KV), WEIGHT(SELF_ATTN "o_proj", O));
 
-const struct attn_family attn_family_mimo = {
-    LLAMA_ROW("mimo"), .keys = mimo_keys, .unbiased = ATTN_PROJ_O,
-    .defaults = {CAUSAL, .num_kv_heads = 32, .bias = true, .rope = {ROPE_OF(10000)}}};
+#define LATENT_KEYS                                                                    \
+    DECODER_KEYS, LATENT_SIZES, SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), \
+        FIXED("attention_bias", "false"), IGNORED("auto_map")
 
-/* ---- hunyuan_v1_dense: norms after RoPE, whose base grows with alpha ------------------------- */
+/* head_dim and qk_head_dim follow from qk_nope_head_dim and qk_rope_head_dim. */
+#define DEEPSEEK_KEYS                                                                             \
+    LATENT_KEYS,                                                                                  \
+        IGNORED("aux_loss_alpha ep_size first_k_dense_replace head_dim moe_intermediate_size "    \
+                "moe_layer_freq n_group n_routed_experts n_shared_experts norm_topk_prob "        \
+                "num_experts_per_tok num_nextn_predict_layers qk_head_dim routed_scaling_factor " \
+                "scoring_func seq_aux topk_group topk_method")
 
-static const struct attn_family_tensor hunyuan_tensors[] = {
-    QKV_WEIGHTS,
-    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    QKV_BIASES,
-    {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.query_layernorm.weight", ATTN_PROJ_Q, ATTN_ROLE_NORM},
-    {"layers.*.self_attn.key_layernorm.weight", ATTN_PROJ_K, ATTN_ROLE_NORM},
-    {.name = NULL},
-};
+#define LATENT(type)                                                         \
+    DECODER(type), .tensors = latent_tensors, .layout = ATTN_LAYOUT_GROUPED, \
+                   .unbiased = ATTN_PROJ_ALL
 
-static const struct attn_hf_key hunyuan_rope_keys[] = {
-    ROPE_NUMBER("alpha", alpha, 1, 1e12),
-    END,
-};
+#define DEEPSEEK                                                               \
+    CAUSAL, .kv_lora_rank = 512, .q_lora_rank = 1536, .qk_nope_head_dim = 128, \
+            .qk_rope_head_dim = 64, .value_head_dim = 128, .scale_by_mscale = true
 
-static const struct attn_hf_key hunyuan_v1_dense_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    NORM_EPS,
-    FIXED("use_cla", "false"),
-    FIXED("use_mla", "false"),
-    FIXED("use_qk_norm", "true"),
-    FIXED("use_rotary_pos_emb", "true"),
-    IGNORED("attention_head_dim"),
-    IGNORED("add_classification_head"),
-    IGNORED("class_num"),
-    IGNORED("im_end_id"),
-    IGNORED("im_newline_id"),
-    IGNORED("im_start_id"),
-    IGNORED("mask_init_id"),
-    IGNORED("norm_type"),
-    IGNORED("org_vocab_size"),
-    IGNORED("pad_id"),
-    IGNORED("pool_type"),
-    IGNORED("text_end_id"),
-    IGNORED("text_start_id"),
-    IGNORED("eod_token_id"),
-    IGNORED("sep_token_id"),
-    END,
-};
+/* Neighbouring components rotate. */
+ROW(deepseek_v2, LATENT("deepseek_v2"), KEYS(DEEPSEEK_KEYS),
+    DEFAULTS(DEEPSEEK, ROPE(10000, .interleaved = true)));
 
-const struct attn_family attn_family_hunyuan_v1_dense = {
-    .model_type = "hunyuan_v1_dense",
-    .name = "hunyuan_v1_dense",
-    .common_keys = true,
-    .prefixes = attn_model_prefixes,
-    .tensors = hunyuan_tensors,
-    .keys = hunyuan_v1_dense_keys,
-    .rope_keys = hunyuan_rope_keys,
-    .defaults = {CAUSAL, .qk_norm = true, .norm_after_rope = true, .norm_eps = 1e-5,
-                 .rope = {ROPE_OF(10000)}}};
+/* Neighbours in weights become halves. */
+static const struct attn_hf_key deepseek_v3_keys[] =
+    KEY_LIST(DEEPSEEK_KEYS, FLAG("rope_interleave", rope_gathered));
 
-/* ---- ernie4_5: neighbouring pairs ------------------------------------------------------------ */
+ROW(deepseek_v3, LATENT("deepseek_v3"), .keys = deepseek_v3_keys,
+    DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(10000)));
 
-static const struct attn_hf_key ernie4_5_keys[] = {
-    DECODER_KEYS, HEAD_DIM, FLAG("use_bias", bias), IGNORED("compression_ratio"), END,
-};
+ROW(kimi_k2, LATENT("kimi_k2"), .keys = deepseek_v3_keys,
+    DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(50000)));
 
-const struct attn_family attn_family_ernie4_5 = {
-    LLAMA_ROW("ernie4_5"), .keys = ernie4_5_keys,
-    .defaults = {CAUSAL, .num_kv_heads = 2, .head_dim = 128,
-                 .rope = {ROPE_OF(500000), .interleaved = true}}};
-
-/* ---- internlm2: q, k, v in one tensor, by key/value head ------------------------------------- */
-
-static const struct attn_family_tensor internlm2_tensors[] = {
-    {"layers.*.attention.wqkv.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
-    {"layers.*.attention.wqkv.bias", ATTN_PROJ_QKV, ATTN_ROLE_BIAS},
-    {"layers.*.attention.wo.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {"layers.*.attention.wo.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {.name = NULL},
-};
-
-static const struct attn_hf_key internlm2_keys[] = {
-    DECODER_KEYS,
-    FLAG("bias", bias),
-    IGNORED("auto_map"),
-    END,
-};
-
-const struct attn_family attn_family_internlm2 = {.model_type = "internlm2",
-                                                  .name = "internlm2",
-                                                  .common_keys = true,
-                                                  .prefixes = attn_model_prefixes,
-                                                  .tensors = internlm2_tensors,
-                                                  .keys = internlm2_keys,
-                                                  .layout = ATTN_LAYOUT_GROUPED,
-                                                  .defaults = {CAUSAL, .rope = {ROPE_OF(10000)}}};
-
-/* ---- olmo2, olmo3: one norm over all heads; scaling holds for full layers -------------------- */
-
-static const struct attn_hf_key olmo2_keys[] = {
-    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, END,
-};
-
-const struct attn_family attn_family_olmo2 = {
-    NORMED_ROW("olmo2"), .keys = olmo2_keys,
-    .defaults = {CAUSAL, .qk_norm = true, .norm_extent = ATTN_NORM_ALL_HEADS, .norm_eps = 1e-5,
-                 .rope = {ROPE_OF(10000)}}};
-
-static const struct attn_hf_key olmo3_keys[] = {
-    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, WINDOW, LAYER_TYPES("layer_types"), END,
-};
-
-const struct attn_family attn_family_olmo3 = {
-    NORMED_ROW("olmo3"), .keys = olmo3_keys,
-    .defaults = {CAUSAL, .qk_norm = true, .norm_extent = ATTN_NORM_ALL_HEADS, .norm_eps = 1e-5,
-                 .sliding_window = 4096, .use_sliding_window = true, .full_period = 4,
-                 .rope_by_type = true, .rope = {ROPE_OF(500000)},
-                 .sliding_rope = {.type = ATTN_ROPE_DEFAULT, .truncate = true}}};
-
-/* ---- exaone4: with a window, full layers have no positions ----------------------------------- */
-
-static const struct attn_hf_key exaone4_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    NORM_EPS,
-    WINDOW,
-    FULL_PERIOD("sliding_window_pattern"),
-    LAYER_TYPES("layer_types"),
-    END,
-};
-
-const struct attn_family attn_family_exaone4 = {
-    NORMED_ROW("exaone4"), .keys = exaone4_keys, .unbiased = ATTN_PROJ_ALL,
-    .defaults = {CAUSAL, .num_kv_heads = 32, .qk_norm = true, .norm_eps = 1e-5,
-                 .sliding_window = 4096, .use_sliding_window = true, .full_period = 4,
-                 .rope_layers = ATTN_ROPE_IF_WINDOW, .rope = {ROPE_OF(10000)}}};
-
-/* ---- cohere, cohere2: neighbouring pairs; in cohere2 only sliding layers rotate -------------- */
-
-static const struct attn_hf_key cohere_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    NUMBER("layer_norm_eps", norm_eps, 0, 1),
-    FLAG("use_qk_norm", qk_norm),
-    IGNORED("logit_scale"),
-    IGNORED("model_max_length"),
-    END,
-};
-
-const struct attn_family attn_family_cohere = {
-    NORMED_ROW("cohere"), .keys = cohere_keys,
-    .defaults = {CAUSAL, .norm_type = ATTN_NORM_LAYER, .norm_extent = ATTN_NORM_EACH_HEAD,
-                 .norm_eps = 1e-5, .rope = {ROPE_OF(10000), .interleaved = true}}};
-
-static const struct attn_hf_key cohere2_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    WINDOW,
-    FULL_PERIOD("sliding_window_pattern"),
-    LAYER_TYPES("layer_types"),
-    FIXED("order_of_interleaved_layers", "\"local_attn_first\""),
-    FIXED("position_embedding_type", "\"rope_gptj\""),
-    FIXED("rotary_pct", "1.0"),
-    IGNORED("layer_switch"),
-    IGNORED("logit_scale"),
-    IGNORED("use_embedding_sharing"),
-    IGNORED("use_gated_activation"),
-    IGNORED("use_parallel_block"),
-    IGNORED("use_parallel_embedding"),
-    IGNORED("use_qk_norm"),
-    END,
-};
-
-const struct attn_family attn_family_cohere2 = {
-    LLAMA_ROW("cohere2"), .keys = cohere2_keys,
-    .defaults = {CAUSAL, .sliding_window = 4096, .use_sliding_window = true, .full_period = 4,
-                 .rope_layers = ATTN_ROPE_SLIDING_ONLY,
-                 .rope = {ROPE_OF(10000), .interleaved = true}}};
-
-/* ---- persimmon: LayerNorm with bias; q, k, v in one tensor, head by head --------------------- */
-
-static const struct attn_family_tensor persimmon_tensors[] = {
-    {"layers.*.self_attn.query_key_value.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
-    {"layers.*.self_attn.query_key_value.bias", ATTN_PROJ_QKV, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.dense.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {"layers.*.self_attn.dense.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.q_layernorm.weight", ATTN_PROJ_Q, ATTN_ROLE_NORM},
-    {"layers.*.self_attn.k_layernorm.weight", ATTN_PROJ_K, ATTN_ROLE_NORM},
-    {"layers.*.self_attn.q_layernorm.bias", ATTN_PROJ_Q, ATTN_ROLE_NORM_BIAS},
-    {"layers.*.self_attn.k_layernorm.bias", ATTN_PROJ_K, ATTN_ROLE_NORM_BIAS},
-    {.name = NULL},
-};
-
-static const struct attn_hf_key persimmon_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    LAYERS,
-    POSITIONS,
-    THETA,
-    ROPE_OBJECTS,
-    PARTIAL,
-    NUMBER("layer_norm_eps", norm_eps, 0, 1),
-    FLAG("qk_layernorm", qk_norm),
-    IGNORED("num_key_value_heads"), /* every query head has its own */
-    END,
-};
-
-const struct attn_family attn_family_persimmon = {
-    .model_type = "persimmon",
-    .name = "persimmon",
-    .common_keys = true,
-    .prefixes = attn_model_prefixes,
-    .tensors = persimmon_tensors,
-    .keys = persimmon_keys,
-    .layout = ATTN_LAYOUT_GROUPED,
-    .defaults = {CAUSAL, .bias = true, .qk_norm = true, .norm_type = ATTN_NORM_LAYER,
-                 .norm_bias = true, .norm_eps = 1e-5,
-                 .rope = {ROPE_OF(25000), .partial_rotary_factor = 0.5}}};
-
-/* ---- nemotron -------------------------------------------------------------------------------- */
-
-static const struct attn_hf_key nemotron_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    PARTIAL,
-    IGNORED("norm_eps"),
-    IGNORED("rope_percent"),
-    IGNORED("rotary_percentage"),
-    END,
-};
-
-const struct attn_family attn_family_nemotron = {
-    LLAMA_ROW("nemotron"), .keys = nemotron_keys,
-    .defaults = {CAUSAL, .rope = {ROPE_OF(10000), .partial_rotary_factor = 0.5}}};
+/* Halves rotate. */
+ROW(minicpm3, LATENT("minicpm3"),
+    KEYS(LATENT_KEYS, IGNORED("dim_model_base scale_depth scale_emb")),
+    DEFAULTS(CAUSAL, .kv_lora_rank = 256, .q_lora_rank = 768, .qk_nope_head_dim = 64,
+             .qk_rope_head_dim = 32, ROPE(10000)));

@@ -1,206 +1,163 @@
-/* encoders.c: rows of the three stacks of T5 and mT5, of PyTorch's own layer and of random
- * models.  Data only.
- *
- * Sources: as in llama.c, and torch.nn.MultiheadAttention. */
-#include "families/keys.h"
+/* encoders.c: rows of BERT and the text encoders after it, of encoders of images and of frames of
+ * sound, and of the towers of image and text.  Data only.  Sources: as in llama.c. */
 #include "families/rows.h"
 
-/* ---- t5, mt5: scores are not scaled; block 0 holds the position bias of its stack ----------- */
+/* ---- bert and the families that keep its layer ----------------------------------------------- */
 
-#define T5_SIZES                                        \
-    SIZE("d_model", hidden_size, ATTN_MAX_HIDDEN_SIZE), \
-        SIZE("num_heads", num_heads, ATTN_MAX_HEADS), SIZE("d_kv", head_dim, ATTN_MAX_HEAD_DIM)
+static const struct attn_hf_key bert_keys[] =
+    KEY_LIST(SIZES, POSITIONS, FLAG("is_decoder", is_causal),
+             FIXED("position_embedding_type", "\"absolute\""),
+             IGNORED("embedding_size summary_last_dropout task_type_vocab_size use_task_id"));
 
-#define T5_BUCKETS                                                     \
-    SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS), \
-        SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS)
+#define BERT_LAYER "encoder.layer.*.attention."
+static const struct attn_family_tensor bert_tensors[] =
+    TENSOR_LIST(MAPS(BERT_LAYER, "self.query", "self.key", "self.value", "output.dense"));
 
-/* A decoder without num_decoder_layers has as many layers as the encoder. */
-#define T5_DECODER_LAYERS                                    \
-    SIZE("num_decoder_layers", num_layers, ATTN_MAX_LAYERS), \
-        SIZE("num_layers", num_layers_fallback, ATTN_MAX_LAYERS)
+#define BERT(type, prefix)                                                          \
+    FAMILY(type), PREFIXES(prefix, ""), .keys = bert_keys, .tensors = bert_tensors, \
+                                        DEFAULTS(ENCODER)
 
-#define T5_HARMLESS                                                               \
-    IGNORED("dense_act_fn"), IGNORED("feed_forward_proj"), IGNORED("is_decoder"), \
-        IGNORED("is_encoder_decoder"), IGNORED("is_gated_act"), IGNORED("n_positions")
+ROW(bert, BERT("bert", "bert."));
+ROW(roberta, BERT("roberta", "roberta."));
+ROW(xlm_roberta, BERT("xlm-roberta", "roberta."));
+ROW(camembert, BERT("camembert", "roberta."));
+ROW(electra, BERT("electra", "electra."));
+ROW(ernie, BERT("ernie", "ernie."));
 
-static const struct attn_hf_key t5_encoder_keys[] = {
-    T5_SIZES,
-    SIZE("num_layers", num_layers, ATTN_MAX_LAYERS),
-    IGNORED("num_decoder_layers"),
-    T5_BUCKETS,
-    T5_HARMLESS,
-    END,
-};
+/* The layers of a group share one set of tensors. */
+ROW(albert, FAMILY("albert"), PREFIXES("albert.", ""),
+    TENSORS(MAPS("encoder.albert_layer_groups.*.albert_layers.0.attention.", "query", "key",
+                 "value", "dense")),
+    KEYS(SIZES, SIZE("num_hidden_groups", num_groups, ATTN_MAX_LAYERS), POSITIONS,
+         FIXED("inner_group_num", "1"), FIXED("position_embedding_type", "\"absolute\""),
+         IGNORED("classifier_dropout_prob down_scale_factor embedding_size gap_size layers_to_keep "
+                 "net_structure_type num_memory_blocks")),
+    DEFAULTS(ENCODER, .num_groups = 1));
 
-static const struct attn_hf_key t5_decoder_keys[] = {
-    T5_SIZES, T5_DECODER_LAYERS, T5_BUCKETS, T5_HARMLESS, END,
-};
+/* The relative position bias of T5's encoder beside scaled scores; the published code has 32
+ * buckets in its text. */
+ROW(mpnet, FAMILY("mpnet"), PREFIXES("mpnet.", ""),
+    TENSORS(MAPS("encoder.layer.*.attention.attn.", "q", "k", "v", "o"),
+            TENSOR("encoder.relative_attention_bias.weight", Q, POSITION_BIAS)),
+    KEYS(SIZES, POSITIONS, FIXED("relative_attention_num_buckets", "32")),
+    DEFAULTS(ENCODER, .buckets = 32, .max_distance = 128));
 
-static const struct attn_hf_key t5_cross_keys[] = {
-    T5_SIZES,
-    T5_DECODER_LAYERS,
-    IGNORED("relative_attention_num_buckets"),
-    IGNORED("relative_attention_max_distance"),
-    T5_HARMLESS,
-    END,
-};
+#define LIN(layer) TENSORS(MAPS(layer, "q_lin", "k_lin", "v_lin", "out_lin"))
+#define DIM(key)                                                                           \
+    SIZE(key, hidden_size, ATTN_MAX_HIDDEN_SIZE), HIDDEN_SIZE, HEADS_AS("n_heads"), HEADS, \
+        LAYERS_AS("n_layers"), LAYERS, POSITIONS
 
-static const char *const t5_prefixes[] = {"", NULL};
+ROW(distilbert, FAMILY("distilbert"), PREFIXES("distilbert.", ""),
+    LIN("transformer.layer.*.attention."),
+    KEYS(DIM("dim"), IGNORED("activation hidden_dim qa_dropout seq_classif_dropout "
+                             "sinusoidal_pos_embds tie_weights_")),
+    DEFAULTS(ENCODER));
 
-#define T5_SELF_TENSORS(stack)                                                                   \
-    {                                                                                            \
-        {stack ".block.*.layer.0.SelfAttention.q.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},        \
-            {stack ".block.*.layer.0.SelfAttention.k.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},    \
-            {stack ".block.*.layer.0.SelfAttention.v.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},    \
-            {stack ".block.*.layer.0.SelfAttention.o.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},    \
-            {stack ".block.0.layer.0.SelfAttention.relative_attention_bias.weight", ATTN_PROJ_Q, \
-             ATTN_ROLE_POSITION_BIAS},                                                           \
-            {.name = NULL},                                                                      \
-    }
+/* `causal` would make a mask that ignores padding. */
+ROW(xlm, FAMILY("xlm"), PREFIXES("transformer.", ""), LIN("attentions.*."),
+    KEYS(DIM("emb_dim"), FIXED("causal", "false"), FIXED("is_encoder", "true"),
+         IGNORED("asm bos_index embed_init_std end_n_top eos_index gelu_activation id2lang "
+                 "init_std lang2id lang_id mask_index max_vocab min_count n_langs n_words "
+                 "pad_index same_enc_dec share_inout_emb sinusoidal_embeddings start_n_top "
+                 "unk_index use_lang_emb")),
+    DEFAULTS(ENCODER));
 
-static const struct attn_family_tensor t5_encoder_tensors[] = T5_SELF_TENSORS("encoder");
-static const struct attn_family_tensor t5_decoder_tensors[] = T5_SELF_TENSORS("decoder");
+/* One layer in three sees everything, the others both sides of a window.  Positions rotate,
+ * whatever position_embedding_type says. */
+ROW(modernbert, DECODER("modernbert"),
+    TENSORS(WEIGHT("layers.*.attn.Wqkv", QKV), WEIGHT("layers.*.attn.Wo", O),
+            BIAS("layers.*.attn.Wqkv", QKV), BIAS("layers.*.attn.Wo", O)),
+    KEYS(SIZES, POSITIONS, ATTENTION_BIAS, SIZE("local_attention", sliding_window, MAX_POSITION),
+         FULL_PERIOD("global_attn_every_n_layers"), LAYER_TYPES,
+         NUMBER("global_rope_theta", rope.theta, 1, MAX_THETA),
+         NUMBER("local_rope_theta", sliding_rope.theta, 1, MAX_THETA), ROPE_OBJECTS,
+         IGNORED("classifier_activation classifier_bias classifier_pooling decoder_bias "
+                 "deterministic_flash_attn embedding_dropout initializer_cutoff_factor "
+                 "mlp_dropout norm_bias norm_eps position_embedding_type reference_compile "
+                 "repad_logits_with_grad sparse_pred_ignore_index sparse_prediction")),
+    DEFAULTS(.scale_attn_weights = true, SLIDES, .half_window = true, .sliding_window = 128,
+             .full_period = 3, .full_first = true, .rope_by_type = true, ROPE(160000),
+             .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}));
 
-static const struct attn_family_tensor t5_cross_tensors[] = {
-    {"decoder.block.*.layer.1.EncDecAttention.q.weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
-    {"decoder.block.*.layer.1.EncDecAttention.k.weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
-    {"decoder.block.*.layer.1.EncDecAttention.v.weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
-    {"decoder.block.*.layer.1.EncDecAttention.o.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {.name = NULL},
-};
+/* v3 has this model_type too. */
+ROW(deberta_v2, FAMILY("deberta-v2"), PREFIXES("deberta.", ""),
+    TENSORS(MAPS(BERT_LAYER, "self.query_proj", "self.key_proj", "self.value_proj", "output.dense"),
+            TENSOR("encoder.rel_embeddings.weight", Q, POSITION_BIAS),
+            TENSOR("encoder.LayerNorm.weight", Q, POSITION_NORM),
+            TENSOR("encoder.LayerNorm.bias", K, POSITION_NORM)),
+    KEYS(HIDDEN_SIZE, HEADS, SIZE("attention_head_size", head_dim, ATTN_MAX_HEAD_DIM), LAYERS,
+         POSITIONS, FLAG("relative_attention", relative_attention),
+         FLAG("share_att_key", share_att_key), POSITION_TABLE,
+         NUMBER("layer_norm_eps", relative_norm_eps, 0, 1), FIXED("talking_head", "false"),
+         IGNORED("conv_act conv_groups conv_kernel_size embedding_size legacy padding_idx "
+                 "pooler_dropout pooler_hidden_act pooler_hidden_size position_biased_input")),
+    DEFAULTS(ENCODER, .max_position = 512, .relative_norm_eps = 1e-7));
 
-#define T5_STACK(type, part, its_keys, its_tensors, ...)                                        \
-    {                                                                                           \
-        .model_type = type, .stack = part, .name = type, .keys = its_keys, .common_keys = true, \
-        .prefixes = t5_prefixes, .tensors = its_tensors, .unbiased = ATTN_PROJ_ALL,             \
-        .defaults = {.head_dim = 64, __VA_ARGS__},                                              \
-    }
-#define T5_BIAS .buckets = 32, .max_distance = 128
-#define T5_DECODER(type) \
-    T5_STACK(type, "decoder", t5_decoder_keys, t5_decoder_tensors, T5_BIAS, .is_causal = true)
-#define T5_ENCODER(type) T5_STACK(type, "encoder", t5_encoder_keys, t5_encoder_tensors, T5_BIAS)
-#define T5_CROSS(type) T5_STACK(type, "cross", t5_cross_keys, t5_cross_tensors, .is_cross = true)
+/* ---- Images ---------------------------------------------------------------------------------- */
 
-const struct attn_family attn_family_t5_decoder = T5_DECODER("t5");
-const struct attn_family attn_family_t5_encoder = T5_ENCODER("t5");
-const struct attn_family attn_family_t5_cross = T5_CROSS("t5");
-const struct attn_family attn_family_mt5_decoder = T5_DECODER("mt5");
-const struct attn_family attn_family_mt5_encoder = T5_ENCODER("mt5");
-const struct attn_family attn_family_mt5_cross = T5_CROSS("mt5");
+ROW(vit, FAMILY("vit"), PREFIXES("vit.", ""),
+    TENSORS(MAPS(BERT_LAYER, "attention.query", "attention.key", "attention.value",
+                 "output.dense")),
+    KEYS(SIZES, FLAG("qkv_bias", bias),
+         IGNORED("encoder_stride image_size num_channels patch_size pooler_act "
+                 "pooler_output_size")),
+    DEFAULTS(ENCODER, .o_bias = true));
 
-/* ---- torch.nn.MultiheadAttention, alone or in the layers of a TransformerEncoder ------------- */
+/* clip, siglip: a tower of text and a tower of images.  `logit_scale_init_value` and the
+ * projections follow the towers. */
+static const struct attn_hf_key tower_keys[] = KEY_LIST(
+    SIZES, POSITIONS,
+    IGNORED("image_size logit_scale_init_value num_channels patch_size projection_dim "
+            "projection_size text_config text_config_dict vision_config vision_config_dict "
+            "vision_use_head"));
 
-static const struct attn_hf_key torch_keys[] = {
-    SIZE("embed_dim", hidden_size, ATTN_MAX_HIDDEN_SIZE),
-    SIZE("num_heads", num_heads, ATTN_MAX_HEADS),
-    KV_HEADS,
-    SIZE("kdim", key_size, ATTN_MAX_HIDDEN_SIZE),
-    SIZE("vdim", value_size, ATTN_MAX_HIDDEN_SIZE),
-    LAYERS,
-    FLAG("bias", bias),
-    FLAG("add_bias_kv", bias_kv),
-    FLAG("add_zero_attn", add_zero_attn),
-    FLAG("is_causal", is_causal),
-    THETA,
-    IGNORED("batch_first"),
-    IGNORED("device"),
-    END,
-};
+static const struct attn_family_tensor tower_tensors[] =
+    TENSOR_LIST(MAPS("encoder.layers.*.self_attn.", "q_proj", "k_proj", "v_proj", "out_proj"));
 
-static const char *const torch_prefixes[] = {"layers.*.self_attn.", "", NULL};
+#define TOWER(type, part, width, heads, ...)          \
+    FAMILY(type), PREFIXES(part "_model."),           \
+        .keys = tower_keys, .tensors = tower_tensors, \
+        DEFAULTS(ENCODER, .hidden_size = width, .num_heads = heads, .num_layers = 12, __VA_ARGS__)
+#define CLIP_TEXT(type) TOWER(type, "text", 512, 8, .is_causal = true, .max_position = 77)
+#define SIGLIP_TEXT(type) TOWER(type, "text", 768, 12, .max_position = 64)
+#define VISION(type) TOWER(type, "vision", 768, 12, )
+#define PART(part) .stack = part, .subconfig = part "_config", .subconfig_dict = part "_config_dict"
 
-static const struct attn_family_tensor torch_tensors[] = {
-    {"in_proj_weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
-    {"q_proj_weight", ATTN_PROJ_Q, ATTN_ROLE_WEIGHT},
-    {"k_proj_weight", ATTN_PROJ_K, ATTN_ROLE_WEIGHT},
-    {"v_proj_weight", ATTN_PROJ_V, ATTN_ROLE_WEIGHT},
-    {"out_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {"in_proj_bias", ATTN_PROJ_QKV, ATTN_ROLE_BIAS},
-    {"out_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {"bias_k", ATTN_PROJ_K, ATTN_ROLE_BIAS_KV},
-    {"bias_v", ATTN_PROJ_V, ATTN_ROLE_BIAS_KV},
-    {.name = NULL},
-};
+ROW(clip_text, CLIP_TEXT("clip"), PART("text"));
+ROW(clip_vision, VISION("clip"), PART("vision"));
+ROW(siglip_text, SIGLIP_TEXT("siglip"), PART("text"));
+ROW(siglip_vision, VISION("siglip"), PART("vision"));
 
-const struct attn_family attn_family_torch = {
-    .model_type = "torch_multihead_attention",
-    .name = "torch_mha",
-    .keys = torch_keys,
-    .common_keys = true,
-    .prefixes = torch_prefixes,
-    .tensors = torch_tensors,
-    .defaults = {.bias = true, .scale_attn_weights = true, .num_layers = 1},
-};
+/* A tower that is published alone: its settings are at the top of the configuration. */
+ROW(clip_text_model, CLIP_TEXT("clip_text_model"));
+ROW(clip_vision_model, VISION("clip_vision_model"));
+ROW(siglip_text_model, SIGLIP_TEXT("siglip_text_model"));
+ROW(siglip_vision_model, VISION("siglip_vision_model"));
 
-/* ---- random: every field of a specification has a key --------------------------------------- */
+/* ---- wav2vec2, hubert: frames in place of tokens --------------------------------------------- */
 
-static const struct attn_hf_key random_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    KV_HEADS,
-    HEAD_DIM,
-    SIZE("value_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM),
-    SIZE("kdim", key_size, ATTN_MAX_HIDDEN_SIZE),
-    SIZE("vdim", value_size, ATTN_MAX_HIDDEN_SIZE),
-    LATENT_SIZES,
-    LAYERS,
-    POSITIONS,
-    FLAG("attention_bias", bias),
-    FLAG("bias", bias),
-    FLAG("add_bias_kv", bias_kv),
-    FLAG("add_zero_attn", add_zero_attn),
-    FLAG("attention_sinks", sinks),
-    FLAG("qk_norm", qk_norm),
-    NAME("qk_norm_type", norm_type, "rms_norm layer_norm"),
-    NAME("qk_norm_extent", norm_extent, "each_head all_heads"),
-    FLAG("qk_norm_weightless", norm_weightless),
-    FLAG("qk_norm_bias", norm_bias),
-    FLAG("qk_norm_after_rope", norm_after_rope),
-    FLAG("v_norm", v_norm),
-    NUMBER("rms_norm_eps", norm_eps, 0, 1),
-    FLAG("attn_output_gate", output_gate),
-    FLAG("is_causal", is_causal),
-    FLAG("is_cross", is_cross),
-    NUMBER("scale", scale, 1e-9, ATTN_MAX_SCALE),
-    NUMBER("query_pre_attn_scalar", query_pre_attn_scalar, 1e-9, 1e9),
-    NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP),
-    WINDOW,
-    LAYER_TYPES("layer_types"),
-    FIELD("num_kv_shared_layers", ATTN_CONFIG_INTEGER, num_shared_layers, 0, ATTN_MAX_LAYERS),
-    SIZE("attention_chunk_size", attention_chunk_size, MAX_POSITION),
-    ROPE_LAYERS("no_rope_layers"),
-    NUMBER("attn_scale", query_scaling.beta, -1e6, 1e6),
-    NUMBER("floor_scale", query_scaling.period, 1e-3, MAX_POSITION),
-    FLAG("attn_scale_next", query_scaling.next),
-    FLAG("attn_scale_by_slot", query_scaling.by_slot),
-    FLAG("alibi", alibi),
-    FLAG("alibi_scaled", alibi_scaled),
-    FLAG("alibi_bfloat16", alibi_bfloat16),
-    FLAG("alibi_by_slot", alibi_by_slot),
-    POSITION_TABLE,
-    SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS),
-    SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS),
-    THETA,
-    PARTIAL,
-    FLAG("rope_interleaved", rope.interleaved),
-    ROPE_OBJECTS,
-    SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION),
-    FIELD("seed", ATTN_CONFIG_INTEGER, seed, 0, MAX_SEED),
-    END,
-};
+static const struct attn_hf_key wav2vec2_keys[] = KEY_LIST(
+    SIZES,
+    IGNORED("adapter_attn_dim adapter_kernel_size adapter_stride add_adapter apply_spec_augment "
+            "classifier_proj_size codevector_dim contrastive_logits_temperature conv_bias conv_dim "
+            "conv_kernel conv_pos_batch_norm conv_stride ctc_loss_reduction ctc_zero_infinity "
+            "diversity_loss_weight do_stable_layer_norm feat_extract_activation "
+            "feat_extract_dropout feat_extract_norm feat_proj_dropout feat_proj_layer_norm "
+            "feat_quantizer_dropout final_dropout freeze_feat_extract_train mask_channel_length "
+            "mask_channel_min_space mask_channel_other mask_channel_prob mask_channel_selection "
+            "mask_feature_length mask_feature_min_masks mask_feature_prob mask_time_length "
+            "mask_time_min_masks mask_time_min_space mask_time_other mask_time_prob "
+            "mask_time_selection no_mask_channel_overlap no_mask_time_overlap num_adapter_layers "
+            "num_codevector_groups num_codevectors_per_group num_conv_pos_embedding_groups "
+            "num_conv_pos_embeddings num_feat_extract_layers num_negatives output_hidden_size "
+            "proj_codevector_dim tdnn_dilation tdnn_dim tdnn_kernel use_weighted_layer_sum "
+            "xvector_output_dim"));
 
-const struct attn_family attn_family_random = {
-    .name = "random",
-    .keys = random_keys,
-    .defaults = {.num_layers = 1,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
-                 .norm_eps = 1e-6,
-                 .use_sliding_window = true,
-                 .max_distance = 128,
-                 .relative_attention = true,
-                 .share_att_key = true,
-                 .relative_norm_eps = 1e-7,
-                 .rope = {.truncate = true}},
-};
+#define WAV2VEC2(type)                                                                          \
+    FAMILY(type), PREFIXES(type ".", ""),                                                       \
+        .keys = wav2vec2_keys,                                                                  \
+        TENSORS(MAPS("encoder.layers.*.attention.", "q_proj", "k_proj", "v_proj", "out_proj")), \
+        DEFAULTS(ENCODER)
+
+ROW(wav2vec2, WAV2VEC2("wav2vec2"));
+ROW(hubert, WAV2VEC2("hubert"));

@@ -8,9 +8,8 @@
  *   spec.c, rope.c   struct attn_hf_config -> struct attn_config, attn_layer_spec
  *   weights.c               tensors -> weights of a layer
  *
- * The attention algorithm knows no families at all.  Adding a family is adding a row (in the
- * family_*.c of its variants), declaring it in rows.h and listing it in families[]
- * (family.c). */
+ * The attention algorithm knows no families at all.  Adding a family is adding a row beside its
+ * variants and naming it in rows.h. */
 #ifndef ATTN_LIB_FAMILIES_FAMILY_H
 #define ATTN_LIB_FAMILIES_FAMILY_H
 
@@ -155,7 +154,7 @@ enum attn_hf_key_kind {
 
 /* One key of a configuration: which value it may have, and which field it fills. */
 struct attn_hf_key {
-    const char *name; /* NULL ends a list */
+    const char *name; /* of kind IGNORED: names with blanks between; NULL ends a list */
     enum attn_hf_key_kind kind;
     size_t offset; /* of the field in attn_hf_config; for attn_rope_keys in attn_hf_rope */
     double min, max;
@@ -178,8 +177,11 @@ enum attn_proj {
     ATTN_PROJ_Q_A = 128,
 };
 
-#define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_K | ATTN_PROJ_V)
+#define ATTN_PROJ_KV (ATTN_PROJ_K | ATTN_PROJ_V)
+#define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_KV)
 #define ATTN_PROJ_ALL (ATTN_PROJ_QKV | ATTN_PROJ_O)
+#define ATTN_PROJ_Q_AND_GATE (ATTN_PROJ_Q | ATTN_PROJ_GATE)
+#define ATTN_PROJ_KV_A_AND_ROPE (ATTN_PROJ_KV_A | ATTN_PROJ_K_ROPE)
 
 /* The kind of numbers that a tensor holds. */
 enum attn_tensor_role {
@@ -216,13 +218,13 @@ enum attn_layout {
 
 /* One row of the table: a model_type of config.json, or one stack of it. */
 struct attn_family {
-    const char *model_type; /* as config.json names it; NULL: random models */
+    const char *model_type; /* as config.json names it; NULL: random models, which have no common
+                               keys */
     const char *stack;      /* of an architecture with several, else NULL */
     const char *name;       /* as attn_model_info says it */
     const struct attn_hf_key *keys;
     const struct attn_hf_key *rope_keys; /* inside RoPE objects, beside attn_rope_keys; or NULL */
-    bool common_keys; /* keys that all Hugging Face configurations share are known too */
-    bool mrope;       /* "mrope" is a RoPE type, with one row of positions for all its sections */
+    bool mrope; /* "mrope" is a RoPE type, with one row of positions for all its sections */
 
     /* The key of the nested object that holds the settings, NULL: none.  Where a configuration has
      * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED; where it
@@ -266,15 +268,13 @@ struct attn_rope_name {
 };
 extern const struct attn_rope_name attn_rope_names[];
 
-/* Keys of every Hugging Face configuration: those of which only one value is computed, and those
- * that do not touch attention.  Both lists end with NULL. */
-extern const struct attn_hf_key attn_common_fixed_keys[];
-extern const char *const attn_common_ignored_keys[];
+/* Keys of every Hugging Face configuration: of kind FIXED, then IGNORED. */
+extern const struct attn_hf_key attn_common_keys[];
 
 /* How `family` understands a key of its configuration, NULL if it does not know the key. */
 const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key);
 
-/* The key of that name in a list, NULL if the list does not have it. */
+/* The key of that name in a list, NULL if the list, or NULL in its place, does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
 
 /* The type of layers that a list of the family means by `name`: full, the family's other type, or

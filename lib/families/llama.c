@@ -1,321 +1,241 @@
-/* llama.c: rows of Llama and Mistral and of what came of them: mixtral, ministral3,
- * mistral3, llama4, gpt_oss, phi, phi3; and the tensors that Llama's variants share.  Data only.
+/* llama.c: rows of Llama, Mistral, Qwen, Gemma and what came of them, and the tensors that Llama's
+ * variants share.  Data only.
  *
  * A family lists the keys that it uses or that are peculiar to it; keys that all configurations
- * share are in keys.c.  Defaults are those of Hugging Face's configuration classes, so that
- * an absent key means here what it means there.
+ * share are in keys.c.  Defaults are those of Hugging Face's configuration classes, so that an
+ * absent key means here what it means there.
  *
  * Sources: the configuration and modelling files of huggingface/transformers v4.46.3 and v4.55.4,
  * and the configurations published with the checkpoints. */
-#include "families/decoders.h"
 #include "families/rows.h"
 
 const char *const attn_model_prefixes[] = {"model.", "", NULL};
 const char *const attn_nested_prefixes[] = {"model.language_model.", "language_model.model.",
                                             "model.", "", NULL};
 
-const struct attn_family_tensor attn_llama_tensors[] = {
-    QKV_WEIGHTS,    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    QKV_BIASES,     {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {.name = NULL},
-};
+#define NORMS NORM(SELF_ATTN "q_norm", Q), NORM(SELF_ATTN "k_norm", K)
+const struct attn_family_tensor attn_llama_tensors[] = TENSOR_LIST(LLAMA_MAPS);
+const struct attn_family_tensor attn_normed_tensors[] = TENSOR_LIST(LLAMA_MAPS, NORMS);
 
-const struct attn_family_tensor attn_normed_tensors[] = {
-    QKV_WEIGHTS,
-    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    QKV_BIASES,
-    {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.q_norm.weight", ATTN_PROJ_Q, ATTN_ROLE_NORM},
-    {"layers.*.self_attn.k_norm.weight", ATTN_PROJ_K, ATTN_ROLE_NORM},
-    {.name = NULL},
-};
+/* ---- llama, mistral -------------------------------------------------------------------------- */
 
-/* ---- llama ----------------------------------------------------------------------------------- */
+ROW(llama, LLAMA("llama"),
+    KEYS(DECODER_SIZES, ATTENTION_BIAS, THETA, ROPE_OBJECTS, IGNORED("is_decoder")),
+    DEFAULTS(CAUSAL, ROPE(10000)));
 
-static const struct attn_hf_key llama_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    KV_HEADS,
-    HEAD_DIM,
-    LAYERS,
-    POSITIONS,
-    FLAG("attention_bias", bias),
-    THETA,
-    ROPE_OBJECTS,
-    IGNORED("is_decoder"),
-    END,
-};
-
-const struct attn_family attn_family_llama = {
-    .model_type = "llama",
-    .name = "llama",
-    .keys = llama_keys,
-    .common_keys = true,
-    .prefixes = attn_model_prefixes,
-    .tensors = attn_llama_tensors,
-    .defaults = {.is_causal = true, .scale_attn_weights = true, .rope = {ROPE_OF(10000)}},
-};
-
-/* ---- mistral --------------------------------------------------------------------------------- */
-
-static const struct attn_hf_key mistral_keys[] = {
-    HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, LAYERS, POSITIONS, WINDOW, THETA, ROPE_OBJECTS, END,
-};
-
-const struct attn_family attn_family_mistral = {
-    .model_type = "mistral",
-    .name = "mistral",
-    .keys = mistral_keys,
-    .common_keys = true,
-    .prefixes = attn_model_prefixes,
-    .tensors = attn_llama_tensors,
+ROW(mistral, LLAMA("mistral"), KEYS(DECODER_SIZES, WINDOW, THETA, ROPE_OBJECTS),
     .unbiased = ATTN_PROJ_ALL,
-    .defaults = {.num_kv_heads = 8,
-                 .sliding_window = 4096,
-                 .use_sliding_window = true,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
-                 .rope = {ROPE_OF(10000)}},
-};
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, .sliding_window = 4096, ROPE(10000)));
 
-/* ---- mixtral --------------------------------------------------------------------------------- */
+static const struct attn_hf_key mixtral_keys[] = KEY_LIST(DECODER_KEYS, HEAD_DIM, WINDOW);
 
-static const struct attn_hf_key mixtral_keys[] = {DECODER_KEYS, HEAD_DIM, WINDOW, END};
+ROW(mixtral, LLAMA("mixtral"), .keys = mixtral_keys, .unbiased = ATTN_PROJ_ALL,
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, ROPE(1e6)));
 
-const struct attn_family attn_family_mixtral = {
-    LLAMA_ROW("mixtral"),
-    .keys = mixtral_keys,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {CAUSAL, .num_kv_heads = 8, .use_sliding_window = true, .rope = {ROPE_OF(1e6)}},
-};
+/* The queries of ministral3 grow with the log of their position.  Where no RoPE object is given,
+ * that of Hugging Face's class counts.  max_position_embeddings in it is that of the model. */
+#define MINISTRAL3                                                                               \
+    .keys = mixtral_keys, .unbiased = ATTN_PROJ_ALL,                                             \
+    ROPE_KEYS(ROPE_NUMBER("llama_4_scaling_beta", scaling_beta, 0, 1e6),                         \
+              IGNORED("max_position_embeddings")),                                               \
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .max_position = 262144, SLIDES,         \
+             .rope = {ROPE_OF(YARN, 1e6, .factor = 16, .original_max_position = 16384,           \
+                              .beta_fast = 32, .beta_slow = 1, .mscale = 1, .mscale_all_dim = 1, \
+                              .scaling_beta = 0.1, .truncate = true)})
 
-/* ---- ministral3, alone or under mistral3: queries grow with the log of their position ------- */
-
-static const struct attn_hf_key ministral3_rope_keys[] = {
-    ROPE_NUMBER("llama_4_scaling_beta", scaling_beta, 0, 1e6),
-    IGNORED("max_position_embeddings"), /* that of the model */
-    END,
-};
-
-/* Where no RoPE object is given, that of Hugging Face's class counts. */
-#define MINISTRAL3                                                                      \
-    .keys = mixtral_keys, .rope_keys = ministral3_rope_keys, .unbiased = ATTN_PROJ_ALL, \
-    .defaults = {                                                                       \
-        CAUSAL,                                                                         \
-        .num_kv_heads = 8,                                                              \
-        .head_dim = 128,                                                                \
-        .max_position = 262144,                                                         \
-        .use_sliding_window = true,                                                     \
-        .rope = {.type = ATTN_ROPE_YARN,                                                \
-                 .theta = 1e6,                                                          \
-                 .factor = 16,                                                          \
-                 .original_max_position = 16384,                                        \
-                 .beta_fast = 32,                                                       \
-                 .beta_slow = 1,                                                        \
-                 .mscale = 1,                                                           \
-                 .mscale_all_dim = 1,                                                   \
-                 .scaling_beta = 0.1,                                                   \
-                 .truncate = true},                                                     \
-    }
-
-const struct attn_family attn_family_ministral3 = {LLAMA_ROW("ministral3"), MINISTRAL3};
-
-const struct attn_family attn_family_mistral3 = {NESTED_ROW("mistral3", "ministral3"),
-                                                 .tensors = attn_llama_tensors, MINISTRAL3};
+ROW(ministral3, LLAMA("ministral3"), MINISTRAL3);
+ROW(mistral3, NESTED("mistral3", "ministral3"), .tensors = attn_llama_tensors, MINISTRAL3);
 
 /* The Mistral Small models: mistral3 with the text model of mistral. */
-const struct attn_family attn_family_mistral3_mistral = {
-    NESTED_ROW("mistral3", "mistral"),
-    .tensors = attn_llama_tensors,
-    .keys = mixtral_keys,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {CAUSAL, .num_kv_heads = 8, .sliding_window = 4096, .use_sliding_window = true,
-                 .rope = {ROPE_OF(10000)}},
-};
+ROW(mistral3_mistral, NESTED("mistral3", "mistral"), .tensors = attn_llama_tensors,
+    .keys = mixtral_keys, .unbiased = ATTN_PROJ_ALL,
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, .sliding_window = 4096, ROPE(10000)));
 
 /* ---- llama4: chunks and RoPE in three layers of four, scaled queries in the fourth ----------- */
 
-static const struct attn_hf_key llama4_keys[] = {
-    DECODER_KEYS,
-    HEAD_DIM,
-    ATTENTION_BIAS,
-    NORM_EPS,
-    FLAG("use_qk_norm", qk_norm),
-    SIZE("attention_chunk_size", attention_chunk_size, MAX_POSITION),
-    FLAG("attn_temperature_tuning", query_tuning),
-    NUMBER("attn_scale", query_scaling.beta, 0, 1e6),
-    NUMBER("floor_scale", query_scaling.period, 1, MAX_POSITION),
-    ROPE_LAYERS("no_rope_layers"),
-    FIELD("no_rope_layer_interval", ATTN_CONFIG_INTEGER, no_rope_period, 1, ATTN_MAX_LAYERS),
-    LAYER_TYPES("layer_types"),
-    IGNORED("for_llm_compressor"),
-    IGNORED("interleave_moe_layer_step"),
-    IGNORED("intermediate_size_mlp"),
-    END,
-};
+static const struct attn_hf_key llama4_keys[] = KEY_LIST(
+    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FLAG("use_qk_norm", qk_norm), CHUNK_SIZE,
+    FLAG("attn_temperature_tuning", query_tuning), NUMBER("attn_scale", query_scaling.beta, 0, 1e6),
+    NUMBER("floor_scale", query_scaling.period, 1, MAX_POSITION), ROPE_LAYERS, NO_ROPE_PERIOD,
+    LAYER_TYPES, IGNORED("for_llm_compressor interleave_moe_layer_step intermediate_size_mlp"));
 
-#define LLAMA4                                                                         \
-    .keys = llama4_keys,                                                               \
-    .defaults = {                                                                      \
-        CAUSAL,                                                                        \
-        .num_kv_heads = 8,                                                             \
-        .head_dim = 128,                                                               \
-        .max_position = 131072,                                                        \
-        .qk_norm = true,                                                               \
-        .norm_weightless = true,                                                       \
-        .norm_after_rope = true,                                                       \
-        .norm_rope_layers = true,                                                      \
-        .norm_eps = 1e-5,                                                              \
-        .other_type = ATTN_LAYER_CHUNKED,                                              \
-        .attention_chunk_size = 8192,                                                  \
-        .no_rope_period = 4,                                                           \
-        .query_tuning = true,                                                          \
-        .query_scaling = {.beta = 0.1, .period = 8192, .next = true, .by_slot = true}, \
-        .scaling_without_rope = true,                                                  \
-        .rope = {ROPE_OF(500000), .interleaved = true},                                \
-    }
+#define LLAMA4                                                                                    \
+    .keys = llama4_keys, .tensors = attn_llama_tensors,                                           \
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .max_position = 131072, .qk_norm = true, \
+             .norm_weightless = true, .norm_after_rope = true, .norm_rope_layers = true,          \
+             .norm_eps = 1e-5, .other_type = ATTN_LAYER_CHUNKED, .attention_chunk_size = 8192,    \
+             .no_rope_period = 4, .query_tuning = true,                                           \
+             .query_scaling = {.beta = 0.1, .period = 8192, .next = true, .by_slot = true},       \
+             .scaling_without_rope = true, ROPE(500000, .interleaved = true))
 
-const struct attn_family attn_family_llama4_text = {LLAMA_ROW("llama4_text"), LLAMA4};
-
-const struct attn_family attn_family_llama4 = {NESTED_ROW("llama4", "llama4_text"),
-                                               .tensors = attn_llama_tensors, LLAMA4};
+ROW(llama4, NESTED("llama4", "llama4_text"), LLAMA4);
+ROW(llama4_text, DECODER("llama4_text"), LLAMA4);
 
 /* ---- gpt_oss: a learned sink per head; layers 0, 2, 4, ... use the sliding window ------------ */
 
 /* gpt_oss checkpoints quantise the experts and leave attention as it is, so quantization_config is
  * ignored.  A projection that is quantised nevertheless has a dtype that is refused. */
-
-static const struct attn_hf_key gpt_oss_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    KV_HEADS,
-    HEAD_DIM,
-    LAYERS,
-    POSITIONS,
-    FLAG("attention_bias", bias),
-    WINDOW,
-    LAYER_TYPES("layer_types"),
-    THETA,
-    ROPE_OBJECTS,
-    IGNORED("experts_per_token"),
-    IGNORED("initial_context_length"),
-    IGNORED("num_experts_per_tok"),
-    IGNORED("num_local_experts"),
-    IGNORED("output_router_logits"),
-    IGNORED("quantization_config"),
-    IGNORED("router_aux_loss_coef"),
-    IGNORED("swiglu_alpha"),
-    IGNORED("swiglu_limit"),
-    END,
-};
-
-static const struct attn_family_tensor gpt_oss_tensors[] = {
-    QKV_WEIGHTS,
-    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    QKV_BIASES,
-    {"layers.*.self_attn.o_proj.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {"layers.*.self_attn.sinks", ATTN_PROJ_Q, ATTN_ROLE_SINKS},
-    {.name = NULL},
-};
-
-const struct attn_family attn_family_gpt_oss = {
-    .model_type = "gpt_oss",
-    .name = "gpt_oss",
-    .keys = gpt_oss_keys,
-    .common_keys = true,
-    .prefixes = attn_model_prefixes,
-    .tensors = gpt_oss_tensors,
-    .defaults = {.num_kv_heads = 8,
-                 .head_dim = 64,
-                 .bias = true,
-                 .sinks = true,
-                 .max_position = 131072,
-                 .sliding_window = 128,
-                 .sliding_period = 2,
-                 .use_sliding_window = true,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
-                 .rope = {.type = ATTN_ROPE_YARN,
-                          .theta = 150000,
-                          .factor = 32,
-                          .beta_fast = 32,
-                          .beta_slow = 1}},
-};
+ROW(gpt_oss, DECODER("gpt_oss"), TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "sinks", Q, SINKS)),
+    KEYS(DECODER_SIZES, ATTENTION_BIAS, WINDOW, LAYER_TYPES, THETA, ROPE_OBJECTS,
+         IGNORED("experts_per_token initial_context_length num_experts_per_tok num_local_experts "
+                 "output_router_logits quantization_config router_aux_loss_coef swiglu_alpha "
+                 "swiglu_limit")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 64, .bias = true, .sinks = true,
+             .max_position = 131072, SLIDES, .sliding_window = 128, .sliding_period = 2,
+             .rope = {ROPE_OF(YARN, 150000, .factor = 32, .beta_fast = 32, .beta_slow = 1)}));
 
 /* ---- phi: half of each head rotates ---------------------------------------------------------- */
 
-static const struct attn_hf_key phi_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    KV_HEADS,
-    LAYERS,
-    POSITIONS,
-    PARTIAL,
-    THETA,
-    ROPE_OBJECTS,
-    FIXED("qk_layernorm", "false"),
-    IGNORED("auto_map"),
-    END,
-};
-
-static const struct attn_family_tensor phi_tensors[] = {
-    QKV_WEIGHTS,    {"layers.*.self_attn.dense.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    QKV_BIASES,     {"layers.*.self_attn.dense.bias", ATTN_PROJ_O, ATTN_ROLE_BIAS},
-    {.name = NULL},
-};
-
-const struct attn_family attn_family_phi = {
-    .model_type = "phi",
-    .name = "phi",
-    .keys = phi_keys,
-    .common_keys = true,
-    .prefixes = attn_model_prefixes,
-    .tensors = phi_tensors,
-    .defaults = {.bias = true,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
-                 .rope = {ROPE_OF(10000), .partial_rotary_factor = 0.5}},
-};
+ROW(phi, DECODER("phi"), TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "dense")),
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS, PARTIAL, THETA, ROPE_OBJECTS,
+         FIXED("qk_layernorm", "false"), IGNORED("auto_map")),
+    DEFAULTS(CAUSAL, .bias = true, ROPE(10000, .partial_rotary_factor = 0.5)));
 
 /* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling -------------- */
 
-static const struct attn_hf_key phi3_keys[] = {
-    HIDDEN_SIZE,
-    HEADS,
-    KV_HEADS,
-    LAYERS,
-    POSITIONS,
-    SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION),
-    WINDOW,
-    PARTIAL,
-    THETA,
-    ROPE_OBJECTS,
-    FIXED("attention_bias", "false"),
-    FIXED("full_attn_mod", "1"),
-    FIXED("interpolate_factor", "1"),
-    IGNORED("auto_map"),
-    IGNORED("lm_head_bias"),
-    END,
-};
+ROW(phi3, DECODER("phi3"), .unbiased = ATTN_PROJ_ALL,
+    TENSORS(WEIGHT(SELF_ATTN "qkv_proj", QKV), WEIGHT(SELF_ATTN "o_proj", O)),
+    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS,
+         SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION), WINDOW,
+         PARTIAL, THETA, ROPE_OBJECTS, FIXED("attention_bias", "false"),
+         FIXED("full_attn_mod", "1"), FIXED("interpolate_factor", "1"),
+         IGNORED("auto_map lm_head_bias")),
+    DEFAULTS(CAUSAL, .max_position = 4096, .original_max_position = 4096, SLIDES, ROPE(10000)));
 
-static const struct attn_family_tensor phi3_tensors[] = {
-    {"layers.*.self_attn.qkv_proj.weight", ATTN_PROJ_QKV, ATTN_ROLE_WEIGHT},
-    {"layers.*.self_attn.o_proj.weight", ATTN_PROJ_O, ATTN_ROLE_WEIGHT},
-    {.name = NULL},
-};
+/* ---- qwen2, qwen3: layers from max_window_layers on use the sliding window ------------------- */
 
-const struct attn_family attn_family_phi3 = {
-    .model_type = "phi3",
-    .name = "phi3",
-    .keys = phi3_keys,
-    .common_keys = true,
-    .prefixes = attn_model_prefixes,
-    .tensors = phi3_tensors,
-    .unbiased = ATTN_PROJ_ALL,
-    .defaults = {.max_position = 4096,
-                 .original_max_position = 4096,
-                 .use_sliding_window = true,
-                 .is_causal = true,
-                 .scale_attn_weights = true,
-                 .rope = {ROPE_OF(10000)}},
-};
+#define QWEN_WINDOW                                         \
+    WINDOW, FLAG("use_sliding_window", use_sliding_window), \
+        FIELD("max_window_layers", INTEGER, first_sliding, 0, ATTN_MAX_LAYERS), LAYER_TYPES
+#define QWEN CAUSAL, .num_kv_heads = 32, .sliding_window = 4096, .first_sliding = 28, ROPE(10000)
+
+ROW(qwen2, LLAMA("qwen2"), .unbiased = ATTN_PROJ_O,
+    KEYS(DECODER_SIZES, QWEN_WINDOW, THETA, ROPE_OBJECTS, FIXED("use_mrope", "false"),
+         IGNORED("seq_length")),
+    DEFAULTS(QWEN, .bias = true));
+
+ROW(qwen3, NORMED("qwen3"),
+    KEYS(DECODER_SIZES, ATTENTION_BIAS, NORM_EPS, QWEN_WINDOW, THETA, ROPE_OBJECTS),
+    DEFAULTS(QWEN, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6));
+
+ROW(qwen2_moe, LLAMA("qwen2_moe"), .unbiased = ATTN_PROJ_O,
+    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("qkv_bias", bias), NO_WINDOW, LAYER_TYPES),
+    DEFAULTS(CAUSAL, .num_kv_heads = 16, .bias = true, ROPE(10000)));
+
+ROW(qwen3_moe, NORMED("qwen3_moe"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, NO_WINDOW, LAYER_TYPES),
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, .qk_norm = true, .norm_eps = 1e-6, ROPE(10000)));
+
+/* ---- qwen2_vl, qwen2_5_vl, qwen3_vl: the text model, with one row of positions --------------- */
+
+#define MROPE .mrope = true, ROPE_KEYS(IGNORED("mrope_interleaved mrope_section"))
+
+static const struct attn_hf_key qwen2_vl_keys[] =
+    KEY_LIST(DECODER_KEYS, NO_WINDOW, LAYER_TYPES,
+             IGNORED("image_token_id video_token_id vision_config vision_end_token_id "
+                     "vision_start_token_id vision_token_id"));
+
+#define QWEN2_VL                                                                          \
+    .keys = qwen2_vl_keys, MROPE, .tensors = attn_llama_tensors, .unbiased = ATTN_PROJ_O, \
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .bias = true, ROPE(1e6))
+
+ROW(qwen2_vl, NESTED("qwen2_vl", "qwen2_vl_text"), QWEN2_VL);
+ROW(qwen2_5_vl, NESTED("qwen2_5_vl", "qwen2_5_vl_text"), QWEN2_VL);
+
+static const struct attn_hf_key qwen3_vl_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS);
+
+#define QWEN3_VL(kv_heads)                                                                         \
+    .keys = qwen3_vl_keys, MROPE, .tensors = attn_normed_tensors,                                  \
+    DEFAULTS(CAUSAL, .num_kv_heads = kv_heads, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6, \
+             ROPE(500000))
+
+ROW(qwen3_vl, NESTED("qwen3_vl", "qwen3_vl_text"), QWEN3_VL(32));
+ROW(qwen3_vl_moe, NESTED("qwen3_vl_moe", "qwen3_vl_moe_text"), QWEN3_VL(16));
+
+/* ---- qwen3_next, qwen3_5: gated full attention in one layer of four; others are linear ------- */
+
+/* output_gate_type is that of linear layers; no layer slides. */
+static const struct attn_hf_key qwen3_next_keys[] = KEY_LIST(
+    DECODER_KEYS, HEAD_DIM, NORM_EPS, PARTIAL, FULL_PERIOD("full_attention_interval"), LAYER_TYPES,
+    FIXED("attention_bias", "false"), FIXED("attn_output_gate", "true"),
+    FIXED("output_gate_type", "\"swish\""),
+    IGNORED("use_sliding_window linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads "
+            "linear_num_value_heads linear_value_head_dim mamba_ssm_dtype mtp_num_hidden_layers "
+            "mtp_use_dedicated_embeddings"));
+
+/* q_proj holds, head by head, the query and its gate. */
+#define QWEN3_NEXT(kv_heads)                                                                       \
+    .keys = qwen3_next_keys, MROPE, .norm_plus_one = true, .unbiased = ATTN_PROJ_ALL,              \
+    TENSORS(WEIGHT(SELF_ATTN "q_proj", Q_AND_GATE), WEIGHT(SELF_ATTN "k_proj", K),                 \
+            WEIGHT(SELF_ATTN "v_proj", V), WEIGHT(SELF_ATTN "o_proj", O), NORMS),                  \
+    DEFAULTS(CAUSAL, .num_kv_heads = kv_heads, .head_dim = 256, .output_gate = true,               \
+             .qk_norm = true, .norm_eps = 1e-6, .other_type = ATTN_LAYER_LINEAR, .full_period = 4, \
+             ROPE(10000, .partial_rotary_factor = 0.25))
+
+ROW(qwen3_next, DECODER("qwen3_next"), QWEN3_NEXT(2));
+ROW(qwen3_5, NESTED("qwen3_5", "qwen3_5_text"), QWEN3_NEXT(4));
+ROW(qwen3_5_moe, NESTED("qwen3_5_moe", "qwen3_5_moe_text"), QWEN3_NEXT(2));
+
+/* ---- gemma ----------------------------------------------------------------------------------- */
+
+ROW(gemma, LLAMA("gemma"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_bidirectional_attention", "false")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 16, .head_dim = 256, ROPE(10000)));
+
+/* ---- gemma2: soft-capping; layers 0, 2, 4, ... use the sliding window ------------------------ */
+
+/* sliding_window_size is an early name that no class reads. */
+ROW(gemma2, LLAMA("gemma2"),
+    KEYS(DECODER_SIZES, ATTENTION_BIAS, SCALE_OF, SOFTCAP, WINDOW, LAYER_TYPES, THETA, ROPE_OBJECTS,
+         IGNORED("final_logit_softcapping sliding_window_size")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, .head_dim = 256, .query_pre_attn_scalar = 256,
+             .softcap = 50, SLIDES, .sliding_window = 4096, .sliding_period = 2, ROPE(10000)));
+
+/* ---- gemma3: norms times 1 + w; five of six layers slide, with a RoPE base of their own ------ */
+
+/* use_bidirectional_attention is EmbeddingGemma's. */
+static const struct attn_hf_key gemma3_keys[] = KEY_LIST(
+    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, SCALE_OF, SOFTCAP, WINDOW,
+    FULL_PERIOD("sliding_window_pattern"), LAYER_TYPES,
+    NUMBER("rope_local_base_freq", sliding_rope.theta, 1, MAX_THETA),
+    FLAG("use_bidirectional_attention", bidirectional), IGNORED("final_logit_softcapping"));
+
+/* Published configurations leave out what the class has as its default, sizes too. */
+#define GEMMA                                                                                    \
+    CAUSAL, .hidden_size = 2304, .num_heads = 8, .num_kv_heads = 4, .head_dim = 256,             \
+            .max_position = 131072, .qk_norm = true, .norm_eps = 1e-6, SLIDES, .full_period = 6, \
+            .rope_by_type = true, .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}
+#define GEMMA3                                                                              \
+    .keys = gemma3_keys, .tensors = attn_normed_tensors, .norm_plus_one = true,             \
+    DEFAULTS(GEMMA, .num_layers = 26, .query_pre_attn_scalar = 256, .sliding_window = 4096, \
+             ROPE(1e6))
+
+ROW(gemma3, NESTED("gemma3", "gemma3_text"), GEMMA3);
+ROW(gemma3_text, DECODER("gemma3_text"), GEMMA3);
+
+/* ---- gemma4: full layers with heads of their own; the last layers may read another cache ----- */
+
+/* One tensor makes keys and values. */
+static const struct attn_family_tensor gemma4_shared_tensors[] =
+    TENSOR_LIST(WEIGHTS(SELF_ATTN, "q_proj", "k_proj", "k_proj", "o_proj"), NORMS);
+
+/* use_bidirectional_attention is about tokens of images only. */
+static const struct attn_hf_key gemma4_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, NORM_EPS, PARTIAL, WINDOW, LAYER_TYPES,
+             SIZE("global_head_dim", global_head_dim, ATTN_MAX_HEAD_DIM),
+             SIZE("num_global_key_value_heads", num_global_kv_heads, ATTN_MAX_HEADS),
+             FLAG("attention_k_eq_v", keys_as_values), SHARED_LAYERS,
+             FIXED("attention_bias", "false"), FIXED("use_bidirectional_attention", "\"vision\""),
+             IGNORED("enable_moe_block expert_intermediate_size final_logit_softcapping "
+                     "hidden_size_per_layer_input use_double_wide_mlp vocab_size_per_layer_input"));
+
+#define GEMMA4                                                                                    \
+    .keys = gemma4_keys, .tensors = attn_normed_tensors, .shared_tensors = gemma4_shared_tensors, \
+    .unbiased = ATTN_PROJ_ALL,                                                                    \
+    DEFAULTS(GEMMA, .global_head_dim = 512, .num_layers = 30, .scale = 1, .v_norm = true,         \
+             .sliding_window = 512, .last_full = true,                                            \
+             .rope = {ROPE_OF(PROPORTIONAL, 1e6, .partial_rotary_factor = 0.25)})
+
+ROW(gemma4, NESTED("gemma4", "gemma4_text"), GEMMA4);
+ROW(gemma4_text, DECODER("gemma4_text"), GEMMA4);

@@ -19,7 +19,7 @@ static const char *type_name(size_t type)
     return known->name != NULL ? known->name : "";
 }
 
-static enum attn_status check_given(const struct attn_hf_rope *rope, struct attn_error *error)
+static bool check_given(struct attn_resolution *r, const struct attn_hf_rope *rope)
 {
     static const struct {
         enum attn_rope_type type;
@@ -42,54 +42,47 @@ static enum attn_status check_given(const struct attn_hf_rope *rope, struct attn
                          ? ((const struct attn_factors *)field)->count != 0
                          : *(const double *)field != 0;
         if (needs[i].type == rope->type && !given)
-            return attn_fail(error, ATTN_MALFORMED, "rope_scaling", "rope_scaling: %s needs %s",
-                             type_name(rope->type), key->name);
+            return attn_refuse_key(r, ATTN_MALFORMED, "rope_scaling", ": %s needs %s",
+                                   type_name(rope->type), key->name);
     }
-    return ATTN_OK;
+    return true;
 }
 
-static enum attn_status check_factors(const struct attn_hf_rope *rope, size_t dim,
-                                      struct attn_error *error)
+static bool check_factors(struct attn_resolution *r, const struct attn_hf_rope *rope, size_t dim)
 {
-    const struct {
-        const struct attn_factors *list;
-        const char *key;
-    } lists[] = {{&rope->short_factor, "short_factor"}, {&rope->long_factor, "long_factor"}};
+    const char *const keys[] = {"short_factor", "long_factor"};
+    const size_t counts[] = {rope->short_factor.count, rope->long_factor.count};
     for (size_t i = 0; i < 2; i++) {
-        size_t count = lists[i].list->count;
-        const char *key = lists[i].key;
-        if (rope->type != ATTN_ROPE_LONGROPE && count != 0)
-            return attn_fail(error, ATTN_UNSUPPORTED, key, "%s is for longrope only", key);
-        if (rope->type == ATTN_ROPE_LONGROPE && count != dim / 2)
-            return attn_fail(error, ATTN_MALFORMED, key,
-                             "%s has %zu entries, %zu components rotate in pairs", key, count, dim);
+        if (rope->type != ATTN_ROPE_LONGROPE && counts[i] != 0)
+            return attn_refuse_key(r, ATTN_UNSUPPORTED, keys[i], " is for longrope only");
+        if (rope->type == ATTN_ROPE_LONGROPE && counts[i] != dim / 2)
+            return attn_refuse_key(r, ATTN_MALFORMED, keys[i],
+                                   " has %zu entries, %zu components rotate in pairs", counts[i],
+                                   dim);
     }
-    return ATTN_OK;
+    return true;
 }
 
 /* ---- Width --------------------------------------------------------------------------------- */
 
-static enum attn_status rotary_dim(size_t *out, const struct attn_family *family,
-                                   const struct attn_hf_rope *rope, size_t head_dim,
-                                   struct attn_error *error)
+static bool rotary_dim(size_t *out, struct attn_resolution *r, const struct attn_hf_rope *rope,
+                       size_t head_dim)
 {
-    const char *key = attn_family_key_name(family, HF_FIELD(rope.dim));
     bool partial = rope->partial_rotary_factor != 0 && rope->partial_rotary_factor != 1;
-    if (partial &&
-        attn_hf_key_for_field(family->keys, HF_FIELD(rope.partial_rotary_factor)) == NULL)
-        return attn_fail(error, ATTN_UNSUPPORTED, "partial_rotary_factor",
-                         "partial_rotary_factor: %g is not supported", rope->partial_rotary_factor);
+    if (partial && ATTN_KEY(r, rope.partial_rotary_factor)[0] == '\0')
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, "partial_rotary_factor",
+                               ": %g is not supported", rope->partial_rotary_factor);
     *out = partial ? (size_t)((double)head_dim * rope->partial_rotary_factor) : head_dim;
     if (rope->dim != 0)
         *out = rope->dim;
     if (*out > head_dim)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, key, "%s is %zu, at most head_dim, %zu", key,
-                         *out, head_dim);
+        return attn_refuse_key(r, ATTN_OUT_OF_RANGE, ATTN_KEY(r, rope.dim),
+                               " is %zu, at most head_dim, %zu", *out, head_dim);
     if (*out < 2 || *out % 2 != 0)
-        return attn_fail(error, ATTN_UNSUPPORTED, "head_dim",
-                         "head_dim is %zu, of which %zu components rotate; they must be pairs",
-                         head_dim, *out);
-    return ATTN_OK;
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, "head_dim",
+                               " is %zu, of which %zu components rotate; they must be pairs",
+                               head_dim, *out);
+    return true;
 }
 
 /* ---- Trained length, attention factor ------------------------------------------------------ */
@@ -97,14 +90,22 @@ static enum attn_status rotary_dim(size_t *out, const struct attn_family *family
 /* The trained length.  dynamic takes max_position_embeddings whatever else is given, as both
  * versions do; yarn takes its own original_max_position_embeddings, as v4.55.4 does (v4.46.3 did
  * not read it); longrope takes that of the whole model first. */
-static size_t trained_length(const struct attn_hf_config *hf, const struct attn_hf_rope *rope)
+static bool trained_length(double *out, struct attn_resolution *r, const struct attn_hf_rope *rope)
 {
-    size_t own = (size_t)rope->original_max_position;
+    const struct attn_hf_config *hf = &r->hf;
+    size_t trained = (size_t)rope->original_max_position;
+    if (rope->type == ATTN_ROPE_DYNAMIC || trained == 0)
+        trained = hf->max_position;
     if (rope->type == ATTN_ROPE_LONGROPE && hf->original_max_position != 0)
-        return hf->original_max_position;
-    if (rope->type == ATTN_ROPE_DYNAMIC || own == 0)
-        return hf->max_position;
-    return own;
+        trained = hf->original_max_position;
+    if (trained == 0 || (rope->type == ATTN_ROPE_LONGROPE && hf->max_position == 0))
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, max_position),
+                               " is missing, rope_scaling needs it");
+    if (trained == 1)
+        return attn_refuse_key(r, ATTN_OUT_OF_RANGE, "original_max_position_embeddings",
+                               " is 1, scaling needs at least 2");
+    *out = (double)trained;
+    return true;
 }
 
 double attn_yarn_gain(double factor, double m)
@@ -139,103 +140,62 @@ static double longrope_attention(const struct attn_hf_config *hf, const struct a
     return factor <= 1 ? 1 : sqrt(1 + log(factor) / log(trained));
 }
 
-static enum attn_status resolve_length(struct attn_rope_spec *out, const struct attn_family *family,
-                                       const struct attn_hf_config *hf,
-                                       const struct attn_hf_rope *rope, struct attn_error *error)
-{
-    const char *key = attn_family_key_name(family, HF_FIELD(max_position));
-    size_t trained = trained_length(hf, rope);
-    if (trained == 0 || (rope->type == ATTN_ROPE_LONGROPE && hf->max_position == 0))
-        return attn_fail(error, ATTN_MALFORMED, key, "%s is missing, rope_scaling needs it", key);
-    if (trained == 1)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "original_max_position_embeddings",
-                         "original_max_position_embeddings is 1, scaling needs at least 2");
-    out->original_max_position = (double)trained;
-    return ATTN_OK;
-}
-
 /* ---- The whole ----------------------------------------------------------------------------- */
 
-static void resolve_llama3(struct attn_rope_spec *out, const struct attn_hf_rope *rope)
-{
-    out->low_freq_factor = rope->low_freq_factor;
-    out->high_freq_factor = rope->high_freq_factor;
-}
-
-static void resolve_yarn(struct attn_rope_spec *out, const struct attn_hf_rope *rope)
-{
-    out->beta_fast = rope->beta_fast != 0 ? rope->beta_fast : 32;
-    out->beta_slow = rope->beta_slow != 0 ? rope->beta_slow : 1;
-    out->truncate = rope->truncate;
-    out->attention_factor = yarn_attention(rope);
-}
-
-static enum attn_status resolve_type(struct attn_rope_spec *out, const struct attn_family *family,
-                                     const struct attn_hf_config *hf,
-                                     const struct attn_hf_rope *rope, struct attn_error *error)
+/* Fills what a type has of its own. */
+static bool resolve_type(struct attn_rope_spec *out, struct attn_resolution *r,
+                         const struct attn_hf_rope *rope)
 {
     if (out->type == ATTN_ROPE_DEFAULT || out->type == ATTN_ROPE_PROPORTIONAL)
-        return ATTN_OK;
+        return true;
     if (out->type != ATTN_ROPE_LONGROPE)
         out->factor = rope->factor;
-    if (out->type != ATTN_ROPE_LINEAR) {
-        enum attn_status status = resolve_length(out, family, hf, rope, error);
-        if (status != ATTN_OK)
-            return status;
-    }
-    if (out->type == ATTN_ROPE_LLAMA3)
-        resolve_llama3(out, rope);
-    if (out->type == ATTN_ROPE_YARN)
-        resolve_yarn(out, rope);
-    if (out->type == ATTN_ROPE_LONGROPE) {
+    if (out->type != ATTN_ROPE_LINEAR && !trained_length(&out->original_max_position, r, rope))
+        return false;
+    if (out->type == ATTN_ROPE_LLAMA3) {
+        out->low_freq_factor = rope->low_freq_factor;
+        out->high_freq_factor = rope->high_freq_factor;
+    } else if (out->type == ATTN_ROPE_YARN) {
+        out->beta_fast = rope->beta_fast != 0 ? rope->beta_fast : 32;
+        out->beta_slow = rope->beta_slow != 0 ? rope->beta_slow : 1;
+        out->truncate = rope->truncate;
+        out->attention_factor = yarn_attention(rope);
+    } else if (out->type == ATTN_ROPE_LONGROPE) {
         out->short_factor = rope->short_factor.values;
         out->long_factor = rope->long_factor.values;
-        out->attention_factor = longrope_attention(hf, rope, out->original_max_position);
+        out->attention_factor = longrope_attention(&r->hf, rope, out->original_max_position);
     }
-    return ATTN_OK;
+    return true;
 }
 
-/* dynamic with alpha: one base for every length. */
-static enum attn_status resolve_alpha(struct attn_rope_spec *out, const struct attn_hf_rope *rope,
-                                      size_t head_dim, struct attn_error *error)
-{
-    out->type = ATTN_ROPE_DEFAULT;
-    out->attention_factor = 1;
-    if (head_dim > 2)
-        out->theta *= pow(rope->alpha, (double)head_dim / (double)(head_dim - 2));
-    return attn_rope_check(out, head_dim, error);
-}
-
-enum attn_status attn_rope_from_hf(struct attn_rope_spec *out, const struct attn_family *family,
-                                   const struct attn_hf_config *hf, const struct attn_hf_rope *rope,
-                                   size_t head_dim, struct attn_error *error)
+bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
+                       const struct attn_hf_rope *rope, size_t head_dim)
 {
     *out = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
     if (rope->theta == 0 && rope->type == ATTN_ROPE_NONE)
-        return ATTN_OK;
+        return true;
     if (rope->theta == 0)
-        return attn_fail(error, ATTN_MALFORMED, "rope_theta", "rope_theta is missing");
-    enum attn_status status = check_given(rope, error);
-    if (status == ATTN_OK)
-        status = rotary_dim(&out->dim, family, rope, head_dim, error);
-    if (status == ATTN_OK)
-        status = check_factors(rope, out->dim, error);
-    if (status != ATTN_OK)
-        return status;
+        return attn_refuse_key(r, ATTN_MALFORMED, "rope_theta", " is missing");
+    if (!check_given(r, rope) || !rotary_dim(&out->dim, r, rope, head_dim) ||
+        !check_factors(r, rope, out->dim))
+        return false;
     out->type = rope->type != ATTN_ROPE_NONE ? (enum attn_rope_type)rope->type : ATTN_ROPE_DEFAULT;
     out->interleaved = rope->interleaved;
-    if (out->type == ATTN_ROPE_PROPORTIONAL && rope->factor > 1)
-        return attn_fail(error, ATTN_UNSUPPORTED, "factor",
-                         "rope_scaling: proportional with a factor of %g is not supported",
-                         rope->factor);
+    out->theta = rope->theta;
+    out->attention_factor = 1;
     if (out->type == ATTN_ROPE_PROPORTIONAL) {
+        if (rope->factor > 1)
+            return attn_resolved(
+                r, attn_fail(r->error, ATTN_UNSUPPORTED, "factor",
+                             "rope_scaling: proportional with a factor of %g is not supported",
+                             rope->factor));
         out->proportional_dim = out->dim;
         out->dim = head_dim - head_dim % 2;
     }
-    out->theta = rope->theta;
-    if (rope->alpha != 0 && rope->type == ATTN_ROPE_DYNAMIC)
-        return resolve_alpha(out, rope, head_dim, error);
-    out->attention_factor = 1;
-    status = resolve_type(out, family, hf, rope, error);
-    return status == ATTN_OK ? attn_rope_check(out, head_dim, error) : status;
+    if (rope->alpha != 0 && rope->type == ATTN_ROPE_DYNAMIC) { /* one base for every length */
+        out->type = ATTN_ROPE_DEFAULT;
+        if (head_dim > 2)
+            out->theta *= pow(rope->alpha, (double)head_dim / (double)(head_dim - 2));
+    }
+    return resolve_type(out, r, rope) && attn_resolved(r, attn_rope_check(out, head_dim, r->error));
 }

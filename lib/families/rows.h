@@ -1,51 +1,200 @@
-/* rows.h: the rows of the table of families, for family.c. */
+/* rows.h: what the rows of the table of families are written with.
+ *
+ *     ROW(granite, LLAMA("granite"), KEYS(...), DEFAULTS(...))
+ *
+ * defines the row attn_family_granite of the members of struct attn_family that follow.
+ *
+ * KEYS(...): in the order in which attnd inspect --family lists them:
+ *
+ *     SIZE("hidden_size", hidden_size, most)    integer in [1, most], into that field
+ *     NUMBER("rope_theta", rope.theta, 1, 1e12) number in a range
+ *     FLAG("bias", bias)                        true or false
+ *     NAME("norm", norm_type, "rms layer")      one of these names, into a size_t: 1, 2, ...
+ *     FIELD("seed", INTEGER, seed, least, most) any kind of enum attn_hf_key_kind
+ *     FIXED("sliding_window", "null")           only this JSON value is computed
+ *     OBJECT("attn_config")                     object, with its keys as "attn_config.alibi"
+ *     IGNORED("n_ctx is_decoder")               keys that do not touch attention
+ *
+ * TENSORS(...): in the order of projections that are fused, Q to O:
+ *
+ *     TENSOR("sinks", Q, SINKS)                 that name, projections and role
+ *     WEIGHT("attn.c_attn", QKV)                attn.c_attn.weight; BIAS, NORM likewise
+ *     WEIGHTS("attn.", "q", "k", "v", "o")      attn.q.weight, ...; BIASES likewise
+ *     MAPS("attn.", "q", "k", "v", "o")         these weights, then these biases
+ *     FUSED("attn.", "qkv", "o")                weight and bias of qkv, then of o
+ *
+ * PREFIXES("bert.", "")  DEFAULTS(CAUSAL, .num_kv_heads = 8, ROPE(10000)) */
 #ifndef ATTN_LIB_FAMILIES_ROWS_H
 #define ATTN_LIB_FAMILIES_ROWS_H
 
 #include "families/family.h"
 
-extern const struct attn_family attn_family_llama, attn_family_mistral, attn_family_qwen2,
-    attn_family_qwen3, attn_family_gemma2, attn_family_gpt_oss, attn_family_phi, attn_family_phi3;
+/* Every row, in the order of the table.  Of an architecture with several stacks the first row is
+ * the default; mistral3_mistral comes before mistral3, since it is also meant where the text model
+ * has no model_type. */
+#define ATTN_FAMILIES(row)                                                                         \
+    row(llama), row(mistral), row(qwen2), row(qwen3), row(gemma2), row(gpt_oss), row(phi),         \
+        row(phi3), row(gpt2), row(gpt_neox), row(gptj), row(falcon), row(bloom), row(opt),         \
+        row(bert), row(roberta), row(distilbert), row(t5_decoder), row(t5_encoder), row(t5_cross), \
+        row(torch), row(attention), row(xlm_roberta), row(camembert), row(electra), row(ernie),    \
+        row(albert), row(mpnet), row(xlm), row(vit), row(mt5_decoder), row(mt5_encoder),           \
+        row(mt5_cross), row(bart_decoder), row(bart_encoder), row(bart_cross), row(mbart_decoder), \
+        row(mbart_encoder), row(mbart_cross), row(whisper_decoder), row(whisper_encoder),          \
+        row(whisper_cross), row(wav2vec2), row(hubert), row(modernbert), row(deberta_v2),          \
+        row(clip_text), row(clip_vision), row(clip_text_model), row(clip_vision_model),            \
+        row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
+        row(mpt), row(mixtral), row(ministral3), row(mistral3_mistral), row(mistral3),             \
+        row(llama4), row(llama4_text), row(qwen2_moe), row(qwen3_moe), row(qwen2_vl),              \
+        row(qwen2_5_vl), row(qwen3_vl), row(qwen3_vl_moe), row(qwen3_next), row(qwen3_5),          \
+        row(qwen3_5_moe), row(gemma), row(gemma3), row(gemma3_text), row(gemma4),                  \
+        row(gemma4_text), row(granite), row(smollm3), row(starcoder2), row(stablelm), row(glm),    \
+        row(glm4), row(helium), row(seed_oss), row(mimo), row(hunyuan_v1_dense), row(ernie4_5),    \
+        row(internlm2), row(olmo2), row(olmo3), row(exaone4), row(cohere), row(cohere2),           \
+        row(persimmon), row(nemotron), row(deepseek_v2), row(deepseek_v3), row(kimi_k2),           \
+        row(minicpm3)
 
-extern const struct attn_family attn_family_gpt2, attn_family_gpt_neox, attn_family_gptj,
-    attn_family_falcon, attn_family_bloom, attn_family_opt, attn_family_mpt;
+#define ATTN_ROW(name) attn_family_##name
+extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 
-extern const struct attn_family attn_family_t5_decoder, attn_family_t5_encoder,
-    attn_family_t5_cross, attn_family_mt5_decoder, attn_family_mt5_encoder, attn_family_mt5_cross,
-    attn_family_torch;
+/* ---- Keys ---------------------------------------------------------------------------------- */
 
-extern const struct attn_family attn_family_bert, attn_family_roberta, attn_family_xlm_roberta,
-    attn_family_camembert, attn_family_electra, attn_family_ernie, attn_family_albert,
-    attn_family_mpnet, attn_family_distilbert, attn_family_xlm, attn_family_modernbert,
-    attn_family_deberta_v2;
+#define MAX_POSITION 2147483647
+#define MAX_THETA 1e12
+#define MAX_SEED 9007199254740992 /* 2^53: what JSON numbers carry everywhere */
 
-extern const struct attn_family attn_family_vit, attn_family_clip_text, attn_family_clip_vision,
-    attn_family_clip_text_model, attn_family_clip_vision_model, attn_family_siglip_text,
-    attn_family_siglip_vision, attn_family_siglip_text_model, attn_family_siglip_vision_model;
+/* A list, its end included; rows that share one are rows of one class (choice.c). */
+#define KEY_LIST(...)                 \
+    {                                 \
+        __VA_ARGS__, { .name = NULL } \
+    }
+#define KEYS(...) .keys = (const struct attn_hf_key[])KEY_LIST(__VA_ARGS__)
+#define ROPE_KEYS(...) .rope_keys = (const struct attn_hf_key[])KEY_LIST(__VA_ARGS__)
 
-extern const struct attn_family attn_family_bart_decoder, attn_family_bart_encoder,
-    attn_family_bart_cross, attn_family_mbart_decoder, attn_family_mbart_encoder,
-    attn_family_mbart_cross, attn_family_whisper_decoder, attn_family_whisper_encoder,
-    attn_family_whisper_cross, attn_family_wav2vec2, attn_family_hubert;
+#define KEY(key, what, at, least, most, words)                                            \
+    {                                                                                     \
+        .name = key, .kind = ATTN_CONFIG_##what, .offset = at, .min = least, .max = most, \
+        .only = words                                                                     \
+    }
+#define FIELD(key, what, field, least, most) KEY(key, what, HF_FIELD(field), least, most, NULL)
+#define SIZE(key, field, most) FIELD(key, INTEGER, field, 1, most)
+#define NUMBER(key, field, least, most) FIELD(key, NUMBER, field, least, most)
+#define FLAG(key, field) FIELD(key, FLAG, field, 0, 1)
+#define NAME(key, field, names) KEY(key, NAME, HF_FIELD(field), 0, 0, names)
+#define FULL_PERIOD(key) FIELD(key, PERIOD, full_period, 1, ATTN_MAX_LAYERS)
+#define FIXED(key, value) KEY(key, FIXED, 0, 0, 0, value)
+#define OBJECT(key) KEY(key, OBJECT, 0, 0, 0, NULL)
+#define IGNORED(keys) KEY(keys, IGNORED, 0, 0, 0, NULL)
 
-extern const struct attn_family attn_family_mixtral, attn_family_ministral3, attn_family_mistral3,
-    attn_family_mistral3_mistral, attn_family_llama4, attn_family_llama4_text;
+/* Inside RoPE objects. */
+#define ROPE_KEY(key, what, field, least, most) \
+    KEY(key, what, offsetof(struct attn_hf_rope, field), least, most, NULL)
+#define ROPE_NUMBER(key, field, least, most) ROPE_KEY(key, NUMBER, field, least, most)
 
-extern const struct attn_family attn_family_qwen2_moe, attn_family_qwen3_moe, attn_family_qwen2_vl,
-    attn_family_qwen2_5_vl, attn_family_qwen3_vl, attn_family_qwen3_vl_moe, attn_family_qwen3_next,
-    attn_family_qwen3_5, attn_family_qwen3_5_moe;
+/* The keys that most families have. */
+#define HIDDEN_SIZE SIZE("hidden_size", hidden_size, ATTN_MAX_HIDDEN_SIZE)
+#define D_MODEL SIZE("d_model", hidden_size, ATTN_MAX_HIDDEN_SIZE)
+#define HEADS SIZE("num_attention_heads", num_heads, ATTN_MAX_HEADS)
+#define HEADS_AS(key) SIZE(key, num_heads, ATTN_MAX_HEADS)
+#define KV_HEADS SIZE("num_key_value_heads", num_kv_heads, ATTN_MAX_HEADS)
+#define HEAD_DIM SIZE("head_dim", head_dim, ATTN_MAX_HEAD_DIM)
+#define LAYERS SIZE("num_hidden_layers", num_layers, ATTN_MAX_LAYERS)
+#define LAYERS_AS(key) SIZE(key, num_layers, ATTN_MAX_LAYERS)
+#define SIZES HIDDEN_SIZE, HEADS, LAYERS
+#define POSITIONS SIZE("max_position_embeddings", max_position, MAX_POSITION)
+#define THETA NUMBER("rope_theta", rope.theta, 1, MAX_THETA)
+#define ROPE_OBJECTS \
+    FIELD("rope_scaling", ROPE, rope, 0, 0), FIELD("rope_parameters", ROPE, rope, 0, 0)
+#define PARTIAL NUMBER("partial_rotary_factor", rope.partial_rotary_factor, 1e-6, 1)
+#define ATTENTION_BIAS FLAG("attention_bias", bias)
+#define NORM_EPS NUMBER("rms_norm_eps", norm_eps, 0, 1)
+#define SCALE(key) NUMBER(key, scale, 1e-9, ATTN_MAX_SCALE)
+#define SCALE_OF NUMBER("query_pre_attn_scalar", query_pre_attn_scalar, 1e-9, 1e9)
+#define SOFTCAP NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP)
+#define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
+#define LAYER_TYPES FIELD("layer_types", LAYER_TYPES, num_layer_types, 0, 0)
+#define ROPE_LAYERS FIELD("no_rope_layers", ROPE_LAYERS, num_rope_layers, 0, 0)
+#define NO_ROPE_PERIOD FIELD("no_rope_layer_interval", INTEGER, no_rope_period, 1, ATTN_MAX_LAYERS)
+#define SHARED_LAYERS FIELD("num_kv_shared_layers", INTEGER, num_shared_layers, 0, ATTN_MAX_LAYERS)
+#define CHUNK_SIZE SIZE("attention_chunk_size", attention_chunk_size, MAX_POSITION)
 
-extern const struct attn_family attn_family_gemma, attn_family_gemma3, attn_family_gemma3_text,
-    attn_family_gemma4, attn_family_gemma4_text;
+/* Hugging Face's versions disagree on which layers slide where use_sliding_window is true. */
+#define NO_WINDOW FIXED("use_sliding_window", "false"), IGNORED("sliding_window max_window_layers")
 
-extern const struct attn_family attn_family_granite, attn_family_smollm3, attn_family_starcoder2,
-    attn_family_stablelm, attn_family_glm, attn_family_glm4, attn_family_helium,
-    attn_family_seed_oss, attn_family_mimo, attn_family_hunyuan_v1_dense, attn_family_ernie4_5,
-    attn_family_internlm2, attn_family_olmo2, attn_family_olmo3, attn_family_exaone4,
-    attn_family_cohere, attn_family_cohere2, attn_family_persimmon, attn_family_nemotron;
+/* The keys of nearly every decoder: with the head's width among the sizes, and without. */
+#define DECODER_SIZES HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, LAYERS, POSITIONS
+#define DECODER_KEYS HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS, THETA, ROPE_OBJECTS
 
-extern const struct attn_family attn_family_deepseek_v2, attn_family_deepseek_v3,
-    attn_family_kimi_k2, attn_family_minicpm3;
-extern const struct attn_family attn_family_attention;
+#define LATENT_SIZES                                                   \
+    SIZE("kv_lora_rank", kv_lora_rank, ATTN_MAX_HEAD_DIM),             \
+        SIZE("q_lora_rank", q_lora_rank, ATTN_MAX_HIDDEN_SIZE),        \
+        SIZE("qk_nope_head_dim", qk_nope_head_dim, ATTN_MAX_HEAD_DIM), \
+        SIZE("qk_rope_head_dim", qk_rope_head_dim, ATTN_MAX_HEAD_DIM)
+
+/* The position biases of T5 and of DeBERTa. */
+#define BUCKETS                                                        \
+    SIZE("relative_attention_num_buckets", buckets, ATTN_MAX_BUCKETS), \
+        SIZE("relative_attention_max_distance", max_distance, ATTN_MAX_BUCKETS)
+#define POSITION_TABLE                                                                          \
+    FIELD("pos_att_type", TERMS, position_terms, 0, 0),                                         \
+        FIELD("position_buckets", INTEGER, position_buckets, -1, ATTN_MAX_BUCKETS),             \
+        FIELD("max_relative_positions", INTEGER, max_relative_positions, -1, ATTN_MAX_BUCKETS), \
+        NAME("norm_rel_ebd", relative_norm, "layer_norm none")
+
+/* ---- Tensors ------------------------------------------------------------------------------- */
+
+#define TENSOR_LIST(...)              \
+    {                                 \
+        __VA_ARGS__, { .name = NULL } \
+    }
+#define TENSORS(...) .tensors = (const struct attn_family_tensor[])TENSOR_LIST(__VA_ARGS__)
+#define TENSOR(title, holds, as)                                                \
+    {                                                                           \
+        .name = title, .projections = ATTN_PROJ_##holds, .role = ATTN_ROLE_##as \
+    }
+#define EACH(q, k, v, o, as) TENSOR(q, Q, as), TENSOR(k, K, as), TENSOR(v, V, as), TENSOR(o, O, as)
+#define WEIGHT(path, holds) TENSOR(path ".weight", holds, WEIGHT)
+#define BIAS(path, holds) TENSOR(path ".bias", holds, BIAS)
+#define WEIGHTS(path, q, k, v, o) \
+    EACH(path q ".weight", path k ".weight", path v ".weight", path o ".weight", WEIGHT)
+#define BIASES(path, q, k, v, o) \
+    EACH(path q ".bias", path k ".bias", path v ".bias", path o ".bias", BIAS)
+#define MAPS(path, q, k, v, o) WEIGHTS(path, q, k, v, o), BIASES(path, q, k, v, o)
+#define FUSED(path, qkv, o) \
+    WEIGHT(path qkv, QKV), BIAS(path qkv, QKV), WEIGHT(path o, O), BIAS(path o, O)
+#define NORM(path, holds) TENSOR(path ".weight", holds, NORM)
+
+/* The tensors of Llama, and these with q_norm and k_norm. */
+#define SELF_ATTN "layers.*.self_attn."
+#define LLAMA_MAPS MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "o_proj")
+extern const struct attn_family_tensor attn_llama_tensors[], attn_normed_tensors[];
+
+/* ---- Rows ---------------------------------------------------------------------------------- */
+
+#define ROW(name, ...) const struct attn_family ATTN_ROW(name) = {__VA_ARGS__}
+
+#define PREFIXES(...) \
+    .prefixes = (const char *const[]) { __VA_ARGS__, NULL }
+
+/* "model." and none; the prefixes of the text model inside a model of several. */
+extern const char *const attn_model_prefixes[], *const attn_nested_prefixes[];
+
+#define FAMILY(type) .model_type = type, .name = type
+#define DECODER(type) FAMILY(type), .prefixes = attn_model_prefixes
+#define LLAMA(type) DECODER(type), .tensors = attn_llama_tensors
+#define NORMED(type) DECODER(type), .tensors = attn_normed_tensors
+
+/* Settings are nested under text_config, whose model_type is `subtype`. */
+#define NESTED(type, subtype)                                           \
+    FAMILY(type), .subconfig = "text_config", .submodel_type = subtype, \
+                  .prefixes = attn_nested_prefixes
+
+/* Defaults: those of every decoder, of nearly every encoder, and plain RoPE: its base, then other
+ * members. */
+#define DEFAULTS(...) .defaults = {__VA_ARGS__}
+#define CAUSAL .is_causal = true, .scale_attn_weights = true
+#define ENCODER .bias = true, .scale_attn_weights = true
+#define ROPE_OF(what, ...) .type = ATTN_ROPE_##what, .theta = __VA_ARGS__
+#define ROPE(...) .rope = {ROPE_OF(DEFAULT, __VA_ARGS__, .truncate = true)}
+#define SLIDES .use_sliding_window = true
 
 #endif

@@ -6,6 +6,8 @@
 #include "families/spec.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #include "basics/status.h"
 
@@ -15,33 +17,35 @@ const char *attn_family_key_name(const struct attn_family *family, size_t offset
     return key != NULL ? key->name : "";
 }
 
-static enum attn_status check_present(const struct attn_family *family,
-                                      const struct attn_hf_config *hf, struct attn_error *error)
+bool attn_refuse_key(struct attn_resolution *r, enum attn_status status, const char *key,
+                     const char *format, ...)
 {
-    const struct {
-        size_t value, offset;
-    } needed[] = {
-        {hf->hidden_size, HF_FIELD(hidden_size)},
-        {hf->num_heads, HF_FIELD(num_heads)},
-        {hf->num_layers, HF_FIELD(num_layers)},
-        {family->defaults.kv_lora_rank == 0 || hf->kv_lora_rank != 0, HF_FIELD(kv_lora_rank)},
-    };
-    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
-        const char *config_key = attn_family_key_name(family, needed[i].offset);
-        if (needed[i].value == 0)
-            return attn_fail(error, ATTN_MALFORMED, config_key, "%s is missing", config_key);
-    }
-    return ATTN_OK;
+    char text[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    r->status = attn_fail(r->error, status, key, "%s%s", key, text);
+    return false;
 }
 
-static enum attn_status check_groups(const struct attn_family *family,
-                                     const struct attn_hf_config *hf, struct attn_error *error)
+static bool check_present(struct attn_resolution *r)
 {
-    const char *config_key = attn_family_key_name(family, HF_FIELD(num_groups));
-    if (hf->num_groups <= hf->num_layers)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_MALFORMED, config_key, "%s is %zu for %zu layers", config_key,
-                     hf->num_groups, hf->num_layers);
+    const struct attn_hf_config *hf = &r->hf;
+    const bool latent = r->family->defaults.kv_lora_rank != 0;
+    const char *missing = hf->hidden_size == 0              ? ATTN_KEY(r, hidden_size)
+                          : hf->num_heads == 0              ? ATTN_KEY(r, num_heads)
+                          : hf->num_layers == 0             ? ATTN_KEY(r, num_layers)
+                          : latent && hf->kv_lora_rank == 0 ? ATTN_KEY(r, kv_lora_rank)
+                                                            : NULL;
+    return missing == NULL || attn_refuse_key(r, ATTN_MALFORMED, missing, " is missing");
+}
+
+static bool check_groups(struct attn_resolution *r)
+{
+    return r->hf.num_groups <= r->hf.num_layers ||
+           attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_groups), " is %zu for %zu layers",
+                           r->hf.num_groups, r->hf.num_layers);
 }
 
 /* ---- Heads --------------------------------------------------------------------------------- */
@@ -61,62 +65,53 @@ static double scale_of(const struct attn_hf_config *hf, size_t head_dim)
 }
 
 /* The sizes of latent attention. */
-static enum attn_status resolve_latent(struct attn_layer_spec *spec, struct attn_hf_config *hf,
-                                       struct attn_error *error)
+static bool resolve_latent(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
-    const struct {
-        size_t value;
-        const char *name;
-    } needed[] = {{hf->qk_nope_head_dim, "qk_nope_head_dim"},
-                  {hf->qk_rope_head_dim, "qk_rope_head_dim"}};
-    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
-        if (needed[i].value == 0)
-            return attn_fail(error, ATTN_MALFORMED, needed[i].name, "%s is missing",
-                             needed[i].name);
+    struct attn_hf_config *hf = &r->hf;
+    const size_t head_dim = hf->qk_nope_head_dim + hf->qk_rope_head_dim;
+    if (hf->kv_lora_rank == 0)
+        return true;
+    if (hf->qk_nope_head_dim == 0 || hf->qk_rope_head_dim == 0)
+        return attn_refuse_key(r, ATTN_MALFORMED,
+                               hf->qk_nope_head_dim == 0 ? "qk_nope_head_dim" : "qk_rope_head_dim",
+                               " is missing");
+    if (hf->head_dim != 0 && hf->head_dim != head_dim)
+        return attn_refuse_key(r, ATTN_MALFORMED, "head_dim",
+                               " is %zu, qk_nope_head_dim and qk_rope_head_dim make %zu",
+                               hf->head_dim, head_dim);
     spec->mla = (struct attn_mla_spec){.kv_lora_rank = hf->kv_lora_rank,
                                        .q_lora_rank = hf->q_lora_rank,
                                        .rope_head_dim = hf->qk_rope_head_dim,
                                        .norm_eps = 1e-6};
     if (hf->value_head_dim == 0)
         hf->value_head_dim = hf->hidden_size / hf->num_heads;
-    const size_t head_dim = hf->qk_nope_head_dim + hf->qk_rope_head_dim;
-    if (hf->head_dim != 0 && hf->head_dim != head_dim)
-        return attn_fail(error, ATTN_MALFORMED, "head_dim",
-                         "head_dim is %zu, qk_nope_head_dim and qk_rope_head_dim make %zu",
-                         hf->head_dim, head_dim);
     hf->head_dim = head_dim;
-    return ATTN_OK;
+    return true;
 }
 
-static enum attn_status resolve_heads(struct attn_layer_spec *spec,
-                                      const struct attn_family *family,
-                                      const struct attn_hf_config *hf, struct attn_error *error)
+static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
-    const char *config_key = attn_family_key_name(family, HF_FIELD(num_heads));
-    const char *kv_config_key = attn_family_key_name(family, HF_FIELD(num_kv_heads));
+    const struct attn_hf_config *hf = &r->hf;
     spec->hidden_size = hf->hidden_size;
     spec->key_size = hf->key_size != 0 ? hf->key_size : spec->hidden_size;
     spec->value_size = hf->value_size != 0 ? hf->value_size : spec->hidden_size;
     spec->num_heads = hf->num_heads;
-    spec->num_kv_heads = kv_heads(family, hf);
+    spec->num_kv_heads = kv_heads(r->family, hf);
     if (spec->num_heads % spec->num_kv_heads != 0)
-        return attn_fail(error, ATTN_MALFORMED, kv_config_key,
-                         "%s is %zu, which does not divide %zu heads", kv_config_key,
-                         spec->num_kv_heads, spec->num_heads);
-
-    spec->head_dim = hf->head_dim;
-    if (spec->head_dim == 0) {
-        if (spec->hidden_size % spec->num_heads != 0)
-            return attn_fail(error, ATTN_MALFORMED, config_key,
-                             "%s is %zu, which does not divide a width of %zu", config_key,
-                             spec->num_heads, spec->hidden_size);
-        spec->head_dim = spec->hidden_size / spec->num_heads;
-    }
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_kv_heads),
+                               " is %zu, which does not divide %zu heads", spec->num_kv_heads,
+                               spec->num_heads);
+    if (hf->head_dim == 0 && spec->hidden_size % spec->num_heads != 0)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_heads),
+                               " is %zu, which does not divide a width of %zu", spec->num_heads,
+                               spec->hidden_size);
+    spec->head_dim = hf->head_dim != 0 ? hf->head_dim : spec->hidden_size / spec->num_heads;
     spec->value_head_dim = hf->value_head_dim != 0 ? hf->value_head_dim : spec->head_dim;
     spec->scale = scale_of(hf, spec->head_dim);
     if (hf->scale_by_mscale && hf->rope.type == ATTN_ROPE_YARN && hf->rope.mscale_all_dim != 0)
         spec->scale *= pow(attn_yarn_gain(hf->rope.factor, hf->rope.mscale_all_dim), 2);
-    return attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", error);
+    return attn_resolved(r,
+                         attn_check_count(spec->head_dim, ATTN_MAX_HEAD_DIM, "head_dim", r->error));
 }
 
 /* ---- What else all layers have in common --------------------------------------------------- */
@@ -170,10 +165,9 @@ static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_con
 static size_t none_if_negative(size_t size) { return size == SIZE_MAX ? 0 : size; }
 
 /* The position bias of DeBERTa; the scale counts its products too. */
-static enum attn_status resolve_disentangled(struct attn_layer_spec *spec,
-                                             const struct attn_hf_config *hf,
-                                             struct attn_error *error)
+static bool resolve_disentangled(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
+    const struct attn_hf_config *hf = &r->hf;
     const bool c2p = (hf->position_terms & ATTN_TERM_C2P) != 0;
     const bool p2c = (hf->position_terms & ATTN_TERM_P2C) != 0;
     const size_t given = none_if_negative(hf->max_relative_positions);
@@ -181,8 +175,8 @@ static enum attn_status resolve_disentangled(struct attn_layer_spec *spec,
                           : !hf->share_att_key    ? "share_att_key"
                                                   : NULL;
     if (missing != NULL)
-        return attn_fail(error, ATTN_UNSUPPORTED, missing, "%s: false is not supported beside %s",
-                         missing, "pos_att_type");
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, missing,
+                               ": false is not supported beside pos_att_type");
     spec->position_bias = (struct attn_position_bias_spec){
         .type = ATTN_BIAS_DISENTANGLED,
         .buckets = none_if_negative(hf->position_buckets),
@@ -194,24 +188,21 @@ static enum attn_status resolve_disentangled(struct attn_layer_spec *spec,
     };
     if (hf->scale == 0)
         spec->scale /= sqrt(1.0 + c2p + p2c);
-    return ATTN_OK;
+    return true;
 }
 
 /* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
  * looks back. */
-static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
-                                              const struct attn_family *family,
-                                              const struct attn_hf_config *hf,
-                                              struct attn_error *error)
+static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
-    const char *config_key = attn_family_key_name(family, HF_FIELD(buckets));
+    const struct attn_hf_config *hf = &r->hf;
     if (hf->alibi && hf->buckets != 0)
-        return attn_fail(error, ATTN_MALFORMED, config_key, "%s contradicts alibi", config_key);
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, buckets), " contradicts alibi");
     if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
-        return attn_fail(error, ATTN_MALFORMED, "pos_att_type",
-                         "pos_att_type contradicts another position bias");
+        return attn_refuse_key(r, ATTN_MALFORMED, "pos_att_type",
+                               " contradicts another position bias");
     if (hf->position_terms != 0)
-        return resolve_disentangled(spec, hf, error);
+        return resolve_disentangled(spec, r);
     if (hf->alibi)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,
@@ -226,19 +217,16 @@ static enum attn_status resolve_position_bias(struct attn_layer_spec *spec,
             .max_distance = hf->max_distance,
             .bidirectional = !hf->is_causal,
         };
-    return ATTN_OK;
+    return true;
 }
 
 /* ---- What layers differ in ----------------------------------------------------------------- */
 
-static enum attn_status check_length(const struct attn_config *config, size_t offset, size_t count,
-                                     struct attn_error *error)
+static bool check_length(struct attn_resolution *r, const char *key, size_t count)
 {
-    const char *config_key = attn_family_key_name(config->family, offset);
-    if (count == 0 || count == config->num_layers)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_MALFORMED, config_key, "%s has %zu entries for %zu layers",
-                     config_key, count, config->num_layers);
+    return count == 0 || count == r->config->num_layers ||
+           attn_refuse_key(r, ATTN_MALFORMED, key, " has %zu entries for %zu layers", count,
+                           r->config->num_layers);
 }
 
 /* The type of layer i where no list of types is given. */
@@ -255,9 +243,10 @@ static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
     return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
 }
 
-static enum attn_status resolve_types(struct attn_config *config, const struct attn_hf_config *hf,
-                                      struct attn_error *error)
+static bool resolve_types(struct attn_resolution *r)
 {
+    const struct attn_hf_config *hf = &r->hf;
+    struct attn_config *config = r->config;
     bool windowed = config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
     bool told = hf->num_layer_types != 0 || hf->full_period != 0;
     for (size_t i = 0; i < config->num_layers; i++) {
@@ -269,7 +258,7 @@ static enum attn_status resolve_types(struct attn_config *config, const struct a
         if (config->types[i] == ATTN_LAYER_SLIDING && !windowed && !(told && hf->rope_by_type))
             config->types[i] = ATTN_LAYER_FULL;
     }
-    return check_length(config, HF_FIELD(num_layer_types), hf->num_layer_types, error);
+    return check_length(r, ATTN_KEY(r, num_layer_types), hf->num_layer_types);
 }
 
 static bool rotates(const struct attn_config *config, const struct attn_hf_config *hf, size_t i)
@@ -284,9 +273,10 @@ static bool rotates(const struct attn_config *config, const struct attn_hf_confi
 
 /* Which layers rotate; without a list of types these are the chunked ones of families that have
  * chunks. */
-static enum attn_status resolve_rotating(struct attn_config *config,
-                                         const struct attn_hf_config *hf, struct attn_error *error)
+static bool resolve_rotating(struct attn_resolution *r)
 {
+    const struct attn_hf_config *hf = &r->hf;
+    struct attn_config *config = r->config;
     bool follows = hf->other_type == ATTN_LAYER_CHUNKED && hf->num_layer_types == 0;
     for (size_t i = 0; i < config->num_layers; i++) {
         if (hf->num_rope_layers == 0)
@@ -294,7 +284,7 @@ static enum attn_status resolve_rotating(struct attn_config *config,
         if (follows)
             config->types[i] = config->rotates[i] ? ATTN_LAYER_CHUNKED : ATTN_LAYER_FULL;
     }
-    return check_length(config, HF_FIELD(num_rope_layers), hf->num_rope_layers, error);
+    return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers);
 }
 
 /* The layer whose cache layer i reads: the last one of its type that has a cache of its own;
@@ -308,54 +298,52 @@ static size_t source_of(const struct attn_config *config, size_t i)
     return SIZE_MAX;
 }
 
-static enum attn_status check_sharing(struct attn_config *config, const struct attn_hf_config *hf,
-                                      struct attn_error *error)
+static bool check_sharing(struct attn_resolution *r)
 {
-    const char *config_key = attn_family_key_name(config->family, HF_FIELD(num_shared_layers));
+    const struct attn_hf_config *hf = &r->hf;
+    struct attn_config *config = r->config;
+    const char *key = ATTN_KEY(r, num_shared_layers);
     if (hf->num_shared_layers > config->num_layers)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, config_key, "%s is %zu, there are %zu layers",
-                         config_key, hf->num_shared_layers, config->num_layers);
+        return attn_refuse_key(r, ATTN_OUT_OF_RANGE, key, " is %zu, there are %zu layers",
+                               hf->num_shared_layers, config->num_layers);
     if (hf->num_shared_layers > 0 && (hf->is_cross || hf->bias_kv || hf->add_zero_attn))
-        return attn_fail(error, ATTN_UNSUPPORTED, config_key,
-                         "%s is not supported beside is_cross and added keys", config_key);
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, key,
+                               " is not supported beside is_cross and added keys");
     config->num_shared_layers = hf->num_shared_layers;
     for (size_t i = config->num_layers - hf->num_shared_layers; i < config->num_layers; i++)
         if (source_of(config, i) == SIZE_MAX)
-            return attn_fail(error, ATTN_MALFORMED, config_key,
-                             "%s is %zu, but no earlier layer is %s as layer %zu is", config_key,
-                             hf->num_shared_layers, attn_layer_types[config->types[i]], i);
-    return ATTN_OK;
+            return attn_refuse_key(r, ATTN_MALFORMED, key,
+                                   " is %zu, but no earlier layer is %s as layer %zu is",
+                                   hf->num_shared_layers, attn_layer_types[config->types[i]], i);
+    return true;
 }
 
 /* Checks what only full layers have: kv heads that divide the heads. */
-static enum attn_status check_full(const struct attn_config *config, struct attn_error *error)
+static bool check_full(struct attn_resolution *r)
 {
-    const struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
-    const char *config_key = attn_family_key_name(config->family, HF_FIELD(num_global_kv_heads));
-    if (full->num_heads % full->num_kv_heads == 0)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_MALFORMED, config_key,
-                     "%s is %zu, which does not divide %zu heads", config_key, full->num_kv_heads,
-                     full->num_heads);
+    const struct attn_layer_spec *full = &r->config->specs[ATTN_LAYER_FULL];
+    return full->num_heads % full->num_kv_heads == 0 ||
+           attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_global_kv_heads),
+                           " is %zu, which does not divide %zu heads", full->num_kv_heads,
+                           full->num_heads);
 }
 
-static enum attn_status resolve_rope(struct attn_config *config, const struct attn_hf_config *hf,
-                                     struct attn_error *error)
+static bool resolve_rope(struct attn_resolution *r)
 {
+    const struct attn_hf_config *hf = &r->hf;
     struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
-    if (hf->alibi && hf->alibi_replaces_rope)
-        return ATTN_OK;
+    bool resolved = true;
     if (sliding.theta == 0)
         sliding.theta = hf->rope.theta;
-    for (size_t type = 0; type < ATTN_LAYER_LINEAR; type++) {
-        struct attn_layer_spec *spec = &config->specs[type];
-        enum attn_status status = attn_rope_from_hf(
-            &spec->rope, config->family, hf, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
-            spec->mla.rope_head_dim != 0 ? spec->mla.rope_head_dim : spec->head_dim, error);
-        if (status != ATTN_OK)
-            return status;
+    for (size_t type = 0; type < ATTN_LAYER_LINEAR && resolved; type++) {
+        struct attn_layer_spec *spec = &r->config->specs[type];
+        const size_t latent = spec->mla.rope_head_dim;
+        if (!hf->alibi || !hf->alibi_replaces_rope)
+            resolved =
+                attn_rope_from_hf(&spec->rope, r, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
+                                  latent != 0 ? latent : spec->head_dim);
     }
-    return ATTN_OK;
+    return resolved;
 }
 
 /* Copies the common specification to every type of layers and adds what only that type has. */
@@ -377,47 +365,33 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
             hf->bidirectional || hf->half_window ? hf->sliding_window / 2 + 1 : hf->sliding_window;
 }
 
-enum attn_status attn_config_from_hf(struct attn_config *config,
-                                     const struct attn_hf_config *parsed, struct attn_error *error)
+bool attn_resolve(struct attn_resolution *r)
 {
-    struct attn_hf_config hf = *parsed;
-    const struct attn_family *family = config->family;
-    if (hf.num_layers == 0)
-        hf.num_layers = hf.num_layers_fallback;
-    enum attn_status status = check_present(family, &hf, error);
-    if (status != ATTN_OK)
-        return status;
-
-    config->num_layers = hf.num_layers;
-    config->num_groups = hf.num_groups;
-    config->max_position = hf.max_position;
-    config->seed = hf.seed;
-    config->scale_by_layer = hf.scale_by_layer;
-    config->rope_gathered = hf.rope_gathered;
-    config->norm_rope_layers = hf.norm_rope_layers;
-    config->scaling_without_rope = hf.scaling_without_rope;
+    struct attn_config *config = r->config;
+    struct attn_hf_config *hf = &r->hf;
     struct attn_layer_spec common = {.dtype = ATTN_F32};
-    resolve_flags(&common, family, &hf);
-    resolve_norms(&common, &hf);
-    status = check_groups(family, &hf, error);
-    if (status == ATTN_OK && hf.kv_lora_rank > 0)
-        status = resolve_latent(&common, &hf, error);
-    if (status == ATTN_OK)
-        status = resolve_heads(&common, family, &hf, error);
-    if (status == ATTN_OK)
-        status = resolve_position_bias(&common, family, &hf, error);
-    if (status != ATTN_OK)
-        return status;
-    resolve_specs(config, &common, &hf);
-    config->keys_as_values = hf.keys_as_values;
-    status = check_full(config, error);
-    if (status == ATTN_OK)
-        status = resolve_types(config, &hf, error);
-    if (status == ATTN_OK)
-        status = check_sharing(config, &hf, error);
-    if (status == ATTN_OK)
-        status = resolve_rotating(config, &hf, error);
-    return status == ATTN_OK ? resolve_rope(config, &hf, error) : status;
+    if (hf->num_layers == 0)
+        hf->num_layers = hf->num_layers_fallback;
+    if (!check_present(r) || !check_groups(r))
+        return false;
+
+    config->num_layers = hf->num_layers;
+    config->num_groups = hf->num_groups;
+    config->max_position = hf->max_position;
+    config->seed = hf->seed;
+    config->scale_by_layer = hf->scale_by_layer;
+    config->rope_gathered = hf->rope_gathered;
+    config->norm_rope_layers = hf->norm_rope_layers;
+    config->scaling_without_rope = hf->scaling_without_rope;
+    config->keys_as_values = hf->keys_as_values;
+    resolve_flags(&common, r->family, hf);
+    resolve_norms(&common, hf);
+    if (!resolve_latent(&common, r) || !resolve_heads(&common, r) ||
+        !resolve_position_bias(&common, r))
+        return false;
+    resolve_specs(config, &common, hf);
+    return check_full(r) && resolve_types(r) && check_sharing(r) && resolve_rotating(r) &&
+           resolve_rope(r);
 }
 
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */

@@ -29,6 +29,10 @@ void add_projections(struct text *text, unsigned projections);
 /* Adds which projections have biases, and when. */
 void add_biases(struct text *text, const struct attn_family *family);
 
+/* Adds " `a`, `b`": the keys of a list that do not touch attention, with a note after each; false
+ * if there is none. */
+bool add_ignored(struct text *text, const struct attn_hf_key *keys, const char *note);
+
 /* The name of a RoPE type in configurations. */
 const char *rope_name(size_t type);
 

@@ -86,6 +86,19 @@ static void add_default(struct text *row, const struct attn_hf_key *key, const v
         add(row, "%s", zero);
 }
 
+bool add_ignored(struct text *text, const struct attn_hf_key *keys, const char *note)
+{
+    const char *comma = "";
+    for (; keys->name != NULL; keys++)
+        for (size_t at = 0; keys->kind == ATTN_CONFIG_IGNORED && keys->name[at] != '\0';) {
+            const size_t length = strcspn(keys->name + at, " ");
+            add(text, "%s `%.*s`%s", comma, (int)length, keys->name + at, note);
+            at += length + (keys->name[at + length] == ' ');
+            comma = ",";
+        }
+    return comma[0] != '\0';
+}
+
 void print_keys(const struct attn_family *family)
 {
     struct text table = {.length = 0};
@@ -109,11 +122,8 @@ void print_keys(const struct attn_family *family)
     print_table(&table);
 
     struct text ignored = {.length = 0};
-    for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++)
-        if (key->kind == ATTN_CONFIG_IGNORED)
-            add(&ignored, "%s `%s`",
-                ignored.length == 0 ? "Keys that do not touch attention:" : ",", key->name);
-    if (ignored.length == 0)
+    add(&ignored, "Keys that do not touch attention:");
+    if (!add_ignored(&ignored, family->keys, ""))
         return;
     add(&ignored, ".");
     printf("\n");
@@ -157,13 +167,12 @@ void print_common_keys(void)
            "other is refused. A family that has a key of that name in its\nown table understands "
            "it as described there.\n\n");
     add(&p, "| key | value |\n");
-    for (const struct attn_hf_key *key = attn_common_fixed_keys; key->name != NULL; key++)
+    for (const struct attn_hf_key *key = attn_common_keys; key->kind == ATTN_CONFIG_FIXED; key++)
         add(&p, "| `%s` | `%s` |\n", key->name, key->only);
     print_table(&p);
     printf("\n");
     add(&p, "Keys that begin with `_` do not touch attention, nor do these:");
-    for (const char *const *name = attn_common_ignored_keys; *name != NULL; name++)
-        add(&p, "%s `%s`", name == attn_common_ignored_keys ? "" : ",", *name);
+    add_ignored(&p, attn_common_keys, "");
     add(&p, ".");
     print_paragraph(&p);
 }

@@ -145,9 +145,9 @@ static void print_own_rope_keys(const struct attn_family *family)
 {
     struct text p = {.length = 0};
     add(&p, "- Further keys inside a RoPE object:");
-    for (const struct attn_hf_key *key = family->rope_keys; key->name != NULL; key++)
-        add(&p, "%s `%s`%s", key == family->rope_keys ? "" : ",", key->name,
-            key->kind == ATTN_CONFIG_IGNORED ? " (ignored)" : "");
+    for (const struct attn_hf_key *key = family->rope_keys; key->kind == ATTN_CONFIG_NUMBER; key++)
+        add(&p, " `%s`%s", key->name, key[1].name != NULL ? "," : "");
+    add_ignored(&p, family->rope_keys, " (ignored)");
     add(&p, ".");
     print_paragraph(&p);
 }

@@ -26,6 +26,7 @@
     "\"original_max_position_embeddings\":8192,\"rope_type\":\"llama3\"}"
 
 TCase *tcase_config(void);
+TCase *tcase_defaults(void);
 TCase *tcase_families(void);
 TCase *tcase_layouts(void);
 TCase *tcase_published(void);

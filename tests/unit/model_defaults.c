@@ -1,0 +1,264 @@
+/* model_defaults.c: the defaults of absent keys, as Hugging Face's configuration classes have them.
+ *
+ * The values were written down from the configuration_*.py of huggingface/transformers v4.55.4
+ * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4), from the code
+ * published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and from PyTorch's
+ * documentation; not from the rows of lib/families/. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "families/family.h"
+#include "model_cases.h"
+
+/* Sizes without which a model cannot be described (hidden_size, ...) have defaults in the classes,
+ * but must be given here; so they stand only where published files leave them out. */
+static const struct {
+    const char *type, *submodel, *stack;
+    const char *values; /* "key=value"; "rope.key" is a key of the default RoPE object */
+} documented[] = {
+    {"llama", NULL, NULL, "attention_bias=false rope_theta=10000"},
+    {"mistral", NULL, NULL, "num_key_value_heads=8 sliding_window=4096 rope_theta=10000"},
+    {"mixtral", NULL, NULL, "num_key_value_heads=8 sliding_window=0 rope_theta=1e6"},
+    {"ministral3", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 max_position_embeddings=262144 sliding_window=0 "
+     "rope_theta=1e6 rope.factor=16 rope.original_max_position_embeddings=16384 rope.beta_fast=32 "
+     "rope.beta_slow=1 rope.mscale=1 rope.mscale_all_dim=1 rope.llama_4_scaling_beta=0.1"},
+    {"mistral3", "ministral3", NULL,
+     "num_key_value_heads=8 head_dim=128 max_position_embeddings=262144 sliding_window=0 "
+     "rope_theta=1e6 rope.factor=16 rope.llama_4_scaling_beta=0.1"},
+    {"mistral3", "mistral", NULL, "num_key_value_heads=8 sliding_window=4096 rope_theta=10000"},
+#define LLAMA4                                                                           \
+    "num_key_value_heads=8 head_dim=128 max_position_embeddings=131072 rope_theta=5e5 "  \
+    "attention_bias=false rms_norm_eps=1e-5 use_qk_norm=true attention_chunk_size=8192 " \
+    "attn_temperature_tuning=true attn_scale=0.1 floor_scale=8192 no_rope_layer_interval=4"
+    {"llama4", NULL, NULL, LLAMA4},
+    {"llama4_text", NULL, NULL, LLAMA4},
+    {"gpt_oss", NULL, NULL,
+     "num_key_value_heads=8 head_dim=64 max_position_embeddings=131072 attention_bias=true "
+     "sliding_window=128 rope_theta=150000 rope.factor=32 rope.beta_fast=32 rope.beta_slow=1 "
+     "rope.truncate=false"},
+    {"phi", NULL, NULL, "partial_rotary_factor=0.5 rope_theta=10000"},
+    {"phi3", NULL, NULL,
+     "max_position_embeddings=4096 original_max_position_embeddings=4096 sliding_window=0 "
+     "rope_theta=10000"},
+#define QWEN                                                                              \
+    "num_key_value_heads=32 sliding_window=4096 use_sliding_window=false rope_theta=1e4 " \
+    "max_window_layers=28"
+    {"qwen2", NULL, NULL, QWEN},
+    {"qwen3", NULL, NULL, QWEN " head_dim=128 attention_bias=false rms_norm_eps=1e-6"},
+    {"qwen2_moe", NULL, NULL, "num_key_value_heads=16 rope_theta=10000 qkv_bias=true"},
+    {"qwen3_moe", NULL, NULL,
+     "num_key_value_heads=4 rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
+    {"qwen2_vl", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
+    {"qwen2_5_vl", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
+    {"qwen3_vl", NULL, NULL,
+     "num_key_value_heads=32 head_dim=128 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
+    {"qwen3_vl_moe", NULL, NULL,
+     "num_key_value_heads=16 head_dim=128 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
+#define QWEN3_NEXT "head_dim=256 rope_theta=10000 partial_rotary_factor=0.25 rms_norm_eps=1e-6"
+    {"qwen3_next", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
+    {"qwen3_5", NULL, NULL, QWEN3_NEXT " num_key_value_heads=4 full_attention_interval=4"},
+    {"qwen3_5_moe", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
+    {"gemma", NULL, NULL,
+     "num_key_value_heads=16 head_dim=256 attention_bias=false rope_theta=10000"},
+    {"gemma2", NULL, NULL,
+     "num_key_value_heads=4 head_dim=256 attention_bias=false query_pre_attn_scalar=256 "
+     "attn_logit_softcapping=50 sliding_window=4096 rope_theta=10000"},
+#define GEMMA                                                                    \
+    "hidden_size=2304 num_attention_heads=8 num_key_value_heads=4 head_dim=256 " \
+    "max_position_embeddings=131072 rope_theta=1e6 rms_norm_eps=1e-6"
+#define GEMMA3                                                                     \
+    GEMMA " num_hidden_layers=26 attention_bias=false query_pre_attn_scalar=256 "  \
+          "attn_logit_softcapping=0 sliding_window=4096 sliding_window_pattern=6 " \
+          "rope_local_base_freq=10000 use_bidirectional_attention=false"
+    {"gemma3", NULL, NULL, GEMMA3},
+    {"gemma3_text", NULL, NULL, GEMMA3},
+#define GEMMA4                                                                          \
+    GEMMA " num_hidden_layers=30 sliding_window=512 global_head_dim=512 "               \
+          "num_global_key_value_heads=0 attention_k_eq_v=false num_kv_shared_layers=0 " \
+          "partial_rotary_factor=0.25"
+    {"gemma4", NULL, NULL, GEMMA4},
+    {"gemma4_text", NULL, NULL, GEMMA4},
+    {"granite", NULL, NULL, "attention_multiplier=1 attention_bias=false rope_theta=10000"},
+    {"smollm3", NULL, NULL,
+     "num_key_value_heads=4 rope_theta=2e6 attention_bias=false no_rope_layer_interval=4"},
+    {"starcoder2", NULL, NULL,
+     "num_key_value_heads=2 rope_theta=1e4 sliding_window=0 use_bias=true"},
+    {"stablelm", NULL, NULL,
+     "num_key_value_heads=32 rope_theta=10000 partial_rotary_factor=0.25 use_qkv_bias=false"},
+#define GLM                                                                    \
+    "num_key_value_heads=2 head_dim=128 rope_theta=10000 attention_bias=true " \
+    "partial_rotary_factor=0.5"
+    {"glm", NULL, NULL, GLM},
+    {"glm4", NULL, NULL, GLM},
+    {"helium", NULL, NULL,
+     "num_key_value_heads=20 head_dim=128 rope_theta=1e5 attention_bias=false"},
+    {"seed_oss", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 rope_theta=1e4 attention_bias=true "
+     "attention_out_bias=false"},
+    {"mimo", NULL, NULL, "num_key_value_heads=32 rope_theta=10000"},
+    {"hunyuan_v1_dense", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
+    {"ernie4_5", NULL, NULL, "num_key_value_heads=2 head_dim=128 rope_theta=5e5 use_bias=false"},
+    {"internlm2", NULL, NULL, "rope_theta=10000"},
+    {"olmo2", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
+    {"olmo3", NULL, NULL,
+     "rope_theta=5e5 attention_bias=false rms_norm_eps=1e-5 sliding_window=4096"},
+    {"exaone4", NULL, NULL,
+     "num_key_value_heads=32 rope_theta=10000 rms_norm_eps=1e-5 sliding_window=4096 "
+     "sliding_window_pattern=4"},
+    {"cohere", NULL, NULL,
+     "rope_theta=10000 attention_bias=false layer_norm_eps=1e-5 use_qk_norm=false"},
+    {"cohere2", NULL, NULL,
+     "rope_theta=10000 attention_bias=false sliding_window=4096 sliding_window_pattern=4"},
+    {"persimmon", NULL, NULL,
+     "rope_theta=25000 partial_rotary_factor=0.5 layer_norm_eps=1e-5 qk_layernorm=true"},
+    {"nemotron", NULL, NULL, "rope_theta=10000 attention_bias=false partial_rotary_factor=0.5"},
+#define DEEPSEEK \
+    "kv_lora_rank=512 q_lora_rank=1536 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128"
+    {"deepseek_v2", NULL, NULL, DEEPSEEK " rope_theta=10000"},
+    {"deepseek_v3", NULL, NULL, DEEPSEEK " rope_theta=10000 rope_interleave=true"},
+    {"kimi_k2", NULL, NULL, DEEPSEEK " rope_theta=50000 rope_interleave=true"},
+    {"minicpm3", NULL, NULL,
+     "kv_lora_rank=256 q_lora_rank=768 qk_nope_head_dim=64 qk_rope_head_dim=32 rope_theta=10000"},
+    {"gpt2", NULL, NULL, "scale_attn_weights=true scale_attn_by_inverse_layer_idx=false"},
+    {"gpt_neox", NULL, NULL,
+     "attention_bias=true rotary_pct=0.25 rotary_emb_base=10000 partial_rotary_factor=0.25 "
+     "rope_theta=10000"},
+    {"gptj", NULL, NULL, "rotary_dim=64"},
+    {"falcon", NULL, NULL,
+     "new_decoder_architecture=false multi_query=true bias=false alibi=false rope_theta=10000"},
+    {"opt", NULL, NULL, "enable_bias=true"},
+    {"bert", NULL, NULL, "is_decoder=false"},
+    {"albert", NULL, NULL, "num_hidden_groups=1"},
+    {"vit", NULL, NULL, "qkv_bias=true"},
+    {"modernbert", NULL, NULL,
+     "attention_bias=false local_attention=128 global_attn_every_n_layers=3 "
+     "global_rope_theta=160000 local_rope_theta=10000"},
+    {"deberta-v2", NULL, NULL,
+     "max_position_embeddings=512 relative_attention=false layer_norm_eps=1e-7"},
+#define T5 "d_kv=64 relative_attention_num_buckets=32 relative_attention_max_distance=128"
+    {"t5", NULL, "encoder", T5},
+    {"t5", NULL, "decoder", T5},
+    {"t5", NULL, "cross", "d_kv=64"},
+    {"mt5", NULL, "encoder", T5},
+    {"mt5", NULL, "decoder", T5},
+    {"mt5", NULL, "cross", "d_kv=64"},
+#define CLIP_TEXT "hidden_size=512 num_attention_heads=8 num_hidden_layers=12"
+#define TOWER "hidden_size=768 num_attention_heads=12 num_hidden_layers=12"
+    {"clip", NULL, "text", CLIP_TEXT " max_position_embeddings=77"},
+    {"clip", NULL, "vision", TOWER},
+    {"clip_text_model", NULL, NULL, CLIP_TEXT " max_position_embeddings=77"},
+    {"clip_vision_model", NULL, NULL, TOWER},
+    {"siglip", NULL, "text", TOWER " max_position_embeddings=64"},
+    {"siglip", NULL, "vision", TOWER},
+    {"siglip_text_model", NULL, NULL, TOWER " max_position_embeddings=64"},
+    {"siglip_vision_model", NULL, NULL, TOWER},
+    {"torch_multihead_attention", NULL, NULL,
+     "bias=true add_bias_kv=false add_zero_attn=false is_causal=false num_hidden_layers=1"},
+    /* a format of ours: docs/MODELS.md */
+    {"attention", NULL, NULL, "num_hidden_layers=1 num_layers=1 rms_norm_eps=1e-6"},
+};
+#define NUM_DOCUMENTED (sizeof documented / sizeof documented[0])
+
+/* The default of a key as a number; -1: a key that has none. */
+static double default_of(const struct attn_hf_key *key, const void *defaults)
+{
+    const void *field = (const char *)defaults + key->offset;
+    switch (key->kind) {
+    case ATTN_CONFIG_INTEGER:
+    case ATTN_CONFIG_PERIOD:
+        return (double)*(const size_t *)field;
+    case ATTN_CONFIG_NUMBER:
+        return *(const double *)field;
+    case ATTN_CONFIG_FLAG:
+        return *(const bool *)field;
+    default:
+        return -1;
+    }
+}
+
+static double number_of(const char *text)
+{
+    return strncmp(text, "true", 4) == 0    ? 1
+           : strncmp(text, "false", 5) == 0 ? 0
+                                            : strtod(text, NULL);
+}
+
+/* The key of that name, of the family or of its RoPE object; *defaults are those that it fills. */
+static const struct attn_hf_key *key_of(const void **defaults, const struct attn_family *family,
+                                        const char *name)
+{
+    const bool rope = strncmp(name, "rope.", 5) == 0;
+    const struct attn_hf_key *key =
+        attn_hf_key_find(rope ? attn_rope_keys : family->keys, rope ? name + 5 : name);
+    *defaults = rope ? (const void *)&family->defaults.rope : &family->defaults;
+    return key == NULL && rope ? attn_hf_key_find(family->rope_keys, name + 5) : key;
+}
+
+START_TEST(test_model_defaults_are_the_documented_ones)
+{
+    const char *type = documented[_i].type;
+    const struct attn_family *family =
+        attn_family_find(type, documented[_i].submodel, documented[_i].stack);
+    ck_assert_msg(family != NULL, "%s", type);
+    size_t compared = 0;
+    for (const char *at = documented[_i].values; *at != '\0'; compared++) {
+        char name[64];
+        const void *defaults;
+        const size_t length = strcspn(at, "=");
+        ck_assert_uint_lt(length, sizeof name);
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        const struct attn_hf_key *key = key_of(&defaults, family, name);
+        ck_assert_msg(key != NULL, "%s has no key %s", type, name);
+        ck_assert_msg(default_of(key, defaults) == number_of(at + length + 1), "%s: %s is %g", type,
+                      name, default_of(key, defaults));
+        at += strcspn(at, " ");
+        at += *at == ' ';
+    }
+    ck_assert_uint_gt(compared, 0);
+}
+END_TEST
+
+/* Whether the table has the key of that row. */
+static bool is_documented(const struct attn_family *family, const char *name)
+{
+    char wanted[80];
+    snprintf(wanted, sizeof wanted, "%s=", name);
+    for (size_t i = 0; i < NUM_DOCUMENTED; i++) {
+        const char *values = documented[i].values, *at = values;
+        if (attn_family_find(documented[i].type, documented[i].submodel, documented[i].stack) !=
+            family)
+            continue;
+        while ((at = strstr(at, wanted)) != NULL && at != values && at[-1] != ' ')
+            at++;
+        return at != NULL;
+    }
+    return false;
+}
+
+START_TEST(test_model_defaults_of_every_family_are_documented)
+{
+    const struct attn_family *family;
+    size_t keys = 0;
+    for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++)
+        for (const struct attn_hf_key *key = family->keys; key->name != NULL; key++) {
+            if (default_of(key, &family->defaults) <= 0)
+                continue;
+            ck_assert_msg(is_documented(family, key->name), "%s, %s: %s is %g; where is it from?",
+                          family->model_type, family->stack != NULL ? family->stack : "", key->name,
+                          default_of(key, &family->defaults));
+            keys++;
+        }
+    ck_assert_uint_ge(keys, 280);
+}
+END_TEST
+
+TCase *tcase_defaults(void)
+{
+    TCase *tcase = tcase_create("defaults");
+    tcase_add_loop_test(tcase, test_model_defaults_are_the_documented_ones, 0, NUM_DOCUMENTED);
+    tcase_add_test(tcase, test_model_defaults_of_every_family_are_documented);
+    return tcase;
+}
