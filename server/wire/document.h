@@ -8,7 +8,7 @@
 #include "wire/request.h"
 #include "wire/tensor.h"
 
-struct srv_body; /* wire/call.h */
+struct srv_body; /* wire/tensor_object.h */
 
 /* Reads the request's body: one JSON object without duplicate keys; no body is an empty object.
  * *out is the caller's to json_decref.  Errors: malformed_json, duplicate_field, too_complex (above

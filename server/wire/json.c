@@ -337,19 +337,26 @@ bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena,
     return true;
 }
 
-size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
-                       size_t count, const char *param)
+size_t srv_choice_find(const char *const *names, size_t count, const char *name, const char *param,
+                       struct srv_error *error)
 {
-    char *name, choices[160];
-    if (!srv_json_string(&name, json, arena, SRV_ID_MAX, param))
-        return count;
+    char choices[160];
     for (size_t i = 0; i < count; i++)
         if (strcmp(name, names[i]) == 0)
             return i;
     srv_choices(choices, sizeof choices, name, names, count);
-    srv_fail(json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%.32s\": one of %s", param,
-             name, choices);
+    srv_fail(error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%.32s\": one of %s", param, name,
+             choices);
     return count;
+}
+
+size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
+                       size_t count, const char *param)
+{
+    char *name;
+    if (!srv_json_string(&name, json, arena, SRV_ID_MAX, param))
+        return count;
+    return srv_choice_find(names, count, name, param, json->error);
 }
 
 /* ---- Other scalars --------------------------------------------------------------------------- */

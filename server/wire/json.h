@@ -55,8 +55,10 @@ bool srv_json_next_element(struct srv_json *json);
  * beyond a double), invalid_value (a string of more than max_length bytes), out_of_memory. */
 bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena, size_t max_length,
                      const char *param);
-/* The index in `names` [count] of the string that is the next value; `count`, with the error set,
- * where it is none of them (invalid_value, with the list). */
+/* The index of `name`, or of the string that is the next value, in `names` [count]; `count`, with
+ * the error set, where it is none of them (invalid_value, with the list). */
+size_t srv_choice_find(const char *const *names, size_t count, const char *name, const char *param,
+                       struct srv_error *error);
 size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
                        size_t count, const char *param);
 
