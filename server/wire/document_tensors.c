@@ -19,7 +19,8 @@ static const struct srv_document_field *find_tensor(const struct srv_document_ta
                                                     const char *name)
 {
     for (size_t i = 0; i < table->count; i++)
-        if (table->fields[i].is_tensor && strcmp(table->fields[i].name, name) == 0)
+        if (table->fields[i].kind == SRV_DOCUMENT_TENSOR &&
+            strcmp(table->fields[i].name, name) == 0)
             return &table->fields[i];
     return NULL;
 }

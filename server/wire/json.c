@@ -26,8 +26,6 @@ void srv_json_init(struct srv_json *json, const char *text, size_t length, struc
         .start = start, .at = start, .end = start + length, .error = error, .cancel_at = start};
 }
 
-static bool failed(const struct srv_json *json) { return json->error->code != SRV_OK; }
-
 /* The byte at `at` as error messages have it: "'x'", "byte 0xff", "the end". */
 static void describe_byte(char out[16], const char *at, const char *end)
 {
@@ -53,7 +51,7 @@ static bool is_non_finite(const char *at, const char *end)
 bool srv_json_expected(struct srv_json *json, const char *what)
 {
     char found[16];
-    if (failed(json))
+    if (!srv_json_sound(json))
         return false;
     describe_byte(found, json->at, json->end);
     srv_fail(json->error, SRV_E_MALFORMED_JSON, NULL,
@@ -93,7 +91,7 @@ enum srv_json_type srv_json_peek(struct srv_json *json)
         ['5'] = SRV_JSON_NUMBER, ['6'] = SRV_JSON_NUMBER, ['7'] = SRV_JSON_NUMBER,
         ['8'] = SRV_JSON_NUMBER, ['9'] = SRV_JSON_NUMBER,
     };
-    if (failed(json))
+    if (!srv_json_sound(json))
         return SRV_JSON_BAD;
     skip_space(json);
     enum srv_json_type type =
@@ -128,7 +126,7 @@ bool srv_json_wrong_type(struct srv_json *json, const char *wanted, const char *
 
 static bool enter(struct srv_json *json, char bracket, const char *what)
 {
-    if (failed(json))
+    if (!srv_json_sound(json))
         return false;
     if (!accept_byte(json, bracket))
         return srv_json_expected(json, what);
@@ -155,7 +153,7 @@ static bool check_cancelled(struct srv_json *json)
 /* Advances to the next item of a list; false once `closing`, the list's end, has been consumed. */
 static bool next_item(struct srv_json *json, char opening, char closing, const char *separator)
 {
-    if (failed(json) || !check_cancelled(json))
+    if (!srv_json_sound(json) || !check_cancelled(json))
         return false;
     bool first = json->at[-1] == opening;
     if (accept_byte(json, closing)) {
@@ -169,6 +167,20 @@ static bool next_item(struct srv_json *json, char opening, char closing, const c
 
 bool srv_json_enter_object(struct srv_json *json) { return enter(json, '{', "'{'"); }
 bool srv_json_enter_array(struct srv_json *json) { return enter(json, '[', "'['"); }
+
+void srv_json_begin_object(struct srv_json *json, const char *param)
+{
+    if (srv_json_peek(json) != SRV_JSON_OBJECT)
+        srv_json_wrong_type(json, "an object", param);
+    srv_json_enter_object(json);
+}
+
+void srv_json_begin_array(struct srv_json *json, const char *wanted, const char *param)
+{
+    if (srv_json_peek(json) != SRV_JSON_ARRAY)
+        srv_json_wrong_type(json, wanted, param);
+    srv_json_enter_array(json);
+}
 
 bool srv_json_next_element(struct srv_json *json)
 {
@@ -364,7 +376,7 @@ size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const cha
 bool srv_json_literal(struct srv_json *json, const char *word)
 {
     size_t length = strlen(word);
-    if (failed(json))
+    if (!srv_json_sound(json))
         return false;
     if ((size_t)(json->end - json->at) < length || memcmp(json->at, word, length) != 0)
         return srv_json_expected(json, word);
@@ -455,7 +467,7 @@ static bool skip_list(struct srv_json *json, bool object)
     while (object ? srv_json_next_member(json, key, sizeof key) : srv_json_next_element(json))
         if (!srv_json_skip(json))
             return false;
-    return !failed(json);
+    return srv_json_sound(json);
 }
 
 bool srv_json_skip(struct srv_json *json)

@@ -46,7 +46,8 @@ struct object {
 
 #define PARAM_SIZE 96 /* a field's name and a member's */
 
-static __attribute__((format(printf, 3, 4))) bool fail(const struct object *o,
+/* Fails with "<field> ...", unless something else is wrong already. */
+static __attribute__((format(printf, 3, 4))) void fail(const struct object *o,
                                                        enum srv_error_code code, const char *format,
                                                        ...)
 {
@@ -55,8 +56,8 @@ static __attribute__((format(printf, 3, 4))) bool fail(const struct object *o,
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    srv_fail(o->json->error, code, o->param, "%s %s", o->param, what);
-    return false;
+    if (srv_json_sound(o->json))
+        srv_fail(o->json->error, code, o->param, "%s %s", o->param, what);
 }
 
 /* ---- Sources --------------------------------------------------------------------------------- */
@@ -80,110 +81,97 @@ bool srv_source_check_bytes(const struct srv_source *source)
 
 /* ---- Members --------------------------------------------------------------------------------- */
 
-static bool read_shape(struct object *o)
+static void read_shape(struct object *o)
 {
     struct srv_tensor *shape = &o->shape;
     char member[PARAM_SIZE];
     srv_field_path(member, sizeof member, o->param, "shape");
-    if (srv_json_peek(o->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(o->json, "an array of integers", member);
-    srv_json_enter_array(o->json);
+    srv_json_begin_array(o->json, "an array of integers", member);
     for (shape->count = 1; srv_json_next_element(o->json); shape->rank++) {
-        int64_t dimension;
-        if (shape->rank == SRV_TENSOR_RANK)
-            return fail(o, SRV_E_SHAPE_MISMATCH, "has more than %d dimensions", SRV_TENSOR_RANK);
-        if (!srv_json_integer(&dimension, o->json, member))
-            return false;
+        int64_t dimension = 0;
+        if (shape->rank == SRV_TENSOR_RANK) {
+            fail(o, SRV_E_SHAPE_MISMATCH, "has more than %d dimensions", SRV_TENSOR_RANK);
+            return;
+        }
+        srv_json_integer(&dimension, o->json, member);
         if (dimension < 0)
-            return fail(o, SRV_E_INVALID_VALUE, "has a negative dimension in its shape");
+            fail(o, SRV_E_INVALID_VALUE, "has a negative dimension in its shape");
         if (__builtin_mul_overflow(shape->count, (size_t)dimension, &shape->count))
-            return fail(o, SRV_E_SHAPE_MISMATCH, "has a shape of more elements than memory");
+            fail(o, SRV_E_SHAPE_MISMATCH, "has a shape of more elements than memory");
         shape->shape[shape->rank] = (size_t)dimension;
     }
-    return o->json->error->code == SRV_OK;
 }
 
 /* Finds the datatype of that name, of the kind that is known. */
-static bool find_datatype(struct object *o)
+static void find_datatype(struct object *o)
 {
     o->type = srv_datatype_find(o->datatype, o->kind);
-    return o->type != NULL ||
-           srv_datatype_fail(o->datatype, o->kind, false, o->param, o->json->error) == SRV_OK;
+    if (o->type == NULL)
+        srv_datatype_fail(o->datatype, o->kind, false, o->param, o->json->error);
 }
 
-static bool read_datatype(struct object *o)
+static void read_data(struct object *o, struct srv_json *at)
 {
-    char param[PARAM_SIZE];
-    srv_field_path(param, sizeof param, o->is_input ? "inputs" : o->param, "datatype");
-    return srv_json_string(&o->datatype, o->json, o->source->arena, DATATYPE_MAX, param) &&
-           (o->is_input || find_datatype(o));
+    if (o->is_input)
+        srv_tensor_read_json(&o->data, at, o->source->arena, o->kind, false, o->param);
+    else
+        srv_tensor_read_flat(&o->data, at, o->source->arena, o->kind, o->param);
 }
 
-static bool read_data(struct object *o, struct srv_json *at)
+static void pass_over_data(struct object *o)
 {
-    return o->is_input
-               ? srv_tensor_read_json(&o->data, at, o->source->arena, o->kind, false, o->param)
-               : srv_tensor_read_flat(&o->data, at, o->source->arena, o->kind, o->param);
-}
-
-static bool pass_over_data(struct object *o)
-{
-    if (srv_json_peek(o->json) == SRV_JSON_BAD)
-        return false;
+    srv_json_peek(o->json); /* passes over white space */
     o->data_at = *o->json;
-    return srv_json_skip(o->json);
+    srv_json_skip(o->json);
 }
 
-static bool read_size(struct object *o, const char *param)
+static void read_size(struct object *o, const char *param)
 {
-    if (!srv_json_integer(&o->binary_data_size, o->json, param))
-        return false;
-    return o->binary_data_size >= 0 ||
-           fail(o, SRV_E_INVALID_VALUE, "has a negative binary_data_size");
+    srv_json_integer(&o->binary_data_size, o->json, param);
+    if (o->binary_data_size < 0)
+        fail(o, SRV_E_INVALID_VALUE, "has a negative binary_data_size");
 }
 
-static bool read_name(struct object *o)
+static void read_name(struct object *o)
 {
     const char *names[SRV_FIELD_COUNT];
     char *name;
     size_t count = 0;
     if (!srv_json_string(&name, o->json, o->source->arena, SRV_ID_MAX, "inputs.name"))
-        return false;
+        return;
     o->param = name;
     o->field = srv_field_find(name, SRV_CALL_ATTEND);
-    if (o->field != NULL && o->field->kind == SRV_FIELD_TENSOR) {
+    if (o->field != NULL) {
         o->kind = o->field->tensor;
         o->allow_scalar = o->field->scalar;
-        return true;
+        if (o->field->kind != SRV_FIELD_TENSOR)
+            fail(o, SRV_E_UNKNOWN_FIELD, "is a parameter, not an input");
+        return;
     }
-    if (o->field != NULL)
-        return fail(o, SRV_E_UNKNOWN_FIELD, "is a parameter, not an input");
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if ((srv_fields[i].bodies & SRV_CALL_ATTEND) != 0 && srv_fields[i].kind == SRV_FIELD_TENSOR)
             names[count++] = srv_fields[i].name;
-    return srv_v2_fail_unknown(o->json, "input", name, names, count);
+    srv_v2_fail_unknown(o->json, "input", name, names, count);
 }
 
-static bool read_parameters(struct object *o)
+static void read_parameters(struct object *o)
 {
     char name[32];
-    if (srv_json_peek(o->json) == SRV_JSON_NULL)
-        return srv_json_literal(o->json, "null");
-    if (srv_json_peek(o->json) != SRV_JSON_OBJECT)
-        return srv_json_wrong_type(o->json, "an object", "inputs.parameters");
-    srv_json_enter_object(o->json);
+    if (srv_json_peek(o->json) == SRV_JSON_NULL) {
+        srv_json_literal(o->json, "null");
+        return;
+    }
+    srv_json_begin_object(o->json, "inputs.parameters");
     while (srv_json_next_member(o->json, name, sizeof name)) {
         if (strcmp(name, "binary_data_size") != 0)
-            return fail(o, SRV_E_UNSUPPORTED,
-                        "has a parameter other than binary_data_size; there is no shared memory: "
-                        "send the bytes in the request");
+            fail(o, SRV_E_UNSUPPORTED,
+                 "has a parameter other than binary_data_size; there is no shared memory: send the "
+                 "bytes in the request");
         if (o->seen[BINARY_DATA_SIZE])
-            return fail(o, SRV_E_DUPLICATE_FIELD, "has binary_data_size twice");
+            fail(o, SRV_E_DUPLICATE_FIELD, "has binary_data_size twice");
         o->seen[BINARY_DATA_SIZE] = true;
-        if (!read_size(o, name))
-            return false;
+        read_size(o, name);
     }
-    return o->json->error->code == SRV_OK;
 }
 
 /* Finds the member of that name, which must be new; MEMBERS after an error. */
@@ -211,48 +199,58 @@ static enum member find_member(struct object *o, const char *name)
 }
 
 /* Reads the value of the member `name`. */
-static bool read_member(struct object *o, const char *name)
+static void read_member(struct object *o, const char *name)
 {
     char param[PARAM_SIZE];
     switch (find_member(o, name)) {
     case SHAPE:
-        return read_shape(o);
+        read_shape(o);
+        break;
     case DATATYPE:
-        return read_datatype(o);
+        srv_field_path(param, sizeof param, o->is_input ? "inputs" : o->param, "datatype");
+        if (srv_json_string(&o->datatype, o->json, o->source->arena, DATATYPE_MAX, param) &&
+            !o->is_input)
+            find_datatype(o);
+        break;
     case DATA:
-        return o->is_input && o->field == NULL ? pass_over_data(o) : read_data(o, o->json);
+        if (o->is_input && o->field == NULL)
+            pass_over_data(o);
+        else
+            read_data(o, o->json);
+        break;
     case BINARY_DATA_SIZE:
         srv_field_path(param, sizeof param, o->param, name);
-        return read_size(o, param);
+        read_size(o, param);
+        break;
     case NAME:
-        return read_name(o);
+        read_name(o);
+        break;
     case PARAMETERS:
-        return read_parameters(o);
+        read_parameters(o);
+        break;
     case MEMBERS:
         break;
     }
-    return false;
 }
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
-static bool check_tensor(struct object *o)
+static void check_tensor(struct object *o)
 {
     bool data = o->seen[DATA], binary = o->seen[BINARY_DATA_SIZE];
     if (data && binary)
-        return fail(o, SRV_E_INVALID_VALUE, "has both \"data\" and \"binary_data_size\"");
+        fail(o, SRV_E_INVALID_VALUE, "has both \"data\" and \"binary_data_size\"");
     if (!data && !binary)
-        return fail(o, SRV_E_MISSING_FIELD, "has neither \"data\" nor \"binary_data_size\"");
+        fail(o, SRV_E_MISSING_FIELD, "has neither \"data\" nor \"binary_data_size\"");
     if (!o->seen[SHAPE])
-        return fail(o, SRV_E_MISSING_FIELD, "has no \"shape\"");
+        fail(o, SRV_E_MISSING_FIELD, "has no \"shape\"");
     if (o->shape.rank == 0 && !o->allow_scalar)
-        return fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
+        fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
     if (binary && !o->seen[DATATYPE])
-        return fail(o, SRV_E_MISSING_FIELD, "has \"binary_data_size\" and no \"datatype\"");
+        fail(o, SRV_E_MISSING_FIELD, "has \"binary_data_size\" and no \"datatype\"");
     if (data && o->shape.count != o->data.count)
-        return fail(o, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
-                    o->data.count, o->shape.count);
-    return true;
+        fail(o, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
+             o->data.count, o->shape.count);
 }
 
 /* Flat data has the count that the shape wants; nested data has the shape. */
@@ -264,34 +262,37 @@ static bool fits(const struct srv_tensor *data, const struct srv_tensor *shape)
            memcmp(data->shape, shape->shape, shape->rank * sizeof shape->shape[0]) == 0;
 }
 
-static bool check_input(struct object *o)
+static void check_input(struct object *o)
 {
     bool data = o->seen[DATA], binary = o->seen[BINARY_DATA_SIZE];
     if (o->field == NULL)
-        return fail(o, SRV_E_MISSING_FIELD, "have one without a name");
+        fail(o, SRV_E_MISSING_FIELD, "have one without a name");
     if (!o->seen[SHAPE] || !o->seen[DATATYPE])
-        return fail(o, SRV_E_MISSING_FIELD, "has no shape or no datatype");
+        fail(o, SRV_E_MISSING_FIELD, "has no shape or no datatype");
     if (data && binary)
-        return fail(o, SRV_E_INVALID_VALUE, "has both data and binary_data_size");
+        fail(o, SRV_E_INVALID_VALUE, "has both data and binary_data_size");
     if (!data && !binary)
-        return fail(o, SRV_E_MISSING_FIELD, "has neither data nor binary_data_size");
+        fail(o, SRV_E_MISSING_FIELD, "has neither data nor binary_data_size");
     if (o->shape.rank == 0 && !o->allow_scalar)
-        return fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
-    if (!find_datatype(o) || (o->data_at.at != NULL && !read_data(o, &o->data_at)))
-        return false;
-    return !data || fits(&o->data, &o->shape) ||
-           fail(o, SRV_E_SHAPE_MISMATCH, "has data that is not of its shape");
+        fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
+    if (srv_json_sound(o->json))
+        find_datatype(o);
+    if (srv_json_sound(o->json) && o->data_at.at != NULL)
+        read_data(o, &o->data_at);
+    if (data && !fits(&o->data, &o->shape))
+        fail(o, SRV_E_SHAPE_MISMATCH, "has data that is not of its shape");
 }
 
 static bool read_object(struct srv_tensor *out, struct object *o)
 {
     char name[32];
-    if (!srv_json_enter_object(o->json))
-        return false;
     while (srv_json_next_member(o->json, name, sizeof name))
-        if (!read_member(o, name))
-            return false;
-    if (o->json->error->code != SRV_OK || !(o->is_input ? check_input(o) : check_tensor(o)))
+        read_member(o, name);
+    if (srv_json_sound(o->json) && o->is_input)
+        check_input(o);
+    else if (srv_json_sound(o->json))
+        check_tensor(o);
+    if (!srv_json_sound(o->json))
         return false;
     *out = o->shape;
     out->kind = o->kind;
@@ -310,6 +311,7 @@ bool srv_tensor_read(struct srv_tensor *out, struct srv_source *source, enum srv
         return srv_tensor_read_json(out, json, source->arena, kind, allow_scalar, param);
     struct object o = {
         .source = source, .json = json, .param = param, .kind = kind, .allow_scalar = allow_scalar};
+    srv_json_enter_object(json);
     return read_object(out, &o);
 }
 
@@ -318,8 +320,7 @@ bool srv_tensor_read_input(struct srv_tensor *out, const struct srv_field **fiel
 {
     struct object o = {
         .source = source, .json = &source->json, .param = "inputs", .is_input = true};
-    if (srv_json_peek(o.json) != SRV_JSON_OBJECT)
-        return srv_json_wrong_type(o.json, "an object", "inputs");
+    srv_json_begin_object(o.json, "inputs");
     bool read = read_object(out, &o);
     *field = o.field;
     return read;

@@ -23,13 +23,13 @@ struct reader {
     struct srv_source call_source; /* in front of a value that the call reads */
     struct srv_error call_error;
     size_t parameter_bytes; /* of parameters that are fields of the call */
-    unsigned seen;          /* bits of members */
 };
 
-static bool fail(struct reader *r, enum srv_error_code code, const char *param, const char *why)
+/* Fails with "<param> <why>", unless something else is wrong already. */
+static void fail(struct reader *r, enum srv_error_code code, const char *param, const char *why)
 {
-    srv_fail(r->json->error, code, param, "%s %s", param, why);
-    return false;
+    if (srv_json_sound(r->json))
+        srv_fail(r->json->error, code, param, "%s %s", param, why);
 }
 
 bool srv_v2_output_is_binary(const struct srv_v2_outputs *outputs, const char *name)
@@ -64,95 +64,110 @@ static void set_call_source(struct reader *r, const struct srv_json *at)
 }
 
 /* Sets the model and the layer that the path names. */
-static bool set_target(struct reader *r)
+static void set_target(struct reader *r)
 {
     const struct srv_v2_target *target = r->target;
+    char **model = target->model != NULL ? take(r, SRV_F_model) : NULL;
     if (target->has_layer)
         *(int64_t *)take(r, SRV_F_layer) = (int64_t)target->layer;
-    if (target->model == NULL)
-        return true;
-    char *model = srv_arena_copy(r->source.arena, target->model, strlen(target->model));
-    *(char **)take(r, SRV_F_model) = model;
-    return model != NULL || fail(r, SRV_E_OUT_OF_MEMORY, "model", "finds no memory");
+    if (model == NULL)
+        return;
+    *model = srv_arena_copy(r->source.arena, target->model, strlen(target->model));
+    if (*model == NULL)
+        fail(r, SRV_E_OUT_OF_MEMORY, "model", "finds no memory");
+}
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
+/* A member of an object, and what reads its value, unless that is null. */
+struct member {
+    const char *name;
+    void (*read)(struct reader *r);
+};
+
+/* Reads the value of the member of that name; false where there is none in the table.  *seen has
+ * bits of those that have occurred. */
+static bool read_member(struct reader *r, const struct member members[], size_t count,
+                        unsigned *seen, const char *name)
+{
+    size_t i = 0;
+    while (i < count && strcmp(name, members[i].name) != 0)
+        i++;
+    if (i == count)
+        return false;
+    if ((*seen >> i & 1) != 0)
+        fail(r, SRV_E_DUPLICATE_FIELD, name, "is given twice");
+    else if (srv_json_peek(r->json) == SRV_JSON_NULL)
+        srv_json_literal(r->json, "null");
+    else
+        members[i].read(r);
+    *seen |= 1u << i;
+    return true;
 }
 
 /* ---- Parameters ------------------------------------------------------------------------------ */
 
-/* An unsigned integer as its digits; `why` follows the name in the error of another number. */
-static bool read_digits(char **out, struct reader *r, const char *param, const char *why)
+/* The digits of an unsigned integer; NULL, with the error set, where another value stands there:
+ * `wanted` instead of another type, `why` after the name of another number. */
+static char *read_digits(struct reader *r, const char *wanted, const char *param, const char *why)
 {
+    if (srv_json_peek(r->json) != SRV_JSON_NUMBER)
+        srv_json_wrong_type(r->json, wanted, param);
     const char *from = r->json->at;
     if (!srv_json_skip(r->json))
-        return false;
+        return NULL;
     size_t length = (size_t)(r->json->at - from);
-    *out = srv_arena_copy(r->source.arena, from, length <= SRV_ID_MAX ? length : 0);
-    if (*out == NULL)
-        return fail(r, SRV_E_OUT_OF_MEMORY, param, "finds no memory");
-    return (length <= SRV_ID_MAX && strspn(*out, "0123456789") == length) ||
-           fail(r, SRV_E_INVALID_VALUE, param, why);
+    char *digits = srv_arena_copy(r->source.arena, from, length <= SRV_ID_MAX ? length : 0);
+    if (digits == NULL)
+        fail(r, SRV_E_OUT_OF_MEMORY, param, "finds no memory");
+    else if (length > SRV_ID_MAX || strspn(digits, "0123456789") != length)
+        fail(r, SRV_E_INVALID_VALUE, param, why);
+    return srv_json_sound(r->json) ? digits : NULL;
 }
 
 /* Digits are taken as they stand, so that any unsigned integer names a sequence.  The integer 0 and
  * "" mean none; the text "0" is an id like others. */
-static bool read_sequence_id(struct reader *r)
+static void read_sequence_id(struct reader *r)
 {
-    char *id;
-    const char *none = "";
-    if (srv_json_peek(r->json) == SRV_JSON_STRING) {
-        if (!srv_json_string(&id, r->json, r->source.arena, SRV_ID_MAX, "sequence_id"))
-            return false;
-    } else {
-        none = "0";
-        if (srv_json_peek(r->json) != SRV_JSON_NUMBER)
-            return srv_json_wrong_type(r->json, "a string or an integer", "sequence_id");
-        if (!read_digits(&id, r, "sequence_id",
-                         "is no unsigned integer; a string may be any id of a session"))
-            return false;
-    }
-    r->out->has_sequence = strcmp(id, none) != 0;
+    const bool is_text = srv_json_peek(r->json) == SRV_JSON_STRING;
+    char *id = NULL;
+    if (is_text)
+        srv_json_string(&id, r->json, r->source.arena, SRV_ID_MAX, "sequence_id");
+    else
+        id = read_digits(r, "a string or an integer", "sequence_id",
+                         "is no unsigned integer; a string may be any id of a session");
+    r->out->has_sequence = id != NULL && strcmp(id, is_text ? "" : "0") != 0;
     if (r->out->has_sequence && take(r, SRV_F_session_id) != NULL)
         srv_call_set_id(&r->call, id, "sequence_id");
-    return true;
 }
 
-static bool read_start(struct reader *r)
+static void read_start(struct reader *r)
 {
-    return srv_json_bool(&r->out->start, r->json, "sequence_start");
+    srv_json_bool(&r->out->start, r->json, "sequence_start");
 }
 
-static bool read_end(struct reader *r)
-{
-    return srv_json_bool(&r->out->end, r->json, "sequence_end");
-}
+static void read_end(struct reader *r) { srv_json_bool(&r->out->end, r->json, "sequence_end"); }
 
 /* Beyond 64 bits the timeout is the longest there is. */
-static bool read_timeout(struct reader *r)
+static void read_timeout(struct reader *r)
 {
-    char *digits;
-    if (srv_json_peek(r->json) != SRV_JSON_NUMBER)
-        return srv_json_wrong_type(r->json, "an integer", "timeout");
-    if (!read_digits(&digits, r, "timeout", "is no unsigned integer"))
-        return false;
-    r->out->timeout_us = strtoull(digits, NULL, 10);
-    return true;
+    const char *digits = read_digits(r, "an integer", "timeout", "is no unsigned integer");
+    r->out->timeout_us = digits != NULL ? strtoull(digits, NULL, 10) : 0;
 }
 
-static bool read_priority(struct reader *r)
+static void read_priority(struct reader *r)
 {
     if (srv_json_peek(r->json) != SRV_JSON_NUMBER)
-        return srv_json_wrong_type(r->json, "a number", "priority");
-    return srv_json_skip(r->json);
+        srv_json_wrong_type(r->json, "a number", "priority");
+    srv_json_skip(r->json);
 }
 
-static bool read_binary_output(struct reader *r)
+static void read_binary_output(struct reader *r)
 {
-    return srv_json_bool(&r->out->outputs.binary, r->json, "binary_data_output");
+    srv_json_bool(&r->out->outputs.binary, r->json, "binary_data_output");
 }
 
-static const struct {
-    const char *name;
-    bool (*read)(struct reader *r);
-} parameters[] = {
+static const struct member parameters[] = {
     {"sequence_id", read_sequence_id}, {"sequence_start", read_start},
     {"sequence_end", read_end},        {"timeout", read_timeout},
     {"priority", read_priority},       {"binary_data_output", read_binary_output},
@@ -185,290 +200,228 @@ static bool is_parameter_kind(const struct srv_field *field)
     return field->kind != SRV_FIELD_TENSOR || field->tensor == SRV_INTEGERS;
 }
 
-static bool is_field(const struct srv_field *field)
+static void fail_unknown(struct reader *r, const char *name)
 {
-    return is_parameter_kind(field) && (field->bodies & SRV_CALL_ATTEND) != 0 &&
-           find_instead(field->name) == NULL;
-}
-
-static bool fail_unknown(struct reader *r, const char *name)
-{
-    const char *names[SRV_FIELD_COUNT + PARAMETER_COUNT], *instead = find_instead(name);
+    const char *names[SRV_FIELD_COUNT + PARAMETER_COUNT];
     size_t count = 0;
-    if (instead != NULL) {
-        srv_fail(r->json->error, SRV_E_UNKNOWN_FIELD, name, "%s is no parameter: %s", name,
-                 instead);
-        return false;
-    }
     for (size_t i = 0; i < PARAMETER_COUNT; i++)
         names[count++] = parameters[i].name;
-    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
-        if (is_field(&srv_fields[i]))
-            names[count++] = srv_fields[i].name;
-    return srv_v2_fail_unknown(r->json, "parameter", name, names, count);
+    for (const struct srv_field *field = srv_fields; field < srv_fields + SRV_FIELD_COUNT; field++)
+        if (is_parameter_kind(field) && (field->bodies & SRV_CALL_ATTEND) != 0 &&
+            find_instead(field->name) == NULL)
+            names[count++] = field->name;
+    srv_v2_fail_unknown(r->json, "parameter", name, names, count);
 }
 
-static bool read_field(struct reader *r, const char *name)
+/* Has the call read the next value.  A name may be given any number of times before one of them
+ * counts as an error of the call, so their bytes are bounded. */
+static void read_value(struct reader *r, const struct srv_field *field)
+{
+    const struct srv_json value = *r->json;
+    srv_json_skip(r->json);
+    r->parameter_bytes += strlen(field->name) + (size_t)(r->json->at - value.at);
+    if (r->parameter_bytes > SRV_V2_MAX_PARAMETER_BYTES)
+        fail(r, SRV_E_TOO_COMPLEX, "parameters", "take too many bytes");
+    set_call_source(r, &value);
+    if (srv_json_sound(r->json) && r->call_error.code == SRV_OK)
+        srv_call_read_field(&r->call, field);
+}
+
+static void read_field(struct reader *r, const char *name)
 {
     const struct srv_field *field = srv_field_find(name, SRV_CALL_ATTEND);
-    if (field == NULL || find_instead(name) != NULL)
-        return fail_unknown(r, name);
-    if (!is_parameter_kind(field))
-        return fail(r, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
-    if (r->target->has_layer && strcmp(name, "layer") == 0)
-        return fail(r, SRV_E_DUPLICATE_FIELD, name, "is no parameter where the path names it");
-    enum srv_json_type type = srv_json_peek(r->json);
-    if (type == SRV_JSON_NULL)
-        return srv_json_literal(r->json, "null");
-    if (type == SRV_JSON_OBJECT)
-        return srv_json_wrong_type(r->json, "a number, a string, a flag or a list", name);
-    const struct srv_json value = *r->json;
-    if (!srv_json_skip(r->json))
-        return false;
-    r->parameter_bytes += strlen(name) + (size_t)(r->json->at - value.at);
-    if (r->parameter_bytes >
-        SRV_V2_MAX_PARAMETER_BYTES) /* a name may be given any number of times */
-        return fail(r, SRV_E_TOO_COMPLEX, "parameters", "take too many bytes");
-    set_call_source(r, &value);
-    if (r->call_error.code == SRV_OK)
-        srv_call_read_field(&r->call, field);
-    return true;
+    const char *instead = find_instead(name);
+    const enum srv_json_type type = srv_json_peek(r->json);
+    if (instead != NULL)
+        srv_fail(r->json->error, SRV_E_UNKNOWN_FIELD, name, "%s is no parameter: %s", name,
+                 instead);
+    else if (field == NULL)
+        fail_unknown(r, name);
+    else if (!is_parameter_kind(field))
+        fail(r, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
+    else if (r->target->has_layer && strcmp(name, "layer") == 0)
+        fail(r, SRV_E_DUPLICATE_FIELD, name, "is no parameter where the path names it");
+    else if (type == SRV_JSON_NULL)
+        srv_json_literal(r->json, "null");
+    else if (type == SRV_JSON_OBJECT)
+        srv_json_wrong_type(r->json, "a number, a string, a flag or a list", name);
+    else
+        read_value(r, field);
 }
 
-static bool read_parameter(struct reader *r, const char *name, unsigned *seen)
-{
-    size_t i = 0;
-    while (i < PARAMETER_COUNT && strcmp(name, parameters[i].name) != 0)
-        i++;
-    if (i < PARAMETER_COUNT && (*seen >> i & 1) != 0)
-        return fail(r, SRV_E_DUPLICATE_FIELD, name, "is given twice");
-    *seen |= 1u << i;
-    if (i == PARAMETER_COUNT)
-        return read_field(r, name);
-    if (srv_json_peek(r->json) == SRV_JSON_NULL)
-        return srv_json_literal(r->json, "null");
-    return parameters[i].read(r);
-}
-
-static bool read_parameters(struct reader *r)
+static void read_parameters(struct reader *r)
 {
     char name[NAME_SIZE];
     unsigned seen = 0;
-    if (srv_json_peek(r->json) != SRV_JSON_OBJECT)
-        return srv_json_wrong_type(r->json, "an object", "parameters");
-    srv_json_enter_object(r->json);
+    srv_json_begin_object(r->json, "parameters");
     while (srv_json_next_member(r->json, name, sizeof name))
-        if (!read_parameter(r, name, &seen))
-            return false;
-    return r->json->error->code == SRV_OK;
+        if (!read_member(r, parameters, PARAMETER_COUNT, &seen, name))
+            read_field(r, name);
 }
 
 /* ---- Inputs and outputs ---------------------------------------------------------------------- */
 
-/* A model that is configured has weights; without any, query, key and value are used. */
-static bool check_input(struct reader *r, const char *name)
+/* Reads the next value as an input.  A model that is configured has weights; without any, query,
+ * key and value are used. */
+static void read_input(struct reader *r)
 {
     static const char *const weightless[] = {"query", "key", "value", "past_key", "past_value"};
+    const struct srv_field *field;
+    struct srv_tensor input, *place;
+    if (!srv_tensor_read_input(&input, &field, &r->source))
+        return;
     for (size_t i = 0; i < sizeof weightless / sizeof weightless[0]; i++)
-        if (r->target->model != NULL && strcmp(name, weightless[i]) == 0)
-            return fail(r, SRV_E_INVALID_VALUE, name,
-                        "is an input of the model attention; this one has hidden_states");
-    return true;
+        if (r->target->model != NULL && strcmp(field->name, weightless[i]) == 0)
+            fail(r, SRV_E_INVALID_VALUE, field->name,
+                 "is an input of the model attention; this one has hidden_states");
+    place = take(r, (enum srv_field_index)(field - srv_fields));
+    if (place != NULL)
+        *place = input;
 }
 
-static bool read_inputs(struct reader *r)
+static void read_inputs(struct reader *r)
 {
-    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(r->json, "a list of inputs", "inputs");
-    srv_json_enter_array(r->json);
-    for (size_t count = 0; srv_json_next_element(r->json); count++) {
-        const struct srv_field *field;
-        struct srv_tensor input, *place;
+    srv_json_begin_array(r->json, "a list of inputs", "inputs");
+    for (size_t count = 0; srv_json_next_element(r->json); count++)
         if (count == SRV_V2_MAX_INPUTS)
-            return fail(r, SRV_E_TOO_COMPLEX, "inputs", "are too many");
-        if (!srv_tensor_read_input(&input, &field, &r->source) || !check_input(r, field->name))
-            return false;
-        place = take(r, (enum srv_field_index)(field - srv_fields));
-        if (place != NULL)
-            *place = input;
-    }
-    return r->json->error->code == SRV_OK;
+            fail(r, SRV_E_TOO_COMPLEX, "inputs", "are too many");
+        else
+            read_input(r);
 }
 
 /* The parameters of an output: binary_data alone has a meaning here. */
-static bool read_output_parameters(struct reader *r, size_t index)
+static void read_output_parameters(struct reader *r, struct srv_v2_output *output)
 {
     char name[NAME_SIZE];
-    int64_t classes;
-    if (srv_json_peek(r->json) == SRV_JSON_NULL)
-        return srv_json_literal(r->json, "null");
-    if (srv_json_peek(r->json) != SRV_JSON_OBJECT)
-        return srv_json_wrong_type(r->json, "an object", "outputs.parameters");
-    srv_json_enter_object(r->json);
+    int64_t classes = 0;
+    if (srv_json_peek(r->json) == SRV_JSON_NULL) {
+        srv_json_literal(r->json, "null");
+        return;
+    }
+    srv_json_begin_object(r->json, "outputs.parameters");
     while (srv_json_next_member(r->json, name, sizeof name)) {
         if (strcmp(name, "binary_data") == 0) {
-            r->out->outputs.items[index].says = true;
-            if (!srv_json_bool(&r->out->outputs.items[index].binary, r->json, name))
-                return false;
-        } else if (strcmp(name, "classification") != 0) {
-            return fail(r, SRV_E_UNSUPPORTED, name,
-                        strncmp(name, "shared_memory", 13) == 0
-                            ? "is not to be had: there is no shared memory, take the output's bytes"
-                            : "is no parameter of an output");
-        } else if (!srv_json_integer(&classes, r->json, name)) {
-            return false;
-        } else if (classes != 0) {
-            return fail(r, SRV_E_UNSUPPORTED, name, "has no meaning for attention");
+            output->says = true;
+            srv_json_bool(&output->binary, r->json, name);
+        } else if (strcmp(name, "classification") == 0) {
+            srv_json_integer(&classes, r->json, name);
+            if (classes != 0)
+                fail(r, SRV_E_UNSUPPORTED, name, "has no meaning for attention");
+        } else {
+            fail(r, SRV_E_UNSUPPORTED, name,
+                 strncmp(name, "shared_memory", 13) == 0
+                     ? "is not to be had: there is no shared memory, take the output's bytes"
+                     : "is no parameter of an output");
         }
     }
-    return r->json->error->code == SRV_OK;
 }
 
-static bool read_output(struct reader *r, size_t index)
+static void read_output(struct reader *r, struct srv_v2_output *output)
 {
     char key[NAME_SIZE], *name = NULL;
-    if (srv_json_peek(r->json) != SRV_JSON_OBJECT)
-        return srv_json_wrong_type(r->json, "an object", "outputs");
-    srv_json_enter_object(r->json);
+    srv_json_begin_object(r->json, "outputs");
     while (srv_json_next_member(r->json, key, sizeof key)) {
-        bool read = false;
         if (strcmp(key, "parameters") == 0)
-            read = read_output_parameters(r, index);
+            read_output_parameters(r, output);
         else if (strcmp(key, "name") != 0)
             fail(r, SRV_E_UNKNOWN_FIELD, key, "is no member of an output");
         else if (name != NULL)
             fail(r, SRV_E_DUPLICATE_FIELD, "name", "of an output is given twice");
         else
-            read = srv_json_string(&name, r->json, r->source.arena, SRV_ID_MAX, "outputs.name");
-        if (!read)
-            return false;
+            srv_json_string(&name, r->json, r->source.arena, SRV_ID_MAX, "outputs.name");
     }
-    if (r->json->error->code != SRV_OK)
-        return false;
     if (name == NULL)
-        return fail(r, SRV_E_MISSING_FIELD, "outputs.name", "is missing");
-    if (strcmp(name, "head_stats") == 0)
-        return fail(r, SRV_E_UNSUPPORTED, "head_stats", "are no tensor: /attend has them");
-    r->out->outputs.items[index].name = name;
-    return true;
+        fail(r, SRV_E_MISSING_FIELD, "outputs.name", "is missing");
+    else if (strcmp(name, "head_stats") == 0)
+        fail(r, SRV_E_UNSUPPORTED, "head_stats", "are no tensor: /attend has them");
+    output->name = name;
 }
 
-/* The index of top_k's weights comes with the weights. */
-static bool take_outputs(struct reader *r)
+/* Asks the call for outputs.  The index of top_k's weights comes with the weights. */
+static void set_outputs(struct reader *r)
 {
     struct srv_v2_outputs *outputs = &r->out->outputs;
-    unsigned *place;
+    const struct srv_v2_output *end = outputs->items + outputs->count;
     bool weights = false;
-    if (outputs->count == 0)
-        return true;
-    for (size_t i = 0; i < outputs->count; i++) {
-        weights = weights || strcmp(outputs->items[i].name, "attention_weights") == 0;
-        outputs->index = outputs->index || strcmp(outputs->items[i].name, SRV_V2_INDEX) == 0;
+    for (const struct srv_v2_output *output = outputs->items; output < end; output++) {
+        weights = weights || strcmp(output->name, "attention_weights") == 0;
+        outputs->index = outputs->index || strcmp(output->name, SRV_V2_INDEX) == 0;
     }
     if (outputs->index && !weights)
-        return fail(r, SRV_E_INVALID_VALUE, SRV_V2_INDEX, "comes with attention_weights only");
-    place = take(r, SRV_F_outputs);
+        fail(r, SRV_E_INVALID_VALUE, SRV_V2_INDEX, "comes with attention_weights only");
+    unsigned *place = outputs->count > 0 ? take(r, SRV_F_outputs) : NULL;
     if (place != NULL)
         *place = 0;
-    for (size_t i = 0; i < outputs->count && r->call_error.code == SRV_OK; i++)
-        if (strcmp(outputs->items[i].name, SRV_V2_INDEX) != 0)
-            srv_call_add_output(&r->call, outputs->items[i].name);
-    return true;
+    for (const struct srv_v2_output *output = outputs->items; output < end; output++)
+        if (strcmp(output->name, SRV_V2_INDEX) != 0 && r->call_error.code == SRV_OK)
+            srv_call_add_output(&r->call, output->name);
 }
 
-static bool read_outputs(struct reader *r)
+static void read_outputs(struct reader *r)
 {
     struct srv_v2_outputs *outputs = &r->out->outputs;
-    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(r->json, "a list of outputs", "outputs");
-    srv_json_enter_array(r->json);
-    while (srv_json_next_element(r->json)) {
+    srv_json_begin_array(r->json, "a list of outputs", "outputs");
+    while (srv_json_next_element(r->json))
         if (outputs->count == SRV_V2_MAX_OUTPUTS)
-            return fail(r, SRV_E_TOO_COMPLEX, "outputs", "are too many");
-        if (!read_output(r, outputs->count))
-            return false;
-        outputs->count++;
-    }
-    return r->json->error->code == SRV_OK && take_outputs(r);
+            fail(r, SRV_E_TOO_COMPLEX, "outputs", "are too many");
+        else
+            read_output(r, &outputs->items[outputs->count++]);
+    if (srv_json_sound(r->json))
+        set_outputs(r);
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
-static bool read_id(struct reader *r)
+static void read_id(struct reader *r)
 {
     char *id;
-    if (!srv_json_string(&id, r->json, r->source.arena, SRV_V2_ID_MAX, "id"))
-        return false;
-    r->out->id = id[0] != '\0' ? id : NULL;
-    return true;
+    if (srv_json_string(&id, r->json, r->source.arena, SRV_V2_ID_MAX, "id"))
+        r->out->id = id[0] != '\0' ? id : NULL;
 }
 
-static const struct {
-    const char *name;
-    bool (*read)(struct reader *r);
-} members[] = {
-    {"id", read_id},
-    {"parameters", read_parameters},
-    {"inputs", read_inputs},
-    {"outputs", read_outputs},
-};
-#define MEMBER_COUNT (sizeof members / sizeof members[0])
-
-static bool read_member(struct reader *r, const char *name)
+static void read_body(struct reader *r)
 {
-    size_t i = 0;
-    while (i < MEMBER_COUNT && strcmp(name, members[i].name) != 0)
-        i++;
-    if (i == MEMBER_COUNT)
-        return fail(r, SRV_E_UNKNOWN_FIELD, name, "is no member of an infer request");
-    if ((r->seen >> i & 1) != 0)
-        return fail(r, SRV_E_DUPLICATE_FIELD, name, "is given twice");
-    r->seen |= 1u << i;
-    if (srv_json_peek(r->json) == SRV_JSON_NULL)
-        return srv_json_literal(r->json, "null");
-    return members[i].read(r);
+    static const struct member members[] = {
+        {"id", read_id},
+        {"parameters", read_parameters},
+        {"inputs", read_inputs},
+        {"outputs", read_outputs},
+    };
+    char name[NAME_SIZE];
+    unsigned seen = 0;
+    srv_json_enter_object(r->json);
+    while (srv_json_next_member(r->json, name, sizeof name))
+        if (!read_member(r, members, sizeof members / sizeof members[0], &seen, name))
+            fail(r, SRV_E_UNKNOWN_FIELD, name, "is no member of an infer request");
+    if (!srv_json_at_end(r->json))
+        srv_json_expected(r->json, "nothing behind the object");
 }
 
 /* Checks the call.  Its error, in the request's words, is the request's, which has none so far. */
-static bool finish_call(struct reader *r)
+static void finish_call(struct reader *r)
 {
     set_call_source(r, r->json);
     r->call_source.bytes = r->source.bytes;
     if (r->call_error.code == SRV_OK && srv_call_finish(&r->call))
-        return true;
+        return;
     *r->json->error = r->call_error;
     srv_v2_reword_error(r->json->error);
-    return false;
 }
 
 /* sequence_start and sequence_end say nothing without a sequence, unless they are true. */
-static bool finish(struct reader *r)
+static void finish(struct reader *r)
 {
     const struct srv_v2_request *out = r->out;
-    bool *start;
-    if (!srv_json_at_end(r->json))
-        return srv_json_expected(r->json, "nothing behind the object");
     if ((out->start || out->end) && !out->has_sequence)
-        return fail(r, SRV_E_MISSING_FIELD, "sequence_id",
-                    "is missing beside sequence_start or sequence_end");
-    start = out->start ? take(r, SRV_F_start) : NULL;
+        fail(r, SRV_E_MISSING_FIELD, "sequence_id",
+             "is missing beside sequence_start or sequence_end");
+    bool *start = out->start ? take(r, SRV_F_start) : NULL;
     if (start != NULL)
         *start = true;
-    if (!finish_call(r))
-        return false;
-    return !out->outputs.index || r->call.rows->top_k > 0 ||
-           fail(r, SRV_E_MISSING_FIELD, "top_k", "is missing beside " SRV_V2_INDEX);
-}
-
-static bool read_body(struct reader *r)
-{
-    char name[NAME_SIZE];
-    if (!set_target(r) || !srv_json_enter_object(r->json))
-        return false;
-    while (srv_json_next_member(r->json, name, sizeof name))
-        if (!read_member(r, name))
-            return false;
-    return r->json->error->code == SRV_OK && finish(r);
+    if (srv_json_sound(r->json))
+        finish_call(r);
+    if (out->outputs.index && r->call.rows->top_k == 0)
+        fail(r, SRV_E_MISSING_FIELD, "top_k", "is missing beside " SRV_V2_INDEX);
 }
 
 enum srv_error_code srv_v2_read(struct srv_v2_request *out, struct srv_call *call,
@@ -480,6 +433,8 @@ enum srv_error_code srv_v2_read(struct srv_v2_request *out, struct srv_call *cal
     srv_source_init(&r.source, body, arena, error);
     set_call_source(&r, r.json);
     srv_call_begin(&r.call, call, &r.call_source, SRV_CALL_ATTEND, 1);
+    set_target(&r);
     read_body(&r);
+    finish(&r);
     return error->code;
 }

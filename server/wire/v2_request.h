@@ -18,15 +18,17 @@
 /* The most bytes that a reply takes beside numbers and bytes. */
 #define SRV_V2_REPLY_TEXT 4096
 
+struct srv_v2_output {
+    const char *name;
+    bool says, binary; /* whether the request says which form it has, and that */
+};
+
 /* Which outputs of a reply are bytes. */
 struct srv_v2_outputs {
     bool binary; /* those that say nothing themselves: binary_data_output */
     bool index;  /* SRV_V2_INDEX is asked for */
     size_t count;
-    struct {
-        const char *name;
-        bool says, binary;
-    } items[SRV_V2_MAX_OUTPUTS]; /* [count] */
+    struct srv_v2_output items[SRV_V2_MAX_OUTPUTS]; /* [count] */
 };
 
 bool srv_v2_has_binary(const struct srv_v2_outputs *outputs); /* whether any may be */
