@@ -31,43 +31,43 @@ static const char *full_name(char out[PARAM_SIZE], const struct srv_call_reader 
     return out;
 }
 
-/* Fails with "<field> <why>". */
-static bool fail(const struct srv_call_reader *r, enum srv_error_code code, const char *name,
+/* Fails with "<field> <why>", unless something else is wrong already. */
+static void fail(const struct srv_call_reader *r, enum srv_error_code code, const char *name,
                  const char *why)
 {
     char text[PARAM_SIZE];
     const char *param = full_name(text, r, name);
-    srv_fail(r->json->error, code, param, "%s %s", param, why);
-    return false;
+    if (srv_json_sound(r->json))
+        srv_fail(r->json->error, code, param, "%s %s", param, why);
 }
 
 /* ---- Values ---------------------------------------------------------------------------------- */
 
-bool srv_call_set_id(struct srv_call_reader *r, char *id, const char *param)
+void srv_call_set_id(struct srv_call_reader *r, char *id, const char *param)
 {
     r->rows->session_id = id;
-    if (srv_id_valid(id))
-        return true;
-    srv_fail(r->json->error, SRV_E_INVALID_VALUE, param,
-             "%s must be a letter or digit and up to %d letters, digits, '_', '.' or '-'", param,
-             SRV_ID_MAX - 1);
-    return false;
+    if (!srv_id_valid(id))
+        srv_fail(r->json->error, SRV_E_INVALID_VALUE, param,
+                 "%s must be a letter or digit and up to %d letters, digits, '_', '.' or '-'",
+                 param, SRV_ID_MAX - 1);
+}
+
+static void read_id(struct srv_call_reader *r, const char *param)
+{
+    char *id;
+    if (srv_json_string(&id, r->json, r->source->arena, SRV_ID_MAX, param))
+        srv_call_set_id(r, id, param);
 }
 
 /* A number above 0, or, where `or_none`, 0 itself. */
-static bool read_scale(double *out, const struct srv_call_reader *r, bool or_none,
-                       const char *param)
+static void read_scale(double *out, struct srv_call_reader *r, bool or_none, const char *param)
 {
-    if (!srv_json_double(out, r->json, param))
-        return false;
-    if (*out > 0 || (or_none && *out == 0))
-        return true;
-    srv_fail(r->json->error, SRV_E_INVALID_VALUE, param, "%s is %g, must be above 0%s", param, *out,
-             or_none ? ", or 0 for none" : "");
-    return false;
+    if (srv_json_double(out, r->json, param) && !(*out > 0 || (or_none && *out == 0)))
+        srv_fail(r->json->error, SRV_E_INVALID_VALUE, param, "%s is %g, must be above 0%s", param,
+                 *out, or_none ? ", or 0 for none" : "");
 }
 
-bool srv_call_add_output(struct srv_call_reader *r, const char *name)
+void srv_call_add_output(struct srv_call_reader *r, const char *name)
 {
     const char *names[SRV_OUTPUT_COUNT];
     char param[PARAM_SIZE];
@@ -75,74 +75,54 @@ bool srv_call_add_output(struct srv_call_reader *r, const char *name)
         names[i] = srv_output_names[i].name;
     size_t i = srv_choice_find(names, SRV_OUTPUT_COUNT, name, full_name(param, r, "outputs"),
                                r->json->error);
-    if (i == SRV_OUTPUT_COUNT)
-        return false;
-    if ((r->rows->outputs & srv_output_names[i].bit) != 0)
-        return fail(r, SRV_E_INVALID_VALUE, "outputs", "names an output twice");
-    r->rows->outputs |= srv_output_names[i].bit;
-    return true;
+    unsigned bit = i < SRV_OUTPUT_COUNT ? srv_output_names[i].bit : 0;
+    if ((r->rows->outputs & bit) != 0)
+        fail(r, SRV_E_INVALID_VALUE, "outputs", "names an output twice");
+    r->rows->outputs |= bit;
 }
 
-static bool read_outputs(struct srv_call_reader *r, const char *param)
+static void read_outputs(struct srv_call_reader *r, const char *param)
 {
     char *name;
-    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(r->json, "a list of names", param);
-    srv_json_enter_array(r->json);
     r->rows->outputs = 0;
+    srv_json_begin_array(r->json, "a list of names", param);
     while (srv_json_next_element(r->json))
-        if (!srv_json_string(&name, r->json, r->source->arena, SRV_ID_MAX, param) ||
-            !srv_call_add_output(r, name))
-            return false;
-    if (r->json->error->code != SRV_OK)
-        return false;
-    return r->rows->outputs != 0 || fail(r, SRV_E_INVALID_VALUE, "outputs", "is empty");
-}
-
-static bool read_choice(unsigned *out, const struct srv_call_reader *r,
-                        const struct srv_choice *choice, const char *param)
-{
-    size_t i = srv_json_choice(r->json, r->source->arena, choice->names, choice->count, param);
-    *out = (unsigned)i;
-    return i < choice->count;
+        if (srv_json_string(&name, r->json, r->source->arena, SRV_ID_MAX, param))
+            srv_call_add_output(r, name);
+    if (r->rows->outputs == 0)
+        fail(r, SRV_E_INVALID_VALUE, "outputs", "is empty");
 }
 
 /* Appends the next value to the lists, which have room for it. */
-static bool read_group(struct srv_index_lists *lists, const struct srv_call_reader *r,
-                       const char *param)
+static void read_group(struct srv_index_lists *lists, struct srv_call_reader *r, const char *param)
 {
-    struct srv_tensor *list = &lists->lists[lists->count];
+    struct srv_tensor *list = &lists->lists[lists->count++];
     if (!srv_tensor_read_json(list, r->json, r->source->arena, SRV_INTEGERS, false, param))
-        return false;
+        return;
     if (list->rank != 1)
-        return fail(r, SRV_E_SHAPE_MISMATCH, "target_groups",
-                    "holds a group that is no list of key positions");
-    lists->count++;
-    return list->count > 0 || fail(r, SRV_E_INVALID_VALUE, "target_groups", "holds an empty group");
+        fail(r, SRV_E_SHAPE_MISMATCH, "target_groups",
+             "holds a group that is no list of key positions");
+    if (list->count == 0)
+        fail(r, SRV_E_INVALID_VALUE, "target_groups", "holds an empty group");
 }
 
-static bool read_groups(struct srv_index_lists *out, const struct srv_call_reader *r,
-                        const char *param)
+static void read_groups(struct srv_index_lists *out, struct srv_call_reader *r, const char *param)
 {
-    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(r->json, "a list of lists of key positions", param);
-    srv_json_enter_array(r->json);
+    srv_json_begin_array(r->json, "a list of lists of key positions", param);
     out->lists = srv_arena_alloc(r->source->arena, ATTN_MAX_TARGET_GROUPS, sizeof *out->lists);
     if (out->lists == NULL)
-        return fail(r, SRV_E_OUT_OF_MEMORY, "target_groups", "has no memory");
-    while (srv_json_next_element(r->json)) {
+        fail(r, SRV_E_OUT_OF_MEMORY, "target_groups", "has no memory");
+    while (srv_json_next_element(r->json))
         if (out->count == ATTN_MAX_TARGET_GROUPS)
-            return fail(r, SRV_E_INVALID_VALUE, "target_groups", "holds more than 16 groups");
-        if (!read_group(out, r, param))
-            return false;
-    }
-    if (r->json->error->code != SRV_OK)
-        return false;
-    return out->count > 0 || fail(r, SRV_E_INVALID_VALUE, "target_groups", "is empty");
+            fail(r, SRV_E_INVALID_VALUE, "target_groups", "holds more than 16 groups");
+        else
+            read_group(out, r, param);
+    if (out->count == 0)
+        fail(r, SRV_E_INVALID_VALUE, "target_groups", "is empty");
 }
 _Static_assert(ATTN_MAX_TARGET_GROUPS == 16, "read_groups says so");
 
-static bool read_sequences(struct srv_call_reader *r);
+static void read_sequences(struct srv_call_reader *r);
 
 /* The struct in which the field has its place. */
 static char *struct_of(const struct srv_call_reader *r, const struct srv_field *field)
@@ -151,77 +131,88 @@ static char *struct_of(const struct srv_call_reader *r, const struct srv_field *
 }
 
 /* Reads the next value into the field's place. */
-static bool read_value(struct srv_call_reader *r, const struct srv_field *field, const char *param)
+static void read_value(struct srv_call_reader *r, const struct srv_field *field, const char *param)
 {
     void *to = struct_of(r, field) + field->offset;
     const struct srv_field_type *type = &srv_field_types[field->kind];
-    char *id;
+    const struct srv_choice *choice = field->choice;
     switch (field->kind) {
     case SRV_FIELD_NAME:
-        return srv_json_string(to, r->json, r->source->arena, SRV_ID_MAX, param);
+        srv_json_string(to, r->json, r->source->arena, SRV_ID_MAX, param);
+        break;
     case SRV_FIELD_ID:
-        return srv_json_string(&id, r->json, r->source->arena, SRV_ID_MAX, param) &&
-               srv_call_set_id(r, id, param);
+        read_id(r, param);
+        break;
     case SRV_FIELD_FLAG:
-        return srv_json_bool(to, r->json, param);
+        srv_json_bool(to, r->json, param);
+        break;
     case SRV_FIELD_SCALE:
     case SRV_FIELD_SOFTCAP:
-        return read_scale(to, r, field->kind == SRV_FIELD_SOFTCAP, param);
+        read_scale(to, r, field->kind == SRV_FIELD_SOFTCAP, param);
+        break;
     case SRV_FIELD_TENSOR:
-        return srv_tensor_read(to, r->source, field->tensor, field->scalar, param);
+        srv_tensor_read(to, r->source, field->tensor, field->scalar, param);
+        break;
     case SRV_FIELD_OUTPUTS:
-        return read_outputs(r, param);
+        read_outputs(r, param);
+        break;
     case SRV_FIELD_GROUPS:
-        return read_groups(to, r, param);
+        read_groups(to, r, param);
+        break;
     case SRV_FIELD_CHOICE:
-        return read_choice(to, r, field->choice, param);
+        *(unsigned *)to = (unsigned)srv_json_choice(r->json, r->source->arena, choice->names,
+                                                    choice->count, param);
+        break;
     case SRV_FIELD_SEQUENCES:
-        return read_sequences(r);
+        read_sequences(r);
+        break;
     default:
-        return srv_json_integer_within(to, r->json, type->least, type->most, param);
+        srv_json_integer_within(to, r->json, type->least, type->most, param);
     }
 }
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-/* Sets the field's bit, which must be new. */
-static bool see(struct srv_call_reader *r, const struct srv_field *field)
+/* Sets the field's bit in *set; false where it has been set. */
+static bool add(uint64_t *set, const struct srv_field *field)
 {
-    uint64_t bit = UINT64_C(1) << (field - srv_fields);
-    if ((r->seen & bit) != 0)
-        return fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
-    r->seen |= bit;
-    return true;
+    const uint64_t bit = UINT64_C(1) << (field - srv_fields), old = *set;
+    *set |= bit;
+    return (old & bit) == 0;
 }
 
 static void set_given(struct srv_call_reader *r, const struct srv_field *field)
 {
-    r->given |= UINT64_C(1) << (field - srv_fields);
+    add(&r->given, field);
     if (field->has_offset != 0)
         *(bool *)(struct_of(r, field) + field->has_offset) = true;
 }
 
 void *srv_call_take(struct srv_call_reader *r, const struct srv_field *field)
 {
-    if (!see(r, field))
+    if (!add(&r->seen, field)) {
+        fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
         return NULL;
+    }
     set_given(r, field);
     return struct_of(r, field) + field->offset;
 }
 
-bool srv_call_read_field(struct srv_call_reader *r, const struct srv_field *field)
+void srv_call_read_field(struct srv_call_reader *r, const struct srv_field *field)
 {
     char param[PARAM_SIZE];
-    if (!see(r, field))
-        return false;
-    if (srv_json_peek(r->json) == SRV_JSON_NULL)
-        return srv_json_literal(r->json, "null");
-    set_given(r, field);
-    return read_value(r, field, full_name(param, r, field->name));
+    if (!add(&r->seen, field)) {
+        fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
+    } else if (srv_json_peek(r->json) == SRV_JSON_NULL) {
+        srv_json_literal(r->json, "null");
+    } else {
+        set_given(r, field);
+        read_value(r, field, full_name(param, r, field->name));
+    }
 }
 
 /* Fails on the name of a field that this kind of body cannot have. */
-static bool fail_unknown(const struct srv_call_reader *r, const char *name)
+static void fail_unknown(const struct srv_call_reader *r, const char *name)
 {
     static const char *const owners[ANY_BODY + 1] = {[ATTEND] = "is a field of /attend only",
                                                      [DECODE] = "is a field of the body of /decode",
@@ -231,15 +222,15 @@ static bool fail_unknown(const struct srv_call_reader *r, const char *name)
     char why[SRV_HINT_MAX];
     const struct srv_field *field = srv_field_find(name, ANY_BODY);
     size_t count = 0;
-    if (field != NULL && field->bodies == (ATTEND | DECODE) && !field->in_call)
-        return fail(r, SRV_E_UNKNOWN_FIELD, name, "is for a request of one step");
-    if (field != NULL && owners[field->bodies] != NULL)
-        return fail(r, SRV_E_UNKNOWN_FIELD, name, owners[field->bodies]);
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
         if ((srv_fields[i].bodies & r->kind) != 0)
             names[count++] = srv_fields[i].name;
     srv_field_hint(why, "field", name, names, count);
-    return fail(r, SRV_E_UNKNOWN_FIELD, name, why);
+    if (field != NULL && field->bodies == (ATTEND | DECODE) && !field->in_call)
+        fail(r, SRV_E_UNKNOWN_FIELD, name, "is for a request of one step");
+    else
+        fail(r, SRV_E_UNKNOWN_FIELD, name,
+             field != NULL && owners[field->bodies] != NULL ? owners[field->bodies] : why);
 }
 
 /* ---- Rules ----------------------------------------------------------------------------------- */
@@ -256,65 +247,63 @@ static uint64_t find_effective(const struct srv_call_reader *r)
     return effective;
 }
 
-static bool fail_excluded(const struct srv_call_reader *r, const struct srv_call_rule *rule)
+static void fail_excluded(const struct srv_call_reader *r, const struct srv_call_rule *rule)
 {
     char why[PARAM_SIZE];
     snprintf(why, sizeof why, "cannot stand beside %s", srv_field_first(rule->given)->name);
-    return fail(r, SRV_E_INVALID_VALUE, srv_field_first(rule->excludes & r->given)->name,
-                rule->why != NULL ? rule->why : why);
+    fail(r, SRV_E_INVALID_VALUE, srv_field_first(rule->excludes & r->given)->name,
+         rule->why != NULL ? rule->why : why);
 }
 
 /* Fails with "... without the output attention_weights, query or head_output". */
-static bool fail_without_output(const struct srv_call_reader *r, const struct srv_call_rule *rule)
+static void fail_without_output(const struct srv_call_reader *r, const struct srv_call_rule *rule)
 {
     char why[PARAM_SIZE + 64];
     int left = __builtin_popcount(rule->outputs);
     size_t length = (size_t)snprintf(why, sizeof why, "has no meaning without the output ");
-    for (size_t i = 0; i < SRV_OUTPUT_COUNT && length < sizeof why; i++)
-        if ((rule->outputs & srv_output_names[i].bit) != 0)
-            length += (size_t)snprintf(why + length, sizeof why - length, "%s%s",
-                                       srv_output_names[i].name,
-                                       --left > 1  ? ", "
-                                       : left == 1 ? " or "
-                                                   : "");
-    return fail(r, SRV_E_INVALID_VALUE, srv_field_first(rule->given)->name, why);
+    for (size_t i = 0; i < SRV_OUTPUT_COUNT && length < sizeof why; i++) {
+        if ((rule->outputs & srv_output_names[i].bit) == 0)
+            continue;
+        const char *comma = --left > 1 ? ", " : left == 1 ? " or " : "";
+        length += (size_t)snprintf(why + length, sizeof why - length, "%s%s",
+                                   srv_output_names[i].name, comma);
+    }
+    fail(r, SRV_E_INVALID_VALUE, srv_field_first(rule->given)->name, why);
 }
 
-static bool check_rules(const struct srv_call_reader *r)
+static void check_rules(const struct srv_call_reader *r)
 {
     const uint64_t effective = find_effective(r);
-    for (size_t i = 0; i < srv_call_rule_count; i++) {
+    for (size_t i = 0; i < srv_call_rule_count && srv_json_sound(r->json); i++) {
         const struct srv_call_rule *rule = &srv_call_rules[i];
         const uint64_t given = rule->outputs != 0 ? effective : r->given;
+        const uint64_t missing = rule->needs & ~r->given;
         if ((rule->bodies & r->kind) == 0 || (rule->given & ~given) != 0 ||
             (rule->unless & effective) != 0)
             continue;
-        if ((rule->needs & ~r->given) != 0)
-            return fail(r, SRV_E_MISSING_FIELD, srv_field_first(rule->needs & ~r->given)->name,
-                        "is missing");
-        if ((rule->excludes & r->given) != 0)
-            return fail_excluded(r, rule);
-        if (rule->outputs != 0 && (rule->outputs & r->rows->outputs) == 0)
-            return fail_without_output(r, rule);
+        if (missing != 0)
+            fail(r, SRV_E_MISSING_FIELD, srv_field_first(missing)->name, "is missing");
+        else if ((rule->excludes & r->given) != 0)
+            fail_excluded(r, rule);
+        else if (rule->outputs != 0 && (rule->outputs & r->rows->outputs) == 0)
+            fail_without_output(r, rule);
     }
-    return true;
 }
 
 /* Positions of time, height and width become one where the three agree, as they do in text. */
-static bool merge_position_ids(const struct srv_call_reader *r)
+static void merge_position_ids(const struct srv_call_reader *r)
 {
     struct srv_tensor *ids = &r->rows->position_ids;
     if (!ids->present || ids->rank != 3 || ids->shape[0] != 3 || ids->count == 0)
-        return true;
+        return;
     const size_t count = ids->count / 3, bytes = count * sizeof *ids->i64;
     if (memcmp(ids->i64, ids->i64 + count, bytes) != 0 ||
         memcmp(ids->i64, ids->i64 + 2 * count, bytes) != 0)
-        return fail(r, SRV_E_UNSUPPORTED, "position_ids",
-                    "holds three positions of a token that differ, which is not supported");
+        fail(r, SRV_E_UNSUPPORTED, "position_ids",
+             "holds three positions of a token that differ, which is not supported");
     ids->rank = 2;
     ids->count = count;
     memmove(ids->shape, ids->shape + 1, 2 * sizeof *ids->shape);
-    return true;
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
@@ -325,22 +314,27 @@ static void set_defaults(struct srv_rows *rows)
         .commit = true, .outputs = SRV_OUT_OUTPUT, .local_radius = SRV_LOCAL_RADIUS};
 }
 
-static bool read_fields(struct srv_call_reader *r)
+/* Reads the members of the object that has been entered. */
+static void read_fields(struct srv_call_reader *r)
 {
     char name[NAME_SIZE];
-    if (!srv_json_enter_object(r->json))
-        return false;
     while (srv_json_next_member(r->json, name, sizeof name)) {
         const struct srv_field *field = srv_field_find(name, r->kind);
-        if (field == NULL)
-            return fail_unknown(r, name);
-        if (!srv_call_read_field(r, field))
-            return false;
+        if (field != NULL)
+            srv_call_read_field(r, field);
+        else
+            fail_unknown(r, name);
     }
-    return r->json->error->code == SRV_OK;
 }
 
-static bool read_item(struct srv_call_reader *parent, size_t index)
+static void check(const struct srv_call_reader *r)
+{
+    if (srv_json_sound(r->json))
+        merge_position_ids(r);
+    check_rules(r);
+}
+
+static void read_item(struct srv_call_reader *parent, size_t index)
 {
     char prefix[PARAM_SIZE];
     struct srv_call_reader item = *parent;
@@ -350,9 +344,9 @@ static bool read_item(struct srv_call_reader *parent, size_t index)
     snprintf(prefix, sizeof prefix, "sequences[%zu]", index);
     item.prefix = prefix;
     set_defaults(item.rows);
-    if (srv_json_peek(item.json) != SRV_JSON_OBJECT)
-        return srv_json_wrong_type(item.json, "an object", prefix);
-    return read_fields(&item) && merge_position_ids(&item) && check_rules(&item);
+    srv_json_begin_object(item.json, prefix);
+    read_fields(&item);
+    check(&item);
 }
 
 /* Makes room for one more item.  The room at least doubles; the items move, but not their strings
@@ -364,8 +358,10 @@ static bool reserve_item(struct srv_call_reader *r, size_t *capacity)
         return true;
     size_t doubled = *capacity == 0 ? 8 : *capacity * 2;
     struct srv_rows *grown = srv_arena_alloc(r->source->arena, doubled, sizeof *grown);
-    if (grown == NULL)
-        return fail(r, SRV_E_OUT_OF_MEMORY, "sequences", "has no memory");
+    if (grown == NULL) {
+        fail(r, SRV_E_OUT_OF_MEMORY, "sequences", "has no memory");
+        return false;
+    }
     if (call->num_sequences > 0)
         memcpy(grown, call->sequences, call->num_sequences * sizeof *grown);
     call->sequences = grown;
@@ -373,26 +369,19 @@ static bool reserve_item(struct srv_call_reader *r, size_t *capacity)
     return true;
 }
 
-static bool read_sequences(struct srv_call_reader *r)
+static void read_sequences(struct srv_call_reader *r)
 {
     struct srv_call *call = r->call;
     size_t capacity = 0;
-    if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(r->json, "a list of objects", "sequences");
-    srv_json_enter_array(r->json);
-    while (srv_json_next_element(r->json)) {
-        if (call->num_sequences == r->max_sequences) {
+    srv_json_begin_array(r->json, "a list of objects", "sequences");
+    while (srv_json_next_element(r->json))
+        if (call->num_sequences == r->max_sequences)
             srv_fail(r->json->error, SRV_E_TOO_COMPLEX, "sequences",
                      "sequences has more than %zu items", r->max_sequences);
-            return false;
-        }
-        if (!reserve_item(r, &capacity) || !read_item(r, call->num_sequences))
-            return false;
-        call->num_sequences++;
-    }
-    if (r->json->error->code != SRV_OK)
-        return false;
-    return call->num_sequences > 0 || fail(r, SRV_E_INVALID_VALUE, "sequences", "is empty");
+        else if (reserve_item(r, &capacity))
+            read_item(r, call->num_sequences++);
+    if (call->num_sequences == 0)
+        fail(r, SRV_E_INVALID_VALUE, "sequences", "is empty");
 }
 
 void srv_call_begin(struct srv_call_reader *out, struct srv_call *call, struct srv_source *source,
@@ -408,11 +397,13 @@ void srv_call_begin(struct srv_call_reader *out, struct srv_call *call, struct s
     set_defaults(&call->rows);
 }
 
-bool srv_call_finish(struct srv_call_reader *r)
+void srv_call_finish(struct srv_call_reader *r)
 {
     if (!srv_json_at_end(r->json))
-        return srv_json_expected(r->json, "nothing behind the object");
-    return srv_source_check_bytes(r->source) && merge_position_ids(r) && check_rules(r);
+        srv_json_expected(r->json, "nothing behind the object");
+    else
+        srv_source_check_bytes(r->source);
+    check(r);
 }
 
 enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *body,
@@ -423,7 +414,8 @@ enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *b
     struct srv_call_reader reader;
     srv_source_init(&source, body, arena, error);
     srv_call_begin(&reader, out, &source, kind, max_sequences);
-    if (read_fields(&reader))
-        srv_call_finish(&reader);
+    srv_json_enter_object(&source.json);
+    read_fields(&reader);
+    srv_call_finish(&reader);
     return error->code;
 }

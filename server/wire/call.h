@@ -110,21 +110,22 @@ struct srv_field; /* wire/call_fields.h */
 void srv_call_begin(struct srv_call_reader *out, struct srv_call *call, struct srv_source *source,
                     enum srv_call_kind kind, size_t max_sequences);
 
-/* The field's place, which the caller fills; the field counts as given.  NULL, with the error set,
- * where the field has occurred before. */
+/* The functions below set the source's error, and do nothing that matters once it is set. */
+
+/* The field's place, which the caller fills; the field counts as given.  NULL where the field has
+ * occurred before. */
 void *srv_call_take(struct srv_call_reader *reader, const struct srv_field *field);
 
 /* Reads the next value into the field's place; null counts as left out. */
-bool srv_call_read_field(struct srv_call_reader *reader, const struct srv_field *field);
+void srv_call_read_field(struct srv_call_reader *reader, const struct srv_field *field);
 
-/* Sets session_id, which has been taken.  False, with the error set, where `id` is none. */
-bool srv_call_set_id(struct srv_call_reader *reader, char *id, const char *param);
+/* Sets session_id, which has been taken, to what must be an id. */
+void srv_call_set_id(struct srv_call_reader *reader, char *id, const char *param);
 
-/* Adds an output to those asked for.  False, with the error set, where there is none of that name,
- * or it is among them. */
-bool srv_call_add_output(struct srv_call_reader *reader, const char *name);
+/* Adds an output to those asked for. */
+void srv_call_add_output(struct srv_call_reader *reader, const char *name);
 
 /* Checks what stands behind the body, and the rules of fields. */
-bool srv_call_finish(struct srv_call_reader *reader);
+void srv_call_finish(struct srv_call_reader *reader);
 
 #endif

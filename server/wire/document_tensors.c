@@ -76,7 +76,8 @@ enum srv_error_code srv_document_read_tensors(json_t **document, void *out,
     if (error->code != SRV_OK)
         return error->code;
     append(&body, body.kept, (size_t)(source->json + source->json_length - body.kept));
-    if (!srv_source_check_bytes(&body.source))
+    srv_source_check_bytes(&body.source);
+    if (error->code != SRV_OK)
         return error->code;
     return srv_document_parse(document, body.rest, body.length, error);
 }

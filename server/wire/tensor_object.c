@@ -70,13 +70,11 @@ void srv_source_init(struct srv_source *out, const struct srv_body *body, struct
     out->json.cancel = body->cancel;
 }
 
-bool srv_source_check_bytes(const struct srv_source *source)
+void srv_source_check_bytes(const struct srv_source *source)
 {
-    if (source->bytes.left == 0)
-        return true;
-    srv_fail(source->json.error, SRV_E_BAD_REQUEST, NULL,
-             "%zu bytes behind the JSON belong to no tensor", source->bytes.left);
-    return false;
+    if (source->bytes.left > 0 && srv_json_sound(&source->json))
+        srv_fail(source->json.error, SRV_E_BAD_REQUEST, NULL,
+                 "%zu bytes behind the JSON belong to no tensor", source->bytes.left);
 }
 
 /* ---- Members --------------------------------------------------------------------------------- */

@@ -24,8 +24,9 @@ struct srv_source {
 void srv_source_init(struct srv_source *out, const struct srv_body *body, struct srv_arena *arena,
                      struct srv_error *error);
 
-/* Fails with bad_request where bytes are left that belong to no tensor. */
-bool srv_source_check_bytes(const struct srv_source *source);
+/* Fails with bad_request where bytes are left that belong to no tensor, unless something else is
+ * wrong already. */
+void srv_source_check_bytes(const struct srv_source *source);
 
 /* Reads the next value as a tensor: nested arrays (tensor_json.h), or an object with "shape",
  * "datatype" and either "data", its numbers in one flat array, or "binary_data_size", the number of

@@ -402,8 +402,8 @@ static void finish_call(struct reader *r)
 {
     set_call_source(r, r->json);
     r->call_source.bytes = r->source.bytes;
-    if (r->call_error.code == SRV_OK && srv_call_finish(&r->call))
-        return;
+    if (r->call_error.code == SRV_OK)
+        srv_call_finish(&r->call);
     *r->json->error = r->call_error;
     srv_v2_reword_error(r->json->error);
 }
