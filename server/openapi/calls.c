@@ -23,9 +23,7 @@ static const struct {
 
 const char *tensor_name(enum srv_tensor_kind kind) { return tensors[kind].name; }
 
-static const struct {
-    const char *name, *element;
-} output_tensors[] = {
+static const char *const output_tensors[][2] = {
     {"FloatOutput", "number"}, {"NullableOutput", "number?"}, {"IndexOutput", "integer"}};
 
 static json_t *element_schema(const char *element)
@@ -68,8 +66,8 @@ static void add_tensors(json_t *schemas)
         set(schemas, tensors[i].name, nested_schema(tensors[i].element, objects));
     }
     for (size_t i = 0; i < sizeof output_tensors / sizeof output_tensors[0]; i++)
-        set(schemas, output_tensors[i].name,
-            nested_schema(output_tensors[i].element, ref("schemas", "BinaryOutput")));
+        set(schemas, output_tensors[i][0],
+            nested_schema(output_tensors[i][1], ref("schemas", "BinaryOutput")));
 }
 
 /* ---- Fields ---------------------------------------------------------------------------------- */

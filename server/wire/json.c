@@ -206,11 +206,6 @@ static long read_hex4(const char *at, const char *end)
     return value;
 }
 
-static size_t write_utf8(char out[4], ucs4_t code_point)
-{
-    return (size_t)u8_uctomb((uint8_t *)out, code_point, 4);
-}
-
 /* Reads a \uXXXX escape, or the pair of them that a character beyond U+FFFF has; json->at is after
  * the 'u'.  Returns the character's bytes of UTF-8, 0 after an error.  NUL is refused, since it
  * would end the C string that the text becomes. */
@@ -223,7 +218,7 @@ static size_t read_unicode_escape(char out[4], struct srv_json *json)
     }
     json->at += 4;
     if (code < 0xD800 || code > 0xDBFF)
-        return write_utf8(out, (ucs4_t)code);
+        return (size_t)u8_uctomb((uint8_t *)out, (ucs4_t)code, 4);
     long low = -1;
     if (json->end - json->at >= 6 && json->at[0] == '\\' && json->at[1] == 'u')
         low = read_hex4(json->at + 2, json->end);
@@ -232,7 +227,8 @@ static size_t read_unicode_escape(char out[4], struct srv_json *json)
         return 0;
     }
     json->at += 6;
-    return write_utf8(out, 0x10000 + ((ucs4_t)(code - 0xD800) << 10) + (ucs4_t)(low - 0xDC00));
+    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    return (size_t)u8_uctomb((uint8_t *)out, (ucs4_t)code, 4);
 }
 
 /* Reads an escape, likewise; json->at is after the backslash. */
@@ -472,27 +468,22 @@ static bool skip_list(struct srv_json *json, bool object)
 
 bool srv_json_skip(struct srv_json *json)
 {
+    const enum srv_json_type type = srv_json_peek(json);
     char unused[1];
     size_t length;
-    const char *end;
-    switch (srv_json_peek(json)) {
+    switch (type) {
     case SRV_JSON_OBJECT:
-        return skip_list(json, true);
     case SRV_JSON_ARRAY:
-        return skip_list(json, false);
+        return skip_list(json, type == SRV_JSON_OBJECT);
     case SRV_JSON_STRING:
         return read_string(unused, sizeof unused, &length, json);
-    case SRV_JSON_NUMBER: {
-        bool valid = srv_number_skip(json->at, json->end, &end);
-        json->at = end;
-        return valid || srv_json_expected(json, "a digit");
-    }
+    case SRV_JSON_NUMBER:
+        return srv_number_skip(json->at, json->end, &json->at) ||
+               srv_json_expected(json, "a digit");
     case SRV_JSON_TRUE:
-        return srv_json_literal(json, "true");
     case SRV_JSON_FALSE:
-        return srv_json_literal(json, "false");
     case SRV_JSON_NULL:
-        return srv_json_literal(json, "null");
+        return srv_json_literal(json, type_name(type));
     case SRV_JSON_BAD:
         break;
     }
