@@ -1,8 +1,8 @@
 /* v2_models.c: the Open Inference Protocol but for infer: server, models and their metadata,
  * configurations and statistics, the repository.
  *
- * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes are those
- * of the fields and outputs of a call (wire/call_fields.h). */
+ * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes are
+ * those of the fields and outputs of a call (wire/call_fields.h). */
 #include "api/v2_models.h"
 
 #include <stdio.h>
