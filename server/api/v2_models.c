@@ -1,8 +1,8 @@
 /* v2_models.c: the Open Inference Protocol but for infer: server, models and their metadata,
  * configurations and statistics, the repository.
  *
- * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes of
- * inputs are those of the fields of a call (wire/call_fields.c). */
+ * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes are
+ * those of the fields and outputs of a call (wire/call_fields.h). */
 #include "api/v2_models.h"
 
 #include <stdio.h>
@@ -93,54 +93,44 @@ enum { WEIGHTLESS = 1 << 0, LAYER = 1 << 1, SELF = 1 << 2, CROSS = 1 << 3, MAY_C
 
 struct tensor_row {
     const char *name;
-    const char *shape;      /* as docs/API.md has it; NULL: the widest of the field of that name */
     unsigned where, needed; /* bits of models: one of them suffices */
 };
 
 static const struct tensor_row inputs[] = {
-    {"hidden_states", .where = LAYER, .needed = LAYER},
-    {"encoder_hidden_states", .where = MAY_CROSS, .needed = CROSS},
-    {"key_hidden_states", .where = MAY_CROSS},
-    {"value_hidden_states", .where = MAY_CROSS},
-    {"query", .where = WEIGHTLESS, .needed = WEIGHTLESS},
-    {"key", .where = WEIGHTLESS, .needed = WEIGHTLESS},
-    {"value", .where = WEIGHTLESS, .needed = WEIGHTLESS},
-    {"padding_mask", .where = ANY},
-    {"attention_mask", .where = ANY},
-    {"attention_bias", .where = ANY},
-    {"head_mask", .where = ANY},
-    {"position_ids", .where = SELF},
-    {"query_offset", .where = ANY},
+    {"hidden_states", LAYER, LAYER},
+    {"encoder_hidden_states", MAY_CROSS, CROSS},
+    {"key_hidden_states", MAY_CROSS, 0},
+    {"value_hidden_states", MAY_CROSS, 0},
+    {"query", WEIGHTLESS, WEIGHTLESS},
+    {"key", WEIGHTLESS, WEIGHTLESS},
+    {"value", WEIGHTLESS, WEIGHTLESS},
+    {"padding_mask", ANY, 0},
+    {"attention_mask", ANY, 0},
+    {"attention_bias", ANY, 0},
+    {"head_mask", ANY, 0},
+    {"position_ids", SELF, 0},
+    {"query_offset", ANY, 0},
 };
 
 static const struct tensor_row outputs[] = {
-    {"output", "[B,T,E]", .where = LAYER, .needed = LAYER},
-    {"output", "[B,H,T,Dv]", .where = WEIGHTLESS, .needed = WEIGHTLESS},
-    {"attention_weights", "[B,H,T,W]", .where = ANY},
-    {"attention_scores", "[B,H,T,S]", .where = ANY},
-    {"lse", "[B,H,T]", .where = ANY},
-    {"key", "[B,G,S,D]", .where = LAYER},
-    {"value", "[B,G,S,Dv]", .where = LAYER},
-    {"query", "[B,H,T,D]", .where = LAYER},
-    {"head_output", "[B,H,T,Dv]", .where = LAYER},
-    {"concat", "[B,T,H*Dv]", .where = LAYER},
+    {"output", ANY, ANY},
+    {"attention_weights", ANY, 0},
+    {"attention_scores", ANY, 0},
+    {"lse", ANY, 0},
+    {"key", LAYER, 0},
+    {"value", LAYER, 0},
+    {"query", LAYER, 0},
+    {"head_output", LAYER, 0},
+    {"concat", LAYER, 0},
 };
 
-/* The field that the input is, which there is. */
-static const struct srv_field *field_of(const struct tensor_row *row)
+/* The shape of the output of that name over a batch; without weights, that of heads. */
+static const char *output_shape(const char *name, unsigned kinds)
 {
-    return srv_field_find(row->name, SRV_CALL_ATTEND);
-}
-
-static const char *shape_of(const struct tensor_row *row)
-{
-    return row->shape != NULL ? row->shape : strrchr(field_of(row)->shapes, '[');
-}
-
-/* The datatype that calls compute with, which stands first among those of the kind. */
-static const char *datatype_of(const struct tensor_row *row)
-{
-    return srv_datatype_name(0, row->shape != NULL ? SRV_FLOATS : field_of(row)->tensor, true);
+    size_t i = 0;
+    while (i + 1 < SRV_OUTPUT_COUNT && strcmp(srv_output_names[i].name, name) != 0)
+        i++;
+    return strstr(srv_output_names[i].shapes, (kinds & WEIGHTLESS) != 0 ? "[B,H" : "[B");
 }
 
 static unsigned kinds_of(const struct attn_layer_spec *spec)
@@ -175,7 +165,7 @@ static void write_shape(struct srv_buffer *out, const char *shape,
     srv_buffer_text(out, "[");
     for (const char *at = shape + 1; *at != '\0' && *at != ']';) {
         size_t length = strcspn(at, ",]");
-        size_t size = spec != NULL ? size_of(at, length, spec) : 0;
+        size_t size = spec != NULL ? size_of(at, strcspn(at, "',]"), spec) : 0;
         srv_buffer_text(out, at > shape + 1 ? "," : "");
         if (size > 0)
             srv_buffer_unsigned(out, size, 1);
@@ -186,7 +176,8 @@ static void write_shape(struct srv_buffer *out, const char *shape,
     srv_buffer_text(out, "]");
 }
 
-/* The list of tensors of a model's metadata, or of its configuration. */
+/* The list of tensors of a model's metadata, or of its configuration: those of inputs in the widest
+ * shape of their field and the datatype that calls compute with, which stands first. */
 static void write_tensors(struct srv_buffer *out, const struct tensor_row rows[], size_t count,
                           const struct attn_layer_spec *spec, bool config)
 {
@@ -194,13 +185,18 @@ static void write_tensors(struct srv_buffer *out, const struct tensor_row rows[]
     const char *comma = "";
     srv_buffer_text(out, "[");
     for (size_t i = 0; i < count; i++) {
+        const struct srv_field *field =
+            rows == inputs ? srv_field_find(rows[i].name, SRV_CALL_ATTEND) : NULL;
         if ((rows[i].where & kinds) == 0)
             continue;
         srv_buffer_printf(out, "%s{\"name\":\"%s\",\"%s\":\"%s%s\",\"%s\":", comma, rows[i].name,
                           config ? "data_type" : "datatype", config ? "TYPE_" : "",
-                          datatype_of(&rows[i]), config ? "dims" : "shape");
-        write_shape(out, shape_of(&rows[i]), spec);
-        if (config && rows == inputs)
+                          srv_datatype_name(0, field != NULL ? field->tensor : SRV_FLOATS, true),
+                          config ? "dims" : "shape");
+        write_shape(out,
+                    field != NULL ? strrchr(field->shapes, '[') : output_shape(rows[i].name, kinds),
+                    spec);
+        if (config && field != NULL)
             srv_buffer_text(out, (rows[i].needed & kinds) != 0 ? ",\"optional\":false"
                                                                : ",\"optional\":true");
         srv_buffer_text(out, "}");

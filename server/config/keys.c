@@ -180,26 +180,20 @@ static bool read_key(struct member *member, json_t *value)
     return true;
 }
 
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef0123456789ABCDEF";
-    const char *found = c != '\0' ? strchr(digits, c) : NULL;
-    return found != NULL ? (int)(found - digits) % 16 : -1;
-}
-
 static bool read_sha256(struct member *member, json_t *value)
 {
+    static const char digits[] = "0123456789abcdefABCDEF";
     const char *text = json_string_value(value);
-    bool good = json_string_length(value) == 2 * (size_t)SRV_KEY_DIGEST;
+    size_t length = json_string_length(value), size;
+    struct base16_decode_ctx context;
     if (has_digest(member))
         return false;
-    for (size_t i = 0; good && i < SRV_KEY_DIGEST; i++) {
-        int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
-        good = high >= 0 && low >= 0;
-        member->key->digest[i] = (unsigned char)(16 * (unsigned)high + (unsigned)low);
-    }
-    member->has_digest = good;
-    return good || refuse_member(member, "must be the 64 hexadecimal digits of a key's SHA-256");
+    if (length != SRV_KEY_DIGITS || strspn(text, digits) != length)
+        return refuse_member(member, "must be the 64 hexadecimal digits of a key's SHA-256");
+    base16_decode_init(&context);
+    member->has_digest =
+        base16_decode_update(&context, &size, member->key->digest, length, text) == 1;
+    return true;
 }
 
 static bool read_scope(struct member *member, const json_t *value)
@@ -267,16 +261,6 @@ static bool read_member(struct member *member, json_t *value)
     return read_limit(member->key->limits, quota, value) || refuse_member(member, NO_LIMIT);
 }
 
-/* An earlier entry of the same key, or NULL. */
-static const struct srv_key *find_twin(const struct srv_keys *keys, const struct srv_key *key)
-{
-    for (size_t i = 0; i < keys->count; i++) {
-        if (memeql_sec(keys->items[i].digest, key->digest, SRV_KEY_DIGEST))
-            return &keys->items[i];
-    }
-    return NULL;
-}
-
 static bool read_entry(struct reading *reading, json_t *object)
 {
     struct srv_keys *keys = reading->keys;
@@ -290,18 +274,16 @@ static bool read_entry(struct reading *reading, json_t *object)
         if (!read_member(&member, value))
             return false;
     }
-    member.field = "name";
-    if (member.key->name[0] == '\0')
-        return refuse_member(&member, "is missing");
-    member.field = "scopes";
-    if (member.key->scopes == 0)
-        return refuse_member(&member, "is missing");
-    member.field = "key";
-    if (!member.has_digest)
-        return refuse_member(&member, "is missing, and so is sha256");
-    const struct srv_key *twin = find_twin(keys, member.key);
-    if (twin != NULL)
-        return refuse(reading, "keys[%zu]: is the same key as %s", member.index, twin->name);
+    const char *missing = member.key->name[0] == '\0' ? "name: is missing"
+                          : member.key->scopes == 0   ? "scopes: is missing"
+                          : !member.has_digest        ? "key: is missing, and so is sha256"
+                                                      : NULL;
+    if (missing != NULL)
+        return refuse(reading, "keys[%zu].%s", member.index, missing);
+    for (size_t i = 0; i < keys->count; i++)
+        if (memeql_sec(keys->items[i].digest, member.key->digest, SRV_KEY_DIGEST))
+            return refuse(reading, "keys[%zu]: is the same key as %s", member.index,
+                          keys->items[i].name);
     keys->count++;
     return true;
 }

@@ -157,9 +157,6 @@ void srv_exchange_run_submitted(struct srv_loop *loop);
 
 /* ---- v2.c ---- */
 
-/* Whether a path, or a target with its query, is /v2 or below: the Open Inference Protocol's. */
-bool srv_v2_is_path(const char *path);
-
 /* The text about a path below /v2 that no route has: what there is instead. */
 const char *srv_v2_why_absent(const char *path);
 

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "wire/route.h"
+
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
@@ -131,33 +133,23 @@ static char *scan_method(struct srv_scan *s, char *at, char *end)
     return at < end ? go_on(s, TARGET, at + 1) : at;
 }
 
-/* Whether the target is /v2 or below, or may become so, with `c` as its next character. */
-static bool continues_v2(const struct srv_scan *s, char c)
-{
-    if (s->word_length > 3)
-        return s->is_v2;
-    bool fits = s->word_length < 3 ? c == "/v2"[s->word_length] : c == '/' || c == '?';
-    return fits && (s->word_length == 0 || s->is_v2);
-}
-
 static char *scan_target(struct srv_scan *s, char *at, char *end)
 {
     for (; at < end && *at != ' '; at++) {
-        if (!is_target_character(*at)) {
-            s->is_v2 = s->is_v2 && s->word_length >= 3;
+        if (!is_target_character(*at))
             return fail(s, BAD_TARGET, at);
-        }
         if ((*at == '?' || *at == '&') && ++s->fields > SRV_MAX_HEADERS)
             return fail(s, MANY_FIELDS, at);
-        s->is_v2 = continues_v2(s, *at);
-        if (s->word_length < 4)
-            s->word_length++;
+        if (s->word_length < strlen("/v2/")) { /* what follows does not matter */
+            s->word[s->word_length++] = *at;
+            s->word[s->word_length] = '\0';
+            s->is_v2 = srv_v2_is_path(s->word);
+        }
     }
     if (at == end)
         return at;
     if (s->word_length == 0)
         return fail(s, BAD_TARGET, at);
-    s->is_v2 = s->is_v2 && s->word_length >= 3;
     s->word_length = 0;
     return go_on(s, VERSION, at + 1);
 }

@@ -4,11 +4,6 @@
 
 #include "http/exchange.h"
 
-bool srv_v2_is_path(const char *path)
-{
-    return strncmp(path, "/v2", 3) == 0 && strchr("/?", path[3]) != NULL; /* or its NUL */
-}
-
 #define UNKNOWN "GET /v2 lists the extensions, GET /openapi.json all paths"
 
 /* Paths of extensions that attnd lacks; clients of Triton ask for them.  The first row that fits

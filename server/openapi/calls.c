@@ -1,5 +1,5 @@
-/* calls.c: the schemas of the bodies of /attend and /decode, from the table of fields
- * (wire/call_fields.c), and of tensors, from the table of datatypes.
+/* calls.c: the schemas of the bodies of /attend and /decode, from the tables of fields and of rules
+ * (wire/call_fields.h), and of tensors, from the table of datatypes.
  *
  * A field may be null, which counts as left out, so that a rule about fields that are given says
  * "given and not null". */
@@ -23,9 +23,7 @@ static const struct {
 
 const char *tensor_name(enum srv_tensor_kind kind) { return tensors[kind].name; }
 
-static const struct {
-    const char *name, *element;
-} output_tensors[] = {
+static const char *const output_tensors[][2] = {
     {"FloatOutput", "number"}, {"NullableOutput", "number?"}, {"IndexOutput", "integer"}};
 
 static json_t *element_schema(const char *element)
@@ -68,33 +66,18 @@ static void add_tensors(json_t *schemas)
         set(schemas, tensors[i].name, nested_schema(tensors[i].element, objects));
     }
     for (size_t i = 0; i < sizeof output_tensors / sizeof output_tensors[0]; i++)
-        set(schemas, output_tensors[i].name,
-            nested_schema(output_tensors[i].element, ref("schemas", "BinaryOutput")));
+        set(schemas, output_tensors[i][0],
+            nested_schema(output_tensors[i][1], ref("schemas", "BinaryOutput")));
 }
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
-
-static const char *const types[] = {
-    [SRV_FIELD_NAME] = "ModelName",
-    [SRV_FIELD_ID] = "Id",
-    [SRV_FIELD_FLAG] = "boolean",
-    [SRV_FIELD_NON_NEGATIVE] = "Count",
-    [SRV_FIELD_LAYER] = "LayerIndex",
-    [SRV_FIELD_POSITIVE] = "PositiveCount",
-    [SRV_FIELD_RADIUS] = "Radius",
-    [SRV_FIELD_SCALE] = "Scale",
-    [SRV_FIELD_SOFTCAP] = "Softcap",
-    [SRV_FIELD_OUTPUTS] = "OutputList",
-    [SRV_FIELD_SEQUENCES] = "StepRequestList",
-    [SRV_FIELD_GROUPS] = "KeyGroupList",
-};
 
 static json_t *type_of(const struct srv_field *field)
 {
     if (field->choice != NULL)
         return schema_of(field->choice->type);
     if (field->kind != SRV_FIELD_TENSOR)
-        return schema_of(types[field->kind]);
+        return schema_of(srv_field_types[field->kind].schema);
     json_t *tensor = schema_of(tensor_name(field->tensor));
     return field->scalar ? pack("{s:[{s:s}, o]}", "anyOf", "type", "integer", tensor) : tensor;
 }
@@ -113,108 +96,70 @@ static json_t *fields_schema(enum srv_call_kind body)
 
 /* ---- Rules ----------------------------------------------------------------------------------- */
 
-#define EVERY_BODY (SRV_CALL_ATTEND | SRV_CALL_DECODE | SRV_CALL_ITEM)
-
-/* The rules of call.c's `check` about two fields.  `make check-openapi` sends every pair of fields
- * and compares the daemon's verdict with the schema's. */
-static const struct {
-    unsigned bodies; /* enum srv_call_kind bits */
-    const char *name;
-    const char *needs;    /* words; NULL: none */
-    const char *excludes; /* likewise */
-} rules[] = {
-    {EVERY_BODY, "query", "key value", "hidden_states"},
-    {SRV_CALL_ATTEND | SRV_CALL_DECODE, "query", NULL,
-     "model encoder_hidden_states encoder_padding_mask"},
-    {SRV_CALL_ATTEND, "query", NULL, "key_hidden_states value_hidden_states"},
-    {SRV_CALL_ATTEND, "query layer", "session_id", NULL},
-    {SRV_CALL_ATTEND, "past_key", "query past_value", "session_id"},
-    {SRV_CALL_ATTEND, "past_value", "query past_key", NULL},
-    {EVERY_BODY, "key", "query value", NULL},
-    {EVERY_BODY, "value", "query key", NULL},
-    {SRV_CALL_ATTEND, "session_id", NULL, "key_hidden_states"},
-    {SRV_CALL_ATTEND | SRV_CALL_DECODE, "encoder_padding_mask", "encoder_hidden_states session_id",
-     NULL},
-    {SRV_CALL_ATTEND, "encoder_hidden_states", NULL, "key_hidden_states value_hidden_states"},
-    {SRV_CALL_ATTEND, "key_hidden_states", "value_hidden_states", NULL},
-    {SRV_CALL_ATTEND, "value_hidden_states", "key_hidden_states", NULL},
-    {SRV_CALL_ATTEND, "position", "session_id", NULL},
-    {SRV_CALL_ATTEND, "epoch", "session_id", NULL},
-    {SRV_CALL_ATTEND, "revision", "session_id", NULL},
-    {SRV_CALL_ATTEND, "start", "session_id", NULL},
-    {SRV_CALL_ATTEND, "commit", "session_id", NULL},
-    {EVERY_BODY, "pool", NULL, "top_k"},
-    {EVERY_BODY, "map_datatype", NULL, "top_k"},
-    {EVERY_BODY, "pool_type", "pool", NULL},
-};
-
-static void add_rules(json_t *list, enum srv_call_kind body)
+/* The fields of a set that the body may hold. */
+static uint64_t held_by(enum srv_call_kind body, uint64_t fields)
 {
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
-        if ((rules[i].bodies & body) == 0)
-            continue;
-        if (rules[i].needs != NULL)
-            append(list, if_then(given(rules[i].name), given(rules[i].needs)));
-        json_t *excluded = words(rules[i].excludes), *other;
-        size_t j;
-        json_array_foreach(excluded, j, other) {
-            json_t *both = json_sprintf("%s %s", rules[i].name, json_string_value(other));
-            append(list, pack("{s:o}", "not", given(json_string_value(both))));
-        }
+    uint64_t held = 0;
+    for (uint64_t left = fields; left != 0; left &= left - 1)
+        held |= (srv_field_first(left)->bodies & body) != 0 ? left & -left : 0;
+    return held;
+}
+
+/* That all fields of a set are given; a flag, where `as_true`, with true. */
+static json_t *set_given(uint64_t fields, bool as_true)
+{
+    json_t *required = json_array(), *properties = json_object();
+    for (uint64_t left = fields; left != 0; left &= left - 1) {
+        const struct srv_field *field = srv_field_first(left);
+        append(required, json_string(field->name));
+        set(properties, field->name,
+            as_true && field->kind == SRV_FIELD_FLAG ? pack("{s:b}", "const", 1)
+                                                     : ref("schemas", "Given"));
     }
+    return pack("{s:o, s:o}", "required", required, "properties", properties);
 }
 
-/* That the field is given and true. */
-static json_t *is_true(const char *name)
+/* That no field of a set is given. */
+static json_t *none_given(uint64_t fields)
 {
-    return pack("{s:[s], s:{s:{s:b}}}", "required", name, "properties", name, "const", 1);
+    json_t *properties = json_object();
+    for (uint64_t left = fields; left != 0; left &= left - 1)
+        set(properties, srv_field_first(left)->name, pack("{s:s}", "type", "null"));
+    return pack("{s:o}", "properties", properties);
 }
 
-/* A field that modifies an output needs that output; a flag that is false modifies none. */
-static json_t *refinement(const struct srv_field *field)
+static json_t *some_output(unsigned outputs)
 {
     json_t *names = json_array();
     for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++)
-        if ((field->refines & srv_output_names[i].bit) != 0)
+        if ((outputs & srv_output_names[i].bit) != 0)
             append(names, json_string(srv_output_names[i].name));
-    return if_then(field->kind == SRV_FIELD_FLAG ? is_true(field->name) : given(field->name),
-                   pack("{s:[s], s:{s:{s:{s:o}}}}", "required", "outputs", "properties", "outputs",
-                        "contains", "enum", names));
+    return pack("{s:[s], s:{s:{s:{s:o}}}}", "required", "outputs", "properties", "outputs",
+                "contains", "enum", names);
 }
 
-/* Rows are given as hidden_states, or projected already. */
-static json_t *some_rows(void)
+static json_t *rule_schema(const struct srv_call_rule *rule, enum srv_call_kind body)
 {
-    return pack("{s:[o, o]}", "anyOf", given("hidden_states"), given("query"));
-}
-
-static json_t *step(void) { return pack("{s:[o, o]}", "allOf", given("session_id"), some_rows()); }
-
-/* Beside `sequences` no field of rows may stand. */
-static json_t *list_or_step(void)
-{
-    json_t *none = json_object();
-    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
-        if (!srv_fields[i].in_call && (srv_fields[i].bodies & SRV_CALL_DECODE) != 0)
-            set(none, srv_fields[i].name, pack("{s:s}", "type", "null"));
-    json_t *schema = if_then(given("sequences"), pack("{s:o}", "properties", none));
-    set(schema, "else", step());
-    return schema;
+    json_t *schema = rule->outputs != 0    ? some_output(rule->outputs)
+                     : rule->excludes != 0 ? none_given(held_by(body, rule->excludes))
+                                           : set_given(rule->needs, false);
+    uint64_t unless = held_by(body, rule->unless);
+    if (unless != 0)
+        schema = pack("{s:[o]}", "anyOf", schema);
+    for (uint64_t left = unless; left != 0; left &= left - 1)
+        append(json_object_get(schema, "anyOf"), set_given(left & -left, true));
+    return rule->given == 0 ? schema : if_then(set_given(rule->given, rule->outputs != 0), schema);
 }
 
 static json_t *call_schema(enum srv_call_kind body, const char *meaning)
 {
     json_t *list = json_array(), *schema = closed_object(meaning, fields_schema(body));
-    if (body == SRV_CALL_ATTEND)
-        append(list, some_rows());
-    else
-        append(list, body == SRV_CALL_DECODE ? list_or_step() : step());
-    add_rules(list, body);
-    if (body != SRV_CALL_ITEM) /* a session has the encoder rows that it starts with */
-        append(list, if_then(given("encoder_hidden_states session_id"), is_true("start")));
-    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
-        if (srv_fields[i].refines != 0 && (srv_fields[i].bodies & body) != 0)
-            append(list, refinement(&srv_fields[i]));
+    for (size_t i = 0; i < srv_call_rule_count; i++) {
+        const struct srv_call_rule *rule = &srv_call_rules[i];
+        bool says = rule->outputs != 0 || held_by(body, rule->needs | rule->excludes) != 0;
+        if ((rule->bodies & body) != 0 && held_by(body, rule->given) == rule->given && says)
+            append(list, rule_schema(rule, body));
+    }
     set(schema, "allOf", list);
     return schema;
 }

@@ -6,16 +6,21 @@
 
 static json_t *type_of(const struct srv_document_field *field)
 {
-    if (field->items != NULL)
+    switch (field->kind) {
+    case SRV_DOCUMENT_LIST:
         return pack("{s:s, s:I, s:o}", "type", "array", "maxItems", (json_int_t)field->most,
                     "items", schema_of(field->item_type));
-    if (field->is_tensor)
+    case SRV_DOCUMENT_TENSOR:
         return schema_of(tensor_name(field->tensor));
-    if (field->is_text)
+    case SRV_DOCUMENT_TEXT:
         return schema_of(has_word("session_id from", field->name) ? "Id" : "string");
-    if (field->is_flag || field->is_number)
-        return schema_of(field->is_flag ? "boolean" : "number");
-    return pack("{s:s, s:I}", "type", "integer", "minimum", (json_int_t)field->least);
+    case SRV_DOCUMENT_FLAG:
+        return schema_of("boolean");
+    case SRV_DOCUMENT_NUMBER:
+        return schema_of("number");
+    default:
+        return pack("{s:s, s:I}", "type", "integer", "minimum", (json_int_t)field->least);
+    }
 }
 
 static json_t *document_schema(const struct srv_document_table *table, const char *summary)

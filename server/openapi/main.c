@@ -106,7 +106,7 @@ static json_t *request_body(const struct srv_route *route)
         set(content, JSON_TYPE, json_content(route->doc.request));
     if (route->body == SRV_BODY_TENSORS || route->body == SRV_BODY_OPTIONAL_TENSORS)
         set(content, BYTES_TYPE, text_content(BYTES_TYPE, BINARY_FORM));
-    if (strncmp(route->path, "/v2/", 4) == 0)
+    if (srv_v2_is_path(route->path))
         set(content, "*/*", json_content(route->doc.request));
     return pack("{s:b, s:o}", "required", route->body >= SRV_BODY_TENSORS, "content", content);
 }

@@ -9,67 +9,62 @@
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
+enum { PLAIN, PARTIAL, OUTPUTS };
+
 static const struct object {
     const char *name, *meaning;
-    bool partial; /* each of its members may be left out */
-    bool outputs; /* it also has the outputs of a call */
+    int form; /* PARTIAL: each member may be left out; OUTPUTS: it also has the outputs of a call */
 } objects[] = {
-    {.name = "Error", .meaning = "A refused request"},
-    {.name = "ErrorDetail", .meaning = "Decide by code: messages are for people and may change"},
-    {.name = "Attention", .meaning = "Attention over given rows", .outputs = true},
-    {.name = "Step", .meaning = "A step over a session", .outputs = true},
-    {.name = "Prefill", .meaning = "A step over a session, by /attend", .outputs = true},
-    {.name = "FailedStep", .meaning = "A step of a list that was not made"},
-    {.name = "StepList", .meaning = "Steps in the order of the request's"},
-    {.name = "TopWeights", .meaning = "The largest weights of each row, the largest first"},
-    {.name = "HeadStats",
-     .meaning = "Means over the rows that see a key, of weights before head_mask"},
-    {.name = "GroupStats",
-     .meaning = "Weight of a head on a group of keys, over rows that see any"},
-    {.name = "BinaryOutput", .meaning = "A tensor whose bytes follow the JSON"},
-    {.name = "Session", .meaning = "A session"},
-    {.name = "WeightlessShape", .meaning = "The shape of a session without weights"},
-    {.name = "LayerLength", .meaning = "The tokens of a layer"},
-    {.name = "ListedSession", .meaning = "A session as lists have it"},
-    {.name = "SessionPage", .meaning = "Some of the sessions"},
-    {.name = "BatchReply", .meaning = "Forks and deletes in the order of the request's"},
-    {.name = "DeletedSession", .meaning = "A session that has ended"},
-    {.name = "FailedChange", .meaning = "A fork or delete of a list that was not made"},
-    {.name = "Snapshot", .meaning = "How far writing all sessions to disk is"},
-    {.name = "ModelList", .meaning = "All models"},
-    {.name = "Model",
-     .meaning = "A model; from hidden_size on the specification of its first resident layer"},
-    {.name = "DifferingLayer",
-     .meaning = "What differs from the first resident layer",
-     .partial = true},
-    {.name = "Kernels", .meaning = "The kernels that compute"},
-    {.name = "Rope", .meaning = "Rotary positions"},
-    {.name = "PositionBias", .meaning = "A bias by the distance of query and key"},
-    {.name = "Norm", .meaning = "A norm of queries and keys, or of values"},
-    {.name = "QueryScaling", .meaning = "A factor of queries that grows with their position"},
-    {.name = "Mla",
-     .meaning = "Latent attention: a cache keeps the latent and a shared rotated part"},
-    {.name = "Biases", .meaning = "Which projections have a bias"},
-    {.name = "Health", .meaning = "The daemon answers"},
-    {.name = "Ready", .meaning = "Requests are served"},
-    {.name = "Stopping", .meaning = "The daemon stops soon, and serves until then"},
-    {.name = "V2Error", .meaning = "A refused request of the Open Inference Protocol"},
-    {.name = "V2Server", .meaning = "The server"},
-    {.name = "V2Model", .meaning = "Inputs and outputs of a model"},
-    {.name = "V2Tensor", .meaning = "An input or output; -1 is a variable dimension"},
-    {.name = "V2ModelReady", .meaning = "A model that is served"},
-    {.name = "V2Config", .meaning = "A model's configuration"},
-    {.name = "V2ConfigTensor", .meaning = "An input or output; -1 is a variable dimension"},
-    {.name = "V2Statistics", .meaning = "Statistics of models since the start"},
-    {.name = "V2ModelStatistics", .meaning = "Statistics of a model"},
-    {.name = "V2Durations", .meaning = "Parts of requests"},
-    {.name = "V2Duration", .meaning = "How many, and how long together"},
-    {.name = "V2IndexEntry", .meaning = "A model of the repository"},
-    {.name = "V2InferRequest", .meaning = "A call of /attend as inputs and parameters"},
-    {.name = "V2Input", .meaning = "A field of the call that is a tensor"},
-    {.name = "V2RequestedOutput", .meaning = "An output to reply"},
-    {.name = "V2InferReply", .meaning = "Outputs of a call"},
-    {.name = "V2Output", .meaning = "An output: numbers, or bytes that follow the JSON"},
+    {"Error", "A refused request", PLAIN},
+    {"ErrorDetail", "Decide by code: messages are for people and may change", PLAIN},
+    {"Attention", "Attention over given rows", OUTPUTS},
+    {"Step", "A step over a session", OUTPUTS},
+    {"Prefill", "A step over a session, by /attend", OUTPUTS},
+    {"FailedStep", "A step of a list that was not made", PLAIN},
+    {"StepList", "Steps in the order of the request's", PLAIN},
+    {"TopWeights", "The largest weights of each row, the largest first", PLAIN},
+    {"HeadStats", "Means over the rows that see a key, of weights before head_mask", PLAIN},
+    {"GroupStats", "Weight of a head on a group of keys, over rows that see any", PLAIN},
+    {"BinaryOutput", "A tensor whose bytes follow the JSON", PLAIN},
+    {"Session", "A session", PLAIN},
+    {"WeightlessShape", "The shape of a session without weights", PLAIN},
+    {"LayerLength", "The tokens of a layer", PLAIN},
+    {"ListedSession", "A session as lists have it", PLAIN},
+    {"SessionPage", "Some of the sessions", PLAIN},
+    {"BatchReply", "Forks and deletes in the order of the request's", PLAIN},
+    {"DeletedSession", "A session that has ended", PLAIN},
+    {"FailedChange", "A fork or delete of a list that was not made", PLAIN},
+    {"Snapshot", "How far writing all sessions to disk is", PLAIN},
+    {"ModelList", "All models", PLAIN},
+    {"Model", "A model; from hidden_size on the specification of its first resident layer", PLAIN},
+    {"DifferingLayer", "What differs from the first resident layer", PARTIAL},
+    {"Kernels", "The kernels that compute", PLAIN},
+    {"Rope", "Rotary positions", PLAIN},
+    {"PositionBias", "A bias by the distance of query and key", PLAIN},
+    {"Norm", "A norm of queries and keys, or of values", PLAIN},
+    {"QueryScaling", "A factor of queries that grows with their position", PLAIN},
+    {"Mla", "Latent attention: a cache keeps the latent and a shared rotated part", PLAIN},
+    {"Biases", "Which projections have a bias", PLAIN},
+    {"Health", "The daemon answers", PLAIN},
+    {"Ready", "Requests are served", PLAIN},
+    {"Stopping", "The daemon stops soon, and serves until then", PLAIN},
+    {"V2Error", "A refused request of the Open Inference Protocol", PLAIN},
+    {"V2Server", "The server", PLAIN},
+    {"V2Model", "Inputs and outputs of a model", PLAIN},
+    {"V2Tensor", "An input or output; -1 is a variable dimension", PLAIN},
+    {"V2ModelReady", "A model that is served", PLAIN},
+    {"V2Config", "A model's configuration", PLAIN},
+    {"V2ConfigTensor", "An input or output; -1 is a variable dimension", PLAIN},
+    {"V2Statistics", "Statistics of models since the start", PLAIN},
+    {"V2ModelStatistics", "Statistics of a model", PLAIN},
+    {"V2Durations", "Parts of requests", PLAIN},
+    {"V2Duration", "How many, and how long together", PLAIN},
+    {"V2IndexEntry", "A model of the repository", PLAIN},
+    {"V2InferRequest", "A call of /attend as inputs and parameters", PLAIN},
+    {"V2Input", "A field of the call that is a tensor", PLAIN},
+    {"V2RequestedOutput", "An output to reply", PLAIN},
+    {"V2InferReply", "Outputs of a call", PLAIN},
+    {"V2Output", "An output: numbers, or bytes that follow the JSON", PLAIN},
 };
 
 #define LAYER "Model DifferingLayer"
@@ -336,33 +331,23 @@ static const struct member {
     {"V2InferReply", "outputs", "[V2Output]", "in the order of docs/API.md"},
 };
 
-static void add_member(json_t *properties, json_t *required, const struct member *member,
-                       bool partial)
+static json_t *object_schema(const struct object *object)
 {
-    size_t length = strcspn(member->name, "?");
-    const char *name = json_string_value(json_stringn(member->name, length));
-    set(properties, name, describe(schema_of(member->type), member->meaning, NULL));
-    if (!partial && member->name[length] == '\0')
-        append(required, json_string(name));
-}
-
-static void add_outputs(json_t *properties)
-{
-    for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++) {
+    json_t *properties = json_object(), *required = json_array();
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        size_t length = strcspn(members[i].name, "?");
+        const char *name = json_string_value(json_stringn(members[i].name, length));
+        if (!has_word(members[i].objects, object->name))
+            continue;
+        set(properties, name, describe(schema_of(members[i].type), members[i].meaning, NULL));
+        if (object->form != PARTIAL && members[i].name[length] == '\0')
+            append(required, json_string(name));
+    }
+    for (size_t i = 0; object->form == OUTPUTS && i < SRV_OUTPUT_COUNT; i++) {
         const struct srv_output_name *output = &srv_output_names[i];
         set(properties, output->name,
             describe(schema_of(output->type), output->meaning, output->shapes));
     }
-}
-
-static json_t *object_schema(const struct object *object)
-{
-    json_t *properties = json_object(), *required = json_array();
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++)
-        if (has_word(members[i].objects, object->name))
-            add_member(properties, required, &members[i], object->partial);
-    if (object->outputs)
-        add_outputs(properties);
     json_t *schema = closed_object(object->meaning, properties);
     set(schema, "required", required);
     return schema;

@@ -69,43 +69,19 @@ static const struct {
     {"RequestCoding", "gzip x-gzip deflate identity"},
 };
 
-/* A list of names that another table of the daemon has. */
-typedef const char *name_function(size_t i); /* NULL beyond the last */
-
-static const char *error_name(size_t i)
-{
-    return i + 1 < SRV_ERROR_COUNT ? srv_error_word((enum srv_error_code)(i + 1)) : NULL;
-}
-
-static const char *output_name(size_t i)
-{
-    return i < SRV_OUTPUT_COUNT ? srv_output_names[i].name : NULL;
-}
-
-static const char *pattern_name(size_t i)
-{
-    return i <= ATTN_PATTERN_FOCUSED ? attn_pattern_name((enum attn_pattern)i) : NULL;
-}
-
-static const struct {
-    const char *name;
-    name_function *function;
-} listed[] = {
-    {"ErrorCode", error_name},
-    {"OutputName", output_name},
-    {"HeadPattern", pattern_name},
-};
-
 void add_values(json_t *schemas)
 {
+    json_t *errors = json_array(), *outputs = json_array(), *patterns = json_array();
     add_simple(schemas);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         set(schemas, names[i].name, one_of(words(names[i].list)));
-    for (size_t i = 0; i < sizeof listed / sizeof listed[0]; i++) {
-        json_t *list = json_array();
-        const char *name;
-        for (size_t j = 0; (name = listed[i].function(j)) != NULL; j++)
-            append(list, json_string(name));
-        set(schemas, listed[i].name, one_of(list));
-    }
+    for (enum srv_error_code code = 1; code < SRV_ERROR_COUNT; code++)
+        append(errors, json_string(srv_error_word(code)));
+    for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++)
+        append(outputs, json_string(srv_output_names[i].name));
+    for (int i = 0; i <= ATTN_PATTERN_FOCUSED; i++)
+        append(patterns, json_string(attn_pattern_name((enum attn_pattern)i)));
+    set(schemas, "ErrorCode", one_of(errors));
+    set(schemas, "OutputName", one_of(outputs));
+    set(schemas, "HeadPattern", one_of(patterns));
 }

@@ -1,19 +1,15 @@
 /* call.h: the bodies of /attend and /decode as structs.
  *
- * One field table (call_fields.c) has for every field its JSON name, its kind, its place in
- * struct srv_rows or struct srv_call, and the bodies that may hold it.  Bodies with tensors as JSON
- * and with tensors as bytes are read by that one table.  Models and sessions are unknown here: the
- * endpoints check shapes against them. */
+ * One table (call_fields.def) has for every field its JSON name, its kind, its place in struct
+ * srv_rows or struct srv_call, and the bodies that may hold it.  Bodies with tensors as JSON and
+ * with tensors as bytes, and those of infer requests (v2_request.h), are read by that one table.
+ * Models and sessions are unknown here: the endpoints check shapes against them. */
 #ifndef SRV_CALL_H
 #define SRV_CALL_H
 
 #include "attn.h"
-#include "base/arena.h"
-#include "base/cancel.h"
-#include "base/errors.h"
-#include "config/bounds.h"
-#include "wire/tensor_binary.h"
 #include "wire/tensor_narrow.h"
+#include "wire/tensor_object.h"
 
 enum srv_output {
     SRV_OUT_OUTPUT = 1 << 0,
@@ -85,14 +81,6 @@ enum srv_call_kind {
     SRV_CALL_ITEM = 1 << 2, /* not for srv_call_read */
 };
 
-/* A body as it arrived: JSON, and the bytes of tensors after it, most often none. */
-struct srv_body {
-    const char *json;
-    size_t json_length;
-    struct srv_binary_data bytes;
-    struct srv_cancel cancel; /* asked while the JSON is read */
-};
-
 /* Reads a body into *out.  Strings live in the arena, tensors there or in the body.
  * out->binary_output has its default when the function is called.  Errors: malformed_json,
  * unknown_field, duplicate_field, missing_field, invalid_type, invalid_value, too_complex,
@@ -103,5 +91,41 @@ struct srv_body {
 enum srv_error_code srv_call_read(struct srv_call *out, const struct srv_body *body,
                                   enum srv_call_kind kind, size_t max_sequences,
                                   struct srv_arena *arena, struct srv_error *error);
+
+/* A call, or an item of its `sequences`, while its fields are read one by one. */
+struct srv_call_reader {
+    struct srv_source *source;
+    struct srv_json *json; /* of the source */
+    struct srv_call *call;
+    struct srv_rows *rows; /* of this body or item */
+    unsigned kind;         /* one of enum srv_call_kind */
+    const char *prefix;    /* of an item: "sequences[3]" */
+    size_t max_sequences;
+    uint64_t seen, given; /* sets of fields: all that have occurred; those with a value */
+};
+
+struct srv_field; /* wire/call_fields.h */
+
+/* Starts a call without fields. */
+void srv_call_begin(struct srv_call_reader *out, struct srv_call *call, struct srv_source *source,
+                    enum srv_call_kind kind, size_t max_sequences);
+
+/* The functions below set the source's error, and do nothing that matters once it is set. */
+
+/* The field's place, which the caller fills; the field counts as given.  NULL where the field has
+ * occurred before. */
+void *srv_call_take(struct srv_call_reader *reader, const struct srv_field *field);
+
+/* Reads the next value into the field's place; null counts as left out. */
+void srv_call_read_field(struct srv_call_reader *reader, const struct srv_field *field);
+
+/* Sets session_id, which has been taken, to what must be an id. */
+void srv_call_set_id(struct srv_call_reader *reader, char *id, const char *param);
+
+/* Adds an output to those asked for. */
+void srv_call_add_output(struct srv_call_reader *reader, const char *name);
+
+/* Checks what stands behind the body, and the rules of fields. */
+void srv_call_finish(struct srv_call_reader *reader);
 
 #endif

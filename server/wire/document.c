@@ -52,101 +52,78 @@ enum srv_error_code srv_document_read(json_t **out, const struct srv_request *re
     return srv_document_parse(out, request->body, request->body_length, error);
 }
 
-static enum srv_error_code read_text(const char **out, const char *name, const json_t *value,
-                                     struct srv_error *error)
-{
-    *out = json_string_value(value);
-    return *out != NULL ? SRV_OK
-                        : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be a string", name);
-}
-
-static enum srv_error_code read_flag(bool *out, const char *name, const json_t *value,
-                                     struct srv_error *error)
-{
-    *out = json_is_true(value);
-    return json_is_boolean(value)
-               ? SRV_OK
-               : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be true or false", name);
-}
-
-static enum srv_error_code read_number(double *out, const char *name, const json_t *value,
-                                       struct srv_error *error)
-{
-    *out = json_number_value(value);
-    return json_is_number(value)
-               ? SRV_OK
-               : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be a number", name);
-}
-
-static enum srv_error_code read_count(size_t *out, const struct srv_document_field *field,
-                                      const json_t *value, struct srv_error *error)
-{
-    json_int_t count = json_integer_value(value);
-    if (!json_is_integer(value))
-        return srv_fail(error, SRV_E_INVALID_TYPE, field->name, "%s must be an integer",
-                        field->name);
-    if (count < (json_int_t)field->least)
-        return srv_fail(error, SRV_E_INVALID_VALUE, field->name,
-                        "%s is %" JSON_INTEGER_FORMAT ", it must be at least %zu", field->name,
-                        count, field->least);
-    *out = (size_t)count;
-    return SRV_OK;
-}
-
-static enum srv_error_code read_list(json_t **out, const struct srv_document_field *field,
-                                     json_t *value, struct srv_error *error)
+static bool is_list_of_objects(const json_t *value)
 {
     json_t *item;
     size_t i;
-    *out = value;
-    if (!json_is_array(value))
-        return srv_fail(error, SRV_E_INVALID_TYPE, field->name, "%s must be a list of objects",
-                        field->name);
-    if (json_array_size(value) > field->most)
-        return srv_fail(error, SRV_E_TOO_COMPLEX, field->name, "%s has more than %zu items",
-                        field->name, field->most);
     json_array_foreach(value, i, item)
         if (!json_is_object(item))
-            return srv_fail(error, SRV_E_INVALID_TYPE, field->name, "%s must be a list of objects",
-                            field->name);
-    return SRV_OK;
+            return false;
+    return json_is_array(value);
+}
+
+/* Fills the field's place from a value that is not null. */
+static enum srv_error_code read_value(void *to, const struct srv_document_field *field,
+                                      json_t *value, struct srv_error *error)
+{
+    const char *name = field->name, *wanted = NULL; /* what another value is not */
+    const json_int_t count = json_integer_value(value);
+    switch (field->kind) {
+    case SRV_DOCUMENT_TENSOR: /* has been read: srv_document_read_tensors */
+        break;
+    case SRV_DOCUMENT_TEXT:
+        *(const char **)to = json_string_value(value);
+        wanted = json_is_string(value) ? NULL : "a string";
+        break;
+    case SRV_DOCUMENT_FLAG:
+        *(bool *)to = json_is_true(value);
+        wanted = json_is_boolean(value) ? NULL : "true or false";
+        break;
+    case SRV_DOCUMENT_NUMBER:
+        *(double *)to = json_number_value(value);
+        wanted = json_is_number(value) ? NULL : "a number";
+        break;
+    case SRV_DOCUMENT_LIST:
+        *(json_t **)to = value;
+        if (json_array_size(value) > field->most)
+            return srv_fail(error, SRV_E_TOO_COMPLEX, name, "%s has more than %zu items", name,
+                            field->most);
+        wanted = is_list_of_objects(value) ? NULL : "a list of objects";
+        break;
+    case SRV_DOCUMENT_COUNT:
+        *(size_t *)to = (size_t)count;
+        if (json_is_integer(value) && count < (json_int_t)field->least)
+            return srv_fail(error, SRV_E_INVALID_VALUE, name,
+                            "%s is %" JSON_INTEGER_FORMAT ", it must be at least %zu", name, count,
+                            field->least);
+        wanted = json_is_integer(value) ? NULL : "an integer";
+        break;
+    }
+    return wanted == NULL
+               ? SRV_OK
+               : srv_fail(error, SRV_E_INVALID_TYPE, name, "%s must be %s", name, wanted);
 }
 
 #define HINTED_FIELDS 16
 
-static enum srv_error_code fail_unknown(const struct srv_document_field fields[], size_t count,
-                                        const char *name, struct srv_error *error)
-{
-    const char *names[HINTED_FIELDS];
-    char choices[128];
-    count = count < HINTED_FIELDS ? count : HINTED_FIELDS;
-    for (size_t i = 0; i < count; i++)
-        names[i] = fields[i].name;
-    srv_choices(choices, sizeof choices, name, names, count);
-    return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\": one of %s",
-                    name, choices);
-}
-
 static enum srv_error_code read_field(void *out, const struct srv_document_table *table,
                                       const char *name, json_t *value, struct srv_error *error)
 {
+    const char *names[HINTED_FIELDS];
+    char choices[128];
+    size_t count = 0;
     for (size_t i = 0; i < table->count; i++) {
         const struct srv_document_field *field = &table->fields[i];
-        if (strcmp(field->name, name) != 0)
-            continue;
-        void *to = (char *)out + field->offset;
-        if (json_is_null(value) || field->is_tensor) /* null counts as left out, as in /decode */
-            return SRV_OK;
-        if (field->items != NULL)
-            return read_list(to, field, value, error);
-        if (field->is_flag)
-            return read_flag(to, name, value, error);
-        if (field->is_number)
-            return read_number(to, name, value, error);
-        return field->is_text ? read_text(to, name, value, error)
-                              : read_count(to, field, value, error);
+        if (strcmp(field->name, name) == 0) /* null counts as left out, as in /decode */
+            return json_is_null(value)
+                       ? SRV_OK
+                       : read_value((char *)out + field->offset, field, value, error);
+        if (count < HINTED_FIELDS)
+            names[count++] = field->name;
     }
-    return fail_unknown(table->fields, table->count, name, error);
+    srv_choices(choices, sizeof choices, name, names, count);
+    return srv_fail(error, SRV_E_UNKNOWN_FIELD, name, "there is no field \"%.64s\": one of %s",
+                    name, choices);
 }
 
 static bool is_given(const json_t *document, const char *name)
@@ -177,9 +154,8 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_tab
     const char *name;
     json_t *value;
     json_object_foreach(document, name, value) {
-        enum srv_error_code code = read_field(out, table, name, value, error);
-        if (code != SRV_OK)
-            return code;
+        if (read_field(out, table, name, value, error) != SRV_OK)
+            return error->code;
     }
     return check_required(table, document, error);
 }

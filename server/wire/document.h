@@ -8,7 +8,7 @@
 #include "wire/request.h"
 #include "wire/tensor.h"
 
-struct srv_body; /* wire/call.h */
+struct srv_body; /* wire/tensor_object.h */
 
 /* Reads the request's body: one JSON object without duplicate keys; no body is an empty object.
  * *out is the caller's to json_decref.  Errors: malformed_json, duplicate_field, too_complex (above
@@ -22,16 +22,23 @@ enum srv_error_code srv_document_parse(json_t **out, const char *text, size_t le
 
 struct srv_document_table;
 
-/* A field of a document: a text, true or false, a number, a tensor, a list of up to `most` objects,
- * or a whole number of at least `least`. */
+/* The value of a field, and what its place in the struct to fill is. */
+enum srv_document_kind {
+    SRV_DOCUMENT_COUNT,  /* a whole number of at least `least`: size_t */
+    SRV_DOCUMENT_TEXT,   /* const char *, borrowed of the document */
+    SRV_DOCUMENT_FLAG,   /* true or false: bool */
+    SRV_DOCUMENT_NUMBER, /* double */
+    SRV_DOCUMENT_TENSOR, /* struct srv_tensor */
+    SRV_DOCUMENT_LIST,   /* a list of up to `most` objects: json_t *, borrowed likewise */
+};
+
 struct srv_document_field {
     const char *name;
-    bool is_text, is_flag, is_number, is_tensor;
+    enum srv_document_kind kind;
     bool required;
-    size_t offset; /* in the struct to fill: of a const char *, bool, double, struct srv_tensor,
-                    * json_t * (borrowed of the document) or size_t */
+    size_t offset; /* of its place */
     size_t least, most;
-    const struct srv_document_table *items; /* the fields of a list's objects; NULL: no list */
+    const struct srv_document_table *items; /* the fields of a list's objects */
     const char *item_type;                  /* their schema in /openapi.json */
     enum srv_tensor_kind tensor;
     const char *shapes;  /* of a tensor, as in call_fields.h */
@@ -47,31 +54,20 @@ struct srv_document_table {
 
 /* Rows of a table of fields, for a struct whose members have the fields' names; the last arguments
  * set further members of a row. */
-#define SRV_TEXT_FIELD(type, member, ...)                                                      \
-    {                                                                                          \
-        .name = #member, .is_text = true, .offset = offsetof(struct type, member), __VA_ARGS__ \
+#define SRV_DOCUMENT_FIELD(type, member, of_kind, ...)                                            \
+    {                                                                                             \
+        .name = #member, .kind = SRV_DOCUMENT_##of_kind, .offset = offsetof(struct type, member), \
+        __VA_ARGS__                                                                               \
     }
-#define SRV_FLAG_FIELD(type, member, ...)                                                      \
-    {                                                                                          \
-        .name = #member, .is_flag = true, .offset = offsetof(struct type, member), __VA_ARGS__ \
-    }
-#define SRV_NUMBER_FIELD(type, member, ...)                                                      \
-    {                                                                                            \
-        .name = #member, .is_number = true, .offset = offsetof(struct type, member), __VA_ARGS__ \
-    }
-#define SRV_TENSOR_FIELD(type, member, of_kind, ...)                                 \
-    {                                                                                \
-        .name = #member, .is_tensor = true, .offset = offsetof(struct type, member), \
-        .tensor = (of_kind), __VA_ARGS__                                             \
-    }
-#define SRV_LIST_FIELD(type, member, of_items, ...)                                                \
-    {                                                                                              \
-        .name = #member, .items = (of_items), .offset = offsetof(struct type, member), __VA_ARGS__ \
-    }
-#define SRV_COUNT_FIELD(type, member, lowest, ...)                                               \
-    {                                                                                            \
-        .name = #member, .offset = offsetof(struct type, member), .least = (lowest), __VA_ARGS__ \
-    }
+#define SRV_TEXT_FIELD(type, member, ...) SRV_DOCUMENT_FIELD(type, member, TEXT, __VA_ARGS__)
+#define SRV_FLAG_FIELD(type, member, ...) SRV_DOCUMENT_FIELD(type, member, FLAG, __VA_ARGS__)
+#define SRV_NUMBER_FIELD(type, member, ...) SRV_DOCUMENT_FIELD(type, member, NUMBER, __VA_ARGS__)
+#define SRV_TENSOR_FIELD(type, member, of_kind, ...) \
+    SRV_DOCUMENT_FIELD(type, member, TENSOR, .tensor = (of_kind), __VA_ARGS__)
+#define SRV_LIST_FIELD(type, member, of_items, ...) \
+    SRV_DOCUMENT_FIELD(type, member, LIST, .items = (of_items), __VA_ARGS__)
+#define SRV_COUNT_FIELD(type, member, lowest, ...) \
+    SRV_DOCUMENT_FIELD(type, member, COUNT, .least = (lowest), __VA_ARGS__)
 
 /* Fills *out from the document, in which its texts live on.  The members of fields that are left
  * out or null keep their values.  Errors: unknown_field, missing_field, invalid_type,

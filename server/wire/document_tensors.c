@@ -2,16 +2,14 @@
  * the rest of the body, which becomes a tree as any document. */
 #include <string.h>
 
-#include "wire/call.h"
 #include "wire/document.h"
-#include "wire/json.h"
 #include "wire/tensor_object.h"
 
 #define NAME_SIZE 32 /* of a member's name; a longer one is shortened and is no tensor's */
 
 /* The body while tensors are taken out of it. */
 struct taking {
-    struct srv_json json;
+    struct srv_source source;
     const char *kept; /* up to which the body has been taken or copied */
     char *rest;       /* [SRV_MAX_DOCUMENT_BYTES + 1], the body without its tensors */
     size_t length;    /* of rest; SIZE_MAX: too long */
@@ -21,7 +19,8 @@ static const struct srv_document_field *find_tensor(const struct srv_document_ta
                                                     const char *name)
 {
     for (size_t i = 0; i < table->count; i++)
-        if (table->fields[i].is_tensor && strcmp(table->fields[i].name, name) == 0)
+        if (table->fields[i].kind == SRV_DOCUMENT_TENSOR &&
+            strcmp(table->fields[i].name, name) == 0)
             return &table->fields[i];
     return NULL;
 }
@@ -38,28 +37,27 @@ static void append(struct taking *body, const char *text, size_t length)
 }
 
 /* Reads the tensor that is the next value; `true` stands for it in the rest. */
-static void take_tensor(void *out, struct taking *body, const struct srv_document_field *field,
-                        struct srv_binary_data *bytes, struct srv_arena *arena)
+static void take_tensor(void *out, struct taking *body, const struct srv_document_field *field)
 {
-    append(body, body->kept, (size_t)(body->json.at - body->kept));
+    append(body, body->kept, (size_t)(body->source.json.at - body->kept));
     append(body, "true", 4);
-    srv_tensor_read((struct srv_tensor *)((char *)out + field->offset), &body->json, bytes, arena,
+    srv_tensor_read((struct srv_tensor *)((char *)out + field->offset), &body->source,
                     field->tensor, false, field->name);
-    body->kept = body->json.at;
+    body->kept = body->source.json.at;
 }
 
-static void take_tensors(void *out, struct taking *body, const struct srv_document_table *table,
-                         struct srv_binary_data *bytes, struct srv_arena *arena)
+static void take_tensors(void *out, struct taking *body, const struct srv_document_table *table)
 {
     char name[NAME_SIZE];
-    if (srv_json_peek(&body->json) != SRV_JSON_OBJECT || !srv_json_enter_object(&body->json))
+    struct srv_json *json = &body->source.json;
+    if (srv_json_peek(json) != SRV_JSON_OBJECT || !srv_json_enter_object(json))
         return;
-    while (srv_json_next_member(&body->json, name, sizeof name)) {
+    while (srv_json_next_member(json, name, sizeof name)) {
         const struct srv_document_field *field = find_tensor(table, name);
-        if (field != NULL && srv_json_peek(&body->json) != SRV_JSON_NULL)
-            take_tensor(out, body, field, bytes, arena);
+        if (field != NULL && srv_json_peek(json) != SRV_JSON_NULL)
+            take_tensor(out, body, field);
         else
-            srv_json_skip(&body->json);
+            srv_json_skip(json);
     }
 }
 
@@ -68,20 +66,18 @@ enum srv_error_code srv_document_read_tensors(json_t **document, void *out,
                                               const struct srv_body *source,
                                               struct srv_arena *arena, struct srv_error *error)
 {
-    struct srv_binary_data bytes = source->bytes;
     struct taking body = {.kept = source->json,
                           .rest = srv_arena_alloc(arena, 1, SRV_MAX_DOCUMENT_BYTES + 1)};
     if (body.rest == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the body");
-    srv_json_init(&body.json, source->json, source->json_length, error);
-    body.json.cancel = source->cancel;
+    srv_source_init(&body.source, source, arena, error);
     if (source->json_length > 0)
-        take_tensors(out, &body, table, &bytes, arena);
+        take_tensors(out, &body, table);
     if (error->code != SRV_OK)
         return error->code;
     append(&body, body.kept, (size_t)(source->json + source->json_length - body.kept));
-    if (bytes.left > 0)
-        return srv_fail(error, SRV_E_BAD_REQUEST, NULL,
-                        "%zu bytes behind the JSON belong to no tensor", bytes.left);
+    srv_source_check_bytes(&body.source);
+    if (error->code != SRV_OK)
+        return error->code;
     return srv_document_parse(document, body.rest, body.length, error);
 }

@@ -32,35 +32,31 @@ static enum srv_error_code read_groups(struct attn_outputs *out,
                                        const struct srv_index_lists *lists, size_t keys,
                                        struct srv_arena *arena, struct srv_error *error)
 {
-    enum srv_error_code code = SRV_OK;
     uint16_t *groups = srv_arena_alloc(arena, keys, sizeof *groups);
     if (groups == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, "target_groups", "no memory for target_groups");
     memset(groups, 0, keys * sizeof *groups);
-    for (size_t g = 0; g < lists->count && code == SRV_OK; g++)
-        code = add_group(groups, keys, &lists->lists[g], g, error);
+    for (size_t g = 0; g < lists->count; g++)
+        if (add_group(groups, keys, &lists->lists[g], g, error) != SRV_OK)
+            return error->code;
     out->target_groups = groups;
     out->num_target_groups = lists->count;
-    return code;
+    return SRV_OK;
 }
 
 enum srv_error_code srv_head_stats_read(struct attn_outputs *out, const struct srv_rows *rows,
                                         const struct srv_sizes *sizes, struct srv_arena *arena,
                                         struct srv_error *error)
 {
-    const struct srv_per_sequence targets = {.tensor = &rows->targets,
-                                             .param = "targets",
-                                             .batch = sizes->batch,
-                                             .n = sizes->queries,
-                                             .element = sizeof(int64_t)};
-    enum srv_error_code code = SRV_OK;
-    const void *values = NULL;
-    if (rows->targets.present)
-        code = srv_per_sequence_read(&values, &targets, arena, error);
+    const struct srv_per_sequence targets = {&rows->targets, "targets", sizes->batch,
+                                             sizes->queries, sizeof(int64_t)};
+    const void *values;
+    if (srv_per_sequence_read(&values, &targets, arena, error) != SRV_OK)
+        return error->code;
     out->targets = values;
-    if (code == SRV_OK && rows->target_groups.count > 0)
-        code = read_groups(out, &rows->target_groups, sizes->keys, arena, error);
-    return code;
+    return rows->target_groups.count > 0
+               ? read_groups(out, &rows->target_groups, sizes->keys, arena, error)
+               : SRV_OK;
 }
 
 /* ---- Writing ---- */

@@ -26,8 +26,6 @@ void srv_json_init(struct srv_json *json, const char *text, size_t length, struc
         .start = start, .at = start, .end = start + length, .error = error, .cancel_at = start};
 }
 
-static bool failed(const struct srv_json *json) { return json->error->code != SRV_OK; }
-
 /* The byte at `at` as error messages have it: "'x'", "byte 0xff", "the end". */
 static void describe_byte(char out[16], const char *at, const char *end)
 {
@@ -53,7 +51,7 @@ static bool is_non_finite(const char *at, const char *end)
 bool srv_json_expected(struct srv_json *json, const char *what)
 {
     char found[16];
-    if (failed(json))
+    if (!srv_json_sound(json))
         return false;
     describe_byte(found, json->at, json->end);
     srv_fail(json->error, SRV_E_MALFORMED_JSON, NULL,
@@ -93,7 +91,7 @@ enum srv_json_type srv_json_peek(struct srv_json *json)
         ['5'] = SRV_JSON_NUMBER, ['6'] = SRV_JSON_NUMBER, ['7'] = SRV_JSON_NUMBER,
         ['8'] = SRV_JSON_NUMBER, ['9'] = SRV_JSON_NUMBER,
     };
-    if (failed(json))
+    if (!srv_json_sound(json))
         return SRV_JSON_BAD;
     skip_space(json);
     enum srv_json_type type =
@@ -128,7 +126,7 @@ bool srv_json_wrong_type(struct srv_json *json, const char *wanted, const char *
 
 static bool enter(struct srv_json *json, char bracket, const char *what)
 {
-    if (failed(json))
+    if (!srv_json_sound(json))
         return false;
     if (!accept_byte(json, bracket))
         return srv_json_expected(json, what);
@@ -155,7 +153,7 @@ static bool check_cancelled(struct srv_json *json)
 /* Advances to the next item of a list; false once `closing`, the list's end, has been consumed. */
 static bool next_item(struct srv_json *json, char opening, char closing, const char *separator)
 {
-    if (failed(json) || !check_cancelled(json))
+    if (!srv_json_sound(json) || !check_cancelled(json))
         return false;
     bool first = json->at[-1] == opening;
     if (accept_byte(json, closing)) {
@@ -169,6 +167,20 @@ static bool next_item(struct srv_json *json, char opening, char closing, const c
 
 bool srv_json_enter_object(struct srv_json *json) { return enter(json, '{', "'{'"); }
 bool srv_json_enter_array(struct srv_json *json) { return enter(json, '[', "'['"); }
+
+void srv_json_begin_object(struct srv_json *json, const char *param)
+{
+    if (srv_json_peek(json) != SRV_JSON_OBJECT)
+        srv_json_wrong_type(json, "an object", param);
+    srv_json_enter_object(json);
+}
+
+void srv_json_begin_array(struct srv_json *json, const char *wanted, const char *param)
+{
+    if (srv_json_peek(json) != SRV_JSON_ARRAY)
+        srv_json_wrong_type(json, wanted, param);
+    srv_json_enter_array(json);
+}
 
 bool srv_json_next_element(struct srv_json *json)
 {
@@ -194,11 +206,6 @@ static long read_hex4(const char *at, const char *end)
     return value;
 }
 
-static size_t write_utf8(char out[4], ucs4_t code_point)
-{
-    return (size_t)u8_uctomb((uint8_t *)out, code_point, 4);
-}
-
 /* Reads a \uXXXX escape, or the pair of them that a character beyond U+FFFF has; json->at is after
  * the 'u'.  Returns the character's bytes of UTF-8, 0 after an error.  NUL is refused, since it
  * would end the C string that the text becomes. */
@@ -211,7 +218,7 @@ static size_t read_unicode_escape(char out[4], struct srv_json *json)
     }
     json->at += 4;
     if (code < 0xD800 || code > 0xDBFF)
-        return write_utf8(out, (ucs4_t)code);
+        return (size_t)u8_uctomb((uint8_t *)out, (ucs4_t)code, 4);
     long low = -1;
     if (json->end - json->at >= 6 && json->at[0] == '\\' && json->at[1] == 'u')
         low = read_hex4(json->at + 2, json->end);
@@ -220,7 +227,8 @@ static size_t read_unicode_escape(char out[4], struct srv_json *json)
         return 0;
     }
     json->at += 6;
-    return write_utf8(out, 0x10000 + ((ucs4_t)(code - 0xD800) << 10) + (ucs4_t)(low - 0xDC00));
+    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+    return (size_t)u8_uctomb((uint8_t *)out, (ucs4_t)code, 4);
 }
 
 /* Reads an escape, likewise; json->at is after the backslash. */
@@ -337,19 +345,26 @@ bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena,
     return true;
 }
 
-size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
-                       size_t count, const char *param)
+size_t srv_choice_find(const char *const *names, size_t count, const char *name, const char *param,
+                       struct srv_error *error)
 {
-    char *name, choices[160];
-    if (!srv_json_string(&name, json, arena, SRV_ID_MAX, param))
-        return count;
+    char choices[160];
     for (size_t i = 0; i < count; i++)
         if (strcmp(name, names[i]) == 0)
             return i;
     srv_choices(choices, sizeof choices, name, names, count);
-    srv_fail(json->error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%.32s\": one of %s", param,
-             name, choices);
+    srv_fail(error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%.32s\": one of %s", param, name,
+             choices);
     return count;
+}
+
+size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
+                       size_t count, const char *param)
+{
+    char *name;
+    if (!srv_json_string(&name, json, arena, SRV_ID_MAX, param))
+        return count;
+    return srv_choice_find(names, count, name, param, json->error);
 }
 
 /* ---- Other scalars --------------------------------------------------------------------------- */
@@ -357,7 +372,7 @@ size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const cha
 bool srv_json_literal(struct srv_json *json, const char *word)
 {
     size_t length = strlen(word);
-    if (failed(json))
+    if (!srv_json_sound(json))
         return false;
     if ((size_t)(json->end - json->at) < length || memcmp(json->at, word, length) != 0)
         return srv_json_expected(json, word);
@@ -448,32 +463,27 @@ static bool skip_list(struct srv_json *json, bool object)
     while (object ? srv_json_next_member(json, key, sizeof key) : srv_json_next_element(json))
         if (!srv_json_skip(json))
             return false;
-    return !failed(json);
+    return srv_json_sound(json);
 }
 
 bool srv_json_skip(struct srv_json *json)
 {
+    const enum srv_json_type type = srv_json_peek(json);
     char unused[1];
     size_t length;
-    const char *end;
-    switch (srv_json_peek(json)) {
+    switch (type) {
     case SRV_JSON_OBJECT:
-        return skip_list(json, true);
     case SRV_JSON_ARRAY:
-        return skip_list(json, false);
+        return skip_list(json, type == SRV_JSON_OBJECT);
     case SRV_JSON_STRING:
         return read_string(unused, sizeof unused, &length, json);
-    case SRV_JSON_NUMBER: {
-        bool valid = srv_number_skip(json->at, json->end, &end);
-        json->at = end;
-        return valid || srv_json_expected(json, "a digit");
-    }
+    case SRV_JSON_NUMBER:
+        return srv_number_skip(json->at, json->end, &json->at) ||
+               srv_json_expected(json, "a digit");
     case SRV_JSON_TRUE:
-        return srv_json_literal(json, "true");
     case SRV_JSON_FALSE:
-        return srv_json_literal(json, "false");
     case SRV_JSON_NULL:
-        return srv_json_literal(json, "null");
+        return srv_json_literal(json, type_name(type));
     case SRV_JSON_BAD:
         break;
     }

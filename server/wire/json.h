@@ -50,13 +50,25 @@ bool srv_json_next_member(struct srv_json *json, char *key, size_t size);
 bool srv_json_enter_array(struct srv_json *json);
 bool srv_json_next_element(struct srv_json *json);
 
+/* Enter the value of a member, which must be an object; an array, which messages call `wanted`.
+ * Otherwise invalid_type, and `next` returns false. */
+void srv_json_begin_object(struct srv_json *json, const char *param);
+void srv_json_begin_array(struct srv_json *json, const char *wanted, const char *param);
+
+static inline bool srv_json_sound(const struct srv_json *json)
+{
+    return json->error->code == SRV_OK;
+}
+
 /* Scalars.  False, with the error set, where the value is not such.  Errors, for `param`:
  * invalid_type (for integers also a fraction or an exponent), number_out_of_range (beyond int64, or
  * beyond a double), invalid_value (a string of more than max_length bytes), out_of_memory. */
 bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena, size_t max_length,
                      const char *param);
-/* The index in `names` [count] of the string that is the next value; `count`, with the error set,
- * where it is none of them (invalid_value, with the list). */
+/* The index of `name`, or of the string that is the next value, in `names` [count]; `count`, with
+ * the error set, where it is none of them (invalid_value, with the list). */
+size_t srv_choice_find(const char *const *names, size_t count, const char *name, const char *param,
+                       struct srv_error *error);
 size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
                        size_t count, const char *param);
 

@@ -291,16 +291,14 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
         .top_k = top_k < sizes->columns ? top_k : sizes->columns,
         .local_radius = (size_t)rows->local_radius,
     };
-    enum srv_error_code code = srv_pool_read(&out->pool, rows, error);
-    if (code == SRV_OK)
-        code = srv_selection_read(&selection->heads, &selection->num_heads, &rows->heads, "heads",
-                                  sizes->num_heads, &request->arena, error);
-    if (code == SRV_OK)
-        code = srv_selection_read(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
-                                  sizes->queries, &request->arena, error);
-    if (code == SRV_OK)
-        code = srv_head_stats_read(out, rows, sizes, &request->arena, error);
-    return code == SRV_OK ? alloc_parts(out, &requested, sizes, request, error) : code;
+    if (srv_pool_read(&out->pool, rows, error) != SRV_OK ||
+        srv_selection_read(&selection->heads, &selection->num_heads, &rows->heads, "heads",
+                           sizes->num_heads, &request->arena, error) != SRV_OK ||
+        srv_selection_read(&selection->rows, &selection->num_rows, &rows->query_rows, "rows",
+                           sizes->queries, &request->arena, error) != SRV_OK ||
+        srv_head_stats_read(out, rows, sizes, &request->arena, error) != SRV_OK)
+        return error->code;
+    return alloc_parts(out, &requested, sizes, request, error);
 }
 
 /* ---- Writing ---- */

@@ -138,15 +138,6 @@ static void refuse_client(const struct srv_request *request, struct srv_error *e
                  by_key ? "API key" : "address", name, share_of(request));
 }
 
-/* Once an infer request has been read, what fails is the call that it means. */
-static void write_v2(struct srv_request *request, const struct srv_error *error)
-{
-    struct srv_error reworded = *error;
-    if (request->v2_outputs != NULL)
-        srv_v2_reword_error(&reworded);
-    srv_error_write_v2(&request->reply.body, &reworded, request->request_id);
-}
-
 void srv_reply_write_tag(char out[SRV_TAG_SIZE], const struct srv_reply *reply)
 {
     snprintf(out, SRV_TAG_SIZE, "W/\"%08" PRIx32 "\"", reply->tag);
@@ -173,7 +164,10 @@ void srv_reply_error(struct srv_request *request, const struct srv_error *error)
     reply->coding = SRV_IDENTITY;
     reply->varies = false;
     if (request->is_v2) {
-        write_v2(request, error);
+        struct srv_error reworded = *error;
+        if (request->v2_outputs != NULL) /* once it is read, what fails is the call that it means */
+            srv_v2_reword_error(&reworded);
+        srv_error_write_v2(&reply->body, &reworded, request->request_id);
         return;
     }
     srv_buffer_text(&reply->body, "{\"error\":");

@@ -3,6 +3,8 @@
 #ifndef SRV_ROUTE_H
 #define SRV_ROUTE_H
 
+#include <string.h>
+
 #include "wire/request.h"
 
 /* A handler fills request->reply and returns.  Handlers run on the event thread, of requests
@@ -76,5 +78,11 @@ struct srv_routes {
     const struct srv_route *items; /* [count] */
     size_t count;
 };
+
+/* Whether a path, which a query may follow, is /v2 or below: the Open Inference Protocol. */
+static inline bool srv_v2_is_path(const char *path)
+{
+    return strncmp(path, "/v2", 3) == 0 && strchr("/?", path[3]) != NULL; /* or its NUL */
+}
 
 #endif

@@ -62,19 +62,12 @@ enum srv_error_code srv_shape_rows(size_t *batch, size_t *tokens, bool *batched,
     return srv_shape_check(tensor, param, *batched ? shape : shape + 1, rank, error);
 }
 
-/* Whether the three have as many dimensions as each other, and a number that is allowed. */
-static bool have_rank(const struct srv_rows *rows, unsigned least)
-{
-    unsigned rank = rows->query.rank;
-    return rank >= least && rank <= 4 && rows->key.rank == rank && rows->value.rank == rank;
-}
-
 enum srv_error_code srv_shape_given_rows(struct srv_sizes *sizes, const struct srv_rows *rows,
                                          struct srv_error *error)
 {
     const struct srv_tensor *q = &rows->query, *k = &rows->key, *v = &rows->value;
-    unsigned rank = q->rank;
-    if (!have_rank(rows, sizes->over_cache ? 2 : 3))
+    const unsigned rank = q->rank, least = sizes->over_cache ? 2 : 3;
+    if (rank < least || rank > 4 || k->rank != rank || v->rank != rank)
         return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query",
                         "query, key and value need 3 dimensions [heads,tokens,width], or 4 with "
                         "the batch first%s; they have %u, %u and %u",
@@ -260,9 +253,11 @@ enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_per
     const size_t shape[] = {field->batch, field->n};
     size_t bytes = field->n * field->element;
     bool whole = tensor->rank == 2;
+    *out = tensor->data;
+    if (!tensor->present)
+        return SRV_OK;
     enum srv_error_code code =
         srv_shape_check(tensor, field->param, whole ? shape : shape + 1, whole ? 2 : 1, error);
-    *out = tensor->data;
     if (code != SRV_OK || whole || field->batch == 1)
         return code;
     char *copies = srv_arena_alloc(arena, field->batch, bytes);
@@ -279,6 +274,8 @@ static enum srv_error_code read_offsets(const int64_t **out, const struct srv_te
                                         struct srv_error *error)
 {
     *out = tensor->i64;
+    if (!tensor->present)
+        return SRV_OK;
     if (tensor->rank != 0)
         return srv_shape_check(tensor, "query_offset", &batch, 1, error);
     int64_t *offsets = srv_arena_alloc(arena, batch, sizeof *offsets);
@@ -290,36 +287,39 @@ static enum srv_error_code read_offsets(const int64_t **out, const struct srv_te
     return SRV_OK;
 }
 
-/* Over cached tokens, a mask as wide as the new rows is a tree's mask: between those rows only. */
-static bool is_tree(const struct srv_tensor *mask, const struct srv_sizes *sizes)
+/* Over cached tokens, a mask as wide as the new rows is a tree's: between those rows only. */
+static enum srv_error_code read_mask(struct attn_modifiers *out, const struct srv_tensor *mask,
+                                     const struct srv_sizes *sizes, struct srv_error *error)
 {
-    return sizes->over_cache && sizes->keys != sizes->queries && mask->rank >= 2 &&
-           mask->shape[mask->rank - 1] == sizes->queries;
+    struct srv_sizes masked = *sizes;
+    struct plane plane;
+    if (!mask->present)
+        return SRV_OK;
+    out->tree = sizes->over_cache && sizes->keys != sizes->queries && mask->rank >= 2 &&
+                mask->shape[mask->rank - 1] == sizes->queries;
+    masked.keys = out->tree ? sizes->queries : sizes->keys;
+    if (read_plane(&plane, mask, "attention_mask", &masked, error) != SRV_OK)
+        return error->code;
+    out->attention_mask = mask->u8;
+    out->attention_mask_batch_stride = plane.batch;
+    out->attention_mask_head_stride = plane.head;
+    out->attention_mask_one_row = plane.one_row;
+    return SRV_OK;
 }
 
-static enum srv_error_code read_masks(struct attn_modifiers *out, const struct srv_rows *rows,
-                                      const struct srv_sizes *sizes, struct srv_error *error)
+static enum srv_error_code read_bias(struct attn_modifiers *out, const struct srv_tensor *bias,
+                                     const struct srv_sizes *sizes, struct srv_error *error)
 {
-    struct plane plane = {0};
-    enum srv_error_code code = SRV_OK;
-    if (rows->attention_mask.present) {
-        struct srv_sizes masked = *sizes;
-        out->tree = is_tree(&rows->attention_mask, sizes);
-        masked.keys = out->tree ? sizes->queries : sizes->keys;
-        code = read_plane(&plane, &rows->attention_mask, "attention_mask", &masked, error);
-        out->attention_mask = rows->attention_mask.u8;
-        out->attention_mask_batch_stride = plane.batch;
-        out->attention_mask_head_stride = plane.head;
-        out->attention_mask_one_row = plane.one_row;
-    }
-    if (code == SRV_OK && rows->attention_bias.present) {
-        code = read_plane(&plane, &rows->attention_bias, "attention_bias", sizes, error);
-        out->attention_bias = rows->attention_bias.f32;
-        out->attention_bias_batch_stride = plane.batch;
-        out->attention_bias_head_stride = plane.head;
-        out->attention_bias_one_row = plane.one_row;
-    }
-    return code;
+    struct plane plane;
+    if (!bias->present)
+        return SRV_OK;
+    if (read_plane(&plane, bias, "attention_bias", sizes, error) != SRV_OK)
+        return error->code;
+    out->attention_bias = bias->f32;
+    out->attention_bias_batch_stride = plane.batch;
+    out->attention_bias_head_stride = plane.head;
+    out->attention_bias_one_row = plane.one_row;
+    return SRV_OK;
 }
 
 /* The window is a number W, the key itself and the W - 1 before it, or [left, right], where -1
@@ -328,7 +328,9 @@ static enum srv_error_code read_window(struct attn_modifiers *out, const struct 
                                        struct srv_error *error)
 {
     const size_t pair = 2;
-    out->has_window = true;
+    out->has_window = window->present;
+    if (!window->present)
+        return SRV_OK;
     if (window->rank != 0) {
         out->window_left = window->count == 2 ? window->i64[0] : 0;
         out->window_right = window->count == 2 ? window->i64[1] : 0;
@@ -345,38 +347,27 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error)
 {
-    const struct srv_per_sequence padding = {.tensor = &rows->padding_mask,
-                                             .param = "padding_mask",
-                                             .batch = sizes->batch,
-                                             .n = sizes->keys,
-                                             .element = sizeof(uint8_t)};
-    const struct srv_per_sequence positions = {.tensor = &rows->position_ids,
-                                               .param = "position_ids",
-                                               .batch = sizes->batch,
-                                               .n = sizes->queries,
-                                               .element = sizeof(int64_t)};
-    const void *values = NULL;
+    const struct srv_per_sequence padding = {&rows->padding_mask, "padding_mask", sizes->batch,
+                                             sizes->keys, sizeof(uint8_t)};
+    const struct srv_per_sequence positions = {&rows->position_ids, "position_ids", sizes->batch,
+                                               sizes->queries, sizeof(int64_t)};
+    const struct srv_tensor *heads = &rows->head_mask;
+    const void *padding_mask, *position_ids;
     *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0,
                                    .has_softcap = rows->has_softcap,
-                                   .softcap = rows->softcap};
+                                   .softcap = rows->softcap,
+                                   .head_mask = heads->f32};
     if (rows->has_is_causal)
         out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
-    enum srv_error_code code = read_masks(out, rows, sizes, error);
-    if (code == SRV_OK && rows->padding_mask.present) {
-        code = srv_per_sequence_read(&values, &padding, arena, error);
-        out->padding_mask = values;
-    }
-    if (code == SRV_OK && rows->position_ids.present) {
-        code = srv_per_sequence_read(&values, &positions, arena, error);
-        out->position_ids = values;
-    }
-    if (code == SRV_OK && rows->sliding_window.present)
-        code = read_window(out, &rows->sliding_window, error);
-    if (code == SRV_OK && rows->query_offset.present)
-        code = read_offsets(&out->query_offset, &rows->query_offset, sizes->batch, arena, error);
-    if (code == SRV_OK && rows->head_mask.present) {
-        code = srv_shape_check(&rows->head_mask, "head_mask", &sizes->num_heads, 1, error);
-        out->head_mask = rows->head_mask.f32;
-    }
-    return code;
+    if (read_mask(out, &rows->attention_mask, sizes, error) != SRV_OK ||
+        read_bias(out, &rows->attention_bias, sizes, error) != SRV_OK ||
+        srv_per_sequence_read(&padding_mask, &padding, arena, error) != SRV_OK ||
+        srv_per_sequence_read(&position_ids, &positions, arena, error) != SRV_OK ||
+        read_window(out, &rows->sliding_window, error) != SRV_OK ||
+        read_offsets(&out->query_offset, &rows->query_offset, sizes->batch, arena, error) != SRV_OK)
+        return error->code;
+    out->padding_mask = padding_mask;
+    out->position_ids = position_ids;
+    return heads->present ? srv_shape_check(heads, "head_mask", &sizes->num_heads, 1, error)
+                          : SRV_OK;
 }

@@ -59,7 +59,8 @@ struct srv_per_sequence {
     size_t element;  /* bytes */
 };
 
-/* *out is [B][n], as the library takes it: the tensor's data, or copies of it in the arena.
+/* *out is [B][n], as the library takes it: the tensor's data, or copies of it in the arena; NULL
+ * where the field was not given.
  * Errors: shape_mismatch, out_of_memory. */
 enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_per_sequence *field,
                                           struct srv_arena *arena, struct srv_error *error);

@@ -13,11 +13,6 @@ struct srv_binary_data {
     char *at;
     size_t left;
     bool framed; /* the request had an Inference-Header-Content-Length; else there are no bytes */
-
-    /* Of a body that another reader has translated (v2_request.h): the tensors that it has read,
-     * to which tensor objects refer.  NULL: objects are tensors of their own. */
-    const struct srv_tensor *inputs; /* [num_inputs] */
-    size_t num_inputs;
 };
 
 struct srv_datatype; /* "FP32", as the Open Inference Protocol names element types */

@@ -1,35 +1,53 @@
-/* tensor_object.c: the tensor object, {"shape":[..],"datatype":"FP32",...}.
+/* tensor_object.c: tensors as objects: {"shape":[..],"datatype":"FP32",...}, and inputs of infer
+ * requests, which have a name and say the number of their bytes in "parameters".
  *
  * Members may have any order, so they are kept while the object is read, and checked together at
- * its end.  The bytes of binary tensors have the order in which their objects end. */
+ * its end.  The bytes of binary tensors have the order in which their objects end.  The name of an
+ * input says of which kind its elements are: where "data" stands before it, the numbers are passed
+ * over, and read when the object has ended. */
 #include "wire/tensor_object.h"
 
-#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/id.h"
 #include "base/nearest.h"
+#include "wire/call_fields.h"
 #include "wire/tensor_json.h"
+#include "wire/v2_words.h"
 
-enum { SHAPE, DATATYPE, DATA, BINARY_DATA_SIZE, MEMBERS };
+enum member { SHAPE, DATATYPE, DATA, BINARY_DATA_SIZE, NAME, PARAMETERS, MEMBERS };
+#define TENSOR_MEMBERS NAME /* those before have a meaning for a tensor that is no input */
+#define DATATYPE_MAX 16
+
+static const char *const member_names[MEMBERS] = {
+    [SHAPE] = "shape", [DATATYPE] = "datatype",
+    [DATA] = "data",   [BINARY_DATA_SIZE] = "binary_data_size",
+    [NAME] = "name",   [PARAMETERS] = "parameters",
+};
 
 struct object {
-    struct srv_json *json;
-    struct srv_arena *arena;
-    const char *param;
+    struct srv_source *source;
+    struct srv_json *json; /* of the source */
+    const char *param;     /* the field; of an input its name, "inputs" before that is known */
+    bool is_input;
+    const struct srv_field *field; /* of an input, once its name is known */
     enum srv_tensor_kind kind;
     bool allow_scalar;
     bool seen[MEMBERS];
     struct srv_tensor shape; /* without elements */
+    char *datatype;
     const struct srv_datatype *type;
-    struct srv_tensor data;   /* "data", of rank 1 */
+    struct srv_tensor data;
+    struct srv_json data_at;  /* where "data" stands, if it was passed over; else all 0 */
     int64_t binary_data_size; /* bytes */
 };
 
 #define PARAM_SIZE 96 /* a field's name and a member's */
 
-static __attribute__((format(printf, 3, 4))) bool fail(const struct object *o,
+/* Fails with "<field> ...", unless something else is wrong already. */
+static __attribute__((format(printf, 3, 4))) void fail(const struct object *o,
                                                        enum srv_error_code code, const char *format,
                                                        ...)
 {
@@ -38,163 +56,270 @@ static __attribute__((format(printf, 3, 4))) bool fail(const struct object *o,
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    srv_fail(o->json->error, code, o->param, "%s %s", o->param, what);
-    return false;
+    if (srv_json_sound(o->json))
+        srv_fail(o->json->error, code, o->param, "%s %s", o->param, what);
+}
+
+/* ---- Sources --------------------------------------------------------------------------------- */
+
+void srv_source_init(struct srv_source *out, const struct srv_body *body, struct srv_arena *arena,
+                     struct srv_error *error)
+{
+    *out = (struct srv_source){.bytes = body->bytes, .arena = arena};
+    srv_json_init(&out->json, body->json, body->json_length, error);
+    out->json.cancel = body->cancel;
+}
+
+void srv_source_check_bytes(const struct srv_source *source)
+{
+    if (source->bytes.left > 0 && srv_json_sound(&source->json))
+        srv_fail(source->json.error, SRV_E_BAD_REQUEST, NULL,
+                 "%zu bytes behind the JSON belong to no tensor", source->bytes.left);
 }
 
 /* ---- Members --------------------------------------------------------------------------------- */
 
-bool srv_tensor_read_shape(struct srv_tensor *out, struct srv_json *json, const char *param)
+static void read_shape(struct object *o)
 {
+    struct srv_tensor *shape = &o->shape;
     char member[PARAM_SIZE];
-    srv_field_path(member, sizeof member, param, "shape");
-    if (srv_json_peek(json) != SRV_JSON_ARRAY)
-        return srv_json_wrong_type(json, "an array of integers", member);
-    srv_json_enter_array(json);
-    for (out->rank = 0, out->count = 1; srv_json_next_element(json); out->rank++) {
-        int64_t dimension;
-        if (out->rank == SRV_TENSOR_RANK) {
-            srv_fail(json->error, SRV_E_SHAPE_MISMATCH, param, "%s has more than %d dimensions",
-                     param, SRV_TENSOR_RANK);
-            return false;
+    srv_field_path(member, sizeof member, o->param, "shape");
+    srv_json_begin_array(o->json, "an array of integers", member);
+    for (shape->count = 1; srv_json_next_element(o->json); shape->rank++) {
+        int64_t dimension = 0;
+        if (shape->rank == SRV_TENSOR_RANK) {
+            fail(o, SRV_E_SHAPE_MISMATCH, "has more than %d dimensions", SRV_TENSOR_RANK);
+            return;
         }
-        if (!srv_json_integer(&dimension, json, member))
-            return false;
-        if (dimension < 0) {
-            srv_fail(json->error, SRV_E_INVALID_VALUE, param,
-                     "%s has a negative dimension in its shape", param);
-            return false;
-        }
-        if (__builtin_mul_overflow(out->count, (size_t)dimension, &out->count)) {
-            srv_fail(json->error, SRV_E_SHAPE_MISMATCH, param,
-                     "%s has a shape of more elements than memory", param);
-            return false;
-        }
-        out->shape[out->rank] = (size_t)dimension;
+        srv_json_integer(&dimension, o->json, member);
+        if (dimension < 0)
+            fail(o, SRV_E_INVALID_VALUE, "has a negative dimension in its shape");
+        if (__builtin_mul_overflow(shape->count, (size_t)dimension, &shape->count))
+            fail(o, SRV_E_SHAPE_MISMATCH, "has a shape of more elements than memory");
+        shape->shape[shape->rank] = (size_t)dimension;
     }
-    return json->error->code == SRV_OK;
 }
 
-bool srv_tensor_find_datatype(const struct srv_datatype **out, const char *name,
-                              enum srv_tensor_kind kind, const char *param, struct srv_error *error)
+/* Finds the datatype of that name, of the kind that is known. */
+static void find_datatype(struct object *o)
 {
-    *out = srv_datatype_find(name, kind);
-    return *out != NULL || srv_datatype_fail(name, kind, false, param, error) == SRV_OK;
+    o->type = srv_datatype_find(o->datatype, o->kind);
+    if (o->type == NULL)
+        srv_datatype_fail(o->datatype, o->kind, false, o->param, o->json->error);
 }
 
-static bool read_datatype(struct object *o, const char *param)
+static void read_data(struct object *o, struct srv_json *at)
 {
+    if (o->is_input)
+        srv_tensor_read_json(&o->data, at, o->source->arena, o->kind, false, o->param);
+    else
+        srv_tensor_read_flat(&o->data, at, o->source->arena, o->kind, o->param);
+}
+
+static void pass_over_data(struct object *o)
+{
+    srv_json_peek(o->json); /* passes over white space */
+    o->data_at = *o->json;
+    srv_json_skip(o->json);
+}
+
+static void read_size(struct object *o, const char *param)
+{
+    srv_json_integer(&o->binary_data_size, o->json, param);
+    if (o->binary_data_size < 0)
+        fail(o, SRV_E_INVALID_VALUE, "has a negative binary_data_size");
+}
+
+static void read_name(struct object *o)
+{
+    const char *names[SRV_FIELD_COUNT];
     char *name;
-    return srv_json_string(&name, o->json, o->arena, 16, param) &&
-           srv_tensor_find_datatype(&o->type, name, o->kind, o->param, o->json->error);
+    size_t count = 0;
+    if (!srv_json_string(&name, o->json, o->source->arena, SRV_ID_MAX, "inputs.name"))
+        return;
+    o->param = name;
+    o->field = srv_field_find(name, SRV_CALL_ATTEND);
+    if (o->field != NULL) {
+        o->kind = o->field->tensor;
+        o->allow_scalar = o->field->scalar;
+        if (o->field->kind != SRV_FIELD_TENSOR)
+            fail(o, SRV_E_UNKNOWN_FIELD, "is a parameter, not an input");
+        return;
+    }
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
+        if ((srv_fields[i].bodies & SRV_CALL_ATTEND) != 0 && srv_fields[i].kind == SRV_FIELD_TENSOR)
+            names[count++] = srv_fields[i].name;
+    srv_v2_fail_unknown(o->json, "input", name, names, count);
 }
 
-static bool read_size(struct object *o, const char *param)
+static void read_parameters(struct object *o)
 {
-    if (!srv_json_integer(&o->binary_data_size, o->json, param))
-        return false;
-    return o->binary_data_size >= 0 ||
-           fail(o, SRV_E_INVALID_VALUE, "has a negative binary_data_size");
+    char name[32];
+    if (srv_json_peek(o->json) == SRV_JSON_NULL) {
+        srv_json_literal(o->json, "null");
+        return;
+    }
+    srv_json_begin_object(o->json, "inputs.parameters");
+    while (srv_json_next_member(o->json, name, sizeof name)) {
+        if (strcmp(name, "binary_data_size") != 0)
+            fail(o, SRV_E_UNSUPPORTED,
+                 "has a parameter other than binary_data_size; there is no shared memory: send the "
+                 "bytes in the request");
+        if (o->seen[BINARY_DATA_SIZE])
+            fail(o, SRV_E_DUPLICATE_FIELD, "has binary_data_size twice");
+        o->seen[BINARY_DATA_SIZE] = true;
+        read_size(o, name);
+    }
+}
+
+/* Finds the member of that name, which must be new; MEMBERS after an error. */
+static enum member find_member(struct object *o, const char *name)
+{
+    char choices[96];
+    enum member i = 0, end = o->is_input ? MEMBERS : TENSOR_MEMBERS;
+    while (i < end &&
+           (strcmp(name, member_names[i]) != 0 || (o->is_input && i == BINARY_DATA_SIZE)))
+        i++;
+    if (i == end && o->is_input) {
+        fail(o, SRV_E_UNKNOWN_FIELD, "has an unknown member");
+    } else if (i == end) {
+        srv_choices(choices, sizeof choices, name, member_names, TENSOR_MEMBERS);
+        fail(o, SRV_E_UNKNOWN_FIELD, "has an unknown member \"%s\": one of %s", name, choices);
+    } else if (o->seen[i] && o->is_input) {
+        fail(o, SRV_E_DUPLICATE_FIELD, "has a member twice");
+    } else if (o->seen[i]) {
+        fail(o, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", name);
+    } else {
+        o->seen[i] = true;
+        return i;
+    }
+    return MEMBERS;
 }
 
 /* Reads the value of the member `name`. */
-static bool read_member(struct object *o, const char *name)
+static void read_member(struct object *o, const char *name)
 {
-    static const char *const names[MEMBERS] = {
-        [SHAPE] = "shape",
-        [DATATYPE] = "datatype",
-        [DATA] = "data",
-        [BINARY_DATA_SIZE] = "binary_data_size",
-    };
-    char param[PARAM_SIZE], choices[96];
-    size_t i = 0;
-    while (i < MEMBERS && strcmp(name, names[i]) != 0)
-        i++;
-    if (i == MEMBERS) {
-        srv_choices(choices, sizeof choices, name, names, MEMBERS);
-        return fail(o, SRV_E_UNKNOWN_FIELD, "has an unknown member \"%s\": one of %s", name,
-                    choices);
-    }
-    if (o->seen[i])
-        return fail(o, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", name);
-    o->seen[i] = true;
-    srv_field_path(param, sizeof param, o->param, name);
-    switch (i) {
+    char param[PARAM_SIZE];
+    switch (find_member(o, name)) {
     case SHAPE:
-        return srv_tensor_read_shape(&o->shape, o->json, o->param);
+        read_shape(o);
+        break;
     case DATATYPE:
-        return read_datatype(o, param);
+        srv_field_path(param, sizeof param, o->is_input ? "inputs" : o->param, "datatype");
+        if (srv_json_string(&o->datatype, o->json, o->source->arena, DATATYPE_MAX, param) &&
+            !o->is_input)
+            find_datatype(o);
+        break;
     case DATA:
-        return srv_tensor_read_flat(&o->data, o->json, o->arena, o->kind, o->param);
-    default:
-        return read_size(o, param);
+        if (o->is_input && o->field == NULL)
+            pass_over_data(o);
+        else
+            read_data(o, o->json);
+        break;
+    case BINARY_DATA_SIZE:
+        srv_field_path(param, sizeof param, o->param, name);
+        read_size(o, param);
+        break;
+    case NAME:
+        read_name(o);
+        break;
+    case PARAMETERS:
+        read_parameters(o);
+        break;
+    case MEMBERS:
+        break;
     }
 }
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
-static bool check_members(const struct object *o)
+static void check_tensor(struct object *o)
 {
     bool data = o->seen[DATA], binary = o->seen[BINARY_DATA_SIZE];
     if (data && binary)
-        return fail(o, SRV_E_INVALID_VALUE, "has both \"data\" and \"binary_data_size\"");
+        fail(o, SRV_E_INVALID_VALUE, "has both \"data\" and \"binary_data_size\"");
     if (!data && !binary)
-        return fail(o, SRV_E_MISSING_FIELD, "has neither \"data\" nor \"binary_data_size\"");
+        fail(o, SRV_E_MISSING_FIELD, "has neither \"data\" nor \"binary_data_size\"");
     if (!o->seen[SHAPE])
-        return fail(o, SRV_E_MISSING_FIELD, "has no \"shape\"");
+        fail(o, SRV_E_MISSING_FIELD, "has no \"shape\"");
     if (o->shape.rank == 0 && !o->allow_scalar)
-        return fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
+        fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
     if (binary && !o->seen[DATATYPE])
-        return fail(o, SRV_E_MISSING_FIELD, "has \"binary_data_size\" and no \"datatype\"");
+        fail(o, SRV_E_MISSING_FIELD, "has \"binary_data_size\" and no \"datatype\"");
     if (data && o->shape.count != o->data.count)
-        return fail(o, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
-                    o->data.count, o->shape.count);
-    return true;
+        fail(o, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
+             o->data.count, o->shape.count);
 }
 
-static bool read_object(struct srv_tensor *out, struct object *o, struct srv_binary_data *bytes)
+/* Flat data has the count that the shape wants; nested data has the shape. */
+static bool fits(const struct srv_tensor *data, const struct srv_tensor *shape)
+{
+    if (data->rank == 1)
+        return data->count == shape->count;
+    return data->rank == shape->rank &&
+           memcmp(data->shape, shape->shape, shape->rank * sizeof shape->shape[0]) == 0;
+}
+
+static void check_input(struct object *o)
+{
+    bool data = o->seen[DATA], binary = o->seen[BINARY_DATA_SIZE];
+    if (o->field == NULL)
+        fail(o, SRV_E_MISSING_FIELD, "have one without a name");
+    if (!o->seen[SHAPE] || !o->seen[DATATYPE])
+        fail(o, SRV_E_MISSING_FIELD, "has no shape or no datatype");
+    if (data && binary)
+        fail(o, SRV_E_INVALID_VALUE, "has both data and binary_data_size");
+    if (!data && !binary)
+        fail(o, SRV_E_MISSING_FIELD, "has neither data nor binary_data_size");
+    if (o->shape.rank == 0 && !o->allow_scalar)
+        fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
+    if (srv_json_sound(o->json))
+        find_datatype(o);
+    if (srv_json_sound(o->json) && o->data_at.at != NULL)
+        read_data(o, &o->data_at);
+    if (data && !fits(&o->data, &o->shape))
+        fail(o, SRV_E_SHAPE_MISMATCH, "has data that is not of its shape");
+}
+
+static bool read_object(struct srv_tensor *out, struct object *o)
 {
     char name[32];
-    if (!srv_json_enter_object(o->json))
-        return false;
     while (srv_json_next_member(o->json, name, sizeof name))
-        if (!read_member(o, name))
-            return false;
-    if (o->json->error->code != SRV_OK || !check_members(o))
+        read_member(o, name);
+    if (srv_json_sound(o->json) && o->is_input)
+        check_input(o);
+    else if (srv_json_sound(o->json))
+        check_tensor(o);
+    if (!srv_json_sound(o->json))
         return false;
     *out = o->shape;
     out->kind = o->kind;
     out->data = o->data.data;
-    out->present =
-        o->seen[DATA] || srv_tensor_read_binary(out, bytes, (uint64_t)o->binary_data_size, o->type,
-                                                o->arena, o->param, o->json->error);
+    out->present = o->seen[DATA] ||
+                   srv_tensor_read_binary(out, &o->source->bytes, (uint64_t)o->binary_data_size,
+                                          o->type, o->source->arena, o->param, o->json->error);
     return out->present;
 }
 
-/* {"input":n}: a tensor that the body's reader has read already (v2_request.c). */
-static bool take_input(struct srv_tensor *out, struct srv_json *json,
-                       const struct srv_binary_data *bytes, enum srv_tensor_kind kind,
-                       const char *param)
+bool srv_tensor_read(struct srv_tensor *out, struct srv_source *source, enum srv_tensor_kind kind,
+                     bool allow_scalar, const char *param)
 {
-    char name[8];
-    int64_t index;
-    if (!srv_json_enter_object(json) || !srv_json_next_member(json, name, sizeof name) ||
-        !srv_json_integer(&index, json, param) || srv_json_next_member(json, name, sizeof name))
-        return false;
-    assert(index >= 0 && (size_t)index < bytes->num_inputs && bytes->inputs[index].kind == kind);
-    *out = bytes->inputs[index];
-    return true;
+    struct srv_json *json = &source->json;
+    if (srv_json_peek(json) != SRV_JSON_OBJECT)
+        return srv_tensor_read_json(out, json, source->arena, kind, allow_scalar, param);
+    struct object o = {
+        .source = source, .json = json, .param = param, .kind = kind, .allow_scalar = allow_scalar};
+    srv_json_enter_object(json);
+    return read_object(out, &o);
 }
 
-bool srv_tensor_read(struct srv_tensor *out, struct srv_json *json, struct srv_binary_data *bytes,
-                     struct srv_arena *arena, enum srv_tensor_kind kind, bool allow_scalar,
-                     const char *param)
+bool srv_tensor_read_input(struct srv_tensor *out, const struct srv_field **field,
+                           struct srv_source *source)
 {
-    if (srv_json_peek(json) != SRV_JSON_OBJECT)
-        return srv_tensor_read_json(out, json, arena, kind, allow_scalar, param);
-    if (bytes->inputs != NULL)
-        return take_input(out, json, bytes, kind, param);
     struct object o = {
-        .json = json, .arena = arena, .param = param, .kind = kind, .allow_scalar = allow_scalar};
-    return read_object(out, &o, bytes);
+        .source = source, .json = &source->json, .param = "inputs", .is_input = true};
+    srv_json_begin_object(o.json, "inputs");
+    bool read = read_object(out, &o);
+    *field = o.field;
+    return read;
 }

@@ -1,9 +1,8 @@
 /* v2_request.h: the body of an infer request of the Open Inference Protocol, as a call.
  *
- * The body is translated, not interpreted: each input is read into the tensor that the field of its
- * name is, each parameter and output becomes the member of a body of /attend, and srv_call_read
- * reads that body.  So names, values and rules of fields are those of call.c and stand there
- * only. */
+ * An input is the tensor of the field of its name, a parameter a field or one of the protocol's.
+ * Names, values and rules of fields are those of a body of /attend, and stand with its reader only
+ * (call.h). */
 #ifndef SRV_V2_REQUEST_H
 #define SRV_V2_REQUEST_H
 
@@ -11,7 +10,7 @@
 
 #define SRV_V2_MAX_INPUTS 16
 #define SRV_V2_MAX_OUTPUTS 16
-#define SRV_V2_MAX_PARAMETER_BYTES 16384 /* of all parameters and names of outputs together */
+#define SRV_V2_MAX_PARAMETER_BYTES 16384 /* of all parameters that are fields of a call, together */
 #define SRV_V2_ID_MAX 128                /* bytes of `id` */
 #define SRV_V2_INDEX \
     "attention_weights_index" /* the second output of attention_weights, by top_k */
@@ -19,15 +18,17 @@
 /* The most bytes that a reply takes beside numbers and bytes. */
 #define SRV_V2_REPLY_TEXT 4096
 
+struct srv_v2_output {
+    const char *name;
+    bool says, binary; /* whether the request says which form it has, and that */
+};
+
 /* Which outputs of a reply are bytes. */
 struct srv_v2_outputs {
     bool binary; /* those that say nothing themselves: binary_data_output */
     bool index;  /* SRV_V2_INDEX is asked for */
     size_t count;
-    struct {
-        const char *name;
-        bool says, binary;
-    } items[SRV_V2_MAX_OUTPUTS]; /* [count] */
+    struct srv_v2_output items[SRV_V2_MAX_OUTPUTS]; /* [count] */
 };
 
 bool srv_v2_has_binary(const struct srv_v2_outputs *outputs); /* whether any may be */

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/field_hints.h"
+
 static const struct {
     const char *param; /* a field of /attend, or NULL */
     const char *text;  /* as messages have it: `start` is a word of English too */
@@ -40,7 +42,8 @@ static size_t find_word(const char *text, size_t at)
     return i;
 }
 
-void srv_v2_reword(char *text, size_t size)
+/* Rewords a text of up to `size` bytes. */
+static void reword(char *text, size_t size)
 {
     char out[TEXT_MAX];
     size_t used = 0;
@@ -60,8 +63,18 @@ void srv_v2_reword(char *text, size_t size)
 
 void srv_v2_reword_error(struct srv_error *error)
 {
-    srv_v2_reword(error->message, sizeof error->message);
+    reword(error->message, sizeof error->message);
     for (size_t i = 0; i < WORDS; i++)
         if (words[i].param != NULL && strcmp(error->param, words[i].param) == 0)
             snprintf(error->param, sizeof error->param, "%s", words[i].here);
+}
+
+bool srv_v2_fail_unknown(struct srv_json *json, const char *what, const char *name,
+                         const char *const *names, size_t count)
+{
+    char why[SRV_HINT_MAX];
+    srv_field_hint(why, what, name, names, count);
+    reword(why, sizeof why);
+    srv_fail(json->error, SRV_E_UNKNOWN_FIELD, name, "%s %s", name, why);
+    return false;
 }

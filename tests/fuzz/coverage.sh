@@ -10,7 +10,7 @@ set -euo pipefail
 
 LEAST=95
 parsers='wire/json base/number wire/call wire/tensor_json wire/tensor_binary wire/tensor_object
-         wire/v2_request wire/v2_input wire/document http/route_match http/guard
+         wire/v2_request wire/document http/route_match http/guard
          config/config config/models config/options store/record store/replay
          store/restore base/text_file config/keys files/safetensors files/json_members
          layers/checkpoint states/import families/config families/keys families/spec

@@ -31,8 +31,7 @@ static void read_with_tensors(char *text, size_t length)
     struct srv_body body = {.json = text, .json_length = length};
     if (end != NULL) {
         body.json_length = (size_t)(end - text);
-        body.bytes =
-            (struct srv_binary_data){end + 1, length - body.json_length - 1, true, NULL, 0};
+        body.bytes = (struct srv_binary_data){end + 1, length - body.json_length - 1, true};
     }
     srv_arena_init(&arena, BODY_MEMORY, NULL, NULL);
     enum srv_error_code code =

@@ -7,6 +7,7 @@
 # Tables   Errors, routes, fields, outputs, options, bounds, metrics and kernel slots: each row that the
 #          sources or the daemon have must begin a row of the document's table, and the table may
 #          have no other rows.  A source in which no row is found is a breach.
+# Clients  The fields that the clients send as tensors are those of the table, in its datatypes.
 # Examples Every block marked `sh` is run, in order, in a directory that looks like the top of the
 #          tree.  The unmarked block after it is the expected output: numbers within 1e-6, `...` for
 #          any text, a first line of three digits for the HTTP status (without one: any 2xx).
@@ -89,8 +90,17 @@ route_rows() {
 
 # A: /attend, D: /decode, I: an item of its `sequences`.
 field_rows() {
-    sed -nE 's/^ *\{"([a-z_]+)", [A-Z_]+, ([A-Z| ]+), IN_.*/| `\1` | \2 |/p' \
-        server/wire/call_fields.c | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
+    sed -nE 's/^FIELD\(([a-z_]+), [A-Z_]+, ([A-Z| ]+), (CALL|ROWS).*/| `\1` | \2 |/p' \
+        server/wire/call_fields.def | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
+}
+
+# The fields that are tensors, with the datatype that clients send them in: NAME FP32.
+tensor_fields() {
+    awk '/^FIELD/ { split($0, row, /[(,]/) }
+        match($0, /\.tensor = SRV_[A-Z]+/) {
+            kind = substr($0, RSTART + 14, RLENGTH - 14)
+            print row[2], kind == "FLOATS" ? "FP32" : kind == "BOOLS" ? "BOOL" : "INT64"
+        }' server/wire/call_fields.def | sort
 }
 
 output_rows() {
@@ -194,6 +204,20 @@ check_tables() {
             done < <("$rows" | check_table "$file" "$header" || echo "$file: its table $header was not checked")
         fi
     done < <(tables)
+}
+
+# ---- Clients ---------------------------------------------------------------------------------------
+
+# The lists of tensors in the two clients are those of the table of fields.
+check_clients() {
+    local python=clients/python/attn_client.py js=clients/js/attn-client.mjs
+    [ -n "$(tensor_fields)" ] || complain "server/wire/call_fields.def: no row of a tensor is found"
+    diff <(tensor_fields) <(sed -n '/^_TENSORS = {/,/}/p' $python | grep -oE '"[a-z_]+": "[A-Z0-9]+"' |
+        tr -d '":' | sort) >"$work/difference" ||
+        complain "$python: _TENSORS is not as server/wire/call_fields.def: $(tr '\n' ' ' <"$work/difference")"
+    diff <(tensor_fields) <(sed -n '/^const TENSORS = {/,/}/p' $js | sed -nE 's/^ *([a-z_]+): ([A-Z0-9]+),$/\1 \2/p' |
+        sed 's/F32/FP32/; s/I64/INT64/; s/MASK/BOOL/' | sort) >"$work/difference" ||
+        complain "$js: TENSORS is not as server/wire/call_fields.def: $(tr '\n' ' ' <"$work/difference")"
 }
 
 # ---- Examples --------------------------------------------------------------------------------------
@@ -354,6 +378,7 @@ examples=0
 make_top
 start config/attnd.json
 check_tables
+check_clients
 check_speed
 if [ "$print" = --print ]; then
     exit 0

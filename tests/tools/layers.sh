@@ -67,7 +67,7 @@ fi
 {
     sed -E '/^ *(#|$)/d; s/^/L|/; s/ *\| */|/g' tests/tools/layers.txt
     homes | sed 's/^/H|/'
-    find include lib server -name '*.[ch]' -print0 | sort -z | xargs -0 wc -l |
+    find include lib server -name '*.[ch]' -print0 -o -name '*.def' -print0 | sort -z | xargs -0 wc -l |
         awk '$2 != "total" { print "F|" $2 "|" $1 }'
     grep -rnE --include='*.[ch]' '^[[:space:]]*#[[:space:]]*include|struct srv_app' include lib server |
         sed 's/^/I|/'

@@ -8,12 +8,13 @@ cd "$(dirname "$0")/../.."
 mapfile -t sources < <(find include lib server tests -name '*.[ch]' | sort)
 mapfile -t product < <(find include lib server -name '*.[ch]' | sort)
 mapfile -t library < <(find lib -name '*.c' | sort)
+mapfile -t tables < <(find include lib server -name '*.def' | sort)
 mapfile -t documents < <(find . -path ./build -prune -o \( -name '*.yml' -o -name '*.yaml' \) -print)
 mapfile -t pages < <(find . -path ./build -prune -o -name '*.md' -print | sort)
 mapfile -t scripts < <(find tests .ci -name '*.sh' -o -path '.ci/run' | sort)
 
 # A list that has become empty, because what it names has moved, would pass all that it is for.
-for list in sources product library documents pages scripts; do
+for list in sources product library tables documents pages scripts; do
     declare -n files=$list
     if [ "${#files[@]}" -eq 0 ]; then
         echo "style: no file is left in the list '$list'"
@@ -163,12 +164,12 @@ summary_of() { # reads functions_of
 
 {
     check_format "${sources[@]}"
-    check_text "${sources[@]}" "${scripts[@]}"
+    check_text "${sources[@]}" "${tables[@]}" "${scripts[@]}"
     check_calls "${sources[@]}"
     check_library
     check_comments "${product[@]}"
     check_suites
-    check_files "${sources[@]}"
+    check_files "${sources[@]}" "${tables[@]}"
     check_markdown "${pages[@]}"
     functions_of "${sources[@]}" | check_functions
     yamllint --strict -f parsable "${documents[@]}" || true

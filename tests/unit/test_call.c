@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "suites.h"
-#include "wire/call.h"
+#include "wire/call_fields.h"
 
 static struct srv_arena arena;
 static struct srv_error error;
@@ -172,6 +172,14 @@ START_TEST(test_call_many_sequences_keep_their_tensors)
     }
     ck_assert_int_eq(srv_call_read(&call, &source, SRV_CALL_DECODE, 999, &arena, &error),
                      SRV_E_TOO_COMPLEX);
+}
+END_TEST
+
+/* The rule about what stands beside `sequences` relies on it. */
+START_TEST(test_call_fields_of_the_call_stand_before_those_of_rows)
+{
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
+        ck_assert_msg(srv_fields[i].in_call == (i < SRV_F_session_id), "%s", srv_fields[i].name);
 }
 END_TEST
 
@@ -596,6 +604,7 @@ Suite *suite_call(void)
     tcase_add_test(fields, test_call_decode_reads_one_session_or_many);
     tcase_add_test(fields, test_call_weightless_call_needs_no_hidden_states);
     tcase_add_test(fields, test_call_many_sequences_keep_their_tensors);
+    tcase_add_test(fields, test_call_fields_of_the_call_stand_before_those_of_rows);
     suite_add_tcase(suite, fields);
     tcase_add_checked_fixture(broken, setup, teardown);
     tcase_add_test(broken, test_call_attend_refuses_with_code_and_field);

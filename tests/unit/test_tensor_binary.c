@@ -194,11 +194,14 @@ END_TEST
 /* Reads the value `text`, followed by `left` zero bytes, in memory of that exact size. */
 static enum srv_error_code read_object(const char *text, size_t left, enum srv_tensor_kind kind)
 {
-    struct srv_json json;
+    struct srv_source source;
     char *zeros = calloc(1, left + (left == 0));
-    bytes = (struct srv_binary_data){.at = zeros, .left = left, .framed = true};
-    srv_json_init(&json, text, strlen(text), &error);
-    bool read = srv_tensor_read(&tensor, &json, &bytes, &arena, kind, true, "x");
+    const struct srv_body body = {.json = text,
+                                  .json_length = strlen(text),
+                                  .bytes = {.at = zeros, .left = left, .framed = true}};
+    srv_source_init(&source, &body, &arena, &error);
+    bool read = srv_tensor_read(&tensor, &source, kind, true, "x");
+    bytes = source.bytes;
     ck_assert_int_eq(read, error.code == SRV_OK);
     free(zeros);
     return error.code;
@@ -255,10 +258,10 @@ END_TEST
 START_TEST(test_without_framing_there_are_no_bytes)
 {
     static const char text[] = "{\"shape\":[0],\"datatype\":\"FP32\",\"binary_data_size\":0}";
-    struct srv_json json;
-    bytes = (struct srv_binary_data){0};
-    srv_json_init(&json, text, strlen(text), &error);
-    ck_assert(!srv_tensor_read(&tensor, &json, &bytes, &arena, SRV_FLOATS, false, "x"));
+    const struct srv_body body = {.json = text, .json_length = strlen(text)};
+    struct srv_source source;
+    srv_source_init(&source, &body, &arena, &error);
+    ck_assert(!srv_tensor_read(&tensor, &source, SRV_FLOATS, false, "x"));
     ck_assert_int_eq(error.code, SRV_E_INVALID_VALUE);
 }
 END_TEST

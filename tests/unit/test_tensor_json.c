@@ -20,18 +20,18 @@ static void teardown(void) { srv_arena_fini(&arena); }
 /* Reads `text` as the field "x", in memory of the text's exact length, for sanitizers. */
 static enum srv_error_code read_kind(const char *text, enum srv_tensor_kind kind, bool allow_scalar)
 {
-    struct srv_json json;
+    struct srv_source source;
     size_t length = strlen(text);
     char *copy = malloc(length + (length == 0));
     memcpy(copy, text, length);
-    srv_json_init(&json, copy, length, &error);
+    const struct srv_body body = {.json = copy, .json_length = length};
+    srv_source_init(&source, &body, &arena, &error);
     memset(&tensor, 0, sizeof tensor);
-    struct srv_binary_data none = {0};
-    bool read = srv_tensor_read(&tensor, &json, &none, &arena, kind, allow_scalar, "x");
+    bool read = srv_tensor_read(&tensor, &source, kind, allow_scalar, "x");
     ck_assert_int_eq(read, error.code == SRV_OK);
     ck_assert_int_eq(read, tensor.present);
-    if (read && !srv_json_at_end(&json))
-        srv_json_expected(&json, "the end");
+    if (read && !srv_json_at_end(&source.json))
+        srv_json_expected(&source.json, "the end");
     free(copy);
     return error.code;
 }
