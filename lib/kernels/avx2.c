@@ -10,7 +10,9 @@
 #include <string.h>
 
 #include "kernels/avx2.h"
-#include "kernels/tiling.h"
+#include "kernels/columns.h"
+#include "kernels/rows.h"
+#include "kernels/widen.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
@@ -24,9 +26,9 @@ INLINE __m256 load_numbers_avx2(const void *from, __m256i mask, size_t count, co
 {
     uint16_t some[LANES] = {0};
     if (dtype == ATTN_F32)
-        return load_avx2(from, mask, masked);
+        return load_part(from, mask, masked);
     if (dtype == ATTN_INT8) {
-        __m256i words = _mm256_xor_si256(_mm256_castps_si256(load_avx2(from, mask, masked)),
+        __m256i words = _mm256_xor_si256(_mm256_castps_si256(load_part(from, mask, masked)),
                                          _mm256_set1_epi32((int)0x80808080));
         words = at < 3 ? _mm256_slli_epi32(words, 24 - 8 * at) : words;
         return _mm256_cvtepi32_ps(_mm256_srai_epi32(words, 24));
@@ -41,9 +43,9 @@ INLINE __m256 load_numbers_avx2(const void *from, __m256i mask, size_t count, co
 
 /* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
  * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
-INLINE void matmul_tile_avx2(const struct attn_matmul *p, size_t r0, size_t j,
-                             const enum attn_dtype dtype, const int rows, const int vectors,
-                             const bool masked)
+INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
+                        const enum attn_dtype dtype, const int rows, const int vectors,
+                        const bool masked)
 {
     const struct attn_matmul t = *p;
     const size_t step = t.ldb * column_bytes(dtype), vector = LANES * column_bytes(dtype);
@@ -56,12 +58,12 @@ INLINE void matmul_tile_avx2(const struct attn_matmul *p, size_t r0, size_t j,
     size_t left[4];
     unroll_for(v, vectors) {
         left[v] = t.n - attn_min(t.n, j + v * LANES);
-        mask[v] = first_lanes_avx2(left[v]);
+        mask[v] = first_lanes(left[v]);
     }
     unroll_for(r, rows)
         unroll_for(v, vectors)
             sum[r][v] = t.accumulate
-                            ? load_avx2(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], masked)
+                            ? load_part(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], masked)
                             : _mm256_setzero_ps();
     for (size_t i = 0; i < t.k; i += depth, b += step) {
         if (vectors == 4)
@@ -81,180 +83,65 @@ INLINE void matmul_tile_avx2(const struct attn_matmul *p, size_t r0, size_t j,
     }
     if (dtype == ATTN_INT8 && t.scale != NULL)
         unroll_for(v, vectors) {
-            __m256 scale = load_avx2(t.scale + j + v * LANES, mask[v], masked);
+            __m256 scale = load_part(t.scale + j + v * LANES, mask[v], masked);
             unroll_for(r, rows)
                 sum[r][v] = _mm256_mul_ps(sum[r][v], scale);
         }
     unroll_for(r, rows)
         unroll_for(v, vectors)
-            store_avx2(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], sum[r][v], masked);
+            store_part(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], sum[r][v], masked);
 }
 
-/* name_ROWS: the instance of matmul_tile_avx2 for so many rows. */
-#define TILE(name, dtype, rows, vectors, masked)                               \
-    static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
-    {                                                                          \
-        matmul_tile_avx2(p, r, j, dtype, rows, vectors, masked);               \
-    }
-#define TILES_3(name, dtype, vectors, masked) \
-    TILE(name, dtype, 1, vectors, masked)     \
-    TILE(name, dtype, 2, vectors, masked)     \
-    TILE(name, dtype, 3, vectors, masked)
-#define TILES_6(name, dtype, vectors, masked) \
-    TILES_3(name, dtype, vectors, masked)     \
-    TILE(name, dtype, 4, vectors, masked)     \
-    TILE(name, dtype, 5, vectors, masked)     \
-    TILE(name, dtype, 6, vectors, masked)
-#define LIST_3(name) NULL, name##_1, name##_2, name##_3
-#define LIST_6(name) LIST_3(name), name##_4, name##_5, name##_6
+MATMUL(matmul_f32_avx2, ATTN_F32, ROWS_6, ROWS_3)
+MATMUL(matmul_bf16_avx2, ATTN_BF16, ROWS_6, ROWS_3)
+MATMUL(matmul_f16_avx2, ATTN_F16, ROWS_6, ROWS_3)
+MATMUL(matmul_int8_avx2, ATTN_INT8, ROWS_6, ROWS_3)
 
-/* The kernel of one dtype of b, with all its tiles. */
-#define MATMUL(name, dtype)                                                            \
-    TILES_3(name##_wide, dtype, 4, false)                                              \
-    TILES_6(name##_full, dtype, 2, false)                                              \
-    TILES_6(name##_edge, dtype, 2, true)                                               \
-    static void name(const struct attn_matmul *p)                                      \
-    {                                                                                  \
-        static const struct matmul_tiles tiles = {.wide = {LIST_3(name##_wide)},       \
-                                                  .full = {LIST_6(name##_full)},       \
-                                                  .edge = {LIST_6(name##_edge)}};      \
-        matmul_over_tiles(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE}); \
-    }
+/* ---- outer ----------------------------------------------------------------------------------- */
 
-MATMUL(matmul_f32_avx2, ATTN_F32)
-MATMUL(matmul_bf16_avx2, ATTN_BF16)
-MATMUL(matmul_f16_avx2, ATTN_F16)
-MATMUL(matmul_int8_avx2, ATTN_INT8)
+#define OUTER_ROWS 6 /* x 2 vectors: 12 accumulators of 16 registers */
+#define OUTER_WIDE 0
 
-/* ---- Softmax --------------------------------------------------------------------------------- */
-
-INLINE float max_lanes_avx2(__m256 v)
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
+INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const int rows,
+                       const int vectors, const bool masked)
 {
-    __m128 m = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-    return _mm_cvtss_f32(_mm_max_ss(m, _mm_movehdup_ps(m)));
-}
-
-INLINE float sum_lanes_avx2(__m256 v)
-{
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
-
-INLINE float max_row_avx2(const float *s, float max, size_t n)
-{
-    __m256 top = _mm256_set1_ps(max);
-    size_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        top = _mm256_max_ps(top, _mm256_loadu_ps(s + j));
-    if (j < n)
-        top = _mm256_max_ps(top, load_scores_avx2(s + j, first_lanes_avx2(n - j)));
-    return max_lanes_avx2(top);
-}
-
-/* s[j] = exp(s[j] - max) for the lanes of the mask; the other lanes of the result are 0. */
-INLINE __m256 exp_scores_avx2(float *s, __m256i mask, float max)
-{
-    __m256 e = exp_lanes_avx2(_mm256_sub_ps(load_scores_avx2(s, mask), _mm256_set1_ps(max)));
-    _mm256_maskstore_ps(s, mask, e);
-    return e;
-}
-
-/* s[j] = exp(s[j] - max) for a row; returns the sum. */
-INLINE float exp_row_avx2(float *s, float max, size_t n)
-{
-    __m256 total = _mm256_setzero_ps();
-    size_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        total = _mm256_add_ps(total, exp_scores_avx2(s + j, first_lanes_avx2(LANES), max));
-    if (j < n)
-        total = _mm256_add_ps(total, exp_scores_avx2(s + j, first_lanes_avx2(n - j), max));
-    return sum_lanes_avx2(total);
-}
-
-/* Takes LANES rows at a time, all their maxima before their first exp: the rows overlap in the
- * pipeline instead of each waiting for its own maximum. */
-static void softmax_avx2(float *s, size_t lds, float *max, float *sum, float *rescale, size_t rows,
-                         size_t n)
-{
-    float tops[LANES] = {0}, totals[LANES] = {0};
-    for (size_t r = 0; r < rows; r += LANES) {
-        size_t count = attn_min(rows - r, LANES);
-        for (size_t i = 0; i < count; i++)
-            tops[i] = max_row_avx2(s + (r + i) * lds, max[r + i], n);
-        for (size_t i = 0; i < count; i++)
-            totals[i] = exp_row_avx2(s + (r + i) * lds, tops[i], n);
-        __m256i mask = first_lanes_avx2(count);
-        __m256 before = _mm256_maskload_ps(max + r, mask);
-        __m256 top = _mm256_loadu_ps(tops);
-        __m256 seen = _mm256_cmp_ps(top, _mm256_set1_ps(-INFINITY), _CMP_GT_OQ);
-        __m256 change = _mm256_and_ps(_mm256_sub_ps(before, top), seen);
-        __m256 scale = exp_lanes_avx2(change); /* 1 where no key was seen */
-        __m256 total =
-            _mm256_fmadd_ps(_mm256_maskload_ps(sum + r, mask), scale, _mm256_loadu_ps(totals));
-        _mm256_maskstore_ps(max + r, mask, top);
-        _mm256_maskstore_ps(sum + r, mask, total);
-        _mm256_maskstore_ps(rescale + r, mask, scale);
-    }
-}
-
-static void finish_weights_avx2(float *w, float max, float factor, size_t n)
-{
-    for (size_t j = 0; j < n; j += LANES) {
-        __m256i mask = first_lanes_avx2(n - j);
-        __m256 e =
-            exp_lanes_avx2(_mm256_sub_ps(load_scores_avx2(w + j, mask), _mm256_set1_ps(max)));
-        /* factor may be infinite where every w is -inf */
-        __m256 some = _mm256_cmp_ps(e, _mm256_setzero_ps(), _CMP_GT_OQ);
-        __m256 scaled = _mm256_mul_ps(e, _mm256_set1_ps(factor));
-        _mm256_maskstore_ps(w + j, mask, _mm256_and_ps(scaled, some));
-    }
-}
-
-/* ---- Rows ------------------------------------------------------------------------------------ */
-
-static void prepare_rows_avx2(float *x, size_t ldx, struct attn_prepared_row *prepared,
-                              const float *factor, size_t rows, size_t n)
-{
-    (void)prepared;
-    for (size_t j = 0; factor != NULL && j < n; j += LANES) {
-        __m256i mask = first_lanes_avx2(n - j);
-        __m256 by = _mm256_maskload_ps(factor + j, mask);
-        for (size_t r = 0; r < rows; r++) {
-            float *at = x + r * ldx + j;
-            _mm256_maskstore_ps(at, mask, _mm256_mul_ps(_mm256_maskload_ps(at, mask), by));
+    const struct attn_outer t = *p;
+    const float *a = t.a + r0, *b = t.b + j;
+    __m256 sum[OUTER_ROWS][4];
+    __m256i mask[4];
+    unroll_for(v, vectors)
+        mask[v] = first_lanes(t.n - attn_min(t.n, j + v * LANES));
+    unroll_for(r, rows)
+        unroll_for(v, vectors)
+            sum[r][v] = t.rescale ? _mm256_mul_ps(load_part(t.c + (r0 + r) * t.ldc + j + v * LANES,
+                                                            mask[v], masked),
+                                                  _mm256_broadcast_ss(t.rescale + r0 + r))
+                                  : _mm256_setzero_ps();
+    for (size_t i = 0; i < t.k; i++, a += t.lda, b += t.ldb) {
+        __m256 row[4];
+        unroll_for(v, vectors)
+            row[v] = load_part(b + v * LANES, mask[v], masked);
+        unroll_for(r, rows) {
+            __m256 factor = _mm256_broadcast_ss(a + r);
+            unroll_for(v, vectors)
+                sum[r][v] = _mm256_fmadd_ps(factor, row[v], sum[r][v]);
         }
     }
+    unroll_for(r, rows)
+        unroll_for(v, vectors)
+            store_part(t.c + (r0 + r) * t.ldc + j + v * LANES, mask[v], sum[r][v], masked);
 }
 
-static void scale_rows_avx2(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
-{
-    for (size_t r = 0; r < rows; r++)
-        for (size_t j = 0; j < n; j += LANES) {
-            __m256i mask = first_lanes_avx2(n - j);
-            float *at = x + r * ldx + j;
-            __m256 scaled =
-                _mm256_mul_ps(_mm256_maskload_ps(at, mask), _mm256_broadcast_ss(factor + r));
-            _mm256_maskstore_ps(at, mask, scaled);
-        }
-}
-
-static void scale_avx2(float *out, const float *x, float factor, size_t n)
-{
-    const __m256 by = _mm256_set1_ps(factor);
-    for (size_t j = 0; j < n; j += LANES) {
-        __m256i mask = first_lanes_avx2(n - j);
-        _mm256_maskstore_ps(out + j, mask, _mm256_mul_ps(_mm256_maskload_ps(x + j, mask), by));
-    }
-}
+OUTER(outer_avx2, ROWS_6, ROWS_0)
 
 static bool all_within_avx2(const float *x, size_t n, float limit)
 {
     const __m256 sign = _mm256_set1_ps(-0.0f), bound = _mm256_set1_ps(limit);
     __m256 beyond = _mm256_setzero_ps();
     for (size_t i = 0; i < n; i += LANES) {
-        __m256i mask = first_lanes_avx2(n - i);
+        __m256i mask = first_lanes(n - i);
         __m256 size = _mm256_andnot_ps(sign, _mm256_maskload_ps(x + i, mask));
         __m256 bad = _mm256_cmp_ps(size, bound, _CMP_NLE_UQ);
         beyond = _mm256_or_ps(beyond, _mm256_and_ps(bad, _mm256_castsi256_ps(mask)));
@@ -269,11 +156,15 @@ void attn_kernels_avx2(struct attn_kernels *table)
     table->matmul[ATTN_F16] = matmul_f16_avx2;
     table->matmul[ATTN_INT8] = matmul_int8_avx2;
     attn_kernels_avx2_project(table);
-    attn_kernels_avx2_columns(table);
-    table->softmax = softmax_avx2;
-    table->finish_weights = finish_weights_avx2;
-    table->prepare_rows = prepare_rows_avx2;
-    table->scale_rows = scale_rows_avx2;
-    table->scale = scale_avx2;
+    table->columns_from_rows = LANES;
+    table->outer = outer_avx2;
+    table->softmax_columns = softmax_columns;
+    table->transpose = transpose;
+    table->widen_keys = widen_keys;
+    table->softmax = softmax;
+    table->finish_weights = finish_weights;
+    table->prepare_rows = prepare_rows;
+    table->scale_rows = scale_rows;
+    table->scale = scale;
     table->all_within = all_within_avx2;
 }

@@ -7,9 +7,6 @@
 
 #include "kernels/avx2.h"
 
-#define LIST_3(name) NULL, name##_1, name##_2, name##_3
-#define LIST_6(name) LIST_3(name), name##_4, name##_5, name##_6
-
 #define STRIP_ROWS 6 /* x 2 vectors, half a panel: 12 accumulators of 16 registers */
 #define FEW_ROWS 3   /* x 4 vectors, a panel; x is read in place */
 
@@ -73,7 +70,7 @@ INLINE __m256 project_multiply_add_avx2(__m256 sum, __m256 x, __m256 w, const en
 /* The first `count` words of x, at most 4; the others are 0. */
 INLINE __m128i project_load_words_avx2(const int8_t *x, size_t count)
 {
-    __m256i mask = first_lanes_avx2(attn_min(count, 4));
+    __m256i mask = first_lanes(attn_min(count, 4));
     return _mm_maskload_epi32((const int *)(const void *)x, _mm256_castsi256_si128(mask));
 }
 
@@ -132,7 +129,7 @@ INLINE void project_end_avx2(__m256 sum[STRIP_ROWS][4], const struct project_til
                              const int rows, const int vectors, const enum project_op op)
 {
     unroll_for(v, vectors) {
-        __m256i mask = first_lanes_avx2(t->n - attn_min(t->n, v * LANES));
+        __m256i mask = first_lanes(t->n - attn_min(t->n, v * LANES));
         __m256 scale = _mm256_setzero_ps();
         if (op == OP_INT8_AS_INT16)
             scale = _mm256_maskload_ps(t->scale + v * LANES, mask);
@@ -226,28 +223,21 @@ INLINE void project_rows_avx2(const struct attn_projection_part *p,
 
 /* ---- Instances ------------------------------------------------------------------------------- */
 
-#define TILE(name, rows, vectors, op)                          \
+#define PROJECT_TILE(rows, name, vectors, op)                  \
     static void name##_##rows(const struct project_tile *tile) \
     {                                                          \
         project_tile_avx2(tile, rows, vectors, op);            \
     }
 
 /* Defines static void name(const struct attn_projection_part *). */
-#define PROJECT(name, op)                                                           \
-    TILE(name##_whole, 1, 4, op)                                                    \
-    TILE(name##_whole, 2, 4, op)                                                    \
-    TILE(name##_whole, 3, 4, op)                                                    \
-    TILE(name##_half, 1, 2, op)                                                     \
-    TILE(name##_half, 2, 2, op)                                                     \
-    TILE(name##_half, 3, 2, op)                                                     \
-    TILE(name##_half, 4, 2, op)                                                     \
-    TILE(name##_half, 5, 2, op)                                                     \
-    TILE(name##_half, 6, 2, op)                                                     \
-    static void name(const struct attn_projection_part *p)                          \
-    {                                                                               \
-        static const struct project_tiles tiles = {.whole = {LIST_3(name##_whole)}, \
-                                                   .half = {LIST_6(name##_half)}};  \
-        project_rows_avx2(p, &tiles, op);                                           \
+#define PROJECT(name, op)                                                                   \
+    ROWS_3(PROJECT_TILE, name##_whole, 4, op)                                               \
+    ROWS_6(PROJECT_TILE, name##_half, 2, op)                                                \
+    static void name(const struct attn_projection_part *p)                                  \
+    {                                                                                       \
+        static const struct project_tiles tiles = {.whole = {ROWS_3(LISTED, name##_whole)}, \
+                                                   .half = {ROWS_6(LISTED, name##_half)}};  \
+        project_rows_avx2(p, &tiles, op);                                                   \
     }
 
 PROJECT(project_f32_avx2, OP_F32)

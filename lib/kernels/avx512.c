@@ -9,7 +9,9 @@
 #include <math.h>
 
 #include "kernels/avx512.h"
-#include "kernels/tiling.h"
+#include "kernels/columns.h"
+#include "kernels/rows.h"
+#include "kernels/widen.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
@@ -76,9 +78,9 @@ INLINE void interleave_columns_avx512(__m512 pair[2], const enum attn_dtype dtyp
 
 /* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
  * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
-INLINE void matmul_tile_avx512(const struct attn_matmul *p, size_t r0, size_t j,
-                               const enum attn_dtype dtype, const int rows, const int vectors,
-                               const bool masked)
+INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
+                        const enum attn_dtype dtype, const int rows, const int vectors,
+                        const bool masked)
 {
     const struct attn_matmul t = *p;
     const size_t step = t.ldb * column_bytes(dtype), vector = LANES * column_bytes(dtype);
@@ -90,8 +92,8 @@ INLINE void matmul_tile_avx512(const struct attn_matmul *p, size_t r0, size_t j,
     __m512 sum[MAX_ROWS][4];
     __mmask16 mask[4];
     unroll_for(v, vectors)
-        mask[v] = masked ? first_lanes_avx512(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
-    float *c = t.c + opaque_avx512(r0 * t.ldc + j);
+        mask[v] = masked ? first_lanes(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
+    float *c = t.c + opaque(r0 * t.ldc + j);
     unroll_for(r, rows) {
         unroll_for(v, vectors)
             sum[r][v] =
@@ -110,7 +112,7 @@ INLINE void matmul_tile_avx512(const struct attn_matmul *p, size_t r0, size_t j,
             unroll_for(v, vectors / 2)
                 load_pair_avx512(&row[2 * v], b + 2 * v * vector, &mask[2 * v], dtype, at);
             unroll_for(r, rows) {
-                __m512 factor = load_factor_avx512(a + r * t.lda + i + at);
+                __m512 factor = load_factor(a + r * t.lda + i + at);
                 unroll_for(v, vectors)
                     sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
             }
@@ -122,7 +124,7 @@ INLINE void matmul_tile_avx512(const struct attn_matmul *p, size_t r0, size_t j,
             unroll_for(r, rows)
                 sum[r][v] = _mm512_mul_ps(sum[r][v], scale);
         }
-    c = t.c + opaque_avx512(r0 * t.ldc + j);
+    c = t.c + opaque(r0 * t.ldc + j);
     unroll_for(r, rows) {
         unroll_for(v, vectors / 2)
             interleave_columns_avx512(&sum[r][2 * v], dtype);
@@ -132,161 +134,60 @@ INLINE void matmul_tile_avx512(const struct attn_matmul *p, size_t r0, size_t j,
     }
 }
 
-/* name_ROWS: the instance of matmul_tile_avx512 for so many rows. */
-#define TILE(name, dtype, rows, vectors, masked)                               \
-    static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
-    {                                                                          \
-        matmul_tile_avx512(p, r, j, dtype, rows, vectors, masked);             \
-    }
-#define TILES_6(name, dtype, vectors, masked) \
-    TILE(name, dtype, 1, vectors, masked)     \
-    TILE(name, dtype, 2, vectors, masked)     \
-    TILE(name, dtype, 3, vectors, masked)     \
-    TILE(name, dtype, 4, vectors, masked)     \
-    TILE(name, dtype, 5, vectors, masked)     \
-    TILE(name, dtype, 6, vectors, masked)
-#define TILES_12(name, dtype, vectors, masked) \
-    TILES_6(name, dtype, vectors, masked)      \
-    TILE(name, dtype, 7, vectors, masked)      \
-    TILE(name, dtype, 8, vectors, masked)      \
-    TILE(name, dtype, 9, vectors, masked)      \
-    TILE(name, dtype, 10, vectors, masked)     \
-    TILE(name, dtype, 11, vectors, masked)     \
-    TILE(name, dtype, 12, vectors, masked)
-#define LIST_6(name) NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
-#define LIST_12(name) LIST_6(name), name##_7, name##_8, name##_9, name##_10, name##_11, name##_12
+MATMUL(matmul_f32_avx512, ATTN_F32, ROWS_12, ROWS_6)
+MATMUL(matmul_bf16_avx512, ATTN_BF16, ROWS_12, ROWS_6)
+MATMUL(matmul_f16_avx512, ATTN_F16, ROWS_12, ROWS_6)
+MATMUL(matmul_int8_avx512, ATTN_INT8, ROWS_12, ROWS_6)
 
-/* The kernel of one dtype of b, with all its tiles. */
-#define MATMUL(name, dtype)                                                            \
-    TILES_6(name##_wide, dtype, 4, false)                                              \
-    TILES_12(name##_full, dtype, 2, false)                                             \
-    TILES_12(name##_edge, dtype, 2, true)                                              \
-    static void name(const struct attn_matmul *p)                                      \
-    {                                                                                  \
-        static const struct matmul_tiles tiles = {.wide = {LIST_6(name##_wide)},       \
-                                                  .full = {LIST_12(name##_full)},      \
-                                                  .edge = {LIST_12(name##_edge)}};     \
-        matmul_over_tiles(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE}); \
-    }
+/* ---- outer ----------------------------------------------------------------------------------- */
 
-MATMUL(matmul_f32_avx512, ATTN_F32)
-MATMUL(matmul_bf16_avx512, ATTN_BF16)
-MATMUL(matmul_f16_avx512, ATTN_F16)
-MATMUL(matmul_int8_avx512, ATTN_INT8)
+#define OUTER_ROWS 14 /* x 2 vectors: 28 accumulators of 32 registers */
+#define OUTER_WIDE 6  /* x 4 vectors: 24, and half as many loads of factors */
+/* Steps of i between prefetch and use of a factor: each step reads another cache line, of keys
+ * often one that L1 does not have. */
+#define AHEAD 8
 
-/* ---- Softmax --------------------------------------------------------------------------------- */
-
-INLINE float max_row_avx512(const float *s, float max, size_t n)
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
+INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const int rows,
+                       const int vectors, const bool masked)
 {
-    __m512 top = _mm512_set1_ps(max);
-    size_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-        top = _mm512_max_ps(top, _mm512_loadu_ps(s + j));
-    if (j < n)
-        top = _mm512_max_ps(top, load_scores_avx512(s + j, first_lanes_avx512(n - j)));
-    return _mm512_reduce_max_ps(top);
-}
-
-/* s[j] = exp(s[j] - max) for a row; returns the sum. */
-INLINE float exp_row_avx512(float *s, float max, size_t n)
-{
-    const __m512 top = _mm512_set1_ps(max);
-    __m512 total = _mm512_setzero_ps();
-    size_t j = 0;
-    for (; j + 4 * LANES <= n; j += 4 * LANES) {
-        __m512 e[4];
-        unroll_for(v, 4)
-            e[v] = _mm512_sub_ps(_mm512_loadu_ps(s + j + v * LANES), top);
-        exp_vectors_avx512(e, 4);
-        unroll_for(v, 4) {
-            _mm512_storeu_ps(s + j + v * LANES, e[v]);
-            total = _mm512_add_ps(total, e[v]);
+    const struct attn_outer t = *p;
+    const size_t ahead = AHEAD * t.lda;
+    const float *a = t.a + r0, *b = t.b + j;
+    __m512 sum[OUTER_ROWS][4];
+    __mmask16 mask[4];
+    unroll_for(v, vectors)
+        mask[v] = masked ? first_lanes(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
+    float *c = t.c + opaque(r0 * t.ldc + j);
+    unroll_for(r, rows) {
+        unroll_for(v, vectors)
+            sum[r][v] = t.rescale ? _mm512_mul_ps(_mm512_maskz_loadu_ps(mask[v], c + v * LANES),
+                                                  _mm512_set1_ps(t.rescale[r0 + r]))
+                                  : _mm512_setzero_ps();
+        c += t.ldc;
+    }
+    for (size_t i = 0; i < t.k; i++, a += t.lda, b += t.ldb) {
+        __m512 row[4];
+        _mm_prefetch(a + ahead, _MM_HINT_T0);
+        _mm_prefetch(a + ahead + rows - 1, _MM_HINT_T0);
+        unroll_for(v, vectors)
+            row[v] = _mm512_maskz_loadu_ps(mask[v], b + v * LANES);
+        unroll_for(r, rows) {
+            __m512 factor = load_factor(a + r);
+            unroll_for(v, vectors)
+                sum[r][v] = _mm512_fmadd_ps(factor, row[v], sum[r][v]);
         }
     }
-    for (; j < n; j += LANES) {
-        __mmask16 mask = first_lanes_avx512(n - j);
-        __m512 e = exp_lanes_avx512(_mm512_sub_ps(load_scores_avx512(s + j, mask), top));
-        _mm512_mask_storeu_ps(s + j, mask, e);
-        total = _mm512_add_ps(total, e);
-    }
-    return _mm512_reduce_add_ps(total);
-}
-
-/* Takes LANES rows at a time, all their maxima before their first exp: the rows overlap in the
- * pipeline instead of each waiting for its own maximum. */
-static void softmax_avx512(float *s, size_t lds, float *max, float *sum, float *rescale,
-                           size_t rows, size_t n)
-{
-    float tops[LANES] = {0}, totals[LANES] = {0};
-    for (size_t r = 0; r < rows; r += LANES) {
-        size_t count = attn_min(rows - r, LANES);
-        for (size_t i = 0; i < count; i++)
-            tops[i] = max_row_avx512(s + (r + i) * lds, max[r + i], n);
-        for (size_t i = 0; i < count; i++)
-            totals[i] = exp_row_avx512(s + (r + i) * lds, tops[i], n);
-        __mmask16 mask = first_lanes_avx512(count);
-        __m512 before = _mm512_maskz_loadu_ps(mask, max + r);
-        __m512 top = _mm512_loadu_ps(tops);
-        __mmask16 seen = _mm512_cmp_ps_mask(top, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
-        __m512 scale =
-            exp_lanes_avx512(_mm512_maskz_sub_ps(seen, before, top)); /* 1: no key was seen */
-        __m512 total =
-            _mm512_fmadd_ps(_mm512_maskz_loadu_ps(mask, sum + r), scale, _mm512_loadu_ps(totals));
-        _mm512_mask_storeu_ps(max + r, mask, top);
-        _mm512_mask_storeu_ps(sum + r, mask, total);
-        _mm512_mask_storeu_ps(rescale + r, mask, scale);
+    c = t.c + opaque(r0 * t.ldc + j);
+    unroll_for(r, rows) {
+        unroll_for(v, vectors)
+            _mm512_mask_storeu_ps(c + v * LANES, mask[v], sum[r][v]);
+        c += t.ldc;
     }
 }
 
-static void finish_weights_avx512(float *w, float max, float factor, size_t n)
-{
-    for (size_t j = 0; j < n; j += LANES) {
-        __mmask16 mask = first_lanes_avx512(n - j);
-        __m512 e =
-            exp_lanes_avx512(_mm512_sub_ps(load_scores_avx512(w + j, mask), _mm512_set1_ps(max)));
-        /* factor may be infinite where every w is -inf */
-        __mmask16 some = _mm512_cmp_ps_mask(e, _mm512_setzero_ps(), _CMP_GT_OQ);
-        _mm512_mask_storeu_ps(w + j, mask, _mm512_maskz_mul_ps(some, e, _mm512_set1_ps(factor)));
-    }
-}
-
-/* ---- Rows ------------------------------------------------------------------------------------ */
-
-static void prepare_rows_avx512(float *x, size_t ldx, struct attn_prepared_row *prepared,
-                                const float *factor, size_t rows, size_t n)
-{
-    (void)prepared;
-    for (size_t j = 0; factor != NULL && j < n; j += LANES) {
-        __mmask16 mask = first_lanes_avx512(n - j);
-        __m512 by = _mm512_maskz_loadu_ps(mask, factor + j);
-        for (size_t r = 0; r < rows; r++) {
-            float *at = x + r * ldx + j;
-            _mm512_mask_storeu_ps(at, mask, _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, at), by));
-        }
-    }
-}
-
-static void scale_rows_avx512(float *x, size_t ldx, const float *factor, size_t rows, size_t n)
-{
-    /* Few maxima change after the first keys: most factors are 1. */
-    for (size_t r = 0; r < rows; r++)
-        for (size_t j = 0; factor[r] != 1 && j < n; j += LANES) {
-            __mmask16 mask = first_lanes_avx512(n - j);
-            float *at = x + r * ldx + j;
-            __m512 scaled =
-                _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, at), _mm512_set1_ps(factor[r]));
-            _mm512_mask_storeu_ps(at, mask, scaled);
-        }
-}
-
-static void scale_avx512(float *out, const float *x, float factor, size_t n)
-{
-    const __m512 by = _mm512_set1_ps(factor);
-    for (size_t j = 0; j < n; j += LANES) {
-        __mmask16 mask = first_lanes_avx512(n - j);
-        _mm512_mask_storeu_ps(out + j, mask, _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + j), by));
-    }
-}
+OUTER(outer_avx512, ROWS_14, ROWS_6)
 
 /* max(largest, |x|) as integers: magnitudes have the same order as their bits, and a NaN is larger
  * than all. */
@@ -302,8 +203,8 @@ static bool all_within_avx512(const float *x, size_t n, float limit)
     for (; i + LANES <= n; i += LANES)
         largest = max_magnitude_avx512(largest, _mm512_loadu_si512(x + i));
     if (i < n)
-        largest = max_magnitude_avx512(largest,
-                                       _mm512_maskz_loadu_epi32(first_lanes_avx512(n - i), x + i));
+        largest =
+            max_magnitude_avx512(largest, _mm512_maskz_loadu_epi32(first_lanes(n - i), x + i));
     const __m512i bound = _mm512_castps_si512(_mm512_set1_ps(limit));
     return _mm512_cmpgt_epu32_mask(largest, bound) == 0;
 }
@@ -315,11 +216,15 @@ void attn_kernels_avx512(struct attn_kernels *table)
     table->matmul[ATTN_F16] = matmul_f16_avx512;
     table->matmul[ATTN_INT8] = matmul_int8_avx512;
     attn_kernels_avx512_project(table);
-    attn_kernels_avx512_columns(table);
-    table->softmax = softmax_avx512;
-    table->finish_weights = finish_weights_avx512;
-    table->prepare_rows = prepare_rows_avx512;
-    table->scale_rows = scale_rows_avx512;
-    table->scale = scale_avx512;
+    table->columns_from_rows = LANES;
+    table->outer = outer_avx512;
+    table->softmax_columns = softmax_columns;
+    table->transpose = transpose;
+    table->widen_keys = widen_keys;
+    table->softmax = softmax;
+    table->finish_weights = finish_weights;
+    table->prepare_rows = prepare_rows;
+    table->scale_rows = scale_rows;
+    table->scale = scale;
     table->all_within = all_within_avx512;
 }

@@ -8,45 +8,72 @@
 #include "basics/mem.h"
 #include "kernels/exp.h"
 #include "kernels/kernels.h"
+#include "kernels/tiling.h"
 
 #define INLINE static inline __attribute__((always_inline))
 /* A loop over the registers of a tile, unrolled so that each array element is a register. */
 #define unroll_for(i, count) _Pragma("GCC unroll 16") for (int i = 0; i < (count); i++)
 
-#define CACHE_LINE 64
 #define LANES 16
 
-/* A mask of the first `count` lanes; of all lanes where count is LANES or more. */
-INLINE __mmask16 first_lanes_avx512(size_t count)
+/* ---- The operations of rows.h --------------------------------------------------------------- */
+
+typedef __m512 vec;
+typedef __m512i vec_int;
+typedef __mmask16 vec_mask;
+
+INLINE vec_mask first_lanes(size_t count)
 {
-    return (__mmask16)(count >= LANES ? 0xffffu : (1u << count) - 1u);
+    return (vec_mask)(count >= LANES ? 0xffffu : (1u << count) - 1u);
 }
 
-/* Broadcasts the factor of a row.  The empty assembler hides where the value comes from: else the
- * compiler loads it anew for each use and saturates the load ports. */
-INLINE __m512 load_factor_avx512(const float *x)
+/* The empty assembler keeps gcc from making a slow memset of a loop that clears vectors. */
+INLINE vec vec_all(float x)
 {
-    __m512 v = _mm512_set1_ps(*x);
+    vec v = _mm512_set1_ps(x);
     __asm__("" : "+v"(v));
     return v;
 }
 
-/* Returns its argument, in a way that the compiler cannot see through.  Row addresses made from
- * such an offset are computed before the loop of a tile and again after it.  Otherwise the compiler
- * keeps the addresses of all rows through the loop, which costs more than a hundred cycles. */
-INLINE size_t opaque_avx512(size_t offset)
+INLINE vec vec_load(const float *from) { return _mm512_loadu_ps(from); }
+INLINE vec vec_load_first(const float *from, vec_mask mask)
 {
-    __asm__("" : "+r"(offset));
-    return offset;
+    return _mm512_maskz_loadu_ps(mask, from);
+}
+INLINE vec vec_load_scores(const float *from, vec_mask mask)
+{
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), mask, from);
+}
+INLINE vec_int vec_load_ints(const int32_t *from, vec_mask mask)
+{
+    return _mm512_maskz_loadu_epi32(mask, from);
+}
+INLINE void vec_store(float *to, vec v) { _mm512_storeu_ps(to, v); }
+INLINE void vec_store_first(float *to, vec_mask mask, vec v) { _mm512_mask_storeu_ps(to, mask, v); }
+INLINE vec vec_max(vec a, vec b) { return _mm512_max_ps(a, b); }
+INLINE vec vec_multiply_add(vec a, vec b, vec sum) { return _mm512_fmadd_ps(a, b, sum); }
+INLINE vec vec_where_greater(vec a, float limit, vec v)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, _mm512_set1_ps(limit), _CMP_GT_OQ), v);
+}
+INLINE float vec_max_lane(vec v) { return _mm512_reduce_max_ps(v); }
+INLINE float vec_sum_lanes(vec v) { return _mm512_reduce_add_ps(v); }
+
+INLINE void vec_hide_key(float *s, int key, vec_int first, vec_int end, vec_mask mask)
+{
+    const __m512i at = _mm512_set1_epi32(key);
+    const vec_mask hidden = _mm512_cmplt_epi32_mask(at, first) | _mm512_cmple_epi32_mask(end, at);
+    _mm512_mask_storeu_ps(s, mask & hidden, _mm512_set1_ps(-INFINITY));
 }
 
-/* x[i] = exp(x[i]), see exp.h.  All `count` (constant, at most EXP_VECTORS) vectors take a
- * step before any takes the next: the chain of exp is long, and the processor does not look far
- * enough ahead to overlap the iterations of a loop.  Lanes below EXP_LOWEST get r = 0 and power = 0
- * early in the chain, so that no mask is kept through it. */
+/* All `count` vectors take a step before any takes the next: the chain of exp is long, and the
+ * processor does not look far enough ahead to overlap the iterations of a loop.  Lanes below
+ * EXP_LOWEST get r = 0 and power = 0 early in the chain, so that no mask is kept through it. */
 #define EXP_VECTORS 8
+#define MAX_CHAINS 4  /* maxima of keys that do not wait for one another */
+#define ROW_VECTORS 4 /* of one row */
 
-INLINE void exp_vectors_avx512(__m512 x[], const int count)
+INLINE void exp_vectors(vec x[], const int count)
 {
     const __m512 round = _mm512_set1_ps(EXP_ROUND);
     __m512 power[EXP_VECTORS], q[EXP_VECTORS];
@@ -76,14 +103,13 @@ INLINE void exp_vectors_avx512(__m512 x[], const int count)
         x[i] = _mm512_mul_ps(q[i], power[i]);
 }
 
-INLINE __m512 exp_lanes_avx512(__m512 x)
+INLINE vec exp_lanes(vec x)
 {
-    exp_vectors_avx512(&x, 1);
+    exp_vectors(&x, 1);
     return x;
 }
 
-/* out[c][r] = in[r][c]; in is overwritten. */
-INLINE void transpose_lanes_avx512(__m512 out[LANES], __m512 in[LANES])
+INLINE void transpose_lanes(vec out[LANES], vec in[LANES])
 {
     __m512 t[LANES];
     unroll_for(i, 8) {
@@ -109,11 +135,24 @@ INLINE void transpose_lanes_avx512(__m512 out[LANES], __m512 in[LANES])
     }
 }
 
-/* Loads scores; lanes outside of the mask become -inf, the neutral element of max and of a sum of
- * exp. */
-INLINE __m512 load_scores_avx512(const float *s, __mmask16 mask)
+/* ---- Tiles ---------------------------------------------------------------------------------- */
+
+/* Broadcasts the factor of a row.  The empty assembler hides where the value comes from: else the
+ * compiler loads it anew for each use and saturates the load ports. */
+INLINE __m512 load_factor(const float *x)
 {
-    return _mm512_mask_loadu_ps(_mm512_set1_ps(-INFINITY), mask, s);
+    __m512 v = _mm512_set1_ps(*x);
+    __asm__("" : "+v"(v));
+    return v;
+}
+
+/* Returns its argument, in a way that the compiler cannot see through.  Row addresses made from
+ * such an offset are computed before the loop of a tile and again after it.  Otherwise the compiler
+ * keeps the addresses of all rows through the loop, which costs more than a hundred cycles. */
+INLINE size_t opaque(size_t offset)
+{
+    __asm__("" : "+r"(offset));
+    return offset;
 }
 
 #endif

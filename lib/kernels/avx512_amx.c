@@ -96,7 +96,7 @@ INLINE void add_sums_avx512amx(const struct attn_projection_part *p, const float
 {
     unroll_for(v, 2) {
         const size_t at = j + (size_t)v * LANES;
-        const __mmask16 mask = first_lanes_avx512(p->n - attn_min(p->n, at));
+        const __mmask16 mask = first_lanes(p->n - attn_min(p->n, at));
         __m512 scale = _mm512_setzero_ps();
         if (mask == 0)
             break;

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "kernels/avx512_amx.h"
-#include "kernels/tiling.h"
 
 #define STEP 32    /* values of k */
 #define STEPS 4    /* copied at a time */
@@ -27,7 +26,7 @@ struct copies {
     uint32_t a[MOST_ROWS * ROW_WORDS];   /* [rows][steps][PIECES][WORDS] */
     uint32_t b[STEPS * WORDS * COLUMNS]; /* [steps][WORDS][COLUMNS], pairs of k */
     float edge[BLOCK_ROWS * COLUMNS];    /* a block at the edge of the result */
-} __attribute__((aligned(LINE)));
+} __attribute__((aligned(CACHE_LINE)));
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
@@ -49,9 +48,8 @@ INLINE __m512 upper_half_avx512amx(__m512 x)
 /* Divides a step of a row, of which `count` numbers are there, into its pieces. */
 INLINE void divide_numbers_avx512amx(uint32_t *out, const float *x, size_t count)
 {
-    __m512 low = _mm512_maskz_loadu_ps(first_lanes_avx512(count), x);
-    __m512 high =
-        _mm512_maskz_loadu_ps(first_lanes_avx512(count - attn_min(count, LANES)), x + LANES);
+    __m512 low = _mm512_maskz_loadu_ps(first_lanes(count), x);
+    __m512 high = _mm512_maskz_loadu_ps(first_lanes(count - attn_min(count, LANES)), x + LANES);
     unroll_for(piece, PIECES) {
         _mm512_store_si512(out + piece * WORDS, upper_halves_avx512amx(low, high));
         low = _mm512_sub_ps(low, upper_half_avx512amx(low));
@@ -81,7 +79,7 @@ INLINE void copy_columns_avx512amx(struct copies *to, const struct attn_matmul *
     const size_t n = attn_min(p->n - j, COLUMNS), pairs = attn_ceil_div(depth, STEP) * WORDS;
     const uint64_t columns = n < COLUMNS ? ((uint64_t)1 << n) - 1 : UINT64_MAX;
     const uint16_t *b = (const uint16_t *)p->b + first * p->ldb + j;
-    const char *ahead = prefetch_begin(p, (j * p->k + first * n) * sizeof *b / LINE);
+    const char *ahead = prefetch_begin(p, (j * p->k + first * n) * sizeof *b / CACHE_LINE);
     for (size_t i = 0; i < pairs; i++, ahead = prefetch_lines(ahead, 2))
         unroll_for(v, 2) {
             const __mmask32 mask = (__mmask32)(columns >> 32 * v);
@@ -109,7 +107,7 @@ INLINE void transpose_columns_avx512amx(struct copies *to, const struct attn_mat
             unroll_for(c, LANES)
                 from[c] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(
                     column + (size_t)c < n ? mask : 0, b + (column + (size_t)c) * p->ldb + i));
-            transpose_lanes_avx512(pairs, from);
+            transpose_lanes(pairs, from);
             unroll_for(w, LANES)
                 _mm512_store_ps(to->b + (i / 2 + (size_t)w) * COLUMNS + column, pairs[w]);
         }
@@ -202,7 +200,7 @@ INLINE void copy_block_avx512amx(float *to, size_t ldto, const float *from, size
 {
     for (size_t r = 0; r < rows; r++)
         for (size_t j = 0; j < n; j += LANES) {
-            const __mmask16 mask = first_lanes_avx512(n - j);
+            const __mmask16 mask = first_lanes(n - j);
             _mm512_mask_storeu_ps(to + r * ldto + j, mask,
                                   _mm512_maskz_loadu_ps(mask, from + r * ldfrom + j));
         }

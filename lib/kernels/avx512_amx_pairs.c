@@ -25,7 +25,7 @@ INLINE __m512i round_avx512amx(__m512 first, __m512 second)
 
 INLINE __m512 load_avx512amx(const float *x, size_t i, size_t n)
 {
-    return _mm512_maskz_loadu_ps(first_lanes_avx512(n - attn_min(n, i)), x + i);
+    return _mm512_maskz_loadu_ps(first_lanes(n - attn_min(n, i)), x + i);
 }
 
 INLINE __m512 widen_avx512amx(__m256i x)
@@ -54,7 +54,7 @@ static void pair_keys_avx512amx(uint32_t *out, size_t ldo, const float *const in
 {
     for (size_t i = 0; i < n; i += STEP)
         for (size_t r = 0; r < rows; r += LANES) {
-            const __mmask16 mask = first_lanes_avx512(rows - r);
+            const __mmask16 mask = first_lanes(rows - r);
             __m512 from[LANES], to[LANES];
             unroll_for(s, LANES)
                 from[s] = r + (size_t)s < rows
@@ -62,7 +62,7 @@ static void pair_keys_avx512amx(uint32_t *out, size_t ldo, const float *const in
                                     load_avx512amx(in[r + (size_t)s], i, n),
                                     load_avx512amx(in[r + (size_t)s], i + LANES, n)))
                               : _mm512_setzero_ps();
-            transpose_lanes_avx512(to, from);
+            transpose_lanes(to, from);
             unroll_for(w, WORDS)
                 _mm512_mask_storeu_ps(out + (i / 2 + (size_t)w) * ldo + r, mask, to[w]);
         }
@@ -79,7 +79,7 @@ static void pair_values_avx512amx(uint32_t *out, size_t ldo, const float *const 
             const __m512 zero = _mm512_setzero_ps();
             const __m512 even = i < rows ? load_avx512amx(in[i], j, n) : zero;
             const __m512 odd = i + 1 < rows ? load_avx512amx(in[i + 1], j, n) : zero;
-            _mm512_mask_storeu_epi32(out + j, first_lanes_avx512(n - j),
+            _mm512_mask_storeu_epi32(out + j, first_lanes(n - j),
                                      _mm512_permutexvar_epi16(order, round_avx512amx(even, odd)));
         }
 }

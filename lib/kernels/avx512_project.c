@@ -10,14 +10,13 @@ static void quantize_avx512(int8_t *out, float *scale, const float *x, size_t n)
 {
     __m512 lane = _mm512_setzero_ps();
     for (size_t i = 0; i < n; i += LANES)
-        lane = _mm512_max_ps(
-            lane, _mm512_abs_ps(_mm512_maskz_loadu_ps(first_lanes_avx512(n - i), x + i)));
+        lane = _mm512_max_ps(lane, _mm512_abs_ps(_mm512_maskz_loadu_ps(first_lanes(n - i), x + i)));
     const float max = _mm512_reduce_max_ps(lane);
     const bool none = max < ATTN_MIN_QUANTIZABLE;
     const __m512 factor = _mm512_set1_ps(none ? 0 : 127 / max);
     *scale = none ? 0 : max / 127;
     for (size_t i = 0; i < n; i += LANES) {
-        __mmask16 mask = first_lanes_avx512(n - i);
+        __mmask16 mask = first_lanes(n - i);
         __m512i near =
             _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), factor));
         _mm_mask_storeu_epi8(out + i, mask, _mm512_cvtepi32_epi8(near));

@@ -167,21 +167,20 @@ INLINE __m512i project_row_words_avx512(const void *row, size_t i, size_t k,
                              _mm512_cvtepu8_epi16(_mm256_set_epi8(
                                  62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32, 30,
                                  28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0)));
-        __m512 low = _mm512_maskz_loadu_ps(first_lanes_avx512(k - 2 * i), x + 2 * i);
-        __m512 high = _mm512_maskz_loadu_ps(first_lanes_avx512(k - attn_min(k, 2 * i + LANES)),
-                                            x + 2 * i + LANES);
+        __m512 low = _mm512_maskz_loadu_ps(first_lanes(k - 2 * i), x + 2 * i);
+        __m512 high =
+            _mm512_maskz_loadu_ps(first_lanes(k - attn_min(k, 2 * i + LANES)), x + 2 * i + LANES);
         return _mm512_permutex2var_epi16(round_to_bf16_avx512(low), odd_shorts,
                                          round_to_bf16_avx512(high));
     }
     if (op ==
         OP_INT8_AS_INT16) { /* bytes 0 and 2, then 1 and 3, as project_weights_avx512 has them */
         __m256i bytes = _mm256_maskz_loadu_epi32(
-            (__mmask8)first_lanes_avx512(attn_min(attn_ceil_div(k, 4) - i / 2, LANES / 2)),
-            x + i / 2);
+            (__mmask8)first_lanes(attn_min(attn_ceil_div(k, 4) - i / 2, LANES / 2)), x + i / 2);
         return _mm512_shufflehi_epi16(_mm512_shufflelo_epi16(_mm512_cvtepi8_epi16(bytes), 0xd8),
                                       0xd8);
     }
-    return _mm512_maskz_loadu_epi32(first_lanes_avx512(project_words_avx512(op, k) - i), x + i);
+    return _mm512_maskz_loadu_epi32(first_lanes(project_words_avx512(op, k) - i), x + i);
 }
 
 /* The first value of a row's sums: -128 sum_i x[i], because the bytes of weights are 128 too high.
@@ -191,8 +190,7 @@ INLINE int32_t project_offset_avx512(const int8_t *x, size_t k)
     const __m512i flip = _mm512_set1_epi8(-128), zero = _mm512_setzero_si512();
     __m512i sum = zero;
     for (size_t i = 0; i < k; i += 4 * LANES) {
-        __m512i bytes =
-            _mm512_maskz_loadu_epi32(first_lanes_avx512(attn_ceil_div(k - i, 4)), x + i);
+        __m512i bytes = _mm512_maskz_loadu_epi32(first_lanes(attn_ceil_div(k - i, 4)), x + i);
         sum = _mm512_add_epi64(sum, _mm512_sad_epu8(_mm512_xor_si512(bytes, flip), zero));
     }
     long long flipped = 128 * 4 * LANES * (long long)attn_ceil_div(k, 4 * LANES);
@@ -212,8 +210,7 @@ INLINE void project_step_avx512(__m512 sum[STRIP_ROWS][4], const struct project_
         w[v] = project_weights_avx512(t->w + v / 2 * t->ldpanel + line * ATTN_PANEL + v % 2 * LANES,
                                       op, half);
     unroll_for(r, rows) {
-        __m512 factor =
-            load_factor_avx512(t->x + (size_t)r * (strip ? COPY_STRIDE : t->ldx) + word);
+        __m512 factor = load_factor(t->x + (size_t)r * (strip ? COPY_STRIDE : t->ldx) + word);
         unroll_for(v, 2 * panels)
             sum[r][v] = project_multiply_add_avx512(sum[r][v], factor, w[v], op);
     }
@@ -223,7 +220,7 @@ INLINE void project_begin_avx512(__m512 sum[STRIP_ROWS][4], const struct project
                                  const int rows, const int panels, const bool strip,
                                  const enum project_op op)
 {
-    float *y = t->y + opaque_avx512(0);
+    float *y = t->y + opaque(0);
     unroll_for(r, rows) {
         unroll_for(v, 2 * panels) {
             sum[r][v] = project_is_int8_avx512(op)
@@ -241,12 +238,12 @@ INLINE void project_end_avx512(__m512 sum[STRIP_ROWS][4], const struct project_t
                                const int rows, const int panels, const enum project_op op)
 {
     unroll_for(v, 2 * panels) {
-        __mmask16 mask = first_lanes_avx512(t->n - attn_min(t->n, v * LANES));
+        __mmask16 mask = first_lanes(t->n - attn_min(t->n, v * LANES));
         __m512 scale = _mm512_setzero_ps();
         if (project_is_int8_avx512(op))
             scale = _mm512_maskz_loadu_ps(mask, t->scale + v * LANES);
-        float *y = t->y + opaque_avx512(v * LANES);
-        const float *addend = t->addend + opaque_avx512(v * LANES);
+        float *y = t->y + opaque(v * LANES);
+        const float *addend = t->addend + opaque(v * LANES);
         unroll_for(r, rows) {
             __m512 total = sum[r][v];
             if (project_is_int8_avx512(op))
@@ -425,49 +422,22 @@ INLINE void project_rows_avx512(const struct attn_projection_part *p,
 
 /* ---- Instances ------------------------------------------------------------------------------- */
 
-#define TILE(name, rows, panels, strip, op)                    \
+#define PROJECT_TILE(rows, name, panels, strip, op)            \
     static void name##_##rows(const struct project_tile *tile) \
     {                                                          \
         project_tile_avx512(tile, rows, panels, strip, op);    \
     }
-#define TILES_6(name, panels, op)    \
-    TILE(name, 1, panels, false, op) \
-    TILE(name, 2, panels, false, op) \
-    TILE(name, 3, panels, false, op) \
-    TILE(name, 4, panels, false, op) \
-    TILE(name, 5, panels, false, op) \
-    TILE(name, 6, panels, false, op)
-#define LIST_6(name) NULL, name##_1, name##_2, name##_3, name##_4, name##_5, name##_6
-
 /* Defines static void name(const struct attn_projection_part *). */
-#define PROJECT(name, op)                                  \
-    TILES_6(name##_pair, 2, op)                            \
-    TILES_6(name##_last, 1, op)                            \
-    TILE(name##_strip, 6, 1, true, op)                     \
-    TILE(name##_strip, 7, 1, true, op)                     \
-    TILE(name##_strip, 8, 1, true, op)                     \
-    TILE(name##_strip, 9, 1, true, op)                     \
-    TILE(name##_strip, 10, 1, true, op)                    \
-    TILE(name##_strip, 11, 1, true, op)                    \
-    TILE(name##_strip, 12, 1, true, op)                    \
-    TILE(name##_strip, 13, 1, true, op)                    \
-    TILE(name##_strip, 14, 1, true, op)                    \
-    static void name(const struct attn_projection_part *p) \
-    {                                                      \
-        static const struct project_tiles tiles = {        \
-            .pair = {LIST_6(name##_pair)},                 \
-            .last = {LIST_6(name##_last)},                 \
-            .strip = {[6] = name##_strip_6,                \
-                      name##_strip_7,                      \
-                      name##_strip_8,                      \
-                      name##_strip_9,                      \
-                      name##_strip_10,                     \
-                      name##_strip_11,                     \
-                      name##_strip_12,                     \
-                      name##_strip_13,                     \
-                      name##_strip_14},                    \
-        };                                                 \
-        project_rows_avx512(p, &tiles, op);                \
+#define PROJECT(name, op)                                                                     \
+    ROWS_6(PROJECT_TILE, name##_pair, 2, false, op)                                           \
+    ROWS_6(PROJECT_TILE, name##_last, 1, false, op)                                           \
+    ROWS_14(PROJECT_TILE, name##_strip, 1, true, op)                                          \
+    static void name(const struct attn_projection_part *p)                                    \
+    {                                                                                         \
+        static const struct project_tiles tiles = {.pair = {ROWS_6(LISTED, name##_pair)},     \
+                                                   .last = {ROWS_6(LISTED, name##_last)},     \
+                                                   .strip = {ROWS_14(LISTED, name##_strip)}}; \
+        project_rows_avx512(p, &tiles, op);                                                   \
     }
 
 #endif

@@ -7,7 +7,6 @@
  * The product is three exact sums of byte products, as fine as float32.  A vector of words takes
  * three instructions that way; widening it takes eight and multiplying it four. */
 #include "kernels/avx512_project.h"
-#include "kernels/tiling.h"
 
 PROJECT(project_int8_avx512vnni, OP_INT8_DOT)
 
@@ -30,7 +29,7 @@ INLINE __m512i split_bytes_avx512vnni(__m512 x, __m512 per_unit)
 
 INLINE __m512 load_scaled_avx512vnni(const float *x, const float *factor, size_t j, size_t n)
 {
-    const __mmask16 mask = first_lanes_avx512(n - j);
+    const __mmask16 mask = first_lanes(n - j);
     __m512 v = _mm512_maskz_loadu_ps(mask, x + j);
     return factor != NULL ? _mm512_mul_ps(v, _mm512_maskz_loadu_ps(mask, factor + j)) : v;
 }
@@ -54,7 +53,7 @@ INLINE void prepare_row_avx512vnni(float *x, struct attn_prepared_row *prepared,
         if (n - j >= LANES) /* a masked store is not forwarded to loads */
             _mm512_storeu_si512(x + j, words);
         else
-            _mm512_mask_storeu_epi32(x + j, first_lanes_avx512(attn_ceil_div(n - j, 4) * 4), words);
+            _mm512_mask_storeu_epi32(x + j, first_lanes(attn_ceil_div(n - j, 4) * 4), words);
     }
     __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
     __m128i excess = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
@@ -84,6 +83,7 @@ static void prepare_rows_avx512vnni(float *x, size_t ldx, struct attn_prepared_r
 /* ---- Products -------------------------------------------------------------------------------- */
 
 #define MAX_ROWS 4 /* x 2 vectors: 24 accumulators of 32 registers */
+#define MAX_WIDE 0
 
 INLINE __m512i matmul_multiply_add_avx512vnni(__m512i sum, __m512i row, __m512i factor)
 {
@@ -91,11 +91,13 @@ INLINE __m512i matmul_multiply_add_avx512vnni(__m512i sum, __m512i row, __m512i 
     return sum;
 }
 
-/* Computes the tile of c that begins at row r0 and column j: `rows` (constant) rows by 2 * LANES
- * columns, or, where `masked` (constant), as many of these columns as n has. */
-INLINE void matmul_tile_avx512vnni(const struct attn_matmul *p, size_t r0, size_t j, const int rows,
-                                   const bool masked)
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
+INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
+                        const enum attn_dtype dtype, const int rows, const int vectors,
+                        const bool masked)
 {
+    (void)dtype; /* int8 */
     const struct attn_matmul t = *p;
     const struct attn_prepared_row *prepared = t.prepared + r0;
     const float *a = t.a + r0 * t.lda;
@@ -103,26 +105,26 @@ INLINE void matmul_tile_avx512vnni(const struct attn_matmul *p, size_t r0, size_
     const char *ahead = prefetch_begin(&t, j / LANES * t.k / WORD_FLOATS);
     __m512i sum[MAX_ROWS][BYTES][2];
     __mmask16 mask[2];
-    unroll_for(v, 2)
-        mask[v] = masked ? first_lanes_avx512(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
+    unroll_for(v, vectors)
+        mask[v] = masked ? first_lanes(t.n - attn_min(t.n, j + v * LANES)) : 0xffff;
     unroll_for(r, rows)
         unroll_for(d, BYTES)
-            unroll_for(v, 2)
+            unroll_for(v, vectors)
                 sum[r][d][v] = _mm512_set1_epi32(prepared[r].correction[d]);
     for (size_t i = 0; i < t.k; i += WORD_FLOATS, b += t.ldb) {
         __m512i row[2];
         ahead = prefetch_lines(ahead, 2);
-        unroll_for(v, 2)
+        unroll_for(v, vectors)
             row[v] = _mm512_maskz_loadu_epi32(mask[v], b + v * LANES);
         unroll_for(r, rows)
             unroll_for(d, BYTES) {
-                __m512i factor = _mm512_castps_si512(load_factor_avx512(a + r * t.lda + i + d));
-                unroll_for(v, 2)
+                __m512i factor = _mm512_castps_si512(load_factor(a + r * t.lda + i + d));
+                unroll_for(v, vectors)
                     sum[r][d][v] = matmul_multiply_add_avx512vnni(sum[r][d][v], row[v], factor);
             }
     }
     unroll_for(r, rows)
-        unroll_for(v, 2) {
+        unroll_for(v, vectors) {
             float *c = t.c + (r0 + (size_t)r) * t.ldc + j + v * LANES;
             __m512 total = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][1][v]), _mm512_set1_ps(256),
                                            _mm512_cvtepi32_ps(sum[r][0][v]));
@@ -137,30 +139,7 @@ INLINE void matmul_tile_avx512vnni(const struct attn_matmul *p, size_t r0, size_
         }
 }
 
-#define MATMUL_TILE(name, rows, masked)                                        \
-    static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
-    {                                                                          \
-        matmul_tile_avx512vnni(p, r, j, rows, masked);                         \
-    }
-#define MATMUL_TILES_4(name, masked) \
-    MATMUL_TILE(name, 1, masked)     \
-    MATMUL_TILE(name, 2, masked)     \
-    MATMUL_TILE(name, 3, masked)     \
-    MATMUL_TILE(name, 4, masked)
-
-MATMUL_TILES_4(matmul_full_avx512vnni, false)
-MATMUL_TILES_4(matmul_edge_avx512vnni, true)
-
-static void matmul_int8_avx512vnni(const struct attn_matmul *p)
-{
-    static const struct matmul_tiles tiles = {
-        .full = {NULL, matmul_full_avx512vnni_1, matmul_full_avx512vnni_2, matmul_full_avx512vnni_3,
-                 matmul_full_avx512vnni_4},
-        .edge = {NULL, matmul_edge_avx512vnni_1, matmul_edge_avx512vnni_2, matmul_edge_avx512vnni_3,
-                 matmul_edge_avx512vnni_4},
-    };
-    matmul_over_tiles(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, 0});
-}
+MATMUL(matmul_int8_avx512vnni, ATTN_INT8, ROWS_4, ROWS_0)
 
 void attn_kernels_avx512_vnni(struct attn_kernels *table)
 {

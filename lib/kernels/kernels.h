@@ -243,10 +243,4 @@ void attn_kernels_neon_project(struct attn_kernels *table);
 void attn_kernels_avx512_amx_matmul(struct attn_kernels *table);
 void attn_kernels_avx512_amx_pairs(struct attn_kernels *table);
 
-/* The slots outer, softmax_columns, transpose and widen_keys of a level; called likewise. */
-void attn_kernels_portable_columns(struct attn_kernels *table);
-void attn_kernels_avx2_columns(struct attn_kernels *table);
-void attn_kernels_avx512_columns(struct attn_kernels *table);
-void attn_kernels_neon_columns(struct attn_kernels *table);
-
 #endif

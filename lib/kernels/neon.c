@@ -8,8 +8,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/columns.h"
 #include "kernels/neon.h"
-#include "kernels/tiling.h"
+#include "kernels/rows.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
@@ -23,9 +24,9 @@ INLINE float32x4_t load_numbers_neon(const void *from, size_t count, const bool 
 {
     uint16_t some[LANES] = {0};
     if (dtype == ATTN_F32)
-        return load_neon(from, count, masked);
+        return load_part(from, count, masked);
     if (dtype == ATTN_INT8) {
-        int32x4_t words = vreinterpretq_s32_f32(load_neon(from, count, masked));
+        int32x4_t words = vreinterpretq_s32_f32(load_part(from, count, masked));
         words = veorq_s32(words, vdupq_n_s32((int)0x80808080));
         words = at < 3 ? vshlq_s32(words, vdupq_n_s32(24 - 8 * at)) : words;
         return vcvtq_f32_s32(vshrq_n_s32(words, 24));
@@ -58,7 +59,7 @@ INLINE void matmul_steps_neon(float32x4_t sum[MAX_ROWS][4], const float32x4_t fa
             row[v] = load_numbers_neon(b + v * t->vector, t->left[v], masked, dtype, at);
         unroll_for(r, rows)
             unroll_for(v, vectors)
-                sum[r][v] = multiply_add_neon(sum[r][v], row[v], factor[r], s);
+                sum[r][v] = multiply_add(sum[r][v], row[v], factor[r], s);
         b += dtype == ATTN_INT8 ? 0 : t->step;
     }
 }
@@ -71,7 +72,7 @@ INLINE void matmul_last_steps_neon(float32x4_t sum[MAX_ROWS][4], const struct at
 {
     float32x4_t factor[MAX_ROWS];
     unroll_for(r, rows)
-        factor[r] = load_first_neon(a + r * p->lda + i, p->k - i, 0);
+        factor[r] = load_first(a + r * p->lda + i, p->k - i, 0);
     switch (p->k - i) {
     case 3:
         matmul_steps_neon(sum, factor, &t, dtype, rows, vectors, masked, 3);
@@ -89,9 +90,9 @@ INLINE void matmul_last_steps_neon(float32x4_t sum[MAX_ROWS][4], const struct at
 
 /* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
  * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
-INLINE void matmul_tile_neon(const struct attn_matmul *p, size_t r0, size_t j,
-                             const enum attn_dtype dtype, const int rows, const int vectors,
-                             const bool masked)
+INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
+                        const enum attn_dtype dtype, const int rows, const int vectors,
+                        const bool masked)
 {
     struct tile_columns t = {.b = (const char *)p->b + j * column_bytes(dtype),
                              .step = p->ldb * column_bytes(dtype),
@@ -103,7 +104,7 @@ INLINE void matmul_tile_neon(const struct attn_matmul *p, size_t r0, size_t j,
         t.left[v] = p->n - attn_min(p->n, j + v * LANES);
     unroll_for(r, rows)
         unroll_for(v, vectors)
-            sum[r][v] = p->accumulate ? load_neon(c + r * p->ldc + v * LANES, t.left[v], masked)
+            sum[r][v] = p->accumulate ? load_part(c + r * p->ldc + v * LANES, t.left[v], masked)
                                       : vdupq_n_f32(0);
     size_t i = 0;
     for (; i + LANES <= p->k; i += LANES, t.b += LANES / row_depth(dtype) * t.step) {
@@ -117,104 +118,58 @@ INLINE void matmul_tile_neon(const struct attn_matmul *p, size_t r0, size_t j,
     matmul_last_steps_neon(sum, p, a, i, t, dtype, rows, vectors, masked);
     if (dtype == ATTN_INT8 && p->scale != NULL)
         unroll_for(v, vectors) {
-            float32x4_t scale = load_neon(p->scale + j + v * LANES, t.left[v], masked);
+            float32x4_t scale = load_part(p->scale + j + v * LANES, t.left[v], masked);
             unroll_for(r, rows)
                 sum[r][v] = vmulq_f32(sum[r][v], scale);
         }
     unroll_for(r, rows)
         unroll_for(v, vectors)
-            store_neon(c + r * p->ldc + v * LANES, sum[r][v], t.left[v], masked);
+            store_part(c + r * p->ldc + v * LANES, sum[r][v], t.left[v], masked);
 }
 
-/* name_ROWS: the instance of matmul_tile_neon for so many rows. */
-#define TILE(name, dtype, rows, vectors, masked)                               \
-    static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
-    {                                                                          \
-        matmul_tile_neon(p, r, j, dtype, rows, vectors, masked);               \
-    }
-#define TILES_4(name, dtype, vectors, masked) \
-    TILE(name, dtype, 1, vectors, masked)     \
-    TILE(name, dtype, 2, vectors, masked)     \
-    TILE(name, dtype, 3, vectors, masked)     \
-    TILE(name, dtype, 4, vectors, masked)
-#define TILES_8(name, dtype, vectors, masked) \
-    TILES_4(name, dtype, vectors, masked)     \
-    TILE(name, dtype, 5, vectors, masked)     \
-    TILE(name, dtype, 6, vectors, masked)     \
-    TILE(name, dtype, 7, vectors, masked)     \
-    TILE(name, dtype, 8, vectors, masked)
-#define LIST_4(name) NULL, name##_1, name##_2, name##_3, name##_4
-#define LIST_8(name) LIST_4(name), name##_5, name##_6, name##_7, name##_8
+MATMUL(matmul_f32_neon, ATTN_F32, ROWS_8, ROWS_4)
+MATMUL(matmul_bf16_neon, ATTN_BF16, ROWS_8, ROWS_4)
+MATMUL(matmul_f16_neon, ATTN_F16, ROWS_8, ROWS_4)
+MATMUL(matmul_int8_neon, ATTN_INT8, ROWS_8, ROWS_4)
 
-/* The kernel of one dtype of b, with all its tiles. */
-#define MATMUL(name, dtype)                                                            \
-    TILES_4(name##_wide, dtype, 4, false)                                              \
-    TILES_8(name##_full, dtype, 2, false)                                              \
-    TILES_8(name##_edge, dtype, 2, true)                                               \
-    static void name(const struct attn_matmul *p)                                      \
-    {                                                                                  \
-        static const struct matmul_tiles tiles = {.wide = {LIST_4(name##_wide)},       \
-                                                  .full = {LIST_8(name##_full)},       \
-                                                  .edge = {LIST_8(name##_edge)}};      \
-        matmul_over_tiles(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, MAX_WIDE}); \
-    }
+/* ---- outer ----------------------------------------------------------------------------------- */
 
-MATMUL(matmul_f32_neon, ATTN_F32)
-MATMUL(matmul_bf16_neon, ATTN_BF16)
-MATMUL(matmul_f16_neon, ATTN_F16)
-MATMUL(matmul_int8_neon, ATTN_INT8)
+#define OUTER_ROWS 12 /* x 2 vectors: 24 accumulators, 3 vectors of factors, of 32 registers */
+#define OUTER_WIDE 0
 
-/* ---- Softmax --------------------------------------------------------------------------------- */
-
-INLINE float max_row_neon(const float *s, float max, size_t n)
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
+INLINE void outer_tile(const struct attn_outer *p, size_t r0, size_t j, const int rows,
+                       const int vectors, const bool masked)
 {
-    float32x4_t top = vdupq_n_f32(max);
-    for (size_t j = 0; j < n; j += LANES)
-        top = vmaxq_f32(top, load_first_neon(s + j, n - j, -INFINITY));
-    return vmaxvq_f32(top);
+    const struct attn_outer t = *p;
+    const float *a = t.a + r0, *b = t.b + j;
+    float *c = t.c + r0 * t.ldc + j;
+    float32x4_t sum[OUTER_ROWS][4], row[4], factor[OUTER_ROWS / LANES];
+    size_t left[4];
+    unroll_for(v, vectors)
+        left[v] = t.n - attn_min(t.n, j + v * LANES);
+    unroll_for(r, rows)
+        unroll_for(v, vectors)
+            sum[r][v] = t.rescale
+                            ? vmulq_n_f32(load_part(c + r * t.ldc + v * LANES, left[v], masked),
+                                          t.rescale[r0 + r])
+                            : vdupq_n_f32(0);
+    for (size_t i = 0; i < t.k; i++, a += t.lda, b += t.ldb) {
+        unroll_for(v, vectors)
+            row[v] = load_part(b + v * LANES, left[v], masked);
+        for (int f = 0; f < rows; f += LANES)
+            factor[f / LANES] = load_first(a + f, (size_t)(rows - f), 0);
+        unroll_for(r, rows)
+            unroll_for(v, vectors)
+                sum[r][v] = multiply_add(sum[r][v], row[v], factor[r / LANES], r % LANES);
+    }
+    unroll_for(r, rows)
+        unroll_for(v, vectors)
+            store_part(c + r * t.ldc + v * LANES, sum[r][v], left[v], masked);
 }
 
-/* s[j] = exp(s[j] - max) for a row; returns the sum. */
-INLINE float exp_row_neon(float *s, float max, size_t n)
-{
-    float32x4_t total = vdupq_n_f32(0);
-    for (size_t j = 0; j < n; j += LANES) {
-        float32x4_t scores = load_first_neon(s + j, n - j, -INFINITY);
-        float32x4_t e = exp_lanes_neon(vsubq_f32(scores, vdupq_n_f32(max)));
-        store_first_neon(s + j, e, n - j);
-        total = vaddq_f32(total, e);
-    }
-    return sum_lanes_neon(total);
-}
-
-/* Takes LANES rows at a time, all their maxima before their first exp: the rows overlap in the
- * pipeline instead of each waiting for its own maximum. */
-static void softmax_neon(float *s, size_t lds, float *max, float *sum, float *rescale, size_t rows,
-                         size_t n)
-{
-    float tops[LANES] = {0}, totals[LANES] = {0};
-    for (size_t r = 0; r < rows; r += LANES) {
-        const size_t count = attn_min(rows - r, LANES);
-        for (size_t i = 0; i < count; i++)
-            tops[i] = max_row_neon(s + (r + i) * lds, max[r + i], n);
-        for (size_t i = 0; i < count; i++)
-            totals[i] = exp_row_neon(s + (r + i) * lds, tops[i], n);
-        const float32x4_t top = vld1q_f32(tops);
-        softmax_end_neon(top, vld1q_f32(totals), max + r, sum + r, rescale + r, count);
-    }
-}
-
-static void finish_weights_neon(float *w, float max, float factor, size_t n)
-{
-    for (size_t j = 0; j < n; j += LANES) {
-        float32x4_t scores = load_first_neon(w + j, n - j, -INFINITY);
-        float32x4_t e = exp_lanes_neon(vsubq_f32(scores, vdupq_n_f32(max)));
-        /* factor may be infinite where every w is -inf */
-        uint32x4_t some = vcgtq_f32(e, vdupq_n_f32(0));
-        uint32x4_t scaled = vreinterpretq_u32_f32(vmulq_n_f32(e, factor));
-        store_first_neon(w + j, vreinterpretq_f32_u32(vandq_u32(scaled, some)), n - j);
-    }
-}
+OUTER(outer_neon, ROWS_12, ROWS_0)
 
 void attn_kernels_neon(struct attn_kernels *table)
 {
@@ -223,7 +178,10 @@ void attn_kernels_neon(struct attn_kernels *table)
     table->matmul[ATTN_F16] = matmul_f16_neon;
     table->matmul[ATTN_INT8] = matmul_int8_neon;
     attn_kernels_neon_project(table);
-    attn_kernels_neon_columns(table);
-    table->softmax = softmax_neon;
-    table->finish_weights = finish_weights_neon;
+    table->columns_from_rows = 2 * LANES;
+    table->outer = outer_neon;
+    table->softmax_columns = softmax_columns;
+    table->transpose = transpose;
+    table->softmax = softmax;
+    table->finish_weights = finish_weights;
 }

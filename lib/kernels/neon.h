@@ -9,6 +9,7 @@
 #include "basics/mem.h"
 #include "kernels/exp.h"
 #include "kernels/kernels.h"
+#include "kernels/tiling.h"
 
 #define INLINE static inline __attribute__((always_inline))
 /* A loop over the registers of a tile, unrolled so that each array element is a register. */
@@ -18,7 +19,7 @@
 
 /* Loads the first `count` floats, or LANES of them; the other lanes are `fill`.  Nothing beyond is
  * read. */
-INLINE float32x4_t load_first_neon(const float *from, size_t count, float fill)
+INLINE float32x4_t load_first(const float *from, size_t count, float fill)
 {
     const float32x2_t none = vdup_n_f32(fill);
     switch (count) {
@@ -36,7 +37,7 @@ INLINE float32x4_t load_first_neon(const float *from, size_t count, float fill)
 }
 
 /* Stores the first `count` lanes, or all LANES. */
-INLINE void store_first_neon(float *to, float32x4_t v, size_t count)
+INLINE void store_first(float *to, float32x4_t v, size_t count)
 {
     if (count >= LANES) {
         vst1q_f32(to, v);
@@ -50,15 +51,99 @@ INLINE void store_first_neon(float *to, float32x4_t v, size_t count)
         vst1q_lane_f32(to + 2, v, 2);
 }
 
-/* Loads a vector of a tile.  Where `masked` (constant) only `count` floats are read. */
-INLINE float32x4_t load_neon(const float *from, size_t count, const bool masked)
+/* ---- The operations of rows.h --------------------------------------------------------------- */
+
+typedef float32x4_t vec;
+typedef int32x4_t vec_int;
+typedef size_t vec_mask; /* how many lanes, the first ones */
+
+INLINE vec_mask first_lanes(size_t count) { return attn_min(count, LANES); }
+INLINE vec vec_all(float x) { return vdupq_n_f32(x); }
+INLINE vec vec_load(const float *from) { return vld1q_f32(from); }
+INLINE vec vec_load_first(const float *from, vec_mask mask) { return load_first(from, mask, 0); }
+INLINE vec vec_load_scores(const float *from, vec_mask mask)
 {
-    return masked ? load_first_neon(from, count, 0) : vld1q_f32(from);
+    return load_first(from, mask, -INFINITY);
+}
+INLINE vec_int vec_load_ints(const int32_t *from, vec_mask mask)
+{
+    return vreinterpretq_s32_f32(load_first((const float *)from, mask, 0));
+}
+INLINE void vec_store(float *to, vec v) { vst1q_f32(to, v); }
+INLINE void vec_store_first(float *to, vec_mask mask, vec v) { store_first(to, v, mask); }
+INLINE vec vec_max(vec a, vec b) { return vmaxq_f32(a, b); }
+INLINE vec vec_multiply_add(vec a, vec b, vec sum) { return vfmaq_f32(sum, a, b); }
+INLINE vec vec_where_greater(vec a, float limit, vec v)
+{
+    const uint32x4_t greater = vcgtq_f32(a, vdupq_n_f32(limit));
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(v), greater));
+}
+INLINE float vec_max_lane(vec v) { return vmaxvq_f32(v); }
+INLINE float vec_sum_lanes(vec v)
+{
+    const float32x2_t s = vadd_f32(vget_low_f32(v), vget_high_f32(v));
+    return vget_lane_f32(s, 0) + vget_lane_f32(s, 1);
 }
 
-INLINE void store_neon(float *to, float32x4_t v, size_t count, const bool masked)
+INLINE void vec_hide_key(float *s, int key, vec_int first, vec_int end, vec_mask mask)
 {
-    store_first_neon(to, v, masked ? count : LANES);
+    const int32x4_t at = vdupq_n_s32(key);
+    const uint32x4_t hidden = vorrq_u32(vcltq_s32(at, first), vcgeq_s32(at, end));
+    store_first(s, vbslq_f32(hidden, vdupq_n_f32(-INFINITY), load_first(s, mask, 0)), mask);
+}
+
+INLINE vec exp_lanes(vec x)
+{
+    const float32x4_t round = vdupq_n_f32(EXP_ROUND);
+    float32x4_t rounded = vfmaq_f32(round, x, vdupq_n_f32(EXP_LOG2E));
+    float32x4_t n = vsubq_f32(rounded, round);
+    float32x4_t power = vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(rounded), 23));
+    float32x4_t r = vfmsq_f32(x, n, vdupq_n_f32(EXP_LN2_HI));
+    r = vfmsq_f32(r, n, vdupq_n_f32(EXP_LN2_LO));
+    float32x4_t q = vfmaq_f32(vdupq_n_f32(EXP_Q3), vdupq_n_f32(EXP_Q4), r);
+    q = vfmaq_f32(vdupq_n_f32(EXP_Q2), q, r);
+    q = vfmaq_f32(vdupq_n_f32(EXP_Q1), q, r);
+    q = vfmaq_f32(vdupq_n_f32(EXP_Q0), q, r);
+    float32x4_t p = vfmaq_f32(r, vmulq_f32(r, r), q);
+    float32x4_t e = vmulq_f32(vaddq_f32(p, vdupq_n_f32(1)), power);
+    uint32x4_t normal = vcgeq_f32(x, vdupq_n_f32(EXP_LOWEST));
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(e), normal));
+}
+
+#define EXP_VECTORS 4 /* of rows, side by side in columns.h */
+#define MAX_CHAINS 2  /* maxima of keys that do not wait for one another */
+#define ROW_VECTORS 1 /* of one row */
+
+INLINE void exp_vectors(vec x[], const int count)
+{
+    unroll_for(i, count)
+        x[i] = exp_lanes(x[i]);
+}
+
+INLINE void transpose_lanes(vec out[LANES], vec in[LANES])
+{
+    float32x4_t t[LANES];
+    unroll_for(i, 2) {
+        t[i] = vzip1q_f32(in[i], in[i + 2]);
+        t[2 + i] = vzip2q_f32(in[i], in[i + 2]);
+    }
+    unroll_for(i, 2) {
+        out[2 * i] = vzip1q_f32(t[2 * i], t[2 * i + 1]);
+        out[2 * i + 1] = vzip2q_f32(t[2 * i], t[2 * i + 1]);
+    }
+}
+
+/* ---- Tiles ---------------------------------------------------------------------------------- */
+
+/* Loads a vector of a tile.  Where `masked` (constant) only `count` floats are read. */
+INLINE float32x4_t load_part(const float *from, size_t count, const bool masked)
+{
+    return masked ? load_first(from, count, 0) : vld1q_f32(from);
+}
+
+INLINE void store_part(float *to, float32x4_t v, size_t count, const bool masked)
+{
+    store_first(to, v, masked ? count : LANES);
 }
 
 /* OPERATION "by element": sum + v * factors[lane], lane constant, in one instruction.  Assembler,
@@ -86,53 +171,10 @@ INLINE void store_neon(float *to, float32x4_t v, size_t count, const bool masked
                 : "w"(v), "w"(factors));                          \
     }
 
-INLINE float32x4_t multiply_add_neon(float32x4_t sum, float32x4_t v, float32x4_t factors,
-                                     const int lane)
+INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t v, float32x4_t factors, const int lane)
 {
     BY_ELEMENT("fmla", sum, v, factors, lane, "4s", "s")
     return sum;
-}
-
-/* exp(x) of each lane, see exp.h. */
-INLINE float32x4_t exp_lanes_neon(float32x4_t x)
-{
-    const float32x4_t round = vdupq_n_f32(EXP_ROUND);
-    float32x4_t rounded = vfmaq_f32(round, x, vdupq_n_f32(EXP_LOG2E));
-    float32x4_t n = vsubq_f32(rounded, round);
-    float32x4_t power = vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(rounded), 23));
-    float32x4_t r = vfmsq_f32(x, n, vdupq_n_f32(EXP_LN2_HI));
-    r = vfmsq_f32(r, n, vdupq_n_f32(EXP_LN2_LO));
-    float32x4_t q = vfmaq_f32(vdupq_n_f32(EXP_Q3), vdupq_n_f32(EXP_Q4), r);
-    q = vfmaq_f32(vdupq_n_f32(EXP_Q2), q, r);
-    q = vfmaq_f32(vdupq_n_f32(EXP_Q1), q, r);
-    q = vfmaq_f32(vdupq_n_f32(EXP_Q0), q, r);
-    float32x4_t p = vfmaq_f32(r, vmulq_f32(r, r), q);
-    float32x4_t e = vmulq_f32(vaddq_f32(p, vdupq_n_f32(1)), power);
-    uint32x4_t normal = vcgeq_f32(x, vdupq_n_f32(EXP_LOWEST));
-    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(e), normal));
-}
-
-/* The sum of all lanes, the upper half added to the lower until one lane is left. */
-INLINE float sum_lanes_neon(float32x4_t v)
-{
-    float32x2_t s = vadd_f32(vget_low_f32(v), vget_high_f32(v));
-    return vget_lane_f32(s, 0) + vget_lane_f32(s, 1);
-}
-
-/* Ends a step of the softmax for `count` rows, whose maxima are now `top`: stores the maxima, the
- * factors of the sums before the step, and the sums, to which the step adds `total`. */
-INLINE void softmax_end_neon(float32x4_t top, float32x4_t total, float *max, float *sum,
-                             float *rescale, size_t count)
-{
-    uint32x4_t seen = vcgtq_f32(top, vdupq_n_f32(-INFINITY));
-    uint32x4_t change =
-        vreinterpretq_u32_f32(vsubq_f32(load_first_neon(max, count, -INFINITY), top));
-    /* 1 where no key was seen */
-    float32x4_t scale = exp_lanes_neon(vreinterpretq_f32_u32(vandq_u32(change, seen)));
-    total = vfmaq_f32(total, load_first_neon(sum, count, 0), scale);
-    store_first_neon(max, top, count);
-    store_first_neon(sum, total, count);
-    store_first_neon(rescale, scale, count);
 }
 
 #endif

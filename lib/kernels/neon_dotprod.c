@@ -7,7 +7,6 @@
  * The product is three exact sums of byte products, as fine as float32.  Both sides are signed
  * here, so the sums need no correction. */
 #include "kernels/neon_project.h"
-#include "kernels/tiling.h"
 
 PROJECT(project_int8_dotprod, OP_INT8_DOT)
 
@@ -29,8 +28,8 @@ INLINE float32x4_t split_bytes_dotprod(float32x4_t x, float per_unit)
 
 INLINE float32x4_t load_scaled_dotprod(const float *x, const float *factor, size_t j, size_t n)
 {
-    float32x4_t v = load_first_neon(x + j, n - j, 0);
-    return factor != NULL ? vmulq_f32(v, load_first_neon(factor + j, n - j, 0)) : v;
+    float32x4_t v = load_first(x + j, n - j, 0);
+    return factor != NULL ? vmulq_f32(v, load_first(factor + j, n - j, 0)) : v;
 }
 
 INLINE float max_magnitude_dotprod(const float *x, const float *factor, size_t n)
@@ -63,75 +62,55 @@ static void prepare_rows_dotprod(float *x, size_t ldx, struct attn_prepared_row 
 /* ---- Products -------------------------------------------------------------------------------- */
 
 #define MAX_ROWS 4 /* x 2 vectors: 24 accumulators of 32 registers */
+#define MAX_WIDE 0
 
-/* Computes the tile of c that begins at row r0 and column j: `rows` (constant) rows by 2 * LANES
- * columns, or, where `masked` (constant), as many of these columns as n has. */
-INLINE void matmul_tile_dotprod(const struct attn_matmul *p, size_t r0, size_t j, const int rows,
-                                const bool masked)
+/* Computes the tile of c that begins at row r0 and column j: `rows` rows by `vectors` * LANES
+ * columns (both constant), or, where `masked` (constant), as many of these columns as n has. */
+INLINE void matmul_tile(const struct attn_matmul *p, size_t r0, size_t j,
+                        const enum attn_dtype dtype, const int rows, const int vectors,
+                        const bool masked)
 {
+    (void)dtype; /* int8 */
     const struct attn_matmul t = *p;
     const float *a = t.a + r0 * t.lda, *b = (const float *)t.b + j;
     float *c = t.c + r0 * t.ldc + j;
     float32x4_t sum[MAX_ROWS][BYTES][2], row[2];
     size_t left[2];
-    unroll_for(v, 2)
+    unroll_for(v, vectors)
         left[v] = t.n - attn_min(t.n, j + v * LANES);
     unroll_for(r, rows)
         unroll_for(d, BYTES)
-            unroll_for(v, 2)
+            unroll_for(v, vectors)
                 sum[r][d][v] = vdupq_n_f32(0);
     for (size_t i = 0; i < t.k; i += LANES, b += t.ldb) {
-        unroll_for(v, 2)
+        unroll_for(v, vectors)
             row[v] =
-                project_weights_neon(load_neon(b + v * LANES, left[v], masked), OP_INT8_DOT, 0);
+                project_weights_neon(load_part(b + v * LANES, left[v], masked), OP_INT8_DOT, 0);
         unroll_for(r, rows) {
             const float32x4_t factor = vld1q_f32(a + r * t.lda + i);
             unroll_for(d, BYTES)
-                unroll_for(v, 2)
+                unroll_for(v, vectors)
                     sum[r][d][v] =
                         project_multiply_add_neon(sum[r][d][v], row[v], factor, d, OP_INT8_DOT);
         }
     }
     unroll_for(r, rows)
-        unroll_for(v, 2) {
+        unroll_for(v, vectors) {
             float32x4_t bytes[BYTES], total;
             unroll_for(d, BYTES)
                 bytes[d] = vcvtq_f32_s32(vreinterpretq_s32_f32(sum[r][d][v]));
             total = vfmaq_n_f32(bytes[0], bytes[1], 256);
             total = vfmaq_n_f32(total, bytes[2], 65536);
-            total = vfmaq_n_f32(t.accumulate ? load_neon(c + r * t.ldc + v * LANES, left[v], masked)
+            total = vfmaq_n_f32(t.accumulate ? load_part(c + r * t.ldc + v * LANES, left[v], masked)
                                              : vdupq_n_f32(0),
                                 total, t.prepared[r0 + r].step);
             if (t.scale != NULL)
-                total = vmulq_f32(total, load_neon(t.scale + j + v * LANES, left[v], masked));
-            store_neon(c + r * t.ldc + v * LANES, total, left[v], masked);
+                total = vmulq_f32(total, load_part(t.scale + j + v * LANES, left[v], masked));
+            store_part(c + r * t.ldc + v * LANES, total, left[v], masked);
         }
 }
 
-#define MATMUL_TILE(name, rows, masked)                                        \
-    static void name##_##rows(const struct attn_matmul *p, size_t r, size_t j) \
-    {                                                                          \
-        matmul_tile_dotprod(p, r, j, rows, masked);                            \
-    }
-#define MATMUL_TILES_4(name, masked) \
-    MATMUL_TILE(name, 1, masked)     \
-    MATMUL_TILE(name, 2, masked)     \
-    MATMUL_TILE(name, 3, masked)     \
-    MATMUL_TILE(name, 4, masked)
-
-MATMUL_TILES_4(matmul_full_dotprod, false)
-MATMUL_TILES_4(matmul_edge_dotprod, true)
-
-static void matmul_int8_dotprod(const struct attn_matmul *p)
-{
-    static const struct matmul_tiles tiles = {
-        .full = {NULL, matmul_full_dotprod_1, matmul_full_dotprod_2, matmul_full_dotprod_3,
-                 matmul_full_dotprod_4},
-        .edge = {NULL, matmul_edge_dotprod_1, matmul_edge_dotprod_2, matmul_edge_dotprod_3,
-                 matmul_edge_dotprod_4},
-    };
-    matmul_over_tiles(p, &tiles, (struct tile_limits){LANES, MAX_ROWS, 0});
-}
+MATMUL(matmul_int8_dotprod, ATTN_INT8, ROWS_4, ROWS_0)
 
 void attn_kernels_neon_dotprod(struct attn_kernels *table)
 {

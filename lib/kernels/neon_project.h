@@ -99,7 +99,7 @@ INLINE float32x4_t project_multiply_add_neon(float32x4_t sum, float32x4_t w, flo
         return sum;
 #endif
     default:
-        return multiply_add_neon(sum, w, x, lane);
+        return multiply_add(sum, w, x, lane);
     }
 }
 
@@ -248,15 +248,14 @@ INLINE void project_end_neon(float32x4_t sum[STRIP_ROWS][8], const struct projec
         const size_t left = t->n - attn_min(t->n, v * LANES);
         float32x4_t scale = vdupq_n_f32(0);
         if (op == OP_INT8_DOT)
-            scale = load_first_neon(t->scale + v * LANES, left, 0);
+            scale = load_first(t->scale + v * LANES, left, 0);
         unroll_for(r, rows) {
             float32x4_t total = sum[r][v];
             if (op == OP_INT8_DOT)
                 total = vmulq_f32(vcvtq_f32_s32(vreinterpretq_s32_f32(total)),
                                   vmulq_n_f32(scale, t->row_scale[r]));
-            total =
-                vaddq_f32(load_first_neon(t->addend + r * t->ldaddend + v * LANES, left, 0), total);
-            store_first_neon(t->y + r * t->ldy + v * LANES, total, left);
+            total = vaddq_f32(load_first(t->addend + r * t->ldaddend + v * LANES, left, 0), total);
+            store_first(t->y + r * t->ldy + v * LANES, total, left);
         }
     }
 }
@@ -362,31 +361,21 @@ INLINE void project_rows_neon(const struct attn_projection_part *p,
 
 /* ---- Instances ------------------------------------------------------------------------------- */
 
-#define TILE(name, rows, vectors, op)                          \
+#define PROJECT_TILE(rows, name, vectors, op)                  \
     static void name##_##rows(const struct project_tile *tile) \
     {                                                          \
         project_tile_neon(tile, rows, vectors, op);            \
     }
 
 /* Defines static void name(const struct attn_projection_part *). */
-#define PROJECT(name, op)                                                              \
-    TILE(name##_whole, 1, 8, project_few_neon(op))                                     \
-    TILE(name##_whole, 2, 8, project_few_neon(op))                                     \
-    TILE(name##_whole, 3, 8, project_few_neon(op))                                     \
-    TILE(name##_half, 1, 4, op)                                                        \
-    TILE(name##_half, 2, 4, op)                                                        \
-    TILE(name##_half, 3, 4, op)                                                        \
-    TILE(name##_half, 4, 4, op)                                                        \
-    TILE(name##_half, 5, 4, op)                                                        \
-    TILE(name##_half, 6, 4, op)                                                        \
-    static void name(const struct attn_projection_part *p)                             \
-    {                                                                                  \
-        static const struct project_tiles tiles = {                                    \
-            .whole = {NULL, name##_whole_1, name##_whole_2, name##_whole_3},           \
-            .half = {NULL, name##_half_1, name##_half_2, name##_half_3, name##_half_4, \
-                     name##_half_5, name##_half_6},                                    \
-        };                                                                             \
-        project_rows_neon(p, &tiles, op);                                              \
+#define PROJECT(name, op)                                                                   \
+    ROWS_3(PROJECT_TILE, name##_whole, 8, project_few_neon(op))                             \
+    ROWS_6(PROJECT_TILE, name##_half, 4, op)                                                \
+    static void name(const struct attn_projection_part *p)                                  \
+    {                                                                                       \
+        static const struct project_tiles tiles = {.whole = {ROWS_3(LISTED, name##_whole)}, \
+                                                   .half = {ROWS_6(LISTED, name##_half)}};  \
+        project_rows_neon(p, &tiles, op);                                                   \
     }
 
 #endif

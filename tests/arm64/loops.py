@@ -34,8 +34,8 @@ LOOPS = [
     ("`matmul` bf16, 8 x 2", "", "matmul_bf16_neon_full_8", 12, 8),
     ("`matmul` f16, 8 x 2", "", "matmul_f16_neon_full_8", 12, 8),
     ("`matmul` int8 widened, 8 x 2", "", "matmul_int8_neon_full_8", 9, 24),
-    ("`matmul` int8 by `sdot`, 4 rows of 3 bytes x 2", "_dotprod", "matmul_full_dotprod_4", 5, 2),
-    ("`outer`, 12 x 2", "_columns", "outer_full_neon_12", 4, 0),
+    ("`matmul` int8 by `sdot`, 4 rows of 3 bytes x 2", "_dotprod", "matmul_int8_dotprod_full_4", 5, 2),
+    ("`outer`, 12 x 2", "", "outer_neon_full_12", 4, 0),
 ]
 
 
