@@ -25,9 +25,8 @@ struct attn_rows {
 #define ATTN_SPLITS_FLOATS ((size_t)2 << 20) /* sums of splits of keys, of all threads */
 #define ATTN_ITEM_BYTES ((size_t)120)        /* for each key/value head of each problem */
 
-/* Bytes of a sequence of a call, or a step of a batch, beside its rows (calls/attend.c,
- * calls/decode.c). */
-#define ATTN_SEQUENCE_BYTES ((size_t)1888)
+/* Bytes of a sequence of a call, or a step of a batch, beside its rows (calls/decode.c). */
+#define ATTN_SEQUENCE_BYTES ((size_t)2024)
 
 struct attn_problem {
     size_t queries, keys;                                     /* T, S */

@@ -1,29 +1,15 @@
-/* qkv.c: normalising, rotating and checking projected rows, checking inputs, and problems of
- * layers. */
-#include "attention/qkv.h"
-
-#include <float.h>
+/* qkv.c: one row's query, key and value: normalised, rotated, scaled, checked; and what a layer
+ * asks of its rows. */
 #include <math.h>
-#include <string.h>
 
-#include "attention/attention.h"
+#include "attention/forward.h"
 #include "basics/mem.h"
-#include "basics/status.h"
 #include "engine/rope.h"
 #include "layers/norm.h"
 
 /* Components of a head from which on keys in pairs, padded to whole steps, take no more memory than
  * in float32. */
 #define LEAST_PAIRED (ATTN_PAIR_STEP / 2)
-
-const float *attn_qkv_frequencies(float *rescaled, const struct attn_layer *layer, int64_t length)
-{
-    const struct attn_rope_spec *rope = &layer->spec.rope;
-    if (layer->inv_freq == NULL || !attn_rope_is_rescaled(rope, length))
-        return layer->inv_freq;
-    attn_rope_frequencies(rescaled, rope, length);
-    return rescaled;
-}
 
 int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first)
 {
@@ -61,9 +47,8 @@ static void rotate(float *x, const struct attn_layer_spec *spec, const float *co
 }
 
 /* The row of a latent layer: the last components of each query and the shared part rotate. */
-static bool postprocess_latent(struct attn_qkv row, const struct attn_layer *layer,
-                               const struct attn_kernels *kernels, const float *inv_freq,
-                               int64_t position)
+static bool turn_latent(struct attn_qkv row, const struct attn_layer *layer,
+                        const struct attn_kernels *kernels, const float *inv_freq, int64_t position)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     const size_t nope = attn_mla_nope(spec), width = spec->num_heads * spec->head_dim;
@@ -87,15 +72,15 @@ static void scale_query(float *q, const struct attn_query_scaling *scaling, size
         q[i] *= factor;
 }
 
-bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
-                          const struct attn_kernels *kernels, const float *inv_freq,
-                          int64_t position, size_t slot)
+bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
+                   const struct attn_kernels *kernels, const float *inv_freq, int64_t position,
+                   size_t slot)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
     if (attn_layer_is_latent(layer))
-        return postprocess_latent(row, layer, kernels, inv_freq, position);
+        return turn_latent(row, layer, kernels, inv_freq, position);
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
     if (!spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
@@ -114,70 +99,12 @@ bool attn_qkv_postprocess(struct attn_qkv row, const struct attn_layer *layer,
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
-static void take_row(float *to, const float *from, size_t heads, size_t n, size_t width, size_t i)
-{
-    for (size_t h = 0; h < heads; h++)
-        memcpy(to + h * width, from + (h * n + i) * width, width * sizeof *to);
-}
-
-void attn_qkv_take_given(struct attn_qkv to, const struct attn_layer_spec *spec,
-                         const struct attn_step *step, size_t i)
-{
-    take_row(to.q, step->query, spec->num_heads, step->rows, spec->head_dim, i);
-    take_row(to.k, step->key, spec->num_kv_heads, step->rows, spec->head_dim, i);
-    take_row(to.v, step->value, spec->num_kv_heads, step->rows, spec->value_head_dim, i);
-}
-
-bool attn_layer_has_postprocessing(const struct attn_layer *layer)
+bool attn_qkv_turns(const struct attn_layer *layer)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
            layer->inv_freq != NULL || spec->query_scaling.period != 0 ||
            attn_layer_is_latent(layer);
-}
-
-#define GATE_ROWS 16 /* of one task */
-
-struct gating {
-    float *heads;
-    const float *gate;
-    size_t rows, width;
-};
-
-static void gate_task(void *argument, size_t i, unsigned thread)
-{
-    const struct gating *g = argument;
-    size_t first = i * GATE_ROWS * g->width;
-    size_t end = attn_min((i + 1) * GATE_ROWS, g->rows) * g->width;
-    (void)thread;
-    for (size_t j = first; j < end; j++)
-        g->heads[j] /= 1 + expf(-g->gate[j]);
-}
-
-void attn_gate_rows(struct attn_pool *pool, float *heads, const float *gate, size_t rows,
-                    size_t width)
-{
-    struct gating gating = {heads, gate, rows, width};
-    if (width != 0)
-        attn_pool_run(pool, gate_task, &gating, attn_ceil_div(rows, GATE_ROWS));
-}
-
-enum attn_status attn_qkv_fail(const struct attn_layer_spec *spec, struct attn_error *error)
-{
-    return attn_fail(error, ATTN_OVERFLOW, spec->is_weightless ? "query" : "hidden_states",
-                     "a query, key, value or gate passes the magnitude %g",
-                     (double)ATTN_MAX_MAGNITUDE);
-}
-
-enum attn_status attn_input_check(struct attn_engine *engine, const float *x, size_t n,
-                                  const char *param, struct attn_error *error)
-{
-    if (attn_engine_all_within(engine, x, n, FLT_MAX))
-        return ATTN_OK;
-    size_t i = 0;
-    while (i + 1 < n && isfinite(x[i]))
-        i++;
-    return attn_fail(error, ATTN_NON_FINITE, param, "%s is not finite at element %zu", param, i);
 }
 
 bool attn_layer_attends_in_pairs(const struct attn_layer *layer, const struct attn_kernels *kernels)
@@ -186,39 +113,6 @@ bool attn_layer_attends_in_pairs(const struct attn_layer *layer, const struct at
     const bool rounds = spec->kv_dtype == ATTN_BF16 || spec->kv_dtype == ATTN_INT8;
     return kernels->matmul_pairs != NULL && rounds && spec->dtype != ATTN_F32 &&
            spec->head_dim >= LEAST_PAIRED && layer->relative.rows == 0;
-}
-
-struct attn_problem attn_layer_problem(const struct attn_layer *layer,
-                                       const struct attn_modifiers *modifiers)
-{
-    const struct attn_layer_spec *spec = &layer->spec;
-    return (struct attn_problem){
-        .num_heads = spec->num_heads,
-        .num_kv_heads = spec->num_kv_heads,
-        .head_dim = spec->head_dim,
-        .value_head_dim = spec->value_head_dim,
-        .extra_k = layer->extra_k,
-        .extra_v = layer->extra_v,
-        .extra = layer->extra,
-        .scale = (float)(modifiers->scale != 0 ? modifiers->scale : spec->scale),
-        .softcap = (float)(modifiers->has_softcap ? modifiers->softcap : spec->softcap),
-        .relative = layer->relative.rows != 0 ? &layer->relative : NULL,
-        .sinks = layer->sinks,
-        .head_mask = modifiers->head_mask,
-    };
-}
-
-void attn_problem_set_modifiers(struct attn_problem *p, const struct attn_mask_defaults *defaults,
-                                const struct attn_modifiers *modifiers, int64_t *positions,
-                                const struct attn_maps *maps, float *lse, size_t b)
-{
-    p->mask = attn_mask_of(modifiers, defaults, b, p->queries, p->keys);
-    if (positions != NULL)
-        attn_mask_set_positions(&p->mask, positions, modifiers, b);
-    p->maps = attn_maps_of_sequence(maps, b);
-    if (p->maps.head_stats != NULL)
-        p->first_key = attn_mask_first_key(&p->mask);
-    p->lse = lse ? lse + b * p->num_heads * p->queries : NULL;
 }
 
 struct attn_mask_defaults attn_layer_mask_defaults(const struct attn_layer *layer, bool causal)

@@ -3,30 +3,23 @@
  * Each layer's rows are projected, normalised, checked and put beyond the visible length,
  * ATTN_ENCODE_ROWS at a time, so memory does not grow with S.  The lengths of all layers are
  * published together at the end: a call that fails leaves an empty cache. */
-#include <stdatomic.h>
 #include <string.h>
 
-#include "attention/attention.h"
-#include "attention/qkv.h"
+#include "attention/forward.h"
 #include "attn_limits.h"
 #include "attn_state.h"
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "models/model.h"
 
-#define ROWS_OF_TASK 16 /* of a piece */
-
 struct encode {
-    struct attn_engine *engine;
     struct attn_cache *cache;
     const struct attn_encode_args *args;
-    const struct attn_layer *layer;
-    size_t layer_index, kept;
-    size_t next;        /* row of the caller's that the next piece begins with */
-    size_t first, rows; /* slots of the piece */
-    float *x, *k,
-        *v; /* [ATTN_ENCODE_ROWS][key_size], [ATTN_ENCODE_ROWS][G*D], [ATTN_ENCODE_ROWS][G*Dv] */
-    atomic_bool beyond, overflow;
+    struct attn_pass pass; /* of one layer after another */
+    struct attn_call call; /* a piece: `slot` and `new_keys` */
+    size_t kept;           /* rows that are no padding */
+    size_t next;           /* row of the caller's that the next piece begins with */
+    float *x;              /* [ATTN_ENCODE_ROWS][key_size] */
 };
 
 /* ---- Checks ---- */
@@ -53,26 +46,26 @@ static bool sees_positions(const struct attn_layer_spec *spec)
 
 static enum attn_status check_layer(const struct encode *e, struct attn_error *error)
 {
-    const struct attn_layer_spec *spec = &e->layer->spec;
+    const struct attn_layer_spec *spec = &e->pass.layer->spec;
+    const size_t layer = e->pass.layer_index;
     if (!spec->is_cross)
         return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
-                         "layer %zu attends over its own tokens, not over an encoder's",
-                         e->layer_index);
+                         "layer %zu attends over its own tokens, not over an encoder's", layer);
     if (spec->query_scaling.period > 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
                          "queries of layer %zu are scaled by their positions, which steps over "
                          "encoder rows do not have",
-                         e->layer_index);
+                         layer);
     if (spec->key_size != spec->value_size)
         return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
                          "layer %zu has keys from rows of width %zu and values from rows of %zu",
-                         e->layer_index, spec->key_size, spec->value_size);
+                         layer, spec->key_size, spec->value_size);
     if (e->kept < e->args->rows && sees_positions(spec))
         return attn_fail(error, ATTN_UNSUPPORTED, "encoder_padding_mask",
                          "rows of padding are left out, and scores of layer %zu depend on the "
                          "positions of keys",
-                         e->layer_index);
-    if (attn_cache_length(e->cache, e->layer_index) > 0)
+                         layer);
+    if (attn_cache_length(e->cache, layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache holds encoder rows already");
     return ATTN_OK;
 }
@@ -81,11 +74,12 @@ static enum attn_status check_layer(const struct encode *e, struct attn_error *e
 static bool find_layer(struct encode *e, size_t layer)
 {
     const struct attn_model *model = attn_cache_model(e->cache);
-    for (e->layer = NULL; e->layer == NULL && layer < ATTN_MAX_LAYERS; layer++) {
-        e->layer = attn_model_loaded_layer(model, layer);
-        e->layer_index = layer;
+    struct attn_pass *pass = &e->pass;
+    for (pass->layer = NULL; pass->layer == NULL && layer < ATTN_MAX_LAYERS; layer++) {
+        pass->layer = attn_model_loaded_layer(model, layer);
+        pass->layer_index = layer;
     }
-    return e->layer != NULL;
+    return pass->layer != NULL;
 }
 
 static enum attn_status check(struct encode *e, struct attn_error *error)
@@ -100,15 +94,16 @@ static enum attn_status check(struct encode *e, struct attn_error *error)
                          "all %zu encoder rows are padding", args->rows);
     if (!find_layer(e, 0))
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "no layer is resident");
-    const size_t width = e->layer->spec.key_size;
-    for (bool found = true; found && status == ATTN_OK; found = find_layer(e, e->layer_index + 1)) {
+    const size_t width = e->pass.layer->spec.key_size;
+    for (bool found = true; found && status == ATTN_OK;
+         found = find_layer(e, e->pass.layer_index + 1)) {
         status = check_layer(e, error);
-        if (status == ATTN_OK && e->layer->spec.key_size != width)
+        if (status == ATTN_OK && e->pass.layer->spec.key_size != width)
             status = attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
                                "the layers read rows of different widths");
     }
     return status != ATTN_OK ? status
-                             : attn_input_check(e->engine, args->encoder_hidden_states,
+                             : attn_input_check(e->pass.engine, args->encoder_hidden_states,
                                                 args->rows * width, "encoder_hidden_states", error);
 }
 
@@ -118,68 +113,55 @@ static enum attn_status check(struct encode *e, struct attn_error *error)
 static const float *gather(struct encode *e)
 {
     const struct attn_encode_args *args = e->args;
-    const size_t width = e->layer->k.in;
+    const size_t width = e->pass.layer->k.in;
     if (e->kept == args->rows)
-        return args->encoder_hidden_states + e->first * width;
-    for (size_t i = 0; i < e->rows; e->next++)
+        return args->encoder_hidden_states + e->call.slot * width;
+    for (size_t i = 0; i < e->call.new_keys; e->next++)
         if (is_real(args, e->next))
             memcpy(e->x + i++ * width, args->encoder_hidden_states + e->next * width,
                    width * sizeof *e->x);
     return e->x;
 }
 
-static void put_task(void *argument, size_t i, unsigned thread)
-{
-    struct encode *e = argument;
-    size_t end = attn_min((i + 1) * ROWS_OF_TASK, e->rows);
-    (void)thread;
-    for (size_t r = i * ROWS_OF_TASK; r < end; r++) {
-        struct attn_qkv row = {.k = e->k + r * e->layer->k.out, .v = e->v + r * e->layer->v.out};
-        if (!attn_qkv_postprocess(row, e->layer, &e->engine->kernels, NULL, 0, 0))
-            atomic_store(&e->beyond, true);
-        else if (!attn_cache_put(e->cache, e->layer_index, e->first + r, row.k, row.v))
-            atomic_store(&e->overflow, true);
-    }
-}
-
 static enum attn_status encode_piece(struct encode *e, struct attn_error *error)
 {
-    const float *x = gather(e);
-    const struct attn_projection products[] = {
-        attn_projection_of(&e->layer->k, x, e->k, e->rows),
-        attn_projection_of(&e->layer->v, x, e->v, e->rows),
-    };
-    if (attn_project(e->engine, products, 2, false) != ATTN_OK)
+    struct attn_call *call = &e->call;
+    call->query_states = call->key_states = call->value_states = gather(e);
+    const enum attn_status status = attn_forward_keys(&e->pass);
+    if (attn_engine_cancelled(e->pass.engine, error))
+        return ATTN_CANCELLED;
+    if (status != ATTN_OK)
         return attn_fail_memory(error, 0);
-    if (attn_engine_cancelled(e->engine, error))
-        return ATTN_CANCELLED;
-    attn_pool_run(e->engine->pool, put_task, e, attn_ceil_div(e->rows, ROWS_OF_TASK));
-    if (attn_engine_cancelled(e->engine, error))
-        return ATTN_CANCELLED;
-    if (atomic_load(&e->beyond))
+    if (atomic_load(&call->beyond))
         return attn_fail(error, ATTN_OVERFLOW, "encoder_hidden_states",
                          "a key or value passes the magnitude %g", (double)ATTN_MAX_MAGNITUDE);
-    if (atomic_load(&e->overflow))
+    if (atomic_load(&call->unfit))
         return attn_fail(error, ATTN_OVERFLOW, "encoder_hidden_states",
                          "a key or value does not fit the cache's %s",
-                         attn_dtype_name(e->layer->spec.kv_dtype));
+                         attn_dtype_name(e->pass.layer->spec.kv_dtype));
     return ATTN_OK;
 }
 
 static enum attn_status encode_layer(struct encode *e, struct attn_error *error)
 {
-    struct attn_workspace *workspace = &e->engine->workspace;
-    const struct attn_layer *layer = e->layer;
-    const size_t most = attn_min(e->kept, ATTN_ENCODE_ROWS);
-    enum attn_status status = ATTN_OK;
-    e->x = attn_workspace_take(workspace, most * layer->k.in, sizeof(float));
-    e->k = attn_workspace_take(workspace, most * layer->k.out, sizeof(float));
-    e->v = attn_workspace_take(workspace, most * layer->v.out, sizeof(float));
-    if (status == ATTN_OK && (e->x == NULL || e->k == NULL || e->v == NULL))
-        status = attn_fail_memory(error, most * layer->k.out * sizeof(float));
+    static const struct attn_modifiers no_modifiers = {0};
+    static const struct attn_outputs no_outputs = {0};
+    struct attn_workspace *workspace = &e->pass.engine->workspace;
+    const struct attn_layer *layer = e->pass.layer;
+    struct attn_call *call = &e->call;
+    *call = (struct attn_call){.modifiers = &no_modifiers,
+                               .outputs = &no_outputs,
+                               .new_keys = attn_min(e->kept, ATTN_ENCODE_ROWS),
+                               .cache = e->cache,
+                               .puts = true,
+                               .count = 1};
+    e->x = attn_workspace_take(workspace, call->new_keys * layer->k.in, sizeof *e->x);
+    if (e->x == NULL || attn_pass_begin(&e->pass) != ATTN_OK)
+        return attn_fail_memory(error, call->new_keys * layer->k.out * sizeof(float));
     const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
-    for (e->first = e->next = 0; status == ATTN_OK && e->first < e->kept; e->first += e->rows) {
-        e->rows = attn_min(ATTN_ENCODE_ROWS, e->kept - e->first);
+    enum attn_status status = ATTN_OK;
+    for (e->next = 0; status == ATTN_OK && call->slot < e->kept; call->slot += call->new_keys) {
+        call->new_keys = attn_min(ATTN_ENCODE_ROWS, e->kept - call->slot);
         status = encode_piece(e, error);
         attn_workspace_rewind(workspace, before);
     }
@@ -190,17 +172,17 @@ static enum attn_status run(struct encode *e, struct attn_error *error)
 {
     enum attn_status status = check(e, error);
     for (bool found = find_layer(e, 0); status == ATTN_OK && found;
-         found = find_layer(e, e->layer_index + 1))
-        status = attn_cache_reserve(e->cache, e->layer_index, 0, e->kept, error);
+         found = find_layer(e, e->pass.layer_index + 1))
+        status = attn_cache_reserve(e->cache, e->pass.layer_index, 0, e->kept, error);
     for (bool found = find_layer(e, 0); status == ATTN_OK && found;
-         found = find_layer(e, e->layer_index + 1)) {
+         found = find_layer(e, e->pass.layer_index + 1)) {
         status = encode_layer(e, error);
-        attn_workspace_reset(&e->engine->workspace);
+        attn_workspace_reset(&e->pass.engine->workspace);
     }
-    for (bool found = find_layer(e, 0); found; found = find_layer(e, e->layer_index + 1)) {
+    for (bool found = find_layer(e, 0); found; found = find_layer(e, e->pass.layer_index + 1)) {
         if (status == ATTN_OK)
-            attn_cache_publish(e->cache, e->layer_index, e->kept);
-        attn_cache_unreserve(e->cache, e->layer_index);
+            attn_cache_publish(e->cache, e->pass.layer_index, e->kept);
+        attn_cache_unreserve(e->cache, e->pass.layer_index);
     }
     return status;
 }
@@ -208,7 +190,8 @@ static enum attn_status run(struct encode *e, struct attn_error *error)
 enum attn_status attn_cache_encode(struct attn_cache *cache, struct attn_engine *engine,
                                    const struct attn_encode_args *args, struct attn_error *error)
 {
-    struct encode encode = {.engine = engine, .cache = cache, .args = args};
+    struct encode encode = {.cache = cache, .args = args, .pass = {.engine = engine, .count = 1}};
+    encode.pass.calls = &encode.call;
     if (!attn_cache_claim(cache))
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is part of a call already");
     attn_engine_lock(engine, args->yield);

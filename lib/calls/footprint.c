@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <unistd.h>
 
-#include "attention/attention.h"
+#include "attention/forward.h"
 #include "attn_limits.h"
 #include "attn_state.h"
 #include "basics/tile.h"
@@ -101,17 +101,15 @@ static size_t integer_planes(enum attn_dtype dtype)
     return dtype == ATTN_INT8 ? 1 : dtype == ATTN_W8A16 ? 2 : 0;
 }
 
-/* Bytes of one row of queries and one of keys in a call to such a layer: projections, outputs of
- * heads, gates, rows as integers with their scales, positions, statistics, selected heads and rows,
- * frequencies. */
-static size_t row_bytes(const struct attn_layer_spec *s)
+/* Bytes of one row of queries and one of keys in a call to a layer: the buffers of a pass, rows
+ * as integers with their scales, positions, statistics, selected heads and rows, frequencies; and
+ * in *shared the floats besides of a row that shares products. */
+static size_t row_bytes(size_t *shared, const struct attn_layer_spec *s)
 {
-    size_t q = s->num_heads * s->head_dim, o = s->num_heads * s->value_head_dim;
-    size_t k = s->num_kv_heads * s->head_dim, v = s->num_kv_heads * s->value_head_dim;
-    size_t integers = s->hidden_size + s->key_size + s->value_size + o + 4 * ATTN_ALIGN;
-    size_t gate = s->output_gate ? o : 0;
-    return (q + k + v + o + gate + s->rope.dim / 2 + 4) * sizeof(float) +
-           integer_planes(s->dtype) * integers + 3 * sizeof(int64_t) + attn_mla_row_bytes(s) +
+    size_t heads = s->num_heads * s->value_head_dim;
+    size_t integers = s->hidden_size + s->key_size + s->value_size + heads + 4 * ATTN_ALIGN;
+    return (attn_pass_row_floats(shared, s) + s->rope.dim / 2 + 4) * sizeof(float) +
+           integer_planes(s->dtype) * integers + 3 * sizeof(int64_t) + attn_mla_integer_bytes(s) +
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
                            ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
            sizeof(uint32_t);
@@ -149,11 +147,12 @@ static size_t ablation_bytes(const struct attn_layer_spec *s)
 static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
                           size_t threads)
 {
-    size_t tokens = attn_add(attn_min(size->rows, size->tokens), ATTN_TILE);
+    size_t shared, tokens = attn_add(attn_min(size->rows, size->tokens), ATTN_TILE);
     size_t tiles = attn_mul(tokens, s->head_dim + s->value_head_dim);
-    size_t bytes = attn_add(attn_mul(size->rows, row_bytes(s)), solve_bytes(tiles, threads));
+    size_t bytes =
+        attn_add(attn_mul(size->rows, row_bytes(&shared, s)), solve_bytes(tiles, threads));
     bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
-    bytes = attn_add(bytes, attn_mul(size->shared_rows, 2 * s->hidden_size * sizeof(float)));
+    bytes = attn_add(bytes, attn_mul(size->shared_rows, shared * sizeof(float)));
     bytes = attn_add(bytes, ablation_bytes(s));
     bytes = attn_add(bytes, attn_mla_call_bytes(s));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));

@@ -3,7 +3,6 @@
 #include "engine/engine.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -277,30 +276,4 @@ void attn_engine_run(struct attn_engine *engine, void (*task)(void *context, siz
     attn_engine_lock(engine, NULL);
     attn_pool_run(engine->pool, run_plain, &plain, count);
     attn_engine_unlock(engine);
-}
-
-#define WITHIN_FLOATS ((size_t)32 << 10) /* of one task: some microseconds */
-
-struct within {
-    const struct attn_engine *engine;
-    const float *x; /* [n] */
-    size_t n;
-    float limit;
-    atomic_bool beyond;
-};
-
-static void within_task(void *argument, size_t i, unsigned thread)
-{
-    struct within *within = argument;
-    size_t first = i * WITHIN_FLOATS, count = attn_min(within->n - first, WITHIN_FLOATS);
-    (void)thread;
-    if (!within->engine->kernels.all_within(within->x + first, count, within->limit))
-        atomic_store(&within->beyond, true);
-}
-
-bool attn_engine_all_within(struct attn_engine *engine, const float *x, size_t n, float limit)
-{
-    struct within within = {.engine = engine, .x = x, .n = n, .limit = limit};
-    attn_pool_run(engine->pool, within_task, &within, attn_ceil_div(n, WITHIN_FLOATS));
-    return !atomic_load(&within.beyond);
 }

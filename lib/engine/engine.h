@@ -61,4 +61,9 @@ bool attn_engine_cancelled(const struct attn_engine *engine, struct attn_error *
 /* Whether |x[i]| <= limit for all of x [n], computed on all threads; false where one is NaN. */
 bool attn_engine_all_within(struct attn_engine *engine, const float *x, size_t n, float limit);
 
+/* Checks an input of n floats on all threads.  The caller holds the engine's lock.  Errors:
+ * ATTN_NON_FINITE, which names the first element at fault. */
+enum attn_status attn_input_check(struct attn_engine *engine, const float *x, size_t n,
+                                  const char *param, struct attn_error *error);
+
 #endif

@@ -223,18 +223,13 @@ static size_t quantized_bytes(size_t n)
     return 2 * attn_ceil_div(n, ATTN_ALIGN) * ATTN_ALIGN + sizeof(float);
 }
 
-size_t attn_mla_row_bytes(const struct attn_layer_spec *spec)
+size_t attn_mla_integer_bytes(const struct attn_layer_spec *spec)
 {
-    const struct attn_mla_spec *mla = &spec->mla;
-    const size_t rank = mla->kv_lora_rank, heads = spec->num_heads;
-    if (rank == 0)
+    const size_t rank = spec->mla.kv_lora_rank;
+    if (rank == 0 || (spec->dtype != ATTN_INT8 && spec->dtype != ATTN_W8A16))
         return 0;
-    const size_t floats = mla->q_lora_rank + rank + mla->rope_head_dim;
-    const size_t absorbed = heads * (2 * rank + mla->rope_head_dim);
-    const size_t integers = quantized_bytes(mla->q_lora_rank) + quantized_bytes(rank) +
-                            heads * (quantized_bytes(attn_mla_nope(spec)) + quantized_bytes(rank));
-    return (floats + absorbed) * sizeof(float) +
-           (spec->dtype == ATTN_INT8 || spec->dtype == ATTN_W8A16 ? integers : 0);
+    return quantized_bytes(spec->mla.q_lora_rank) + quantized_bytes(rank) +
+           spec->num_heads * (quantized_bytes(attn_mla_nope(spec)) + quantized_bytes(rank));
 }
 
 /* Three sets of products, at most two for each head, and keys and values of a tile that a step

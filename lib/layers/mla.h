@@ -93,9 +93,9 @@ ATTN_MUST_CHECK enum attn_status attn_mla_lift(struct attn_engine *engine,
 /* Multiply-adds of a step of the absorbed form: attn_step_work. */
 size_t attn_mla_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys);
 
-/* Bytes that one row of a call takes for all this, at most, beside q, k, v and o of the expanded
- * form; and bytes of a call beside its rows. */
-size_t attn_mla_row_bytes(const struct attn_layer_spec *spec);
+/* Bytes of one row of a call as integers, at most, in the products of latents; and bytes of a call
+ * beside its rows. */
+size_t attn_mla_integer_bytes(const struct attn_layer_spec *spec);
 size_t attn_mla_call_bytes(const struct attn_layer_spec *spec);
 
 #endif

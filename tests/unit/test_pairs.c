@@ -1,5 +1,5 @@
 /* test_pairs.c: attention over given rows where keys and values are multiplied as pairs of bf16
- * (lib/attention/qkv.h says where), at every level that this CPU has.
+ * (lib/attention/forward.h says where), at every level that this CPU has.
  *
  * The oracle attends in double over the queries, keys and values of the reply; where pairs are
  * multiplied it gets keys and values rounded to the nearest bf16. */
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "attention/qkv.h"
+#include "attention/forward.h"
 #include "basics/half_float.h"
 #include "models/model.h"
 #include "oracle.h"

@@ -1,28 +1,27 @@
-/* step_check.c: whether a step over a cache can be computed, over which keys, and room for them. */
-#include "calls/step_check.h"
-
-#include "attention/attention.h"
-#include "attention/qkv.h"
+/* check.c: the sizes of a call; and whether a step over a cache can be computed, over which keys,
+ * and room for them. */
+#include "attention/forward.h"
 #include "attn_state.h"
 #include "basics/status.h"
-#include "caches/kvcache.h"
-#include "engine/mask.h"
+#include "calls/calls.h"
 #include "engine/rope.h"
+#include "models/model.h"
+
+enum attn_status attn_call_check_sizes(size_t batch, size_t queries, size_t keys,
+                                       struct attn_error *error)
+{
+    enum attn_status status = attn_check_count(batch, ATTN_MAX_BATCH, "batch", error);
+    if (status == ATTN_OK)
+        status = attn_check_count(queries, ATTN_MAX_TOKENS, "queries", error);
+    if (status == ATTN_OK)
+        status = attn_check_count(keys, ATTN_MAX_TOKENS, "keys", error);
+    return status;
+}
 
 size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer)
 {
     return attn_model_layer(model, layer)->is_cross ? attn_cache_length(step->cache, layer)
                                                     : step->position + step->rows;
-}
-
-size_t attn_step_slot(const struct attn_step *step, const struct attn_layer_spec *spec)
-{
-    return spec->is_cross ? 0 : step->position;
-}
-
-bool attn_queries_only(const struct attn_layer_spec *spec)
-{
-    return spec->is_cross || spec->shares_layer != SIZE_MAX;
 }
 
 /* A step of cross-attention reads what is cached, wherever its rows stand in their own sequence. */
@@ -119,32 +118,20 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
                             "hidden_states", error);
 }
 
-enum attn_status attn_step_reserve(struct attn_cache **again, const struct attn_step *step,
+enum attn_status attn_step_reserve(struct attn_cache **replay, const struct attn_step *step,
                                    size_t layer, bool append, struct attn_error *error)
 {
-    *again = NULL;
+    *replay = NULL;
     if (append)
         return attn_cache_reserve(step->cache, layer, step->position, step->rows, error);
     if (step->position > 0 || attn_cache_first(step->cache, layer) == 0 ||
         attn_cache_shares(step->cache, layer))
         return ATTN_OK;
-    enum attn_status status = attn_cache_fork(again, step->cache, 0, error);
+    enum attn_status status = attn_cache_fork(replay, step->cache, 0, error);
     if (status != ATTN_OK)
         return status;
-    status = attn_cache_reserve(*again, layer, 0, step->rows, error);
+    status = attn_cache_reserve(*replay, layer, 0, step->rows, error);
     if (status != ATTN_OK)
-        attn_cache_free(*again);
+        attn_cache_free(*replay);
     return status;
-}
-
-enum attn_status attn_step_check_kept(const struct attn_problem *problem, struct attn_error *error)
-{
-    const size_t first = problem->cache.first * ATTN_TILE;
-    const size_t seen = attn_mask_visible(&problem->mask, 0).first;
-    if (seen >= first)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_FORGOTTEN, "position",
-                     "the step sees keys from %zu on, of which the layer's window has forgotten "
-                     "those before %zu",
-                     seen, first);
 }

@@ -1,0 +1,374 @@
+/* forward.c: the forward pass of an attention layer, as the formula at the head of attn.h has it:
+ *
+ *   project           q, k, v, gate = x Wq, x Wk, x Wv, x Wg, with their biases
+ *   turn              normalise and rotate each row of q and k, check all rows, put k and v in the
+ *                     cache (qkv.c has one row)
+ *   attend            o = softmax(q k^T + mask) v of each sequence (attention.c)
+ *   gate              o = o sigmoid(gate)
+ *   project back      output = o Wo, with its bias
+ *   fill the outputs  (outputs.c)
+ *
+ * In a latent layer the projections are latents.  Where keys are made of rows, latents are expanded
+ * to keys and values of heads.  Where they are cached, queries are multiplied by the weights of
+ * keys, and sums by those of values (absorbed, layers/mla.h).
+ *
+ * Batch invariance: calls of up to ATTN_SHARED_ROWS rows over caches share products, in which rows
+ * are independent.  Every other call has products of its own, which spares copying its rows. */
+#include "attention/forward.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "basics/mem.h"
+#include "basics/status.h"
+
+#define ROWS_OF_TASK 16 /* of q, k, v or o */
+
+/* ---- Project ---- */
+
+/* Whether projections check their own bounds, as no row is looked at afterwards. */
+static bool projections_check(const struct attn_pass *pass)
+{
+    return pass->calls->cache == NULL && !attn_qkv_turns(pass->layer);
+}
+
+static size_t add_products(const struct attn_pass *pass, size_t n, struct attn_call *c)
+{
+    const struct attn_layer_inputs *in = &pass->in;
+    const struct attn_linear *gate = &pass->layer->gate;
+    const size_t rows = c->count * c->queries, keys = c->count * c->new_keys;
+    const float *x = c->query_states + c->first * c->queries * in->q->in;
+    const float *key = c->key_states + c->first * c->new_keys * in->k->in;
+    const float *value = c->value_states + c->first * c->new_keys * in->v->in;
+    const struct attn_projection products[ATTN_CALL_PRODUCTS] = {
+        attn_projection_of(in->q, x, pass->q_a + c->row * in->q->out, rows),
+        attn_projection_of(in->k, key, pass->k + c->key_row * in->k->out, keys),
+        attn_projection_of(in->v, value, pass->v + c->key_row * in->v->out, keys),
+        attn_projection_of(gate, x, pass->gate + c->row * gate->out, rows),
+    };
+    for (size_t i = 0; i < ATTN_CALL_PRODUCTS; i++) {
+        if (products[i].rows == 0 || products[i].linear->out == 0)
+            continue;
+        pass->products[n] = products[i];
+        pass->products[n].limit = ATTN_MAX_MAGNITUDE;
+        pass->products[n++].beyond = projections_check(pass) ? &c->beyond : NULL;
+    }
+    return n;
+}
+
+/* Makes the products that calls share, of copies of their rows. */
+static enum attn_status project_shared(const struct attn_pass *pass)
+{
+    const size_t width = pass->in.q->in;
+    const bool keys = pass->key_rows > 0;
+    struct attn_call all = {.query_states = pass->x,
+                            .key_states = pass->x,
+                            .value_states = pass->x,
+                            .queries = pass->shared_rows,
+                            .new_keys = keys ? pass->shared_rows : 0,
+                            .count = 1};
+    for (size_t i = 0; i < pass->count; i++) {
+        const struct attn_call *c = &pass->calls[i];
+        if (c->shares)
+            memcpy(pass->x + c->row * width, c->query_states, c->queries * width * sizeof(float));
+    }
+    return attn_project(pass->engine, pass->products, add_products(pass, 0, &all), true);
+}
+
+static enum attn_status project(const struct attn_pass *pass)
+{
+    const struct attn_layer *layer = pass->layer;
+    size_t n = 0;
+    if (layer->spec.is_weightless)
+        return ATTN_OK;
+    if (pass->shared_rows > 0 && project_shared(pass) != ATTN_OK)
+        return ATTN_NO_MEMORY;
+    for (size_t i = 0; i < pass->count; i++)
+        if (!pass->calls[i].shares)
+            n = add_products(pass, n, &pass->calls[i]);
+    enum attn_status status = attn_project(pass->engine, pass->products, n, false);
+    if (status == ATTN_OK && attn_layer_is_latent(layer))
+        status =
+            attn_mla_project(pass->engine, layer, pass->q, pass->q_a, pass->k, pass->query_rows);
+    if (status == ATTN_OK && attn_pass_expands(pass))
+        status = attn_mla_expand(pass->engine, layer, pass->head_k, pass->head_v, pass->k,
+                                 pass->key_rows);
+    return status;
+}
+
+/* ---- Turn ---- */
+
+/* Copies row i of the heads [heads][n][width] that a weightless call brings. */
+static void copy_heads(float *to, const float *from, size_t heads, size_t n, size_t width, size_t i)
+{
+    for (size_t h = 0; h < heads; h++)
+        memcpy(to + h * width, from + (h * n + i) * width, width * sizeof *to);
+}
+
+static void copy_given(struct attn_qkv to, const struct attn_layer_spec *spec,
+                       const struct attn_call *c, size_t i)
+{
+    copy_heads(to.q, c->query_states, spec->num_heads, c->queries, spec->head_dim, i);
+    copy_heads(to.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
+    copy_heads(to.v, c->value_states, spec->num_kv_heads, c->queries, spec->value_head_dim, i);
+}
+
+/* Copies the rotated part of a row, which all heads share, into the keys of its heads; false where
+ * a number of these or of the values is beyond ATTN_MAX_MAGNITUDE. */
+static bool share_rotated_part(const struct attn_pass *pass, size_t r)
+{
+    const struct attn_kernels *kernels = &pass->engine->kernels;
+    const struct attn_layer_spec *spec = &pass->layer->spec;
+    const size_t rope = spec->mla.rope_head_dim, d = spec->head_dim, heads = spec->num_heads;
+    float *k = pass->head_k + r * heads * d;
+    for (size_t h = 0; h < heads; h++)
+        memcpy(k + (h + 1) * d - rope, pass->v + r * rope, rope * sizeof *k);
+    return kernels->all_within(k, heads * d, ATTN_MAX_MAGNITUDE) &&
+           kernels->all_within(pass->head_v + r * heads * spec->value_head_dim,
+                               heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
+}
+
+/* Row r of the queries, and of the keys, of a call that has it. */
+static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r)
+{
+    const struct attn_layer *layer = pass->layer;
+    const struct attn_kernels *kernels = &pass->engine->kernels;
+    const bool has_query = r < pass->query_rows, has_key = r < pass->key_rows;
+    const int64_t *ids = has_query ? c->modifiers->position_ids : NULL;
+    const size_t i = r - c->row, slot = c->slot + (c->queries > 0 ? i % c->queries : i);
+    const struct attn_qkv row = {.q = has_query ? pass->q + r * layer->q.out : NULL,
+                                 .k = has_key ? pass->k + r * pass->in.k->out : NULL,
+                                 .v = has_key ? pass->v + r * pass->in.v->out : NULL};
+    if (layer->spec.is_weightless)
+        copy_given(row, &layer->spec, c, i);
+    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq,
+                                ids ? ids[c->first * c->queries + i] : (int64_t)slot, slot);
+    if (has_query)
+        within = within && kernels->all_within(pass->gate + r * layer->gate.out, layer->gate.out,
+                                               ATTN_MAX_MAGNITUDE);
+    if (attn_pass_expands(pass))
+        within = share_rotated_part(pass, r) && within;
+    if (!within)
+        atomic_store(&c->beyond, true);
+    else if (c->puts && has_key && !attn_cache_put(c->cache, pass->layer_index, slot, row.k, row.v))
+        atomic_store(&c->unfit, true);
+}
+
+static size_t rows_of(const struct attn_call *c)
+{
+    return c->count * attn_max(c->queries, c->new_keys);
+}
+
+static void turn_task(void *argument, size_t i, unsigned thread)
+{
+    const struct attn_pass *pass = argument;
+    const size_t rows = attn_max(pass->query_rows, pass->key_rows);
+    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, rows);
+    struct attn_call *c = NULL;
+    (void)thread;
+    for (size_t r = i * ROWS_OF_TASK; r < end; r++) {
+        if (c == NULL || r - c->row >= rows_of(c))
+            for (c = pass->calls; r < c->row || r - c->row >= rows_of(c);)
+                c++;
+        turn_row(pass, c, r);
+    }
+}
+
+enum attn_status attn_forward_keys(struct attn_pass *pass)
+{
+    attn_pass_assign_rows(pass);
+    const size_t rows = attn_max(pass->query_rows, pass->key_rows);
+    const enum attn_status status = project(pass);
+    if (status == ATTN_OK && !projections_check(pass))
+        attn_pool_run(pass->engine->pool, turn_task, pass, attn_ceil_div(rows, ROWS_OF_TASK));
+    return attn_engine_cancelled(pass->engine, NULL) ? ATTN_CANCELLED : status;
+}
+
+/* ---- Attend ---- */
+
+void attn_call_set(struct attn_problem *p, const struct attn_call *call, size_t b)
+{
+    p->mask = attn_mask_of(call->modifiers, call->mask, b, p->queries, p->keys);
+    if (call->positions != NULL)
+        attn_mask_set_positions(&p->mask, call->positions + b * (p->keys + p->queries),
+                                call->modifiers, b);
+    p->maps = attn_maps_of_sequence(&call->maps, b);
+    if (p->maps.head_stats != NULL)
+        p->first_key = attn_mask_first_key(&p->mask);
+    if (call->outputs->lse != NULL)
+        p->lse = call->outputs->lse + b * p->num_heads * p->queries;
+}
+
+/* The problem of one sequence as the layer defines it, still without sizes, rows, mask and maps. */
+static struct attn_problem layer_problem(const struct attn_pass *pass, const struct attn_call *c)
+{
+    const struct attn_layer *layer = pass->layer;
+    const struct attn_layer_spec *spec = &layer->spec;
+    const struct attn_modifiers *modifiers = c->modifiers;
+    return (struct attn_problem){
+        .num_heads = spec->num_heads,
+        .num_kv_heads = attn_pass_kv_heads(pass, c),
+        .head_dim = spec->head_dim,
+        .value_head_dim = spec->value_head_dim,
+        .extra_k = layer->extra_k,
+        .extra_v = layer->extra_v,
+        .extra = layer->extra,
+        .scale = (float)(modifiers->scale != 0 ? modifiers->scale : spec->scale),
+        .softcap = (float)(modifiers->has_softcap ? modifiers->softcap : spec->softcap),
+        .relative = layer->relative.rows != 0 ? &layer->relative : NULL,
+        .sinks = layer->sinks,
+        .head_mask = modifiers->head_mask,
+    };
+}
+
+/* Makes a problem one over cached latents. */
+static void absorb_problem(struct attn_problem *p, const struct attn_pass *pass, size_t row)
+{
+    const size_t rank = pass->layer->spec.mla.kv_lora_rank, heads = p->num_heads;
+    const size_t d = rank + pass->layer->spec.mla.rope_head_dim;
+    p->head_dim = d;
+    p->value_head_dim = rank;
+    p->q = (struct attn_rows){pass->absorbed + row * heads * d, heads * d, d};
+    if (p->out.data != NULL)
+        p->out = (struct attn_rows){pass->sums + row * heads * rank, heads * rank, rank};
+}
+
+/* The problem of sequence i of those that the pass computes of a call. */
+static struct attn_problem problem_of(const struct attn_pass *pass, const struct attn_call *c,
+                                      size_t i)
+{
+    const struct attn_layer *layer = pass->layer;
+    struct attn_problem p = layer_problem(pass, c);
+    const size_t d = p.head_dim, dv = p.value_head_dim, key_width = layer->spec.num_kv_heads * d;
+    const size_t row = c->row + i * c->queries, key_row = c->key_row + i * c->new_keys;
+    p.queries = c->queries;
+    p.keys = c->keys;
+    p.invariant = c->shares;
+    p.q = (struct attn_rows){pass->q + row * layer->q.out, layer->q.out, d};
+    if (attn_outputs_need_heads(c->outputs))
+        p.out = (struct attn_rows){pass->o + row * layer->o.in, layer->o.in, dv};
+    if (c->cache != NULL) {
+        p.cache = attn_cache_view(c->cache, pass->layer_index);
+    } else {
+        p.pairs = attn_layer_attends_in_pairs(layer, &pass->engine->kernels);
+        p.k = (struct attn_rows){pass->head_k + key_row * key_width, key_width, d};
+        p.v = (struct attn_rows){pass->head_v + key_row * layer->v.out, layer->v.out, dv};
+    }
+    attn_call_set(&p, c, c->first + i);
+    if (attn_pass_absorbs(pass))
+        absorb_problem(&p, pass, row);
+    return p;
+}
+
+/* Checks that the cache still holds all keys that a problem sees, by its mask. */
+static enum attn_status check_kept(const struct attn_problem *p, struct attn_error *error)
+{
+    const size_t first = p->cache.first * ATTN_TILE;
+    const size_t seen = attn_mask_visible(&p->mask, 0).first;
+    if (seen >= first)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_FORGOTTEN, "position",
+                     "the step sees keys from %zu on, of which the layer's window has forgotten "
+                     "those before %zu",
+                     seen, first);
+}
+
+/* Whether the floats x [rows][width] of a call are within a limit. */
+static bool call_within(const struct attn_pass *pass, const struct attn_call *c, const float *x,
+                        size_t width, float limit)
+{
+    return attn_engine_all_within(pass->engine, x + c->row * width, c->queries * width, limit);
+}
+
+static enum attn_status absorb_queries(const struct attn_pass *pass)
+{
+    const struct attn_mla_spec *mla = &pass->layer->spec.mla;
+    const size_t width = pass->layer->spec.num_heads * (mla->kv_lora_rank + mla->rope_head_dim);
+    if (attn_mla_absorb(pass->engine, pass->layer, pass->absorbed, pass->q, pass->query_rows) !=
+        ATTN_OK)
+        return ATTN_NO_MEMORY;
+    for (struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++)
+        if (!call_within(pass, c, pass->absorbed, width, ATTN_MAX_MAGNITUDE))
+            atomic_store(&c->beyond, true);
+    return ATTN_OK;
+}
+
+static enum attn_status expand_sums(const struct attn_pass *pass)
+{
+    if (attn_mla_lift(pass->engine, pass->layer, pass->o, pass->sums, pass->query_rows) != ATTN_OK)
+        return ATTN_NO_MEMORY;
+    for (struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++)
+        if (attn_call_is_sound(c) && attn_outputs_need_heads(c->outputs) &&
+            !call_within(pass, c, pass->o, pass->layer->o.in, FLT_MAX))
+            atomic_store(&c->output_over, true);
+    return ATTN_OK;
+}
+
+static enum attn_status attend(const struct attn_pass *pass)
+{
+    size_t n = 0;
+    if (attn_pass_absorbs(pass) && absorb_queries(pass) != ATTN_OK)
+        return ATTN_NO_MEMORY;
+    for (const struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++)
+        for (size_t i = 0; i < c->count && attn_call_is_sound(c); i++) {
+            pass->problems[n] = problem_of(pass, c, i);
+            n += check_kept(&pass->problems[n], c->error) == ATTN_OK;
+        }
+    const enum attn_status status = attn_solve(pass->engine, pass->problems, n);
+    return status == ATTN_OK && attn_pass_absorbs(pass) ? expand_sums(pass) : status;
+}
+
+/* ---- Gate ---- */
+
+static void gate_task(void *argument, size_t i, unsigned thread)
+{
+    const struct attn_pass *pass = argument;
+    const size_t width = pass->layer->gate.out;
+    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows) * width;
+    (void)thread;
+    for (size_t j = i * ROWS_OF_TASK * width; j < end; j++)
+        pass->o[j] /= 1 + expf(-pass->gate[j]);
+}
+
+/* ---- Project back ---- */
+
+static enum attn_status project_back(const struct attn_pass *pass)
+{
+    const struct attn_linear *o = &pass->layer->o;
+    size_t n = 0;
+    if (pass->layer->spec.is_weightless)
+        return ATTN_OK;
+    if (pass->output_rows > 0) {
+        pass->products[0] = attn_projection_of(o, pass->o, pass->y, pass->output_rows);
+        if (attn_project(pass->engine, pass->products, 1, true) != ATTN_OK)
+            return ATTN_NO_MEMORY;
+    }
+    for (struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++) {
+        if (c->shares || c->outputs->output == NULL || !attn_call_is_sound(c))
+            continue;
+        float *output = c->outputs->output + c->first * c->queries * o->out;
+        pass->products[n] =
+            attn_projection_of(o, pass->o + c->row * o->in, output, c->count * c->queries);
+        pass->products[n].limit = FLT_MAX;
+        pass->products[n++].beyond = &c->output_over;
+    }
+    return attn_project(pass->engine, pass->products, n, false);
+}
+
+enum attn_status attn_forward(struct attn_pass *pass)
+{
+    enum attn_status status = attn_forward_keys(pass); /* project, turn */
+    if (status == ATTN_OK)
+        status = attend(pass);
+    if (status == ATTN_OK && pass->layer->gate.out > 0)
+        attn_pool_run(pass->engine->pool, gate_task, pass,
+                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
+    if (status == ATTN_OK)
+        status = project_back(pass);
+    if (attn_engine_cancelled(pass->engine, NULL))
+        return ATTN_CANCELLED;
+    if (status == ATTN_OK)
+        attn_pass_fill_outputs(pass);
+    return attn_engine_cancelled(pass->engine, NULL) ? ATTN_CANCELLED : status;
+}
