@@ -107,17 +107,16 @@ static size_t max_rows(const struct srv_config *config, const struct srv_model *
     return smaller(rows, mul(config->limits.max_tokens, ATTN_MAX_BATCH)) + 1;
 }
 
-static void add_caches(struct footprint *out, const struct srv_config *config,
-                       const struct srv_model *model, const struct attn_model_memory *memory)
+/* Sessions of so many layers, whose caches take so many bytes when they are empty. */
+static void add_sessions(struct footprint *out, const struct srv_config *config, size_t layers,
+                         size_t cache_bytes, size_t block_bytes)
 {
-    size_t session = memory->cache_bytes + model->info.num_layers * sizeof(struct srv_last_step);
+    size_t session = cache_bytes + layers * sizeof(struct srv_last_step);
     /* A snapshot's copy has the same size, except for its list of blocks. */
     if (config->durability != SRV_DURABLE_NONE)
-        session += SNAPSHOT_SESSION_BYTES + session + model->info.num_layers * SRV_SHARE_BYTES;
+        session += SNAPSHOT_SESSION_BYTES + session + layers * SRV_SHARE_BYTES;
     out->session = larger(out->session, session);
-    out->num_blocks = larger(out->num_blocks, config->limits.cache_bytes / memory->block_bytes + 1);
-    out->slack = add(out->slack, ATTN_POOL_SLACK);
-    out->tile = larger(out->tile, tile_bytes(model));
+    out->num_blocks = larger(out->num_blocks, config->limits.cache_bytes / block_bytes + 1);
 }
 
 static void add_model(struct footprint *out, const struct srv_config *config,
@@ -136,7 +135,9 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     attn_model_memory(&memory, model->attn);
     out->weights = add(out->weights, add(model->info.weight_bytes, memory.side_bytes));
     out->loading = larger(out->loading, memory.loading_bytes + WRITER_BYTES);
-    add_caches(out, config, model, &memory);
+    add_sessions(out, config, model->info.num_layers, memory.cache_bytes, memory.block_bytes);
+    out->slack = add(out->slack, ATTN_POOL_SLACK);
+    out->tile = larger(out->tile, tile_bytes(model));
     out->call = larger(out->call, attn_call_bytes(model->attn, &call, threads));
     out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));
 }
@@ -149,11 +150,7 @@ static void add_weightless(struct footprint *out, const struct srv_config *confi
     if (shapes == 0)
         return;
     srv_weightless_memory(&memory, threads);
-    size_t session = memory.cache_bytes + memory.layers * sizeof(struct srv_last_step);
-    if (config->durability != SRV_DURABLE_NONE)
-        session += SNAPSHOT_SESSION_BYTES + session + memory.layers * SRV_SHARE_BYTES;
-    out->session = larger(out->session, session);
-    out->num_blocks = larger(out->num_blocks, config->limits.cache_bytes / memory.block_bytes + 1);
+    add_sessions(out, config, memory.layers, memory.cache_bytes, memory.block_bytes);
     out->slack = add(out->slack, mul(shapes, ATTN_POOL_SLACK));
     out->tile = larger(out->tile, memory.tile_bytes);
     out->inner = larger(out->inner, memory.batch_bytes);
@@ -174,17 +171,6 @@ static struct footprint add_models(const struct srv_config *config, const struct
 
 /* ---- The sum --------------------------------------------------------------------------------- */
 
-static size_t connection_bytes(const struct srv_config *config)
-{
-    return SRV_CONNECTION_BYTES + CONNECTION_BYTES + srv_http_exchange_bytes() +
-           (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
-}
-
-static size_t count_connections(const struct srv_config *config)
-{
-    return add(config->limits.max_connections, mul(config->event_threads, SRV_MAX_RESERVED));
-}
-
 static size_t count_adopted(const struct srv_config *config)
 {
     size_t count = config->adopt != NULL;
@@ -202,15 +188,6 @@ static size_t store_bytes(const struct srv_config *config, const struct footprin
     return config->durability != SRV_DURABLE_NONE
                ? mul(1 + count_adopted(config), larger(snapshot, restoring))
                : 0;
-}
-
-static void find_limit(struct srv_memory *out, const struct srv_config *config)
-{
-    out->limit = attn_memory_limit(&out->source);
-    if (config->memory_limit == 0)
-        return;
-    out->limit = config->memory_limit;
-    out->source = "memory_limit";
 }
 
 static void add_up(struct srv_memory *out, const struct srv_config *config,
@@ -231,6 +208,9 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     size_t session = sizeof(struct srv_session) + SESSION_BYTES + all.session;
     size_t requests = add(limits->max_in_flight_bytes, SRV_PROBE_BYTES);
     size_t after_loading = add(add(caches, requests), working); /* in use after loading */
+    size_t connections = add(limits->max_connections, mul(config->event_threads, SRV_MAX_RESERVED));
+    size_t connection = SRV_CONNECTION_BYTES + CONNECTION_BYTES + srv_http_exchange_bytes() +
+                        (config->tls_cert != NULL ? SRV_TLS_SESSION_BYTES : 0);
     *out = (struct srv_memory){
         .terms =
             {
@@ -242,7 +222,7 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
                 [SRV_MEMORY_REQUESTS] = add(add(requests, requests / ALLOCATOR_SHARE),
                                             mul(limits->max_queue, QUEUED_BYTES)),
                 [SRV_MEMORY_WORKING] = working,
-                [SRV_MEMORY_CONNECTIONS] = mul(count_connections(config), connection_bytes(config)),
+                [SRV_MEMORY_CONNECTIONS] = mul(connections, connection),
                 [SRV_MEMORY_STORE] = store_bytes(config, &all),
             },
         .call_bytes = all.call,
@@ -253,7 +233,11 @@ static void add_up(struct srv_memory *out, const struct srv_config *config,
     };
     for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
         out->total = add(out->total, out->terms[i]);
-    find_limit(out, config);
+    out->limit = attn_memory_limit(&out->source);
+    if (config->memory_limit != 0) {
+        out->limit = config->memory_limit;
+        out->source = "memory_limit";
+    }
 }
 
 /* ---- Fitting it ------------------------------------------------------------------------------ */
@@ -368,17 +352,14 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
     return false;
 }
 
-static void print_line(struct srv_buffer *out, const char *name, size_t bytes, const char *what)
-{
-    srv_buffer_printf(out, "  %-12s %15zu  %10.1f MiB  %s\n", name, bytes, mib(bytes), what);
-}
-
 void srv_memory_print(struct srv_buffer *out, const struct srv_memory *memory)
 {
+    static const char line[] = "  %-12s %15zu  %10.1f MiB  %s\n";
     srv_buffer_text(out, "memory at most:\n");
     for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
-        print_line(out, terms[i].name, memory->terms[i], terms[i].what);
-    print_line(out, "together", memory->total, "");
+        srv_buffer_printf(out, line, terms[i].name, memory->terms[i], mib(memory->terms[i]),
+                          terms[i].what);
+    srv_buffer_printf(out, line, "together", memory->total, mib(memory->total), "");
     if (memory->limit != SIZE_MAX)
-        print_line(out, "limit", memory->limit, memory->source);
+        srv_buffer_printf(out, line, "limit", memory->limit, mib(memory->limit), memory->source);
 }

@@ -53,11 +53,9 @@ static uint64_t trim_heap(void)
 /* Waits a second; false once it is time to stop. */
 static bool await_second(struct srv_upkeep *upkeep)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
+    const uint64_t until_ns = srv_now_ns() + SRV_S_NS;
     pthread_mutex_lock(&upkeep->lock);
-    while (!upkeep->stop && pthread_cond_timedwait(&upkeep->wake, &upkeep->lock, &until) == 0)
+    while (!upkeep->stop && srv_cond_wait_until(&upkeep->wake, &upkeep->lock, until_ns))
         ;
     bool goes_on = !upkeep->stop;
     pthread_mutex_unlock(&upkeep->lock);
@@ -97,7 +95,6 @@ static void free_upkeep(struct srv_upkeep *upkeep)
 bool srv_upkeep_open(struct srv_upkeep **out, struct srv_sessions *sessions,
                      struct srv_store *store, struct srv_metrics *metrics)
 {
-    pthread_condattr_t monotonic;
     struct srv_upkeep *upkeep = calloc(1, sizeof *upkeep);
     if (upkeep == NULL)
         return false;
@@ -105,10 +102,7 @@ bool srv_upkeep_open(struct srv_upkeep **out, struct srv_sessions *sessions,
     upkeep->store = store;
     upkeep->metrics = metrics;
     pthread_mutex_init(&upkeep->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&upkeep->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    srv_cond_init(&upkeep->wake);
     if (!srv_thread_start(&upkeep->thread, upkeep_main, upkeep)) {
         free_upkeep(upkeep);
         return false;

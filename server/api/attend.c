@@ -7,8 +7,7 @@
 
 #include "api/endpoints.h"
 #include "app.h"
-#include "schedule/job.h"
-#include "schedule/steps.h"
+#include "schedule/batch.h"
 #include "wire/field_rules.h"
 #include "wire/outputs.h"
 
@@ -42,7 +41,7 @@ static const struct srv_tensor *key_rows(const struct srv_rows *rows)
 
 /* ---- Computing, by the engine owner ---- */
 
-static void compute_layer(struct srv_job *job)
+static const struct srv_job_stage *compute_layer(struct srv_job *job)
 {
     struct srv_app *app = job->request->app;
     const struct srv_rows *rows = &job->call.rows;
@@ -62,9 +61,10 @@ static void compute_layer(struct srv_job *job)
     if (attn_attend(app->engine, job->model->attn, (size_t)job->call.layer, &args, &cause) !=
         ATTN_OK)
         srv_fail_attn(&job->error, &cause);
+    return NULL;
 }
 
-static void compute_weightless(struct srv_job *job)
+static const struct srv_job_stage *compute_weightless(struct srv_job *job)
 {
     struct srv_app *app = job->request->app;
     const struct srv_rows *rows = &job->call.rows;
@@ -91,27 +91,33 @@ static void compute_weightless(struct srv_job *job)
         memcpy(job->outputs.key, rows->key.data, rows->key.count * sizeof(float));
     if (job->outputs.value != NULL)
         memcpy(job->outputs.value, rows->value.data, rows->value.count * sizeof(float));
+    return NULL;
 }
 
-static const struct srv_job_type layer_type = {.compute = compute_layer, .encode = write_attend};
-static const struct srv_job_type weightless_type = {.compute = compute_weightless,
-                                                    .encode = write_attend};
+static const struct srv_job_stage layer_stage = {SRV_QUEUE_ATTENDS, .run = compute_layer};
+static const struct srv_job_stage weightless_stage = {SRV_QUEUE_ATTENDS, .run = compute_weightless};
+static const struct srv_job_type attend_type = {.encode = write_attend};
 static const struct srv_job_type prefill_type = {.encode = write_prefill};
 
 /* ---- Reading ---- */
 
-/* Reads modifiers and outputs of a body whose sizes are known. */
+/* Reads modifiers and outputs of a body whose sizes are known, and estimates the computation. */
 static enum srv_error_code finish_attend(struct srv_job *job, struct srv_error *error)
 {
     struct srv_request *request = job->request;
-    job->sizes.map_datatype = job->call.rows.map_datatype;
-    enum srv_error_code code =
-        srv_modifiers_read(&job->modifiers, &job->call.rows, &job->sizes, &request->arena, error);
-    if (code == SRV_OK)
-        code = srv_reply_reserve(request, 1, error);
-    if (code == SRV_OK)
-        code = srv_outputs_alloc(&job->outputs, &job->call.rows, &job->sizes, request, error);
-    return code;
+    struct srv_sizes *sizes = &job->sizes;
+    const size_t tokens = sizes->queries > sizes->keys ? sizes->queries : sizes->keys;
+    sizes->map_datatype = job->call.rows.map_datatype;
+    job->rows = sizes->batch * sizes->queries;
+    job->work = srv_attend_work(job);
+    job->size = (struct attn_call_size){.rows = sizes->batch * tokens, .tokens = tokens};
+    if (job->model == NULL) /* rows are floats of keys */
+        job->size.rows *= sizes->num_kv_heads * (sizes->head_dim + sizes->value_head_dim);
+    if (srv_modifiers_read(&job->modifiers, &job->call.rows, sizes, &request->arena, error) !=
+            SRV_OK ||
+        srv_reply_reserve(request, 1, error) != SRV_OK)
+        return error->code;
+    return srv_outputs_alloc(&job->outputs, &job->call.rows, sizes, request, error);
 }
 
 /* Reads the rows of keys or of values, which have as many sequences as hidden_states. */
@@ -158,62 +164,53 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
 {
     const struct srv_rows *rows = &job->call.rows;
     const struct attn_layer_spec *spec = NULL;
-    enum srv_error_code code = srv_job_find_model(&job->model, job, error);
-    if (code == SRV_OK)
-        code = srv_job_find_layer(&spec, job, job->model, error);
-    if (code == SRV_OK)
-        code = srv_field_rules_check(rows, key_rows(rows)->present ? SRV_FORM_CROSS : SRV_FORM_SELF,
-                                     spec, error);
-    if (code != SRV_OK)
-        return code;
+    job->stage = &layer_stage;
+    if (srv_job_find_model(&job->model, job, error) != SRV_OK ||
+        srv_job_find_layer(&spec, job, job->model, error) != SRV_OK ||
+        srv_field_rules_check(rows, key_rows(rows)->present ? SRV_FORM_CROSS : SRV_FORM_SELF, spec,
+                              error) != SRV_OK)
+        return error->code;
     job->sizes = srv_sizes_of_layer(spec);
-    job->type = &layer_type;
-    code = srv_shape_rows(&job->sizes.batch, &job->sizes.queries, &job->sizes.batched,
-                          &rows->hidden_states, "hidden_states", spec->hidden_size, error);
-    if (code == SRV_OK)
-        code = read_keys_and_values(job, spec, error);
-    if (code == SRV_OK)
-        code = srv_sizes_check(&job->sizes, job->request->limits, "hidden_states",
-                               "key_hidden_states", error);
+    if (srv_shape_rows(&job->sizes.batch, &job->sizes.queries, &job->sizes.batched,
+                       &rows->hidden_states, "hidden_states", spec->hidden_size, error) != SRV_OK ||
+        read_keys_and_values(job, spec, error) != SRV_OK ||
+        srv_sizes_check(&job->sizes, job->request->limits, "hidden_states", "key_hidden_states",
+                        error) != SRV_OK)
+        return error->code;
     job->sizes.columns = attn_weight_columns(spec, job->sizes.keys);
-    return code == SRV_OK ? finish_attend(job, error) : code;
+    return finish_attend(job, error);
 }
 
 static enum srv_error_code read_weightless(struct srv_job *job, struct srv_error *error)
 {
     struct srv_rows *rows = &job->call.rows;
-    job->type = &weightless_type;
-    enum srv_error_code code = srv_field_rules_check(rows, SRV_FORM_WEIGHTLESS, NULL, error);
-    if (code == SRV_OK)
-        code = srv_shape_given_rows(&job->sizes, rows, error);
-    if (code == SRV_OK)
-        code = srv_shape_join_past(&job->sizes, rows, &job->request->arena, error);
-    if (code == SRV_OK)
-        code = srv_sizes_check(&job->sizes, job->request->limits, "query", "key", error);
-    return code == SRV_OK ? finish_attend(job, error) : code;
+    job->stage = &weightless_stage;
+    if (srv_field_rules_check(rows, SRV_FORM_WEIGHTLESS, NULL, error) != SRV_OK ||
+        srv_shape_given_rows(&job->sizes, rows, error) != SRV_OK ||
+        srv_shape_join_past(&job->sizes, rows, &job->request->arena, error) != SRV_OK ||
+        srv_sizes_check(&job->sizes, job->request->limits, "query", "key", error) != SRV_OK)
+        return error->code;
+    return finish_attend(job, error);
 }
 
 enum srv_error_code srv_attend_prepare(struct srv_job *job, struct srv_error *error)
 {
     const struct srv_rows *rows = &job->call.rows;
-    enum srv_error_code code = SRV_OK;
-    if (rows->session_id == NULL)
-        code = srv_job_check_session_header(job, NULL, error);
-    if (code != SRV_OK)
-        return code;
-    if (rows->session_id == NULL)
-        return rows->query.present ? read_weightless(job, error) : read_layer_rows(job, error);
-    job->type = &prefill_type;
-    return srv_job_prepare_single(job, error);
+    if (rows->session_id != NULL)
+        return srv_job_prepare_single(job, error);
+    if (srv_job_check_session_header(job, NULL, error) != SRV_OK)
+        return error->code;
+    return rows->query.present ? read_weightless(job, error) : read_layer_rows(job, error);
 }
 
 enum srv_error_code srv_parse_attend(struct srv_request *request, struct srv_error *error)
 {
-    struct srv_job *job;
-    enum srv_error_code code =
-        srv_job_read(&job, request, SRV_CALL_ATTEND, &request->app->scheduler_context, error);
-    if (code != SRV_OK)
-        return code;
+    struct srv_job *job =
+        srv_job_new(sizeof *job, &attend_type, request, &request->app->scheduler_context, error);
+    if (job == NULL || srv_job_read(job, SRV_CALL_ATTEND, error) != SRV_OK)
+        return error->code;
+    if (job->call.rows.session_id != NULL)
+        job->type = &prefill_type;
     request->job = job;
     return srv_attend_prepare(job, error);
 }

@@ -4,7 +4,6 @@
  * batches that they run in batch.c's. */
 #include "api/endpoints.h"
 #include "app.h"
-#include "schedule/job.h"
 #include "schedule/steps.h"
 #include "wire/error_body.h"
 
@@ -53,28 +52,26 @@ static enum srv_error_code check_list_header(const struct srv_job *job, struct s
 
 static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *error)
 {
-    enum srv_error_code code = check_list_header(job, error);
-    if (code == SRV_OK)
-        code = srv_job_alloc_items(job, job->call.num_sequences, error);
-    for (size_t i = 0; i < job->num_items && code == SRV_OK; i++) {
+    if (check_list_header(job, error) != SRV_OK ||
+        srv_job_alloc_items(job, job->call.num_sequences, error) != SRV_OK)
+        return error->code;
+    for (size_t i = 0; i < job->num_items; i++) {
         struct srv_item *item = &job->items[i];
         item->rows = &job->call.sequences[i];
         srv_item_prepare(item, &item->error);
     }
     job->type = &many_type;
-    return code == SRV_OK ? srv_job_reserve_reply(job, error) : code;
+    job->stage = &srv_steps_stage;
+    return srv_job_reserve_reply(job->request, job->request->reply_bytes, error);
 }
 
 enum srv_error_code srv_parse_decode(struct srv_request *request, struct srv_error *error)
 {
-    struct srv_job *job;
-    enum srv_error_code code =
-        srv_job_read(&job, request, SRV_CALL_DECODE, &request->app->scheduler_context, error);
-    if (code != SRV_OK)
-        return code;
+    struct srv_job *job =
+        srv_job_new(sizeof *job, &one_type, request, &request->app->scheduler_context, error);
+    if (job == NULL || srv_job_read(job, SRV_CALL_DECODE, error) != SRV_OK)
+        return error->code;
     request->job = job;
-    if (job->call.sequences != NULL)
-        return prepare_many(job, error);
-    job->type = &one_type;
-    return srv_job_prepare_single(job, error);
+    return job->call.sequences != NULL ? prepare_many(job, error)
+                                       : srv_job_prepare_single(job, error);
 }

@@ -98,13 +98,13 @@ static enum srv_error_code read_batch(struct batch *batch, json_t *document,
 {
     struct batch_call call = {NULL, NULL};
     struct srv_request *request = batch->job.request;
-    enum srv_error_code code = srv_document_fields(&call, request->route->fields, document, error);
-    if (code == SRV_OK)
-        code = read_list(&batch->forks, &batch->num_forks, &fields[0], call.fork, request, error);
-    if (code == SRV_OK)
-        code = read_list(&batch->deletes, &batch->num_deletes, &fields[1], call.delete, request,
-                         error);
-    return code == SRV_OK ? check_header(batch, error) : code;
+    if (srv_document_fields(&call, request->route->fields, document, error) != SRV_OK ||
+        read_list(&batch->forks, &batch->num_forks, &fields[0], call.fork, request, error) !=
+            SRV_OK ||
+        read_list(&batch->deletes, &batch->num_deletes, &fields[1], call.delete, request, error) !=
+            SRV_OK)
+        return error->code;
+    return check_header(batch, error);
 }
 
 /* ---- By the engine owner --------------------------------------------------------------------- */
@@ -160,13 +160,12 @@ static enum srv_error_code end_session(const struct srv_change_call *call,
 {
     struct srv_sessions *sessions = request->app->sessions;
     struct srv_session *session = srv_session_peek(sessions, &request->key, call->session_id);
-    enum srv_error_code code =
-        session == NULL ? srv_session_fail_missing(sessions, call->session_id, error)
-                        : srv_session_check_named(session, call->epoch, call->revision, error);
-    if (code == SRV_OK)
-        code = srv_session_end(session, request, error);
+    if (session == NULL)
+        srv_session_fail_missing(sessions, call->session_id, error);
+    else if (srv_session_check_named(session, call->epoch, call->revision, error) == SRV_OK)
+        srv_session_end(session, request, error);
     srv_session_put(session);
-    return code;
+    return error->code;
 }
 
 static void make_delete(struct batch *batch, size_t i)
@@ -194,17 +193,15 @@ static enum srv_error_code reserve_reply(struct batch *batch, struct srv_error *
         bytes += parent != NULL ? srv_session_text_bytes(parent->model) : 0;
         srv_session_put(parent);
     }
-    if (srv_buffer_reserve(&request->reply.body, bytes) != NULL)
-        return SRV_OK;
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
+    return srv_job_reserve_reply(request, bytes, error);
 }
 
-static void begin_batch(struct srv_job *job)
+static const struct srv_job_stage *make_batch(struct srv_job *job)
 {
     struct batch *batch = (struct batch *)job;
     struct srv_buffer *out = &job->request->reply.body;
     if (reserve_reply(batch, &job->error) != SRV_OK)
-        return;
+        return NULL;
     srv_buffer_text(out, "{\"fork\":[");
     for (size_t i = 0; i < batch->num_forks; i++) {
         srv_buffer_text(out, i > 0 ? "," : "");
@@ -217,6 +214,7 @@ static void begin_batch(struct srv_job *job)
     }
     srv_buffer_text(out, "]}");
     srv_reply_status(job->request, 200);
+    return NULL;
 }
 
 /* The first session to be forked that is not read yet, or else one for which others wait. */
@@ -240,21 +238,21 @@ static struct srv_session *needed_session(const struct srv_job *job)
     return waited;
 }
 
-static const struct srv_job_type batch_type = {.begin = begin_batch, .needs = needed_session};
+static const struct srv_job_type batch_type = {.needs = needed_session};
+static const struct srv_job_stage batch_stage = {SRV_QUEUE_CHANGES, .run = make_batch};
 
 enum srv_error_code srv_parse_batch(struct srv_request *request, struct srv_error *error)
 {
     json_t *document = NULL;
-    struct batch *batch = srv_arena_alloc(&request->arena, 1, sizeof *batch);
+    struct batch *batch =
+        srv_job_new(sizeof *batch, &batch_type, request, &request->app->scheduler_context, error);
     if (batch == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *batch = (struct batch){.job = {.type = &batch_type, .request = request}};
-    enum srv_error_code code = srv_document_read(&document, request, error);
-    if (code == SRV_OK)
-        code = read_batch(batch, document, error);
+        return error->code;
+    batch->job.stage = &batch_stage;
+    if (srv_document_read(&document, request, error) == SRV_OK &&
+        read_batch(batch, document, error) == SRV_OK)
+        request->job = &batch->job;
     json_decref(document);
     batch->job.changes = batch->num_forks + batch->num_deletes;
-    if (code == SRV_OK)
-        request->job = &batch->job;
-    return code;
+    return error->code;
 }

@@ -60,27 +60,27 @@ static const struct srv_document_field delete_item_fields[] = {
 };
 const struct srv_document_table srv_delete_item_fields = TABLE(delete_item_fields);
 
+static const struct srv_job_type change_type;
+
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
-static enum srv_error_code read_change(struct change **out, struct srv_request *request,
-                                       struct srv_error *error)
+static enum srv_error_code parse_change(struct srv_request *request,
+                                        const struct srv_job_stage *stage, struct srv_error *error)
 {
     json_t *body = NULL;
-    struct change *change = srv_arena_alloc(&request->arena, 1, sizeof *change);
+    struct change *change =
+        srv_job_new(sizeof *change, &change_type, request, &request->app->scheduler_context, error);
     if (change == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *change = (struct change){.job.request = request,
-                              .call = {.from = request->path_arg, .length = SRV_NOT_GIVEN}};
-    enum srv_error_code code = srv_session_check_header(request, request->path_arg, error);
-    if (code == SRV_OK)
-        code = srv_document_read(&body, request, error);
-    if (code == SRV_OK)
-        code = srv_document_fields(&change->call, request->route->fields, body, error);
-    if (code == SRV_OK)
-        code = srv_session_keep_id(&change->call.session_id, request, error);
+        return error->code;
+    change->job.stage = stage;
+    change->call = (struct srv_change_call){.from = request->path_arg, .length = SRV_NOT_GIVEN};
+    if (srv_session_check_header(request, request->path_arg, error) == SRV_OK &&
+        srv_document_read(&body, request, error) == SRV_OK &&
+        srv_document_fields(&change->call, request->route->fields, body, error) == SRV_OK &&
+        srv_session_keep_id(&change->call.session_id, request, error) == SRV_OK)
+        request->job = &change->job;
     json_decref(body);
-    *out = change;
-    return code;
+    return error->code;
 }
 
 /* ---- By the engine owner --------------------------------------------------------------------- */
@@ -191,27 +191,26 @@ enum srv_error_code srv_fork_make(struct srv_session **out, bool *replayed,
     options->id = call->session_id;
     options->shared = call->shared;
     srv_session_set_owner(options, request);
-    enum srv_error_code code =
-        srv_session_find_by_idempotency_key(out, app->sessions, options, error);
+    srv_session_find_by_idempotency_key(out, app->sessions, options, error);
     *replayed = *out != NULL;
-    if (code != SRV_OK || *replayed)
-        return code;
-    code = find_session(&parent, request, call, error);
-    if (code == SRV_OK)
-        code = check_call(call, parent, error);
-    if (code == SRV_OK)
-        code = srv_session_reserve_reply(request, parent->model, error);
-    if (code == SRV_OK)
-        code = fork_session(out, request, call->length, parent, options, error);
-    if (code == SRV_OK && srv_store_fork(app->store, *out, parent, call->length, error) != SRV_OK)
-        code = srv_session_undo_create(*out, request, error);
+    if (error->code != SRV_OK || *replayed)
+        return error->code;
+    if (find_session(&parent, request, call, error) == SRV_OK &&
+        check_call(call, parent, error) == SRV_OK &&
+        srv_job_reserve_reply(request, srv_session_text_bytes(parent->model), error) == SRV_OK &&
+        fork_session(out, request, call->length, parent, options, error) == SRV_OK) {
+        if (srv_store_fork(app->store, *out, parent, call->length, error) == SRV_OK) {
+            srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
+        } else {
+            srv_session_remove(app->sessions, *out);
+            srv_session_put(*out);
+        }
+    }
     srv_session_put(parent);
-    if (code == SRV_OK)
-        srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
-    return code;
+    return error->code;
 }
 
-static void begin_fork(struct srv_job *job)
+static const struct srv_job_stage *make_fork(struct srv_job *job)
 {
     const struct change *change = (const struct change *)job;
     struct srv_session *session = NULL;
@@ -221,6 +220,7 @@ static void begin_fork(struct srv_job *job)
     if (srv_fork_make(&session, &replayed, job->request, &change->call, &options, &job->error) ==
         SRV_OK)
         srv_session_reply(job->request, 201, session, replayed);
+    return NULL;
 }
 
 /* The last truncation, sent again, has its reply and changes nothing, whatever has followed. */
@@ -245,23 +245,24 @@ static enum srv_error_code cut_session(struct srv_session *session, const struct
     return error->code;
 }
 
-static void begin_truncate(struct srv_job *job)
+static const struct srv_job_stage *truncate_session(struct srv_job *job)
 {
     const struct change *change = (const struct change *)job;
     struct srv_session *session;
     struct srv_error *error = &job->error;
-    enum srv_error_code code = find_session(&session, job->request, &change->call, error);
-    const bool replayed = code == SRV_OK && repeats_last(&change->call, session);
-    if (code == SRV_OK && !replayed)
-        code = check_call(&change->call, session, error);
-    if (code == SRV_OK)
-        code = srv_session_reserve_reply(job->request, session->model, error);
-    if (code == SRV_OK && !replayed)
-        code = cut_session(session, change, error);
-    if (code == SRV_OK)
+    find_session(&session, job->request, &change->call, error);
+    const bool replayed = error->code == SRV_OK && repeats_last(&change->call, session);
+    if (error->code == SRV_OK && !replayed)
+        check_call(&change->call, session, error);
+    if (error->code == SRV_OK)
+        srv_job_reserve_reply(job->request, srv_session_text_bytes(session->model), error);
+    if (error->code == SRV_OK && !replayed)
+        cut_session(session, change, error);
+    if (error->code == SRV_OK)
         srv_session_reply(job->request, 200, session, replayed);
     else
         srv_session_put(session);
+    return NULL;
 }
 
 /* The session of the path. */
@@ -270,29 +271,16 @@ static struct srv_session *needed_session(const struct srv_job *job)
     return srv_session_get(job->request->app->sessions, &job->request->key, job->request->path_arg);
 }
 
-static const struct srv_job_type fork_type = {.begin = begin_fork, .needs = needed_session};
-static const struct srv_job_type truncate_type = {.begin = begin_truncate, .needs = needed_session};
-
-/* ---- Parsers --------------------------------------------------------------------------------- */
+static const struct srv_job_type change_type = {.needs = needed_session};
+static const struct srv_job_stage fork_stage = {SRV_QUEUE_CHANGES, .run = make_fork};
+static const struct srv_job_stage truncate_stage = {SRV_QUEUE_CHANGES, .run = truncate_session};
 
 enum srv_error_code srv_parse_fork(struct srv_request *request, struct srv_error *error)
 {
-    struct change *change;
-    enum srv_error_code code = read_change(&change, request, error);
-    if (code != SRV_OK)
-        return code;
-    change->job.type = &fork_type;
-    request->job = &change->job;
-    return SRV_OK;
+    return parse_change(request, &fork_stage, error);
 }
 
 enum srv_error_code srv_parse_truncate(struct srv_request *request, struct srv_error *error)
 {
-    struct change *change;
-    enum srv_error_code code = read_change(&change, request, error);
-    if (code != SRV_OK)
-        return code;
-    change->job.type = &truncate_type;
-    request->job = &change->job;
-    return SRV_OK;
+    return parse_change(request, &truncate_stage, error);
 }

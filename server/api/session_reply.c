@@ -112,15 +112,6 @@ void srv_session_print_listed(struct srv_buffer *out, const struct srv_session *
     srv_buffer_text(out, "]}");
 }
 
-enum srv_error_code srv_session_reserve_reply(struct srv_request *request,
-                                              const struct srv_model *model,
-                                              struct srv_error *error)
-{
-    if (srv_buffer_reserve(&request->reply.body, srv_session_text_bytes(model)) != NULL)
-        return SRV_OK;
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
-}
-
 void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
                        bool replayed)
 {
@@ -129,14 +120,18 @@ void srv_session_reply(struct srv_request *request, unsigned status, struct srv_
     srv_session_put(session);
 }
 
-enum srv_error_code srv_session_undo_create(struct srv_session *session,
-                                            const struct srv_request *request,
-                                            const struct srv_error *error)
+static const struct srv_job_stage *reply_made(struct srv_job *job)
 {
-    srv_session_remove(request->app->sessions, session);
-    srv_session_put(session);
-    return error->code;
+    struct srv_session *session = job->session;
+    job->session = NULL;
+    if (!job->replayed)
+        srv_metrics_session(job->request->app->metrics, SRV_SESSION_CREATED, 1);
+    srv_session_reply(job->request, 201, session, job->replayed);
+    return NULL;
 }
+
+const struct srv_job_stage srv_reply_made_stage = {SRV_QUEUE_CHANGES, .at_once = true,
+                                                   .run = reply_made};
 
 enum srv_error_code srv_session_end(struct srv_session *session, const struct srv_request *request,
                                     struct srv_error *error)

@@ -3,16 +3,16 @@
 #ifndef SRV_SESSION_REPLY_H
 #define SRV_SESSION_REPLY_H
 
-#include "session/session.h"
+#include "schedule/job.h"
 #include "wire/document.h"
-#include "wire/request.h"
 
 /* Appends the session as GET shows it to the caller of the request; with "replayed" where the
  * request repeats an earlier one. */
 void srv_session_print(struct srv_buffer *out, const struct srv_session *session,
                        const struct srv_request *request, bool replayed);
 
-/* The most bytes of a session of this model as srv_session_print writes it. */
+/* The most bytes of a session of this model as srv_session_print writes it.  Reserved before a
+ * session is changed (srv_job_reserve_reply), so that srv_session_reply cannot fail afterwards. */
 size_t srv_session_text_bytes(const struct srv_model *model);
 
 /* Appends the session as lists show it: with the length of its longest layer, and without those of
@@ -20,21 +20,12 @@ size_t srv_session_text_bytes(const struct srv_model *model);
 void srv_session_print_listed(struct srv_buffer *out, const struct srv_session *session,
                               const struct srv_request *request, bool details);
 
-/* Reserves room for a reply with a session of the model.  Called before a session is changed, so
- * that srv_session_reply cannot fail after the change.  Error: out_of_memory. */
-enum srv_error_code srv_session_reserve_reply(struct srv_request *request,
-                                              const struct srv_model *model,
-                                              struct srv_error *error);
-
 /* Makes the reply the session, and drops the caller's reference. */
 void srv_session_reply(struct srv_request *request, unsigned status, struct srv_session *session,
                        bool replayed);
 
-/* Removes a session that could not be recorded from the table, and drops the caller's reference.
- * Returns the error's code. */
-enum srv_error_code srv_session_undo_create(struct srv_session *session,
-                                            const struct srv_request *request,
-                                            const struct srv_error *error);
+/* Replies with the session that the job has made, and counts it as created. */
+extern const struct srv_job_stage srv_reply_made_stage;
 
 /* Ends a session: records that, takes the session out of the table and counts it; by the engine
  * owner.  Errors: insufficient_storage, session_not_found (it has ended meanwhile). */

@@ -13,7 +13,7 @@
 #include "app.h"
 #include "attn_state.h"
 #include "basics/mem.h"
-#include "schedule/job.h"
+#include "schedule/encoding.h"
 #include "session/weightless.h"
 #include "store/session_notes.h"
 
@@ -28,22 +28,22 @@ struct state_job {
     char *file; /* in the reply's body */
     /* Of an import. */
     struct attn_import *import;
-    struct attn_cache *cache; /* NULL once the session has it */
+    struct attn_cache *cache; /* NULL once job.session has it */
     size_t charged_bytes;     /* of its blocks, to the account of the API key; 0 from then on */
-    struct srv_last_step *last_steps;
-    struct srv_session *session; /* not yet listed; NULL before and after that */
-    struct srv_store_import recorded;
 };
 
-static enum srv_error_code new_state_job(struct state_job **out, struct srv_request *request,
-                                         struct srv_error *error)
+static const struct srv_job_stage copy_stage, verify_stage;
+
+/* A new job; NULL, with its error, where there is none. */
+static struct state_job *new_state_job(struct srv_request *request, const struct srv_job_type *type,
+                                       const struct srv_job_stage *stage, struct srv_error *error)
 {
-    struct state_job *state = srv_arena_alloc(&request->arena, 1, sizeof *state);
-    if (state == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *state = (struct state_job){.job.request = request};
-    *out = state;
-    return srv_session_check_header(request, request->path_arg, error);
+    struct state_job *state =
+        srv_job_new(sizeof *state, type, request, &request->app->scheduler_context, error);
+    if (state == NULL || srv_session_check_header(request, request->path_arg, error) != SRV_OK)
+        return NULL;
+    state->job.stage = stage;
+    return state;
 }
 
 /* Charges the request for memory that the library will take. */
@@ -59,7 +59,6 @@ static enum srv_error_code charge(struct srv_request *request, size_t bytes,
 static void end_state(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
-    srv_session_put(state->session);
     attn_export_close(state->export);
     attn_import_close(state->import);
     attn_cache_free(state->frozen);
@@ -89,7 +88,7 @@ static enum srv_error_code open_export(struct state_job *state, const struct srv
         SRV_OK)
         return error->code;
     state->model = session->model;
-    srv_model_hold(state->model);
+    (void)srv_model_hold(state->model, 0);
     if (attn_cache_freeze(&state->frozen, session->cache, &cause) != ATTN_OK ||
         attn_export_open(&state->export, state->frozen, notes, count, &cause) != ATTN_OK)
         return srv_fail_attn(error, &cause);
@@ -114,30 +113,31 @@ static enum srv_error_code reserve_file(struct state_job *state, struct srv_erro
                                           "no memory for a state of %zu bytes", bytes);
 }
 
-static void begin_export(struct srv_job *job)
+static const struct srv_job_stage *begin_export(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
     struct srv_session *session;
     if (srv_session_of_path(&session, job->request, &job->error) != SRV_OK)
-        return;
+        return NULL;
     if (session->pending_creation)
         srv_session_fail_missing(job->request->app->sessions, job->request->path_arg, &job->error);
     else if (srv_session_check_present(session, &job->error) == SRV_OK &&
              open_export(state, session, &job->error) == SRV_OK)
         reserve_file(state, &job->error);
     srv_session_put(session);
+    return &copy_stage;
 }
 
-static bool advance_export(struct srv_job *job)
+static const struct srv_job_stage *copy_piece(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
     struct srv_reply *reply = &job->request->reply;
     if (attn_export_run(state->export, state->file, PIECE))
-        return true;
+        return &copy_stage;
     reply->body.length = attn_export_bytes(state->export);
     reply->content_type = "application/octet-stream";
     srv_reply_status(job->request, 200);
-    return false;
+    return NULL;
 }
 
 static struct srv_session *needed_session(const struct srv_job *job)
@@ -148,19 +148,16 @@ static struct srv_session *needed_session(const struct srv_job *job)
     return session;
 }
 
-static const struct srv_job_type export_type = {.begin = begin_export,
-                                                .needs = needed_session,
-                                                .advance = advance_export,
-                                                .release = end_state};
+static const struct srv_job_type export_type = {.needs = needed_session, .release = end_state};
+static const struct srv_job_stage begin_export_stage = {SRV_QUEUE_CHANGES, .run = begin_export};
+static const struct srv_job_stage copy_stage = {SRV_QUEUE_PIECES, .run = copy_piece};
 
 enum srv_error_code srv_parse_export(struct srv_request *request, struct srv_error *error)
 {
-    struct state_job *state;
-    if (new_state_job(&state, request, error) != SRV_OK)
-        return error->code;
-    state->job.type = &export_type;
-    request->job = &state->job;
-    return SRV_OK;
+    struct state_job *state = new_state_job(request, &export_type, &begin_export_stage, error);
+    if (state != NULL)
+        request->job = &state->job;
+    return error->code;
 }
 
 /* ---- PUT ------------------------------------------------------------------------------------- */
@@ -231,12 +228,12 @@ static enum srv_error_code open_import(struct state_job *state, struct srv_error
 static enum srv_error_code make_session(struct state_job *state, struct srv_error *error)
 {
     struct srv_request *request = state->job.request;
-    state->last_steps =
-        srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *state->last_steps);
-    if (state->last_steps == NULL)
+    struct srv_last_step *last_steps =
+        srv_arena_alloc(&request->arena, state->model->info.num_layers, sizeof *last_steps);
+    if (last_steps == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
-    if (srv_session_reserve_reply(request, state->model, error) != SRV_OK ||
-        srv_notes_last_steps(state->last_steps, state->import, state->model, state->cache, error) !=
+    if (srv_job_reserve_reply(request, srv_session_text_bytes(state->model), error) != SRV_OK ||
+        srv_notes_last_steps(last_steps, state->import, state->model, state->cache, error) !=
             SRV_OK)
         return error->code;
     struct srv_session_options options = {
@@ -246,34 +243,17 @@ static enum srv_error_code make_session(struct state_job *state, struct srv_erro
             attn_min(srv_account_limit(request->key.account, SRV_QUOTA_TTL), SRV_MAX_TTL_S)),
         .cache = state->cache,
         .charged_bytes = state->charged_bytes,
-        .last_steps = state->last_steps,
+        .last_steps = last_steps,
     };
     srv_session_set_owner(&options, request);
     state->cache = NULL;
     state->charged_bytes = 0;
-    return srv_session_new(&state->session, request->app->sessions, state->model, &options, error);
-}
-
-/* Lists the session and ends its record in the journal, without which it is removed again. */
-static enum srv_error_code publish(struct state_job *state, struct srv_error *error)
-{
-    struct srv_request *request = state->job.request;
-    struct srv_app *app = request->app;
-    struct srv_session *session = state->session;
-    if (srv_session_insert(app->sessions, session, error) != SRV_OK)
-        return error->code;
-    if (srv_store_import_end(app->store, &state->recorded, session, error) != SRV_OK) {
-        srv_session_remove(app->sessions, session);
-        return error->code;
-    }
-    state->session = NULL;
-    srv_metrics_session(app->metrics, SRV_SESSION_CREATED, 1);
-    srv_session_reply(request, 201, session, false);
-    return SRV_OK;
+    return srv_session_new(&state->job.session, request->app->sessions, state->model, &options,
+                           error);
 }
 
 /* Refuses an id that is in use, or another instance's, before any work is done. */
-static void begin_import(struct srv_job *job)
+static const struct srv_job_stage *begin_import(struct srv_job *job)
 {
     struct srv_sessions *sessions = job->request->app->sessions;
     struct srv_session_options options = {.id = job->request->path_arg};
@@ -282,49 +262,35 @@ static void begin_import(struct srv_job *job)
         srv_fail(&job->error, SRV_E_SESSION_EXISTS, "session_id", "the session exists");
     else
         srv_session_check_instance(sessions, &options, &job->error);
+    return &verify_stage;
 }
 
-static bool advance_import(struct srv_job *job)
+/* Checks a piece of the file; the last one makes the session, which is then recorded. */
+static const struct srv_job_stage *verify_piece(struct srv_job *job)
 {
     struct state_job *state = (struct state_job *)job;
     struct attn_error cause = {0};
     bool more = false;
-    if (state->session != NULL) {
-        if (srv_store_import_piece(&more, job->request->app->store, &state->recorded,
-                                   state->session, &job->error) != SRV_OK)
-            return false;
-        if (!more)
-            publish(state, &job->error);
-        return more;
-    }
-    if (attn_import_run(&more, state->import, PIECE, &cause) != ATTN_OK) {
+    if (attn_import_run(&more, state->import, PIECE, &cause) != ATTN_OK)
         fail_state(&job->error, &cause);
-        return false;
-    }
-    return more || make_session(state, &job->error) == SRV_OK;
+    else if (!more)
+        make_session(state, &job->error);
+    return more ? &verify_stage : &srv_record_stage;
 }
 
-static void abandon_import(struct srv_job *job)
-{
-    struct state_job *state = (struct state_job *)job;
-    srv_store_import_abandon(job->request->app->store, &state->recorded, state->session);
-}
-
-static const struct srv_job_type import_type = {.begin = begin_import,
-                                                .advance = advance_import,
-                                                .abandon = abandon_import,
-                                                .release = end_state};
+static const struct srv_job_type import_type = {.release = end_state};
+static const struct srv_job_stage begin_import_stage = {SRV_QUEUE_CHANGES, .run = begin_import};
+static const struct srv_job_stage verify_stage = {SRV_QUEUE_PIECES, .run = verify_piece};
 
 enum srv_error_code srv_parse_import(struct srv_request *request, struct srv_error *error)
 {
-    struct state_job *state;
-    if (new_state_job(&state, request, error) != SRV_OK)
+    struct state_job *state = new_state_job(request, &import_type, &begin_import_stage, error);
+    if (state == NULL)
         return error->code;
-    state->job.type = &import_type;
-    if (open_import(state, error) != SRV_OK) {
+    state->job.finish = &srv_reply_made_stage;
+    if (open_import(state, error) == SRV_OK)
+        request->job = &state->job;
+    else
         end_state(&state->job);
-        return error->code;
-    }
-    request->job = &state->job;
-    return SRV_OK;
+    return error->code;
 }

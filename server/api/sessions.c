@@ -100,129 +100,110 @@ static enum srv_error_code read_kind(struct create *create, const struct create_
     return SRV_OK;
 }
 
-/* On a compute thread: reads the body's tree.  Texts of the options outlive it. */
+/* On a compute thread: takes over what the body asks for.  Its texts outlive the tree. */
 static enum srv_error_code read_call(struct create *create, const struct create_call *call,
                                      struct srv_error *error)
 {
     struct srv_request *request = create->job.request;
     const char *id = call->session_id != NULL ? call->session_id : "";
-    if (srv_session_check_header(request, id, error) != SRV_OK ||
-        read_kind(create, call, error) != SRV_OK)
-        return error->code;
     create->options.id = call->session_id;
     create->options.max_length = call->max_length;
     create->options.ttl_s = call->ttl_s;
     create->options.shared = call->shared;
-    return srv_session_keep_id(&create->options.id, request, error);
-}
-
-/* On a compute thread: has the session made of the encoder's rows. */
-static enum srv_error_code prepare_encoding(struct create *create, const struct create_call *call,
-                                            struct srv_error *error)
-{
-    struct srv_request *request = create->job.request;
-    struct srv_rows *rows = &create->job.call.rows;
-    rows->encoder_hidden_states = call->encoder_hidden_states;
-    rows->encoder_padding_mask = call->encoder_padding_mask;
-    if (srv_session_reserve_reply(request, create->model, error) != SRV_OK)
+    if (srv_session_check_header(request, id, error) != SRV_OK ||
+        read_kind(create, call, error) != SRV_OK ||
+        srv_session_keep_id(&create->options.id, request, error) != SRV_OK ||
+        !call->encoder_hidden_states.present)
         return error->code;
-    return srv_encoding_prepare(&create->job, &request->app->scheduler_context, create->model,
-                                &create->options, error);
+    create->job.call.rows.encoder_hidden_states = call->encoder_hidden_states;
+    create->job.call.rows.encoder_padding_mask = call->encoder_padding_mask;
+    create->job.finish = &srv_reply_made_stage;
+    if (srv_job_reserve_reply(request, srv_session_text_bytes(create->model), error) != SRV_OK)
+        return error->code;
+    return srv_encoding_prepare(&create->job, create->model, &create->options, error);
 }
 
-/* Creates the session and records that in the journal; *replayed where the same request, by its
- * Idempotency-Key, had created it before, which is then *out. */
-static enum srv_error_code create_session(struct srv_session **out, bool *replayed,
-                                          const struct create *create, struct srv_error *error)
+/* Makes a session without encoder rows; one without weights takes its model by its shape. */
+static enum srv_error_code make_session(struct srv_session **out, const struct create *create,
+                                        struct srv_error *error)
 {
     struct srv_request *request = create->job.request;
     struct srv_app *app = request->app;
-    enum srv_error_code code =
-        srv_session_find_by_idempotency_key(out, app->sessions, &create->options, error);
-    *replayed = *out != NULL;
-    if (code != SRV_OK || *replayed)
-        return code;
     const struct srv_model *model = create->model;
     if (model == NULL &&
         srv_weightless_take(&model, app->models.weightless, &create->shape, error) != SRV_OK)
         return error->code;
-    if (srv_session_reserve_reply(request, model, error) == SRV_OK)
+    if (srv_job_reserve_reply(request, srv_session_text_bytes(model), error) == SRV_OK)
         srv_session_create(out, app->sessions, model, &create->options, error);
     if (create->model == NULL)
         srv_model_put(model); /* the session holds it */
-    if (error->code != SRV_OK)
-        return error->code;
-    if (srv_store_create(app->store, *out, error) != SRV_OK)
-        return srv_session_undo_create(*out, request, error);
-    return SRV_OK;
+    return error->code;
 }
 
-/* Of encoder rows the session is there already (encoding.h). */
-static void begin_create(struct srv_job *job)
+/* Creates the session and records that in the journal, unless the same request, by its
+ * Idempotency-Key, has created it before. */
+static const struct srv_job_stage *create_session(struct srv_job *job)
 {
-    struct srv_session *session = NULL;
-    struct srv_encoding *encoding = job->encoding;
-    bool replayed;
-    if (encoding != NULL) {
-        session = encoding->session;
-        replayed = encoding->replayed;
-        encoding->session = NULL;
-    } else if (create_session(&session, &replayed, (struct create *)job, &job->error) != SRV_OK) {
-        return;
-    }
-    if (!replayed)
-        srv_metrics_session(job->request->app->metrics, SRV_SESSION_CREATED, 1);
-    srv_session_reply(job->request, 201, session, replayed);
+    const struct create *create = (const struct create *)job;
+    struct srv_app *app = job->request->app;
+    srv_session_find_by_idempotency_key(&job->session, app->sessions, &create->options,
+                                        &job->error);
+    job->replayed = job->session != NULL;
+    if (!job->replayed && job->error.code == SRV_OK &&
+        make_session(&job->session, create, &job->error) == SRV_OK &&
+        srv_store_create(app->store, job->session, &job->error) != SRV_OK)
+        srv_session_remove(app->sessions, job->session);
+    return &srv_reply_made_stage;
 }
 
-static const struct srv_job_type create_type = {.begin = begin_create, .begins_any_time = true};
+static const struct srv_job_stage create_stage = {SRV_QUEUE_CHANGES, .any_time = true,
+                                                  .run = create_session};
+static const struct srv_job_type session_type = {.encode = NULL};
 
 enum srv_error_code srv_parse_create(struct srv_request *request, struct srv_error *error)
 {
     json_t *document = NULL;
     struct srv_body body;
     struct create_call call = {0};
-    struct create *create = srv_arena_alloc(&request->arena, 1, sizeof *create);
+    struct create *create = srv_job_new(sizeof *create, &session_type, request,
+                                        &request->app->scheduler_context, error);
     if (create == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *create = (struct create){.job = {.type = &create_type, .request = request}};
+        return error->code;
+    create->job.stage = &create_stage;
     srv_session_set_owner(&create->options, request);
     srv_session_set_idempotency_key(&create->options, request); /* of the body as it came */
-    enum srv_error_code code = srv_job_split_body(&body, request, error);
-    if (code == SRV_OK)
-        code = srv_document_read_tensors(&document, &call, &srv_create_fields, &body,
-                                         &request->arena, error);
-    if (code == SRV_OK)
-        code = srv_document_fields(&call, &srv_create_fields, document, error);
-    if (code == SRV_OK)
-        code = read_call(create, &call, error);
-    json_decref(document);
-    if (code == SRV_OK && call.encoder_hidden_states.present)
-        code = prepare_encoding(create, &call, error);
-    if (code == SRV_OK)
+    if (srv_job_split_body(&body, request, error) == SRV_OK &&
+        srv_document_read_tensors(&document, &call, &srv_create_fields, &body, &request->arena,
+                                  error) == SRV_OK &&
+        srv_document_fields(&call, &srv_create_fields, document, error) == SRV_OK &&
+        read_call(create, &call, error) == SRV_OK)
         request->job = &create->job;
-    return code;
+    json_decref(document);
+    return error->code;
 }
 
 /* ---- DELETE ---------------------------------------------------------------------------------- */
 
-static void begin_delete(struct srv_job *job)
+static const struct srv_job_stage *delete_session(struct srv_job *job)
 {
     struct srv_session *session;
     if (srv_session_of_path(&session, job->request, &job->error) == SRV_OK &&
         srv_session_end(session, job->request, &job->error) == SRV_OK)
         srv_reply_status(job->request, 204);
     srv_session_put(session);
+    return NULL;
 }
 
-static const struct srv_job_type delete_type = {.begin = begin_delete, .begins_any_time = true};
+static const struct srv_job_stage delete_stage = {SRV_QUEUE_CHANGES, .any_time = true,
+                                                  .run = delete_session};
 
 enum srv_error_code srv_parse_delete(struct srv_request *request, struct srv_error *error)
 {
-    struct srv_job *job = srv_arena_alloc(&request->arena, 1, sizeof *job);
+    struct srv_job *job =
+        srv_job_new(sizeof *job, &session_type, request, &request->app->scheduler_context, error);
     if (job == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *job = (struct srv_job){.type = &delete_type, .request = request};
+        return error->code;
+    job->stage = &delete_stage;
     request->job = job;
     return srv_session_check_header(request, request->path_arg, error);
 }

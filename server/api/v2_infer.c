@@ -17,8 +17,7 @@
 #include "wire/v2_reply.h"
 
 struct infer {
-    struct srv_job job;       /* first, so that a job is cast to its infer */
-    struct srv_job_type type; /* that of /attend, with a reply of its own */
+    struct srv_job job; /* first, so that a job is cast to its infer */
     struct srv_v2_request v2;
     const char *model_name;
     char start_key[SRV_KEY_DIGITS + 1];
@@ -77,14 +76,19 @@ static void write_infer(const struct srv_job *job, struct srv_buffer *out)
 /* ---- Sequences ------------------------------------------------------------------------------- */
 
 /* By the engine owner, after the step. */
-static void end_sequence(struct srv_job *job)
+static const struct srv_job_stage *end_sequence(struct srv_job *job)
 {
     struct srv_app *app = job->request->app;
-    struct srv_item *item = &job->items[0];
-    if (srv_store_delete(app->store, item->session, &item->error) == SRV_OK &&
-        srv_session_remove(app->sessions, item->session))
+    struct srv_session *session = job->items[0].session;
+    if (srv_store_delete(app->store, session, &job->error) == SRV_OK &&
+        srv_session_remove(app->sessions, session))
         srv_metrics_session(app->metrics, SRV_SESSION_DELETED, 1);
+    return NULL;
 }
+
+static const struct srv_job_stage end_stage = {SRV_QUEUE_CHANGES, .any_time = true,
+                                               .completes = true, .run = end_sequence};
+static const struct srv_job_type infer_type = {.encode = write_infer};
 
 /* A start that is sent again, by `id` and `position`, finds the session that it has made. */
 static void set_start_key(struct infer *infer)
@@ -143,15 +147,9 @@ static enum srv_error_code prepare(struct infer *infer, struct srv_error *error)
     request->compresses = srv_job_is_compressed(&job->call, job->context->reply_compression);
     set_deadline(request, infer->v2.timeout_us);
     set_start_key(infer);
-    if (srv_attend_prepare(job, error) != SRV_OK)
-        return error->code;
-    infer->type = *job->type;
-    infer->type.encode = write_infer;
-    infer->type.begins_any_time = true;
     if (infer->v2.end)
-        infer->type.finish = end_sequence;
-    job->type = &infer->type;
-    return SRV_OK;
+        job->finish = &end_stage;
+    return srv_attend_prepare(job, error);
 }
 
 /* Counts a request that could not be read or prepared. */
@@ -166,19 +164,14 @@ static void count_failure(const struct srv_request *request, const struct srv_v2
 static enum srv_error_code parse(struct srv_request *request, struct srv_v2_model *model,
                                  struct srv_error *error)
 {
-    struct infer *infer = srv_arena_alloc(&request->arena, 1, sizeof *infer);
+    struct infer *infer =
+        srv_job_new(sizeof *infer, &infer_type, request, &request->app->scheduler_context, error);
     if (infer == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *infer = (struct infer){
-        .job = {.context = &request->app->scheduler_context, .request = request},
-        .model_name = request->path_arg,
-    };
-    enum srv_error_code code = read_call(infer, model, error);
-    if (code == SRV_OK)
-        code = prepare(infer, error);
-    if (code == SRV_OK)
+        return error->code;
+    infer->model_name = request->path_arg;
+    if (read_call(infer, model, error) == SRV_OK && prepare(infer, error) == SRV_OK)
         request->job = &infer->job;
-    return code;
+    return error->code;
 }
 
 enum srv_error_code srv_parse_v2_infer(struct srv_request *request, struct srv_error *error)

@@ -3,8 +3,6 @@
 
 #include <time.h>
 
-#define AT_BOOT_NS (UINT64_C(1) << 60) /* 36 years */
-
 static uint64_t read_ns(clockid_t clock)
 {
     struct timespec now;
@@ -12,6 +10,6 @@ static uint64_t read_ns(clockid_t clock)
     return (uint64_t)now.tv_sec * SRV_S_NS + (uint64_t)now.tv_nsec;
 }
 
-uint64_t srv_now_ns(void) { return AT_BOOT_NS + read_ns(CLOCK_MONOTONIC); }
+uint64_t srv_now_ns(void) { return SRV_AT_BOOT_NS + read_ns(CLOCK_MONOTONIC); }
 
 uint64_t srv_wall_ns(void) { return read_ns(CLOCK_REALTIME); }

@@ -6,9 +6,10 @@
 
 #define SRV_MS_NS UINT64_C(1000000)
 #define SRV_S_NS UINT64_C(1000000000)
+#define SRV_AT_BOOT_NS (UINT64_C(1) << 60) /* 36 years */
 
-/* CLOCK_MONOTONIC in nanoseconds, from 2^60 at boot: times that lie before the machine started, as
- * last uses of restored sessions may, stay positive.  Any thread. */
+/* CLOCK_MONOTONIC in nanoseconds, from SRV_AT_BOOT_NS at boot: times that lie before the machine
+ * started, as last uses of restored sessions may, stay positive.  Any thread. */
 uint64_t srv_now_ns(void);
 
 /* CLOCK_REALTIME in nanoseconds since 1970.  Any thread. */

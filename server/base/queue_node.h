@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* The struct that a node is a member of; job.h and io_workers.c turn one into the other. */
+/* The struct that a node is a member of; job.h and codec_workers.c turn one into the other. */
 enum srv_node_kind { SRV_NODE_ITEM, SRV_NODE_JOB, SRV_NODE_REQUEST };
 
 struct srv_queue_node {

@@ -3,6 +3,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <time.h>
+
+#include "base/clock.h"
 
 bool srv_thread_start(pthread_t *out, void *(*run)(void *), void *argument)
 {
@@ -22,4 +25,21 @@ void srv_thread_explain(char *message, size_t size)
         snprintf(message, size,
                  "the system starts no threads (EPERM): a seccomp filter refuses clone3; update "
                  "the container engine, or its seccomp profile");
+}
+
+void srv_cond_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+bool srv_cond_wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, uint64_t until_ns)
+{
+    const uint64_t clock_ns = until_ns - SRV_AT_BOOT_NS;
+    const struct timespec until = {.tv_sec = (time_t)(clock_ns / SRV_S_NS),
+                                   .tv_nsec = (long)(clock_ns % SRV_S_NS)};
+    return pthread_cond_timedwait(condition, lock, &until) == 0;
 }

@@ -14,11 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/thread.h"
 
 #define BUFFER ((size_t)1 << 20) /* bytes of lines that wait: those of some 3,000 requests */
 #define REST_NS 2000000
-#define FLUSH_S 1
+#define FLUSH_NS SRV_S_NS
 
 struct srv_log_writer {
     int fd;
@@ -143,7 +144,6 @@ static void free_writer(struct srv_log_writer *writer)
 bool srv_log_writer_open(struct srv_log_writer **out, int fd,
                          size_t (*print_dropped)(char out[SRV_LOG_LINE_MAX], size_t count))
 {
-    pthread_condattr_t monotonic;
     struct srv_log_writer *writer = calloc(1, sizeof *writer);
     if (writer == NULL)
         return false;
@@ -153,10 +153,7 @@ bool srv_log_writer_open(struct srv_log_writer **out, int fd,
     writer->taken = malloc(BUFFER);
     pthread_mutex_init(&writer->lock, NULL);
     pthread_cond_init(&writer->wake, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&writer->settled, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    srv_cond_init(&writer->settled);
     if (writer->waiting == NULL || writer->taken == NULL ||
         !srv_thread_start(&writer->thread, writer_main, writer)) {
         free_writer(writer);
@@ -184,14 +181,12 @@ void srv_log_writer_put(struct srv_log_writer *writer, const char *line, size_t 
 
 bool srv_log_writer_flush(struct srv_log_writer *writer)
 {
-    struct timespec until;
-    int error = 0;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += FLUSH_S;
+    const uint64_t until_ns = srv_now_ns() + FLUSH_NS;
+    bool in_time = true;
     pthread_mutex_lock(&writer->lock);
     const uint64_t accepted = writer->accepted;
-    while (writer->done < accepted && error == 0)
-        error = pthread_cond_timedwait(&writer->settled, &writer->lock, &until);
+    while (writer->done < accepted && in_time)
+        in_time = srv_cond_wait_until(&writer->settled, &writer->lock, until_ns);
     const bool flushed = writer->done >= accepted;
     pthread_mutex_unlock(&writer->lock);
     return flushed;

@@ -29,14 +29,3 @@ uint64_t srv_stage_ns(const struct srv_request *request, enum srv_stage stage)
     uint64_t from = stamp(request, stages[stage].from), to = stamp(request, stages[stage].to);
     return from != 0 && to > from ? to - from : 0;
 }
-
-const char *srv_method_name(enum srv_method method)
-{
-    static const char *const names[SRV_METHOD_COUNT] = {
-        [SRV_GET] = "GET",
-        [SRV_POST] = "POST",
-        [SRV_PUT] = "PUT",
-        [SRV_DELETE] = "DELETE",
-    };
-    return method < SRV_METHOD_COUNT ? names[method] : "OTHER";
-}

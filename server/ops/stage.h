@@ -18,6 +18,4 @@ const char *srv_stage_name(enum srv_stage stage); /* "parse" */
 /* Nanoseconds that the request spent in the stage; 0 where it did not reach the end of it. */
 uint64_t srv_stage_ns(const struct srv_request *request, enum srv_stage stage);
 
-const char *srv_method_name(enum srv_method method); /* "GET" */
-
 #endif

@@ -1,8 +1,8 @@
-/* dispatch.c: the parts of a round, and where each job and item goes next.
+/* dispatch.c: the stages of jobs, and where each job and item goes next.
  *
- *   request --read--> job --queue--> batch, long step, attend or piece --end--> reply
+ *   request --parse--> job --enter_stage--> items, long computation, pieces or change --> reply
  *
- * Every job that is read ends in end_job, once; every item that is bound ends in srv_item_end or
+ * Every job that is parsed ends in end_job, once; every item that is bound ends in srv_item_end or
  * srv_item_end_next, once. */
 #include "schedule/dispatch.h"
 
@@ -11,21 +11,23 @@
 #include "base/clock.h"
 #include "ops/metrics.h"
 #include "schedule/batch.h"
-#include "schedule/encoding.h"
+#include "schedule/replies.h"
+#include "schedule/request_codec.h"
+#include "schedule/running.h"
 #include "schedule/steps.h"
 
 #define BATCH_LOOKS ((size_t)4 * SRV_BATCH_STEPS) /* most items looked at for one batch */
 #define COST_WORK 65536                           /* multiply-adds that a caller is charged 1 for */
 #define PIECE_COST 512                            /* of a piece of about a millisecond */
-#define CHANGE_COST 64 /* of a job that begins, beside its wait for the disk */
+#define CHANGE_COST 64                            /* of a change, beside its wait for the disk */
 
-/* ---- Ended jobs ------------------------------------------------------------------------------ */
+/* Both in multiply-adds. */
+#define SMALL_WORK 2000000 /* most of the steps of a round that an event thread runs */
+#define BATCH_WORK 200000  /* take as long as beginning and ending a batch */
 
-static void end_request(struct srv_dispatch *d, struct srv_request *request)
-{
-    request->t_computed = srv_now_ns();
-    d->ended[d->num_ended++] = request;
-}
+const struct srv_job_stage srv_steps_stage = {SRV_QUEUE_STEPS, .run = NULL};
+
+/* ---- Jobs and their stages ------------------------------------------------------------------- */
 
 static void end_job(struct srv_dispatch *d, struct srv_job *job)
 {
@@ -33,72 +35,9 @@ static void end_job(struct srv_dispatch *d, struct srv_job *job)
     if (job->num_items == 1 && job->call.sequences == NULL && job->error.code == SRV_OK)
         job->error = job->items[0].error;
     srv_dispatch_unpark(job);
-    srv_encoding_abandon(job);
-    if (job->error.code != SRV_OK && job->type->abandon != NULL)
-        job->type->abandon(job);
-    end_request(d, job->request);
-}
-
-/* ---- Queueing -------------------------------------------------------------------------------- */
-
-static size_t cost_of(size_t work) { return 1 + work / COST_WORK; }
-
-static void enqueue_item(struct srv_dispatch *d, struct srv_item *item)
-{
-    item->work = srv_item_work(item);
-    item->node = (struct srv_queue_node){
-        .kind = SRV_NODE_ITEM, .caller = item->job->request->caller, .cost = cost_of(item->work)};
-    srv_fair_queue_put(&d->queue, srv_item_is_long(item) ? SRV_QUEUE_LONG_STEPS : SRV_QUEUE_STEPS,
-                       &item->node);
-}
-
-/* Binds an item to its session, and queues the item if it is the session's first; others follow in
- * the session's list.  An item that cannot be bound ends here. */
-static void bind_item(struct srv_dispatch *d, struct srv_item *item)
-{
-    if (item->error.code != SRV_OK || !srv_item_bind(item))
-        item->job->pending--;
-    else if (item->is_first)
-        enqueue_item(d, item);
-}
-
-static void enqueue_job(struct srv_dispatch *d, enum srv_queue_kind kind, struct srv_job *job,
-                        size_t cost)
-{
-    job->node =
-        (struct srv_queue_node){.kind = SRV_NODE_JOB, .caller = job->request->caller, .cost = cost};
-    srv_fair_queue_put(&d->queue, kind, &job->node);
-}
-
-static void enqueue_attend(struct srv_dispatch *d, struct srv_job *job)
-{
-    job->work = srv_attend_work(job);
-    enqueue_job(d, SRV_QUEUE_ATTENDS, job, cost_of(job->work));
-}
-
-/* Begins a job's encoding, and queues the job for the long computation that follows; true where
- * nothing is left of it, since the session was made before. */
-static bool begin_encoding(struct srv_dispatch *d, struct srv_job *job)
-{
-    srv_encoding_begin(job);
-    if (job->error.code != SRV_OK)
-        end_job(d, job);
-    if (job->error.code != SRV_OK || !srv_encoding_is_due(job))
-        return job->error.code == SRV_OK;
-    job->work = srv_encoding_work(job->encoding);
-    enqueue_job(d, SRV_QUEUE_ATTENDS, job, cost_of(job->work));
-    return false;
-}
-
-/* Queues a job that has no `begin` or has begun; ends the job if nothing is left to do. */
-static void enqueue_or_end_job(struct srv_dispatch *d, struct srv_job *job)
-{
-    if (job->type->compute != NULL)
-        enqueue_attend(d, job);
-    else if (job->type->advance != NULL && job->error.code == SRV_OK)
-        enqueue_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
-    else if (job->pending == 0)
-        end_job(d, job);
+    if (job->error.code != SRV_OK && job->session != NULL) /* which is not in the table */
+        srv_store_import_abandon(d->context->store, &job->recorded, job->session);
+    srv_replies_add(d, job->request);
 }
 
 /* Ends a job that is cancelled; false where it is not. */
@@ -110,114 +49,112 @@ static bool end_cancelled_job(struct srv_dispatch *d, struct srv_job *job)
     return true;
 }
 
-/* Begins a job, or ends a cancelled one.  One whose items have ended is there to be finished. */
-static void begin_job(struct srv_dispatch *d, struct srv_job *job)
+static size_t cost_of(size_t work) { return 1 + work / COST_WORK; }
+
+static void enqueue_job(struct srv_dispatch *d, struct srv_job *job)
 {
-    if (job->ended)
-        srv_job_finish(job);
-    else if (end_cancelled_job(d, job))
-        return;
-    else
-        job->type->begin(job);
-    srv_admission_count_begun(&d->admission, job->request);
-    enqueue_or_end_job(d, job);
+    enum srv_queue_kind queue = job->stage->queue;
+    size_t cost = queue == SRV_QUEUE_ATTENDS  ? cost_of(job->work)
+                  : queue == SRV_QUEUE_PIECES ? PIECE_COST
+                                              : CHANGE_COST * (job->changes > 0 ? job->changes : 1);
+    job->node =
+        (struct srv_queue_node){.kind = SRV_NODE_JOB, .caller = job->request->caller, .cost = cost};
+    srv_fair_queue_put(&d->queue, queue, &job->node);
 }
 
-/* Takes the next job of a kind, or NULL; ends the cancelled jobs that it meets. */
-static struct srv_job *take_job(struct srv_dispatch *d, enum srv_queue_kind kind)
+static void bind_items(struct srv_dispatch *d, struct srv_job *job);
+static void run_change(struct srv_dispatch *d, struct srv_job *job);
+
+/* Whether a change may be made now, which may be of the session of a long step that runs. */
+static bool may_change(const struct srv_dispatch *d, const struct srv_job *job)
 {
-    for (struct srv_queue_node *node; (node = srv_fair_queue_take(&d->queue, kind)) != NULL;)
-        if (!end_cancelled_job(d, srv_job_of(node)))
+    bool long_step_runs = false;
+    for (size_t i = 0; i < d->num_running; i++)
+        long_step_runs = long_step_runs || d->running[i].step != NULL;
+    return job->stage->any_time || !long_step_runs;
+}
+
+/* Goes on with a stage: queues the job or its items, or makes a change that has nothing to wait
+ * for.  Ends the job after its last stage or an error.  Where a journal is kept each change may
+ * wait for the disk, and takes its turn. */
+static void enter_stage(struct srv_dispatch *d, struct srv_job *job,
+                        const struct srv_job_stage *stage)
+{
+    while (stage != NULL && stage->at_once && job->error.code == SRV_OK)
+        stage = stage->run(job);
+    job->stage = stage;
+    if (stage == NULL || job->error.code != SRV_OK)
+        end_job(d, job);
+    else if (stage->queue == SRV_QUEUE_STEPS)
+        bind_items(d, job);
+    else if (stage->queue == SRV_QUEUE_CHANGES && !d->context->records_on_disk &&
+             may_change(d, job))
+        run_change(d, job);
+    else
+        enqueue_job(d, job);
+}
+
+/* Makes a change, or ends a cancelled job. */
+static void run_change(struct srv_dispatch *d, struct srv_job *job)
+{
+    if (!job->stage->completes && end_cancelled_job(d, job))
+        return;
+    srv_admission_count_begun(&d->admission, job->request);
+    enter_stage(d, job, job->stage->run(job));
+}
+
+struct srv_job *srv_dispatch_find_change(struct srv_dispatch *d, bool take)
+{
+    struct srv_queue_walk walk;
+    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_CHANGES);
+    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
+        if (may_change(d, srv_job_of(node))) {
+            if (take)
+                srv_queue_walk_remove_and_charge(&walk);
             return srv_job_of(node);
+        }
+        srv_queue_walk_pass(&walk);
+    }
     return NULL;
 }
 
-/* Binds the job's items, and begins the job or queues it for its beginning: where a journal is kept
- * each job that begins may wait for the disk, and takes its turn. */
-static void bind_and_begin_job(struct srv_dispatch *d, struct srv_job *job)
+void srv_dispatch_run_change(struct srv_dispatch *d)
 {
-    if (srv_encoding_is_due(job) && !begin_encoding(d, job))
-        return;
-    for (size_t i = 0; i < job->num_items; i++)
-        bind_item(d, &job->items[i]);
-    if (job->type->begin == NULL)
-        enqueue_or_end_job(d, job);
-    else if (d->context->records_on_disk || !srv_dispatch_may_begin(d, job))
-        enqueue_job(d, SRV_QUEUE_CHANGES, job, CHANGE_COST * (job->changes > 0 ? job->changes : 1));
-    else
-        begin_job(d, job);
-}
-
-/* ---- Reading --------------------------------------------------------------------------------- */
-
-static void read_task(void *requests, size_t i)
-{
-    srv_read_body(((struct srv_request **)requests)[i]);
-}
-
-/* Ends cancelled requests before their bodies are read; the others move up. */
-static size_t end_cancelled_requests(struct srv_dispatch *d, struct srv_request *requests[],
-                                     size_t count)
-{
-    size_t kept = 0;
-    uint64_t now = srv_now_ns();
-    for (size_t i = 0; i < count; i++) {
-        struct srv_error error;
-        bool read = requests[i]->job != NULL || requests[i]->reply.status != 0;
-        if (read || srv_request_check_cancelled(requests[i], now, &error) == SRV_OK) {
-            requests[kept++] = requests[i];
-        } else {
-            srv_reply_error(requests[i], &error);
-            end_request(d, requests[i]);
-        }
-    }
-    return kept;
-}
-
-void srv_dispatch_parse_and_queue(struct srv_dispatch *d, struct srv_request *requests[],
-                                  size_t count, size_t bytes)
-{
-    count = end_cancelled_requests(d, requests, count);
-    count = srv_io_workers_take_large(d->io_workers, requests, count);
-    srv_dispatch_run_tasks(d, read_task, requests, count, bytes);
-    /* Again: some bodies turned out to be large when they were decompressed. */
-    count = srv_io_workers_take_large(d->io_workers, requests, count);
-    uint64_t now = srv_now_ns();
-    for (size_t i = 0; i < count; i++) {
-        srv_read_body(requests[i]); /* refuses a body that the workers no longer take */
-        if (requests[i]->t_compute == 0)
-            requests[i]->t_compute = now;
-        if (requests[i]->job == NULL)
-            end_request(d, requests[i]);
-        else if (!srv_dispatch_park(d, requests[i]->job))
-            bind_and_begin_job(d, requests[i]->job);
-    }
-}
-
-void srv_dispatch_release_parked(struct srv_dispatch *d)
-{
-    for (struct srv_job *job; (job = srv_dispatch_take_parked(d)) != NULL;) {
-        if (job->error.code == SRV_OK)
-            bind_and_begin_job(d, job);
-        else
-            end_job(d, job);
-    }
+    struct srv_job *job = srv_dispatch_find_change(d, true);
+    if (job != NULL)
+        run_change(d, job);
 }
 
 /* ---- Items ----------------------------------------------------------------------------------- */
 
-/* Ends a job whose last item has ended; does nothing before that. */
-static void end_job_after_last_item(struct srv_dispatch *d, struct srv_job *job)
+static void enqueue_item(struct srv_dispatch *d, struct srv_item *item)
 {
-    if (job->pending > 0 || job->ended)
-        return;
-    job->ended = true;
-    if (job->type->finish != NULL && d->context->records_on_disk) {
-        enqueue_job(d, SRV_QUEUE_CHANGES, job, CHANGE_COST);
-        return;
+    item->work = srv_item_work(item);
+    item->node = (struct srv_queue_node){
+        .kind = SRV_NODE_ITEM, .caller = item->job->request->caller, .cost = cost_of(item->work)};
+    srv_fair_queue_put(&d->queue, srv_item_is_long(item) ? SRV_QUEUE_LONG_STEPS : SRV_QUEUE_STEPS,
+                       &item->node);
+}
+
+/* Goes on with a job whose last item has ended; does nothing before that. */
+static void end_items(struct srv_dispatch *d, struct srv_job *job)
+{
+    if (job->pending == 0)
+        enter_stage(d, job, job->items[0].error.code == SRV_OK ? job->finish : NULL);
+}
+
+/* Binds items to their sessions, and queues each that is its session's first; others follow in the
+ * session's list.  An item that cannot be bound ends here. */
+static void bind_items(struct srv_dispatch *d, struct srv_job *job)
+{
+    for (size_t i = 0; i < job->num_items; i++) {
+        struct srv_item *item = &job->items[i];
+        if (item->error.code != SRV_OK || !srv_item_bind(item))
+            job->pending--;
+        else if (item->is_first)
+            enqueue_item(d, item);
     }
-    srv_job_finish(job);
-    end_job(d, job);
+    end_items(d, job);
 }
 
 /* Ends an item that was queued, and queues the next one of its session. */
@@ -226,7 +163,7 @@ static void end_item(struct srv_dispatch *d, struct srv_item *item)
     struct srv_item *next = srv_item_end(item);
     if (next != NULL)
         enqueue_item(d, next);
-    end_job_after_last_item(d, item->job);
+    end_items(d, item->job);
 }
 
 /* Takes items of one layer, up to `most`, out of the queue; ends the cancelled items it meets. */
@@ -267,47 +204,66 @@ bool srv_dispatch_run_batch(struct srv_dispatch *d)
     return true;
 }
 
-/* ---- Long computations and pieces ------------------------------------------------------------ */
+/* ---- Parsing --------------------------------------------------------------------------------- */
 
-void srv_dispatch_run_change(struct srv_dispatch *d)
+/* Ends cancelled requests before their bodies are parsed; the others move up. */
+static size_t end_cancelled_requests(struct srv_dispatch *d, struct srv_request *requests[],
+                                     size_t count)
 {
-    struct srv_job *job = srv_dispatch_find_change(d, true);
-    if (job != NULL)
-        begin_job(d, job);
+    size_t kept = 0;
+    uint64_t now = srv_now_ns();
+    for (size_t i = 0; i < count; i++) {
+        struct srv_error error;
+        if (srv_body_is_parsed(requests[i]) ||
+            srv_request_check_cancelled(requests[i], now, &error) == SRV_OK) {
+            requests[kept++] = requests[i];
+        } else {
+            srv_reply_error(requests[i], &error);
+            srv_replies_add(d, requests[i]);
+        }
+    }
+    return kept;
 }
+
+void srv_dispatch_parse_and_queue(struct srv_dispatch *d, struct srv_request *requests[],
+                                  size_t count, size_t bytes)
+{
+    count = end_cancelled_requests(d, requests, count);
+    count = srv_codec_workers_take_large(d->codec_workers, requests, count);
+    srv_replies_run(d, srv_parse_body, requests, count, bytes);
+    /* Again: some bodies turned out to be large when they were decompressed. */
+    count = srv_codec_workers_take_large(d->codec_workers, requests, count);
+    uint64_t now = srv_now_ns();
+    for (size_t i = 0; i < count; i++) {
+        struct srv_request *request = requests[i];
+        srv_parse_body(request); /* refuses a body that the workers no longer take */
+        if (request->t_compute == 0)
+            request->t_compute = now;
+        if (request->job == NULL)
+            srv_replies_add(d, request);
+        else if (!srv_dispatch_park(d, request->job))
+            enter_stage(d, request->job, request->job->stage);
+    }
+}
+
+void srv_dispatch_release_parked(struct srv_dispatch *d)
+{
+    for (struct srv_job *job; (job = srv_dispatch_take_parked(d)) != NULL;)
+        enter_stage(d, job, job->stage);
+}
+
+/* ---- Long computations and pieces ------------------------------------------------------------ */
 
 /* The long step's item ends before changes begin, so that they see whether it has created its
  * session. */
 static void run_long_step(struct srv_dispatch *d, struct srv_item *item)
 {
-    srv_dispatch_begin_long(d, &(struct srv_long){item->job->request, item, .work = item->work});
-    item->step.yield = srv_dispatch_yield(d);
+    item->step.yield = srv_running_begin(d, item->job->request, item, item->work);
     srv_items_run(&item, 1);
-    srv_dispatch_end_long(d, &item->error);
+    srv_running_end(d, &item->error);
     end_item(d, item);
     while (!d->context->records_on_disk && srv_dispatch_find_change(d, false) != NULL)
         srv_dispatch_run_change(d);
-}
-
-static void run_attend(struct srv_dispatch *d, struct srv_job *job)
-{
-    uint64_t start = srv_now_ns();
-    const bool encodes = srv_encoding_is_due(job);
-    srv_dispatch_begin_long(d, &(struct srv_long){job->request, NULL, .work = job->work});
-    job->yield = srv_dispatch_yield(d);
-    (encodes ? srv_encoding_compute : job->type->compute)(job);
-    srv_dispatch_end_long(d, &job->error);
-    if (encodes && job->error.code == SRV_OK) {
-        srv_metrics_attend(d->context->metrics, job->encoding->model->index,
-                           job->encoding->args.rows, srv_now_ns() - start);
-        enqueue_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
-        return;
-    }
-    if (job->error.code == SRV_OK)
-        srv_metrics_attend(d->context->metrics,
-                           job->model != NULL ? job->model->index : SRV_NO_MODEL,
-                           job->sizes.batch * job->sizes.queries, srv_now_ns() - start);
-    end_job(d, job);
 }
 
 void srv_dispatch_run_long_step(struct srv_dispatch *d)
@@ -318,57 +274,58 @@ void srv_dispatch_run_long_step(struct srv_dispatch *d)
         run_long_step(d, batch.items[0]);
 }
 
+/* The next job of a kind, or NULL; ends the cancelled jobs that it meets. */
+static struct srv_job *pop_job(struct srv_dispatch *d, enum srv_queue_kind kind)
+{
+    for (struct srv_queue_node *node; (node = srv_fair_queue_take(&d->queue, kind)) != NULL;)
+        if (!end_cancelled_job(d, srv_job_of(node)))
+            return srv_job_of(node);
+    return NULL;
+}
+
+static void run_attend(struct srv_dispatch *d, struct srv_job *job)
+{
+    uint64_t start = srv_now_ns();
+    job->yield = srv_running_begin(d, job->request, NULL, job->work);
+    const struct srv_job_stage *next = job->stage->run(job);
+    srv_running_end(d, &job->error);
+    if (job->error.code == SRV_OK)
+        srv_metrics_attend(d->context->metrics,
+                           job->model != NULL ? job->model->index : SRV_NO_MODEL, job->rows,
+                           srv_now_ns() - start);
+    enter_stage(d, job, next);
+}
+
 void srv_dispatch_run_attend(struct srv_dispatch *d)
 {
-    struct srv_job *job = take_job(d, SRV_QUEUE_ATTENDS);
+    struct srv_job *job = pop_job(d, SRV_QUEUE_ATTENDS);
     if (job != NULL)
         run_attend(d, job);
 }
 
+void srv_dispatch_run_piece(struct srv_dispatch *d)
+{
+    struct srv_job *job = pop_job(d, SRV_QUEUE_PIECES);
+    if (job != NULL)
+        enter_stage(d, job, job->stage->run(job));
+}
+
 bool srv_dispatch_run_interrupting(struct srv_dispatch *d)
 {
-    struct srv_queue_node *node = srv_dispatch_find_interrupting(d, SRV_QUEUE_ATTENDS, true);
-    if (node != NULL) {
+    struct srv_queue_node *node = srv_running_find_interrupting(d, true);
+    if (node != NULL && node->kind == SRV_NODE_JOB)
         run_attend(d, srv_job_of(node));
-        return true;
-    }
-    node = srv_dispatch_find_interrupting(d, SRV_QUEUE_LONG_STEPS, true);
-    if (node != NULL)
+    else if (node != NULL)
         run_long_step(d, srv_item_of(node));
     return node != NULL;
 }
 
-/* The job's session is made: binds its step, or replies where that was all. */
-static void end_encoding(struct srv_dispatch *d, struct srv_job *job)
-{
-    if (job->num_items > 0) {
-        bind_and_begin_job(d, job);
-        return;
-    }
-    job->type->begin(job);
-    end_job(d, job);
-}
-
-void srv_dispatch_run_piece(struct srv_dispatch *d)
-{
-    struct srv_job *job = take_job(d, SRV_QUEUE_PIECES);
-    if (job == NULL)
-        return;
-    const bool encodes = srv_encoding_is_due(job);
-    if ((encodes ? srv_encoding_advance : job->type->advance)(job))
-        enqueue_job(d, SRV_QUEUE_PIECES, job, PIECE_COST);
-    else if (encodes && job->error.code == SRV_OK)
-        end_encoding(d, job);
-    else
-        end_job(d, job);
-}
-
 /* ---- Cancelling and refusing ----------------------------------------------------------------- */
 
-static const struct srv_request *request_of(struct srv_queue_node *node)
+/* Whether the node is a job that goes on also where its request is cancelled. */
+static bool completes(struct srv_queue_node *node)
 {
-    return node->kind == SRV_NODE_ITEM ? srv_item_of(node)->job->request
-                                       : srv_job_of(node)->request;
+    return node->kind == SRV_NODE_JOB && srv_job_of(node)->stage->completes;
 }
 
 /* Ends an item or job that was taken out of the queue and is not computed. */
@@ -378,9 +335,8 @@ static void refuse(struct srv_dispatch *d, struct srv_queue_node *node,
     if (node->kind == SRV_NODE_ITEM) {
         srv_item_of(node)->error = *error;
         end_item(d, srv_item_of(node));
-    } else if (srv_job_of(node)->ended) { /* its step is on record */
-        srv_job_finish(srv_job_of(node));
-        end_job(d, srv_job_of(node));
+    } else if (completes(node)) {
+        run_change(d, srv_job_of(node));
     } else {
         srv_job_of(node)->error = *error;
         end_job(d, srv_job_of(node));
@@ -395,7 +351,7 @@ static void end_cancelled_following(struct srv_dispatch *d, struct srv_item *ite
             item = next;
         } else {
             srv_item_end_next(item);
-            end_job_after_last_item(d, next->job);
+            end_items(d, next->job);
         }
     }
 }
@@ -409,8 +365,10 @@ static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kin
     for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
         if (node->kind == SRV_NODE_ITEM)
             end_cancelled_following(d, srv_item_of(node), now);
-        bool applied = node->kind == SRV_NODE_JOB && srv_job_of(node)->ended;
-        if (applied || srv_request_check_cancelled(request_of(node), now, &error) == SRV_OK) {
+        const struct srv_request *request = node->kind == SRV_NODE_ITEM
+                                                ? srv_item_of(node)->job->request
+                                                : srv_job_of(node)->request;
+        if (completes(node) || srv_request_check_cancelled(request, now, &error) == SRV_OK) {
             srv_queue_walk_pass(&walk);
         } else {
             srv_queue_walk_remove(&walk);
@@ -421,9 +379,9 @@ static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kin
 
 void srv_dispatch_end_cancelled(struct srv_dispatch *d)
 {
-    for (size_t i = 0; i < d->num_longs; i++)
-        if (d->longs[i].step != NULL)
-            end_cancelled_following(d, d->longs[i].step, srv_now_ns());
+    for (size_t i = 0; i < d->num_running; i++)
+        if (d->running[i].step != NULL)
+            end_cancelled_following(d, d->running[i].step, srv_now_ns());
     for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
         end_cancelled_queued(d, kind);
 }
@@ -440,11 +398,47 @@ void srv_dispatch_refuse(struct srv_dispatch *d, struct srv_request *requests[],
     for (size_t i = 0; i < count; i++) {
         if (requests[i]->reply.status == 0)
             srv_reply_error(requests[i], &error);
-        end_request(d, requests[i]);
+        srv_replies_add(d, requests[i]);
     }
     for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
         for (struct srv_queue_node *node; (node = srv_fair_queue_take(&d->queue, kind)) != NULL;)
             refuse(d, node, &error);
+}
+
+/* ---- What waits ------------------------------------------------------------------------------ */
+
+bool srv_dispatch_has_work(const struct srv_dispatch *d)
+{
+    size_t waiting = 0;
+    for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
+        waiting += kind != SRV_QUEUE_UNREAD ? d->queue.waiting[kind] : 0;
+    return waiting > 0;
+}
+
+/* The work of an item and of the items that follow it in its session, each a batch of its own;
+ * counted no further than beyond SMALL_WORK. */
+static size_t work_of_session(const struct srv_item *item)
+{
+    size_t work = item->work;
+    while ((item = item->next_of_session) != NULL && work <= SMALL_WORK)
+        work += BATCH_WORK + srv_item_work(item);
+    return work;
+}
+
+bool srv_dispatch_fits_event_thread(struct srv_dispatch *d)
+{
+    struct srv_queue_walk walk;
+    struct srv_queue_node *node;
+    const size_t *count = d->queue.waiting;
+    size_t work = 0;
+    if (count[SRV_QUEUE_LONG_STEPS] + count[SRV_QUEUE_ATTENDS] + count[SRV_QUEUE_PIECES] > 0)
+        return false;
+    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_STEPS);
+    while (work <= SMALL_WORK && (node = srv_queue_walk_peek(&walk)) != NULL) {
+        work += work_of_session(srv_item_of(node));
+        srv_queue_walk_pass(&walk);
+    }
+    return work <= SMALL_WORK;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -460,7 +454,7 @@ bool srv_dispatch_init(struct srv_dispatch *d, const struct srv_scheduler_contex
 
 void srv_dispatch_fini(struct srv_dispatch *d)
 {
-    srv_io_workers_free(d->io_workers);
+    srv_codec_workers_free(d->codec_workers);
     srv_admission_fini(&d->admission);
     free(d->ended);
 }

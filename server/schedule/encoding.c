@@ -4,9 +4,15 @@
 
 #include <string.h>
 
-#include "attn_limits.h"
 #include "base/digest.h"
-#include "ops/metrics.h"
+
+struct srv_encoding {
+    struct srv_session_options options;
+    struct attn_encode_args args;
+    uint64_t digest[2]; /* of the rows and their mask, which the session's last steps have too */
+};
+
+static const struct srv_job_stage begin_stage, compute_stage;
 
 /* ---- On a compute thread --------------------------------------------------------------------- */
 
@@ -42,9 +48,15 @@ static enum srv_error_code read_rows(struct srv_encoding *encoding, const struct
                            rank, error);
 }
 
-enum srv_error_code srv_encoding_prepare(struct srv_job *job,
-                                         const struct srv_scheduler_context *context,
-                                         const struct srv_model *model,
+/* The estimated multiply-adds. */
+static size_t work_of(const struct srv_model *model, size_t rows)
+{
+    const struct attn_layer_spec *spec = srv_model_first_layer(model->attn);
+    size_t width = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
+    return model->info.num_resident * rows * spec->key_size * width;
+}
+
+enum srv_error_code srv_encoding_prepare(struct srv_job *job, const struct srv_model *model,
                                          const struct srv_session_options *options,
                                          struct srv_error *error)
 {
@@ -55,174 +67,147 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job,
     struct srv_encoding *encoding = srv_arena_alloc(&job->request->arena, 1, sizeof *encoding);
     if (encoding == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *encoding = (struct srv_encoding){.context = context, .model = model, .options = *options};
+    *encoding = (struct srv_encoding){.options = *options};
+    if (read_rows(encoding, job, srv_model_first_layer(model->attn)->key_size, error) != SRV_OK)
+        return error->code;
     job->encoding = encoding;
-    return read_rows(encoding, job, srv_model_first_layer(model->attn)->key_size, error);
+    job->stage = &begin_stage;
+    job->model = model;
+    job->rows = encoding->args.rows;
+    job->work = work_of(model, job->rows);
+    job->size = (struct attn_call_size){.rows = ATTN_ENCODE_ROWS, .tokens = ATTN_ENCODE_ROWS};
+    return SRV_OK;
 }
 
 /* ---- By the engine owner --------------------------------------------------------------------- */
 
-bool srv_encoding_is_due(const struct srv_job *job)
-{
-    return job->encoding != NULL && !job->encoding->made;
-}
-
 /* Charges the owner for the blocks of all layers. */
-static enum srv_error_code charge(struct srv_encoding *encoding, struct srv_error *error)
+static void charge(struct srv_job *job)
 {
-    const uint8_t *padding = encoding->args.padding_mask;
+    const struct attn_encode_args *args = &job->encoding->args;
     size_t kept = 0, bytes = 0;
-    for (size_t i = 0; i < encoding->args.rows; i++)
-        kept += padding == NULL || padding[i] != 0;
-    for (size_t i = 0; i < encoding->model->info.num_layers; i++)
-        bytes += attn_cache_layer_bytes(encoding->session->cache, i, kept);
-    return srv_session_charge(encoding->session, bytes, error);
+    for (size_t i = 0; i < args->rows; i++)
+        kept += args->padding_mask == NULL || args->padding_mask[i] != 0;
+    for (size_t i = 0; i < job->model->info.num_layers; i++)
+        bytes += attn_cache_layer_bytes(job->session->cache, i, kept);
+    srv_session_charge(job->session, bytes, &job->error);
 }
 
-static bool holds_rows(const struct srv_session *session, const struct srv_encoding *encoding)
+/* Whether the session was made of the encoding's rows. */
+static bool holds_rows(const struct srv_session *session, const struct srv_job *job)
 {
-    bool same = session->model == encoding->model;
-    for (size_t i = 0; same && i < session->model->info.num_layers; i++)
-        same =
-            attn_model_layer(session->model->attn, i) == NULL ||
-            (session->last_steps[i].rows > 0 &&
-             memcmp(session->last_steps[i].digest, encoding->digest, sizeof encoding->digest) == 0);
+    const uint64_t *digest = job->encoding->digest;
+    bool same = session->model == job->model;
+    for (size_t i = 0; same && i < session->model->info.num_layers; i++) {
+        const struct srv_last_step *last = &session->last_steps[i];
+        same = attn_model_layer(session->model->attn, i) == NULL ||
+               (last->rows > 0 && memcmp(last->digest, digest, sizeof last->digest) == 0);
+    }
     return same;
 }
 
-/* The caller's own session of that id that was made of the same rows; NULL where there is none.  A
- * start makes the caller's own beside one that another owner shares. */
-static struct srv_session *find_same(const struct srv_job *job)
+/* Takes the session that the same request has made before: by its key, or, of a start, by its id
+ * with the same rows.  False where there is none, and with an error.  Beside a session that another
+ * owner shares, a start makes the caller's own. */
+static bool take_made(struct srv_job *job)
 {
-    const struct srv_encoding *encoding = job->encoding;
-    struct srv_session *session = NULL;
-    if (encoding->options.id != NULL)
-        session =
-            srv_session_get(encoding->context->sessions, &job->request->key, encoding->options.id);
-    if (session == NULL ||
-        (srv_session_is_own(session, &encoding->options) && holds_rows(session, encoding)))
-        return session;
-    srv_session_put(session);
-    return NULL;
-}
-
-/* The session that the same request has made before: by its key, or, of a start, by its id with the
- * same rows.  NULL where there is none, and with an error. */
-static struct srv_session *find_made(struct srv_job *job)
-{
-    const struct srv_encoding *encoding = job->encoding;
+    const struct srv_session_options *options = &job->encoding->options;
     struct srv_session *session;
-    enum srv_error_code code = srv_session_find_by_idempotency_key(
-        &session, encoding->context->sessions, &encoding->options, &job->error);
-    if (session != NULL && !holds_rows(session, encoding)) {
+    if (srv_session_find_by_idempotency_key(&session, job->context->sessions, options,
+                                            &job->error) != SRV_OK)
+        return false;
+    if (session != NULL && !holds_rows(session, job))
+        srv_fail(&job->error, SRV_E_IDEMPOTENCY, "encoder_hidden_states",
+                 "the request was sent before with other encoder rows");
+    bool starts = job->num_items > 0 && options->id != NULL;
+    if (session == NULL && starts)
+        session = srv_session_get(job->context->sessions, &job->request->key, options->id);
+    if (session == NULL || !holds_rows(session, job) || !srv_session_is_own(session, options)) {
         srv_session_put(session);
-        session = NULL;
-        code = srv_fail(&job->error, SRV_E_IDEMPOTENCY, "encoder_hidden_states",
-                        "the request was sent before with other encoder rows");
+        return false;
     }
-    bool starts = job->num_items > 0;
-    return session == NULL && code == SRV_OK && starts ? find_same(job) : session;
+    srv_session_put(job->session);
+    job->session = session;
+    return job->replayed = true;
 }
 
-void srv_encoding_begin(struct srv_job *job)
+/* The stage that follows when the session is in the table. */
+static const struct srv_job_stage *after_session(const struct srv_job *job)
+{
+    return job->num_items > 0 ? &srv_steps_stage : job->finish;
+}
+
+static const struct srv_job_stage *begin(struct srv_job *job)
+{
+    if (take_made(job))
+        return after_session(job);
+    if (job->error.code == SRV_OK &&
+        srv_session_prepare(&job->session, job->context->sessions, job->model,
+                            &job->encoding->options, &job->error) == SRV_OK)
+        charge(job);
+    return &compute_stage;
+}
+
+/* Projects the rows, which become the last step of each layer: by that a repeated start is
+ * recognised. */
+static const struct srv_job_stage *compute(struct srv_job *job)
 {
     struct srv_encoding *encoding = job->encoding;
-    encoding->session = find_made(job);
-    encoding->made = encoding->replayed = encoding->session != NULL;
-    if (job->error.code == SRV_OK && !encoding->made &&
-        srv_session_prepare(&encoding->session, encoding->context->sessions, encoding->model,
-                            &encoding->options, &job->error) == SRV_OK)
-        charge(encoding, &job->error);
-}
-
-/* The last step of each layer is the encoder's rows, by which a repeated start is recognised. */
-static void remember(const struct srv_encoding *encoding)
-{
-    struct srv_session *session = encoding->session;
-    for (size_t i = 0; i < session->model->info.num_layers; i++) {
+    struct srv_session *session = job->session;
+    struct attn_error cause;
+    encoding->args.yield = job->yield;
+    if (attn_cache_encode(session->cache, job->context->engine, &encoding->args, &cause) != ATTN_OK)
+        srv_fail_attn(&job->error, &cause);
+    for (size_t i = 0; i < session->model->info.num_layers && job->error.code == SRV_OK; i++) {
         struct srv_last_step *last = &session->last_steps[i];
         last->rows = attn_cache_length(session->cache, i);
         memcpy(last->digest, encoding->digest, sizeof last->digest);
     }
+    return &srv_record_stage;
 }
 
-void srv_encoding_compute(struct srv_job *job)
-{
-    struct srv_encoding *encoding = job->encoding;
-    struct attn_error cause;
-    encoding->args.yield = job->yield;
-    if (attn_cache_encode(encoding->session->cache, encoding->context->engine, &encoding->args,
-                          &cause) == ATTN_OK)
-        remember(encoding);
-    else
-        srv_fail_attn(&job->error, &cause);
-}
+static const struct srv_job_stage begin_stage = {SRV_QUEUE_CHANGES, .at_once = true, .run = begin};
+static const struct srv_job_stage compute_stage = {SRV_QUEUE_ATTENDS, .run = compute};
+
+/* ---- Recording ------------------------------------------------------------------------------- */
 
 /* Where the same request, sent twice, has made the session meanwhile, that one is taken. */
 static void take_same(struct srv_job *job)
 {
-    struct srv_encoding *encoding = job->encoding;
     const struct srv_error refusal = job->error;
+    struct srv_session *made = job->session;
+    job->session = NULL;
     job->error = (struct srv_error){.code = SRV_OK};
-    struct srv_session *same = find_made(job);
-    if (same == NULL) {
+    if (!take_made(job)) {
         job->error = refusal;
+        job->session = made;
         return;
     }
-    srv_store_import_abandon(encoding->context->store, &encoding->recorded, encoding->session);
-    srv_session_put(encoding->session);
-    encoding->session = same;
-    encoding->made = encoding->replayed = true;
+    srv_store_import_abandon(job->context->store, &job->recorded, made);
+    srv_session_put(made);
 }
 
 /* Lists the session and ends its record in the journal, without which it is removed again. */
 static void publish(struct srv_job *job)
 {
-    struct srv_encoding *encoding = job->encoding;
-    struct srv_sessions *sessions = encoding->context->sessions;
-    if (srv_session_insert(sessions, encoding->session, &job->error) != SRV_OK)
+    struct srv_sessions *sessions = job->context->sessions;
+    if (srv_session_insert(sessions, job->session, &job->error) == SRV_OK) {
+        if (srv_store_import_end(job->context->store, &job->recorded, job->session, &job->error) !=
+            SRV_OK)
+            srv_session_remove(sessions, job->session);
+    } else if (job->encoding != NULL) {
         take_same(job);
-    else if (srv_store_import_end(encoding->context->store, &encoding->recorded, encoding->session,
-                                  &job->error) == SRV_OK)
-        encoding->made = true;
-    else
-        srv_session_remove(sessions, encoding->session);
+    }
 }
 
-bool srv_encoding_advance(struct srv_job *job)
+static const struct srv_job_stage *record(struct srv_job *job)
 {
-    struct srv_encoding *encoding = job->encoding;
     bool more = false;
-    if (srv_store_import_piece(&more, encoding->context->store, &encoding->recorded,
-                               encoding->session, &job->error) != SRV_OK)
-        return false;
-    if (!more)
+    if (srv_store_import_piece(&more, job->context->store, &job->recorded, job->session,
+                               &job->error) == SRV_OK &&
+        !more)
         publish(job);
-    return more;
+    return more ? &srv_record_stage : after_session(job);
 }
 
-void srv_encoding_abandon(struct srv_job *job)
-{
-    struct srv_encoding *encoding = job->encoding;
-    if (encoding == NULL)
-        return;
-    if (!encoding->made && encoding->session != NULL)
-        srv_store_import_abandon(encoding->context->store, &encoding->recorded, encoding->session);
-    srv_session_put(encoding->session);
-    encoding->session = NULL;
-}
-
-/* ---- Estimates ------------------------------------------------------------------------------- */
-
-size_t srv_encoding_work(const struct srv_encoding *encoding)
-{
-    const struct attn_layer_spec *spec = srv_model_first_layer(encoding->model->attn);
-    size_t width = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    return encoding->model->info.num_resident * encoding->args.rows * spec->key_size * width;
-}
-
-size_t srv_encoding_bytes(const struct srv_encoding *encoding, unsigned threads)
-{
-    const struct attn_call_size size = {.rows = ATTN_ENCODE_ROWS, .tokens = ATTN_ENCODE_ROWS};
-    return attn_call_bytes(encoding->model->attn, &size, threads);
-}
+const struct srv_job_stage srv_record_stage = {SRV_QUEUE_PIECES, .run = record};

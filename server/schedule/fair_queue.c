@@ -52,14 +52,6 @@ struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *queue, enum sr
     return node;
 }
 
-bool srv_fair_queue_is_empty(const struct srv_fair_queue *queue)
-{
-    size_t waiting = 0;
-    for (size_t kind = 0; kind < SRV_NUM_QUEUES; kind++)
-        waiting += queue->waiting[kind];
-    return waiting == 0;
-}
-
 /* ---- A walk ---------------------------------------------------------------------------------- */
 
 void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *queue,

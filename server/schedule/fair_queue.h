@@ -7,7 +7,7 @@
  * comes back with at least `virtual_time` as its service: rest earns nothing.
  *
  * Nothing here locks.  The engine owner has one fair queue (scheduler.c), the I/O workers have
- * another one under their lock (io_workers.c). */
+ * another one under their lock (codec_workers.c). */
 #ifndef SRV_FAIR_QUEUE_H
 #define SRV_FAIR_QUEUE_H
 
@@ -56,7 +56,6 @@ void srv_fair_queue_put(struct srv_fair_queue *queue, enum srv_queue_kind kind,
 /* The next node of a kind, removed from the queue and charged to its caller; NULL where none waits.
  * Cost: proportional to the number of callers. */
 struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *queue, enum srv_queue_kind kind);
-bool srv_fair_queue_is_empty(const struct srv_fair_queue *queue);
 
 /* A walk over all nodes of a kind in fair order.  Each node that is peeked at is passed or
  * removed.  The walk may or may not see nodes that are put during it. */

@@ -1,5 +1,5 @@
-/* job.c: what jobs of all types have in common: reading the call, finding model and layer, writing
- * the reply. */
+/* job.c: what jobs of all types have in common: reading the call, finding model and layer, the
+ * statistics of models. */
 #include "schedule/job.h"
 
 #include <assert.h>
@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "ops/stage.h"
-#include "schedule/io_workers.h"
+#include "schedule/codec_workers.h"
 #include "session/model_stats.h"
 #include "wire/outputs.h"
 
@@ -23,17 +23,21 @@ struct srv_job *srv_job_of(struct srv_queue_node *node)
     return (struct srv_job *)((char *)node - offsetof(struct srv_job, node));
 }
 
-enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
-                                                struct srv_error *error)
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+void *srv_job_new(size_t size, const struct srv_job_type *type, struct srv_request *request,
+                  const struct srv_scheduler_context *context, struct srv_error *error)
 {
-    if (atomic_load_explicit(&request->left, memory_order_relaxed))
-        return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
-    if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
-        return srv_fail(error, SRV_E_DEADLINE, request->by_timeout ? "timeout" : "X-Deadline-Ms",
-                        "the deadline has passed");
-    if (atomic_load_explicit(request->stopping, memory_order_relaxed))
-        return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
-    return SRV_OK;
+    struct srv_job *job = srv_arena_alloc(&request->arena, 1, size);
+    if (job == NULL) {
+        srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
+        return NULL;
+    }
+    memset(job, 0, size);
+    job->type = type;
+    job->context = context;
+    job->request = request;
+    return job;
 }
 
 enum srv_error_code srv_job_split_body(struct srv_body *out, struct srv_request *request,
@@ -50,7 +54,7 @@ enum srv_error_code srv_job_split_body(struct srv_body *out, struct srv_request 
         .bytes = {.at = request->body + length,
                   .left = request->body_length - (size_t)length,
                   .framed = request->framed},
-        .cancel = {srv_io_workers_check, request},
+        .cancel = {srv_codec_check, request},
     };
     return SRV_OK;
 }
@@ -62,24 +66,18 @@ bool srv_job_is_compressed(const struct srv_call *call, enum srv_reply_compressi
     return option == SRV_COMPRESS_ALL || (option == SRV_COMPRESS_JSON && !call->binary_output);
 }
 
-enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
-                                 enum srv_call_kind kind,
-                                 const struct srv_scheduler_context *context,
+enum srv_error_code srv_job_read(struct srv_job *job, enum srv_call_kind kind,
                                  struct srv_error *error)
 {
-    struct srv_job *job = srv_arena_alloc(&request->arena, 1, sizeof *job);
+    struct srv_request *request = job->request;
     struct srv_body body;
-    if (job == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
-    *job = (struct srv_job){
-        .context = context, .request = request, .call.binary_output = request->binary};
-    *out = job;
+    job->call.binary_output = request->binary;
     enum srv_error_code code = srv_job_split_body(&body, request, error);
     if (code == SRV_OK)
         code = srv_call_read(&job->call, &body, kind, request->limits->max_sequences,
                              &request->arena, error);
     request->binary = job->call.binary_output;
-    request->compresses = srv_job_is_compressed(&job->call, context->reply_compression);
+    request->compresses = srv_job_is_compressed(&job->call, job->context->reply_compression);
     return code;
 }
 
@@ -123,40 +121,17 @@ enum srv_error_code srv_job_check_session_header(const struct srv_job *job, cons
                     "the X-Session-Id header does not name the session of the body");
 }
 
-enum srv_error_code srv_job_reserve_reply(struct srv_job *job, struct srv_error *error)
+/* ---- Replying -------------------------------------------------------------------------------- */
+
+enum srv_error_code srv_job_reserve_reply(struct srv_request *request, size_t bytes,
+                                          struct srv_error *error)
 {
-    struct srv_request *request = job->request;
-    if (srv_buffer_reserve(&request->reply.body, request->reply_bytes) != NULL)
+    if (srv_buffer_reserve(&request->reply.body, bytes) != NULL)
         return SRV_OK;
     return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
 }
 
-void srv_job_write_reply(const struct srv_job *job)
-{
-    struct srv_request *request = job->request;
-    struct srv_buffer *out = &request->reply.body;
-    srv_buffer_reserve(out, request->reply_bytes); /* at once, so that nothing is moved again */
-    out->cancel = (struct srv_cancel){srv_io_workers_check, request};
-    job->type->encode(job, out);
-    if (!request->binary)
-        return;
-    srv_tensor_align(out);
-    request->reply.content_type = "application/octet-stream";
-    request->reply.json_length = out->length;
-    if (job->num_items == 0)
-        srv_outputs_write_bytes(out, &job->outputs, &job->sizes);
-    for (size_t i = 0; i < job->num_items; i++)
-        if (job->items[i].error.code == SRV_OK)
-            srv_outputs_write_bytes(out, &job->items[i].step.outputs, &job->items[i].sizes);
-}
-
-void srv_job_finish(struct srv_job *job)
-{
-    if (job->type->finish != NULL && job->items[0].error.code == SRV_OK)
-        job->type->finish(job);
-}
-
-/* Counts what the job has computed in the statistics of its models. */
+/* Counts what a job with a call has computed in the statistics of its models. */
 static void count_inferences(const struct srv_job *job)
 {
     const struct srv_request *request = job->request;
@@ -186,10 +161,11 @@ static void count_inferences(const struct srv_job *job)
 
 void srv_job_release(struct srv_job *job)
 {
-    if (job->context != NULL)
+    if (job->type->encode != NULL)
         count_inferences(job);
     for (size_t i = 0; i < job->num_items; i++)
         srv_session_put(job->items[i].session);
+    srv_session_put(job->session);
     if (job->type->release != NULL)
         job->type->release(job);
 }

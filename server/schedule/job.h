@@ -1,10 +1,10 @@
 /* job.h: one queued request, from its parsed body to its reply.
  *
- * A job is one of three:
- *   - a set of items, whose steps may be computed in different batches;
- *   - an attention over given rows, computed by its type's `compute` as a whole;
- *   - an action on a session between two steps: its type's `begin`, and `advance` piece by piece
- *     where the action takes long.
+ * A job goes through stages, one after another.  A stage is
+ *   - a set of items, whose steps may be computed in different batches,
+ *   - one long computation, which gives way to batches,
+ *   - pieces of about a millisecond, as of an export,
+ *   - or a change to a session, between two batches.
  *
  * Jobs and items live in the arena of their request.  A body is parsed into a job on a compute
  * thread or by an I/O worker; from then until its reply is due the engine owner alone touches the
@@ -12,15 +12,18 @@
 #ifndef SRV_JOB_H
 #define SRV_JOB_H
 
+#include "attn_limits.h"
 #include "schedule/fair_queue.h"
 #include "schedule/scheduler_context.h"
 #include "session/models.h"
 #include "session/session.h"
+#include "store/store.h"
 #include "wire/call.h"
 #include "wire/request.h"
 #include "wire/shapes.h"
 
-struct srv_encoding; /* encoding.h */
+struct srv_encoding; /* of encoding.c */
+struct srv_job_stage;
 
 /* A step over one session with its request. */
 struct srv_item {
@@ -34,7 +37,7 @@ struct srv_item {
     struct srv_session *session;
     size_t work;          /* estimated multiply-adds (batch.h), set when the item is queued */
     size_t charged;       /* bytes of blocks that the session's owner was charged for the step */
-    size_t held;          /* bytes of the layer's blocks, with those */
+    size_t block_bytes;   /* of the layer, with those */
     uint64_t revision;    /* the session's when the step was made */
     bool creates_session; /* the session is removed again if the item fails */
     bool is_replay;       /* the rows are cached already: computed again, not appended */
@@ -43,56 +46,53 @@ struct srv_item {
     struct srv_error error;
 };
 
-/* The functions of one kind of job; each may be NULL.  All but `encode` run on the engine owner's
- * thread; errors go to job->error.  A job without items has `begin`, `compute` or both `begin` and
- * `advance`. */
+/* One stage of jobs.  Stages are constants; which one follows is what `run` returns. */
+struct srv_job_stage {
+    /* The queue in which the job waits: SRV_QUEUE_ATTENDS for a long computation, SRV_QUEUE_PIECES
+     * for each piece, SRV_QUEUE_CHANGES for a change.  SRV_QUEUE_STEPS: the job's items wait, each
+     * in that queue or in SRV_QUEUE_LONG_STEPS. */
+    enum srv_queue_kind queue;
+
+    /* A change waits for the end of a long step that runs, which may be of the same session; and
+     * where a journal is kept for its turn, since the change may wait for the disk. */
+    bool at_once;   /* this change waits for neither */
+    bool any_time;  /* this change does not wait for the end of a long step */
+    bool completes; /* the stages before are on record: done also where the request is cancelled */
+
+    /* Runs the stage, or a piece of it, on the engine owner's thread; errors go to job->error.
+     * Returns the stage that follows, the same one while there are more pieces, NULL where the
+     * reply is due.  NULL in stages of items. */
+    const struct srv_job_stage *(*run)(struct srv_job *job);
+};
+
+/* The steps of the job's items; where none has failed, job->finish follows. */
+extern const struct srv_job_stage srv_steps_stage;
+
+/* The functions of jobs of one kind, beside those of their stages; any may be NULL. */
 struct srv_job_type {
-    /* Called once, when the job is taken from the inbox, for what takes no time.  Fills the
-     * request's reply unless `advance` does. */
-    void (*begin)(struct srv_job *job);
-
-    /* `begin` may be called while a long step runs, also of the session that it changes. */
-    bool begins_any_time;
-
     /* The session, beside those of items, whose tokens the job needs, with a reference; NULL where
      * there is none.  The job waits until the session is in memory. */
     struct srv_session *(*needs)(const struct srv_job *job);
 
-    /* Computes a whole attention, giving way to decodes through job->yield. */
-    void (*compute)(struct srv_job *job);
-
-    /* Does one piece of about a millisecond; true while there is more.  The last piece fills the
-     * request's reply. */
-    bool (*advance)(struct srv_job *job);
-
-    /* Called once, after the last item of a job with one item, where that has not failed, for what
-     * follows the step: in the fair order of changes where a journal is kept, since it may wait for
-     * the disk, and whether or not the request is cancelled by then.  An error is the item's. */
-    void (*finish)(struct srv_job *job);
-
-    /* Called when the job ends with an error, before its reply is written: undoes what other
-     * requests wait for. */
-    void (*abandon)(struct srv_job *job);
-
     /* Frees what the job itself holds outside the arena, once the reply is written. */
     void (*release)(struct srv_job *job);
 
-    /* Appends the reply's JSON, on a compute thread or an I/O worker. */
+    /* Appends the reply's JSON, on a compute thread or an I/O worker.  NULL: a stage replies. */
     void (*encode)(const struct srv_job *job, struct srv_buffer *out);
 };
 
 struct srv_job {
     const struct srv_job_type *type;
-    const struct srv_scheduler_context *context; /* NULL in jobs without a call */
-    struct srv_queue_node node;                  /* queued where the job has no items */
+    const struct srv_scheduler_context *context;
+    const struct srv_job_stage *stage;  /* that it waits for, at first its first one */
+    const struct srv_job_stage *finish; /* that follows its items, or its session; NULL: none */
+    struct srv_queue_node node;         /* queued but while its items are */
     struct srv_request *request;
     struct srv_call call;
-    struct srv_encoding *encoding; /* that comes before all else (encoding.h); NULL: none */
-    struct srv_item *items;        /* [num_items] */
+    struct srv_item *items; /* [num_items] */
     size_t num_items;
     size_t pending;         /* items that have not ended */
-    size_t changes;         /* that `begin` makes, each at the cost of one; 0: one */
-    bool ended;             /* the last item has ended, and the reply is due */
+    size_t changes;         /* that the stage makes, each at the cost of one; 0: one */
     struct srv_error error; /* of the whole request */
     struct srv_session
         *awaited; /* whose tokens are still on the disk (unread.c), with a reference */
@@ -101,10 +101,21 @@ struct srv_job {
      * step is a retry and goes to that.  NULL: none. */
     const char *start_key;
 
-    /* Of an attention over given rows: */
+    /* A session that the job makes before its items are bound (encoding.h), or instead of items,
+     * and which srv_record_stage puts into the table. */
+    struct srv_session *session; /* with a reference */
+    struct srv_store_import recorded;
+    bool replayed; /* an earlier request of its key, or the same one, has made the session */
+    struct srv_encoding *encoding; /* that fills it; NULL: none */
+
+    /* Of a long computation: */
     const struct srv_model *model;  /* NULL: weightless */
-    size_t work;                    /* estimated multiply-adds, set when the job is queued */
-    const struct attn_yield *yield; /* set before `compute` is called, or NULL */
+    size_t work;                    /* estimated multiply-adds */
+    size_t rows;                    /* that metrics count */
+    struct attn_call_size size;     /* by which its memory is estimated */
+    const struct attn_yield *yield; /* set before the stage runs, or NULL */
+
+    /* Of an attention over given rows: */
     struct srv_sizes sizes;
     struct attn_modifiers modifiers;
     struct attn_outputs outputs;
@@ -114,17 +125,14 @@ struct srv_job {
 struct srv_item *srv_item_of(struct srv_queue_node *node);
 struct srv_job *srv_job_of(struct srv_queue_node *node);
 
-/* Whether the request is cancelled: its client has left, its deadline has passed, or the daemon
- * stops.  Any thread.  Errors: client_gone, deadline_exceeded, draining. */
-enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
-                                                struct srv_error *error);
+/* Allocates `size` zeroed bytes in the request's arena, which begin with a job of that type; NULL,
+ * with out_of_memory, where there is no room.  The parser sets request->job once all is read. */
+void *srv_job_new(size_t size, const struct srv_job_type *type, struct srv_request *request,
+                  const struct srv_scheduler_context *context, struct srv_error *error);
 
-/* Allocates a job in the request's arena, reads the body into job->call and settles the form of the
- * reply.  The caller sets the type.  Errors: those of srv_call_read, bad_request,
- * out_of_memory. */
-enum srv_error_code srv_job_read(struct srv_job **out, struct srv_request *request,
-                                 enum srv_call_kind kind,
-                                 const struct srv_scheduler_context *context,
+/* Reads the body into the call of a new job and settles the form of the reply.  Errors: those of
+ * srv_call_read, bad_request. */
+enum srv_error_code srv_job_read(struct srv_job *job, enum srv_call_kind kind,
                                  struct srv_error *error);
 
 /* Splits the request's body where its JSON ends and the bytes of tensors begin.  Error:
@@ -154,19 +162,13 @@ enum srv_error_code srv_job_alloc_items(struct srv_job *job, size_t count, struc
 enum srv_error_code srv_job_check_session_header(const struct srv_job *job, const char *session_id,
                                                  struct srv_error *error);
 
-/* Reserves the memory of the reply before steps are computed, so that a step that is appended is
- * also answered.  Error: out_of_memory. */
-enum srv_error_code srv_job_reserve_reply(struct srv_job *job, struct srv_error *error);
+/* Reserves memory of the reply before something is changed, so that what is done is also answered.
+ * Error: out_of_memory. */
+enum srv_error_code srv_job_reserve_reply(struct srv_request *request, size_t bytes,
+                                          struct srv_error *error);
 
-/* Writes the reply's body: its JSON and, in binary form, the bytes of tensors after the JSON.  On a
- * compute thread or an I/O worker. */
-void srv_job_write_reply(const struct srv_job *job);
-
-/* Calls the type's `finish`, where it has one and the job's item has not failed. */
-void srv_job_finish(struct srv_job *job);
-
-/* Counts what the job has computed in the statistics of its models, drops the references to the
- * items' sessions and calls the type's `release`.  The reply has been written. */
+/* Counts what the job has computed in the statistics of its models, drops its references to
+ * sessions and calls the type's `release`.  The reply has been written. */
 void srv_job_release(struct srv_job *job);
 
 #endif

@@ -29,7 +29,7 @@
  *
  * A long step or an attend pauses inside the library many times a millisecond.  At a pause whose
  * turn has come one batch runs, of steps that wait, and then one long step or attend that may
- * interrupt the other (interrupt.c), with pauses of its own.  After that no pause runs anything for
+ * interrupt the other (running.c), with pauses of its own.  After that no pause runs anything for
  * LONG_SHARE times the CPU time of that pause. */
 #include "schedule/scheduler.h"
 
@@ -40,7 +40,9 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "schedule/dispatch.h"
+#include "schedule/replies.h"
+#include "schedule/request_codec.h"
+#include "schedule/running.h"
 #include "store/stores.h"
 
 #define ROUND_BATCHES 4 /* of steps, before a long step, an attend and a piece */
@@ -132,11 +134,13 @@ static void refuse_all(struct srv_scheduler *s)
 static bool read_or_write(void *context, struct srv_request *request)
 {
     struct srv_scheduler *s = context;
-    if (request->route->handle != NULL)
-        return srv_dispatch_handle(&s->dispatch, request);
+    if (request->route->handle != NULL) {
+        srv_replies_handle(&s->dispatch, request);
+        return false;
+    }
     if (request->t_computed != 0)
-        return srv_dispatch_write_piece(&s->dispatch, request);
-    srv_read_body(request);
+        return srv_replies_write_piece(&s->dispatch, request);
+    srv_parse_body(request);
     srv_arena_populate(&request->arena);
     request->t_compute = srv_now_ns();
     pthread_mutex_lock(&s->inbox_lock);
@@ -154,7 +158,7 @@ static void sweep(struct srv_scheduler *s)
     if (srv_now_ns() < s->next_sweep_ns)
         return;
     srv_dispatch_end_cancelled(&s->dispatch);
-    srv_dispatch_reply(&s->dispatch);
+    srv_replies_send(&s->dispatch);
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
@@ -165,7 +169,7 @@ static void sweep_parked(struct srv_scheduler *s)
     take_restored(s);
     if (has_parked(s))
         sweep(s);
-    srv_dispatch_reply(&s->dispatch);
+    srv_replies_send(&s->dispatch);
 }
 
 /* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step,
@@ -181,14 +185,14 @@ static void run_round(struct srv_scheduler *s)
         srv_dispatch_run_change(dispatch);
         if (!srv_dispatch_run_batch(dispatch))
             break;
-        srv_dispatch_reply(dispatch);
+        srv_replies_send(dispatch);
         sweep(s);
         if (take_inbox(s) && !s->stopping)
             read_taken(s);
     }
     if (s->stopping)
         return;
-    srv_dispatch_reply(dispatch);
+    srv_replies_send(dispatch);
     s->next_interrupt_ns = 0; /* for what begins now has not been interrupted */
     srv_dispatch_run_long_step(dispatch);
     s->next_interrupt_ns = 0;
@@ -198,31 +202,21 @@ static void run_round(struct srv_scheduler *s)
         srv_dispatch_run_piece(dispatch);
 }
 
-/* Waits to be woken; at most until the next sweep where jobs are parked, which nothing else would
- * end when they are cancelled. */
-static void sleep_in_turn(struct srv_scheduler *s, bool parked)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)SWEEP_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    if (parked)
-        pthread_cond_timedwait(&s->wake, &s->inbox_lock, &until);
-    else
-        pthread_cond_wait(&s->wake, &s->inbox_lock);
-}
-
-/* False once it is time to stop and nothing is left in the inbox. */
+/* Waits for work.  Where jobs are parked, no longer than a sweep: one may be cancelled, and nothing
+ * else wakes this thread.  False once it is time to stop and nothing is left in the inbox. */
 static bool await_work(struct srv_scheduler *s)
 {
     const bool parked = s->parked;
     bool slept = false;
+    const uint64_t until_ns = srv_now_ns() + SWEEP_NS;
     pthread_mutex_lock(&s->inbox_lock);
     while (s->inbox_count == 0 && !s->handed_over && !s->stop && !(parked && slept) &&
            !srv_stores_want_snapshot(s->context->store) &&
            !srv_stores_have_restored(s->context->store)) {
-        sleep_in_turn(s, parked);
+        if (parked)
+            srv_cond_wait_until(&s->wake, &s->inbox_lock, until_ns);
+        else
+            pthread_cond_wait(&s->wake, &s->inbox_lock);
         slept = true;
     }
     bool found = s->inbox_count > 0 || s->handed_over || !s->stop;
@@ -246,7 +240,7 @@ static void *scheduler_main(void *argument)
                 run_round(s);
             if (s->stopping)
                 refuse_all(s);
-            srv_dispatch_reply(&s->dispatch);
+            srv_replies_send(&s->dispatch);
         }
         s->parked = has_parked(s);
         pthread_mutex_unlock(&s->engine_lock);
@@ -265,7 +259,7 @@ static bool pause_wanted(void *context)
                 atomic_load_explicit(&s->inbox_ready, memory_order_relaxed) ||
                 (s->dispatch.interrupting_waiting && now >= s->next_interrupt_ns);
     return (work && now >= s->next_pause_ns) || now >= s->next_sweep_ns ||
-           srv_request_check_cancelled(srv_dispatch_running(&s->dispatch)->request, now, NULL) !=
+           srv_request_check_cancelled(srv_running_innermost(&s->dispatch)->request, now, NULL) !=
                SRV_OK;
 }
 
@@ -288,7 +282,7 @@ static void run_interrupting(struct srv_scheduler *s)
     uint64_t start = charged_ns(s);
     if (srv_now_ns() < s->next_interrupt_ns || !srv_dispatch_run_interrupting(&s->dispatch))
         return;
-    srv_dispatch_reply(&s->dispatch);
+    srv_replies_send(&s->dispatch);
     s->next_interrupt_ns = srv_now_ns() + (charged_ns(s) - start) * LONG_SHARE;
 }
 
@@ -300,23 +294,23 @@ static bool pause_run(void *context)
     struct srv_scheduler *s = context;
     struct srv_dispatch *d = &s->dispatch;
     uint64_t start = charged_ns(s);
-    if (!srv_dispatch_long_goes_on(d))
+    if (!srv_running_goes_on(d))
         return false;
     sweep(s);
     if (srv_now_ns() < s->next_pause_ns)
         return true;
     take_inbox(s);
     if (s->stopping) {
-        srv_dispatch_fail_draining(&srv_dispatch_running(d)->stop_error);
+        srv_dispatch_fail_draining(&srv_running_innermost(d)->stop_error);
         return false;
     }
     read_taken(s);
     srv_dispatch_run_change(d);
     srv_dispatch_run_batch(d);
-    srv_dispatch_reply(d);
+    srv_replies_send(d);
     uint64_t batch_ns = charged_ns(s) - start;
     run_interrupting(s);
-    srv_dispatch_note_waiting(d);
+    srv_running_note_waiting(d);
     s->next_pause_ns = srv_now_ns() + batch_ns * LONG_SHARE;
     return true;
 }
@@ -344,10 +338,10 @@ static bool run_small_round(struct srv_scheduler *s)
     if (s->stopping)
         refuse_all(s);
     read_taken(s);
-    bool small = srv_dispatch_is_small(&s->dispatch);
+    bool small = srv_dispatch_fits_event_thread(&s->dispatch);
     while (small && srv_dispatch_run_batch(&s->dispatch))
         ;
-    srv_dispatch_reply(&s->dispatch);
+    srv_replies_send(&s->dispatch);
     if (has_parked(s) && !s->parked) /* the scheduler's thread then sleeps from sweep to sweep */
         return false;
     return small && !srv_dispatch_has_work(&s->dispatch); /* a session's next may be long */
@@ -402,7 +396,7 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
 
 bool srv_scheduler_handle(struct srv_scheduler *s, struct srv_request *request)
 {
-    return s != NULL && srv_io_workers_take(s->dispatch.io_workers, request);
+    return s != NULL && srv_codec_workers_take(s->dispatch.codec_workers, request);
 }
 
 size_t srv_scheduler_depth(const struct srv_scheduler *s)
@@ -427,8 +421,10 @@ void srv_scheduler_wake(struct srv_scheduler *s)
     pthread_mutex_unlock(&s->inbox_lock);
 }
 
-static void free_scheduler(struct srv_scheduler *s)
+void srv_scheduler_free(struct srv_scheduler *s)
 {
+    if (s == NULL)
+        return;
     free(s->inbox);
     free(s->taken);
     srv_dispatch_fini(&s->dispatch);
@@ -443,17 +439,16 @@ static bool start_threads(struct srv_scheduler *s)
     struct attn_engine_info engine;
     attn_engine_describe(&engine, s->context->engine);
     unsigned workers = 1 + engine.threads / THREADS_PER_IO_WORKER;
-    if (!srv_io_workers_open(&s->dispatch.io_workers, workers, read_or_write, s))
+    if (!srv_codec_workers_open(&s->dispatch.codec_workers, workers, read_or_write, s))
         return false;
     if (srv_thread_start(&s->thread, scheduler_main, s))
         return true;
-    srv_io_workers_finish(s->dispatch.io_workers);
+    srv_codec_workers_finish(s->dispatch.codec_workers);
     return false;
 }
 
 bool srv_scheduler_open(struct srv_scheduler **out, const struct srv_scheduler_context *context)
 {
-    pthread_condattr_t monotonic;
     struct srv_scheduler *s = calloc(1, sizeof *s);
     if (s == NULL)
         return false;
@@ -463,14 +458,11 @@ bool srv_scheduler_open(struct srv_scheduler **out, const struct srv_scheduler_c
     s->taken = calloc(s->inbox_capacity, sizeof *s->taken);
     pthread_mutex_init(&s->inbox_lock, NULL);
     pthread_mutex_init(&s->engine_lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    srv_cond_init(&s->wake);
     bool made = srv_dispatch_init(&s->dispatch, context, s->inbox_capacity);
     s->dispatch.yield = (struct attn_yield){pause_wanted, pause_run, s};
     if (!made || s->inbox == NULL || s->taken == NULL || !start_threads(s)) {
-        free_scheduler(s);
+        srv_scheduler_free(s);
         return false;
     }
     *out = s;
@@ -483,17 +475,11 @@ void srv_scheduler_stop(struct srv_scheduler *s)
     if (s == NULL)
         return;
     atomic_store(s->context->stopping, true);
-    srv_io_workers_finish(s->dispatch.io_workers);
+    srv_codec_workers_finish(s->dispatch.codec_workers);
     pthread_mutex_lock(&s->inbox_lock);
     s->stop = true;
     atomic_store(&s->inbox_ready, true);
     pthread_cond_signal(&s->wake);
     pthread_mutex_unlock(&s->inbox_lock);
     pthread_join(s->thread, NULL);
-}
-
-void srv_scheduler_free(struct srv_scheduler *s)
-{
-    if (s != NULL)
-        free_scheduler(s);
 }

@@ -54,8 +54,8 @@ void srv_scheduler_wake(struct srv_scheduler *scheduler);
 
 /* Ends the threads.  A batch that is running is finished and answered.  A long computation that is
  * running is stopped; its request, all that waits and all that is submitted from then on are
- * refused with `draining`.  A large reply that is not written yet is dropped (io_workers.c).  Takes
- * NULL. */
+ * refused with `draining`.  A large reply that is not written yet is dropped (request_codec.c).
+ * Takes NULL. */
 void srv_scheduler_stop(struct srv_scheduler *scheduler);
 
 /* Frees a stopped scheduler, once no event thread is left.  Takes NULL. */

@@ -6,19 +6,13 @@
  * at that position are a conflict.  A step of cross-attention appends nothing and may be repeated
  * at any time; its position is what the caller says. */
 #include "schedule/steps.h"
-#include "schedule/given_steps.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
 #include "ops/metrics.h"
-#include "schedule/encoding.h"
 #include "session/model_stats.h"
-#include "session/weightless.h"
-#include "store/store.h"
-#include "wire/field_rules.h"
 #include "wire/outputs.h"
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -81,8 +75,8 @@ static enum srv_error_code charge(struct srv_item *item)
     size_t layer = (size_t)item->job->call.layer;
     if (item->is_replay || item->model->is_cross)
         return SRV_OK;
-    item->held = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows);
-    size_t bytes = item->held - attn_cache_layer_bytes(step->cache, layer, step->position);
+    item->block_bytes = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows);
+    size_t bytes = item->block_bytes - attn_cache_layer_bytes(step->cache, layer, step->position);
     if (srv_session_charge(item->session, bytes, &item->error) == SRV_OK)
         item->charged = bytes;
     return item->error.code;
@@ -96,12 +90,9 @@ static bool make_step(struct srv_item *item)
         attn_model_layer(item->model->attn, (size_t)job->call.layer);
     struct srv_arena *arena = &job->request->arena;
     struct attn_step *step = &item->step;
-    if (item->session->pending_creation && !item->creates_session) {
-        srv_item_fail_missing(
-            item, &item->error); /* the step that was to create the session has failed */
-        return false;
-    }
-    if (place(item) != SRV_OK)
+    if (item->session->pending_creation && !item->creates_session)
+        srv_item_fail_missing(item, &item->error); /* the step that was to create it has failed */
+    if (item->error.code != SRV_OK || place(item) != SRV_OK)
         return false;
     step->cache = item->session->cache;
     step->rows = item->sizes.queries;
@@ -125,46 +116,26 @@ static bool make_step(struct srv_item *item)
            charge(item) == SRV_OK;
 }
 
-static void remember(const struct srv_item *item)
-{
-    struct srv_last_step *last = last_step(item);
-    last->position = item->step.position;
-    last->rows = item->step.rows;
-    memcpy(last->digest, item->digest, sizeof last->digest);
-}
-
-/* Returns what the layer's window has forgotten after the step. */
-static void uncharge_forgotten(const struct srv_item *item)
-{
-    const struct attn_step *step = &item->step;
-    size_t holds = attn_cache_layer_bytes(step->cache, (size_t)item->job->call.layer,
-                                          step->position + step->rows);
-    srv_session_uncharge(item->session, item->held - holds);
-}
-
-/* Takes over the result of a step that ran. */
+/* Takes over the result of a step that ran.  One that was appended is the layer's last step, and
+ * what the layer's window has forgotten after it is charged no longer. */
 static void take_result(struct srv_item *item)
 {
-    if (item->error.code == SRV_OK && item->step.error.status != ATTN_OK)
-        srv_fail_attn(&item->error, &item->step.error);
+    const struct attn_step *step = &item->step;
+    if (item->error.code == SRV_OK && step->error.status != ATTN_OK)
+        srv_fail_attn(&item->error, &step->error);
     if (item->error.code == SRV_E_FORGOTTEN)
         item->error.lowest = (uint32_t)attn_cache_lowest_length(item->session->cache);
-    if (item->error.code != SRV_OK || !item->step.commit) {
+    if (item->error.code != SRV_OK || !step->commit) {
         srv_session_uncharge(item->session, item->charged);
     } else if (!item->is_replay && !item->model->is_cross) {
-        uncharge_forgotten(item);
-        remember(item);
+        struct srv_last_step *last = last_step(item);
+        size_t kept = attn_cache_layer_bytes(step->cache, (size_t)item->job->call.layer,
+                                             step->position + step->rows);
+        srv_session_uncharge(item->session, item->block_bytes - kept);
+        last->position = step->position;
+        last->rows = step->rows;
+        memcpy(last->digest, item->digest, sizeof last->digest);
     }
-}
-
-/* A prefill counts as attention over rows, not as a batch of decodes. */
-static void count_batch(struct srv_metrics *metrics, const struct srv_model *model, size_t steps,
-                        size_t rows, uint64_t ns)
-{
-    if (steps == 1 && rows > SRV_DECODE_ROWS_MAX)
-        srv_metrics_attend(metrics, model->index, rows, ns);
-    else
-        srv_metrics_decode(metrics, model->index, steps, rows, ns);
 }
 
 /* The batch's attn_recorder: `list` has the steps that are about to be published. */
@@ -202,7 +173,11 @@ void srv_items_run(struct srv_item *const items[], size_t count)
     if (ready > 0 &&
         attn_decode_recorded(context->engine, items[0]->model->attn, (size_t)first->call.layer,
                              steps, ready, context->store != NULL ? &recorder : NULL) == ATTN_OK) {
-        count_batch(context->metrics, items[0]->model, ready, rows, srv_now_ns() - start);
+        uint64_t ns = srv_now_ns() - start;
+        if (ready == 1 && rows > SRV_DECODE_ROWS_MAX) /* a prefill */
+            srv_metrics_attend(context->metrics, items[0]->model->index, rows, ns);
+        else
+            srv_metrics_decode(context->metrics, items[0]->model->index, ready, rows, ns);
         srv_model_count_execution(
             srv_models_stats(context->models, items[0]->model, (size_t)first->call.layer));
     }

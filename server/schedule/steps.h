@@ -12,9 +12,14 @@
  * fields. */
 enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error);
 
-/* Makes the body itself the job's only item, prepares that and reserves the reply.  Errors: those
- * of the functions that it calls. */
+/* Makes the body itself the job's only item, prepares that, sets the job's first stage and reserves
+ * the reply.  Errors: those of the functions that it calls. */
 enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error *error);
+
+/* The options of a session that the item starts; the check that the item's rows name no epoch and
+ * no revision.  Errors: epoch_mismatch, revision_mismatch. */
+struct srv_session_options srv_item_start_options(const struct srv_item *item);
+enum srv_error_code srv_item_check_start(const struct srv_item *item, struct srv_error *error);
 
 /* Fails since the item's caller finds no session of its id, which `start` would make.  Errors: as
  * srv_session_fail_missing; the message says that `start` makes one. */

@@ -5,7 +5,6 @@
  * cancelled as others are.  Jobs that come later for the same session wait behind it. */
 #include "base/clock.h"
 #include "schedule/dispatch.h"
-#include "session/session.h"
 #include "store/stores.h"
 
 /* Whether the job must wait for this session, which it then holds; else gives the reference back.
@@ -46,11 +45,11 @@ static void wait_in_queue(struct srv_dispatch *d, struct srv_job *job)
     srv_fair_queue_put(&d->queue, SRV_QUEUE_UNREAD, &job->node);
 }
 
-/* A session may be read between the look at it and the wish: then it is looked for again, for its
- * reader wakes nobody. */
+/* A session may become readable before srv_store_want; then the job looks again: nobody will wake
+ * it. */
 static bool park(struct srv_dispatch *d, struct srv_job *job, bool comes)
 {
-    while (!job->ended && find_awaited(d, job, comes)) {
+    while (find_awaited(d, job, comes)) {
         if (srv_store_want(d->context->store, job->awaited) || job->awaited->parked > 0) {
             wait_in_queue(d, job);
             return true;

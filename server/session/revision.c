@@ -45,15 +45,6 @@ void srv_session_set_revision(struct srv_session *session, const struct srv_revi
     session->truncated_to = revision->length;
 }
 
-void srv_session_begin_revision(struct srv_session *session,
-                                const struct srv_session_options *options)
-{
-    struct srv_revision first = options->revision;
-    if (first.number == 0)
-        (void)srv_revision_draw(&first, NULL, 0);
-    srv_session_set_revision(session, &first);
-}
-
 size_t srv_session_longest(const struct srv_session *session)
 {
     size_t longest = 0;

@@ -158,7 +158,8 @@ static void session_free(struct srv_session *session)
 {
     srv_account_return(session->account, SRV_QUOTA_CACHE, session->charged_bytes);
     attn_cache_free(session->cache);
-    srv_model_remove_session(session->model);
+    if (session->model != NULL)
+        srv_model_drop(session->model, session->model->info.num_layers);
     free(session->last_steps);
     free(session);
 }
@@ -184,8 +185,6 @@ static enum srv_error_code allocate_state(struct srv_session *session,
     struct attn_error cause = {0};
     size_t max_length = options->max_length > 0 ? options->max_length : model->max_length;
     size_t layers = model->info.num_layers;
-    session->cache = options->cache;
-    session->charged_bytes = options->charged_bytes;
     if (session->cache != NULL && options->charged_bytes == 0 &&
         srv_session_charge(session, attn_cache_bytes(session->cache), error) != SRV_OK)
         return error->code;
@@ -203,27 +202,54 @@ static enum srv_error_code allocate_state(struct srv_session *session,
     return SRV_OK;
 }
 
-/* Refuses a session of too many layers; the cache that it was to have is freed with it. */
-static enum srv_error_code fail_layers(struct srv_session *session,
-                                       const struct srv_session_options *options,
-                                       struct srv_error *error)
-{
-    session->cache = options->cache;
-    session->charged_bytes = options->charged_bytes;
-    return srv_fail(error, SRV_E_SESSION_LIMIT, "num_hidden_layers",
-                    "the layers of all sessions without weights pass %d times max_sessions",
-                    SRV_WEIGHTLESS_MEAN_LAYERS);
-}
-
-static size_t default_ttl_s(const struct srv_sessions *sessions, const struct srv_account *account)
-{
-    size_t limit = srv_account_limit(account, SRV_QUOTA_TTL);
-    return limit < sessions->default_ttl_s ? limit : sessions->default_ttl_s;
-}
-
 static void copy_id(char out[SRV_ID_MAX + 1], const char *id)
 {
     snprintf(out, SRV_ID_MAX + 1, "%s", id != NULL ? id : "");
+}
+
+/* Sets all that needs neither memory nor random numbers. */
+static void take_options(struct srv_session *session, struct srv_sessions *sessions,
+                         const struct srv_session_options *options)
+{
+    size_t most_s = srv_account_limit(session->account, SRV_QUOTA_TTL);
+    size_t ttl_s = most_s < sessions->default_ttl_s ? most_s : sessions->default_ttl_s;
+    session->ttl_ns = (options->ttl_s > 0 ? options->ttl_s : ttl_s) * SRV_S_NS;
+    session->cache = options->cache;
+    session->charged_bytes = options->charged_bytes;
+    session->store = srv_session_choose_store(sessions, options);
+    session->references = 1;
+    session->used_ns = srv_now_ns();
+    session->changed = true;
+    session->epoch =
+        options->epoch != 0 ? options->epoch : atomic_fetch_add(&sessions->next_epoch, 1);
+    copy_id(session->idempotency_key, options->idempotency_key);
+    memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
+    copy_id(session->owner, options->owner);
+    copy_id(session->group, options->group);
+    session->shared = options->shared;
+}
+
+/* Sets the rest; after an error the caller frees the session with what it has. */
+static enum srv_error_code make(struct srv_session *session, const struct srv_sessions *sessions,
+                                const struct srv_model *model,
+                                const struct srv_session_options *options, struct srv_error *error)
+{
+    if (!srv_model_hold(model, model->info.num_layers))
+        return srv_fail(error, SRV_E_SESSION_LIMIT, "num_hidden_layers",
+                        "the layers of all sessions without weights pass %d times max_sessions",
+                        SRV_WEIGHTLESS_MEAN_LAYERS);
+    session->model = model;
+    if (allocate_state(session, options, error) != SRV_OK)
+        return error->code;
+    copy_id(session->id, options->id);
+    if (options->id == NULL &&
+        !srv_session_make_id(session->id, &sessions->identities[session->store]))
+        return srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for an id");
+    struct srv_revision first = options->revision;
+    if (first.number == 0 && !srv_revision_draw(&first, NULL, 0))
+        return srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for a revision");
+    srv_session_set_revision(session, &first);
+    return SRV_OK;
 }
 
 enum srv_error_code srv_session_new(struct srv_session **out, struct srv_sessions *sessions,
@@ -239,31 +265,8 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
     }
     session->account = account;
-    session->store = srv_session_choose_store(sessions, options);
-    size_t ttl_s = options->ttl_s > 0 ? options->ttl_s : default_ttl_s(sessions, session->account);
-    if (srv_model_add_session(model))
-        session->model = model;
-    session->ttl_ns = ttl_s * SRV_S_NS;
-    session->references = 1;
-    session->used_ns = srv_now_ns();
-    session->changed = true;
-    session->epoch =
-        options->epoch != 0 ? options->epoch : atomic_fetch_add(&sessions->next_epoch, 1);
-    srv_session_begin_revision(session, options);
-    copy_id(session->idempotency_key, options->idempotency_key);
-    memcpy(session->key_digest, options->key_digest, sizeof session->key_digest);
-    copy_id(session->owner, options->owner);
-    copy_id(session->group, options->group);
-    session->shared = options->shared;
-    enum srv_error_code code = session->model != NULL ? allocate_state(session, options, error)
-                                                      : fail_layers(session, options, error);
-    if (code == SRV_OK && options->id != NULL)
-        snprintf(session->id, sizeof session->id, "%s", options->id);
-    else if (code == SRV_OK &&
-             !srv_session_make_id(session->id, &sessions->identities[session->store]))
-        code = srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for an id");
-    if (code == SRV_OK && session->revision == 0)
-        code = srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for a revision");
+    take_options(session, sessions, options);
+    enum srv_error_code code = make(session, sessions, model, options, error);
     if (code == SRV_OK)
         *out = session;
     else
@@ -327,20 +330,6 @@ bool srv_session_exists(struct srv_sessions *sessions, const struct srv_session_
     return found;
 }
 
-/* Checked before a cache is allocated, so that a refusal is cheap. */
-static enum srv_error_code check_before_allocating(struct srv_sessions *sessions,
-                                                   const struct srv_session_options *options,
-                                                   struct srv_account *account,
-                                                   struct srv_error *error)
-{
-    pthread_mutex_lock(&sessions->lock);
-    enum srv_error_code code = check_may_insert(sessions, options, is_without_key(options), error);
-    pthread_mutex_unlock(&sessions->lock);
-    if (code == SRV_OK && !srv_account_has(account, SRV_QUOTA_SESSIONS, 1))
-        code = srv_account_refuse(account, SRV_QUOTA_SESSIONS, error);
-    return code;
-}
-
 enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv_session *session,
                                        struct srv_error *error)
 {
@@ -361,19 +350,32 @@ enum srv_error_code srv_session_insert(struct srv_sessions *sessions, struct srv
     return code;
 }
 
+/* Checked before a cache is allocated, so that a refusal is cheap. */
+static enum srv_error_code check_options(struct srv_sessions *sessions,
+                                         const struct srv_model *model,
+                                         const struct srv_session_options *options,
+                                         struct srv_error *error)
+{
+    struct srv_account *account = account_of(sessions, options->owner);
+    enum srv_error_code code = srv_session_check_options(options, model, account, error);
+    if (code != SRV_OK)
+        return code;
+    pthread_mutex_lock(&sessions->lock);
+    code = check_may_insert(sessions, options, is_without_key(options), error);
+    pthread_mutex_unlock(&sessions->lock);
+    if (code == SRV_OK && !srv_account_has(account, SRV_QUOTA_SESSIONS, 1))
+        code = srv_account_refuse(account, SRV_QUOTA_SESSIONS, error);
+    if (code == SRV_OK)
+        code = srv_session_check_instance(sessions, options, error);
+    return code == SRV_OK ? srv_session_check_lost(sessions, options->id, error) : code;
+}
+
 enum srv_error_code srv_session_prepare(struct srv_session **out, struct srv_sessions *sessions,
                                         const struct srv_model *model,
                                         const struct srv_session_options *options,
                                         struct srv_error *error)
 {
-    struct srv_account *account = account_of(sessions, options->owner);
-    enum srv_error_code code = srv_session_check_options(options, model, account, error);
-    if (code == SRV_OK)
-        code = check_before_allocating(sessions, options, account, error);
-    if (code == SRV_OK)
-        code = srv_session_check_instance(sessions, options, error);
-    if (code == SRV_OK)
-        code = srv_session_check_lost(sessions, options->id, error);
+    enum srv_error_code code = check_options(sessions, model, options, error);
     if (code == SRV_OK)
         return srv_session_new(out, sessions, model, options, error);
     attn_cache_free(options->cache);

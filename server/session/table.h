@@ -36,11 +36,6 @@ bool srv_session_make_id(char out[SRV_ID_MAX + 1], const struct srv_identity *id
 unsigned srv_session_choose_store(const struct srv_sessions *sessions,
                                   const struct srv_session_options *options);
 
-/* Sets the revision of a session that is made or restored; 0 where there are no random
- * numbers. */
-void srv_session_begin_revision(struct srv_session *session,
-                                const struct srv_session_options *options);
-
 /* Checks the options against the model and the limits of the owner's account.
  * Errors: invalid_value, quota_exceeded. */
 enum srv_error_code srv_session_check_options(const struct srv_session_options *options,

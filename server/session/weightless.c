@@ -290,8 +290,7 @@ enum srv_error_code srv_weightless_take(const struct srv_model **out, struct srv
     return code;
 }
 
-/* Adds a reference and counts so many layers; false where these would be too many. */
-static bool add_reference(const struct srv_model *model, size_t layers)
+bool srv_model_hold(const struct srv_model *model, size_t layers)
 {
     struct srv_weightless_model *item = model->weightless;
     if (item == NULL)
@@ -308,7 +307,7 @@ static bool add_reference(const struct srv_model *model, size_t layers)
     return room;
 }
 
-static void remove_reference(const struct srv_model *model, size_t layers)
+void srv_model_drop(const struct srv_model *model, size_t layers)
 {
     struct srv_weightless_model *item = model != NULL ? model->weightless : NULL;
     if (item == NULL)
@@ -325,19 +324,7 @@ static void remove_reference(const struct srv_model *model, size_t layers)
         model_free(item);
 }
 
-void srv_model_hold(const struct srv_model *model) { add_reference(model, 0); }
-
-void srv_model_put(const struct srv_model *model) { remove_reference(model, 0); }
-
-bool srv_model_add_session(const struct srv_model *model)
-{
-    return add_reference(model, model->info.num_layers);
-}
-
-void srv_model_remove_session(const struct srv_model *model)
-{
-    remove_reference(model, model != NULL ? model->info.num_layers : 0);
-}
+void srv_model_put(const struct srv_model *model) { srv_model_drop(model, 0); }
 
 enum srv_error_code srv_models_take(const struct srv_model **out, const struct srv_models *models,
                                     const char *name, struct srv_error *error)

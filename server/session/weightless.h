@@ -50,13 +50,12 @@ enum srv_error_code srv_weightless_take(const struct srv_model **out,
 enum srv_error_code srv_models_take(const struct srv_model **out, const struct srv_models *models,
                                     const char *name, struct srv_error *error);
 
-/* Adds a reference, and gives one back; for a configured model, and NULL, nothing is done. */
-void srv_model_hold(const struct srv_model *model);
+/* Adds a reference that counts so many layers, those of a session or 0; false where they would be
+ * too many.  `drop` gives such a reference back, `put` one of no layers.  For a configured model,
+ * and NULL, nothing is done. */
+bool srv_model_hold(const struct srv_model *model, size_t layers);
+void srv_model_drop(const struct srv_model *model, size_t layers);
 void srv_model_put(const struct srv_model *model);
-
-/* The same for a session, whose layers are counted; false where they would be too many. */
-bool srv_model_add_session(const struct srv_model *model);
-void srv_model_remove_session(const struct srv_model *model);
 
 /* The shapes that live sessions have. */
 size_t srv_weightless_count(struct srv_weightless *weightless);

@@ -9,6 +9,17 @@
 #include "wire/route.h"
 #include "wire/v2_words.h"
 
+const char *srv_method_name(enum srv_method method)
+{
+    static const char *const names[SRV_METHOD_COUNT] = {
+        [SRV_GET] = "GET",
+        [SRV_POST] = "POST",
+        [SRV_PUT] = "PUT",
+        [SRV_DELETE] = "DELETE",
+    };
+    return method < SRV_METHOD_COUNT ? names[method] : "OTHER";
+}
+
 /* Whether the route is for probes and metrics, which are counted apart. */
 static bool is_probe(const struct srv_request *request)
 {
@@ -109,6 +120,19 @@ void srv_request_release(struct srv_request *request)
     request->body = NULL;
     request->job = NULL;
     srv_arena_fini(&request->arena);
+}
+
+enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
+                                                struct srv_error *error)
+{
+    if (atomic_load_explicit(&request->left, memory_order_relaxed))
+        return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "the client has left");
+    if (request->deadline_ns != 0 && now_ns >= request->deadline_ns)
+        return srv_fail(error, SRV_E_DEADLINE, request->by_timeout ? "timeout" : "X-Deadline-Ms",
+                        "the deadline has passed");
+    if (atomic_load_explicit(request->stopping, memory_order_relaxed))
+        return srv_fail(error, SRV_E_DRAINING, NULL, "attnd is stopping");
+    return SRV_OK;
 }
 
 size_t srv_body_limit(const struct srv_request *request)

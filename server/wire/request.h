@@ -22,16 +22,17 @@
 #include "wire/coding.h"
 #include "wire/trace.h"
 
-struct srv_app;        /* app.h; for api/ only */
-struct srv_io_workers; /* schedule/io_workers.h */
-struct srv_job;        /* schedule/job.h */
-struct srv_route;      /* wire/route.h */
-struct srv_v2_outputs; /* wire/v2_request.h */
+struct srv_app;           /* app.h; for api/ only */
+struct srv_codec_workers; /* schedule/codec_workers.h */
+struct srv_job;           /* schedule/job.h */
+struct srv_route;         /* wire/route.h */
+struct srv_v2_outputs;    /* wire/v2_request.h */
 
 #define SRV_TAG_SIZE (sizeof "W/\"01234567\"") /* of an entity tag, with NUL */
 #define SRV_LARGE_BYTES ((size_t)256 << 10)    /* of a body, or of a reply's outputs */
 
 enum srv_method { SRV_GET, SRV_POST, SRV_PUT, SRV_DELETE, SRV_METHOD_COUNT };
+const char *srv_method_name(enum srv_method method); /* "GET" */
 
 struct srv_reply {
     unsigned status; /* 0 until set, and where the client left during its upload */
@@ -88,10 +89,10 @@ struct srv_request {
     unsigned caller;                   /* place of the API key in its file; 0 without keys */
     size_t reply_bytes;                /* bound of the reply's size, as outputs are allocated */
     struct srv_compressor *compressor; /* of a reply that is being compressed (coding.h), or NULL */
-    struct srv_io_workers *io_workers; /* that have the request, or NULL (schedule/io_workers.h) */
-    struct srv_queue_node node;        /* in their queue */
-    bool expands;                      /* the body, to more than SRV_LARGE_BYTES: for I/O workers */
-    struct srv_job *job;               /* in the arena; NULL until the body is read */
+    struct srv_codec_workers *codec_workers; /* that have the request, or NULL */
+    struct srv_queue_node node;              /* in their queue */
+    bool expands;        /* the body, to more than SRV_LARGE_BYTES: for I/O workers */
+    struct srv_job *job; /* in the arena; NULL until the body is read */
     /* Monotonic nanoseconds: first header seen, body whole, job taken, computing, computed,
      * replied.  0 where a stage was not reached. */
     uint64_t t_start, t_body, t_taken, t_compute, t_computed, t_replied;
@@ -125,6 +126,11 @@ void srv_request_replace_body(struct srv_request *request, char *body, size_t le
 /* Frees the body and the arena, and with it the job, once the reply is written, so that the event
  * thread need not do it.  Both stay charged until the request ends. */
 void srv_request_release(struct srv_request *request);
+
+/* Whether the request is cancelled: its client has left, its deadline has passed, or the daemon
+ * stops.  Any thread.  Errors: client_gone, deadline_exceeded, draining. */
+enum srv_error_code srv_request_check_cancelled(const struct srv_request *request, uint64_t now_ns,
+                                                struct srv_error *error);
 
 /* The most bytes that a request's body may have, uncompressed. */
 size_t srv_body_limit(const struct srv_request *request);

@@ -21,12 +21,12 @@ void dispatch_app_open(struct dispatch_app *d,
                                                             .routes = app->routes,
                                                             .stopping = &app->stopping};
     ck_assert(srv_dispatch_init(&d->dispatch, &app->scheduler_context, 8));
-    ck_assert(srv_io_workers_open(&d->dispatch.io_workers, 1, work, NULL));
+    ck_assert(srv_codec_workers_open(&d->dispatch.codec_workers, 1, work, NULL));
 }
 
 void dispatch_app_close(struct dispatch_app *d)
 {
-    srv_io_workers_finish(d->dispatch.io_workers);
+    srv_codec_workers_finish(d->dispatch.codec_workers);
     if (d->request->job != NULL)
         srv_job_release(d->request->job);
     srv_buffer_fini(&d->request->reply.body);

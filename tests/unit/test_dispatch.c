@@ -8,6 +8,7 @@
 
 #include "attn_state.h"
 #include "dispatch_app.h"
+#include "schedule/replies.h"
 #include "store/session_notes.h"
 #include "suites.h"
 
@@ -116,7 +117,7 @@ static enum srv_error_code fail_import(int way)
         atomic_store(&request->left, true);
     while (srv_dispatch_has_work(dispatch))
         srv_dispatch_run_piece(dispatch);
-    srv_dispatch_reply(dispatch);
+    srv_replies_send(dispatch);
     return request->job->error.code;
 }
 

@@ -25,6 +25,14 @@ static void expect_next(const struct srv_queue_node *node)
     ck_assert_ptr_eq(srv_fair_queue_take(&queue, SRV_QUEUE_STEPS), node);
 }
 
+static bool is_empty(void)
+{
+    size_t waiting = 0;
+    for (size_t kind = 0; kind < SRV_NUM_QUEUES; kind++)
+        waiting += queue.waiting[kind];
+    return waiting == 0;
+}
+
 /* ---- Order ----------------------------------------------------------------------------------- */
 
 START_TEST(test_fair_queue_one_caller_is_served_in_order)
@@ -36,7 +44,7 @@ START_TEST(test_fair_queue_one_caller_is_served_in_order)
     for (size_t i = 0; i < 10; i++)
         expect_next(&nodes[i]);
     ck_assert_ptr_null(srv_fair_queue_take(&queue, SRV_QUEUE_STEPS));
-    ck_assert(srv_fair_queue_is_empty(&queue));
+    ck_assert(is_empty());
 }
 END_TEST
 
@@ -95,7 +103,7 @@ START_TEST(test_fair_queue_has_a_queue_for_each_kind)
     srv_fair_queue_put(&queue, SRV_QUEUE_ATTENDS, &attend);
     ck_assert_ptr_eq(srv_fair_queue_take(&queue, SRV_QUEUE_ATTENDS), &attend);
     ck_assert_ptr_null(srv_fair_queue_take(&queue, SRV_QUEUE_ATTENDS));
-    ck_assert(!srv_fair_queue_is_empty(&queue));
+    ck_assert(!is_empty());
     expect_next(step);
 }
 END_TEST

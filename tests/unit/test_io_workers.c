@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include "app.h"
-#include "schedule/io_workers.h"
+#include "schedule/codec_workers.h"
 #include "schedule/job.h"
 #include "suites.h"
 #include "wire/tensor_json.h"
@@ -19,16 +19,12 @@
 static struct srv_app app;
 static struct srv_job attend; /* an attention over given rows */
 static struct srv_request requests[MANY];
-static struct srv_io_workers *workers; /* one */
-static char order[64];                 /* a digit for each call: which request it was for */
+static struct srv_codec_workers *workers; /* one */
+static char order[64];                    /* a digit for each call: which request it was for */
 static int pieces[MANY];
 static size_t drops; /* the first call checks whether to go on until so many were dropped, */
 static enum srv_error_code checked; /* and got this at last */
 static sem_t begun, go_on;
-
-static void compute(struct srv_job *job) { (void)job; }
-
-static const struct srv_job_type attend_type = {.compute = compute}, step_type;
 
 /* The first call waits until all requests are queued. */
 static bool work(void *context, struct srv_request *request)
@@ -41,7 +37,7 @@ static bool work(void *context, struct srv_request *request)
         sem_post(&begun);
         sem_wait(&go_on);
         do
-            checked = srv_io_workers_check(request, &error);
+            checked = srv_codec_check(request, &error);
         while (checked == SRV_OK && strlen(order) < 1 + drops);
     }
     return --pieces[which] > 0;
@@ -59,7 +55,7 @@ static void add(size_t which, unsigned caller, bool written)
                                     .reply_bytes = written ? LARGE : 0,
                                     .job = written ? &attend : NULL,
                                     .t_computed = written};
-    ck_assert_uint_eq(srv_io_workers_take_large(workers, list, 1), 0);
+    ck_assert_uint_eq(srv_codec_workers_take_large(workers, list, 1), 0);
 }
 
 static void setup(void)
@@ -69,10 +65,10 @@ static void setup(void)
         pieces[i] = 1;
     app = (struct srv_app){0};
     drops = 0;
-    attend = (struct srv_job){.type = &attend_type};
+    attend = (struct srv_job){.num_items = 0};
     sem_init(&begun, 0, 0);
     sem_init(&go_on, 0, 0);
-    ck_assert(srv_io_workers_open(&workers, 1, work, NULL));
+    ck_assert(srv_codec_workers_open(&workers, 1, work, NULL));
     add(0, 1, false);
     sem_wait(&begun);
 }
@@ -80,8 +76,8 @@ static void setup(void)
 static void expect_order(const char *wanted)
 {
     sem_post(&go_on);
-    srv_io_workers_finish(workers);
-    srv_io_workers_free(workers);
+    srv_codec_workers_finish(workers);
+    srv_codec_workers_free(workers);
     ck_assert_str_eq(order, wanted);
 }
 
@@ -139,7 +135,7 @@ END_TEST
 /* The reply to a step says that its rows were appended. */
 START_TEST(test_io_worker_writes_late_replies_of_steps_but_not_to_clients_that_left)
 {
-    struct srv_job step = {.type = &step_type};
+    struct srv_job step = {.num_items = 1};
     add(1, 1, true);
     add(2, 1, true);
     requests[1].job = requests[2].job = &step;

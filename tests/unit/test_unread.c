@@ -177,19 +177,20 @@ END_TEST
 
 static unsigned finished;
 
-static void count_finished(struct srv_job *job)
+static const struct srv_job_stage *count_finished(struct srv_job *job)
 {
     (void)job;
     finished++;
+    return NULL;
 }
 
 /* What follows a step on record is done at a stop, and the request is answered as it went. */
 START_TEST(test_stop_finishes_what_is_on_record)
 {
-    static const struct srv_job_type type = {.finish = count_finished};
+    static const struct srv_job_stage finish = {SRV_QUEUE_CHANGES, .completes = true,
+                                                .run = count_finished};
     struct srv_item item = {.error.code = SRV_OK};
-    struct srv_job job = {
-        .type = &type, .request = request, .items = &item, .num_items = 1, .ended = true};
+    struct srv_job job = {.stage = &finish, .request = request, .items = &item, .num_items = 1};
     finished = 0;
     dispatch_app_begin(&served, SRV_POST, "/decode");
     request->job = &job;

@@ -1,4 +1,4 @@
-/* io_workers.c: reading and writing requests, and the workers that do so for large ones.
+/* codec_workers.c: the queue of large bodies and replies, and the threads that code them.
  *
  * Requests wait in a fair queue, counted in bytes.  The next one is always of the caller that has
  * had least service; among equals, bodies to be read come before replies to be written.
@@ -6,7 +6,7 @@
  * end of its caller's queue.  A busy worker asks many times a second whether its request is
  * cancelled, and stops then.  Ten times a second one of the workers also looks for cancelled
  * requests in the queue. */
-#include "schedule/io_workers.h"
+#include "schedule/codec_workers.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -14,15 +14,16 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "schedule/job.h"
+#include "schedule/fair_queue.h"
+#include "schedule/request_codec.h"
 #include "wire/route.h"
 
 #define SMALL_CODED ((size_t)64 << 10) /* bytes of a compressed body that no worker need read */
 #define CODED_COST ((size_t)1 << 20)   /* bytes to write in the time of compressing one piece */
 #define SWEEP_NS UINT64_C(100000000)   /* between two searches of the queue */
 
-struct srv_io_workers {
-    srv_io_work *work;
+struct srv_codec_workers {
+    srv_codec_work *work;
     void *context;
     pthread_mutex_t lock; /* guards queue, next_sweep_ns and closing */
     pthread_cond_t wake;
@@ -33,119 +34,11 @@ struct srv_io_workers {
     unsigned started;
 };
 
-/* ---- Cancellation ---------------------------------------------------------------------------- */
-
-/* Whether to go on writing a reply; a small one is always written.  The result of a cancelled
- * /attend is dropped.  A reply that says how a session was changed is written after its deadline
- * too; when the daemon stops the connection is closed without it, for a refusal would be untrue. */
-static enum srv_error_code check_reply(struct srv_request *request, struct srv_error *error)
-{
-    if (request->reply_bytes <= SRV_LARGE_BYTES)
-        return SRV_OK;
-    enum srv_error_code code = srv_request_check_cancelled(request, srv_now_ns(), error);
-    if (request->job->type->compute != NULL || code == SRV_OK || code == SRV_E_CLIENT_GONE)
-        return code;
-    if (code == SRV_E_DEADLINE)
-        return error->code = SRV_OK;
-    atomic_store(&request->left, true);
-    return srv_fail(error, SRV_E_CLIENT_GONE, NULL, "attnd stops before its reply is written");
-}
-
-static bool is_computed(const struct srv_request *request) { return request->t_computed != 0; }
-
-static enum srv_error_code check(struct srv_request *request, struct srv_error *error)
-{
-    return is_computed(request) ? check_reply(request, error)
-                                : srv_request_check_cancelled(request, srv_now_ns(), error);
-}
-
-/* ---- Reading and writing --------------------------------------------------------------------- */
-
-static bool is_read(const struct srv_request *request)
-{
-    return request->job != NULL || request->reply.status != 0;
-}
-
-/* The most that the body may be decompressed to. */
-static size_t body_limit(const struct srv_request *request)
-{
-    size_t most = srv_body_limit(request);
-    bool is_document = request->route->body == SRV_BODY_OPTIONAL;
-    return is_document && most > SRV_MAX_DOCUMENT_BYTES ? SRV_MAX_DOCUMENT_BYTES : most;
-}
-
-/* The same for this thread: on others than a worker's, where most compressed bodies are small, no
- * more than a small body. */
-static size_t expansion_limit(const struct srv_request *request)
-{
-    size_t most = body_limit(request);
-    return request->io_workers == NULL && most > SRV_LARGE_BYTES ? SRV_LARGE_BYTES : most;
-}
-
-static enum srv_error_code read_body(struct srv_request *request, struct srv_error *error)
-{
-    const struct srv_cancel cancel = {srv_io_workers_check, request};
-    size_t most = expansion_limit(request);
-    request->expands = false;
-    if (check(request, error) != SRV_OK)
-        return error->code;
-    if (srv_body_decompress(request, most, &cancel, error) == SRV_OK)
-        return request->route->parse(request, error);
-    request->expands = error->code == SRV_E_BODY_TOO_LARGE && most < body_limit(request);
-    return error->code;
-}
-
-void srv_read_body(struct srv_request *request)
-{
-    struct srv_error error = {.code = SRV_OK};
-    if (!is_read(request) && read_body(request, &error) != SRV_OK && !request->expands) {
-        request->job = NULL;
-        srv_reply_error(request, &error);
-    }
-    request->io_workers = NULL;
-}
-
-/* Writes the plain reply, unless it is written already and being compressed. */
-static enum srv_error_code write_plain(struct srv_request *request)
-{
-    struct srv_job *job = request->job;
-    struct srv_error *error = &job->error;
-    if (error->code != SRV_OK || check_reply(request, error) != SRV_OK)
-        return error->code;
-    if (request->compressor != NULL)
-        return SRV_OK;
-    srv_job_write_reply(job);
-    if (!request->reply.body.failed || check_reply(request, error) != SRV_OK)
-        return error->code;
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
-}
-
-bool srv_write_reply_piece(struct srv_request *request)
-{
-    if (request->reply.status != 0)
-        return false; /* the reply says why the body could not be read */
-    if (write_plain(request) != SRV_OK) {
-        srv_reply_compress_stop(request);
-        srv_reply_error(request, &request->job->error);
-        return false;
-    }
-    bool more = srv_reply_compress(request);
-    if (!more)
-        srv_reply_status(request, 200);
-    return more;
-}
-
-void srv_write_reply(struct srv_request *request)
-{
-    while (srv_write_reply_piece(request))
-        ;
-}
-
 /* ---- The queue ------------------------------------------------------------------------------- */
 
-static void put(struct srv_io_workers *workers, struct srv_request *request)
+static void put(struct srv_codec_workers *workers, struct srv_request *request)
 {
-    bool computed = is_computed(request);
+    bool computed = request->t_computed != 0;
     size_t bytes = request->compressor != NULL
                        ? CODED_COST
                        : request->reply_bytes + (computed ? 0 : request->body_length);
@@ -162,7 +55,7 @@ static struct srv_request *request_of(struct srv_queue_node *node)
 }
 
 /* Takes the next request out of the queue; NULL where none waits. */
-static struct srv_request *take_next(struct srv_io_workers *workers)
+static struct srv_request *take_next(struct srv_codec_workers *workers)
 {
     struct srv_queue_walk reads, writes;
     const struct srv_caller_queues *callers = workers->queue.callers;
@@ -180,13 +73,14 @@ static struct srv_request *take_next(struct srv_io_workers *workers)
 }
 
 /* Takes one cancelled request out of the queue; NULL where there is none. */
-static struct srv_request *take_cancelled(struct srv_io_workers *workers, enum srv_queue_kind kind)
+static struct srv_request *take_cancelled(struct srv_codec_workers *workers,
+                                          enum srv_queue_kind kind)
 {
     struct srv_queue_walk walk;
     struct srv_error error;
     srv_queue_walk_begin(&walk, &workers->queue, kind);
     for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
-        if (check(request_of(node), &error) != SRV_OK) {
+        if (srv_codec_goes_on(request_of(node), &error) != SRV_OK) {
             srv_queue_walk_remove(&walk);
             return request_of(node);
         }
@@ -197,7 +91,7 @@ static struct srv_request *take_cancelled(struct srv_io_workers *workers, enum s
 
 /* A cancelled request, if it is time to search for one.  Where one is found, the next search may
  * follow at once. */
-static struct srv_request *sweep(struct srv_io_workers *workers)
+static struct srv_request *sweep(struct srv_codec_workers *workers)
 {
     struct srv_request *request = NULL;
     uint64_t now = srv_now_ns();
@@ -213,21 +107,21 @@ static struct srv_request *sweep(struct srv_io_workers *workers)
     return request;
 }
 
-enum srv_error_code srv_io_workers_check(void *context, struct srv_error *error)
+enum srv_error_code srv_codec_check(void *context, struct srv_error *error)
 {
     struct srv_request *request = context, *cancelled;
-    struct srv_io_workers *workers = request->io_workers;
+    struct srv_codec_workers *workers = request->codec_workers;
     if (workers == NULL)
         return SRV_OK;
     while ((cancelled = sweep(workers)) != NULL)
         workers->work(workers->context, cancelled); /* ends that request at once */
-    return check(request, error);
+    return srv_codec_goes_on(request, error);
 }
 
 /* ---- Workers --------------------------------------------------------------------------------- */
 
 /* Puts an unfinished request back and waits for the next one; NULL where none will come. */
-static struct srv_request *await_next(struct srv_io_workers *workers,
+static struct srv_request *await_next(struct srv_codec_workers *workers,
                                       struct srv_request *unfinished)
 {
     struct srv_request *request;
@@ -242,25 +136,25 @@ static struct srv_request *await_next(struct srv_io_workers *workers,
 
 static void *worker_main(void *argument)
 {
-    struct srv_io_workers *workers = argument;
+    struct srv_codec_workers *workers = argument;
     struct srv_request *request = NULL;
     bool more = false;
     struct srv_error error;
     pthread_setname_np(pthread_self(), "attnd-io");
     while ((request = await_next(workers, more ? request : NULL)) != NULL) {
-        (void)srv_io_workers_check(request, &error);
+        (void)srv_codec_check(request, &error);
         more = workers->work(workers->context, request);
     }
     return NULL;
 }
 
 /* False where the workers are closing. */
-static bool give(struct srv_io_workers *workers, struct srv_request *request)
+static bool give(struct srv_codec_workers *workers, struct srv_request *request)
 {
     pthread_mutex_lock(&workers->lock);
     bool given = !workers->closing;
     if (given) {
-        request->io_workers = workers;
+        request->codec_workers = workers;
         put(workers, request);
         pthread_cond_signal(&workers->wake);
     }
@@ -268,7 +162,7 @@ static bool give(struct srv_io_workers *workers, struct srv_request *request)
     return given;
 }
 
-bool srv_io_workers_take(struct srv_io_workers *workers, struct srv_request *request)
+bool srv_codec_workers_take(struct srv_codec_workers *workers, struct srv_request *request)
 {
     request->reply_bytes = SRV_SHORT_BYTES; /* more or less */
     return give(workers, request);
@@ -278,13 +172,13 @@ static bool is_large(const struct srv_request *request)
 {
     size_t small = request->coding == SRV_IDENTITY ? SRV_LARGE_BYTES : SMALL_CODED;
     bool large = request->body_length > small || request->expands;
-    if (!is_computed(request))
-        return large && !is_read(request);
+    if (request->t_computed == 0)
+        return large && !srv_body_is_parsed(request);
     return (large || request->reply_bytes > SRV_LARGE_BYTES) && request->reply.status == 0;
 }
 
-size_t srv_io_workers_take_large(struct srv_io_workers *workers, struct srv_request *requests[],
-                                 size_t count)
+size_t srv_codec_workers_take_large(struct srv_codec_workers *workers,
+                                    struct srv_request *requests[], size_t count)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
@@ -293,10 +187,10 @@ size_t srv_io_workers_take_large(struct srv_io_workers *workers, struct srv_requ
     return kept;
 }
 
-bool srv_io_workers_open(struct srv_io_workers **out, unsigned threads, srv_io_work *work,
-                         void *context)
+bool srv_codec_workers_open(struct srv_codec_workers **out, unsigned threads, srv_codec_work *work,
+                            void *context)
 {
-    struct srv_io_workers *workers = calloc(1, sizeof *workers);
+    struct srv_codec_workers *workers = calloc(1, sizeof *workers);
     if (workers == NULL)
         return false;
     workers->work = work;
@@ -312,15 +206,15 @@ bool srv_io_workers_open(struct srv_io_workers **out, unsigned threads, srv_io_w
         workers->started += made;
     }
     if (!made) {
-        srv_io_workers_finish(workers);
-        srv_io_workers_free(workers);
+        srv_codec_workers_finish(workers);
+        srv_codec_workers_free(workers);
         return false;
     }
     *out = workers;
     return true;
 }
 
-void srv_io_workers_finish(struct srv_io_workers *workers)
+void srv_codec_workers_finish(struct srv_codec_workers *workers)
 {
     pthread_mutex_lock(&workers->lock);
     workers->closing = true;
@@ -331,7 +225,7 @@ void srv_io_workers_finish(struct srv_io_workers *workers)
     workers->started = 0;
 }
 
-void srv_io_workers_free(struct srv_io_workers *workers)
+void srv_codec_workers_free(struct srv_codec_workers *workers)
 {
     if (workers == NULL)
         return;

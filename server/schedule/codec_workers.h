@@ -1,0 +1,42 @@
+/* codec_workers.h: threads that parse large bodies and write large replies, the I/O workers.
+ *
+ * The engine owner reads and writes what is small itself, on all threads of the engine.  A body or
+ * reply that would hold up all other requests for milliseconds goes to an I/O worker and comes back
+ * when it is done. */
+#ifndef SRV_CODEC_WORKERS_H
+#define SRV_CODEC_WORKERS_H
+
+#include "wire/request.h"
+
+struct srv_codec_workers;
+
+/* Reads the body of a request, or writes a piece of its reply, on a worker's thread.  True where
+ * there is more to do: the function is called again in the turn of that caller. */
+typedef bool srv_codec_work(void *context, struct srv_request *request);
+
+/* Starts `threads` workers that call work(context, request) for the requests that they are given.
+ * Cancelled requests are passed to `work` soon, out of turn.  False where memory or threads are
+ * short. */
+bool srv_codec_workers_open(struct srv_codec_workers **out, unsigned threads, srv_codec_work *work,
+                            void *context);
+
+/* Queues those of requests [count] that have a large body to be read or a large reply to be
+ * written.  The others, and those that cannot be queued, move up; returns how many they are.  Any
+ * thread. */
+size_t srv_codec_workers_take_large(struct srv_codec_workers *workers,
+                                    struct srv_request *requests[], size_t count);
+
+/* Queues a request whose reply its route's handler writes; false where none is queued any more.
+ * Any thread. */
+bool srv_codec_workers_take(struct srv_codec_workers *workers, struct srv_request *request);
+
+/* Does all that is queued and ends the threads; nothing is queued from then on. */
+void srv_codec_workers_finish(struct srv_codec_workers *workers);
+void srv_codec_workers_free(struct srv_codec_workers *workers); /* finished ones; takes NULL */
+
+/* The function of a struct srv_cancel, whose context is the request: whether to go on with a
+ * request.  On a worker's thread it also passes queued requests that are cancelled to `work`; on
+ * other threads it is always SRV_OK.  Errors: those of srv_request_check_cancelled. */
+enum srv_error_code srv_codec_check(void *request, struct srv_error *error);
+
+#endif

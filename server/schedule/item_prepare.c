@@ -1,0 +1,148 @@
+/* item_prepare.c: items on a compute thread: the rows of a body against model and layer, before
+ * there is a session. */
+#include "base/digest.h"
+#include "schedule/encoding.h"
+#include "schedule/steps.h"
+#include "wire/field_rules.h"
+#include "wire/outputs.h"
+
+enum srv_error_code srv_item_fail_missing(const struct srv_item *item, struct srv_error *error)
+{
+    if (srv_session_fail_missing(item->job->context->sessions, item->rows->session_id, error) !=
+        SRV_E_SESSION_NOT_FOUND)
+        return error->code;
+    return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id",
+                    "there is no session of this id; `start` makes one");
+}
+
+static enum srv_error_code check_hidden_states(struct srv_item *item, size_t width,
+                                               struct srv_error *error)
+{
+    const struct srv_tensor *tensor = &item->rows->hidden_states;
+    struct srv_sizes *sizes = &item->sizes;
+    if (tensor->rank == 1) { /* one row */
+        sizes->queries = 1;
+        sizes->one_row = true;
+        return srv_shape_check(tensor, "hidden_states", &width, 1, error);
+    }
+    if (srv_shape_rows(&sizes->batch, &sizes->queries, &sizes->batched, tensor, "hidden_states",
+                       width, error) == SRV_OK &&
+        sizes->batch != 1)
+        srv_fail(error, SRV_E_SHAPE_MISMATCH, "hidden_states",
+                 "hidden_states hold %zu sequences, a session is one", sizes->batch);
+    return error->code;
+}
+
+/* A step that brings query, key and value has its sizes from these alone: it has no model before it
+ * has a session. */
+static enum srv_error_code check_given_rows(struct srv_item *item, struct srv_error *error)
+{
+    const struct srv_rows *rows = item->rows;
+    struct srv_sizes *sizes = &item->sizes;
+    if (srv_field_rules_check(rows, SRV_FORM_GIVEN_STEP, NULL, error) != SRV_OK ||
+        srv_shape_given_rows(sizes, rows, error) != SRV_OK)
+        return error->code;
+    if (sizes->keys != sizes->queries)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "key",
+                        "%zu keys for %zu queries: a session takes a key and a value of each row",
+                        sizes->keys, sizes->queries);
+    if (sizes->batch != 1)
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, "query",
+                        "query holds %zu sequences, a session is one", sizes->batch);
+    return SRV_OK;
+}
+
+static void compute_digest(struct srv_item *item)
+{
+    const struct srv_rows *rows = item->rows;
+    const struct srv_tensor *const tensors[] = {&rows->hidden_states, &rows->query, &rows->key,
+                                                &rows->value};
+    srv_digest_init(item->digest);
+    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
+        if (tensors[i]->present)
+            srv_digest_add(item->digest, tensors[i]->data, tensors[i]->count * sizeof(float));
+    if (rows->position_ids.present)
+        srv_digest_add(item->digest, rows->position_ids.data,
+                       rows->position_ids.count * sizeof(int64_t));
+}
+
+/* A session knows its model, so a body that continues a session need not name the model. */
+static enum srv_error_code find_model(struct srv_item *item, struct srv_error *error)
+{
+    const struct srv_scheduler_context *context = item->job->context;
+    if (item->job->call.model != NULL || context->models->count < 2 || item->rows->start)
+        return srv_job_find_model(&item->model, item->job, error);
+    struct srv_session *session =
+        srv_session_peek(context->sessions, &item->job->request->key, item->rows->session_id);
+    if (session == NULL)
+        return srv_item_fail_missing(item, error);
+    const bool weightless = session->model->weightless != NULL;
+    item->model = weightless ? NULL : session->model; /* which the session alone keeps */
+    srv_session_put(session);
+    if (!weightless)
+        return SRV_OK;
+    return srv_fail(error, SRV_E_MODEL_MISMATCH, "hidden_states",
+                    "the session is without weights: it takes query, key and value");
+}
+
+enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error)
+{
+    const struct srv_rows *rows = item->rows;
+    const struct attn_layer_spec *spec = NULL;
+    item->sizes.over_cache = true;
+    if (rows->query.present) {
+        if (check_given_rows(item, error) != SRV_OK)
+            return error->code;
+    } else {
+        if (find_model(item, error) != SRV_OK ||
+            srv_job_find_layer(&spec, item->job, item->model, error) != SRV_OK ||
+            srv_field_rules_check(rows, SRV_FORM_STEP, spec, error) != SRV_OK)
+            return error->code;
+        item->sizes = srv_sizes_of_layer(spec);
+        item->sizes.over_cache = !spec->is_cross;
+        if (check_hidden_states(item, spec->hidden_size, error) != SRV_OK)
+            return error->code;
+    }
+    compute_digest(item);
+    return SRV_OK;
+}
+
+/* Nobody can know what a session that starts will have. */
+enum srv_error_code srv_item_check_start(const struct srv_item *item, struct srv_error *error)
+{
+    if (item->rows->has_epoch)
+        return srv_fail(error, SRV_E_EPOCH_MISMATCH, "epoch",
+                        "a session that starts has no epoch yet");
+    if (item->rows->revision != 0)
+        return srv_fail(error, SRV_E_REVISION_MISMATCH, "revision",
+                        "a session that starts has no revision yet");
+    return SRV_OK;
+}
+
+struct srv_session_options srv_item_start_options(const struct srv_item *item)
+{
+    const struct srv_key *key = &item->job->request->key;
+    return (struct srv_session_options){.id = item->rows->session_id,
+                                        .idempotency_key = item->job->start_key,
+                                        .owner = key->name,
+                                        .group = key->group};
+}
+
+enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error *error)
+{
+    if (srv_job_check_session_header(job, job->call.rows.session_id, error) != SRV_OK ||
+        srv_job_alloc_items(job, 1, error) != SRV_OK)
+        return error->code;
+    struct srv_item *item = &job->items[0];
+    item->rows = &job->call.rows;
+    job->stage = &srv_steps_stage;
+    if (srv_item_prepare(item, error) != SRV_OK)
+        return error->code;
+    if (item->rows->encoder_hidden_states.present) {
+        const struct srv_session_options options = srv_item_start_options(item);
+        if (srv_item_check_start(item, error) != SRV_OK ||
+            srv_encoding_prepare(job, item->model, &options, error) != SRV_OK)
+            return error->code;
+    }
+    return srv_job_reserve_reply(job->request, job->request->reply_bytes, error);
+}
