@@ -102,21 +102,37 @@ with_tables() { # file
         /^<!-- printed: [a-z]+ -->$/ {
             name = $3
             lines = 2 # the header
-            rows = 0
         }
         name != "" && lines == 0 {
-            while ((getline row <(tables name)) > 0) {
+            while ((getline row <(tables name)) > 0)
                 print row
-                rows++
-            }
-            if (rows == 0)
-                print "no such table: " name
             lines = -1
         }' "$1"
 }
 
+# Every table has rows and stands in one place, where it ends.
+check_markers() {
+    local name document
+    for name in "$work"/tables/*; do
+        [ -s "$name" ] || complain "nothing prints the table ${name##*/}"
+    done
+    if ! diff <(sed -nE 's/^<!-- printed: (.*) -->$/\1/p' "${documents[@]}" | sort) \
+        <(printf '%s\n' "$work"/tables/* | sed 's#.*/##' | sort) >"$work/difference"; then
+        complain "the tables of documents (<) are not those that are printed (>): $(grep '^[<>]' "$work/difference")"
+    fi
+    for document in "${documents[@]}"; do
+        awk '/^<!-- printed: / { wrong = wrong || inside; inside = 1 }
+             /^<!-- end -->$/ { wrong = wrong || !inside; inside = 0 }
+             END { exit wrong || inside }' "$document" || complain "$document: a printed table has no end"
+    done
+}
+
 check_tables() {
-    local document name
+    local document
+    check_markers
+    if [ "$wrong" -ne 0 ]; then
+        exit 1
+    fi
     for document in "${documents[@]}"; do
         with_tables "$document" >"$work/document"
         if [ "$write" = --write ]; then
@@ -124,9 +140,6 @@ check_tables() {
         elif ! diff -u "$document" "$work/document" >"$work/difference"; then
             complain "$document: a table is out of date (make docs): $(head -n 12 "$work/difference")"
         fi
-    done
-    for name in "$work"/tables/*; do
-        grep -qx "<!-- printed: ${name##*/} -->" "${documents[@]}" || complain "no document has the table ${name##*/}"
     done
 }
 
@@ -290,7 +303,7 @@ start config/attnd.json
 print_tables
 check_tables
 if [ "$write" = --write ]; then
-    exit "$((wrong > 0))"
+    exit
 fi
 check_speed
 while read -r document; do
