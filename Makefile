@@ -213,7 +213,7 @@ BENCH_WEIGHTS_FLAGS =
         check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
         bench-shard bench-table bench-weights \
-        style layers presets models-md models-check docs-check format deps install uninstall deb sbom version clean help
+        style layers presets models-md models-check docs docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -503,9 +503,13 @@ style: | build/deps/check ## formatting, banned functions, lengths of files, fun
 presets: $(OUT)/attnd ## what config/presets/README.md says they cost is what attnd says
 	@tests/tools/presets.sh $(OUT)/attnd
 
-docs-check: $(OUT)/attnd $(OUT)/libattn.a | build/deps/run ## what README.md and docs/ say is what attnd does
+DOCS = tests/tools/docs.sh $(OUT)/attnd $(OUT)/libattn.a $(OUT)/table_text $(HOST)/openapi.json
+docs docs-check: $(OUT)/attnd $(OUT)/libattn.a $(OUT)/table_text | build/deps/check
+docs: ## print tables of options, bounds, errors, routes, fields, metrics into the documents
+	@$(DOCS) --write
+docs-check: ## what README.md and docs/ say is what attnd does
 	@tests/tools/targets.sh
-	@tests/tools/docs.sh $(OUT)/attnd $(OUT)/libattn.a
+	@$(DOCS)
 
 # What stands there up to this line is written by hand.
 MODELS_PAGE = { sed '/^<!-- make models-md -->$$/q' docs/MODELS.md; $(HOST)/family_text --page; }

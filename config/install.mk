@@ -44,9 +44,9 @@ $(OUT)/$(SHARED): $(LIB_OBJS) $(SHARE)/libattn.map
 	$(Q)$(CC) -shared -pthread -Wl,-soname,libattn.so.$(ABI) -Wl,--version-script=$(SHARE)/libattn.map \
 	    -Wl,-z,defs,-z,relro,-z,now,--as-needed,-Bsymbolic -o $@ $(LIB_OBJS) $(call pkg_libs,$(LIB_PKGS))
 
-$(OUT)/option_text: $(OBJ)/tests/tools/option_text.o $(OBJ)/server.a $(OUT)/libattn.a
+$(OUT)/table_text: $(OBJ)/tests/tools/table_text.o $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(SERVER_PKGS) $(LIB_PKGS))
-$(OBJ)/tests/tools/option_text.o: LOCAL = -Iserver
+$(OBJ)/tests/tools/table_text.o: LOCAL = -Iserver
 
 # Files that are made of a template: directories may change from one call to the next, so none is
 # kept.
@@ -54,9 +54,9 @@ vpath %.in config config/man config/systemd config/completions
 FILLED = $(addprefix $(SHARE)/,attnd.1 attnd.conf.5 libattn.3 attn.pc attnd.service attnd@.service attnd.sysusers \
          attnd.tmpfiles attnd.json attnd.bash _attnd attnd.fish)
 .PHONY: fill
-$(FILLED): $(SHARE)/%: %.in $(OUT)/option_text fill
+$(FILLED): $(SHARE)/%: %.in $(OUT)/table_text fill
 	@mkdir -p $(@D)
-	$(Q)tests/tools/fill.sh $< $(OUT)/option_text VERSION=$(VERSION) BINDIR=$(BINDIR) LIBDIR=$(LIBDIR) \
+	$(Q)tests/tools/fill.sh $< $(OUT)/table_text VERSION=$(VERSION) BINDIR=$(BINDIR) LIBDIR=$(LIBDIR) \
 	    INCLUDEDIR=$(INCLUDEDIR) CONFDIR=$(CONFDIR) STATEDIR=$(STATEDIR) > $@
 
 # ---- Installing --------------------------------------------------------------------------------

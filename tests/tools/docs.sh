@@ -1,28 +1,29 @@
 #!/bin/bash
 # docs.sh: checks that the documentation agrees with the code and with the running daemon.
 #
-#   tests/tools/docs.sh ATTND LIBATTN            check
-#   tests/tools/docs.sh ATTND LIBATTN --print    print the table rows that are checked
+#   tests/tools/docs.sh ATTND LIBATTN TABLE_TEXT OPENAPI            check
+#   tests/tools/docs.sh ATTND LIBATTN TABLE_TEXT OPENAPI --write    print the tables into the documents
 #
-# Tables   Errors, routes, fields, outputs, options, bounds, metrics and kernel slots: each row that the
-#          sources or the daemon have must begin a row of the document's table, and the table may
-#          have no other rows.  A source in which no row is found is a breach.
+# Tables   A line `<!-- printed: NAME -->` and a header stand before the rows that are printed from
+#          what the daemon has, `<!-- end -->` after them.  The rows of a document must be these.
 # Clients  The fields that the clients send as tensors are those of the table, in its datatypes.
 # Examples Every block marked `sh` is run, in order, in a directory that looks like the top of the
 #          tree.  The unmarked block after it is the expected output: numbers within 1e-6, `...` for
 #          any text, a first line of three digits for the HTTP status (without one: any 2xx).
 #          Epochs, revisions, request ids and idle times may differ.
 #          `build/attnd --config FILE &` starts the daemon, on a free port in place of 8080.
-# Links    Links to files and headings must lead to one that exists.
+# Links    Links to files and headings, in any document of the tree, must lead to one that exists.
 # Speed    README's times are those of its table: of 512 tokens in f32, of one over 1,024 in bf16.
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "$0")/../.."
 
-usage='usage: docs.sh ATTND LIBATTN [--print]'
+usage='usage: docs.sh ATTND LIBATTN TABLE_TEXT OPENAPI [--write]'
 attnd=$(realpath "${1:?$usage}")
 libattn=$(realpath "${2:?$usage}")
-print=${3:-}
+table_text=$(realpath "${3:?$usage}")
+openapi=$(realpath "${4:?$usage}")
+write=${5:-}
 top=$PWD
 documents=(*.md docs/*.md)
 work=$(mktemp -d)
@@ -79,145 +80,68 @@ start() { # configuration, as the example names it
 
 # ---- Tables ----------------------------------------------------------------------------------------
 
-error_rows() {
-    sed -nE 's/^ *X\([A-Z_]+, "([a-z_]+)", ([0-9]+), (true|false), "([^"]*)"\).*/| `\1` | \2 | \3 | \4 |/p' \
-        server/base/errors.h | sed -E 's/ true / yes /; s/ false / no /'
+# The rows of each table, in a file of its name.
+print_tables() {
+    local name
+    mkdir "$work/tables"
+    for name in options bounds errors; do
+        "$table_text" $name >"$work/tables/$name"
+    done
+    for name in routes fields create outputs; do
+        /usr/bin/python3 tests/tools/openapi_tables.py "$openapi" $name >"$work/tables/$name"
+    done
+    curl -sf "http://$(cat "$work/address")/metrics" |
+        awk '/^# HELP/ { name = $3; sub(/^# HELP [^ ]* /, ""); sub(/\.$/, ""); help = $0 }
+             /^# TYPE/ { printf "| `%s` | %s | %s |\n", name, $4, help }' >"$work/tables/metrics"
 }
 
-route_rows() {
-    sed -nE 's/^ *\{SRV_([A-Z]+), "([^"]+)", SRV_BODY_.*/| `\1` | `\2` |/p' server/api/routes.c
+# Prints a document with its tables as they should be.
+with_tables() { # file
+    awk -v tables="$work/tables/" '
+        /^<!-- end -->$/ { name = "" }
+        name == "" || lines > 0 { print; lines-- }
+        /^<!-- printed: [a-z]+ -->$/ {
+            name = $3
+            lines = 2 # the header
+        }
+        name != "" && lines == 0 {
+            while ((getline row <(tables name)) > 0)
+                print row
+            lines = -1
+        }' "$1"
 }
 
-# A: /attend, D: /decode, I: an item of its `sequences`.
-field_rows() {
-    sed -nE 's/^FIELD\(([a-z_]+), [A-Z_]+, ([A-Z| ]+), (CALL|ROWS).*/| `\1` | \2 |/p' \
-        server/wire/call_fields.def | sed -E 's/ ALL / A D I /; s/ ATTEND \| DECODE / A D /; s/ ATTEND / A /; s/ DECODE / D /'
-}
-
-# The fields that are tensors, with the datatype that clients send them in: NAME FP32.
-tensor_fields() {
-    awk '/^FIELD/ { split($0, row, /[(,]/) }
-        match($0, /\.tensor = SRV_[A-Z]+/) {
-            kind = substr($0, RSTART + 14, RLENGTH - 14)
-            print row[2], kind == "FLOATS" ? "FP32" : kind == "BOOLS" ? "BOOL" : "INT64"
-        }' server/wire/call_fields.def | sort
-}
-
-output_rows() {
-    sed -n '/srv_output_names\[.*\] = {/,/^};/p' server/wire/call_fields.c | grep -oE '\{"[a-z_]+"' | sed -E 's/\{"(.*)"/| `\1`/'
-}
-
-create_rows() {
-    grep -oE 'SRV_(TEXT|COUNT|FLAG|NUMBER|TENSOR)_FIELD\(create_call, [a-z_]+' server/api/sessions.c |
-        sed -E 's/.*, (.*)/| `\1` |/'
-}
-
-metric_rows() {
-    curl -sf "http://$(cat "$work/address")/metrics" | sed -nE 's/^# TYPE ([a-z_]+) ([a-z]+)$/| `\1` | \2 |/p'
-}
-
-slot_rows() {
-    sed -nE 's/^    (void|bool) \(\*([a-z_]+)(\[[^]]*\])?\)\(.*/| `\2` |/p' lib/kernels/kernels.h
-}
-
-# The bounds that --check prints without a configuration: those of options at their defaults, which
-# a fixed --memory-limit makes independent of the machine.
-bound_rows() {
-    env -i "$attnd" --check --memory-limit 64GiB | sed 's/^\(  memory_limit  *\)68719476736 /\10 /' | sed -n '/^bounds:/,/^[a-z]*: [0-9]/p' | sed -nE \
-        's/^  ([a-z_]+)  +([0-9][^ ]*( [a-z\/]+)?)  +([^ ]+( [^ ]+)*)  +([^ ].*)$/| `\1` | \2 | \4 | \6 |/p'
-}
-
-# The values that an option takes are read from its refusal of the empty text.
-option_rows() {
-    local flag default takes name key variable
-    while IFS=$'\t' read -r flag default; do
-        takes=$(env -i "$attnd" "--$flag=" --check 2>&1 || true)
-        takes=$(sed -E 's/.* is not (a whole number )?//; s/ \((suffixes|a name).*//; s/^of ([a-z]+) from (.*)/\2 \1/
-            s/^from //; s/^one of //' <<<"$takes")
-        name=${flag//-/_}
-        key="\`$name\`"
-        variable=ATTN_${name^^}
-        if [ "$name" = config ]; then
-            key=none
-        elif [ "$name" = model ]; then # the one that may be given several times
-            key="\`models\`"
-            variable=ATTN_MODELS
-        fi
-        echo "| \`--$flag\` | \`$variable\` | $key | ${default:-none} | $takes |"
-    done < <(env -i "$attnd" --help | sed -nE 's/^  --([a-z-]+) (TEXT|FILE|DIR|N|WORD|NAME=DIR) .*/&\n\1/p' |
-        awk 'NR % 2 { default_ = match($0, /\[[^]]*\]$/) ? substr($0, RSTART + 1, RLENGTH - 2) : ""; next }
-             { print $0 "\t" default_ }')
-}
-
-# Checks that every line of standard input begins a row of the table under `header`, and that the
-# table has no more rows.  Prints breaches.
-check_table() { # file, header
-    awk -v file="$1" -v header="$2" '
-        FILENAME == "-" { want[++wants] = $0; next }
-        $0 == header    { inside = 1; found = 1; next }
-        /^\|---/        { next }
-        !/^\|/          { inside = 0 }
-        inside          { have[++haves] = $0; line[haves] = FNR }
-        END {
-            if (!found)
-                print file " has no table " header
-            for (i = 1; i <= wants; i++) {
-                hit = 0
-                for (j = 1; j <= haves; j++)
-                    if (index(have[j], want[i]) == 1)
-                        hit = used[j] = 1
-                if (!hit)
-                    print file " lacks " want[i]
-            }
-            for (j = 1; j <= haves; j++)
-                if (!used[j])
-                    print file ":" line[j] ": nothing is so: " have[j]
-            if (wants == 0)
-                print "nothing to compare with the table " header
-        }' - "$1"
-}
-
-# For each table: the function that prints its rows, the file, the header line.
-tables() {
-    cat <<'END'
-error_rows|docs/API.md|| code | status | retryable | meaning |
-route_rows|docs/API.md|| method | path | what it does |
-field_rows|docs/API.md|| field | in | value | meaning |
-output_rows|docs/API.md|| output | shape | what |
-create_rows|docs/API.md|| field | value | default | meaning |
-option_rows|docs/OPERATIONS.md|| flag | variable | key | default | takes | meaning |
-bound_rows|docs/OPERATIONS.md|| bound | value | beyond it | what it bounds |
-metric_rows|docs/OPERATIONS.md|| metric | type | meaning |
-slot_rows|docs/KERNELS.md|| slot | what it computes | used for |
-END
+# Every table has rows and stands in one place, where it ends.
+check_markers() {
+    local name document
+    for name in "$work"/tables/*; do
+        [ -s "$name" ] || complain "nothing prints the table ${name##*/}"
+    done
+    if ! diff <(sed -nE 's/^<!-- printed: (.*) -->$/\1/p' "${documents[@]}" | sort) \
+        <(printf '%s\n' "$work"/tables/* | sed 's#.*/##' | sort) >"$work/difference"; then
+        complain "the tables of documents (<) are not those that are printed (>): $(grep '^[<>]' "$work/difference")"
+    fi
+    for document in "${documents[@]}"; do
+        awk '/^<!-- printed: / { wrong = wrong || inside; inside = 1 }
+             /^<!-- end -->$/ { wrong = wrong || !inside; inside = 0 }
+             END { exit wrong || inside }' "$document" || complain "$document: a printed table has no end"
+    done
 }
 
 check_tables() {
-    local rows file header line
-    while IFS='|' read -r rows file header; do
-        if [ "$print" = --print ]; then
-            printf '%s %s\n' "$file" "$header"
-            "$rows"
-        else
-            while read -r line; do
-                complain "$line"
-            done < <("$rows" | check_table "$file" "$header" || echo "$file: its table $header was not checked")
+    local document
+    check_markers
+    if [ "$wrong" -ne 0 ]; then
+        exit 1
+    fi
+    for document in "${documents[@]}"; do
+        with_tables "$document" >"$work/document"
+        if [ "$write" = --write ]; then
+            cmp -s "$work/document" "$document" || cp "$work/document" "$document"
+        elif ! diff -u "$document" "$work/document" >"$work/difference"; then
+            complain "$document: a table is out of date (make docs): $(head -n 12 "$work/difference")"
         fi
-    done < <(tables)
-}
-
-# ---- Clients ---------------------------------------------------------------------------------------
-
-# The lists of tensors in the two clients are those of the table of fields.
-check_clients() {
-    local python=clients/python/attn_client.py js=clients/js/attn-client.mjs
-    [ -n "$(tensor_fields)" ] || complain "server/wire/call_fields.def: no row of a tensor is found"
-    diff <(tensor_fields) <(sed -n '/^_TENSORS = {/,/}/p' $python | grep -oE '"[a-z_]+": "[A-Z0-9]+"' |
-        tr -d '":' | sort) >"$work/difference" ||
-        complain "$python: _TENSORS is not as server/wire/call_fields.def: $(tr '\n' ' ' <"$work/difference")"
-    diff <(tensor_fields) <(sed -n '/^const TENSORS = {/,/}/p' $js | sed -nE 's/^ *([a-z_]+): ([A-Z0-9]+),$/\1 \2/p' |
-        sed 's/F32/FP32/; s/I64/INT64/; s/MASK/BOOL/' | sort) >"$work/difference" ||
-        complain "$js: TENSORS is not as server/wire/call_fields.def: $(tr '\n' ' ' <"$work/difference")"
+    done
 }
 
 # ---- Examples --------------------------------------------------------------------------------------
@@ -360,6 +284,29 @@ check_links() { # document
     done < <(grep -oE '\]\([^)]+\)' "$1" | sed -E 's/^\]\(//; s/\)$//' | grep -v '^https\?:' || true)
 }
 
+# ---- Clients ---------------------------------------------------------------------------------------
+
+# The fields that are tensors, with the datatype that clients send them in: NAME FP32.
+tensor_fields() {
+    awk '/^FIELD/ { split($0, row, /[(,]/) }
+        match($0, /\.tensor = SRV_[A-Z]+/) {
+            kind = substr($0, RSTART + 14, RLENGTH - 14)
+            print row[2], kind == "FLOATS" ? "FP32" : kind == "BOOLS" ? "BOOL" : "INT64"
+        }' server/wire/call_fields.def | sort
+}
+
+# The lists of tensors in the two clients are those of the table of fields.
+check_clients() {
+    local python=clients/python/attn_client.py js=clients/js/attn-client.mjs
+    [ -n "$(tensor_fields)" ] || complain "server/wire/call_fields.def: no row of a tensor is found"
+    diff <(tensor_fields) <(sed -n '/^_TENSORS = {/,/}/p' $python | grep -oE '"[a-z_]+": "[A-Z0-9]+"' |
+        tr -d '":' | sort) >"$work/difference" ||
+        complain "$python: _TENSORS is not as server/wire/call_fields.def: $(tr '\n' ' ' <"$work/difference")"
+    diff <(tensor_fields) <(sed -n '/^const TENSORS = {/,/}/p' $js | sed -nE 's/^ *([a-z_]+): ([A-Z0-9]+),$/\1 \2/p' |
+        sed 's/F32/FP32/; s/I64/INT64/; s/MASK/BOOL/' | sort) >"$work/difference" ||
+        complain "$js: TENSORS is not as server/wire/call_fields.def: $(tr '\n' ' ' <"$work/difference")"
+}
+
 # ---- Speed -----------------------------------------------------------------------------------------
 
 check_speed() {
@@ -377,14 +324,17 @@ check_speed() {
 examples=0
 make_top
 start config/attnd.json
+print_tables
 check_tables
+if [ "$write" = --write ]; then
+    exit
+fi
 check_clients
 check_speed
-if [ "$print" = --print ]; then
-    exit 0
-fi
+while read -r document; do
+    check_links "${document#./}"
+done < <(find . -name '*.md' ! -path './build/*')
 for document in "${documents[@]}"; do
-    check_links "$document"
     extract_blocks "$document"
     if compgen -G "$work/blocks/$(basename "$document" .md).*.sh" >/dev/null; then
         run_blocks "$document"

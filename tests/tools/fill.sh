@@ -1,9 +1,9 @@
 #!/bin/bash
 # fill.sh: prints a template of config/ with what it leaves open.
 #
-#   tests/tools/fill.sh TEMPLATE OPTION_TEXT NAME=VALUE...
+#   tests/tools/fill.sh TEMPLATE TABLE_TEXT NAME=VALUE...
 #
-# In place of a line @flags@, @keys@, @bash@, @zsh@ or @fish@ stands what the program OPTION_TEXT
+# In place of a line @flags@, @keys@, @bash@, @zsh@ or @fish@ stands what the program TABLE_TEXT
 # prints for that word, in place of @interface@ the public headers as a manual page, in place of
 # @include FILE@ that file.  @NAME@ within a line becomes VALUE, @DATE@ the date of the sources, or
 # SOURCE_DATE_EPOCH.

@@ -1,12 +1,15 @@
-/* option_text.c: prints the table of options in the form of a manual page or of a shell's
- * completion.
+/* table_text.c: prints the table of options in the form of a manual page, of a shell's completion
+ * or of a document, and the tables of bounds and errors for documents.
  *
- *   option_text flags|keys|bash|zsh|fish
+ *   table_text flags|keys|bash|zsh|fish|options|bounds|errors
  *
- * tests/tools/fill.sh puts what is printed into the templates of config/. */
+ * tests/tools/fill.sh puts what is printed into the templates of config/, tests/tools/docs.sh into
+ * docs/. */
 #include <stdio.h>
 #include <string.h>
 
+#include "base/errors.h"
+#include "config/bounds.h"
 #include "config/options.h"
 
 #define ACCEPTED_MAX 256
@@ -161,12 +164,79 @@ static void put_fish(const struct srv_option *option)
     puts("");
 }
 
+/* ---- Documents ------------------------------------------------------------------------------- */
+
+/* What happens beyond a bound; NULL stands for no bound. */
+static void put_beyond(const struct srv_bound *bound)
+{
+    if (bound != NULL && bound->code != SRV_OK)
+        printf("%u `%s`", srv_error_status(bound->code), srv_error_word(bound->code));
+    else
+        fputs(bound != NULL ? bound->beyond : "", stdout);
+}
+
+static const struct srv_bound *bound_of(const struct srv_option *option)
+{
+    for (size_t i = 0; i < srv_bound_count; i++)
+        if (srv_bounds[i].is_option && strcmp(srv_bounds[i].name, option->name) == 0)
+            return &srv_bounds[i];
+    return NULL;
+}
+
+/* A row of docs/OPERATIONS.md. */
+static void put_option(const struct srv_option *option)
+{
+    char accepted[ACCEPTED_MAX];
+    if (!has_value(option))
+        return;
+    if (option->kind == SRV_OPTION_SIZE)
+        snprintf(accepted, sizeof accepted, "%zu to %zu%s%s", option->min, option->max,
+                 option->unit != NULL ? " " : "", option->unit != NULL ? option->unit : "");
+    else
+        srv_option_describe(accepted, sizeof accepted, option);
+    printf("| `--%s` | %s | %s | %s | ", flag_of(option), accepted,
+           option->initial != NULL ? option->initial : "none", option->help);
+    put_beyond(bound_of(option));
+    puts(" |");
+}
+
+/* The rows of docs/OPERATIONS.md: bounds that no option sets. */
+static void put_bounds(void)
+{
+    for (const struct srv_bound *bound = srv_bounds; bound < srv_bounds + srv_bound_count;
+         bound++) {
+        if (bound->is_option)
+            continue;
+        printf("| `%s` | %zu%s%s | %s | ", bound->name, bound->value,
+               bound->unit != NULL ? " " : "", bound->unit != NULL ? bound->unit : "",
+               bound->subject);
+        put_beyond(bound);
+        puts(" |");
+    }
+}
+
+/* The rows of docs/API.md. */
+static void put_errors(void)
+{
+    for (enum srv_error_code code = SRV_OK + 1; code < SRV_ERROR_COUNT; code++)
+        printf("| `%s` | %u | %s | %s |\n", srv_error_word(code), srv_error_status(code),
+               srv_error_retryable(code) ? "yes" : "no", srv_error_meaning(code));
+}
+
+static void put_options(void (*put)(const struct srv_option *option))
+{
+    for (size_t i = 0; i < srv_option_count; i++)
+        put(&srv_options[i]);
+}
+
 static const struct form {
     const char *name;
-    void (*put)(const struct srv_option *option);
+    void (*put)(const struct srv_option *option); /* for each option; NULL: put_all once */
+    void (*put_all)(void);
 } forms[] = {
-    {"flags", put_flag}, {"keys", put_key},  {"bash", put_bash},
-    {"zsh", put_zsh},    {"fish", put_fish},
+    {"flags", put_flag, NULL},    {"keys", put_key, NULL},      {"bash", put_bash, NULL},
+    {"zsh", put_zsh, NULL},       {"fish", put_fish, NULL},     {"options", put_option, NULL},
+    {"bounds", NULL, put_bounds}, {"errors", NULL, put_errors},
 };
 
 int main(int argc, char *argv[])
@@ -174,10 +244,12 @@ int main(int argc, char *argv[])
     for (size_t i = 0; argc == 2 && i < sizeof forms / sizeof forms[0]; i++) {
         if (strcmp(argv[1], forms[i].name) != 0)
             continue;
-        for (size_t j = 0; j < srv_option_count; j++)
-            forms[i].put(&srv_options[j]);
+        if (forms[i].put != NULL)
+            put_options(forms[i].put);
+        else
+            forms[i].put_all();
         return fflush(stdout) == 0 ? 0 : 1;
     }
-    fputs("usage: option_text flags|keys|bash|zsh|fish\n", stderr);
+    fputs("usage: table_text flags|keys|bash|zsh|fish|options|bounds|errors\n", stderr);
     return 2;
 }
