@@ -73,6 +73,22 @@ START_TEST(test_footprint_a_group_of_version_1_is_found_by_its_controller)
 }
 END_TEST
 
+static size_t read_shares(const char *directory)
+{
+    char line[64];
+    return attn_cgroup_line(line, sizeof line, directory, "cpu.shares") ? strtoull(line, NULL, 10)
+                                                                        : SIZE_MAX;
+}
+
+START_TEST(test_footprint_a_controller_is_found_by_its_whole_name)
+{
+    put("proc/self/cgroup", "7:cpuset:/a\n5:cpuacct,cpu:/a\n");
+    put("sys/fs/cgroup/cpuset/a/cpu.shares", "5\n");
+    put("sys/fs/cgroup/cpuacct,cpu/a/cpu.shares", "900\n");
+    ck_assert_uint_eq(attn_cgroup_least(root, "cpu", read_shares), 900);
+}
+END_TEST
+
 START_TEST(test_footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top)
 {
     put("proc/self/cgroup", "0::/docker/0123456789\n");
@@ -180,6 +196,29 @@ START_TEST(test_footprint_a_row_counts_statistics_of_all_heads_and_groups)
     ck_assert_uint_ge(bytes,
                       1000 * 16 * (4 * sizeof(float) + sizeof(struct attn_row_stats) + group));
     attn_model_close(model);
+}
+END_TEST
+
+/* Bytes of a call of 1,000 rows by a layer of 16 heads of 8. */
+static size_t bytes_of_call(const char *more)
+{
+    static const struct attn_call_size size = {.rows = 1000, .tokens = 10};
+    char config[160];
+    struct attn_model *model;
+    snprintf(config, sizeof config,
+             "{\"hidden_size\":16,\"num_attention_heads\":16,"
+             "\"head_dim\":8%s}",
+             more);
+    ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
+    size_t bytes = attn_call_bytes(model, &size, THREADS);
+    attn_model_close(model);
+    return bytes;
+}
+
+START_TEST(test_footprint_a_row_counts_its_gate)
+{
+    ck_assert_uint_ge(bytes_of_call(",\"attn_output_gate\":true"),
+                      bytes_of_call("") + 1000 * 16 * 8 * sizeof(float));
 }
 END_TEST
 
@@ -333,11 +372,13 @@ Suite *suite_footprint(void)
     tcase_add_checked_fixture(groups, make_root, remove_root);
     tcase_add_test(groups, test_footprint_the_smallest_limit_above_a_group_of_version_2_counts);
     tcase_add_test(groups, test_footprint_a_group_of_version_1_is_found_by_its_controller);
+    tcase_add_test(groups, test_footprint_a_controller_is_found_by_its_whole_name);
     tcase_add_test(groups, test_footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top);
     tcase_add_test(groups, test_footprint_without_groups_or_with_rubbish_there_is_no_limit);
     tcase_add_loop_test(calls, test_footprint_a_call_gets_by_with_what_it_is_said_to_take, 0,
                         CASES);
     tcase_add_test(calls, test_footprint_a_row_counts_statistics_of_all_heads_and_groups);
+    tcase_add_test(calls, test_footprint_a_row_counts_its_gate);
     tcase_add_test(calls,
                    test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not);
     tcase_add_test(calls, test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone);
