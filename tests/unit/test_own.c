@@ -116,6 +116,53 @@ START_TEST(test_memory_of_arrays_in_fortran_order_is_counted)
 }
 END_TEST
 
+/* A bit of the last number of each tensor of attention is turned, one tensor after another. */
+START_TEST(test_every_tensor_of_attention_shows_in_the_fingerprint)
+{
+    static const struct {
+        const char *model, *part; /* of the names of attention's tensors */
+    } cases[] = {{REFERENCE "gpt_oss/model", ".self_attn."},
+                 {"tests/golden/qwen3_5/model", ".layers.1.self_attn."},
+                 {"tests/golden/deepseek_v3/model", ".self_attn."},
+                 {"tests/golden/persimmon/model", ".self_attn."},
+                 {"tests/golden/deberta_v2/model", ".attention.self."}};
+    const char *from = cases[_i].model;
+    size_t turned = 0;
+    struct attn_safetensors *file;
+    struct attn_model *model;
+    char path[SCRATCH_PATH], want[17], got[17];
+    size_t length, config_length;
+    char *bytes = scratch_read(&length, from, "model.safetensors");
+    char *config = scratch_read(&config_length, from, "config.json");
+    int directory = open(from, O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(attn_safetensors_open(&file, directory, "model.safetensors", &error), ATTN_OK);
+    ck_assert_int_eq(open_own(&model, from, NULL), ATTN_OK);
+    fingerprint_of(want, model);
+    scratch_make(path);
+    scratch_write(path, "config.json", config, config_length);
+    for (size_t i = 0; i < attn_safetensors_count(file); i++) {
+        const char *name = attn_safetensors_name(file, i);
+        if (strstr(name, cases[_i].part) == NULL)
+            continue;
+        const struct attn_tensor_entry *entry = attn_safetensors_find(file, name);
+        const size_t at = attn_safetensors_offset(file, entry) + (entry->end - entry->begin) - 2;
+        bytes[at] ^= 1;
+        scratch_write(path, "model.safetensors", bytes, length);
+        bytes[at] ^= 1;
+        ck_assert_msg(open_own(&model, path, NULL) == ATTN_OK, "%s: %s", name, error.message);
+        fingerprint_of(got, model);
+        ck_assert_msg(strcmp(got, want) != 0, "%s", name);
+        turned++;
+    }
+    ck_assert_uint_gt(turned, 4);
+    attn_safetensors_close(file);
+    close(directory);
+    scratch_remove(path);
+    free(bytes);
+    free(config);
+}
+END_TEST
+
 /* A directory with config.json; and with another configuration in its place. */
 START_TEST(test_own_weights_in_a_directory_are_the_same_layers)
 {
@@ -445,6 +492,7 @@ Suite *suite_own(void)
     TCase *own = tcase_create("own");
     tcase_set_timeout(own, 60);
     tcase_add_test(own, test_own_weights_under_any_name_are_the_same_layers);
+    tcase_add_loop_test(own, test_every_tensor_of_attention_shows_in_the_fingerprint, 0, 5);
     tcase_add_test(own, test_memory_of_arrays_in_fortran_order_is_counted);
     tcase_add_test(own, test_own_weights_in_a_directory_are_the_same_layers);
     tcase_add_test(own, test_torch_layer_takes_causality_rope_and_fewer_key_heads);
