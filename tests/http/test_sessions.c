@@ -79,6 +79,23 @@ START_TEST(test_created_id_begins_with_the_instance_and_is_unlike_others)
 }
 END_TEST
 
+START_TEST(test_a_session_that_is_created_again_by_its_key_counts_once)
+{
+    static const char *const headers[] = {"Idempotency-Key: once", NULL};
+    const double before = call_metric(&client, "attnd_sessions_created_total");
+    for (unsigned i = 0; i < 3; i++) {
+        struct answer made = client_send(&client, &(struct request){.method = "POST",
+                                                                    .path = "/sessions",
+                                                                    .body = "{\"model\":\"tiny\"}",
+                                                                    .headers = headers});
+        expect_answer(&made, 201, NULL, "create");
+        ck_assert(json_is_true(json_object_get(made.json, "replayed")) == (i > 0));
+        answer_free(&made);
+    }
+    ck_assert(call_metric(&client, "attnd_sessions_created_total") == before + 1);
+}
+END_TEST
+
 START_TEST(test_creating_what_exists_or_cannot_be_is_refused)
 {
     call_create(&client, "once", "");
@@ -285,6 +302,7 @@ START_TEST(test_lists_are_short_and_details_come_in_pages_of_64_kib)
     }
     ck_assert_uint_eq(count_pages(&listed, "limit=100", false), 1);
     ck_assert_uint_eq(listed, LISTED);
+    ck_assert_uint_eq(count_pages(&listed, "limit=30", false), LISTED / 30); /* and no empty one */
     ck_assert_uint_ge(count_pages(&listed, "details=1&limit=100", true), 3);
     ck_assert_uint_eq(listed, LISTED);
 }
@@ -398,6 +416,7 @@ Suite *suite_sessions(void)
     tcase_add_checked_fixture(one, serve_small, serve_end);
     tcase_add_test(one, test_created_session_says_what_it_is);
     tcase_add_test(one, test_idle_time_is_in_seconds);
+    tcase_add_test(one, test_a_session_that_is_created_again_by_its_key_counts_once);
     tcase_add_test(one, test_created_id_begins_with_the_instance_and_is_unlike_others);
     tcase_add_test(one, test_creating_what_exists_or_cannot_be_is_refused);
     tcase_add_test(one, test_delete_ignores_a_small_body_of_any_type);
