@@ -43,7 +43,7 @@ KINDS = {
     "ui": ("build/attnd", "ATTND=build/attnd /usr/bin/python3 tests/ui/run.py {}",
            is_file("tests/ui/{}.py")),
     "node": ("", "node --test {}", lambda name: (TREE / name).is_file()),
-    "clients": ("build/attnd", "ATTND=build/attnd /usr/bin/python3 tests/clients/run.py {}",
+    "clients": ("build/attnd", "QUICK=1 ATTND=build/attnd /usr/bin/python3 tests/clients/run.py {}",
                 is_file("tests/clients/{}.py")),
     "make": ("build/attnd", "make --no-print-directory QUICK=1 {}", is_target),
 }

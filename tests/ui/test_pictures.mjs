@@ -14,8 +14,14 @@ import test from "node:test";
 // What address.js reads of a page.
 globalThis.location = { hash: "", pathname: "/", search: "" };
 globalThis.addEventListener = () => {};
+const visited = []; // [how, address] of each change of settings
+globalThis.history = {
+    pushState: (state, title, address) => visited.push(["push", address]),
+    replaceState: (state, title, address) => visited.push(["replace", address]),
+};
 
 const ui = (name) => import(`../../server/ui/${name}`);
+const address = await ui("address.js");
 const axes = await ui("axes.js");
 const colors = await ui("colors.js");
 const formats = await ui("formats.js");
@@ -24,6 +30,7 @@ const pictures = await ui("picture.js");
 const drawings = await ui("svg.js");
 const frames = await ui("drawing.js");
 const { Heatmap } = await ui("heatmap.js");
+const { pooled } = await ui("statistics.js");
 const { Difference, productsOf, relativeChange } = await ui("difference.js");
 const { differences } = await ui("controls.js");
 
@@ -757,6 +764,30 @@ print(json.dumps([[name(node), node.get("fill"), node.text] for node in root.ite
     assert.equal(fills.length, cells + 3 + 3 + 64, "cells, sinks, ground, plot, frame, legend");
     const embedded = drawings.mapSvg({ picture, area, scale, colors: "violet", title }, "data:,x");
     assert.match(embedded, /<image [^>]*href="data:,x"/);
+});
+
+test("a cell of a pooled map covers each cell that it shares with the next one", () => {
+    const values = Float32Array.from([1, 2, 9, 3, 4]);
+    assert.deepEqual([...pooled(values, 5, 1, [2, 1]).values], [9, 9]);
+    assert.deepEqual([...pooled(values, 1, 5, [1, 2]).values], [9, 9]);
+    assert.deepEqual([...pooled(values, 5, 1, [2, 1], "mean").values], [4, Math.fround(16 / 3)]);
+    assert.equal(pooled(values, 5, 1, [5, 1]).values, values);
+});
+
+// ---- The address ------------------------------------------------------------------------------
+
+test("a default is not in the address, and a step is one that Back undoes", () => {
+    address.set({ kind: "scores" });
+    address.set({ head: 3 }, { step: true });
+    address.set({ kind: "weights" });
+    address.set({ kind: "weights" }); // changes nothing
+    address.set({ head: "" });
+    assert.deepEqual(visited, [
+        ["replace", "/#kind=scores"],
+        ["push", "/#head=3&kind=scores"],
+        ["replace", "/#head=3"],
+        ["replace", "/#"],
+    ]);
 });
 
 // ---- Places -----------------------------------------------------------------------------------
