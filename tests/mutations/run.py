@@ -27,12 +27,12 @@ CCACHE = "/usr/lib/ccache"
 
 def is_file(form):
     """Whether the file that has the suite exists."""
-    return lambda name: (TREE / form.format(name.split(".")[0])).is_file()
+    return lambda name: (TOP / form.format(name.split(".")[0])).is_file()
 
 
 def is_target(name):
     """Whether the Makefile has the target."""
-    return re.search(rf"^{re.escape(name)}:", (TREE / "Makefile").read_text("utf-8"), re.M)
+    return re.search(rf"^{re.escape(name)}:", (TOP / "Makefile").read_text("utf-8"), re.M)
 
 
 # What a word of `Suite:` builds, what it runs with {} for the name, and whether the name exists.
@@ -42,7 +42,7 @@ KINDS = {
              "ATTND=build/attnd CK_RUN_SUITE={} build/http_suite", is_file("tests/http/test_{}.c")),
     "ui": ("build/attnd", "ATTND=build/attnd /usr/bin/python3 tests/ui/run.py {}",
            is_file("tests/ui/{}.py")),
-    "node": ("", "node --test {}", lambda name: (TREE / name).is_file()),
+    "node": ("", "node --test {}", lambda name: (TOP / name).is_file()),
     "clients": ("build/attnd", "QUICK=1 ATTND=build/attnd /usr/bin/python3 tests/clients/run.py {}",
                 is_file("tests/clients/{}.py")),
     "make": ("build/attnd", "make --no-print-directory QUICK=1 {}", is_target),
@@ -62,7 +62,7 @@ class Mistake:
             if line.startswith(("What: ", "Suite: ")):
                 head[line.split(":")[0]] = line.split(" ", 1)[1].strip()
             elif line.startswith("+++ b/"):
-                file = TREE / line[6:].strip()
+                file = line[6:].strip()
             elif line.startswith("@@"):
                 self.edits.append([file, "", ""])
             elif self.edits and not line.startswith("--- "):
@@ -75,15 +75,16 @@ class Mistake:
         if kind not in KINDS or not KINDS[kind][2](name):
             raise Wrong(f"{self.name}: no suite is named {self.suite}")
         for file, old, _ in self.edits:
-            if not file.exists() or file.read_text("utf-8").count(old) != 1:
-                raise Wrong(f"{self.name}: does not apply: what it changes is not in "
-                            f"{file.relative_to(TREE)} exactly once")
+            if (TOP / file).read_text("utf-8").count(old) != 1:
+                raise Wrong(f"{self.name}: does not apply: what it changes is not in {file} "
+                            "exactly once")
 
     def plant(self):
         """Changes the copy; returns {file: what it was}."""
-        before = {file: file.read_text("utf-8") for file, _, _ in self.edits}
+        before = {TREE / file: (TREE / file).read_text("utf-8") for file, _, _ in self.edits}
         for file, old, new in self.edits:
-            file.write_text(file.read_text("utf-8").replace(old, new), "utf-8")
+            copy = TREE / file
+            copy.write_text(copy.read_text("utf-8").replace(old, new), "utf-8")
         return before
 
 
@@ -99,7 +100,8 @@ def bring_up_to_date():
         source, copy = TOP / name, TREE / name
         if not copy.exists() or copy.read_bytes() != source.read_bytes():
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, copy)
+            copy.unlink(missing_ok=True)
+            shutil.copy(source, copy, follow_symlinks=False)
     (TREE / "build").mkdir(exist_ok=True)
     for name in ("deps", "axe", "prometheus"):  # what is installed once
         if (TOP / "build" / name).exists() and not (TREE / "build" / name).exists():
@@ -184,9 +186,9 @@ def main(names):
     begin, match = time.monotonic(), "--match" in names
     paths = [HERE / f"{name}.patch" for name in names if name != "--match"]
     paths = paths or sorted(HERE.glob("*.patch"))
-    bring_up_to_date()
     good, word = attempt(Mistake, paths), "have their places"
     if not match:
+        bring_up_to_date()
         sound = attempt(judge_suite, sorted({mistake.suite for mistake in good}))
         good, word = attempt(judge, [one for one in good if one.suite in sound]), "noticed"
     right = len(good) == len(paths) > 0
