@@ -208,7 +208,8 @@ BENCH_TABLE_FLAGS =
 BENCH_HTTP_FLAGS =
 BENCH_WEIGHTS_FLAGS =
 
-.PHONY: all run check check-all check-catalogue check-load check-journal check-promises fuzz \
+.PHONY: all run check check-all check-catalogue check-load check-journal check-promises \
+        check-mutations fuzz \
         fuzz-coverage alone nice suites unit-suites http-suites recorded-catalogue recorded-http \
         check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
@@ -249,7 +250,7 @@ check: | build/deps/check ## everything that a change must pass (minutes)
 	@$(MAKE) --no-print-directory $(ON_ALL_CPUS) all $(CHECK_PROGRAMS)
 	$(Q)rm -f $(OUT)/exchanges
 	@$(MAKE) --no-print-directory QUICK=1 $(ON_ONE_MORE) -O recorded-catalogue unit-suites \
-	    check-promises presets $(filter-out $(CHECKS_ALONE) $(CHECKS_NICE),$(CHECKS))
+	    check-promises check-mutations presets $(filter-out $(CHECKS_ALONE) $(CHECKS_NICE),$(CHECKS))
 	@$(MAKE) --no-print-directory QUICK=1 $(ON_ONE_MORE) -O alone nice
 	@echo "check: all passed"
 
@@ -270,7 +271,7 @@ check-all: check ## check, then every sanitizer, a long kernelcheck and the load
 	$(OUT)/kernelcheck --seconds 300
 	@$(MAKE) --no-print-directory $(CHECKS)
 	@LATENCY_MS=200 $(MAKE) --no-print-directory check-ui
-	@$(MAKE) --no-print-directory check-load check-journal check-promises
+	@$(MAKE) --no-print-directory check-load check-journal check-promises check-mutations
 	@echo "check-all: all passed"
 
 # One after another under -j too.  CK_RUN_SUITE=name runs one.
@@ -430,6 +431,10 @@ endif
 # Each with a daemon or unit suite of its own, built in a copy of the tree; QUICK=1 builds nothing.
 check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/attnd_no_ui $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
 	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
+
+# In a copy of the tree that stays in build/mutations/tree; QUICK=1 builds nothing.
+check-mutations: | $(if $(QUICK),,build/deps/ui build/deps/clients) ## each mistake of tests/mutations/ alone: its suite notices; QUICK=1: each still has its place and suite
+	$(Q)/usr/bin/python3 tests/mutations/run.py $(if $(QUICK),--match)
 
 # QUICK=1 needs no container engine.
 check-image: $(OUT)/attnd | $(if $(QUICK),build/deps/check,build/deps/image) ## the image and docker-compose.yml under Docker where it runs, else podman; ENGINE=podman chooses; QUICK=1: their variables, mounts and limits against attnd --check

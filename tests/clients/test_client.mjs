@@ -475,7 +475,8 @@ const tests = {
             new Promise((_, reject) =>
                 signal.addEventListener("abort", () => reject(signal.reason)),
             );
-        const error = await failing(late.models());
+        const never = new Promise((resolve) => setTimeout(resolve, 20000, {}).unref());
+        const error = await Promise.race([failing(late.models()), never]);
         assert.deepEqual([error.code, error.retryable], ["connection_lost", true]);
     },
 
@@ -785,11 +786,13 @@ const tests = {
                 const calls = [
                     () => client.restore("a", new Uint8Array(8)),
                     () => client.attend([rows[0]], { session_id: "a" }),
+                    // Again, it would find the session that it has made.
+                    () => client.attend([rows[0]], { session_id: "b", start: true, position: 0 }),
                 ];
                 for (const call of calls) assert.equal((await failing(call())).kind, "connection");
             },
         );
-        assert.equal(counts.lose, 2);
+        assert.equal(counts.lose, 3);
     },
 
     async "what is retryable is sent again after the time it names"() {

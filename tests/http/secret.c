@@ -77,6 +77,17 @@ void certificate_make_valid(char certificate[SECRET_PATH], char key[SECRET_PATH]
     process_end(&process);
 }
 
+void certificate_make_unsorted(char path[SECRET_PATH], const char *certificate)
+{
+    char command[512];
+    secret_write(path, "");
+    snprintf(command, sizeof command,
+             "{ cat %s; openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes "
+             "-days 2 -subj /CN=other -keyout /dev/null; } > %s 2> /dev/null",
+             certificate, path);
+    ck_assert_int_eq(system(command), 0);
+}
+
 void certificate_end(const char *certificate, const char *key, time_t end)
 {
     gnutls_x509_crt_t made;

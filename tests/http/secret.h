@@ -15,6 +15,9 @@ void secret_write(char path[SECRET_PATH], const char *text);
 void certificate_make(char certificate[SECRET_PATH], char key[SECRET_PATH]);
 void certificate_make_valid(char certificate[SECRET_PATH], char key[SECRET_PATH], const char *days);
 
+/* Makes a file of the certificate and of one after it that has not issued it. */
+void certificate_make_unsorted(char path[SECRET_PATH], const char *certificate);
+
 /* Three keys for most tests: of the scope infer, admin, and both. */
 #define KEY_INFER "infer-0123456789abcdef0123456789abcdef"
 #define KEY_ADMIN "admin-0123456789abcdef0123456789abcdef"

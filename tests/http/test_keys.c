@@ -123,6 +123,22 @@ START_TEST(test_each_route_is_for_the_keys_that_the_table_says)
 }
 END_TEST
 
+START_TEST(test_a_key_after_another_word_than_bearer_is_none)
+{
+    static const char *const others[] = {
+        "Authorization: Digest " KEY_INFER, "Authorization: Basic  " KEY_INFER,
+        "Authorization: " KEY_INFER, "Authorization: Bearer" KEY_INFER};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        struct answer answer = ask("GET", "/models", NULL, others[i]);
+        expect_answer(&answer, 401, "unauthorized", others[i]);
+        answer_free(&answer);
+    }
+    struct answer answer = ask("GET", "/models", NULL, "Authorization: bearer " KEY_INFER);
+    expect_answer(&answer, 200, NULL, "bearer");
+    answer_free(&answer);
+}
+END_TEST
+
 /* 404, 405, 501, 503 or 413 would show which paths there are. */
 START_TEST(test_without_a_key_every_path_is_answered_alike)
 {
@@ -294,6 +310,7 @@ Suite *suite_keys(void)
     tcase_add_checked_fixture(keys, begin, end);
     tcase_add_test(keys, test_each_route_is_for_the_keys_that_the_table_says);
     tcase_add_test(keys, test_without_a_key_every_path_is_answered_alike);
+    tcase_add_test(keys, test_a_key_after_another_word_than_bearer_is_none);
     tcase_add_test(keys, test_without_a_key_no_body_is_waited_for);
     tcase_add_test(keys, test_connection_goes_on_after_a_refusal);
     tcase_add_test(keys, test_log_names_the_key_and_never_shows_it);

@@ -158,6 +158,28 @@ START_TEST(test_the_sum_equals_its_terms_and_suffices_as_a_limit)
 }
 END_TEST
 
+START_TEST(test_a_limit_that_is_set_counts_also_above_what_the_machine_gives)
+{
+    char directory[64], path[96];
+    config_write(directory, path, CONFIG_LITTLE(""));
+    char *out = checked(path, "--memory-limit=4096GiB");
+    ck_assert_double_eq(number_of(out, "memory at most:", "limit"), 4096.0 * (1 << 30));
+    free(out);
+    config_remove(directory);
+}
+END_TEST
+
+START_TEST(test_each_adopted_directory_takes_what_the_own_one_does)
+{
+#define KEPT "\"durability\":\"journal\",\"state_dir\":\"/tmp/attnd-a\","
+    const double own = checked_bytes(CONFIG_LITTLE(KEPT), "store");
+    ck_assert_double_gt(own, 0);
+    ck_assert_double_eq(
+        checked_bytes(CONFIG_LITTLE(KEPT "\"adopt\":\"/tmp/attnd-b,/tmp/attnd-c\","), "store"),
+        3 * own);
+}
+END_TEST
+
 /* Shipped configurations that must serve with 512 MiB unchanged. */
 static const char *const shipped[] = {
     "config/attnd.json",         "config/presets/tiny.json", "config/presets/small.json",
@@ -479,6 +501,8 @@ Suite *suite_memory(void)
                    test_a_sum_above_the_limit_is_refused_with_every_term_before_weights_are_read);
     tcase_add_test(tests, test_the_advice_of_a_refusal_can_be_followed);
     tcase_add_test(tests, test_the_sum_equals_its_terms_and_suffices_as_a_limit);
+    tcase_add_test(tests, test_each_adopted_directory_takes_what_the_own_one_does);
+    tcase_add_test(tests, test_a_limit_that_is_set_counts_also_above_what_the_machine_gives);
     tcase_add_loop_test(tests, test_defaults_are_divided_until_they_fit_and_no_further, 0,
                         sizeof shipped / sizeof shipped[0]);
     tcase_add_test(tests, test_attnd_serves_with_defaults_where_there_is_little_memory);

@@ -376,6 +376,19 @@ START_TEST(test_a_ttl_beyond_the_key_s_is_refused_and_a_default_is_shortened)
 }
 END_TEST
 
+START_TEST(test_a_fork_lives_no_longer_than_its_own_key_allows)
+{
+    static const char parent[] =
+        "{\"session_id\":\"long\",\"model\":\"tiny\",\"ttl_s\":600,\"shared\":true}";
+    ck_assert_int_eq(status_of(FIELD("few"), "POST", "/sessions", parent), 201);
+    served.authorization = FIELD("brief");
+    struct answer answer = client_post(&client, "/sessions/long/fork", "{\"session_id\":\"f\"}");
+    expect_answer(&answer, 201, NULL, "fork");
+    ck_assert_int_eq(answer_integer(&answer, "ttl_s"), 60);
+    answer_free(&answer);
+}
+END_TEST
+
 /* ---- Changes and restarts -------------------------------------------------------------------- */
 
 static void reload(const char *text)
@@ -478,6 +491,7 @@ Suite *suite_quotas(void)
     tcase_add_test(limits, test_each_way_to_take_blocks_is_counted);
     tcase_add_test(limits, test_requests_of_a_key_are_never_more_than_its_seconds_have);
     tcase_add_test(limits, test_memory_in_flight_of_a_key_is_bounded);
+    tcase_add_test(limits, test_a_fork_lives_no_longer_than_its_own_key_allows);
     tcase_add_test(limits, test_a_ttl_beyond_the_key_s_is_refused_and_a_default_is_shortened);
     tcase_add_test(limits, test_limits_change_with_sighup_and_end_no_session);
     tcase_add_test(limits, test_sessions_of_a_removed_key_stay_and_an_admin_finds_them);

@@ -175,6 +175,25 @@ START_TEST(test_a_truncation_that_arrives_again_after_later_steps_changes_nothin
 }
 END_TEST
 
+/* A session of the same id has ended meanwhile: what was sent to it is not the present one's. */
+START_TEST(test_a_truncation_that_arrives_again_of_another_epoch_is_refused)
+{
+    begin(9);
+    cut_to(7);
+    char *held = cut_body(5);
+    cut_to(5);
+    struct text other = {0};
+    text_add(&other, "%s", held);
+    char *number = strstr(other.data, "\"epoch\":") + strlen("\"epoch\":");
+    number[0] = number[0] == '1' ? '2' : '1';
+    struct answer late = refused("/sessions/s/truncate", other.data, "epoch_mismatch");
+    expect_length(5);
+    answer_free(&late);
+    text_free(&other);
+    free(held);
+}
+END_TEST
+
 /* Each names a revision that is neither the present one nor, with this length, the one before. */
 START_TEST(test_a_truncation_of_another_revision_is_refused)
 {
@@ -514,6 +533,7 @@ Suite *suite_revisions(void)
     tcase_add_checked_fixture(tests, serve_small, serve_end);
     tcase_add_test(tests, test_a_truncation_that_arrives_again_after_later_steps_changes_nothing);
     tcase_add_test(tests, test_a_truncation_of_another_revision_is_refused);
+    tcase_add_test(tests, test_a_truncation_that_arrives_again_of_another_epoch_is_refused);
     tcase_add_test(tests, test_every_truncation_gives_another_revision);
     tcase_add_test(tests, test_a_step_that_arrives_again_after_a_truncation_is_refused);
     tcase_add_test(tests, test_a_step_of_a_list_names_a_revision_of_its_own);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "calls.h"
 #include "served.h"
@@ -33,10 +34,33 @@ START_TEST(test_created_session_says_what_it_is)
     ck_assert_int_eq(answer_integer(&seen, "epoch"), answer_integer(&made, "epoch"));
     ck_assert_int_eq(answer_integer(&made, "bytes"), 0);
     ck_assert_int_gt(answer_integer(&seen, "bytes"), 0);
-    ck_assert(json_is_number(json_object_get(seen.json, "idle_s")));
     ck_assert_uint_eq(json_array_size(json_object_get(seen.json, "lengths")), 2);
     answer_free(&made);
     answer_free(&seen);
+}
+END_TEST
+
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Asks until some time has passed since the session was used: never more than since it was made. */
+START_TEST(test_idle_time_is_in_seconds)
+{
+    double idle = 0;
+    const double before = seconds_now();
+    call_create(&client, "idle", "");
+    for (unsigned i = 0; i < 100000 && idle == 0; i++) {
+        struct answer seen = client_get(&client, "/sessions/idle");
+        expect_answer(&seen, 200, NULL, "get");
+        idle = json_number_value(json_object_get(seen.json, "idle_s"));
+        ck_assert_double_le(idle, seconds_now() - before);
+        answer_free(&seen);
+    }
+    ck_assert_double_gt(idle, 0);
 }
 END_TEST
 
@@ -52,6 +76,23 @@ START_TEST(test_created_id_begins_with_the_instance_and_is_unlike_others)
     expect_decode(&client, a, 0, 0);
     answer_free(&one);
     answer_free(&two);
+}
+END_TEST
+
+START_TEST(test_a_session_that_is_created_again_by_its_key_counts_once)
+{
+    static const char *const headers[] = {"Idempotency-Key: once", NULL};
+    const double before = call_metric(&client, "attnd_sessions_created_total");
+    for (unsigned i = 0; i < 3; i++) {
+        struct answer made = client_send(&client, &(struct request){.method = "POST",
+                                                                    .path = "/sessions",
+                                                                    .body = "{\"model\":\"tiny\"}",
+                                                                    .headers = headers});
+        expect_answer(&made, 201, NULL, "create");
+        ck_assert(json_is_true(json_object_get(made.json, "replayed")) == (i > 0));
+        answer_free(&made);
+    }
+    ck_assert(call_metric(&client, "attnd_sessions_created_total") == before + 1);
 }
 END_TEST
 
@@ -261,6 +302,7 @@ START_TEST(test_lists_are_short_and_details_come_in_pages_of_64_kib)
     }
     ck_assert_uint_eq(count_pages(&listed, "limit=100", false), 1);
     ck_assert_uint_eq(listed, LISTED);
+    ck_assert_uint_eq(count_pages(&listed, "limit=30", false), LISTED / 30); /* and no empty one */
     ck_assert_uint_ge(count_pages(&listed, "details=1&limit=100", true), 3);
     ck_assert_uint_eq(listed, LISTED);
 }
@@ -373,6 +415,8 @@ Suite *suite_sessions(void)
     TCase *one = tcase_create("sessions");
     tcase_add_checked_fixture(one, serve_small, serve_end);
     tcase_add_test(one, test_created_session_says_what_it_is);
+    tcase_add_test(one, test_idle_time_is_in_seconds);
+    tcase_add_test(one, test_a_session_that_is_created_again_by_its_key_counts_once);
     tcase_add_test(one, test_created_id_begins_with_the_instance_and_is_unlike_others);
     tcase_add_test(one, test_creating_what_exists_or_cannot_be_is_refused);
     tcase_add_test(one, test_delete_ignores_a_small_body_of_any_type);

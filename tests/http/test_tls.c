@@ -579,7 +579,7 @@ static void expect_start(const char *cert, const char *of, int status, const cha
 
 START_TEST(test_files_that_are_no_pair_fail_the_check_and_the_start)
 {
-    char other[SECRET_PATH], other_key[SECRET_PATH];
+    char other[SECRET_PATH], other_key[SECRET_PATH], chain[SECRET_PATH];
     certificate_make(other, other_key);
     expect_start(certificate, NULL, 2, "tls_cert and tls_key: one needs the other");
     expect_start("/nonexistent", key, 1, "/nonexistent: No such file");
@@ -588,6 +588,9 @@ START_TEST(test_files_that_are_no_pair_fail_the_check_and_the_start)
     expect_start(key, key, 1, "no certificate in PEM form");
     expect_start(certificate, keys, 1, "no key in PEM form");
     expect_start(certificate, other_key, 1, "not the key of the certificate");
+    certificate_make_unsorted(chain, certificate);
+    expect_start(chain, key, 1, "no certificate in PEM form");
+    unlink(chain);
     ck_assert_int_eq(truncate(other, 200), 0);
     expect_start(other, other_key, 1, "no certificate in PEM form");
     ck_assert_int_eq(truncate(other_key, 0), 0);

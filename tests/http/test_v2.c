@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "raw.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -266,6 +267,29 @@ START_TEST(test_a_timeout_is_a_deadline)
 }
 END_TEST
 
+/* The body comes when its time has passed already. */
+START_TEST(test_a_timeout_counts_from_the_requests_begin)
+{
+    char head[256];
+    struct raw raw;
+    struct text body = {0};
+    infer_body(&body, 1, 1, "", START "\"timeout\":50000,");
+    snprintf(head, sizeof head,
+             "POST " INFER " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\nExpect: 100-continue\r\n\r\n",
+             body.length);
+    raw_open(&raw, "127.0.0.1", served.port);
+    ck_assert(raw_text(&raw, head));
+    pause_ms(100);
+    ck_assert(raw_send(&raw, body.data, body.length));
+    struct raw_answer answer = raw_read(&raw, false, 10000);
+    ck_assert_msg(answer.status == 504, "%u %s", answer.status, answer.body);
+    raw_answer_free(&answer);
+    raw_close(&raw);
+    text_free(&body);
+}
+END_TEST
+
 /* A figure of a model's statistics: a member, or the `count` of one of its inference_stats. */
 static json_int_t figure(const char *model, const char *name)
 {
@@ -408,6 +432,7 @@ Suite *suite_v2(void)
     tcase_add_test(tests, test_a_start_that_fails_leaves_no_session);
     tcase_add_test(tests, test_integers_and_texts_name_one_sequence);
     tcase_add_test(tests, test_a_timeout_is_a_deadline);
+    tcase_add_test(tests, test_a_timeout_counts_from_the_requests_begin);
     tcase_add_test(tests, test_statistics_count_what_was_computed);
     tcase_add_test(tests, test_items_without_a_layer_are_counted_nowhere);
     tcase_add_test(tests, test_many_sequences_end_at_once);

@@ -14,8 +14,14 @@ import test from "node:test";
 // What address.js reads of a page.
 globalThis.location = { hash: "", pathname: "/", search: "" };
 globalThis.addEventListener = () => {};
+const visited = []; // [how, address] of each change of settings
+globalThis.history = {
+    pushState: (state, title, address) => visited.push(["push", address]),
+    replaceState: (state, title, address) => visited.push(["replace", address]),
+};
 
 const ui = (name) => import(`../../server/ui/${name}`);
+const address = await ui("address.js");
 const axes = await ui("axes.js");
 const colors = await ui("colors.js");
 const formats = await ui("formats.js");
@@ -23,6 +29,8 @@ const mask = await ui("mask.js");
 const pictures = await ui("picture.js");
 const drawings = await ui("svg.js");
 const frames = await ui("drawing.js");
+const { Heatmap } = await ui("heatmap.js");
+const { pooled } = await ui("statistics.js");
 const { Difference, productsOf, relativeChange } = await ui("difference.js");
 const { differences } = await ui("controls.js");
 
@@ -129,6 +137,12 @@ test("a few cells do not decide the linear scale of a large map, and the legend 
     assert.equal(colors.scaleOf("linear", values, { high: 1 }).high, 1);
     assert.equal(colors.scaleOf("linear", values, { diverging: true }).high, 1);
     assert.equal(colors.scaleOf("linear", values.slice(0, 300)).high, 1, "a small map");
+});
+
+test("a large map of zeros but for a few cells has a scale that ends at the largest", () => {
+    const scale = colors.scaleOf("linear", new Float32Array(10000).fill(0.5, 7, 9));
+    assert.equal(scale.high, 0.5);
+    assert.ok(!scale.clipped);
 });
 
 test("a logarithmic scale has its floor at a power of ten and says so", () => {
@@ -750,4 +764,57 @@ print(json.dumps([[name(node), node.get("fill"), node.text] for node in root.ite
     assert.equal(fills.length, cells + 3 + 3 + 64, "cells, sinks, ground, plot, frame, legend");
     const embedded = drawings.mapSvg({ picture, area, scale, colors: "violet", title }, "data:,x");
     assert.match(embedded, /<image [^>]*href="data:,x"/);
+});
+
+test("a cell of a pooled map covers each cell that it shares with the next one", () => {
+    const values = Float32Array.from([1, 2, 9, 3, 4]);
+    assert.deepEqual([...pooled(values, 5, 1, [2, 1]).values], [9, 9]);
+    assert.deepEqual([...pooled(values, 1, 5, [1, 2]).values], [9, 9]);
+    assert.deepEqual([...pooled(values, 5, 1, [2, 1], "mean").values], [4, Math.fround(16 / 3)]);
+    assert.equal(pooled(values, 5, 1, [5, 1]).values, values);
+});
+
+// ---- The address ------------------------------------------------------------------------------
+
+test("a default is not in the address, and a step is one that Back undoes", () => {
+    address.set({ kind: "scores" });
+    address.set({ head: 3 }, { step: true });
+    address.set({ kind: "weights" });
+    address.set({ kind: "weights" }); // changes nothing
+    address.set({ head: "" });
+    assert.deepEqual(visited, [
+        ["replace", "/#kind=scores"],
+        ["push", "/#head=3&kind=scores"],
+        ["replace", "/#head=3"],
+        ["replace", "/#"],
+    ]);
+});
+
+// ---- Places -----------------------------------------------------------------------------------
+
+test("a point of a map is in the cell whose place it is, in all of the map and in an area", () => {
+    const areas = [
+        { row0: 0, row1: 7, column0: 0, column1: 9 },
+        { row0: 1.6, row1: 4.4, column0: 2.7, column1: 5.2 },
+    ];
+    const map = Object.create(Heatmap.prototype);
+    const plot = { x: 40, y: 30, width: 270, height: 140 };
+    Object.assign(map, { picture: { rows: 7, columns: 9 }, plot });
+    for (const area of areas) {
+        map.area = area;
+        const across = plot.width / (area.column1 - area.column0);
+        const down = plot.height / (area.row1 - area.row0);
+        let inside = 0;
+        for (let row = 0; row < 7; row++)
+            for (let column = 0; column < 9; column++)
+                for (const share of [0.02, 0.5, 0.98]) {
+                    const x = plot.x + (column + share - area.column0) * across;
+                    const y = plot.y + (row + share - area.row0) * down;
+                    const shown =
+                        x >= plot.x && x < plot.x + plot.width && y >= plot.y && y < plot.y + plot.height;
+                    assert.deepEqual(map.cellAt(x, y), shown ? { row, column } : null);
+                    inside += shown;
+                }
+        assert.ok(inside > 20);
+    }
 });

@@ -75,6 +75,19 @@ START_TEST(test_blockpool_blocks_of_a_slab_do_not_overlap)
 }
 END_TEST
 
+START_TEST(test_blockpool_a_block_larger_than_what_is_left_of_the_budget_is_refused)
+{
+    struct attn_block *small, *more;
+    ck_assert_int_eq(attn_block_alloc(&small, pool, 64), ATTN_OK);
+    for (size_t i = 0; i + 1 < COUNT; i++)
+        ck_assert_int_eq(attn_block_alloc(&blocks[i], pool, LARGE), ATTN_OK);
+    ck_assert_int_eq(attn_block_alloc(&more, pool, LARGE), ATTN_POOL_FULL);
+    for (size_t i = 0; i + 1 < COUNT; i++)
+        attn_block_unref(pool, blocks[i]);
+    attn_block_unref(pool, small);
+}
+END_TEST
+
 START_TEST(test_blockpool_a_returned_block_is_used_again_as_it_is)
 {
     take_all();
@@ -176,6 +189,7 @@ Suite *suite_blockpool(void)
     tcase_add_checked_fixture(cases, setup, teardown);
     tcase_add_test(cases, test_blockpool_new_blocks_are_aligned_zeros);
     tcase_add_test(cases, test_blockpool_blocks_of_a_slab_do_not_overlap);
+    tcase_add_test(cases, test_blockpool_a_block_larger_than_what_is_left_of_the_budget_is_refused);
     tcase_add_test(cases, test_blockpool_a_returned_block_is_used_again_as_it_is);
     tcase_add_test(cases,
                    test_blockpool_idle_memory_goes_back_before_another_size_passes_the_budget);

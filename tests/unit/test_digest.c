@@ -46,6 +46,20 @@ static void expect_distinct(struct pair list[], size_t count)
     }
 }
 
+START_TEST(test_digest_of_pieces_sees_each_and_their_order)
+{
+    static const char *const pieces[][3] = {{"a", "b", "c"}, {"x", "b", "c"}, {"a", "x", "c"},
+                                            {"b", "a", "c"}, {"", "ab", "c"}, {"a", "", "c"}};
+    struct pair list[sizeof pieces / sizeof pieces[0]];
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        srv_digest_init(list[i].words);
+        for (size_t j = 0; j < 3; j++)
+            srv_digest_add(list[i].words, pieces[i][j], strlen(pieces[i][j]));
+    }
+    expect_distinct(list, sizeof pieces / sizeof pieces[0]);
+}
+END_TEST
+
 START_TEST(test_digest_sees_every_bit_of_every_length)
 {
     static struct pair list[LONGEST * (LONGEST + 1) / 2 * 8 + LONGEST];
@@ -151,6 +165,7 @@ Suite *suite_digest(void)
 {
     Suite *suite = suite_create("digest");
     TCase *digests = tcase_create("digests");
+    tcase_add_test(digests, test_digest_of_pieces_sees_each_and_their_order);
     tcase_add_test(digests, test_digest_sees_every_bit_of_every_length);
     tcase_add_test(digests, test_digest_sees_which_place_a_word_has);
     tcase_add_test(digests, test_digest_keeps_parts_apart);

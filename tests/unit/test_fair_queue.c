@@ -124,7 +124,9 @@ START_TEST(test_fair_queue_walk_leaves_what_it_passes_in_order)
     }
     ck_assert_uint_eq(looks, MANY);
     ck_assert_uint_eq(queue.waiting[SRV_QUEUE_STEPS], MANY / 3);
-    put(0, 3, 1); /* after the others of its caller, the last of which the walk has taken */
+    ck_assert_uint_eq((MANY - 2) % 7, 2);
+    ck_assert_uint_eq((MANY - 2) % 3, 1);
+    put(0, 2, 1); /* after the others of its caller, the last of which the walk has taken */
     size_t before[7] = {0}, left = 0;
     for (struct srv_queue_node *w; (w = srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)) != NULL;
          left++) {

@@ -73,6 +73,22 @@ START_TEST(test_footprint_a_group_of_version_1_is_found_by_its_controller)
 }
 END_TEST
 
+static size_t read_shares(const char *directory)
+{
+    char line[64];
+    return attn_cgroup_line(line, sizeof line, directory, "cpu.shares") ? strtoull(line, NULL, 10)
+                                                                        : SIZE_MAX;
+}
+
+START_TEST(test_footprint_a_controller_is_found_by_its_whole_name)
+{
+    put("proc/self/cgroup", "7:cpuset:/a\n5:cpuacct,cpu:/a\n");
+    put("sys/fs/cgroup/cpuset/a/cpu.shares", "5\n");
+    put("sys/fs/cgroup/cpuacct,cpu/a/cpu.shares", "900\n");
+    ck_assert_uint_eq(attn_cgroup_least(root, "cpu", read_shares), 900);
+}
+END_TEST
+
 START_TEST(test_footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top)
 {
     put("proc/self/cgroup", "0::/docker/0123456789\n");
@@ -183,6 +199,33 @@ START_TEST(test_footprint_a_row_counts_statistics_of_all_heads_and_groups)
 }
 END_TEST
 
+/* Bytes of a call of 1,000 rows by a layer of 16 heads of 8, and the work of a step of 10 rows over
+ * 50 keys. */
+static size_t bytes_of_call(size_t *work, const char *more)
+{
+    static const struct attn_call_size size = {.rows = 1000, .tokens = 10};
+    char config[160];
+    struct attn_model *model;
+    snprintf(config, sizeof config,
+             "{\"hidden_size\":16,\"num_attention_heads\":16,"
+             "\"head_dim\":8%s}",
+             more);
+    ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
+    size_t bytes = attn_call_bytes(model, &size, THREADS);
+    *work = attn_step_work(attn_model_layer(model, 0), 10, 50);
+    attn_model_close(model);
+    return bytes;
+}
+
+START_TEST(test_footprint_gates_count_as_memory_and_as_work)
+{
+    size_t with_gate, without;
+    ck_assert_uint_ge(bytes_of_call(&with_gate, ",\"attn_output_gate\":true"),
+                      bytes_of_call(&without, "") + 1000 * 16 * 8 * sizeof(float));
+    ck_assert_uint_eq(with_gate, without + 10 * 16 * 16 * 8);
+}
+END_TEST
+
 START_TEST(test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not)
 {
     const struct attn_engine_options options = {.threads = THREADS, .call_bytes = 1 << 20};
@@ -287,6 +330,26 @@ START_TEST(test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_bloc
 }
 END_TEST
 
+/* The second layer reads the keys and values of the first. */
+START_TEST(test_footprint_a_layer_that_reads_another_caches_nothing)
+{
+    static const char *const configs_of_two[] = {
+        "{\"hidden_size\":16,\"num_attention_heads\":2,\"num_hidden_layers\":2}",
+        "{\"hidden_size\":16,\"num_attention_heads\":2,\"num_hidden_layers\":2,"
+        "\"num_kv_shared_layers\":1}"};
+    struct attn_model_info info[2];
+    for (size_t i = 0; i < 2; i++) {
+        const char *config = configs_of_two[i];
+        struct attn_model *model;
+        ck_assert(attn_model_open_random(&model, config, strlen(config), NULL, NULL) == ATTN_OK);
+        attn_model_describe(&info[i], model);
+        attn_model_close(model);
+    }
+    ck_assert_uint_eq(info[0].cache_bytes_per_token, 2 * 2 * 16 * sizeof(float));
+    ck_assert_uint_eq(info[1].cache_bytes_per_token, 2 * 16 * sizeof(float));
+}
+END_TEST
+
 START_TEST(test_footprint_sums_that_do_not_fit_are_the_largest_number)
 {
     struct attn_model *model = open_model(0);
@@ -333,15 +396,18 @@ Suite *suite_footprint(void)
     tcase_add_checked_fixture(groups, make_root, remove_root);
     tcase_add_test(groups, test_footprint_the_smallest_limit_above_a_group_of_version_2_counts);
     tcase_add_test(groups, test_footprint_a_group_of_version_1_is_found_by_its_controller);
+    tcase_add_test(groups, test_footprint_a_controller_is_found_by_its_whole_name);
     tcase_add_test(groups, test_footprint_a_path_that_is_not_visible_leaves_the_limit_at_the_top);
     tcase_add_test(groups, test_footprint_without_groups_or_with_rubbish_there_is_no_limit);
     tcase_add_loop_test(calls, test_footprint_a_call_gets_by_with_what_it_is_said_to_take, 0,
                         CASES);
     tcase_add_test(calls, test_footprint_a_row_counts_statistics_of_all_heads_and_groups);
+    tcase_add_test(calls, test_footprint_gates_count_as_memory_and_as_work);
     tcase_add_test(calls,
                    test_footprint_a_call_that_would_pass_its_bound_fails_and_the_next_does_not);
     tcase_add_test(calls, test_footprint_a_tree_step_that_would_pass_the_bound_fails_alone);
     tcase_add_test(calls, test_footprint_loading_takes_a_layer_in_float32_and_caches_whole_blocks);
+    tcase_add_test(calls, test_footprint_a_layer_that_reads_another_caches_nothing);
     tcase_add_test(calls, test_footprint_sums_that_do_not_fit_are_the_largest_number);
     if (!INSTRUMENTED)
         tcase_add_test(calls, test_footprint_what_lies_in_huge_pages_takes_what_was_asked_for);

@@ -559,6 +559,40 @@ START_TEST(test_forget_a_file_with_wrong_first_tokens_is_refused)
 }
 END_TEST
 
+/* The file of 300 tokens that begins at 192, for models of wider windows: at 300 a window of 109
+ * sees keys from 192 on, one of 110 from 191 on.  The checksum, which is of another fingerprint,
+ * is compared last. */
+START_TEST(test_forget_a_file_begins_no_later_than_its_window)
+{
+    struct rng r = rng_seeded(12);
+    struct attn_model_info info, other;
+    struct attn_model *model = open_model(70, "", ATTN_F32);
+    float *x = rng_floats(&r, LONGEST * E, 1), *out = rng_floats(&r, LONGEST * E, 1);
+    size_t size;
+    struct attn_cache *cache = new_cache(model);
+    append(cache, model, x, out, 300);
+    ck_assert_uint_eq(attn_cache_first(cache, 0), 192);
+    char *bytes = export_cache(&size, cache);
+    attn_model_describe(&info, model);
+    char *named = memmem(bytes, size, info.fingerprint, strlen(info.fingerprint));
+    for (size_t window = 109; window <= 110; window++) {
+        struct attn_model *wider = open_model(window, "", ATTN_F32);
+        struct attn_cache *copy = new_cache(wider);
+        attn_model_describe(&other, wider);
+        memcpy(named, other.fingerprint, strlen(info.fingerprint));
+        ck_assert_int_eq(import_cache(copy, bytes, size), ATTN_MALFORMED);
+        ck_assert_str_eq(error.param, window == 109 ? "checksum" : "first");
+        attn_cache_free(copy);
+        attn_model_close(wider);
+    }
+    attn_cache_free(cache);
+    attn_model_close(model);
+    free(bytes);
+    free(x);
+    free(out);
+}
+END_TEST
+
 /* ---- Retries of a layer that reads another --------------------------------------------------- */
 
 static struct attn_model *reading;
@@ -648,6 +682,7 @@ Suite *suite_forget(void)
     tcase_add_loop_test(tests, test_forget_keeps_what_the_last_step_of_a_reading_layer_needs_again,
                         0, 3);
     tcase_add_test(tests, test_forget_a_file_with_wrong_first_tokens_is_refused);
+    tcase_add_test(tests, test_forget_a_file_begins_no_later_than_its_window);
     suite_add_tcase(suite, tests);
     return suite;
 }

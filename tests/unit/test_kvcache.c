@@ -18,14 +18,19 @@ static struct attn_model *model;
 static struct attn_cache_pool *pool;
 static struct attn_error error;
 
-static void setup_with(size_t budget)
+static void setup_as(size_t budget, const char *more)
 {
-    static const char config[] = "{\"hidden_size\":16,\"num_attention_heads\":4,"
-                                 "\"num_key_value_heads\":2,\"num_hidden_layers\":2}";
+    char config[256];
+    snprintf(config, sizeof config,
+             "{\"hidden_size\":16,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+             "\"num_hidden_layers\":2%s}",
+             more);
     ck_assert_int_eq(attn_model_open_random(&model, config, strlen(config), NULL, &error), ATTN_OK);
     ck_assert_int_eq(attn_model_load(model, &error), ATTN_OK);
     ck_assert_int_eq(attn_cache_pool_new(&pool, budget), ATTN_OK);
 }
+
+static void setup_with(size_t budget) { setup_as(budget, ""); }
 
 static void setup(void) { setup_with(8 * (BLOCK_BYTES + LINK_BYTES)); }
 
@@ -203,6 +208,23 @@ START_TEST(test_kvcache_lists_take_no_more_memory_than_the_budget_says)
 }
 END_TEST
 
+/* The first layer forgets, the second one keeps everything. */
+START_TEST(test_kvcache_lowest_length_is_that_of_the_layer_that_forgot_most)
+{
+    teardown();
+    setup_as((size_t)1 << 20,
+             ",\"sliding_window\":70,\"layer_types\":[\"sliding_attention\",\"full_attention\"]");
+    struct attn_cache *cache = new_cache(1000);
+    for (size_t layer = 0; layer < 2; layer++)
+        ck_assert_int_eq(append(cache, layer, 300, 1), ATTN_OK);
+    ck_assert_uint_eq(attn_cache_lowest_length(cache), 0);
+    attn_cache_forget(cache, 0, 299);
+    ck_assert_uint_eq(attn_cache_first(cache, 0), 192);
+    ck_assert_uint_eq(attn_cache_lowest_length(cache), 192 + 70 - 1);
+    attn_cache_free(cache);
+}
+END_TEST
+
 START_TEST(test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing)
 {
     struct attn_cache *cache = new_cache(1000), *fork, *other;
@@ -310,6 +332,7 @@ Suite *suite_kvcache(void)
     tcase_add_loop_test(
         cache, test_kvcache_blocks_that_one_cache_is_left_with_are_charged_no_places, 0, 3);
     tcase_add_test(cache, test_kvcache_lists_take_no_more_memory_than_the_budget_says);
+    tcase_add_test(cache, test_kvcache_lowest_length_is_that_of_the_layer_that_forgot_most);
     tcase_add_test(cache,
                    test_kvcache_a_fork_whose_list_does_not_fit_is_refused_and_leaves_nothing);
     tcase_add_test(cache, test_kvcache_writing_a_shared_block_beyond_budget_changes_nothing);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/endpoints.h"
+#include "config/accounts.h"
 #include "ops/metrics.h"
 #include "suites.h"
 
@@ -281,6 +282,22 @@ START_TEST(test_metrics_what_proc_does_not_tell_is_no_sample)
 }
 END_TEST
 
+START_TEST(test_metrics_each_gauge_of_a_key_shows_its_own_figure)
+{
+    static struct srv_accounts accounts = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct srv_account *account = srv_accounts_get(&accounts, "k");
+    srv_account_force(account, SRV_QUOTA_SESSIONS, 3);
+    srv_account_force(account, SRV_QUOTA_CACHE, 4096);
+    srv_account_force(account, SRV_QUOTA_IN_FLIGHT, 77);
+    srv_metrics_print_accounts(&text, &accounts);
+    srv_buffer_append(&text, "", 1);
+    expect_line("attnd_key_sessions{key=\"k\"} 3");
+    expect_line("attnd_key_cache_bytes{key=\"k\"} 4096");
+    expect_line("attnd_key_in_flight_bytes{key=\"k\"} 77");
+    srv_accounts_free(&accounts);
+}
+END_TEST
+
 Suite *suite_metrics(void)
 {
     Suite *suite = suite_create("metrics");
@@ -288,6 +305,7 @@ Suite *suite_metrics(void)
     tcase_add_checked_fixture(tests, open_metrics, close_metrics);
     tcase_add_test(tests, test_metrics_requests_are_counted_by_route_method_status_and_code);
     tcase_add_test(tests, test_metrics_what_proc_does_not_tell_is_no_sample);
+    tcase_add_test(tests, test_metrics_each_gauge_of_a_key_shows_its_own_figure);
     tcase_add_test(tests, test_metrics_every_status_of_an_error_has_a_count_of_its_own);
     tcase_add_test(tests, test_metrics_stages_are_of_computed_requests_only);
     tcase_add_test(tests, test_metrics_buckets_are_cumulative_and_bounds_inclusive);

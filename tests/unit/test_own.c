@@ -4,6 +4,7 @@
  * specification and weights, so equal ones say that every number came to its place; the folders'
  * own models are tested against their expected outputs (test_golden.c). */
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 
 #include "attn.h"
 #include "attn_limits.h"
+#include "files/npz.h"
 #include "own_expected.h"
 #include "scratch.h"
 #include "suites.h"
@@ -111,6 +113,53 @@ START_TEST(test_memory_of_arrays_in_fortran_order_is_counted)
 {
     ck_assert_uint_eq(loading_bytes(OWN "qwen3_fortran.npz") - loading_bytes(OWN "qwen3_f8.npz"),
                       (24 * 32 + 32768) * sizeof(float));
+}
+END_TEST
+
+/* A bit of the last number of each tensor of attention is turned, one tensor after another. */
+START_TEST(test_every_tensor_of_attention_shows_in_the_fingerprint)
+{
+    static const struct {
+        const char *model, *part; /* of the names of attention's tensors */
+    } cases[] = {{REFERENCE "gpt_oss/model", ".self_attn."},
+                 {"tests/golden/qwen3_5/model", ".layers.1.self_attn."},
+                 {"tests/golden/deepseek_v3/model", ".self_attn."},
+                 {"tests/golden/persimmon/model", ".self_attn."},
+                 {"tests/golden/deberta_v2/model", ".attention.self."}};
+    const char *from = cases[_i].model;
+    size_t turned = 0;
+    struct attn_safetensors *file;
+    struct attn_model *model;
+    char path[SCRATCH_PATH], want[17], got[17];
+    size_t length, config_length;
+    char *bytes = scratch_read(&length, from, "model.safetensors");
+    char *config = scratch_read(&config_length, from, "config.json");
+    int directory = open(from, O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(attn_safetensors_open(&file, directory, "model.safetensors", &error), ATTN_OK);
+    ck_assert_int_eq(open_own(&model, from, NULL), ATTN_OK);
+    fingerprint_of(want, model);
+    scratch_make(path);
+    scratch_write(path, "config.json", config, config_length);
+    for (size_t i = 0; i < attn_safetensors_count(file); i++) {
+        const char *name = attn_safetensors_name(file, i);
+        if (strstr(name, cases[_i].part) == NULL)
+            continue;
+        const struct attn_tensor_entry *entry = attn_safetensors_find(file, name);
+        const size_t at = attn_safetensors_offset(file, entry) + (entry->end - entry->begin) - 2;
+        bytes[at] ^= 1;
+        scratch_write(path, "model.safetensors", bytes, length);
+        bytes[at] ^= 1;
+        ck_assert_msg(open_own(&model, path, NULL) == ATTN_OK, "%s: %s", name, error.message);
+        fingerprint_of(got, model);
+        ck_assert_msg(strcmp(got, want) != 0, "%s", name);
+        turned++;
+    }
+    ck_assert_uint_gt(turned, 4);
+    attn_safetensors_close(file);
+    close(directory);
+    scratch_remove(path);
+    free(bytes);
+    free(config);
 }
 END_TEST
 
@@ -292,6 +341,23 @@ static void load_bytes(char fingerprint[17], const char *bytes, size_t length)
         attn_model_close(model);
 }
 
+/* The mark of an archive's end may stand in its comment, whose length the end record has. */
+START_TEST(test_npz_with_the_mark_of_its_end_in_a_comment_is_read)
+{
+    static const char comment[40] = "PK\5\6";
+    size_t length;
+    char want[17], got[17], *bytes = scratch_read(&length, "tests/own", "small.npz");
+    load_bytes(want, bytes, length);
+    ck_assert_str_ne(want, "");
+    bytes = realloc(bytes, length + sizeof comment);
+    bytes[length - 2] = sizeof comment;
+    memcpy(bytes + length, comment, sizeof comment);
+    load_bytes(got, bytes, length + sizeof comment);
+    ck_assert_msg(strcmp(got, want) == 0, "%s", error.message);
+    free(bytes);
+}
+END_TEST
+
 /* A changed bit makes the file unreadable or changes nothing: weights have a checksum. */
 START_TEST(test_npz_with_a_changed_bit_never_loads_other_weights)
 {
@@ -337,6 +403,36 @@ static void replace(char *bytes, size_t length, const char *old, const char *new
         if (memcmp(bytes + i, old, size) == 0)
             memcpy(bytes + i, new, size);
 }
+
+/* Arrays in Fortran's order are held while they are read: no number of one that failed, or that was
+ * read to its end, is given for another. */
+START_TEST(test_npz_in_fortran_order_holds_one_array_at_a_time)
+{
+    enum { COUNT = 24 * 32, OF_VALUES = 29600 };
+    size_t length;
+    float whole[COUNT], parts[COUNT];
+    char path[SCRATCH_PATH], *bytes = scratch_read(&length, "tests/own", "qwen3_fortran.npz");
+    const struct attn_tensor_entry *output, *values;
+    struct attn_npz *npz;
+    bytes[OF_VALUES] ^= 1;
+    scratch_make(path);
+    scratch_write(path, "w.npz", bytes, length);
+    int directory = open(path, O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(attn_npz_open(&npz, directory, "w.npz", &error), ATTN_OK);
+    ck_assert_int_eq(attn_npz_find(&output, npz, "layers.0.W_o", &error), ATTN_OK);
+    ck_assert_int_eq(attn_npz_find(&values, npz, "layers.1.W_v", &error), ATTN_OK);
+    ck_assert_int_eq(attn_npz_read_f32(whole, npz, output, 0, COUNT, &error), ATTN_OK);
+    ck_assert_int_eq(attn_npz_read_f32(parts, npz, output, 0, 100, &error), ATTN_OK);
+    ck_assert_int_eq(attn_npz_read_f32(parts, npz, values, 0, 1, &error), ATTN_MALFORMED);
+    ck_assert_int_eq(attn_npz_read_f32(parts + 100, npz, output, 100, COUNT - 100, &error),
+                     ATTN_OK);
+    ck_assert_mem_eq(parts + 100, whole + 100, (COUNT - 100) * sizeof *whole);
+    attn_npz_close(npz);
+    close(directory);
+    scratch_remove(path);
+    free(bytes);
+}
+END_TEST
 
 START_TEST(test_npz_headers_that_are_not_understood_are_refused_by_array)
 {
@@ -396,6 +492,7 @@ Suite *suite_own(void)
     TCase *own = tcase_create("own");
     tcase_set_timeout(own, 60);
     tcase_add_test(own, test_own_weights_under_any_name_are_the_same_layers);
+    tcase_add_loop_test(own, test_every_tensor_of_attention_shows_in_the_fingerprint, 0, 5);
     tcase_add_test(own, test_memory_of_arrays_in_fortran_order_is_counted);
     tcase_add_test(own, test_own_weights_in_a_directory_are_the_same_layers);
     tcase_add_test(own, test_torch_layer_takes_causality_rope_and_fewer_key_heads);
@@ -405,6 +502,8 @@ Suite *suite_own(void)
     tcase_add_test(own, test_npz_with_a_changed_bit_never_loads_other_weights);
     tcase_add_test(own, test_npz_cut_off_anywhere_is_refused);
     tcase_add_test(own, test_safetensors_whose_header_length_is_written_PK_is_read);
+    tcase_add_test(own, test_npz_with_the_mark_of_its_end_in_a_comment_is_read);
+    tcase_add_test(own, test_npz_in_fortran_order_holds_one_array_at_a_time);
     tcase_add_test(own, test_npz_headers_that_are_not_understood_are_refused_by_array);
     suite_add_tcase(suite, own);
     return suite;

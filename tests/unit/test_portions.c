@@ -161,6 +161,7 @@ START_TEST(test_portions_return_their_memory)
         ck_assert(before[0] == 1 && memcmp(before, before + 1, PIECE - 1) == 0);
     }
     attn_workspace_reset(&workspace);
+    ck_assert_uint_le(workspace.held, workspace.limit / ATTN_WORKSPACE_SHARE);
     attn_workspace_fini(&workspace);
     ck_assert_uint_eq(workspace.held, 0);
 }

@@ -289,6 +289,38 @@ START_TEST(test_damage_in_what_was_flushed_is_a_gap)
 }
 END_TEST
 
+/* Where the third of four flushed records stood the first one stands, as after a write that went to
+ * another place. */
+START_TEST(test_older_record_in_place_of_another_is_a_gap)
+{
+    const size_t each = SRV_RECORD_HEAD + 28;
+    unsigned char older[SRV_RECORD_HEAD + 28];
+    struct srv_journal journal;
+    struct srv_journal_reader reader;
+    struct srv_record record;
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
+    journal.older_synced = true;
+    for (uint64_t i = 1; i <= 4; i++) {
+        add(&journal, i, 5);
+        ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
+    }
+    ck_assert_int_eq(pread(journal.fd, older, each, SRV_JOURNAL_HEAD), (ssize_t)each);
+    ck_assert_int_eq(pwrite(journal.fd, older, each, (off_t)(SRV_JOURNAL_HEAD + 2 * each)),
+                     (ssize_t)each);
+    struct srv_file_reader file = source_of(&journal);
+    srv_journal_read_open(&reader, &file, 9);
+    for (size_t i = 1; i <= 2; i++)
+        ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_GAP);
+    ck_assert_uint_eq(reader.missing, 1);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    ck_assert_uint_eq(record.head.epoch, 4);
+    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
+    srv_file_reader_close(&file);
+    srv_journal_close(&journal);
+}
+END_TEST
+
 static uint64_t say_synced(void *context) { return *(const uint64_t *)context; }
 
 /* Damage in what nobody had flushed ends the journal.  Sound records after it are reported unless
@@ -405,6 +437,7 @@ Suite *suite_record(void)
     tcase_add_test(tests, test_refused_steps_fail_and_leave_no_trace_while_others_succeed);
     tcase_add_loop_test(tests, test_journal_gives_back_the_records_that_were_added, 0, 2);
     tcase_add_test(tests, test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
+    tcase_add_test(tests, test_older_record_in_place_of_another_is_a_gap);
     tcase_add_test(tests, test_damage_in_what_was_flushed_is_a_gap);
     tcase_add_test(tests, test_marks_list_what_is_near_and_forget_what_is_far);
     tcase_add_loop_test(tests, test_damage_in_what_was_not_flushed_ends_the_journal, 0, 6);

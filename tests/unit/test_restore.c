@@ -114,7 +114,7 @@ static void write_truncated(struct srv_journal *journal, uint64_t length)
     struct srv_record_made created = {
         .create = {.used_ns = 1, .ttl_s = 9, .max_length = TOKENS, .id = "w"}, .revision = 1};
     const struct srv_record_truncate truncate = {
-        .used_ns = 1, .length = length, .revision = 2, .before = 1};
+        .used_ns = 2, .length = length, .revision = 2, .before = 1};
     const struct srv_record_part made = {&created, sizeof created},
                                  cut = {&truncate, sizeof truncate};
     struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
@@ -168,9 +168,95 @@ START_TEST(test_a_truncation_goes_back_to_tokens_that_the_window_has_kept)
     if (cases[_i].lost == 0) {
         ck_assert_uint_eq(attn_cache_length(entry->session->cache, 0), cases[_i].length);
         ck_assert_uint_eq(attn_cache_first(entry->session->cache, 0), cases[_i].first);
+        ck_assert_uint_eq(entry->session->used_ns, 2);
     }
     ck_assert(srv_restore_publish(&result, &restore));
     ck_assert_uint_eq(result.lost, cases[_i].lost);
+    srv_restore_fini(&restore);
+    srv_file_reader_close(&reader);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+/* Its rows have a number that it cannot have; then it is deleted. */
+START_TEST(test_a_lost_session_that_is_deleted_is_not_lost)
+{
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replay_result replayed;
+    struct srv_restore_result result;
+    struct srv_file_reader reader;
+    struct srv_record_made created = {
+        .create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"}, .revision = 1};
+    const struct srv_record_rows rows = {.used_ns = 1, .rows = 1};
+    const struct srv_record_part made = {&created, sizeof created};
+    const struct srv_record_part parts[] = {
+        {&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+    struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
+    snprintf(created.create.model, sizeof created.create.model, "tiny");
+    snprintf(created.create.fingerprint, sizeof created.create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    srv_journal_add(&journal, &head, &made, 1);
+    head = (struct srv_record_head){.type = SRV_RECORD_ROWS, .epoch = 7, .chain = 5};
+    srv_journal_add(&journal, &head, parts, 3);
+    head = (struct srv_record_head){.type = SRV_RECORD_DELETE, .epoch = 7};
+    if (_i == 1)
+        srv_journal_add(&journal, &head, NULL, 0);
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_file_reader_take(&reader, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &reader), SRV_RESTORE_OK);
+    ck_assert(srv_restore_publish(&result, &restore));
+    ck_assert_uint_eq(result.lost, _i == 0);
+    srv_restore_fini(&restore);
+    srv_file_reader_close(&reader);
+    srv_journal_close(&journal);
+}
+END_TEST
+
+/* A fork of both steps knows the last one, a fork of the first one knows none: the parent's last
+ * step is beyond its end. */
+START_TEST(test_a_fork_has_its_parents_last_step_only_where_it_ends_with_it)
+{
+    struct srv_journal journal;
+    struct srv_restore restore;
+    struct srv_replay_result replayed;
+    struct srv_file_reader reader;
+    struct srv_record_made created = {
+        .create = {.used_ns = 1, .ttl_s = 9, .max_length = 64, .id = "a"}, .revision = 1};
+    const struct srv_record_part made = {&created, sizeof created};
+    struct srv_record_head head = {.type = SRV_RECORD_CREATE, .epoch = 7};
+    snprintf(created.create.model, sizeof created.create.model, "tiny");
+    snprintf(created.create.fingerprint, sizeof created.create.fingerprint, "%s",
+             app.models.items[0].info.fingerprint);
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 1));
+    srv_journal_add(&journal, &head, &made, 1);
+    for (uint64_t i = 0; i < 2; i++) {
+        const struct srv_record_rows rows = {.used_ns = 1, .position = i, .rows = 1};
+        const struct srv_record_part parts[] = {
+            {&rows, sizeof rows}, {row, sizeof row}, {row, sizeof row}};
+        head = (struct srv_record_head){.type = SRV_RECORD_ROWS, .epoch = 7, .chain = 1 + i};
+        srv_journal_add(&journal, &head, parts, 3);
+    }
+    created.create.parent = 7;
+    created.create.parent_chain = 3;
+    for (uint64_t length = 1; length <= 2; length++) {
+        created.create.length = length;
+        snprintf(created.create.id, sizeof created.create.id, "f%u", (unsigned)length);
+        head = (struct srv_record_head){.type = SRV_RECORD_FORK, .epoch = 7 + length};
+        srv_journal_add(&journal, &head, &made, 1);
+    }
+    ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
+    ck_assert(srv_file_reader_take(&reader, dup(journal.fd)));
+    srv_restore_init(&restore, app.sessions, app.config.limits.max_sessions, &app.models);
+    ck_assert_int_eq(srv_restore_journal(&replayed, &restore, 1, &reader), SRV_RESTORE_OK);
+    for (uint64_t length = 1; length <= 2; length++) {
+        const struct srv_restored_session *fork = srv_restore_find(&restore, 7 + length);
+        ck_assert(fork != NULL && fork->session != NULL);
+        ck_assert_uint_eq(attn_cache_length(fork->session->cache, 0), length);
+        ck_assert_uint_eq(fork->session->last_steps[0].rows, length == 2);
+    }
     srv_restore_fini(&restore);
     srv_file_reader_close(&reader);
     srv_journal_close(&journal);
@@ -298,6 +384,8 @@ Suite *suite_restore(void)
     tcase_set_timeout(tests, 60);
     tcase_add_loop_test(tests, test_import_that_is_damaged_is_lost_and_one_that_was_torn_is_not, 0,
                         4);
+    tcase_add_loop_test(tests, test_a_lost_session_that_is_deleted_is_not_lost, 0, 2);
+    tcase_add_test(tests, test_a_fork_has_its_parents_last_step_only_where_it_ends_with_it);
     tcase_add_test(tests, test_sessions_that_are_deleted_take_no_room_while_a_journal_is_read);
     tcase_add_loop_test(tests, test_journal_with_too_many_sessions_is_left_before_its_end, 0, 2);
     tcase_add_test(tests, test_progress_is_reported_within_a_record_as_long_as_a_journal);

@@ -1,5 +1,6 @@
 /* test_safetensors.c: containers that must be refused, and exact reading of the others. */
 #include <check.h>
+#include <ctype.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -42,8 +43,8 @@ static struct attn_safetensors *open_good(void)
     return file;
 }
 
-/* Opens a container that must be refused; the message names the file or a tensor, never the
- * path. */
+/* Opens a container that must be refused; the message names the file or a tensor, never the path,
+ * and has no control character of a name. */
 static void check_refused(enum attn_status expected, const char *what)
 {
     struct attn_error error = {0};
@@ -55,6 +56,8 @@ static void check_refused(enum attn_status expected, const char *what)
     ck_assert_ptr_null(file);
     ck_assert_msg(strstr(error.message, FILE_NAME) != NULL, "%s", error.message);
     ck_assert_msg(strstr(error.message, path) == NULL, "%s", error.message);
+    for (const char *at = error.message; *at != '\0'; at++)
+        ck_assert_msg(!iscntrl((unsigned char)*at), "%s", error.message);
 }
 
 /* ---- Containers that must be refused -------------------------------------------------------- */
@@ -104,6 +107,7 @@ static const struct {
     {"a span shorter than the shape", "{\"a\":" T("F32", "[2]", "0", "4") "}", 4},
     {"a span longer than the shape", "{\"a\":" T("F32", "[1]", "0", "8") "}", 8},
     {"half a byte", "{\"a\":" T("F4", "[3]", "0", "1") "}", 1},
+    {"a name of control characters", "{\"a\\u0001\\u007f\":" T("F4", "[3]", "0", "1") "}", 1},
     {"offsets that run backwards", "{\"a\":" T("F32", "[0]", "4", "0") "}", 4},
     {"a negative offset", "{\"a\":" T("F32", "[1]", "-4", "0") "}", 4},
     {"one offset", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4]}}", 4},

@@ -290,6 +290,28 @@ START_TEST(test_idle_time_may_have_begun_before_the_machine_did)
 }
 END_TEST
 
+/* Whatever was first in the list: its own, then one of its group, then one that is shared. */
+START_TEST(test_session_nearest_to_a_caller_is_its_own_then_its_group_s)
+{
+    static const struct srv_session_options options[] = {
+        {.id = "x", .owner = "c", .shared = true},
+        {.id = "x", .owner = "b", .group = "g"},
+        {.id = "x", .owner = "a"},
+    };
+    const struct srv_key caller = {.name = "a", .group = "g", .scopes = SRV_SCOPE_INFER};
+    struct srv_session *made[3];
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(srv_session_create(&made[i], sessions, &model, &options[i], &error),
+                         SRV_OK);
+        struct srv_session *found = srv_session_peek(sessions, &caller, "x");
+        ck_assert_ptr_eq(found, made[i]);
+        srv_session_put(found);
+    }
+    for (size_t i = 0; i < 3; i++)
+        srv_session_put(made[i]);
+}
+END_TEST
+
 START_TEST(test_session_get_counts_as_use_and_peek_does_not)
 {
     struct srv_session *session;
@@ -433,6 +455,7 @@ Suite *suite_session(void)
     tcase_add_test(tests, test_session_limit_is_met_exactly_and_freed_by_a_delete);
     tcase_add_test(tests, test_session_expires_when_its_time_is_over_and_nothing_waits_for_it);
     tcase_add_test(tests, test_idle_time_may_have_begun_before_the_machine_did);
+    tcase_add_test(tests, test_session_nearest_to_a_caller_is_its_own_then_its_group_s);
     tcase_add_test(tests, test_session_get_counts_as_use_and_peek_does_not);
     tcase_add_test(tests, test_session_pages_follow_the_order_of_ids);
     tcase_add_test(tests, test_session_of_creates_at_once_exactly_one_wins);

@@ -289,6 +289,37 @@ START_TEST(test_wrong_record_shares_nothing_and_changes_no_bit)
 }
 END_TEST
 
+/* Two forks of 40 tokens go on differently within their block, and the record says of both that
+ * they share it. */
+START_TEST(test_block_that_a_longer_import_went_on_in_is_compared_to_its_end)
+{
+    enum { CACHES = 3 };
+    struct attn_cache_pool *pool = new_pool((size_t)1 << 20);
+    struct attn_cache *caches[CACHES] = {new_cache(pool)}, *read[CACHES] = {NULL};
+    struct srv_share shares[] = {{.session = 2, .parent = 1, .layer = 0, .blocks = 1},
+                                 {.session = 3, .parent = 1, .layer = 0, .blocks = 1}};
+    const struct srv_sharing both = {.shares = shares, .count = 2};
+    struct file files[CACHES];
+    append(caches[0], 0, 40, 1);
+    for (size_t i = 0; i < CACHES; i++) {
+        if (i > 0) {
+            caches[i] = fork_of(caches[0], 40);
+            append(caches[i], 0, 20, (unsigned)i + 1);
+        }
+        files[i] = save(caches[i]);
+    }
+    end_all(caches, CACHES, pool);
+    pool = new_pool((size_t)1 << 20);
+    for (size_t i = 0; i < CACHES; i++)
+        read[i] = load(pool, &files[i], read, &both, i + 1);
+    for (size_t i = 0; i < CACHES; i++) {
+        expect_saved(read[i], &files[i]);
+        free(files[i].bytes);
+    }
+    end_all(read, CACHES, pool);
+}
+END_TEST
+
 /* After a step has written to a block, an import cannot know how much of it other caches show. */
 START_TEST(test_block_that_a_step_went_on_in_is_not_shared_by_imports)
 {
@@ -438,6 +469,7 @@ Suite *suite_sharing(void)
     tcase_add_test(tests, test_caches_of_equal_tokens_that_share_nothing_take_what_they_took);
     tcase_add_loop_test(tests, test_fork_that_is_left_takes_what_it_would_alone_whoever_goes, 0, 4);
     tcase_add_loop_test(tests, test_wrong_record_shares_nothing_and_changes_no_bit, 0, 2);
+    tcase_add_test(tests, test_block_that_a_longer_import_went_on_in_is_compared_to_its_end);
     tcase_add_test(tests, test_block_that_a_step_went_on_in_is_not_shared_by_imports);
     tcase_add_test(tests,
                    test_forks_of_a_session_that_is_lost_share_with_each_other_and_with_its_parent);

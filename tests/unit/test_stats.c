@@ -167,6 +167,12 @@ static void anywhere(float *weights, size_t t, size_t end)
     weights[rng_below(&rng, (unsigned)end)] = 1;
 }
 
+/* The first half of the tokens on the key 32 after, each other one at a distance of its own. */
+static void half_at_one_distance(float *weights, size_t t, size_t end)
+{
+    weights[t < end / 2 ? t + end / 2 : end - 1 - t] = 1;
+}
+
 START_TEST(test_stats_uniform_head_is_global_however_short_the_text)
 {
     static const size_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 64, 512};
@@ -201,6 +207,12 @@ START_TEST(test_stats_head_at_one_distance_is_positional)
     require_pattern(three_back, 8, true, ATTN_PATTERN_POSITIONAL);
     require_pattern(three_back, 64, true, ATTN_PATTERN_POSITIONAL);
     require_pattern(next, 64, false, ATTN_PATTERN_POSITIONAL);
+}
+END_TEST
+
+START_TEST(test_stats_head_of_half_its_rows_at_one_distance_is_not_positional)
+{
+    require_pattern(half_at_one_distance, 64, false, ATTN_PATTERN_FOCUSED);
 }
 END_TEST
 
@@ -295,6 +307,24 @@ START_TEST(test_stats_rows_that_see_nothing_do_not_count)
 }
 END_TEST
 
+START_TEST(test_stats_rows_that_see_nothing_have_no_target_and_no_group)
+{
+    static const struct attn_row_stats two[2] = {{.reachable = 2, .strongest = 1, .target = 0.5f}};
+    static const int64_t targets[] = {1, 0};
+    static const uint16_t groups[] = {1, 0}; /* of keys: the first is in group 0 */
+    static const float shares[] = {0.25f, 0};
+    struct attn_head_stats head = {0};
+    struct attn_group_stats group = {0};
+    attn_stats_reduce_targets(&head, two, 2, targets);
+    ck_assert_uint_eq(head.target_rows, 1);
+    ck_assert_double_eq(head.target, 0.5);
+    ck_assert_double_eq(head.target_hits, 1);
+    attn_stats_add_rows(&group, two, shares, 2, groups, 1);
+    ck_assert_double_eq(group.share, 0.25);
+    ck_assert_double_eq(group.hits, 0);
+}
+END_TEST
+
 START_TEST(test_stats_of_a_single_token_are_its_own_and_tell_no_pattern)
 {
     struct attn_head_stats stats = reduce(self, 1, true);
@@ -327,6 +357,7 @@ Suite *suite_stats(void)
     tcase_add_test(head, test_stats_previous_token_head_is_previous);
     tcase_add_test(head, test_stats_head_on_the_first_token_is_sink);
     tcase_add_test(head, test_stats_head_at_one_distance_is_positional);
+    tcase_add_test(head, test_stats_head_of_half_its_rows_at_one_distance_is_not_positional);
     tcase_add_test(head, test_stats_head_that_spreads_near_by_is_local);
     tcase_add_test(head, test_stats_head_that_sees_near_keys_only_is_not_local);
     tcase_add_test(head, test_stats_head_on_one_key_anywhere_is_focused);
@@ -334,6 +365,7 @@ Suite *suite_stats(void)
     tcase_add_test(head, test_stats_rows_behind_a_cache_count_distances_from_their_own_position);
     tcase_add_test(head, test_stats_means_of_a_uniform_causal_head_are_those_worked_out_by_hand);
     tcase_add_test(head, test_stats_rows_that_see_nothing_do_not_count);
+    tcase_add_test(head, test_stats_rows_that_see_nothing_have_no_target_and_no_group);
     tcase_add_test(head, test_stats_of_a_single_token_are_its_own_and_tell_no_pattern);
     tcase_add_test(head, test_stats_patterns_have_names);
     suite_add_tcase(suite, head);

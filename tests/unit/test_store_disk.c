@@ -502,6 +502,29 @@ START_TEST(test_start_with_a_wall_clock_that_is_wrong_keeps_sessions_and_their_i
 }
 END_TEST
 
+/* Files are read at once where the one of another session is empty, and where there is no base. */
+START_TEST(test_what_is_read_at_once_has_its_owner_and_its_idle_time)
+{
+    char command[64];
+    struct srv_session *session = make_owned_session(), *other = store_app_session(&app, "other");
+    session->used_ns -= 100 * NS_PER_S;
+    ck_assert_int_eq(store_app_append(&app, other), SRV_OK);
+    snprintf(command, sizeof command,
+             _i == 0 ? "truncate -s 0 %016llx-*.session" : "rm *.base *.journal # %llx",
+             (unsigned long long)other->epoch);
+    srv_session_put(session);
+    srv_session_put(other);
+    store_app_snapshot(&app);
+    store_app_end(&app);
+    store_app_shell(&app, command);
+    store_app_begin(&app);
+    ck_assert_uint_eq(store_app_length(&app, "other"), _i == 0 ? SIZE_MAX : 1);
+    check_owned_session("a", false);
+    ck_assert_uint_ge(idle_s("a"), 100);
+    ck_assert_uint_lt(idle_s("a"), 160);
+}
+END_TEST
+
 /* A daemon that records nothing else records the time once a minute. */
 START_TEST(test_idle_time_outlives_a_crash_but_for_a_minute)
 {
@@ -564,6 +587,7 @@ Suite *suite_store_disk(void)
         tests, test_owner_keys_and_digests_come_back_from_the_journal_and_from_a_snapshot, 0, 2);
     tcase_add_loop_test(
         tests, test_start_with_a_wall_clock_that_is_wrong_keeps_sessions_and_their_idle_time, 0, 2);
+    tcase_add_loop_test(tests, test_what_is_read_at_once_has_its_owner_and_its_idle_time, 0, 2);
     tcase_add_test(tests, test_idle_time_outlives_a_crash_but_for_a_minute);
     suite_add_tcase(suite, always);
     suite_add_tcase(suite, tests);

@@ -137,6 +137,34 @@ START_TEST(test_stores_have_clocks_of_their_own)
 }
 END_TEST
 
+/* A batch of a small model has the work of 2^30 multiply-adds; a step is heavy from a sixteenth of
+ * that on. */
+START_TEST(test_heavy_steps_leave_half_of_a_batch_to_light_ones)
+{
+    open_stores("a", own, NULL);
+    make("a.x");
+    struct srv_session *session = srv_session_peek(app.sessions, NULL, "a.x");
+    const struct srv_rows rows = {.outputs = 0};
+    struct srv_job job = {.call.layer = 0};
+    struct srv_batch batch;
+    struct srv_item light = {.job = &job,
+                             .model = &app.models.items[0],
+                             .session = session,
+                             .rows = &rows,
+                             .sizes.queries = 1,
+                             .work = 1};
+    struct srv_item heavy = light;
+    heavy.work = ((size_t)1 << 26) + 1;
+    srv_batch_clear(&batch);
+    for (size_t i = 0; i < 7; i++)
+        ck_assert(srv_batch_add(&batch, &heavy));
+    ck_assert(!srv_batch_add(&batch, &heavy));
+    ck_assert(srv_batch_add(&batch, &light));
+    srv_session_put(session);
+    ck_assert(close_stores());
+}
+END_TEST
+
 START_TEST(test_stores_make_batches_and_snapshots_of_their_own)
 {
     open_stores("a", own, adopted);
@@ -197,6 +225,7 @@ Suite *suite_stores(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_stores_that_refuse_records_leave_the_others_theirs);
     tcase_add_test(tests, test_stores_have_clocks_of_their_own);
+    tcase_add_test(tests, test_heavy_steps_leave_half_of_a_batch_to_light_ones);
     tcase_add_test(tests, test_stores_make_batches_and_snapshots_of_their_own);
     tcase_add_test(tests, test_stores_of_one_instance_are_told_by_generation);
     suite_add_tcase(suite, tests);

@@ -462,6 +462,28 @@ START_TEST(test_weights_cache_writes_nothing_of_a_checkpoint_that_just_changed)
 }
 END_TEST
 
+/* Changes the checkpoint while it is read. */
+static void change(void *context, size_t done, size_t total)
+{
+    (void)done, (void)total;
+    put_checkpoint(context, 2);
+}
+
+START_TEST(test_weights_cache_keeps_nothing_of_a_checkpoint_that_changes_meanwhile)
+{
+    char path[SCRATCH_PATH];
+    scratch_make(path);
+    put_checkpoint(path, 1);
+    const struct attn_model_options options = {.progress = change, .progress_context = path};
+    struct attn_model *model = cases_open(path, &options);
+    const struct attn_cached_load out = load(model, "m");
+    ck_assert(!out.written && !out.mapped);
+    ck_assert_uint_eq(count_files(name, ".weights"), 0);
+    attn_model_close(model);
+    scratch_remove(path);
+}
+END_TEST
+
 /* ---- Writers --------------------------------------------------------------------------------- */
 
 START_TEST(test_weights_cache_goes_on_with_private_weights_where_it_cannot_write)
@@ -589,6 +611,7 @@ Suite *suite_weights_cache(void)
     tcase_add_test(tests, test_weights_cache_sees_a_changed_checkpoint_of_the_same_size_and_times);
     tcase_add_test(tests, test_weights_cache_sees_a_changed_checkpoint_of_the_same_inode_and_ctime);
     tcase_add_test(tests, test_weights_cache_writes_nothing_of_a_checkpoint_that_just_changed);
+    tcase_add_test(tests, test_weights_cache_keeps_nothing_of_a_checkpoint_that_changes_meanwhile);
     tcase_add_test(tests, test_weights_cache_goes_on_with_private_weights_where_it_cannot_write);
     tcase_add_test(tests, test_weights_cache_is_written_once_by_those_that_start_together);
     tcase_add_test(tests, test_weights_cache_removes_what_a_killed_writer_left);
