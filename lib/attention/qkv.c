@@ -5,7 +5,6 @@
 #include "attention/forward.h"
 #include "basics/mem.h"
 #include "engine/rope.h"
-#include "layers/norm.h"
 
 /* Components of a head from which on keys in pairs, padded to whole steps, take no more memory than
  * in float32. */

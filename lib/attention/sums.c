@@ -1,5 +1,5 @@
 /* sums.c: online-softmax sums: placing, clearing, and merging by their log-sum-exp. */
-#include "attention/sums.h"
+#include "attention/unit.h"
 
 #include <math.h>
 #include <string.h>

@@ -26,17 +26,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The keys and values that the layer appends to all others. */
-static struct attn_unit_tile extra_tile(const struct attn_unit *u)
-{
-    const struct attn_problem *p = u->p;
-    return (struct attn_unit_tile){
-        .tile.k = p->extra_k + u->kv.group * p->head_dim * ATTN_TILE,
-        .tile.v = p->extra_v + u->kv.group * p->value_head_dim * ATTN_TILE,
-        .count = p->extra,
-    };
-}
-
 /* The dtype of all tiles but the extra one, which is float32. */
 static enum attn_dtype tiles_dtype(const struct attn_unit *u)
 {
@@ -63,40 +52,32 @@ _Static_assert(ATTN_UNIT_SCRATCH(ATTN_MAX_HEAD_DIM) +
                    ATTN_UNITS_SCRATCH,
                "a unit with the widest heads has room for a disentangled position bias");
 
-/* Floats for a disentangled position bias, 0 without. */
-static size_t relative_floats(const struct attn_problem *p, size_t rows)
-{
-    return p->relative != NULL ? RELATIVE_FLOATS(rows, attn_query_stride(p)) : 0;
-}
-
 size_t attn_unit_scratch_floats(const struct attn_problem *p, size_t rows)
 {
-    return rows * (attn_query_stride(p) + ATTN_TILE + 1 + 2 * PREPARED_FLOATS) +
-           2 * attn_sums_floats(rows, p->value_head_dim) + relative_floats(p, rows);
-}
-
-static void layout_relative(struct attn_unit *u, float *scratch, size_t rows)
-{
-    const size_t stride = attn_query_stride(u->p);
-    u->relative.q = scratch;
-    u->relative.by_query = u->relative.q + rows * stride;
-    u->relative.rows = u->relative.by_query + rows * ATTN_RELATIVE_ROWS;
-    u->relative.by_key = u->relative.rows + ATTN_TILE * stride;
-    u->relative.prepared = (void *)(u->relative.by_key + ATTN_RELATIVE_ROWS * ATTN_TILE);
+    const size_t stride = attn_query_stride(p);
+    return rows * (stride + ATTN_TILE + 1 + 2 * PREPARED_FLOATS) +
+           2 * attn_sums_floats(rows, p->value_head_dim) +
+           (p->relative != NULL ? RELATIVE_FLOATS(rows, stride) : 0);
 }
 
 void attn_unit_layout(struct attn_unit *u, float *scratch, size_t rows)
 {
     const size_t dv = u->p->value_head_dim, sums = attn_sums_floats(rows, dv);
+    const size_t stride = attn_query_stride(u->p);
     u->q = scratch;
-    u->scores = u->q + rows * attn_query_stride(u->p);
+    u->scores = u->q + rows * stride;
     u->sums = attn_sums_in(u->scores + rows * ATTN_TILE, rows, dv);
     u->total = attn_sums_in(u->scores + rows * ATTN_TILE + sums, rows, dv);
     u->rescale = u->scores + rows * ATTN_TILE + 2 * sums;
     u->prepared_queries = (void *)(u->rescale + rows);
     u->prepared_weights = u->prepared_queries + rows;
-    if (u->p->relative != NULL)
-        layout_relative(u, (float *)(void *)(u->prepared_weights + rows), rows);
+    if (u->p->relative == NULL)
+        return;
+    u->relative.q = (float *)(void *)(u->prepared_weights + rows);
+    u->relative.by_query = u->relative.q + rows * stride;
+    u->relative.rows = u->relative.by_query + rows * ATTN_RELATIVE_ROWS;
+    u->relative.by_key = u->relative.rows + ATTN_TILE * stride;
+    u->relative.prepared = (void *)(u->relative.by_key + ATTN_RELATIVE_ROWS * ATTN_TILE);
 }
 
 /* ---- Splits ---- */
@@ -128,15 +109,6 @@ static void swap_sums(struct attn_unit *u)
     const struct attn_sums sums = u->sums;
     u->sums = u->total;
     u->total = sums;
-}
-
-/* Called after the last tile: sums become those of all splits. */
-static void end_splits(struct attn_unit *u)
-{
-    if (!u->has_total)
-        return;
-    merge_split(u, u->sums);
-    swap_sums(u);
 }
 
 /* ---- Tiles ---- */
@@ -269,7 +241,11 @@ static void end_tiles(struct attn_unit *u, struct tile_range range, bool columns
     }
     if (p->extra == 0 || !has_last_tile(range, computed_keys(u).end))
         return;
-    const struct attn_unit_tile extra = extra_tile(u);
+    const struct attn_unit_tile extra = {
+        .tile.k = p->extra_k + u->kv.group * p->head_dim * ATTN_TILE,
+        .tile.v = p->extra_v + u->kv.group * p->value_head_dim * ATTN_TILE,
+        .count = p->extra,
+    };
     if (columns) {
         attn_unit_add_tile_by_columns(u, &extra);
     } else {
@@ -362,32 +338,21 @@ static void begin_unit(struct attn_unit *u)
     attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
 }
 
-/* From the first tile that is computed for one of the units to the last. */
-static struct tile_range union_of_tiles(const struct attn_unit units[], size_t count,
-                                        struct tile_range range)
-{
-    struct tile_range all = {SIZE_MAX, 0};
-    for (size_t i = 0; i < count; i++) {
-        const struct tile_range own = computed_tiles(&units[i], range);
-        all.first = attn_min(all.first, own.first);
-        all.end = attn_max(all.end, own.end);
-    }
-    return all;
-}
-
 /* Computes tile by tile for all of the units, in turn. */
 static void solve_tiles(struct attn_unit units[], size_t count, struct tile_range range)
 {
     struct attn_latent_tile latent = {.index = SIZE_MAX};
-    for (size_t i = 0; i < count && attn_is_latent(units->p); i++)
-        units[i].latent = &latent;
     const bool columns = by_columns(units);
-    const struct tile_range all = union_of_tiles(units, count, range);
-    for (size_t i = 0; i < count; i++)
+    struct tile_range all = {SIZE_MAX, 0}; /* those that are computed for one of the units */
+    for (size_t i = 0; i < count; i++) {
+        const struct tile_range own = computed_tiles(&units[i], range);
+        all.first = attn_min(all.first, own.first);
+        all.end = attn_max(all.end, own.end);
+        units[i].latent = attn_is_latent(units->p) ? &latent : NULL;
         take_forgotten_scores(&units[i]);
-    for (size_t i = 0; i < count; i++)
         columns ? attn_unit_load_queries_by_columns(&units[i])
                 : attn_unit_load_queries_by_rows(&units[i], tiles_dtype(&units[i]));
+    }
     for (size_t j = all.first; j < all.end; j++)
         for (size_t i = 0; i < count; i++) {
             const struct tile_range own = computed_tiles(&units[i], range);
@@ -408,7 +373,10 @@ void attn_units_solve(struct attn_unit units[], size_t count)
         begin_unit(&units[i]);
     solve_tiles(units, count, (struct tile_range){0, SIZE_MAX});
     for (size_t i = 0; i < count; i++) {
-        end_splits(&units[i]);
+        if (units[i].has_total) { /* sums become those of all splits */
+            merge_split(&units[i], units[i].sums);
+            swap_sums(&units[i]);
+        }
         write_results(&units[i]);
     }
 }

@@ -4,7 +4,6 @@
 #define ATTN_LIB_ATTENTION_UNIT_H
 
 #include "attention/attention.h"
-#include "attention/sums.h"
 
 static inline size_t attn_heads_per_group(const struct attn_problem *p)
 {
@@ -51,7 +50,7 @@ size_t attn_head_tiles_floats(const struct attn_problem *p);
 void attn_fill_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
                     size_t j);
 
-/* ---- Tiles of latents (latent.c) ---- */
+/* ---- Tiles of latents ---- */
 
 /* Whether a problem attends over cached latents (struct attn_mla_spec): all its heads have the key
  * [latent | shared part] and the value latent, so its tiles are the same for every head. */
@@ -80,6 +79,27 @@ size_t attn_latent_floats(const struct attn_problem *p);
 /* Makes `latent` hold tile j, whose first `count` tokens are in use, in that memory. */
 void attn_latent_read(struct attn_latent_tile *latent, const struct attn_problem *p, float *floats,
                       const struct attn_kernels *kernels, size_t j, size_t count);
+
+/* ---- Sums: the state of an online softmax over some keys (sums.c) ---- */
+
+/* Of each row over the keys seen so far: the largest score m, the sum of e^(score - m), and the sum
+ * of e^(score - m) value. */
+struct attn_sums {
+    float *out;       /* [rows][Dv] */
+    float *max, *sum; /* [rows]; -inf and 0 where the row has seen no key */
+};
+
+/* Floats that hold the sums of so many rows, and the sums placed in as many floats. */
+static inline size_t attn_sums_floats(size_t rows, size_t dv) { return rows * (dv + 2); }
+struct attn_sums attn_sums_in(float *floats, size_t rows, size_t dv);
+
+/* Makes them the sums over no keys. */
+void attn_sums_clear(struct attn_sums sums, size_t rows, size_t dv);
+
+/* total = total e^(total max - m) + sums e^(max - m), m the larger maximum, for each row.  Where
+ * one of the two has seen no key the result is the other, bit for bit. */
+void attn_sums_merge(const struct attn_kernels *kernels, struct attn_sums total,
+                     struct attn_sums sums, size_t rows, size_t dv);
 
 /* ---- Units ---- */
 

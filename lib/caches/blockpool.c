@@ -9,20 +9,14 @@
  * they would, idle blocks give their memory back to the system.  A slab without live blocks is
  * freed whole; in any other slab the blocks become empty ones, which get memory again when they are
  * next used.  One mutex guards everything; a sequence takes it once in 64 tokens. */
-#include "caches/blockpool.h"
-
 #include <pthread.h>
 #include <string.h>
 
-#include "layers/layer.h"
+#include "caches/kvcache.h"
 
 #define MAX_SIZES 64                         /* different block sizes with free lists */
 #define MIN_SLAB_BLOCK (ATTN_HUGE_PAGE / 32) /* bytes; smaller blocks have a slab each */
 #define MAX_SLAB_PAGES 8                     /* huge pages of one slab */
-
-/* Bytes: the shapes of weightless sessions are the callers' choice, so that without a least size
- * the heads of blocks could take more memory than the blocks, which alone count. */
-#define MIN_WEIGHTLESS_BLOCK ((size_t)16 << 10)
 
 struct attn_slab {
     void *memory; /* of the blocks: mapped where there are several, else allocated */
@@ -47,31 +41,6 @@ struct attn_cache_pool {
     size_t num_sizes;
     struct free_lists sizes[MAX_SIZES];
 };
-
-size_t attn_block_bytes(const struct attn_layer_spec *spec)
-{
-    size_t least = spec->is_weightless ? MIN_WEIGHTLESS_BLOCK : 0;
-    return attn_max(attn_layer_token_bytes(spec) * ATTN_TILE, least);
-}
-
-void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
-                     const struct attn_layer_spec *spec, size_t group)
-{
-    const enum attn_dtype dtype = spec->kv_dtype;
-    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-    const size_t key = ATTN_TILE * attn_tile_key_bytes(dtype, sizes.key);
-    out->second_key = spec->mla.kv_lora_rank > 0;
-    const size_t value = ATTN_TILE * (out->second_key ? attn_tile_key_bytes(dtype, sizes.value)
-                                                      : attn_tile_value_bytes(dtype, sizes.value));
-    const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
-    unsigned char *at = block->data + group * (key + value + scales);
-    out->dtype = dtype;
-    out->pairs = false;
-    out->k = at;
-    out->v = at + key;
-    out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
-    out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
-}
 
 /* ---- Slabs ---- */
 

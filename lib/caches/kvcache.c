@@ -6,8 +6,6 @@
 
 #include "attn_state.h"
 #include "basics/status.h"
-#include "caches/blockpool.h"
-#include "caches/window.h"
 #include "engine/rope.h"
 #include "models/model.h"
 

@@ -93,7 +93,7 @@ enum attn_status attn_cache_check_rows(const struct attn_layer_spec *spec, size_
 /* Appends `count` tokens to reserved slots, key [G][count][D], value [G][count][Dv], and publishes
  * them, or gives back what was reserved.  The first `there` of these slots hold their tokens
  * already.
- * Errors: ATTN_OUT_OF_RANGE, ATTN_NO_MEMORY. */
+ * Error: ATTN_OUT_OF_RANGE. */
 enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
                                      size_t there, const float *key, const float *value,
                                      struct attn_error *error);
@@ -133,5 +133,51 @@ void attn_cache_read_head(float *key, float *value, const struct attn_cache *cac
                           size_t group, size_t first, size_t count);
 
 const struct attn_model *attn_cache_model(const struct attn_cache *cache);
+
+/* ---- Windows: which tokens of a sequence the later queries of a layer can still see ---- */
+
+/* The first key that a query at `position` sees by the layer's window or chunk; grows with the
+ * position, and is 0 where the layer has neither. */
+size_t attn_window_first(const struct attn_layer_spec *spec, size_t position);
+
+/* The least position from which on no query sees a key before `first`; 0 for 0. */
+size_t attn_window_least(const struct attn_layer_spec *spec, size_t first);
+
+/* Blocks that a layer holds of a session of up to `tokens` tokens, at most, after steps of one
+ * row; `read`: other layers may read it, whose last step sees a token more. */
+size_t attn_window_blocks(const struct attn_layer_spec *spec, size_t tokens, bool read);
+
+/* ---- Blocks (blockpool.c) ----
+ *
+ * A block has holders, the caches that hold it, and references: one for each holder, one for each
+ * frozen copy or other list.  Holders count against the budget, further references do not.  Every
+ * call may be made from any thread. */
+
+/* Bytes of the budget for each cache that holds a block beside its first holder: a place in the
+ * cache's list, and one in a frozen copy of that. */
+#define ATTN_HOLDER_BYTES (2 * sizeof(struct attn_block *))
+
+/* Allocates a block of `bytes` for one cache, its first holder.  The content is zeros where the
+ * memory is new to the process, else old tokens.
+ * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+enum attn_status attn_block_alloc(struct attn_block **out, struct attn_cache_pool *pool,
+                                  size_t bytes);
+
+/* Adds a cache to the holders of a block; false where the budget has no room for it.  The second
+ * call removes a holder. */
+bool attn_block_add_holder(struct attn_cache_pool *pool, struct attn_block *block);
+void attn_block_remove_holder(struct attn_cache_pool *pool, struct attn_block *block);
+
+/* Copies a block for a cache that is going to write to it; without `content`, which is filled in
+ * later, only the place.  The cache becomes the holder of the copy and leaves `block`, whose budget
+ * of one holder it gives back.  After an error the cache still holds `block`.
+ * Errors: ATTN_POOL_FULL, ATTN_NO_MEMORY. */
+enum attn_status attn_block_copy_on_write(struct attn_block **out, struct attn_cache_pool *pool,
+                                          struct attn_block *block, bool content);
+
+/* Adds a reference that takes nothing of the budget, for a list that is not a cache's.  The second
+ * call drops one. */
+void attn_block_ref(struct attn_block *block);
+void attn_block_unref(struct attn_cache_pool *pool, struct attn_block *block);
 
 #endif

@@ -1,10 +1,39 @@
-/* rows.c: tokens into the blocks of a cache and out of them, as float32. */
+/* rows.c: the tiles of a block, and tokens into them and out of them, as float32. */
 #include <string.h>
 
 #include "attn_state.h"
 #include "basics/status.h"
 #include "caches/kvcache.h"
 #include "models/model.h"
+
+/* Bytes: the shapes of weightless sessions are the callers' choice, so that without a least size
+ * the heads of blocks could take more memory than the blocks, which alone count. */
+#define MIN_WEIGHTLESS_BLOCK ((size_t)16 << 10)
+
+size_t attn_block_bytes(const struct attn_layer_spec *spec)
+{
+    size_t least = spec->is_weightless ? MIN_WEIGHTLESS_BLOCK : 0;
+    return attn_max(attn_layer_token_bytes(spec) * ATTN_TILE, least);
+}
+
+void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
+                     const struct attn_layer_spec *spec, size_t group)
+{
+    const enum attn_dtype dtype = spec->kv_dtype;
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    const size_t key = ATTN_TILE * attn_tile_key_bytes(dtype, sizes.key);
+    out->second_key = spec->mla.kv_lora_rank > 0;
+    const size_t value = ATTN_TILE * (out->second_key ? attn_tile_key_bytes(dtype, sizes.value)
+                                                      : attn_tile_value_bytes(dtype, sizes.value));
+    const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
+    unsigned char *at = block->data + group * (key + value + scales);
+    out->dtype = dtype;
+    out->pairs = false;
+    out->k = at;
+    out->v = at + key;
+    out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
+    out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
+}
 
 bool attn_cache_shares(const struct attn_cache *cache, size_t layer)
 {
@@ -27,48 +56,39 @@ enum attn_status attn_cache_check_source(const struct attn_cache *cache, size_t 
                          : "which does not have these tokens yet");
 }
 
-bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
-                    const float *value)
+/* A token to be stored: key and value of head 0, and floats from one head to the next. */
+struct token {
+    const float *key, *value;
+    size_t key_head, value_head;
+};
+
+static bool put_token(struct attn_cache *cache, size_t layer, size_t slot, struct token from)
 {
     if (attn_cache_shares(cache, layer))
         return true;
     const struct attn_cache_view view = attn_cache_view(cache, layer);
     const struct attn_block *block = view.blocks[slot / ATTN_TILE - view.first];
     const struct attn_cached_sizes sizes = attn_cached_sizes(view.spec);
-    const size_t d = sizes.key, dv = sizes.value;
     bool fits = true;
     for (size_t g = 0; g < sizes.heads; g++) {
         struct attn_tile tile;
         attn_block_tile(&tile, block, view.spec, g);
-        fits = attn_tile_put(&tile, slot % ATTN_TILE, key + g * d, value + g * dv, d, dv) && fits;
+        fits = attn_tile_put(&tile, slot % ATTN_TILE, from.key + g * from.key_head,
+                             from.value + g * from.value_head, sizes.key, sizes.value) &&
+               fits;
     }
     return fits;
 }
 
-/* ---- Appending ---- */
-
-/* Tokens in head-major order, as files and calls have them. */
-struct head_major {
-    size_t count;
-    const float *key;   /* [G][count][D] */
-    const float *value; /* [G][count][Dv] */
-};
-
-/* Stores token `token` of `from` in a slot.  row [G*D + G*Dv] is scratch. */
-static bool put_token(struct attn_cache *cache, size_t layer, size_t slot,
-                      const struct head_major *from, size_t token, float *row)
+bool attn_cache_put(struct attn_cache *cache, size_t layer, size_t slot, const float *key,
+                    const float *value)
 {
     const struct attn_cached_sizes sizes =
         attn_cached_sizes(attn_model_layer(attn_cache_model(cache), layer));
-    const size_t d = sizes.key, dv = sizes.value, groups = sizes.heads;
-    float *values = row + groups * d;
-    for (size_t g = 0; g < groups; g++) {
-        size_t at = g * from->count + token;
-        memcpy(row + g * d, from->key + at * d, d * sizeof *row);
-        memcpy(values + g * dv, from->value + at * dv, dv * sizeof *row);
-    }
-    return attn_cache_put(cache, layer, slot, row, values);
+    return put_token(cache, layer, slot, (struct token){key, value, sizes.key, sizes.value});
 }
+
+/* ---- Appending ---- */
 
 enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, size_t count,
                                      size_t there, const float *key, const float *value,
@@ -76,18 +96,13 @@ enum attn_status attn_cache_put_rows(struct attn_cache *cache, size_t layer, siz
 {
     const struct attn_layer_spec *spec = attn_model_layer(attn_cache_model(cache), layer);
     const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-    const size_t width = sizes.key + sizes.value;
-    const struct head_major from = {.count = count, .key = key, .value = value};
-    size_t length = attn_cache_length(cache, layer);
-    float *row = attn_alloc(sizes.heads, width * sizeof *row); /* key [G][D], value [G][Dv] */
-    if (row == NULL) {
-        attn_cache_unreserve(cache, layer);
-        return attn_fail_memory(error, sizes.heads * width * sizeof *row);
-    }
+    const size_t length = attn_cache_length(cache, layer);
     bool fits = true;
-    for (size_t i = there; i < count; i++)
-        fits = put_token(cache, layer, length + i, &from, i, row) && fits;
-    attn_free(row);
+    for (size_t i = there; i < count; i++) {
+        const struct token token = {key + i * sizes.key, value + i * sizes.value, count * sizes.key,
+                                    count * sizes.value};
+        fits = put_token(cache, layer, length + i, token) && fits;
+    }
     if (!fits) {
         attn_cache_unreserve(cache, layer);
         return attn_fail(error, ATTN_OUT_OF_RANGE, "key", "a key or value does not fit %s",

@@ -2,7 +2,7 @@
  *
  * The first real token of a padding_mask begins the first chunk, so that a chunk may begin at any
  * slot: a layer with chunks of C keeps what a window of C would see. */
-#include "caches/window.h"
+#include "caches/kvcache.h"
 
 #include "basics/mem.h"
 #include "basics/tile.h"

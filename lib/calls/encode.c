@@ -29,21 +29,6 @@ static bool is_real(const struct attn_encode_args *args, size_t row)
     return args->padding_mask == NULL || args->padding_mask[row] != 0;
 }
 
-static size_t count_kept(const struct attn_encode_args *args)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < args->rows; i++)
-        kept += is_real(args, i);
-    return kept;
-}
-
-/* Whether scores of the layer depend on where a key stands. */
-static bool sees_positions(const struct attn_layer_spec *spec)
-{
-    return spec->position_bias.type != ATTN_BIAS_NONE || spec->sliding_window > 0 ||
-           spec->attention_chunk_size > 0;
-}
-
 static enum attn_status check_layer(const struct encode *e, struct attn_error *error)
 {
     const struct attn_layer_spec *spec = &e->pass.layer->spec;
@@ -60,7 +45,8 @@ static enum attn_status check_layer(const struct encode *e, struct attn_error *e
         return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
                          "layer %zu has keys from rows of width %zu and values from rows of %zu",
                          layer, spec->key_size, spec->value_size);
-    if (e->kept < e->args->rows && sees_positions(spec))
+    if (e->kept < e->args->rows && (spec->position_bias.type != ATTN_BIAS_NONE ||
+                                    spec->sliding_window > 0 || spec->attention_chunk_size > 0))
         return attn_fail(error, ATTN_UNSUPPORTED, "encoder_padding_mask",
                          "rows of padding are left out, and scores of layer %zu depend on the "
                          "positions of keys",
@@ -88,7 +74,8 @@ static enum attn_status check(struct encode *e, struct attn_error *error)
     enum attn_status status = attn_check_count(args->rows, ATTN_MAX_TOKENS, "rows", error);
     if (status != ATTN_OK)
         return status;
-    e->kept = count_kept(args);
+    for (size_t i = 0; i < args->rows; i++)
+        e->kept += is_real(args, i);
     if (e->kept == 0)
         return attn_fail(error, ATTN_INVALID, "encoder_padding_mask",
                          "all %zu encoder rows are padding", args->rows);

@@ -11,7 +11,6 @@
 #include "attn_state.h"
 #include "basics/tile.h"
 #include "caches/kvcache.h"
-#include "caches/window.h"
 #include "engine/engine.h"
 #include "kernels/stats.h"
 #include "layers/ablation.h"
@@ -95,21 +94,16 @@ size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t ke
 
 #define SLACK ((size_t)4 << 20) /* small allocations, and ends of chunks */
 
-/* Bytes of the integers that products with weights of a dtype make of a number. */
-static size_t integer_planes(enum attn_dtype dtype)
-{
-    return dtype == ATTN_INT8 ? 1 : dtype == ATTN_W8A16 ? 2 : 0;
-}
-
 /* Bytes of one row of queries and one of keys in a call to a layer: the buffers of a pass, rows
  * as integers with their scales, positions, statistics, selected heads and rows, frequencies; and
  * in *shared the floats besides of a row that shares products. */
 static size_t row_bytes(size_t *shared, const struct attn_layer_spec *s)
 {
     size_t heads = s->num_heads * s->value_head_dim;
+    size_t planes = s->dtype == ATTN_INT8 ? 1 : s->dtype == ATTN_W8A16 ? 2 : 0; /* bytes of one */
     size_t integers = s->hidden_size + s->key_size + s->value_size + heads + 4 * ATTN_ALIGN;
     return (attn_pass_row_floats(shared, s) + s->rope.dim / 2 + 4) * sizeof(float) +
-           integer_planes(s->dtype) * integers + 3 * sizeof(int64_t) + attn_mla_integer_bytes(s) +
+           planes * integers + 3 * sizeof(int64_t) + attn_mla_integer_bytes(s) +
            s->num_heads * (sizeof(struct attn_row_stats) + sizeof(uint32_t) +
                            ATTN_MAX_TARGET_GROUPS * sizeof(float)) +
            sizeof(uint32_t);

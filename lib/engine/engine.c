@@ -108,41 +108,17 @@ static bool yield_run(void *context)
  * which is the innermost, yield_call_bytes beside them.  At the first level of yields a share of
  * yield_call_bytes is kept from call to call, at further ones nothing. */
 
-/* Bytes that the calls outside of this level hold. */
-static size_t held_outside(const struct attn_engine *engine)
-{
-    size_t held = 0;
-    for (unsigned i = 0; i < attn_pool_level(engine->pool); i++)
-        held += engine->spare[i].workspace.held;
-    return held;
-}
-
 size_t attn_engine_free_bytes(const struct attn_engine *engine, bool has_yield)
 {
-    size_t held = held_outside(engine), most = engine->call_bytes;
+    size_t held = 0, most = engine->call_bytes; /* held by the calls outside of this level */
     if (most == 0)
         return SIZE_MAX;
+    for (unsigned i = 0; i < attn_pool_level(engine->pool); i++)
+        held += engine->spare[i].workspace.held;
     most = most > held ? most - held : 0;
     if (attn_pool_level(engine->pool) == 0 || has_yield)
         return most;
     return engine->yield_call_bytes > 0 ? attn_add(most, engine->yield_call_bytes) : SIZE_MAX;
-}
-
-static void bound_memory(struct attn_engine *engine, bool has_yield)
-{
-    size_t most = attn_engine_free_bytes(engine, has_yield);
-    engine->workspace.limit = most == SIZE_MAX ? 0 : attn_max(most, 1);
-}
-
-static void give_back_memory(struct attn_engine *engine)
-{
-    unsigned level = attn_pool_level(engine->pool);
-    if (level == 1)
-        engine->workspace.limit = engine->yield_call_bytes;
-    if (level > 1)
-        attn_workspace_fini(&engine->workspace);
-    else
-        attn_workspace_reset(&engine->workspace);
 }
 
 void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield)
@@ -150,12 +126,19 @@ void attn_engine_lock(struct attn_engine *engine, const struct attn_yield *yield
     pthread_mutex_lock(&engine->lock);
     engine->yields[attn_pool_level(engine->pool)] = yield;
     attn_pool_set_yield(engine->pool, yield != NULL ? &engine->pool_yield : NULL);
-    bound_memory(engine, yield != NULL);
+    const size_t most = attn_engine_free_bytes(engine, yield != NULL);
+    engine->workspace.limit = most == SIZE_MAX ? 0 : attn_max(most, 1);
 }
 
 void attn_engine_unlock(struct attn_engine *engine)
 {
-    give_back_memory(engine);
+    const unsigned level = attn_pool_level(engine->pool);
+    if (level == 1)
+        engine->workspace.limit = engine->yield_call_bytes;
+    if (level > 1)
+        attn_workspace_fini(&engine->workspace);
+    else
+        attn_workspace_reset(&engine->workspace);
     attn_pool_set_yield(engine->pool, NULL);
     pthread_mutex_unlock(&engine->lock);
 }

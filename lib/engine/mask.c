@@ -14,15 +14,6 @@ static bool has_tree_positions(const struct attn_modifiers *m)
     return m->tree && m->position_ids != NULL;
 }
 
-static void set_layer_window(struct attn_mask *mask, const struct attn_mask_defaults *defaults)
-{
-    mask->chunk = (int64_t)defaults->chunk;
-    if (defaults->sliding_window == 0)
-        return;
-    mask->left = (int64_t)defaults->sliding_window - 1;
-    mask->right = defaults->two_sided ? mask->left : 0;
-}
-
 struct attn_mask attn_mask_of(const struct attn_modifiers *m,
                               const struct attn_mask_defaults *defaults, size_t b, size_t queries,
                               size_t keys)
@@ -44,7 +35,11 @@ struct attn_mask attn_mask_of(const struct attn_modifiers *m,
         mask.left = m->window_left;
         mask.right = m->window_right;
     } else {
-        set_layer_window(&mask, defaults);
+        mask.chunk = (int64_t)defaults->chunk;
+        if (defaults->sliding_window > 0) {
+            mask.left = (int64_t)defaults->sliding_window - 1;
+            mask.right = defaults->two_sided ? mask.left : 0;
+        }
     }
     if (m->padding_mask != NULL)
         mask.padding = m->padding_mask + b * keys;
@@ -329,14 +324,6 @@ static void forbid_far(float *scores, const struct attn_mask *mask, size_t t, si
     }
 }
 
-static void add_position_bias(float *scores, const struct attn_mask *mask, size_t h, size_t t,
-                              size_t from, size_t n)
-{
-    const int64_t *keys = mask->key_positions ? mask->key_positions + from : NULL;
-    attn_position_bias_add(scores, mask->position_bias, h, query_position(mask, t), keys,
-                           (int64_t)from, n);
-}
-
 void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size_t t, size_t first,
                      size_t n)
 {
@@ -351,7 +338,9 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
     if (mask->tree && (mask->left >= 0 || mask->right >= 0 || mask->chunk > 0))
         forbid_far(visible, mask, t, from, seen);
     if (mask->position_bias != NULL)
-        add_position_bias(visible, mask, h, t, from, seen);
+        attn_position_bias_add(visible, mask->position_bias, h, query_position(mask, t),
+                               mask->key_positions ? mask->key_positions + from : NULL,
+                               (int64_t)from, seen);
     if (mask->bias != NULL)
         add_bias(visible, mask->bias + h * mask->bias_head + t * mask->bias_row + from, seen);
     forbid_all(scores, from - first);

@@ -3,7 +3,7 @@
  * Buckets and slopes are computed in the float32 arithmetic of Hugging Face: a bucket that is off
  * by one would be another learned number.  No bias passes 1e15 in magnitude, while half of the last
  * bit of the lowest float32 is 1e31, so a finite sum stays finite without a clamp. */
-#include "engine/position_bias.h"
+#include "engine/mask.h"
 
 #include <math.h>
 #include <string.h>
@@ -123,16 +123,6 @@ static enum attn_status init_t5(struct attn_position_bias *out, const struct att
 
 /* ---- Both ---- */
 
-static enum attn_status check_alibi(const struct attn_position_bias_spec *spec,
-                                    struct attn_error *error)
-{
-    if (fabs(spec->scale) <= ATTN_MAX_SCALE)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_OUT_OF_RANGE, "alibi",
-                     "the scale of alibi is %g, at most %g is allowed", spec->scale,
-                     ATTN_MAX_SCALE);
-}
-
 enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *spec,
                                           struct attn_error *error)
 {
@@ -141,7 +131,11 @@ enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *
     case ATTN_BIAS_DISENTANGLED: /* layers/relative.c */
         return ATTN_OK;
     case ATTN_BIAS_ALIBI:
-        return check_alibi(spec, error);
+        if (fabs(spec->scale) <= ATTN_MAX_SCALE)
+            return ATTN_OK;
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "alibi",
+                         "the scale of alibi is %g, at most %g is allowed", spec->scale,
+                         ATTN_MAX_SCALE);
     case ATTN_BIAS_T5:
         return check_t5(spec, error);
     }

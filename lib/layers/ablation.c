@@ -22,12 +22,6 @@ struct ablation {
     const float *shown; /* [ATTN_ABLATED_ROWS][E]: whose squares are summed */
 };
 
-/* Floats of a head's rows with the most zeros beside them. */
-static size_t most_inputs(const struct ablation *a)
-{
-    return a->ablated->layer->spec.value_head_dim + 2 * (ATTN_PART_INPUTS - 1);
-}
-
 /* Copies `count` rows of a head from `first` on, and makes them a part of a projection. */
 static struct attn_projection head_part(const struct ablation *a, size_t h, size_t first,
                                         size_t count)
@@ -48,15 +42,6 @@ static struct attn_projection head_part(const struct ablation *a, size_t h, size
                                     .rows = count,
                                     .first = from,
                                     .count = width};
-}
-
-static enum attn_status project(const struct ablation *a, const struct attn_projection *projection)
-{
-    struct attn_workspace *workspace = &a->engine->workspace;
-    const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
-    enum attn_status status = attn_project(a->engine, projection, 1, true);
-    attn_workspace_rewind(workspace, before);
-    return status;
 }
 
 #define LANES 8 /* sums side by side, which do not wait for each other */
@@ -96,7 +81,10 @@ static enum attn_status show(struct ablation *a, size_t h, size_t first, size_t 
     } else {
         projection = attn_projection_of(o, a->ablated->concat + first * o->in, a->y, count);
     }
-    return project(a, &projection);
+    const struct attn_workspace_mark before = attn_workspace_get_mark(&a->engine->workspace);
+    const enum attn_status status = attn_project(a->engine, &projection, 1, true);
+    attn_workspace_rewind(&a->engine->workspace, before);
+    return status;
 }
 
 /* Sums the squares of what head h adds to the output, or of the whole, into
@@ -124,7 +112,9 @@ static bool take_buffers(struct ablation *a, double **whole)
     struct attn_workspace *workspace = &a->engine->workspace;
     const size_t rows = attn_min(a->rows, ATTN_ABLATED_ROWS);
     *whole = attn_workspace_take(workspace, a->ablated->sequences, sizeof **whole);
-    a->x = attn_workspace_take(workspace, attn_mul(rows, most_inputs(a)), sizeof *a->x);
+    const size_t most = /* floats of a head's row, with the most zeros beside them */
+        a->ablated->layer->spec.value_head_dim + 2 * (ATTN_PART_INPUTS - 1);
+    a->x = attn_workspace_take(workspace, attn_mul(rows, most), sizeof *a->x);
     a->y = attn_workspace_take(workspace, attn_mul(rows, a->o->out), sizeof *a->y);
     a->squares = attn_workspace_take(workspace, rows, sizeof *a->squares);
     return *whole != NULL && a->x != NULL && a->y != NULL && a->squares != NULL;

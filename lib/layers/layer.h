@@ -10,7 +10,7 @@
 
 #include "attn.h"
 #include "basics/tile.h"
-#include "engine/position_bias.h"
+#include "engine/mask.h"
 #include "layers/linear.h"
 #include "layers/relative.h"
 
@@ -83,6 +83,11 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
 
 /* The weights that a norm of rows of `heads` heads of D = `width` has; 0 where it has none. */
 size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width);
+
+/* x [n] in place: RMSNorm (Zhang and Sennrich 2019), or LayerNorm (Ba et al. 2016), by the type and
+ * eps of `norm`.  weight and bias [n] may be NULL. */
+void attn_norm_vector(float *x, const struct attn_norm_spec *norm, const float *weight,
+                      const float *bias, size_t n);
 
 /* Floats of bias_table, as it is loaded; and with those of table_norm. */
 size_t attn_layer_table_floats(const struct attn_layer_spec *spec);

@@ -8,8 +8,6 @@
 
 #include "basics/mem.h"
 #include "kernels/gemm.h"
-#include "layers/linear_panels.h"
-#include "layers/quantized_rows.h"
 
 static size_t panels_of(size_t out) { return attn_linear_panels(out); }
 

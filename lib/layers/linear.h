@@ -104,4 +104,57 @@ ATTN_MUST_CHECK enum attn_status attn_project(struct attn_engine *engine,
                                               const struct attn_projection *projections,
                                               size_t count, bool invariant);
 
+/* ---- Panels: where packed weights stand in attn_linear.panels ---- */
+
+static inline size_t attn_linear_panels(size_t out) { return attn_ceil_div(out, ATTN_PANEL); }
+
+/* Words of a column of weights. */
+static inline size_t attn_linear_words(size_t in, enum attn_dtype dtype)
+{
+    return attn_ceil_div(in, attn_numbers_per_word(dtype));
+}
+
+/* Inputs of a range: what ATTN_RANGE_WORDS words of a column hold. */
+static inline size_t attn_linear_range(enum attn_dtype dtype)
+{
+    return ATTN_RANGE_WORDS * attn_numbers_per_word(dtype);
+}
+
+/* Words of a column in the range of inputs that i is in. */
+static inline size_t attn_linear_range_words(const struct attn_linear *linear, size_t i)
+{
+    const size_t depth = attn_linear_range(linear->dtype);
+    return attn_linear_words(attn_min(linear->in - i / depth * depth, depth), linear->dtype);
+}
+
+/* Where a panel's weights of input i, which begins a word, stand in words of linear->panels. */
+static inline size_t attn_linear_word(const struct attn_linear *linear, size_t panel, size_t i)
+{
+    const size_t each = attn_numbers_per_word(linear->dtype);
+    const size_t depth = attn_linear_range(linear->dtype);
+    const size_t before = i / depth * ATTN_RANGE_WORDS * attn_linear_panels(linear->out);
+    return (before + panel * attn_linear_range_words(linear, i) + i % depth / each) * ATTN_PANEL;
+}
+
+/* ---- Rows as integers (quantized_rows.c) ---- */
+
+/* The rows of a projection, quantized for int8 weights.  An integer of 16 bits is two of 8, a high
+ * one and a low one: each is a plane, a matrix of rows with scales of its own, and the product with
+ * the weights is the sum of both planes' products. */
+struct attn_quantized_rows {
+    const struct attn_projection *projection;
+    const struct attn_kernels *kernels;
+    int8_t *x;    /* [planes][rows][ldx], zero beyond the row */
+    float *scale; /* [planes][rows] */
+    size_t ldx;
+    size_t task_end; /* tasks of quantizing, up to the end of these rows */
+};
+
+/* Quantizes the rows of projections [count] on all threads, into the engine's workspace;
+ * consecutive projections of the same rows share them.  Returns [count], NULL where memory is
+ * short. */
+struct attn_quantized_rows *attn_quantize_rows(struct attn_engine *engine,
+                                               const struct attn_projection *projections,
+                                               size_t count);
+
 #endif

@@ -7,7 +7,7 @@
 
 #include "basics/half_float.h"
 #include "basics/mem.h"
-#include "layers/linear_panels.h"
+#include "layers/linear.h"
 
 #define BLOCK 64 /* words; ATTN_RANGE_WORDS is a multiple */
 _Static_assert(ATTN_RANGE_WORDS % BLOCK == 0, "a block lies inside a range");

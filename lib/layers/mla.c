@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "basics/mem.h"
-#include "layers/norm.h"
 
 /* ---- Packing ---- */
 

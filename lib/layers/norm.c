@@ -1,7 +1,7 @@
 /* norm.c: RMSNorm and LayerNorm; sums in double, the rest in float32. */
-#include "layers/norm.h"
-
 #include <math.h>
+
+#include "layers/layer.h"
 
 void attn_norm_vector(float *x, const struct attn_norm_spec *norm, const float *weight,
                       const float *bias, size_t n)

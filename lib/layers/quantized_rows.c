@@ -1,5 +1,5 @@
 /* quantized_rows.c: rows of float32 as integers of 8 or 16 bits. */
-#include "layers/quantized_rows.h"
+#include "layers/linear.h"
 
 #include <string.h>
 

@@ -11,7 +11,6 @@
 #include "basics/status.h"
 #include "basics/widen.h"
 #include "caches/kvcache.h"
-#include "caches/window.h"
 #include "files/safetensors.h"
 #include "models/model.h"
 #include "states/cache_file.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "caches/blockpool.h"
+#include "caches/kvcache.h"
 #include "suites.h"
 
 #define LARGE ((size_t)512 << 10) /* a block size of which a slab has four */

@@ -1,7 +1,7 @@
 /* test_position_bias.c: ALiBi's slopes, T5's buckets, and adding both to a row of scores.
  *
  * Expected buckets and slopes were computed by PyTorch with the formulas of Hugging Face. */
-#include "engine/position_bias.h"
+#include "engine/mask.h"
 #include "layers/relative.h"
 
 #include <check.h>

@@ -9,7 +9,6 @@
 #include "attn.h"
 #include "attn_limits.h"
 #include "attn_state.h"
-#include "caches/blockpool.h"
 #include "caches/kvcache.h"
 #include "rng.h"
 #include "store/sharing.h"
