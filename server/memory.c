@@ -309,8 +309,8 @@ static void advise(struct srv_buffer *text, struct srv_config config,
                       mib(add(least, MIB / 20)), flags[0] != '\0' ? flags : " these options");
 }
 
-static void refuse(const struct srv_memory *memory, const struct srv_config *config,
-                   const struct srv_models *models, char *message, size_t size)
+static void explain_refusal(const struct srv_memory *memory, const struct srv_config *config,
+                            const struct srv_models *models, char *message, size_t size)
 {
     struct srv_buffer text;
     size_t limit;
@@ -348,7 +348,7 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
         if (fits(out))
             return true;
     }
-    refuse(out, config, models, message, size);
+    explain_refusal(out, config, models, message, size);
     return false;
 }
 

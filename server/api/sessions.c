@@ -84,7 +84,7 @@ static enum srv_error_code read_shape(struct attn_weightless_options *out,
 static enum srv_error_code read_kind(struct create *create, const struct create_call *call,
                                      struct srv_error *error)
 {
-    bool weightless = call->num_attention_heads > 0; /* without which no field of a shape stands */
+    bool weightless = call->num_attention_heads > 0; /* fields of a shape require it */
     bool encoded = call->encoder_hidden_states.present;
     const struct srv_models *models = &create->job.request->app->models;
     if (weightless && encoded)

@@ -11,7 +11,7 @@ struct srv_queue_node {
     struct srv_queue_node *next;
     enum srv_node_kind kind;
     unsigned caller; /* place of the API key that the request came with, below SRV_MAX_CALLERS */
-    size_t cost;     /* rows or bytes that the caller is charged for it; at least 1 */
+    size_t cost;     /* that the caller is charged, in units of the queue's user; at least 1 */
 };
 
 #endif

@@ -47,7 +47,7 @@ bool srv_sandbox_describe(char out[SRV_SANDBOX_TEXT_MAX])
     return filters;
 }
 
-static bool refuse(char *message, size_t size, const char *what, int error)
+static bool fail_call(char *message, size_t size, const char *what, int error)
 {
     snprintf(message, size, "sandbox: %s: %s", what, strerror(error));
     return false;
@@ -93,13 +93,13 @@ static bool lock_files(int version, const char *const directories[], size_t coun
     int rules =
         (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
     if (rules < 0)
-        return refuse(message, size, "landlock", errno);
+        return fail_call(message, size, "landlock", errno);
     bool locked = true;
     for (size_t i = 0; i < count && locked; i++)
         if (!allow_directory(rules, directories[i], ruleset.handled_access_fs))
-            locked = refuse(message, size, directories[i], errno);
+            locked = fail_call(message, size, directories[i], errno);
     if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
-        locked = refuse(message, size, "landlock", errno);
+        locked = fail_call(message, size, "landlock", errno);
     close(rules);
     return locked;
 }
@@ -110,9 +110,9 @@ bool srv_sandbox_restrict_files(const char *const directories[], size_t count, c
     char words[SRV_SANDBOX_TEXT_MAX];
     int version = landlock_version();
     if (!srv_sandbox_describe(words))
-        return refuse(message, size, "this kernel filters no system calls", ENOSYS);
+        return fail_call(message, size, "this kernel filters no system calls", ENOSYS);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return refuse(message, size, "no new privileges", errno);
+        return fail_call(message, size, "no new privileges", errno);
     return version == 0 || lock_files(version, directories, count, message, size);
 }
 
@@ -188,12 +188,12 @@ bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool read
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
-        return refuse(message, size, "seccomp", ENOMEM);
+        return fail_call(message, size, "seccomp", ENOMEM);
     int wrong = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (wrong == 0)
         wrong = add_rules(filter, directories, count, reads);
     if (wrong == 0)
         wrong = seccomp_load(filter);
     seccomp_release(filter);
-    return wrong == 0 || refuse(message, size, "seccomp", -wrong);
+    return wrong == 0 || fail_call(message, size, "seccomp", -wrong);
 }

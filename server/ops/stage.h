@@ -7,7 +7,7 @@
 enum srv_stage {
     SRV_STAGE_PARSE,   /* from taking the job out of the inbox to computing: reading the body */
     SRV_STAGE_QUEUE,   /* from the body's last byte to taking the job out of the inbox */
-    SRV_STAGE_COMPUTE, /* the computation */
+    SRV_STAGE_COMPUTE, /* computing, and waiting for its turn */
     SRV_STAGE_WRITE,   /* from the end of the computation to queueing the reply */
     SRV_STAGE_TOTAL,   /* from the first header to queueing the reply */
     SRV_STAGE_COUNT

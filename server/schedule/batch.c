@@ -12,21 +12,16 @@
 /* An item of more than 1 / HEAVY_SHARE of that is heavy. */
 #define HEAVY_SHARE 16
 
-/* Multiply-adds that take as long as ranking one weight (top_k), as measuring one (head_stats), and
- * as pooling one (pool). */
-#define RANK_WORK 1024
-#define MEASURE_WORK 64
-#define POOL_WORK 16
+/* Work beside the products, as the multiply-adds that take as long. */
+#define RANK_WORK 1024  /* ranking one weight (top_k) */
+#define MEASURE_WORK 64 /* measuring one weight (head_stats) */
+#define POOL_WORK 16    /* pooling one weight (pool) */
+#define GROUP_WORK 16   /* adding one weight to one group (target_groups) */
+#define SOFTMAX_WORK 32 /* the exponential and the sums of one weight: most of small heads' time */
 
-/* The same of adding one weight to one group (target_groups). */
-#define GROUP_WORK 16
-
-/* The same of the exponential and the sums of one weight, most of the time of small heads. */
-#define SOFTMAX_WORK 32
-
-/* The same of one row and one weight of the output projection, for `ablate`: a projection for all
- * heads together, and one for the output where that is not asked for.  A few rows take as long as
- * ABLATED_ROWS of them, since weights come from memory. */
+/* `ablate` counts as two projections of at least four rows: one for all heads together, and one for
+ * the output where that is not asked for.  A few rows take as long as four, since weights come from
+ * memory. */
 #define ABLATE_WORK 2
 #define ABLATED_ROWS 4
 

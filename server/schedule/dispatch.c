@@ -329,8 +329,8 @@ static bool completes(struct srv_queue_node *node)
 }
 
 /* Ends an item or job that was taken out of the queue and is not computed. */
-static void refuse(struct srv_dispatch *d, struct srv_queue_node *node,
-                   const struct srv_error *error)
+static void refuse_node(struct srv_dispatch *d, struct srv_queue_node *node,
+                        const struct srv_error *error)
 {
     if (node->kind == SRV_NODE_ITEM) {
         srv_item_of(node)->error = *error;
@@ -372,7 +372,7 @@ static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kin
             srv_queue_walk_pass(&walk);
         } else {
             srv_queue_walk_remove(&walk);
-            refuse(d, node, &error);
+            refuse_node(d, node, &error);
         }
     }
 }
@@ -402,7 +402,7 @@ void srv_dispatch_refuse(struct srv_dispatch *d, struct srv_request *requests[],
     }
     for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
         for (struct srv_queue_node *node; (node = srv_fair_queue_take(&d->queue, kind)) != NULL;)
-            refuse(d, node, &error);
+            refuse_node(d, node, &error);
 }
 
 /* ---- What waits ------------------------------------------------------------------------------ */

@@ -27,9 +27,9 @@ struct srv_queue {
 enum srv_queue_kind {
     SRV_QUEUE_STEPS,      /* items whose steps are computed in batches */
     SRV_QUEUE_LONG_STEPS, /* items whose steps run alone: prefills and heavy decodes */
-    SRV_QUEUE_ATTENDS,    /* jobs: attention over given rows */
-    SRV_QUEUE_PIECES,     /* jobs: exports and imports, which go on piece by piece */
-    SRV_QUEUE_CHANGES,    /* jobs: changes to sessions that wait for the end of a long step */
+    SRV_QUEUE_ATTENDS,    /* jobs: attention over given rows, and encoder rows of a session */
+    SRV_QUEUE_PIECES,     /* jobs: exports, imports and records, which go on piece by piece */
+    SRV_QUEUE_CHANGES,    /* jobs: changes that wait for a long step's end, or for their turn */
     SRV_QUEUE_UNREAD,     /* jobs that wait for a session's tokens, which are still on the disk */
     SRV_QUEUE_READS,      /* requests whose bodies are to be read */
     SRV_QUEUE_WRITES,     /* requests whose replies are to be written */

@@ -18,7 +18,7 @@ bool srv_write_reply_piece(struct srv_request *request);
 
 /* Whether to go on with a request.  A small reply is always written.  The result of a cancelled
  * /attend is dropped.  A reply that says how a session was changed is written after its deadline
- * too; when the daemon stops the connection is closed without it, for a refusal would be untrue.
+ * too.  At a stop its connection is closed silently: the step was applied, a refusal would lie.
  * Errors: those of srv_request_check_cancelled. */
 enum srv_error_code srv_codec_goes_on(struct srv_request *request, struct srv_error *error);
 

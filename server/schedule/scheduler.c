@@ -20,8 +20,8 @@
  *   read       bodies are parsed into jobs, on all threads
  *   steps      up to ROUND_BATCHES batches, each of the waiting steps of one layer
  *   long step  one step that is computed alone: a prefill or a heavy decode
- *   attend     one attention over given rows
- *   piece      one piece of an export or import
+ *   attend     one attention over given rows, or encoder rows
+ *   piece      one piece of an export, an import or a session's record
  *
  * Replies that are due are written on all threads and handed back together: after each batch,
  * before each long computation and at the end.  Work that a round leaves in the queue is done in
@@ -85,7 +85,7 @@ static void put_into_inbox(struct srv_scheduler *s, struct srv_request *request)
     atomic_store(&s->inbox_ready, true);
 }
 
-/* Whether jobs wait for sessions whose tokens are still on the disk. */
+/* Whether jobs wait for sessions that are still being read. */
 static bool has_parked(const struct srv_scheduler *s)
 {
     return s->dispatch.queue.waiting[SRV_QUEUE_UNREAD] > 0;
@@ -263,9 +263,8 @@ static bool pause_wanted(void *context)
                SRV_OK;
 }
 
-/* The clock of what a pause is charged: CPU time of this thread, so that what a busy machine takes
- * from the thread is not held against what the pause runs; all time where that waits for the
- * disk. */
+/* The clock of what a pause is charged: CPU time of this thread; with a journal, wall time, which
+ * waits for the disk too. */
 static uint64_t charged_ns(const struct srv_scheduler *s)
 {
     struct timespec t;

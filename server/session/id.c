@@ -88,10 +88,10 @@ bool srv_sessions_set_identity(struct srv_sessions *sessions, unsigned store,
 }
 
 /* How far an id is a store's. */
-enum belonging { FOREIGN, OF_INSTANCE, OF_GENERATION };
+enum id_match { FOREIGN, OF_INSTANCE, OF_GENERATION };
 
 /* Whether the id begins with the store's instance and a point, and with its generation. */
-static enum belonging belonging(const struct srv_identity *identity, const char *id)
+static enum id_match match_id(const struct srv_identity *identity, const char *id)
 {
     size_t length = strlen(identity->instance);
     if (strncmp(identity->instance, id, length) != 0 || id[length] != '.')
@@ -101,12 +101,12 @@ static enum belonging belonging(const struct srv_identity *identity, const char 
 }
 
 /* Finds the store that an id is of, the first of several; FOREIGN where there is none. */
-static enum belonging find_store(unsigned *store, const struct srv_sessions *sessions,
-                                 const char *id)
+static enum id_match find_store(unsigned *store, const struct srv_sessions *sessions,
+                                const char *id)
 {
-    enum belonging nearest = FOREIGN;
+    enum id_match nearest = FOREIGN;
     for (unsigned i = 0; i < sessions->num_stores; i++) {
-        enum belonging near = belonging(&sessions->identities[i], id);
+        enum id_match near = match_id(&sessions->identities[i], id);
         *store = near > nearest ? i : *store;
         nearest = near > nearest ? near : nearest;
     }
@@ -144,7 +144,7 @@ enum srv_error_code srv_session_check_instance(const struct srv_sessions *sessio
     if (options->id == NULL)
         return SRV_OK;
     size_t length = name_length(sessions, options->id);
-    enum belonging nearest = find_store(&store, sessions, options->id);
+    enum id_match nearest = find_store(&store, sessions, options->id);
     if (nearest == FOREIGN && length > 0)
         return fail_instance(sessions, options->id, length, error);
     if (nearest == FOREIGN && sessions->sharded)

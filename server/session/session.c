@@ -285,8 +285,8 @@ bool srv_session_is_own(const struct srv_session *session,
 
 /* ---- The table's calls ----------------------------------------------------------------------- */
 
-/* Under the lock: whether the owner has a session of that id, or its group has one.  One that
- * another owner shares is no hindrance, or who shares sessions could take ids away from others. */
+/* Under the lock: whether the owner has a session of that id, or its group has one.  Sharing a
+ * session does not reserve its id for other owners. */
 static bool exists(const struct srv_sessions *sessions, const struct srv_session_options *options,
                    bool any_owner)
 {

@@ -191,8 +191,8 @@ struct srv_session *srv_session_peek(struct srv_sessions *sessions, const struct
 struct srv_session *srv_session_peek_owned(struct srv_sessions *sessions, const char *owner,
                                            const char *id);
 
-/* Has every id with a point count as one of the instance before the point, and no session made
- * under an id without one.  Called once, before requests are served. */
+/* Sharded mode: an id is INSTANCE.rest, and a session of another id is refused.  Called once,
+ * before requests are served. */
 void srv_sessions_set_sharded(struct srv_sessions *sessions, bool sharded);
 
 /* Whether a session with these options may be made here, by its id.  Errors: wrong_instance where
