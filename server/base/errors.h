@@ -1,7 +1,7 @@
 /* errors.h: every error a caller can get: its code word, its HTTP status, whether a retry may help.
  *
- * One table (SRV_ERRORS) makes the enum, the words and the statuses; the table in docs/API.md is
- * checked against it.  Messages name the field, the value and the limit; never a path, a pointer, a
+ * One table (SRV_ERRORS) makes the enum, the words and the statuses; `make docs` prints it into
+ * docs/API.md.  Messages name the field, the value and the limit; never a path, a pointer, a
  * key or another caller's id. */
 #ifndef SRV_ERRORS_H
 #define SRV_ERRORS_H

@@ -1,9 +1,10 @@
 /* model_defaults.c: the defaults of absent keys, as Hugging Face's configuration classes have them.
  *
- * The values were written down from the configuration_*.py of huggingface/transformers v4.55.4
- * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4), from the code
- * published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and from PyTorch's
- * documentation; not from the rows of lib/families/. */
+ * The values are those of the classes configuration_*.py of huggingface/transformers, of the code
+ * published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and of PyTorch's
+ * documentation, as far as they were at hand when this was written: olmo3 whole, qwen3, qwen3_vl,
+ * qwen3_5 and gemma4 in part; the others were written down from memory of these classes.  None was
+ * taken from the rows of lib/families/. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
