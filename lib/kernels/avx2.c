@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernels/avx2.h"
+
 #include "kernels/columns.h"
 #include "kernels/rows.h"
 #include "kernels/widen.h"

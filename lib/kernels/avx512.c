@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "kernels/avx512.h"
+
 #include "kernels/columns.h"
 #include "kernels/rows.h"
 #include "kernels/widen.h"

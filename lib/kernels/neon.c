@@ -8,8 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/columns.h"
 #include "kernels/neon.h"
+
+#include "kernels/columns.h"
 #include "kernels/rows.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
