@@ -145,13 +145,12 @@ ROW(qwen2_5_vl, NESTED("qwen2_5_vl", "qwen2_5_vl_text"), QWEN2_VL);
 static const struct attn_hf_key qwen3_vl_keys[] =
     KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS);
 
-#define QWEN3_VL(kv_heads)                                                                         \
-    .keys = qwen3_vl_keys, MROPE, .tensors = attn_normed_tensors,                                  \
-    DEFAULTS(CAUSAL, .num_kv_heads = kv_heads, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6, \
-             ROPE(500000))
+#define QWEN3_VL(...)                                             \
+    .keys = qwen3_vl_keys, MROPE, .tensors = attn_normed_tensors, \
+    DEFAULTS(CAUSAL, .qk_norm = true, .norm_eps = 1e-6, ROPE(500000), __VA_ARGS__)
 
-ROW(qwen3_vl, NESTED("qwen3_vl", "qwen3_vl_text"), QWEN3_VL(32));
-ROW(qwen3_vl_moe, NESTED("qwen3_vl_moe", "qwen3_vl_moe_text"), QWEN3_VL(16));
+ROW(qwen3_vl, NESTED("qwen3_vl", "qwen3_vl_text"), QWEN3_VL(.num_kv_heads = 32, .head_dim = 128));
+ROW(qwen3_vl_moe, NESTED("qwen3_vl_moe", "qwen3_vl_moe_text"), QWEN3_VL(.num_kv_heads = 16));
 
 /* ---- qwen3_next, qwen3_5: gated full attention in one layer of four; others are linear ------- */
 

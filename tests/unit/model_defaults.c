@@ -1,10 +1,12 @@
 /* model_defaults.c: the defaults of absent keys, as Hugging Face's configuration classes have them.
  *
- * The values are those of the classes configuration_*.py of huggingface/transformers, of the code
+ * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
+ * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4), of the code
  * published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and of PyTorch's
- * documentation, as far as they were at hand when this was written: olmo3 whole, qwen3, qwen3_vl,
- * qwen3_5 and gemma4 in part; the others were written down from memory of these classes.  None was
- * taken from the rows of lib/families/. */
+ * documentation; none was taken from the rows of lib/families/.  They were held against stored
+ * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
+ * rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been trained
+ * on 4,096 tokens since. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +59,7 @@ static const struct {
     {"qwen3_vl", NULL, NULL,
      "num_key_value_heads=32 head_dim=128 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
     {"qwen3_vl_moe", NULL, NULL,
-     "num_key_value_heads=16 head_dim=128 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
+     "num_key_value_heads=16 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
 #define QWEN3_NEXT "head_dim=256 rope_theta=10000 partial_rotary_factor=0.25 rms_norm_eps=1e-6"
     {"qwen3_next", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
     {"qwen3_5", NULL, NULL, QWEN3_NEXT " num_key_value_heads=4 full_attention_interval=4"},
