@@ -1,0 +1,65 @@
+/* gguf.h: a strict reader of GGUF files, in which llama.cpp keeps models.
+ *
+ * A file is "GGUF", a version, the numbers of tensors and of keys, the keys with their values, the
+ * tensors' names, sizes, number formats and places, and the data from the next multiple of
+ * general.alignment on.  All is little-endian.  No count is believed before that many bytes were
+ * read: memory grows with what the file holds.  Of a value that is an array only a short one of
+ * numbers is kept (a vocabulary is passed over).
+ *
+ * Source: the format's description in ggml's docs/gguf.md. */
+#ifndef ATTN_LIB_FILES_GGUF_H
+#define ATTN_LIB_FILES_GGUF_H
+
+#include "files/ggml.h"
+
+#define ATTN_GGUF_MAX_KEYS 100000
+#define ATTN_GGUF_MAX_NUMBERS 4096 /* of an array that is kept: one for each layer, or frequency */
+
+struct attn_gguf; /* an open file and its header */
+
+/* Opens file `name` of a directory descriptor and reads its header; closed with the reader.
+ * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_UNSUPPORTED (a format of numbers that ggml
+ * no longer reads), ATTN_NO_MEMORY. */
+enum attn_status attn_gguf_open(struct attn_gguf **out, int directory, const char *name,
+                                struct attn_error *error);
+void attn_gguf_close(struct attn_gguf *file); /* takes NULL */
+
+/* The descriptor of the file.  Borrowed. */
+int attn_gguf_descriptor(const struct attn_gguf *file);
+
+/* Memory that the reader takes; 0 for NULL. */
+size_t attn_gguf_memory(const struct attn_gguf *file);
+
+/* A key and its value. */
+struct attn_gguf_value {
+    const char *key;
+    enum attn_gguf_kind {
+        ATTN_GGUF_NUMBER, /* of any width, an integer or not, or a boolean */
+        ATTN_GGUF_TEXT,
+        ATTN_GGUF_OTHER, /* an array that is not kept */
+    } kind;
+    bool is_array;
+    size_t count;          /* numbers; bytes of the text */
+    const double *numbers; /* [count]; an integer beyond 2^53 is rounded */
+    const char *text;      /* ends in a NUL, and has none before */
+};
+
+/* The value of that key, NULL where the file has none.  Borrowed. */
+const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file, const char *key);
+
+size_t attn_gguf_count(const struct attn_gguf *file);
+
+/* The name of tensor i < attn_gguf_count, in the order of names.  Borrowed. */
+const char *attn_gguf_name(const struct attn_gguf *file, size_t i);
+
+/* The tensor of that name, NULL if there is none; its shape has the fastest dimension last, as
+ * safetensors have, and begin and end are bytes of the file.  Borrowed. */
+const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, const char *name);
+
+/* As attn_safetensors_read_f32: elements decoded as ggml decodes them.
+ * Errors: ATTN_NON_FINITE (with tensor and index), ATTN_UNSUPPORTED (its format), ATTN_IO. */
+enum attn_status attn_gguf_read_f32(float *out, const struct attn_gguf *file,
+                                    const struct attn_tensor_entry *entry, size_t first,
+                                    size_t count, struct attn_error *error);
+
+#endif
