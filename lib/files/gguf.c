@@ -21,6 +21,7 @@
 struct tensor {
     struct attn_tensor_entry entry; /* first: entries are searched by name */
     const struct attn_ggml_type *type;
+    const struct attn_gguf *file;
 };
 
 struct attn_gguf {
@@ -327,7 +328,7 @@ static void read_tensor(struct header *h)
         return;
     file->tensors = tensors;
     struct tensor *tensor = &tensors[file->num_tensors++];
-    *tensor = (struct tensor){.entry.name = read_name(h, "tensor")};
+    *tensor = (struct tensor){.file = file, .entry.name = read_name(h, "tensor")};
     if (h->status == ATTN_OK)
         read_shape(h, tensor);
     tensor->entry.begin = read_unsigned(h, 8);
@@ -455,7 +456,12 @@ void attn_gguf_close(struct attn_gguf *file)
     attn_free(file);
 }
 
-int attn_gguf_descriptor(const struct attn_gguf *file) { return file->file; }
+int attn_gguf_file(const struct attn_gguf *file) { return file->file; }
+
+int attn_gguf_entry_file(const struct attn_tensor_entry *entry)
+{
+    return ((const struct tensor *)(const void *)entry)->file->file;
+}
 
 size_t attn_gguf_memory(const struct attn_gguf *file)
 {
@@ -466,9 +472,9 @@ size_t attn_gguf_memory(const struct attn_gguf *file)
 
 size_t attn_gguf_count(const struct attn_gguf *file) { return file->num_tensors; }
 
-const char *attn_gguf_name(const struct attn_gguf *file, size_t i)
+const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, size_t i)
 {
-    return file->tensors[i].entry.name;
+    return &file->tensors[i].entry;
 }
 
 const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, const char *name)
@@ -481,11 +487,12 @@ const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, con
 
 /* ---- Elements -------------------------------------------------------------------------------- */
 
-enum attn_status attn_gguf_read_f32(float *out, const struct attn_gguf *file,
-                                    const struct attn_tensor_entry *entry, size_t first,
+enum attn_status attn_gguf_read_f32(float *out, const struct attn_tensor_entry *entry, size_t first,
                                     size_t count, struct attn_error *error)
 {
-    const struct attn_ggml_type *type = ((const struct tensor *)(const void *)entry)->type;
+    const struct tensor *tensor = (const void *)entry;
+    const struct attn_ggml_type *type = tensor->type;
+    const struct attn_gguf *file = tensor->file;
     unsigned char raw[BUFFER / 4];
     float block[ATTN_GGML_MAX_BLOCK];
     if (type->decode == NULL)

@@ -24,9 +24,6 @@ enum attn_status attn_gguf_open(struct attn_gguf **out, int directory, const cha
                                 struct attn_error *error);
 void attn_gguf_close(struct attn_gguf *file); /* takes NULL */
 
-/* The descriptor of the file.  Borrowed. */
-int attn_gguf_descriptor(const struct attn_gguf *file);
-
 /* Memory that the reader takes; 0 for NULL. */
 size_t attn_gguf_memory(const struct attn_gguf *file);
 
@@ -49,17 +46,19 @@ const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file,
 
 size_t attn_gguf_count(const struct attn_gguf *file);
 
-/* The name of tensor i < attn_gguf_count, in the order of names.  Borrowed. */
-const char *attn_gguf_name(const struct attn_gguf *file, size_t i);
-
-/* The tensor of that name, NULL if there is none; its shape has the fastest dimension last, as
- * safetensors have, and begin and end are bytes of the file.  Borrowed. */
+/* Tensor i < attn_gguf_count, in the order of names, and the tensor of that name, NULL if there is
+ * none.  Its shape has the fastest dimension last, as safetensors have, and begin and end are bytes
+ * of the file.  Borrowed. */
+const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, size_t i);
 const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, const char *name);
 
-/* As attn_safetensors_read_f32: elements decoded as ggml decodes them.
+/* The descriptor of the file, and of the one that an entry is in.  Borrowed. */
+int attn_gguf_file(const struct attn_gguf *file);
+int attn_gguf_entry_file(const struct attn_tensor_entry *entry);
+
+/* As attn_safetensors_read_f32, on any thread: elements decoded as ggml decodes them.
  * Errors: ATTN_NON_FINITE (with tensor and index), ATTN_UNSUPPORTED (its format), ATTN_IO. */
-enum attn_status attn_gguf_read_f32(float *out, const struct attn_gguf *file,
-                                    const struct attn_tensor_entry *entry, size_t first,
+enum attn_status attn_gguf_read_f32(float *out, const struct attn_tensor_entry *entry, size_t first,
                                     size_t count, struct attn_error *error);
 
 #endif

@@ -1,0 +1,38 @@
+/* gguf_config.h: the keys of a GGUF file as the config.json of the checkpoint that it was made
+ * from.
+ *
+ * Source: the writers of llama.cpp (conversion/, gguf-py/gguf/constants.py) and its src/models. */
+#ifndef ATTN_LIB_FILES_GGUF_CONFIG_H
+#define ATTN_LIB_FILES_GGUF_CONFIG_H
+
+#include "files/gguf.h"
+
+/* A tensor of a layer's attention; ".weight" or ".bias" follows on both sides. */
+struct attn_gguf_name {
+    const char *file, *published;
+};
+
+struct attn_gguf_architecture {
+    const char *name, *model_type;
+    const char *module, *member;        /* published names, before and after the layer's number */
+    const struct attn_gguf_name *names; /* up to one of NULL */
+    const char *takes;                  /* members of the configuration beside the sizes */
+    bool permuted;    /* rows of queries and keys are paired as neighbours, not as halves */
+    bool plus_one;    /* norms are stored with 1 added */
+    const char *more; /* members that no key says: a JSON object; NULL: none */
+};
+
+struct attn_gguf_config {
+    const struct attn_gguf_architecture *architecture;
+    char *text; /* ends in a NUL; to be freed by attn_free */
+    size_t length;
+    size_t head_dim;
+};
+
+/* Errors: ATTN_MALFORMED (a key is missing or of another kind), ATTN_OUT_OF_RANGE,
+ * ATTN_UNSUPPORTED (the architecture), ATTN_NO_MEMORY; those of reading a tensor of RoPE's
+ * factors. */
+enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct attn_gguf *file,
+                                  struct attn_error *error);
+
+#endif

@@ -1,0 +1,47 @@
+/* gguf_model.h: GGUF files as the Hugging Face checkpoint that they were made from: its
+ * configuration, the names of its tensors, and what the conversion changed in them.
+ *
+ * A model may be split into parts, NAME-00001-of-00003.gguf and so on, each with a header of its
+ * own; the first one has the keys.
+ *
+ * Source: the writers of llama.cpp (conversion/, gguf-py/gguf/constants.py) and its src/models. */
+#ifndef ATTN_LIB_FILES_GGUF_MODEL_H
+#define ATTN_LIB_FILES_GGUF_MODEL_H
+
+#include "files/gguf.h"
+
+struct attn_gguf_model; /* open files, their headers, and the names of the tensors */
+
+/* Opens file `name` of a directory descriptor, and the other parts of a model whose first part it
+ * is.
+ * Errors: those of attn_gguf_open; ATTN_MALFORMED (a key is missing or of another kind, a part
+ * belongs to another model), ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED (the architecture),
+ * ATTN_NO_MEMORY. */
+enum attn_status attn_gguf_model_open(struct attn_gguf_model **out, int directory, const char *name,
+                                      struct attn_error *error);
+void attn_gguf_model_close(struct attn_gguf_model *model); /* takes NULL */
+
+/* Memory that the model takes; 0 for NULL. */
+size_t attn_gguf_model_memory(const struct attn_gguf_model *model);
+
+/* The text of the config.json that stands for the keys; it ends in a NUL that *length does not
+ * count.  Borrowed. */
+const char *attn_gguf_model_config(size_t *length, const struct attn_gguf_model *model);
+
+/* Tensors by the names that they have in such a checkpoint; of those that have no counterpart by
+ * their own.  attn_gguf_model_name has the order of these names.  All is borrowed. */
+size_t attn_gguf_model_count(const struct attn_gguf_model *model);
+const char *attn_gguf_model_name(const struct attn_gguf_model *model, size_t i);
+const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_model *model,
+                                                     const char *name);
+
+/* As attn_gguf_read_f32, with the numbers that the published checkpoint has: rows of queries and
+ * keys in its order, norms without the 1 that Gemma adds. */
+enum attn_status attn_gguf_model_read_f32(float *out, const struct attn_gguf_model *model,
+                                          const struct attn_tensor_entry *entry, size_t first,
+                                          size_t count, struct attn_error *error);
+
+/* The descriptor of a part, from 0 on; -1 where there is no such part.  Borrowed. */
+int attn_gguf_model_file(const struct attn_gguf_model *model, size_t part);
+
+#endif
