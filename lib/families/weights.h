@@ -3,7 +3,7 @@
 #define ATTN_LIB_FAMILIES_WEIGHTS_H
 
 #include "families/config.h"
-#include "files/read_ahead.h"
+#include "files/file.h"
 #include "layers/checkpoint.h"
 #include "layers/layer.h"
 #include "machine/pool.h"

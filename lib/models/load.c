@@ -14,7 +14,7 @@
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "families/weights.h"
-#include "files/read_ahead.h"
+#include "files/file.h"
 #include "layers/fingerprint.h"
 #include "layers/mla.h"
 #include "machine/cpu.h"
