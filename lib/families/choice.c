@@ -1,6 +1,6 @@
 /* choice.c: the JSON of a configuration, the family that reads it and the class that it
  * names, the object that holds its settings. */
-#include "families/choice.h"
+#include "families/spec.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "basics/status.h"
-#include "families/weight_bindings.h"
+#include "families/weights.h"
 
 #define MERGE "merge the adapter into the weights first (peft: merge_and_unload)"
 #define CONVERT "the weights are quantised: convert them to bf16 first"
@@ -288,7 +288,7 @@ static bool would_do(const struct attn_checkpoint_layer *source,
                      const struct attn_family_tensor *pattern, enum attn_tensor_role role,
                      unsigned missing)
 {
-    struct attn_projection_shape shape;
+    struct attn_matrix_shape shape;
     return pattern->role == role && (pattern->projections & missing) != 0 &&
            attn_fused_shape(&shape, &source->spec, pattern);
 }

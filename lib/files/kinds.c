@@ -1,11 +1,10 @@
 /* kinds.c: a table of first bytes. */
-#include "files/kinds.h"
+#include "files/file.h"
 
 #include <string.h>
 
 #include "basics/mem.h"
 #include "basics/status.h"
-#include "files/file.h"
 
 #define START 40 /* bytes looked at; no row of the table is longer */
 

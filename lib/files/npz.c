@@ -8,7 +8,6 @@
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
-#include "files/kinds.h"
 #include "files/zip.h"
 
 #define SUFFIX ".npy"
@@ -19,7 +18,7 @@
 #define CHUNK 32768     /* elements read and converted at a time */
 
 struct array {
-    struct attn_tensor_entry entry; /* dtype NULL until the header has been read */
+    struct attn_tensor_entry entry; /* its name first; dtype NULL until the header has been read */
     const struct attn_zip_member *member;
     bool swapped; /* its numbers are big-endian */
     bool fortran; /* in Fortran's order, and of more dimensions than one */
@@ -57,12 +56,6 @@ static enum attn_status fail_array(enum attn_status status, const struct array *
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
-
-static int by_name(const void *a, const void *b)
-{
-    const struct array *x = a, *y = b;
-    return strcmp(x->entry.name, y->entry.name);
-}
 
 static bool ends_in(const char *name, const char *end)
 {
@@ -102,8 +95,7 @@ static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *err
         npz->arrays[npz->count++] = (struct array){.entry.name = name, .member = member};
         name += length - end + 1;
     }
-    if (npz->count > 0)
-        qsort(npz->arrays, npz->count, sizeof *npz->arrays, by_name);
+    (void)attn_sort_names(npz->arrays, npz->count, sizeof *npz->arrays);
     return ATTN_OK;
 }
 
@@ -143,6 +135,12 @@ size_t attn_npz_count(const struct attn_npz *npz) { return npz->count; }
 const char *attn_npz_name(const struct attn_npz *npz, size_t i)
 {
     return npz->arrays[i].entry.name;
+}
+
+bool attn_npz_visit(const struct attn_npz *npz, const char *prefix, attn_visit_name *visit,
+                    void *context)
+{
+    return attn_visit_names(npz->arrays, npz->count, sizeof *npz->arrays, prefix, visit, context);
 }
 
 size_t attn_npz_memory(const struct attn_npz *npz)
@@ -313,7 +311,7 @@ enum attn_status attn_npz_find(const struct attn_tensor_entry **out, struct attn
                                const char *name, struct attn_error *error)
 {
     const struct array key = {.entry.name = name};
-    struct array *array = bsearch(&key, npz->arrays, npz->count, sizeof key, by_name);
+    struct array *array = bsearch(&key, npz->arrays, npz->count, sizeof key, attn_compare_names);
     enum attn_status status = ATTN_OK;
     if (array != NULL && array->entry.dtype == NULL)
         status = read_header(npz, array, error);

@@ -4,7 +4,6 @@
  * a member's bytes pass through it in order, so its checksum is known at the end. */
 #include "files/zip.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -198,12 +197,6 @@ static size_t read_entry(struct attn_zip_member *out, char **names, const unsign
     return length;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const struct attn_zip_member *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
 static enum attn_status walk_directory(struct attn_zip *zip, const unsigned char *text,
                                        struct attn_error *error)
 {
@@ -216,12 +209,10 @@ static enum attn_status walk_directory(struct attn_zip *zip, const unsigned char
             return fail(zip, "an entry of the central directory is wrong", error);
         at += length;
     }
-    if (zip->count > 0)
-        qsort(zip->members, zip->count, sizeof *zip->members, by_name);
-    for (size_t i = 1; i < zip->count; i++)
-        if (by_name(&zip->members[i - 1], &zip->members[i]) == 0)
-            return fail_member(ATTN_MALFORMED, zip, &zip->members[i], "is there twice", error);
-    return ATTN_OK;
+    const struct attn_zip_member *twice =
+        attn_sort_names(zip->members, zip->count, sizeof *zip->members);
+    return twice == NULL ? ATTN_OK
+                         : fail_member(ATTN_MALFORMED, zip, twice, "is there twice", error);
 }
 
 /* An entry is longer than its name and a NUL, so all names have room in the directory's size. */

@@ -1,5 +1,5 @@
 /* checkpoint_absent.c: a table of what lies where a checkpoint was expected. */
-#include "layers/checkpoint_absent.h"
+#include "layers/checkpoint.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* relative.c: rows of distances; queries and keys made of a table's rows. */
-#include "layers/relative.h"
+#include "layers/layer.h"
 
 #include <math.h>
 
@@ -88,11 +88,13 @@ static bool make_rows(struct attn_relative *out, const struct attn_layer_spec *s
 
 /* ---- Tables ---- */
 
-/* LayerNorm of each row of `table`. */
-static void normalize(float *table, const float *norm, size_t rows, size_t width, double eps)
+/* LayerNorm of each row of the table. */
+static void normalize(struct attn_layer *layer, size_t rows)
 {
+    const double eps = layer->spec.position_bias.table_norm_eps;
+    const size_t width = layer->spec.hidden_size;
     for (size_t r = 0; r < rows; r++) {
-        float *x = table + r * width;
+        float *x = layer->bias_table + r * width;
         double mean = 0, squares = 0;
         for (size_t i = 0; i < width; i++)
             mean += (double)x[i] / (double)width;
@@ -100,8 +102,8 @@ static void normalize(float *table, const float *norm, size_t rows, size_t width
             squares += ((double)x[i] - mean) * ((double)x[i] - mean);
         const double factor = 1 / sqrt(squares / (double)width + eps);
         for (size_t i = 0; i < width; i++)
-            x[i] =
-                (float)(((double)x[i] - mean) * factor * (double)norm[i] + (double)norm[width + i]);
+            x[i] = (float)(((double)x[i] - mean) * factor * (double)layer->table_norm[i] +
+                           (double)layer->table_norm_bias[i]);
     }
 }
 
@@ -164,10 +166,10 @@ bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec
     return rows == 0 || make_rows(out, spec);
 }
 
-enum attn_status attn_relative_init(struct attn_relative *out, const struct attn_layer_spec *spec,
-                                    float *table, const float *norm, const struct attn_linear *q,
-                                    const struct attn_linear *k, struct attn_error *error)
+enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error *error)
 {
+    const struct attn_layer_spec *spec = &layer->spec;
+    struct attn_relative *out = &layer->relative;
     const size_t d = spec->head_dim, rows = attn_relative_rows(spec);
     enum attn_status status = ATTN_OK;
     const bool made = attn_relative_shape(out, spec);
@@ -178,12 +180,12 @@ enum attn_status attn_relative_init(struct attn_relative *out, const struct attn
     const size_t tile = d * ATTN_TILE;
     const struct destination keys = {out->keys, out->tiles * tile, tile, 1, ATTN_TILE};
     const struct destination queries = {out->queries, rows * d, tile, d, 1};
-    if (norm != NULL)
-        normalize(table, norm, rows, spec->hidden_size, spec->position_bias.table_norm_eps);
+    if (layer->table_norm != NULL)
+        normalize(layer, rows);
     if (out->keys != NULL)
-        status = project(&keys, k, table, rows, d, error);
+        status = project(&keys, &layer->k, layer->bias_table, rows, d, error);
     if (status == ATTN_OK && out->queries != NULL)
-        status = project(&queries, q, table, rows, d, error);
+        status = project(&queries, &layer->q, layer->bias_table, rows, d, error);
     return status;
 }
 

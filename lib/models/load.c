@@ -14,7 +14,7 @@
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "families/weights.h"
-#include "files/read_ahead.h"
+#include "files/file.h"
 #include "layers/fingerprint.h"
 #include "layers/mla.h"
 #include "machine/cpu.h"
@@ -37,9 +37,9 @@ struct loading {
     struct whole {
         float *weight;
         size_t floats;
-    } spare[ATTN_NUM_PROJECTIONS]; /* of the layer before, where matrices stand whole */
-    bool is_last;                  /* no layer comes that could take them */
-    size_t done, total;            /* bytes of packed weights */
+    } spare[ATTN_NUM_MATRICES]; /* of the layer before, where matrices stand whole */
+    bool is_last;               /* no layer comes that could take them */
+    size_t done, total;         /* bytes of packed weights */
 };
 
 /* A layer that is being hashed and packed. */
@@ -47,7 +47,7 @@ struct layer_load {
     struct loading *loading;
     struct attn_layer *layer;
     bool by_rows; /* its matrices do not stand whole */
-    struct attn_weight_rows rows[ATTN_NUM_PROJECTIONS];
+    struct attn_weight_rows rows[ATTN_NUM_MATRICES];
     enum attn_status status;
     struct attn_error *error;
 };
@@ -241,11 +241,11 @@ static enum attn_status run_strip(struct matrix *matrix, struct loading *loading
     return result_of(matrix, error);
 }
 
-/* Matrix i by the order of attn_projections. */
+/* Matrix i by enum attn_matrix. */
 static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_linear *linear,
                             size_t i)
 {
-    const bool divided = attn_mla_divides(&load->layer->spec, linear, load->layer);
+    const bool divided = attn_mla_divides(&load->layer->spec, i);
     struct matrix matrix = {
         .linear = linear,
         .rows = load->by_rows ? &load->rows[i] : NULL,
@@ -278,19 +278,15 @@ static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_
 static uint64_t add_matrix(void *context, uint64_t hash, struct attn_linear *linear)
 {
     struct layer_load *load = context;
-    size_t i = 0;
-    if (load->status != ATTN_OK)
-        return hash;
-    while (attn_weights_linear(load->layer, attn_projections[i]) != linear)
-        i++;
-    return load_matrix(load, hash, linear, i);
+    const size_t i = (size_t)(linear - load->layer->matrices);
+    return load->status == ATTN_OK ? load_matrix(load, hash, linear, i) : hash;
 }
 
 /* Gives the layer matrices to stand whole in, those of the layer before where they fit. */
 static enum attn_status make_weights(struct layer_load *load)
 {
-    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
-        struct attn_linear *linear = attn_weights_linear(load->layer, attn_projections[i]);
+    for (size_t i = 0; i < ATTN_NUM_MATRICES; i++) {
+        struct attn_linear *linear = &load->layer->matrices[i];
         struct whole *spare = &load->loading->spare[i];
         if (spare->floats == attn_mul(linear->in, linear->out)) {
             linear->weight = spare->weight;
@@ -310,8 +306,8 @@ static enum attn_status read_layer(struct layer_load *load, size_t index)
     if (!load->by_rows)
         status = make_weights(load);
     if (status == ATTN_OK && model->checkpoint == NULL) {
-        attn_weights_random(load->layer, model->config.seed, index);
-        attn_weights_random_rows(load->rows, load->layer, model->config.seed, index);
+        attn_weights_random(load->layer, model->config.hf.seed, index);
+        attn_weights_random_rows(load->rows, load->layer, model->config.hf.seed, index);
         return ATTN_OK;
     }
     if (status == ATTN_OK)
@@ -417,7 +413,7 @@ enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer
     attn_read_ahead_fini(&loading.ahead);
     attn_free(loading.buffers[0]);
     attn_free(loading.buffers[1]);
-    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++)
+    for (size_t i = 0; i < ATTN_NUM_MATRICES; i++)
         attn_free(loading.spare[i].weight);
     if (status != ATTN_OK) {
         attn_model_unload(model);

@@ -145,7 +145,8 @@ void print_rope_keys(void)
         "layers. A session of `%s` stays on its side of the trained length "
         "([why](API.md#longrope)); with `%s` cached keys keep the rotation of the length at which "
         "they were written.",
-        rope_name(ATTN_ROPE_LONGROPE), rope_name(ATTN_ROPE_LONGROPE), rope_name(ATTN_ROPE_DYNAMIC));
+        attn_rope_type_name(ATTN_ROPE_LONGROPE), attn_rope_type_name(ATTN_ROPE_LONGROPE),
+        attn_rope_type_name(ATTN_ROPE_DYNAMIC));
     print_paragraph(&p);
     printf("\n");
     add(&p, "| key | meaning | value | if absent |\n");

@@ -32,14 +32,6 @@ static void print_sliding(const struct attn_family *family)
     print_paragraph(&p);
 }
 
-const char *rope_name(size_t type)
-{
-    for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++)
-        if (known->type == type)
-            return known->name;
-    return "none";
-}
-
 /* Which layers rotate, and what sliding layers have of their own. */
 static void print_rotating(struct text *p, const struct attn_family *family)
 {
@@ -72,7 +64,8 @@ static void print_rope(const struct attn_family *family)
             key_name(family, HF_FIELD(rope.theta)) != NULL ? "if a base is given" : "none");
     else
         add(&p, "- RoPE: type `%s`, base %g, unless keys say otherwise; pairs are %s",
-            rope_name(rope->type), rope->theta, rope->interleaved ? "neighbours" : "halves");
+            attn_rope_type_name(rope->type), rope->theta,
+            rope->interleaved ? "neighbours" : "halves");
     if (rope->type == ATTN_ROPE_YARN)
         add(&p, "; factor %g, beta_fast %g, beta_slow %g, truncate %s", rope->factor,
             rope->beta_fast, rope->beta_slow, rope->truncate ? "true" : "false");
