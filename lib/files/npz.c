@@ -63,18 +63,9 @@ static bool ends_in(const char *name, const char *end)
     return length >= count && strcmp(name + length - count, end) == 0;
 }
 
-/* Whether the archive is one of torch.save, which has its pickle under this name. */
-static bool is_torch(const struct attn_zip *zip)
-{
-    size_t members;
-    const struct attn_zip_member *member = attn_zip_members(&members, zip);
-    while (members > 0 && !ends_in(member->name, "data.pkl"))
-        member++, members--;
-    return members > 0;
-}
-
-/* Lists the members whose names end in ".npy"; others are no arrays and are not looked at. */
-static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *error)
+/* Lists the members whose names end in ".npy"; others are no arrays and are not looked at.  *torch
+ * says whether the archive is one of torch.save, which has its pickle under that name. */
+static enum attn_status list_arrays(bool *torch, struct attn_npz *npz, struct attn_error *error)
 {
     size_t members;
     const struct attn_zip_member *member = attn_zip_members(&members, npz->zip);
@@ -88,6 +79,7 @@ static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *err
     char *name = npz->names;
     for (size_t i = 0; i < members; i++, member++) {
         const size_t length = strlen(member->name), end = sizeof SUFFIX - 1;
+        *torch = *torch || ends_in(member->name, "data.pkl");
         if (length == end || !ends_in(member->name, SUFFIX))
             continue;
         memcpy(name, member->name, length - end);
@@ -103,12 +95,13 @@ enum attn_status attn_npz_open(struct attn_npz **out, int directory, const char 
                                struct attn_error *error)
 {
     struct attn_npz *npz = attn_calloc(1, sizeof *npz);
+    bool torch = false;
     if (npz == NULL)
         return attn_fail_memory(error, sizeof *npz);
     enum attn_status status = attn_zip_open(&npz->zip, directory, name, error);
     if (status == ATTN_OK)
-        status = list_arrays(npz, error);
-    if (status == ATTN_OK && npz->count == 0 && is_torch(npz->zip))
+        status = list_arrays(&torch, npz, error);
+    if (status == ATTN_OK && npz->count == 0 && torch)
         status = attn_fail_torch(name, error);
     if (status == ATTN_OK)
         *out = npz;

@@ -48,14 +48,6 @@ static const struct attn_safetensors_dtype dtypes[] = {
     {"F4", 4, false},   {"F6_E2M3", 6, false}, {"F6_E3M2", 6, false}, {"C64", 64, false},
 };
 
-static const struct attn_safetensors_dtype *find_dtype(const char *name)
-{
-    for (size_t i = 0; name != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
-        if (strcmp(dtypes[i].name, name) == 0)
-            return &dtypes[i];
-    return NULL;
-}
-
 /* ---- The header ---------------------------------------------------------------------------- */
 
 static enum attn_status fail_entry(const struct attn_safetensors *file, const char *tensor,
@@ -88,7 +80,11 @@ static const char *read_entry(struct attn_tensor_entry *entry, const json_t *obj
     size_t span[2], count;
     if (!json_is_object(object) || json_object_size(object) != 3)
         return "not an object of dtype, shape and data_offsets";
-    entry->dtype = find_dtype(json_string_value(json_object_get(object, "dtype")));
+    const char *dtype = json_string_value(json_object_get(object, "dtype"));
+    entry->dtype = NULL;
+    for (size_t i = 0; dtype != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
+        if (strcmp(dtypes[i].name, dtype) == 0)
+            entry->dtype = &dtypes[i];
     if (entry->dtype == NULL)
         return "dtype is missing or unknown";
     if (!read_sizes(entry->shape, &entry->ndim, json_object_get(object, "shape"),
@@ -411,16 +407,6 @@ enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn
     return file->bytes != NULL ? ATTN_OK : read_bytes(room, file, at, count, error);
 }
 
-static enum attn_status fail_non_finite(const float *chunk, const struct attn_tensor_entry *entry,
-                                        size_t first, struct attn_error *error)
-{
-    size_t i = 0;
-    while (attn_all_finite(&chunk[i], 1))
-        i++;
-    return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
-}
-
 /* Reads and widens one chunk.  halves [count] is scratch for types of 16 bits. */
 static enum attn_status read_chunk(float *out, const struct attn_safetensors *file,
                                    const struct attn_tensor_entry *entry, size_t first,
@@ -439,7 +425,13 @@ static enum attn_status read_chunk(float *out, const struct attn_safetensors *fi
         finite = attn_widen_bf16(out, halves, count);
     else
         finite = attn_widen_f16(out, halves, count);
-    return finite ? ATTN_OK : fail_non_finite(out, entry, first, error);
+    if (finite)
+        return ATTN_OK;
+    size_t i = 0;
+    while (attn_all_finite(&out[i], 1))
+        i++;
+    return attn_fail(error, ATTN_NON_FINITE, entry->name,
+                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
 }
 
 enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,

@@ -11,15 +11,11 @@
 
 /* ---- Specification ---- */
 
-static size_t half_rows(const struct attn_layer_spec *spec)
-{
-    const struct attn_position_bias_spec *bias = &spec->position_bias;
-    return bias->buckets != 0 ? bias->buckets : bias->max_distance;
-}
-
 size_t attn_relative_rows(const struct attn_layer_spec *spec)
 {
-    return spec->position_bias.type == ATTN_BIAS_DISENTANGLED ? 2 * half_rows(spec) : 0;
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const size_t half = bias->buckets != 0 ? bias->buckets : bias->max_distance;
+    return bias->type == ATTN_BIAS_DISENTANGLED ? 2 * half : 0;
 }
 
 size_t attn_relative_floats(const struct attn_layer_spec *spec)
@@ -74,9 +70,13 @@ static int64_t bucket_of(const struct attn_position_bias_spec *bias, int64_t dis
     return distance < 0 ? -bucket : bucket;
 }
 
-static bool make_rows(struct attn_relative *out, const struct attn_layer_spec *spec)
+bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec)
 {
-    const int64_t half = (int64_t)half_rows(spec), last = 2 * half - 1;
+    const size_t rows = attn_relative_rows(spec);
+    const int64_t half = (int64_t)rows / 2, last = (int64_t)rows - 1;
+    *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
+    if (rows == 0)
+        return true;
     out->reach = (int64_t)spec->position_bias.max_distance;
     out->row = attn_alloc(2 * (size_t)out->reach + 1, sizeof *out->row);
     for (int64_t d = -out->reach; out->row != NULL && d <= out->reach; d++) {
@@ -157,13 +157,6 @@ static bool take_tables(struct attn_relative *out, const struct attn_layer_spec 
         out->queries = attn_alloc(attn_mul(out->rows, width), sizeof(float));
     return (out->keys != NULL || !bias->content_to_position) &&
            (out->queries != NULL || !bias->position_to_content);
-}
-
-bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec)
-{
-    const size_t rows = attn_relative_rows(spec);
-    *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
-    return rows == 0 || make_rows(out, spec);
 }
 
 enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error *error)
