@@ -300,16 +300,10 @@ enum attn_status attn_weights_list(struct attn_read_ahead *ahead,
     enum attn_status status = attn_bind_layer(&bindings, checkpoint, &source, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct attn_tensor *tensor = &bindings.items[i].tensor;
-        size_t bytes = tensor->entry->end - tensor->entry->begin;
-        if (bindings.items[i].pattern->role != ATTN_ROLE_WEIGHT)
-            continue;
-        if (tensor->npz == NULL) {
-            attn_read_ahead_add(ahead, attn_safetensors_descriptor(tensor->file),
-                                attn_safetensors_offset(tensor->file, tensor->entry), bytes);
-            continue;
-        }
-        const size_t offset = attn_npz_offset(&bytes, tensor->entry);
-        attn_read_ahead_add(ahead, attn_npz_descriptor(tensor->npz), offset, bytes);
+        size_t offset, bytes;
+        const int file = attn_tensor_place(&offset, &bytes, tensor);
+        if (bindings.items[i].pattern->role == ATTN_ROLE_WEIGHT)
+            attn_read_ahead_add(ahead, file, offset, bytes);
     }
     return status;
 }

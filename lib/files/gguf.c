@@ -252,18 +252,12 @@ static void read_value(struct header *h)
         read_numbers(h, value, type);
 }
 
-static int by_key(const void *a, const void *b)
-{
-    const struct attn_gguf_value *x = a, *y = b;
-    return strcmp(x->key, y->key);
-}
-
 const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file, const char *key)
 {
     const struct attn_gguf_value wanted = {.key = key};
-    return file->num_values == 0
-               ? NULL
-               : bsearch(&wanted, file->values, file->num_values, sizeof wanted, by_key);
+    return file->num_values == 0 ? NULL
+                                 : bsearch(&wanted, file->values, file->num_values, sizeof wanted,
+                                           attn_compare_names);
 }
 
 static void read_values(struct header *h, uint64_t count)
@@ -271,12 +265,12 @@ static void read_values(struct header *h, uint64_t count)
     struct attn_gguf *file = h->file;
     for (uint64_t i = 0; i < count && h->status == ATTN_OK; i++)
         read_value(h);
-    if (h->status != ATTN_OK || count == 0)
+    if (h->status != ATTN_OK)
         return;
-    qsort(file->values, file->num_values, sizeof *file->values, by_key);
-    for (size_t i = 1; i < file->num_values; i++)
-        if (by_key(&file->values[i - 1], &file->values[i]) == 0)
-            FAIL(h, file->values[i].key, "key '%.96s' occurs twice", file->values[i].key);
+    const struct attn_gguf_value *twice =
+        attn_sort_names(file->values, file->num_values, sizeof *file->values);
+    if (twice != NULL)
+        FAIL(h, twice->key, "key '%.96s' occurs twice", twice->key);
 }
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -334,12 +328,6 @@ static void read_tensor(struct header *h)
     tensor->entry.begin = read_unsigned(h, 8);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const struct tensor *x = a, *y = b;
-    return strcmp(x->entry.name, y->entry.name);
-}
-
 /* Turns offsets inside the data, which begin at byte `data`, into bytes of the file. */
 static void place_tensor(struct header *h, struct tensor *tensor, size_t data, size_t alignment)
 {
@@ -368,15 +356,15 @@ static void read_tensors(struct header *h, uint64_t count)
              said, MAX_ALIGNMENT);
     for (uint64_t i = 0; i < count && h->status == ATTN_OK; i++)
         read_tensor(h);
-    if (h->status != ATTN_OK || count == 0)
+    if (h->status != ATTN_OK)
         return;
     const size_t data = attn_ceil_div(position(h), alignment) * alignment;
     for (size_t i = 0; i < file->num_tensors; i++)
         place_tensor(h, &file->tensors[i], data, alignment);
-    qsort(file->tensors, file->num_tensors, sizeof *file->tensors, by_name);
-    for (size_t i = 1; i < file->num_tensors; i++)
-        if (by_name(&file->tensors[i - 1], &file->tensors[i]) == 0)
-            FAIL(h, file->tensors[i].entry.name, "%.96s occurs twice", file->tensors[i].entry.name);
+    const struct tensor *twice =
+        attn_sort_names(file->tensors, file->num_tensors, sizeof *file->tensors);
+    if (twice != NULL)
+        FAIL(h, twice->entry.name, "%.96s occurs twice", twice->entry.name);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -480,9 +468,11 @@ const struct attn_tensor_entry *attn_gguf_entry(const struct attn_gguf *file, si
 const struct attn_tensor_entry *attn_gguf_find(const struct attn_gguf *file, const char *name)
 {
     const struct tensor wanted = {.entry.name = name};
-    return file->num_tensors == 0
-               ? NULL
-               : bsearch(&wanted, file->tensors, file->num_tensors, sizeof wanted, by_name);
+    const struct tensor *tensor =
+        file->num_tensors == 0
+            ? NULL
+            : bsearch(&wanted, file->tensors, file->num_tensors, sizeof wanted, attn_compare_names);
+    return tensor != NULL ? &tensor->entry : NULL;
 }
 
 /* ---- Elements -------------------------------------------------------------------------------- */

@@ -8,6 +8,7 @@
 
 #include "basics/mem.h"
 #include "basics/status.h"
+#include "files/file.h"
 #include "files/gguf_config.h"
 
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
@@ -15,7 +16,7 @@
 #define PART_DIGITS 5 /* of each number in NAME-00001-of-00003.gguf */
 
 struct published {
-    char *name;
+    const char *name; /* first: attn_sort_names; an allocation of its own */
     const struct attn_tensor_entry *entry;
 };
 
@@ -50,12 +51,6 @@ static void publish(char out[MAX_NAME], const struct attn_gguf_architecture *arc
     }
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const struct published *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
 /* Lists the tensors of all parts. */
 static enum attn_status list_tensors(struct attn_gguf_model *model, struct attn_error *error)
 {
@@ -72,20 +67,17 @@ static enum attn_status list_tensors(struct attn_gguf_model *model, struct attn_
             tensor->entry = attn_gguf_entry(model->parts[p], i);
             publish(name, model->config.architecture, tensor->entry->name);
             const size_t size = strlen(name) + 1;
-            tensor->name = attn_alloc(size, 1);
-            if (tensor->name == NULL)
+            char *copy = attn_alloc(size, 1);
+            if (copy == NULL)
                 return attn_fail_memory(error, size);
-            memcpy(tensor->name, name, size);
+            tensor->name = memcpy(copy, name, size);
             model->names += size;
             model->num_tensors++;
         }
-    if (count > 0)
-        qsort(model->tensors, count, sizeof *model->tensors, by_name);
-    for (size_t i = 1; i < count; i++)
-        if (by_name(&model->tensors[i - 1], &model->tensors[i]) == 0)
-            return attn_fail(error, ATTN_MALFORMED, model->tensors[i].entry->name,
-                             "%.96s is in two parts of the model", model->tensors[i].entry->name);
-    return ATTN_OK;
+    const struct published *twice = attn_sort_names(model->tensors, count, sizeof *model->tensors);
+    return twice == NULL ? ATTN_OK
+                         : attn_fail(error, ATTN_MALFORMED, twice->entry->name,
+                                     "%.96s is in two parts of the model", twice->entry->name);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -172,7 +164,7 @@ void attn_gguf_model_close(struct attn_gguf_model *model)
     for (size_t p = 0; p < model->num_parts; p++)
         attn_gguf_close(model->parts[p]);
     for (size_t i = 0; i < model->num_tensors; i++)
-        attn_free(model->tensors[i].name);
+        attn_free((void *)model->tensors[i].name);
     attn_free(model->parts);
     attn_free(model->tensors);
     attn_free(model->config.text);
@@ -201,23 +193,19 @@ int attn_gguf_model_file(const struct attn_gguf_model *model, size_t part)
     return part < model->num_parts ? attn_gguf_file(model->parts[part]) : -1;
 }
 
-size_t attn_gguf_model_count(const struct attn_gguf_model *model) { return model->num_tensors; }
-
-const char *attn_gguf_model_name(const struct attn_gguf_model *model, size_t i)
+bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *prefix,
+                           attn_visit_name *visit, void *context)
 {
-    return model->tensors[i].name;
+    return attn_visit_names(model->tensors, model->num_tensors, sizeof *model->tensors, prefix,
+                            visit, context);
 }
 
 const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_model *model,
                                                      const char *name)
 {
-    char wanted[MAX_NAME];
-    snprintf(wanted, sizeof wanted, "%s", name);
-    const struct published key = {.name = wanted};
+    const struct published key = {.name = name};
     const struct published *tensor =
-        model->num_tensors == 0
-            ? NULL
-            : bsearch(&key, model->tensors, model->num_tensors, sizeof key, by_name);
+        bsearch(&key, model->tensors, model->num_tensors, sizeof key, attn_compare_names);
     return tensor != NULL ? tensor->entry : NULL;
 }
 

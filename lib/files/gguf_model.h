@@ -8,6 +8,7 @@
 #ifndef ATTN_LIB_FILES_GGUF_MODEL_H
 #define ATTN_LIB_FILES_GGUF_MODEL_H
 
+#include "files/file.h"
 #include "files/gguf.h"
 
 struct attn_gguf_model; /* open files, their headers, and the names of the tensors */
@@ -28,12 +29,14 @@ size_t attn_gguf_model_memory(const struct attn_gguf_model *model);
  * count.  Borrowed. */
 const char *attn_gguf_model_config(size_t *length, const struct attn_gguf_model *model);
 
-/* Tensors by the names that they have in such a checkpoint; of those that have no counterpart by
- * their own.  attn_gguf_model_name has the order of these names.  All is borrowed. */
-size_t attn_gguf_model_count(const struct attn_gguf_model *model);
-const char *attn_gguf_model_name(const struct attn_gguf_model *model, size_t i);
+/* The tensor that has this name in such a checkpoint, or has no counterpart there and this name in
+ * the file; NULL if there is none.  Borrowed. */
 const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_model *model,
                                                      const char *name);
+
+/* As attn_visit_names, of these names. */
+bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *prefix,
+                           attn_visit_name *visit, void *context);
 
 /* As attn_gguf_read_f32, with the numbers that the published checkpoint has: rows of queries and
  * keys in its order, norms without the 1 that Gemma adds. */

@@ -49,6 +49,7 @@ struct attn_checkpoint {
     size_t *by_name;      /* [max_shards] numbers of shards in the order of their names */
     size_t num_shards, max_shards;
     struct attn_npz *npz; /* the tensors, where they are in one such file; there are no shards */
+    struct attn_gguf_model *gguf; /* the same of GGUF files */
 };
 
 /* ---- The index ---- */
@@ -197,6 +198,24 @@ static enum attn_status open_single(struct attn_checkpoint *checkpoint, const ch
     return status;
 }
 
+/* Opens a GGUF file; its keys are the configuration where no other is said. */
+static enum attn_status open_gguf(struct attn_checkpoint *checkpoint, const char *name,
+                                  bool configured, struct attn_error *error)
+{
+    size_t length;
+    enum attn_status status =
+        attn_gguf_model_open(&checkpoint->gguf, checkpoint->directory, name, error);
+    if (status != ATTN_OK || configured)
+        return status;
+    const char *text = attn_gguf_model_config(&length, checkpoint->gguf);
+    checkpoint->config = attn_alloc(length + 1, 1);
+    if (checkpoint->config == NULL)
+        return attn_fail_memory(error, length + 1);
+    memcpy(checkpoint->config, text, length + 1);
+    checkpoint->config_length = length;
+    return ATTN_OK;
+}
+
 static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct attn_error *error)
 {
     enum attn_status status =
@@ -215,7 +234,12 @@ static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct a
 static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool configured,
                                        struct attn_error *error)
 {
+    char gguf[NAME_MAX + 1];
     enum attn_status status = attn_refuse_adapter(checkpoint->directory, error);
+    if (status == ATTN_OK)
+        status = attn_find_gguf(gguf, checkpoint->directory, CONFIG, error);
+    if (status == ATTN_OK && gguf[0] != '\0')
+        return open_gguf(checkpoint, gguf, configured, error);
     if (status == ATTN_OK && !configured)
         status = read_config(checkpoint, error);
     if (status != ATTN_OK)
@@ -243,33 +267,35 @@ static enum attn_status open_parent(const char **name, struct attn_checkpoint *c
                : attn_fail(error, ATTN_NOT_FOUND, "path", "the file's directory cannot be opened");
 }
 
-/* Whether the file begins as a ZIP archive does, whose ninth byte is of its compression method.
- * "PK" may be the length of a safetensors header too, which then begins with that byte. */
-static enum attn_status is_archive(bool *out, int directory, const char *name,
+/* Reads the first bytes of a file; what is beyond its end is 0. */
+static enum attn_status read_start(char start[9], int directory, const char *name,
                                    struct attn_error *error)
 {
     int file;
     size_t size;
-    char start[9] = "";
+    memset(start, 0, 9);
     enum attn_status status = attn_file_open(&file, &size, directory, name, error);
     if (status != ATTN_OK)
         return status;
-    status = attn_file_read(start, file, name, 0, attn_min(size, sizeof start), error);
+    status = attn_file_read(start, file, name, 0, attn_min(size, 9), error);
     close(file);
-    *out = memcmp(start, "PK", 2) == 0 && start[8] != '{';
     return status;
 }
 
-/* Opens the single file `path`, an .npz archive or a safetensors file by its first bytes. */
+/* Opens the single file `path`: GGUF, an .npz archive or a safetensors file by its first bytes.  A
+ * ZIP archive's ninth byte is of its compression method; "PK" may be the length of a safetensors
+ * header too, which then begins with that byte. */
 static enum attn_status open_file(struct attn_checkpoint *checkpoint, const char *path,
                                   bool configured, struct attn_error *error)
 {
     const char *name = "";
-    bool archive = false;
+    char start[9];
     enum attn_status status = open_parent(&name, checkpoint, path, error);
     if (status == ATTN_OK)
-        status = is_archive(&archive, checkpoint->directory, name, error);
-    if (status == ATTN_OK && archive)
+        status = read_start(start, checkpoint->directory, name, error);
+    if (status == ATTN_OK && memcmp(start, "GGUF", 4) == 0)
+        return open_gguf(checkpoint, name, configured, error);
+    if (status == ATTN_OK && memcmp(start, "PK", 2) == 0 && start[8] != '{')
         status = attn_npz_open(&checkpoint->npz, checkpoint->directory, name, error);
     else if (status == ATTN_OK)
         status = open_single(checkpoint, name, error);
@@ -312,6 +338,7 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         attn_safetensors_close(checkpoint->shards[i].file);
     attn_npz_close(checkpoint->npz);
+    attn_gguf_model_close(checkpoint->gguf);
     attn_free(checkpoint->shards);
     attn_free(checkpoint->by_name);
     attn_free(checkpoint->weight_map);
@@ -361,7 +388,11 @@ static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpo
 enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                       const char *name, struct attn_error *error)
 {
-    *out = (struct attn_tensor){.npz = checkpoint->npz};
+    *out = (struct attn_tensor){.npz = checkpoint->npz, .gguf = checkpoint->gguf};
+    if (checkpoint->gguf != NULL) {
+        out->entry = attn_gguf_model_find(checkpoint->gguf, name);
+        return ATTN_OK;
+    }
     if (checkpoint->npz != NULL)
         return attn_npz_find(&out->entry, checkpoint->npz, name, error);
     if (checkpoint->index != NULL)
@@ -376,7 +407,28 @@ enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tens
 {
     if (tensor->npz != NULL)
         return attn_npz_read_f32(out, tensor->npz, tensor->entry, first, count, error);
+    if (tensor->gguf != NULL)
+        return attn_gguf_model_read_f32(out, tensor->gguf, tensor->entry, first, count, error);
     return attn_safetensors_read_f32(out, tensor->file, tensor->entry, first, count, error);
+}
+
+int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *tensor)
+{
+    *bytes = tensor->entry->end - tensor->entry->begin;
+    *offset = tensor->entry->begin;
+    if (tensor->gguf != NULL)
+        return attn_gguf_entry_file(tensor->entry);
+    if (tensor->npz == NULL) {
+        *offset = attn_safetensors_offset(tensor->file, tensor->entry);
+        return attn_safetensors_descriptor(tensor->file);
+    }
+    *offset = attn_npz_offset(bytes, tensor->entry);
+    return attn_npz_descriptor(tensor->npz);
+}
+
+bool attn_checkpoint_is_gguf(const struct attn_checkpoint *checkpoint)
+{
+    return checkpoint->gguf != NULL;
 }
 
 size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
@@ -387,7 +439,7 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
         checkpoint->config_length + checkpoint->index_length +
         checkpoint->capacity * sizeof *checkpoint->weight_map +
         checkpoint->max_shards * (sizeof *checkpoint->shards + sizeof *checkpoint->by_name) +
-        attn_npz_memory(checkpoint->npz);
+        attn_npz_memory(checkpoint->npz) + attn_gguf_model_memory(checkpoint->gguf);
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;
@@ -402,6 +454,8 @@ void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char 
                                     sizeof *checkpoint->weight_map, prefix, visit, context);
     if (goes_on && checkpoint->npz != NULL)
         goes_on = attn_npz_visit(checkpoint->npz, prefix, visit, context);
+    if (goes_on && checkpoint->gguf != NULL)
+        goes_on = attn_gguf_model_visit(checkpoint->gguf, prefix, visit, context);
     for (size_t i = 0; goes_on && i < checkpoint->num_shards; i++)
         if (checkpoint->shards[i].file != NULL)
             goes_on = attn_safetensors_visit(checkpoint->shards[i].file, prefix, visit, context);
@@ -474,6 +528,11 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
     attn_checksum_add(sum, checkpoint->index, checkpoint->index_length);
     if (checkpoint->npz != NULL)
         return stamp_file(sum, changed, attn_npz_descriptor(checkpoint->npz));
+    for (size_t part = 0; checkpoint->gguf != NULL; part++) {
+        const int file = attn_gguf_model_file(checkpoint->gguf, part);
+        if (file < 0 || !stamp_file(sum, changed, file))
+            return file < 0;
+    }
     for (size_t i = 0; i < checkpoint->num_shards; i++) {
         const struct attn_safetensors *file = checkpoint->shards[i].file;
         attn_checksum_add(sum, &i, sizeof i);

@@ -7,11 +7,13 @@
 #ifndef ATTN_LIB_LAYERS_CHECKPOINT_H
 #define ATTN_LIB_LAYERS_CHECKPOINT_H
 
+#include <limits.h>
 #include <time.h>
 
 #include "attn.h"
 #include "attn_limits.h"
 #include "files/checksum.h"
+#include "files/gguf_model.h"
 #include "files/npz.h"
 #include "files/safetensors.h"
 
@@ -21,12 +23,13 @@ struct attn_checkpoint;
 struct attn_tensor {
     const struct attn_safetensors *file;
     struct attn_npz *npz;                  /* the file instead, where that is one */
+    const struct attn_gguf_model *gguf;    /* the file or files, where they are such */
     const struct attn_tensor_entry *entry; /* NULL: no such tensor */
 };
 
 /* Opens the directory `path` and reads config.json, unless `configured` says that the configuration
- * is elsewhere, and the header of the single file, or the index.  A path that is a file must be
- * configured.
+ * is elsewhere, and the header of the single file, or the index.  A GGUF file, whose keys are the
+ * configuration, may lie there instead.  A path that is another file must be configured.
  * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED, ATTN_NO_MEMORY. */
 enum attn_status attn_checkpoint_open(struct attn_checkpoint **out, const char *path,
                                       bool configured, struct attn_error *error);
@@ -48,9 +51,16 @@ enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_check
                                       const char *name, struct attn_error *error);
 
 /* out[i] = element first + i of the flattened tensor, i < count, as float32: by
- * attn_safetensors_read_f32, on any thread, or attn_npz_read_f32, on one thread at a time. */
+ * attn_safetensors_read_f32 or attn_gguf_model_read_f32, on any thread, or attn_npz_read_f32, on one
+ * thread at a time. */
 enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
                                       size_t count, struct attn_error *error);
+
+/* The file of the tensor, its descriptor, and *offset and *bytes of what is read of it there. */
+int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *tensor);
+
+/* Whether weights are [out][in] there whatever their family publishes: in GGUF files. */
+bool attn_checkpoint_is_gguf(const struct attn_checkpoint *checkpoint);
 
 /* Adds to `sum` what tells this content from another without reading all of it: the index, and for
  * each file that is open size, inode, times of the last change, and some 64 pages of its content.
@@ -72,6 +82,12 @@ void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *
 /* Refuses a directory with an adapter, which would have to be applied.
  * Error: ATTN_UNSUPPORTED. */
 enum attn_status attn_refuse_adapter(int directory, struct attn_error *error);
+
+/* Copies the name of the directory's GGUF file, of a split model the first part's; "" where there
+ * is none, or a file `config`.
+ * Error: ATTN_MALFORMED where there are several. */
+enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *config,
+                                struct attn_error *error);
 
 /* Fails with ATTN_NOT_FOUND: `name` is not there, in the words of `absent`; what else is there, and
  * what to do about it, follows. */

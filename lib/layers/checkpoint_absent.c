@@ -25,7 +25,7 @@ static const struct {
     {"consolidated.*.pth", "Meta's own form: take that of transformers"},
     {"model_index.json", "a pipeline: name the directory of one of its models"},
     {"snapshots", "a cache of the hub: name the directory below snapshots"},
-    {"*.gguf", "of llama.cpp: take the checkpoint that it was made from"},
+    {"*.gguf", "to serve it, name the file itself"},
     {"tf_model.h5", SAVE_ANEW},
     {"flax_model.msgpack", SAVE_ANEW},
     {"*.pt", SAVE_ANEW},
@@ -67,14 +67,21 @@ static bool fits(const char *pattern, const char *name)
            strcmp(star + 1, name + length - after) == 0;
 }
 
-/* The first row that fits an entry, whose name is copied; NUM_OTHERS where none does. */
-static size_t find_other(char name[NAME_MAX + 1], int directory)
+/* Lists the directory anew; NULL where that is refused. */
+static DIR *open_list(int directory)
 {
-    size_t best = NUM_OTHERS;
     int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
     if (list == NULL && copy >= 0)
         close(copy);
+    return list;
+}
+
+/* The first row that fits an entry, whose name is copied; NUM_OTHERS where none does. */
+static size_t find_other(char name[NAME_MAX + 1], int directory)
+{
+    size_t best = NUM_OTHERS;
+    DIR *list = open_list(directory);
     if (list == NULL)
         return best;
     const struct dirent *entry;
@@ -86,6 +93,35 @@ static size_t find_other(char name[NAME_MAX + 1], int directory)
             }
     closedir(list);
     return best;
+}
+
+/* Whether the entry is a GGUF file that is a model, or its first part: not a further part, and not
+ * the projector of an image tower. */
+static bool is_gguf_model(const char *name)
+{
+    return fits("*.gguf", name) && strncmp(name, "mmproj", 6) != 0 &&
+           (!fits("*-of-*", name) || fits("*-00001-of-*", name));
+}
+
+enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *config,
+                                struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    const struct dirent *entry;
+    name[0] = '\0';
+    DIR *list = is_there(directory, config) ? NULL : open_list(directory);
+    for (size_t i = 0; list != NULL && i < MOST_ENTRIES && (entry = readdir(list)) != NULL; i++) {
+        if (!is_gguf_model(entry->d_name))
+            continue;
+        if (name[0] != '\0')
+            status = attn_fail(error, ATTN_MALFORMED, name,
+                               "the directory holds %.64s and %.64s: name the file itself", name,
+                               entry->d_name);
+        memcpy(name, entry->d_name, strlen(entry->d_name) + 1);
+    }
+    if (list != NULL)
+        closedir(list);
+    return status;
 }
 
 enum attn_status attn_fail_absent(int directory, const char *name, const char *absent,

@@ -211,7 +211,7 @@ static void tell_progress(struct loading *loading, size_t done)
 static size_t file_bytes(const struct attn_weight_rows *rows, size_t elements)
 {
     const struct attn_tensor_entry *entry = rows != NULL ? rows->tensor.entry : NULL;
-    return entry != NULL ? elements * (entry->dtype->bits / 8) : 0;
+    return entry != NULL ? elements * entry->dtype->bits / 8 : 0;
 }
 
 /* The status of a strip whose tasks have ended. */
