@@ -162,7 +162,7 @@ static json_int_t read_size(struct maker *m, const char *key)
     const struct attn_gguf_value *value = find_key(m, key);
     const double number = read_number(m, key, 0);
     if (value != NULL && !(number >= 1 && number <= MAX_SIZE && number == floor(number))) {
-        FAIL(m, ATTN_OUT_OF_RANGE, value->key, "%.96s is %g, wanted is an integer from 1 to %d",
+        FAIL(m, ATTN_OUT_OF_RANGE, value->key, "%.96s is %.17g, wanted is an integer from 1 to %d",
              value->key, number, MAX_SIZE);
         return 0;
     }

@@ -142,12 +142,11 @@ enum attn_status attn_gguf_model_open(struct attn_gguf_model **out, int director
         return attn_fail_memory(error, sizeof *model + sizeof *model->parts);
     }
     enum attn_status status = attn_gguf_open(&model->parts[0], directory, name, error);
-    if (status == ATTN_OK) {
-        model->num_parts = 1;
-        status = attn_gguf_config(&model->config, model->parts[0], error);
-    }
+    model->num_parts = status == ATTN_OK;
     if (status == ATTN_OK)
         status = open_parts(model, directory, name, error);
+    if (status == ATTN_OK)
+        status = attn_gguf_config(&model->config, model->parts[0], error);
     if (status == ATTN_OK)
         status = list_tensors(model, error);
     if (status == ATTN_OK)

@@ -100,7 +100,7 @@ static size_t find_other(char name[NAME_MAX + 1], int directory)
 static bool is_gguf_model(const char *name)
 {
     return fits("*.gguf", name) && strncmp(name, "mmproj", 6) != 0 &&
-           (!fits("*-of-*", name) || fits("*-00001-of-*", name));
+           (strstr(name, "-of-") == NULL || strstr(name, "-00001-of-") != NULL);
 }
 
 enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *config,

@@ -12,6 +12,7 @@
     X(golden)         \
     X(thread)         \
     X(safetensors)    \
+    X(gguf)           \
     X(weights_cache)  \
     X(own)            \
     X(load)           \
