@@ -194,6 +194,10 @@ static size_t set_widths(struct maker *m)
         return 0;
     const json_int_t key = read_size(m, "attention.key_length"), own = width / heads;
     const json_int_t value = read_size(m, "attention.value_length"), head = key != 0 ? key : own;
+    if (head == 0)
+        FAIL(m, ATTN_OUT_OF_RANGE, "attention.head_count",
+             "%" JSON_INTEGER_FORMAT " heads are more than embedding_length %" JSON_INTEGER_FORMAT,
+             heads, width);
     if (value != 0 && value != head)
         FAIL(m, ATTN_UNSUPPORTED, "attention.value_length",
              "values of width %" JSON_INTEGER_FORMAT " beside keys of width %" JSON_INTEGER_FORMAT
