@@ -30,7 +30,7 @@ static const struct attn_gguf_name decoder_names[] = {
     {"attn_k_b", "k_b_proj"},
     {"attn_kv_a_norm", "kv_a_layernorm"},
     {"attn_v_b", "v_b_proj"},
-    {"attn_sinks", "sinks"},
+    {"attn_sinks.weight", "sinks"},
     {NULL, NULL},
 };
 
@@ -62,12 +62,13 @@ static const struct attn_gguf_architecture architectures[] = {
     {"gemma3", "gemma3_text",
      DECODER("head_dim sliding_window query_pre_attn_scalar rope_local_base_freq"),
      .plus_one = true, .more = "{\"sliding_window_pattern\": 6}"},
-    {"phi3", "phi3", DECODER("")},
+    {"phi3", "phi3", DECODER("original_max_position_embeddings")},
     {"starcoder2", "starcoder2", DECODER("")},
     {"command-r", "cohere", DECODER("layer_norm_eps")},
     {"olmo2", "olmo2", DECODER("")},
-    {"glm4", "glm4", DECODER("head_dim partial_rotary_factor")},
-    {"gpt-oss", "gpt_oss", DECODER("head_dim sliding_window")},
+    {"glm4", "glm4", DECODER("head_dim attention_bias partial_rotary_factor")},
+    {"gpt-oss", "gpt_oss", DECODER("head_dim sliding_window"),
+     .more = "{\"rope_scaling\": {\"truncate\": false}}"},
     {"gpt2", "gpt2", .module = "h.", .member = ".attn.", .names = gpt2_names, .takes = ""},
     {"bert", "bert", .module = "encoder.layer.", .member = ".attention.", .names = bert_names,
      .takes = ""},
@@ -106,14 +107,20 @@ struct maker {
     enum attn_status status; /* stays after a fault */
 };
 
-static bool takes(const struct maker *m, const char *member)
+/* Whether the list, of words with a space between them, has this one. */
+static bool is_word(const char *list, const char *word)
 {
-    const size_t length = strlen(member);
-    for (const char *at = m->architecture->takes; (at = strstr(at, member)) != NULL; at += length)
-        if ((at == m->architecture->takes || at[-1] == ' ') &&
-            (at[length] == ' ' || at[length] == '\0'))
+    const size_t length = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)) != NULL; at += length)
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
             return true;
     return false;
+}
+
+/* Whether the configuration of the architecture has the member. */
+static bool takes(const struct maker *m, const char *member)
+{
+    return is_word(m->architecture->takes, member);
 }
 
 #define FAIL(m, status_, param, ...)                    \
@@ -232,45 +239,52 @@ static json_t *read_factors(struct maker *m, const struct attn_tensor_entry *ent
     return array;
 }
 
-/* rope_scaling: by keys; or factors of frequencies, which are longrope's, and Llama 3's, which the
- * conversion has computed, as one list for all lengths. */
+/* Sets the factors of frequencies, one list for short sequences and one for long ones. */
+static void set_factors(struct maker *m, json_t *scaling, const struct attn_tensor_entry *shorter,
+                        const struct attn_tensor_entry *longer)
+{
+    set(m, scaling, "rope_type", json_string("longrope"));
+    set(m, scaling, "short_factor", read_factors(m, shorter));
+    set(m, scaling, "long_factor", read_factors(m, longer));
+}
+
+/* rope_scaling: by keys; or factors of frequencies, which are longrope's, or Llama 3's, which the
+ * conversion has computed: one list for all lengths then. */
 static void set_scaling(struct maker *m)
 {
+    static const char *const types = "none linear yarn longrope";
     const struct attn_gguf_value *type = find_key(m, "rope.scaling.type");
+    const char *name = type != NULL && type->text != NULL ? type->text : "none";
     const struct attn_tensor_entry *shorter = attn_gguf_find(m->file, "rope_factors_short.weight");
     const struct attn_tensor_entry *longer = attn_gguf_find(m->file, "rope_factors_long.weight");
     const struct attn_tensor_entry *all = attn_gguf_find(m->file, "rope_freqs.weight");
+    const bool factors = all != NULL || (shorter != NULL && longer != NULL);
     const json_int_t length = read_size(m, "context_length");
     const json_int_t original = read_size(m, "rope.scaling.original_context_length");
     const double factor = read_number(m, "rope.scaling.factor", 0);
-    const double attention = read_number(m, "rope.scaling.attn_factor", 0);
-    const char *name = type != NULL && type->text != NULL ? type->text : "none";
-    const bool factors = all != NULL || (shorter != NULL && longer != NULL);
+    const double attention = all != NULL ? 1 : read_number(m, "rope.scaling.attn_factor", 0);
+    json_t *scaling = json_object_get(m->config, "rope_scaling"); /* what the row says of it */
     if (length != 0)
         set(m, m->config, "max_position_embeddings", json_integer(length));
-    if (strcmp(name, "none") != 0 && strcmp(name, "linear") != 0 && strcmp(name, "yarn") != 0 &&
-        strcmp(name, "longrope") != 0)
-        FAIL(m, ATTN_UNSUPPORTED, type->key,
-             "%.96s is \"%.64s\", read are none, linear, yarn and "
-             "longrope",
-             type->key, name);
-    if (!takes(m, "rope_scaling") || (strcmp(name, "none") == 0 && !factors))
+    if (!is_word(types, name))
+        FAIL(m, ATTN_UNSUPPORTED, type->key, "%.96s is \"%.64s\", wanted is one of %s", type->key,
+             name, types);
+    if (!takes(m, "rope_scaling") || (strcmp(name, "none") == 0 && !factors)) {
+        json_object_del(m->config, "rope_scaling");
         return;
-    json_t *scaling = json_object();
-    set(m, scaling, "rope_type", json_string(factors ? "longrope" : name));
-    if (original != 0)
-        set(m, scaling, "original_max_position_embeddings", json_integer(original));
-    else if (factors)
-        set(m, scaling, "original_max_position_embeddings", json_integer(length));
+    }
+    if (scaling == NULL)
+        set(m, m->config, "rope_scaling", scaling = json_object());
+    set(m, scaling, "rope_type", json_string(name));
     if (factor != 0 && !factors)
         set(m, scaling, "factor", json_real(factor));
-    if (attention != 0 || all != NULL)
-        set(m, scaling, "attention_factor", json_real(all != NULL ? 1 : attention));
-    if (factors) {
-        set(m, scaling, "short_factor", read_factors(m, all != NULL ? all : shorter));
-        set(m, scaling, "long_factor", read_factors(m, all != NULL ? all : longer));
-    }
-    set(m, m->config, "rope_scaling", scaling);
+    if (attention != 0)
+        set(m, scaling, "attention_factor", json_real(attention));
+    if (original != 0 || factors)
+        set(m, takes(m, "original_max_position_embeddings") ? m->config : scaling,
+            "original_max_position_embeddings", json_integer(original != 0 ? original : length));
+    if (factors)
+        set_factors(m, scaling, all != NULL ? all : shorter, all != NULL ? all : longer);
 }
 
 /* Prints the configuration. */
@@ -305,8 +319,9 @@ enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct att
     set_keys(&m);
     *out = (struct attn_gguf_config){.architecture = m.architecture, .head_dim = set_widths(&m)};
     set_scaling(&m);
-    if (takes(&m, "attention_bias") && attn_gguf_find(file, "blk.0.attn_q.bias") != NULL)
-        set(&m, m.config, "attention_bias", json_true());
+    if (takes(&m, "attention_bias"))
+        set(&m, m.config, "attention_bias",
+            json_boolean(attn_gguf_find(file, "blk.0.attn_q.bias") != NULL));
     print(out, &m);
     json_decref(m.config);
     return m.status;
