@@ -1,11 +1,9 @@
 /* checkpoint_absent.c: a table of what lies where a checkpoint was expected. */
 #include "layers/checkpoint.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "basics/status.h"
 
@@ -71,10 +69,7 @@ static bool fits(const char *pattern, const char *name)
 static size_t find_other(char name[NAME_MAX + 1], int directory)
 {
     size_t best = NUM_OTHERS;
-    int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
-    if (list == NULL && copy >= 0)
-        close(copy);
+    DIR *list = attn_list_directory(directory);
     if (list == NULL)
         return best;
     const struct dirent *entry;
