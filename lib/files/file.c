@@ -93,6 +93,15 @@ enum attn_status attn_file_slurp(char **out, size_t *length, int directory, cons
     return ATTN_OK;
 }
 
+DIR *attn_list_directory(int directory)
+{
+    int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
+    if (list == NULL && copy >= 0)
+        close(copy);
+    return list;
+}
+
 /* ---- Names ---- */
 
 static const char *name_of(const void *item) { return *(const char *const *)item; }

@@ -4,6 +4,8 @@
 #ifndef ATTN_LIB_FILES_FILE_H
 #define ATTN_LIB_FILES_FILE_H
 
+#include <dirent.h>
+
 #include "attn.h"
 
 /* Opens `name` in the directory that the descriptor `directory` refers to (AT_FDCWD: the working
@@ -23,6 +25,9 @@ enum attn_status attn_file_read(void *out, int file, const char *name, size_t of
  * Errors: ATTN_NOT_FOUND, ATTN_IO, ATTN_MALFORMED (too long), ATTN_NO_MEMORY. */
 enum attn_status attn_file_slurp(char **out, size_t *length, int directory, const char *name,
                                  size_t limit, struct attn_error *error);
+
+/* The entries of a directory descriptor, for closedir; NULL where they cannot be read. */
+DIR *attn_list_directory(int directory);
 
 /* ---- Kinds: what a file is that was taken for weights, by its first bytes ---- */
 

@@ -1,11 +1,9 @@
 /* checkpoint_absent.c: a table of what lies where a checkpoint was expected. */
 #include "layers/checkpoint.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "basics/status.h"
 
@@ -67,21 +65,11 @@ static bool fits(const char *pattern, const char *name)
            strcmp(star + 1, name + length - after) == 0;
 }
 
-/* Lists the directory anew; NULL where that is refused. */
-static DIR *open_list(int directory)
-{
-    int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
-    if (list == NULL && copy >= 0)
-        close(copy);
-    return list;
-}
-
 /* The first row that fits an entry, whose name is copied; NUM_OTHERS where none does. */
 static size_t find_other(char name[NAME_MAX + 1], int directory)
 {
     size_t best = NUM_OTHERS;
-    DIR *list = open_list(directory);
+    DIR *list = attn_list_directory(directory);
     if (list == NULL)
         return best;
     const struct dirent *entry;
@@ -109,7 +97,7 @@ enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const ch
     enum attn_status status = ATTN_OK;
     const struct dirent *entry;
     name[0] = '\0';
-    DIR *list = is_there(directory, config) ? NULL : open_list(directory);
+    DIR *list = is_there(directory, config) ? NULL : attn_list_directory(directory);
     for (size_t i = 0; list != NULL && i < MOST_ENTRIES && (entry = readdir(list)) != NULL; i++) {
         if (!is_gguf_model(entry->d_name))
             continue;
