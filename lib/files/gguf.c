@@ -37,7 +37,7 @@ struct attn_gguf {
 
 /* ---- Reading the header ---------------------------------------------------------------------- */
 
-/* What is read from the header's beginning on.  After a fault `status` stays and numbers are 0. */
+/* A header that is being read.  After a fault `status` stays and numbers are 0. */
 struct header {
     struct attn_gguf *file;
     struct attn_error *error;

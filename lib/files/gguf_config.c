@@ -98,7 +98,7 @@ static const struct key {
     {"rope.freq_base_swa", "rope_local_base_freq", NUMBER, false},
 };
 
-/* What a configuration is made from. */
+/* A configuration that is being made. */
 struct maker {
     const struct attn_gguf *file;
     const struct attn_gguf_architecture *architecture;

@@ -51,8 +51,8 @@ enum attn_status attn_checkpoint_find(struct attn_tensor *out, struct attn_check
                                       const char *name, struct attn_error *error);
 
 /* out[i] = element first + i of the flattened tensor, i < count, as float32: by
- * attn_safetensors_read_f32 or attn_gguf_model_read_f32, on any thread, or attn_npz_read_f32, on one
- * thread at a time. */
+ * attn_safetensors_read_f32 or attn_gguf_model_read_f32, on any thread, or by attn_npz_read_f32, on
+ * one thread at a time. */
 enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tensor, size_t first,
                                       size_t count, struct attn_error *error);
 

@@ -95,7 +95,7 @@ check_files() {
         FNR == 1 {
             finish()
             file = FILENAME
-            limit = file ~ /^tests\// ? 700 : 500
+            limit = file ~ /^tests\// ? 900 : 700
             name = file
             sub(/.*\//, "", name)
             if (index($0, "/* " name ":") != 1)
