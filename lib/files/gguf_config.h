@@ -7,6 +7,8 @@
 
 #include "files/gguf.h"
 
+#define ATTN_GGUF_MAX_CONFIG 65536 /* bytes; two lists of RoPE's factors take half of them */
+
 /* A tensor of a layer's attention; ".weight" or ".bias" follows on both sides. */
 struct attn_gguf_name {
     const char *file, *published;
@@ -17,14 +19,15 @@ struct attn_gguf_architecture {
     const char *module, *member;        /* published names, before and after the layer's number */
     const struct attn_gguf_name *names; /* up to one of NULL */
     const char *takes;                  /* members of the configuration beside the sizes */
-    bool permuted;    /* rows of queries and keys are paired as neighbours, not as halves */
-    bool plus_one;    /* norms are stored with 1 added */
-    const char *more; /* members that no key says: a JSON object; NULL: none */
+    bool permuted;       /* rows of queries and keys are paired as neighbours, not as halves */
+    bool plus_one;       /* norms are stored with 1 added */
+    const char *more;    /* members that no key says, as JSON; NULL: none */
+    const char *scaling; /* the same of rope_scaling, where there is one */
 };
 
 struct attn_gguf_config {
     const struct attn_gguf_architecture *architecture;
-    char *text; /* ends in a NUL; to be freed by attn_free */
+    char *text; /* [ATTN_GGUF_MAX_CONFIG], ends in a NUL; to be freed by attn_free */
     size_t length;
     size_t head_dim;
 };

@@ -174,7 +174,7 @@ size_t attn_gguf_model_memory(const struct attn_gguf_model *model)
 {
     if (model == NULL)
         return 0;
-    size_t bytes = sizeof *model + model->config.length + model->names +
+    size_t bytes = sizeof *model + ATTN_GGUF_MAX_CONFIG + model->names +
                    model->num_tensors * sizeof *model->tensors;
     for (size_t p = 0; p < model->num_parts; p++)
         bytes += sizeof *model->parts + attn_gguf_memory(model->parts[p]);
