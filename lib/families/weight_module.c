@@ -135,13 +135,17 @@ struct module {
     struct attn_error *error;
 };
 
-static bool is_bound(const struct module *module, const char *name)
+/* The binding of the tensor that has the name in the checkpoint, whatever its file calls it. */
+static const struct attn_binding *find_binding(struct module *module, const char *name)
 {
     const struct attn_bindings *bindings = module->bindings;
-    for (size_t i = 0; i < bindings->count; i++)
-        if (strcmp(bindings->items[i].tensor.entry->name, name) == 0)
-            return true;
-    return false;
+    struct attn_tensor tensor = {.entry = NULL};
+    if (module->status == ATTN_OK)
+        module->status = attn_checkpoint_find(&tensor, module->checkpoint, name, module->error);
+    for (size_t i = 0; tensor.entry != NULL && i < bindings->count; i++)
+        if (bindings->items[i].tensor.entry == tensor.entry)
+            return &bindings->items[i];
+    return NULL;
 }
 
 /* Whether a layer that reads another's keys and values has a tensor for making its own, which its
@@ -192,19 +196,20 @@ static bool check_name(void *context, const char *name)
 {
     struct module *module = context;
     const char *tail = name + strlen(module->root);
-    if (!is_bound(module, name) && !is_unused(module, tail) && !is_harmless(module, name, tail))
+    if (find_binding(module, name) == NULL && module->status == ATTN_OK &&
+        !is_unused(module, tail) && !is_harmless(module, name, tail))
         refuse(module, name, tail);
     return module->status == ATTN_OK;
 }
 
 /* Whether tensors of the layer are bound by names with this prefix. */
-static bool is_used(const struct module *module, const char *prefix, size_t index)
+static bool is_used(struct module *module, const char *prefix, size_t index)
 {
     char name[ATTN_TENSOR_NAME_MAX];
     for (size_t i = 0; i < module->bindings->count; i++) {
         const struct attn_binding *binding = &module->bindings->items[i];
         attn_expand_name(name, prefix, binding->pattern->name, index);
-        if (!is_of_stack(binding->pattern) && strcmp(binding->tensor.entry->name, name) == 0)
+        if (!is_of_stack(binding->pattern) && find_binding(module, name) == binding)
             return true;
     }
     return false;

@@ -30,7 +30,19 @@ struct attn_gguf_model {
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
-/* Writes the published name of a tensor of the file, its own where it has no other. */
+/* Norms beside attention, not of it. */
+static const char *const layer_norms[] = {"attn_norm", "attn_norm_2", "attn_output_norm",
+                                          "attn_post_norm"};
+
+/* Whether `name` is the word, with ".weight" or ".bias" or nothing after it. */
+static bool begins_with_word(const char *name, const char *word)
+{
+    const size_t length = strlen(word);
+    return strncmp(name, word, length) == 0 && (name[length] == '.' || name[length] == '\0');
+}
+
+/* Writes the published name of a tensor of the file, its own where it has no other.  What else
+ * belongs to attention there becomes a name of its module, in which it will be refused. */
 static void publish(char out[MAX_NAME], const struct attn_gguf_architecture *architecture,
                     const char *name)
 {
@@ -43,12 +55,16 @@ static void publish(char out[MAX_NAME], const struct attn_gguf_architecture *arc
     const char *const rest = number + digits + 1;
     if (digits == 0 || number[digits] != '.')
         return;
-    for (const struct attn_gguf_name *n = architecture->names; n->file != NULL; n++) {
-        const size_t length = strlen(n->file);
-        if (strncmp(rest, n->file, length) == 0 && (rest[length] == '.' || rest[length] == '\0'))
-            snprintf(out, MAX_NAME, "%s%.*s%s%s%s", architecture->module, (int)digits, number,
-                     architecture->member, n->published, rest + length);
-    }
+    for (size_t i = 0; i < sizeof layer_norms / sizeof layer_norms[0]; i++)
+        if (begins_with_word(rest, layer_norms[i]))
+            return;
+    const struct attn_gguf_name *n = architecture->names;
+    while (n->file != NULL && !begins_with_word(rest, n->file))
+        n++;
+    if (n->file != NULL || strncmp(rest, "attn_", 5) == 0)
+        snprintf(out, MAX_NAME, "%s%.*s%s%s%s", architecture->module, (int)digits, number,
+                 architecture->member, n->file != NULL ? n->published : "",
+                 n->file != NULL ? rest + strlen(n->file) : rest);
 }
 
 /* Lists the tensors of all parts. */
