@@ -11,6 +11,7 @@
 
 #include "attn_json.h"
 #include "basics/status.h"
+#include "families/quantization.h"
 #include "families/spec.h"
 #include "layers/checkpoint.h"
 
@@ -62,6 +63,7 @@ static size_t size_of(enum attn_hf_key_kind kind)
     case ATTN_CONFIG_FACTORS:
         return sizeof(struct attn_factors);
     case ATTN_CONFIG_ROPE:
+    case ATTN_CONFIG_QUANTIZATION:
     case ATTN_CONFIG_FIXED:
     case ATTN_CONFIG_OBJECT:
     case ATTN_CONFIG_IGNORED:
@@ -304,6 +306,9 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
         return read_fixed(reader, key, value);
     case ATTN_CONFIG_TERMS:
         return read_terms(reader, key, value);
+    case ATTN_CONFIG_QUANTIZATION:
+        return attn_resolved(&reader->r, attn_quantization_read(&reader->r.config->hf.quantization,
+                                                                key->name, value, reader->r.error));
     case ATTN_CONFIG_OBJECT:
         return read_members(reader, key, value);
     case ATTN_CONFIG_ROPE:
@@ -419,8 +424,10 @@ static bool read_settings(struct reader *reader, json_t *object)
     json_t *value;
     json_object_foreach(object, key, value) {
         const struct attn_hf_key *known = attn_family_key(family, key);
-        if (inner != NULL && known != NULL && known->kind == ATTN_CONFIG_FIXED &&
-            !json_is_null(value) && !read_fixed(reader, known, value))
+        const bool counts =
+            inner != NULL && known != NULL && !json_is_null(value) &&
+            (known->kind == ATTN_CONFIG_FIXED || known->kind == ATTN_CONFIG_QUANTIZATION);
+        if (counts && !read_key(reader, known, value))
             return false;
     }
     return read_object(reader, inner != NULL ? inner : object) &&

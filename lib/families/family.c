@@ -56,12 +56,8 @@ const struct attn_hf_key attn_common_keys[] = {
     FIXED("is_encoder_decoder", "false"),
     FIXED("partial_rotary_factor", "1.0"),
     FIXED("pruned_heads", "{}"),
-    {
-        .name = "quantization_config",
-        .kind = ATTN_CONFIG_FIXED,
-        .only = "null",
-        .remedy = "convert the weights to bf16 first, and leave the key out",
-    },
+    FIELD("quantization", QUANTIZATION, quantization, 0, 0),
+    FIELD("quantization_config", QUANTIZATION, quantization, 0, 0),
     FIXED("rope_interleaved", "false"),
     FIXED("sliding_window", "null"),
     /* what the file is and who wrote it */

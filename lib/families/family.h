@@ -36,10 +36,34 @@ struct attn_hf_rope {
     struct attn_factors short_factor, long_factor;
 };
 
+/* How a checkpoint says that it keeps weights. */
+enum attn_quant_method {
+    ATTN_QUANT_NONE,
+    ATTN_QUANT_OTHER, /* one that is not read; plain weights beside it are */
+    ATTN_QUANT_FP8,
+    ATTN_QUANT_COMPRESSED, /* compressed-tensors */
+    ATTN_QUANT_GPTQ,
+    ATTN_QUANT_AWQ,
+    ATTN_QUANT_BITSANDBYTES,
+    ATTN_QUANT_MODELOPT,
+    ATTN_QUANT_MLX,
+};
+
+struct attn_quantization {
+    enum attn_quant_method method;
+    char name[32], format[32]; /* quant_method, format */
+    unsigned bits;             /* of a code; 0: the configuration does not say it, or several */
+    size_t group;              /* inputs with one scale; 0: the configuration does not say it */
+    size_t block[2];           /* rows and columns with one scale; 0: the configuration has none */
+    bool adds_one;             /* GPTQ's zero points are stored less 1 */
+    bool asymmetric;           /* zero points are needed: compressed-tensors */
+};
+
 /* A config.json under one set of names, whatever names the family has for its keys: n_embd and
  * d_model fill hidden_size.  Fields start as the defaults of the family's row and are then
  * overwritten by keys; null sets 0 or false, which mean: none, or computed from the rest. */
 struct attn_hf_config {
+    struct attn_quantization quantization;
     size_t hidden_size, key_size, value_size; /* key_size, value_size 0: hidden_size */
     size_t num_heads, num_kv_heads;           /* num_kv_heads 0: num_heads */
     size_t head_dim, value_head_dim;          /* 0: hidden_size / num_heads; head_dim */
@@ -135,18 +159,19 @@ enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
 
 /* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
-    ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
-    ATTN_CONFIG_NUMBER,      /* number in [min, max] -> double */
-    ATTN_CONFIG_FLAG,        /* boolean -> bool */
-    ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
-    ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
-    ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
+    ATTN_CONFIG_INTEGER,      /* integer in [min, max] -> size_t */
+    ATTN_CONFIG_NUMBER,       /* number in [min, max] -> double */
+    ATTN_CONFIG_FLAG,         /* boolean -> bool */
+    ATTN_CONFIG_ROPE,         /* object of the keys in attn_rope_keys, or one for each layer type */
+    ATTN_CONFIG_ROPE_TYPE,    /* a name in attn_rope_names -> size_t */
+    ATTN_CONFIG_NAME,         /* one of the names in `only`, with blanks between -> its place, from
                                 1 on, as size_t */
-    ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
-    ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
-    ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
-    ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_FACTORS,      /* list of numbers in [min, max] -> struct attn_factors */
+    ATTN_CONFIG_LAYER_TYPES,  /* list of names in attn_layer_types -> its length */
+    ATTN_CONFIG_PERIOD,       /* integer in [min, max], or a string such as "LLLG" -> its length */
+    ATTN_CONFIG_ROPE_LAYERS,  /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_TERMS,        /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
     ATTN_CONFIG_FIXED,   /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_OBJECT,  /* object; the list has its keys as "NAME.KEY" */
     ATTN_CONFIG_IGNORED, /* does not touch attention; any value is accepted */

@@ -73,13 +73,10 @@ ROW(llama4_text, DECODER("llama4_text"), LLAMA4);
 
 /* ---- gpt_oss: a learned sink per head; layers 0, 2, 4, ... use the sliding window ------------ */
 
-/* gpt_oss checkpoints quantise the experts and leave attention as it is, so quantization_config is
- * ignored.  A projection that is quantised nevertheless has a dtype that is refused. */
 ROW(gpt_oss, DECODER("gpt_oss"), TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "sinks", Q, SINKS)),
     KEYS(DECODER_SIZES, ATTENTION_BIAS, WINDOW, LAYER_TYPES, THETA, ROPE_OBJECTS,
          IGNORED("experts_per_token initial_context_length num_experts_per_tok num_local_experts "
-                 "output_router_logits quantization_config router_aux_loss_coef swiglu_alpha "
-                 "swiglu_limit")),
+                 "output_router_logits router_aux_loss_coef swiglu_alpha swiglu_limit")),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 64, .bias = true, .sinks = true,
              .max_position = 131072, SLIDES, .sliding_window = 128, .sliding_period = 2,
              .rope = {ROPE_OF(YARN, 150000, .factor = 32, .beta_fast = 32, .beta_slow = 1)}));

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "basics/status.h"
+#include "families/quantization.h"
 #include "families/weights.h"
 
 #define MERGE "merge the adapter into the weights first (peft: merge_and_unload)"
@@ -148,6 +149,19 @@ static const struct attn_binding *find_binding(struct module *module, const char
     return NULL;
 }
 
+/* The binding of the quantised weight that a tensor of this name is part of. */
+static const struct attn_binding *find_quantized(const struct module *module, const char *name)
+{
+    const struct attn_bindings *bindings = module->bindings;
+    char weight[ATTN_SAFETENSORS_MAX_NAME];
+    const bool part = attn_quantization_weight(weight, sizeof weight, name);
+    for (size_t i = 0; part && i < bindings->count; i++)
+        if (bindings->items[i].tensor.quantized != NULL &&
+            strcmp(bindings->items[i].tensor.entry->name, weight) == 0)
+            return &bindings->items[i];
+    return NULL;
+}
+
 /* Whether a layer that reads another's keys and values has a tensor for making its own, which its
  * class leaves unused. */
 static bool is_unused(const struct module *module, const char *tail)
@@ -196,8 +210,8 @@ static bool check_name(void *context, const char *name)
 {
     struct module *module = context;
     const char *tail = name + strlen(module->root);
-    if (find_binding(module, name) == NULL && module->status == ATTN_OK &&
-        !is_unused(module, tail) && !is_harmless(module, name, tail))
+    if (find_binding(module, name) == NULL && find_quantized(module, name) == NULL &&
+        module->status == ATTN_OK && !is_unused(module, tail) && !is_harmless(module, name, tail))
         refuse(module, name, tail);
     return module->status == ATTN_OK;
 }
@@ -209,7 +223,8 @@ static bool is_used(struct module *module, const char *prefix, size_t index)
     for (size_t i = 0; i < module->bindings->count; i++) {
         const struct attn_binding *binding = &module->bindings->items[i];
         attn_expand_name(name, prefix, binding->pattern->name, index);
-        if (!is_of_stack(binding->pattern) && find_binding(module, name) == binding)
+        if (!is_of_stack(binding->pattern) &&
+            (find_binding(module, name) == binding || find_quantized(module, name) == binding))
             return true;
     }
     return false;

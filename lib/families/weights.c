@@ -10,6 +10,7 @@
 
 #include "basics/mem.h"
 #include "basics/status.h"
+#include "families/quantization.h"
 
 struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *config, size_t layer)
 {
@@ -117,6 +118,12 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
         struct attn_tensor found;
         attn_expand_name(name, *prefix, pattern->name, attn_config_tensor_index(config, layer));
         enum attn_status status = attn_checkpoint_find(&found, checkpoint, name, error);
+        if (status == ATTN_OK && pattern->role == ATTN_ROLE_WEIGHT && found.npz == NULL &&
+            found.gguf == NULL && (found.entry == NULL || !found.entry->dtype->readable)) {
+            const struct attn_tensor_shape shape = tensor_shape(source, pattern);
+            status = attn_quantization_find(&found, checkpoint, &config->hf.quantization, name,
+                                            shape.size[0], shape.size[1], error);
+        }
         if (status == ATTN_OK && found.entry != NULL && out->entry != NULL)
             status = fail_twice(out->entry->name, found.entry->name, error);
         if (status != ATTN_OK)

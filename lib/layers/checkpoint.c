@@ -49,7 +49,9 @@ struct attn_checkpoint {
     size_t *by_name;      /* [max_shards] numbers of shards in the order of their names */
     size_t num_shards, max_shards;
     struct attn_npz *npz; /* the tensors, where they are in one such file; there are no shards */
-    struct attn_gguf_model *gguf; /* the same of GGUF files */
+    struct attn_gguf_model *gguf;      /* the same of GGUF files */
+    struct attn_quantized **quantized; /* [num_quantized] */
+    size_t num_quantized, quantized_room, quantized_bytes;
 };
 
 /* ---- The index ---- */
@@ -339,6 +341,11 @@ void attn_checkpoint_close(struct attn_checkpoint *checkpoint)
         attn_safetensors_close(checkpoint->shards[i].file);
     attn_npz_close(checkpoint->npz);
     attn_gguf_model_close(checkpoint->gguf);
+    for (size_t i = 0; i < checkpoint->num_quantized; i++) {
+        attn_free(checkpoint->quantized[i]->group_of);
+        attn_free(checkpoint->quantized[i]);
+    }
+    attn_free(checkpoint->quantized);
     attn_free(checkpoint->shards);
     attn_free(checkpoint->by_name);
     attn_free(checkpoint->weight_map);
@@ -407,13 +414,58 @@ enum attn_status attn_tensor_read_f32(float *out, const struct attn_tensor *tens
 {
     if (tensor->npz != NULL)
         return attn_npz_read_f32(out, tensor->npz, tensor->entry, first, count, error);
+    if (tensor->quantized != NULL)
+        return attn_quantized_read_f32(out, tensor->quantized, first, count, error);
     if (tensor->gguf != NULL)
         return attn_gguf_model_read_f32(out, tensor->gguf, tensor->entry, first, count, error);
     return attn_safetensors_read_f32(out, tensor->file, tensor->entry, first, count, error);
 }
 
+enum attn_status attn_checkpoint_keep(struct attn_checkpoint *checkpoint,
+                                      struct attn_quantized *weight, const char *name,
+                                      struct attn_error *error)
+{
+    if (checkpoint->num_quantized == checkpoint->quantized_room) {
+        const size_t room = 2 * checkpoint->quantized_room + 64;
+        struct attn_quantized **larger = attn_alloc(room, sizeof *larger);
+        if (larger == NULL)
+            return attn_fail_memory(error, room * sizeof *larger);
+        if (checkpoint->num_quantized > 0)
+            memcpy(larger, checkpoint->quantized, checkpoint->num_quantized * sizeof *larger);
+        attn_free(checkpoint->quantized);
+        checkpoint->quantized = larger;
+        checkpoint->quantized_room = room;
+    }
+    snprintf(weight->name, sizeof weight->name, "%s", name);
+    snprintf(weight->label, sizeof weight->label, "%u-bit codes", weight->bits);
+    weight->dtype = (struct attn_safetensors_dtype){weight->label, weight->bits, true};
+    weight->entry = (struct attn_tensor_entry){.name = weight->name,
+                                               .dtype = &weight->dtype,
+                                               .ndim = 2,
+                                               .shape = {weight->out, weight->in}};
+    checkpoint->quantized[checkpoint->num_quantized++] = weight;
+    checkpoint->quantized_bytes +=
+        sizeof *weight + (weight->group_of != NULL ? weight->in * sizeof *weight->group_of : 0);
+    return ATTN_OK;
+}
+
+const struct attn_quantized *attn_checkpoint_quantized(const struct attn_checkpoint *checkpoint,
+                                                       const char *name)
+{
+    for (size_t i = 0; i < checkpoint->num_quantized; i++)
+        if (strcmp(checkpoint->quantized[i]->name, name) == 0)
+            return checkpoint->quantized[i];
+    return NULL;
+}
+
 int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *tensor)
 {
+    if (tensor->quantized != NULL) {
+        const struct attn_stored *codes = &tensor->quantized->codes;
+        *bytes = codes->entry->end - codes->entry->begin;
+        *offset = attn_safetensors_offset(codes->file, codes->entry);
+        return attn_safetensors_descriptor(codes->file);
+    }
     *bytes = tensor->entry->end - tensor->entry->begin;
     *offset = tensor->entry->begin;
     if (tensor->gguf != NULL)
@@ -439,7 +491,8 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
         checkpoint->config_length + checkpoint->index_length +
         checkpoint->capacity * sizeof *checkpoint->weight_map +
         checkpoint->max_shards * (sizeof *checkpoint->shards + sizeof *checkpoint->by_name) +
-        attn_npz_memory(checkpoint->npz) + attn_gguf_model_memory(checkpoint->gguf);
+        attn_npz_memory(checkpoint->npz) + attn_gguf_model_memory(checkpoint->gguf) +
+        checkpoint->quantized_bytes + checkpoint->quantized_room * sizeof *checkpoint->quantized;
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;

@@ -15,6 +15,7 @@
 #include "files/checksum.h"
 #include "files/gguf_model.h"
 #include "files/npz.h"
+#include "files/quantized.h"
 #include "files/safetensors.h"
 
 struct attn_checkpoint;
@@ -22,9 +23,10 @@ struct attn_checkpoint;
 /* A tensor and the file it is in, both borrowed from the checkpoint. */
 struct attn_tensor {
     const struct attn_safetensors *file;
-    struct attn_npz *npz;                  /* the file instead, where that is one */
-    const struct attn_gguf_model *gguf;    /* the file or files, where they are such */
-    const struct attn_tensor_entry *entry; /* NULL: no such tensor */
+    struct attn_npz *npz;                   /* the file instead, where that is one */
+    const struct attn_gguf_model *gguf;     /* the file or files, where they are such */
+    const struct attn_quantized *quantized; /* the tensors instead, where they are such */
+    const struct attn_tensor_entry *entry;  /* NULL: no such tensor */
 };
 
 /* Opens the directory `path` and reads config.json, unless `configured` says that the configuration
@@ -61,6 +63,15 @@ int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *t
 
 /* Whether weights are [out][in] there whatever their family publishes: in GGUF files. */
 bool attn_checkpoint_is_gguf(const struct attn_checkpoint *checkpoint);
+
+/* Keeps the description of a quantised weight, an allocation that becomes the checkpoint's, as the
+ * tensor `name`; and the one kept under that name, NULL where there is none.
+ * Error: ATTN_NO_MEMORY; the allocation stays the caller's then. */
+enum attn_status attn_checkpoint_keep(struct attn_checkpoint *checkpoint,
+                                      struct attn_quantized *weight, const char *name,
+                                      struct attn_error *error);
+const struct attn_quantized *attn_checkpoint_quantized(const struct attn_checkpoint *checkpoint,
+                                                       const char *name);
 
 /* Adds to `sum` what tells this content from another without reading all of it: the index, and for
  * each file that is open size, inode, times of the last change, and some 64 pages of its content.

@@ -62,6 +62,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
     case ATTN_CONFIG_TERMS:
         add(row, "`c2p`, `p2c` or both: a list, or with \\| between");
         break;
+    case ATTN_CONFIG_QUANTIZATION:
+        add(row, "object: how weights are stored");
+        break;
     case ATTN_CONFIG_OBJECT:
     case ATTN_CONFIG_IGNORED:
         break;
@@ -107,7 +110,8 @@ void print_keys(const struct attn_family *family)
         if (key->kind == ATTN_CONFIG_IGNORED || key->kind == ATTN_CONFIG_OBJECT)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
-        bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE;
+        bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE ||
+                     key->kind == ATTN_CONFIG_QUANTIZATION;
         add(&table, "| `%s` | %s | ", key->name,
             key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
             : plain                       ? ""
