@@ -558,7 +558,8 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
     while (tried < sizeof codes / sizeof codes[0] && !find(&f, &found, codes[tried]))
         tried++;
     const bool plain = strcmp(codes[attn_min(tried, 2)], end) == 0;
-    if (f.status != ATTN_OK || found.entry == NULL || (plain && found.entry->dtype->readable))
+    if (f.status != ATTN_OK || found.entry == NULL ||
+        (plain && strstr("F8_E4M3 I8 U8 I32 U32", found.entry->dtype->name) == NULL))
         return f.status;
     const struct attn_quantized *known = attn_checkpoint_quantized(checkpoint, name);
     if (known == NULL) {

@@ -121,8 +121,11 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
         if (status == ATTN_OK && pattern->role == ATTN_ROLE_WEIGHT && found.npz == NULL &&
             found.gguf == NULL && (found.entry == NULL || !found.entry->dtype->readable)) {
             const struct attn_tensor_shape shape = tensor_shape(source, pattern);
-            status = attn_quantization_find(&found, checkpoint, &config->hf.quantization, name,
+            struct attn_tensor quantized;
+            status = attn_quantization_find(&quantized, checkpoint, &config->hf.quantization, name,
                                             shape.size[0], shape.size[1], error);
+            if (status == ATTN_OK && quantized.entry != NULL)
+                found = quantized;
         }
         if (status == ATTN_OK && found.entry != NULL && out->entry != NULL)
             status = fail_twice(out->entry->name, found.entry->name, error);
