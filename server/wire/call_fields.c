@@ -1,7 +1,7 @@
 /* call_fields.c: the tables of fields, of rules about fields and of outputs, and nothing else.
  *
  * An added field needs no other place than its row to be read, and stands in /openapi.json. */
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 #include <string.h>
 

@@ -8,8 +8,6 @@
 #include "wire/request.h"
 #include "wire/tensor.h"
 
-struct srv_body; /* wire/tensor_object.h */
-
 /* Reads the request's body: one JSON object without duplicate keys; no body is an empty object.
  * *out is the caller's to json_decref.  Errors: malformed_json, duplicate_field, too_complex (above
  * SRV_MAX_DOCUMENT_BYTES, since a tree takes many times its text), out_of_memory. */

@@ -2,12 +2,11 @@
  *
  * Groups become a table of one word of bits for each key, so that measuring a row goes over its
  * keys once however many groups there are. */
-#include "wire/head_stats.h"
+#include "wire/outputs.h"
 
 #include <string.h>
 
 #include "base/number.h"
-#include "wire/tensor_json.h"
 
 /* ---- Reading ---- */
 

@@ -60,6 +60,10 @@ static inline bool srv_json_sound(const struct srv_json *json)
     return json->error->code == SRV_OK;
 }
 
+/* Fails with "<param> ...", unless something else is wrong already.  Always false. */
+bool srv_json_fail(struct srv_json *json, enum srv_error_code code, const char *param,
+                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 /* Scalars.  False, with the error set, where the value is not such.  Errors, for `param`:
  * invalid_type (for integers also a fraction or an exponent), number_out_of_range (beyond int64, or
  * beyond a double), invalid_value (a string of more than max_length bytes), out_of_memory. */
@@ -83,8 +87,13 @@ bool srv_json_double(double *out, struct srv_json *json, const char *param);
 /* Consumes `word` (null, true or false), which must be the next value. */
 bool srv_json_literal(struct srv_json *json, const char *word);
 
-/* For readers of values that have a form of their own (tensor_json.c).  Both functions set the
+/* Whether the next value is null, which is then consumed. */
+bool srv_json_null(struct srv_json *json);
+
+/* For readers of values that have a form of their own (tensor_json.c).  `accept` consumes white
+ * space and then `byte`, and returns false where another byte stands there.  The others set the
  * error and return false: malformed_json at json->at; invalid_type for the next value. */
+bool srv_json_accept(struct srv_json *json, char byte);
 bool srv_json_expected(struct srv_json *json, const char *what);
 bool srv_json_wrong_type(struct srv_json *json, const char *wanted, const char *param);
 

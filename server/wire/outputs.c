@@ -8,11 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "wire/head_stats.h"
-#include "wire/selection.h"
-#include "wire/tensor_binary.h"
-#include "wire/tensor_json.h"
-#include "wire/v2_request.h"
+#include "wire/v2.h"
 
 /* ---- The table ---- */
 
@@ -336,64 +332,48 @@ static unsigned count_skipped(const struct part *part, const struct srv_sizes *s
     return sizes->batched ? 0 : 1;
 }
 
-static struct srv_output_tensor tensor_of(const struct part *part,
-                                          const struct attn_outputs *outputs,
-                                          const struct srv_sizes *sizes)
+size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
+                        const struct attn_outputs *outputs, const struct srv_sizes *sizes)
 {
-    unsigned skip = count_skipped(part, sizes);
-    struct srv_output_tensor tensor = {.output = part->name,
-                                       .is_index = part->kind == INDICES,
-                                       .datatype = element_kinds[part->kind].type,
-                                       .element_bytes = element_kinds[part->kind].binary,
-                                       .narrow = element_kinds[part->kind].narrow,
-                                       .data = buffer_of(outputs, part),
-                                       .count = count_elements(part),
-                                       .rank = part->rank - skip};
-    memcpy(tensor.shape, part->shape + skip, tensor.rank * sizeof tensor.shape[0]);
-    return tensor;
-}
-
-static void write_tensor(struct srv_buffer *out, const struct srv_output_tensor *tensor,
-                         bool binary)
-{
-    if (binary) {
-        srv_tensor_describe(out, tensor->datatype, tensor->element_bytes, tensor->shape,
-                            tensor->rank);
-        srv_output_write_ranges(out, tensor, false);
-        srv_buffer_text(out, "}");
-    } else if (tensor->is_index) {
-        srv_indices_write_json(out, tensor->data, tensor->shape, tensor->rank);
-    } else {
-        srv_tensor_write_json(out, tensor->data, tensor->shape, tensor->rank);
+    struct parts parts;
+    const size_t count = list_shown(&parts, outputs, sizes);
+    for (size_t i = 0; i < count; i++) {
+        const struct part *part = &parts.list[i];
+        const unsigned skip = count_skipped(part, sizes);
+        list[i] = (struct srv_output_tensor){.output = part->name,
+                                             .before = part->before,
+                                             .after = part->after,
+                                             .is_index = part->kind == INDICES,
+                                             .datatype = element_kinds[part->kind].type,
+                                             .element_bytes = element_kinds[part->kind].binary,
+                                             .narrow = element_kinds[part->kind].narrow,
+                                             .data = buffer_of(outputs, part),
+                                             .count = count_elements(part),
+                                             .rank = part->rank - skip};
+        memcpy(list[i].shape, part->shape + skip, list[i].rank * sizeof list[i].shape[0]);
     }
+    return count;
 }
 
 void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes, bool binary)
 {
-    struct parts parts;
-    size_t count = list_shown(&parts, outputs, sizes);
-    for (size_t i = 0; i < count; i++) {
-        const struct part *part = &parts.list[i];
-        const struct srv_output_tensor tensor = tensor_of(part, outputs, sizes);
-        srv_buffer_text(out, part->before);
-        if (part->kind == STATS)
+    struct srv_output_tensor list[SRV_OUTPUT_TENSORS];
+    const size_t count = srv_outputs_list(list, outputs, sizes);
+    for (const struct srv_output_tensor *tensor = list; tensor < list + count; tensor++) {
+        srv_buffer_text(out, tensor->before);
+        if (tensor->datatype == NULL) {
             srv_head_stats_write(out, outputs, sizes);
-        else
-            write_tensor(out, &tensor, binary);
-        srv_buffer_text(out, part->after);
+        } else if (binary) {
+            srv_tensor_describe(out, tensor->datatype, tensor->element_bytes, tensor->shape,
+                                tensor->rank);
+            srv_output_write_ranges(out, tensor, false);
+            srv_buffer_text(out, "}");
+        } else {
+            srv_output_write_json(out, tensor, tensor->shape, tensor->rank);
+        }
+        srv_buffer_text(out, tensor->after);
     }
-}
-
-size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
-                        const struct attn_outputs *outputs, const struct srv_sizes *sizes)
-{
-    struct parts parts;
-    size_t shown = list_shown(&parts, outputs, sizes), count = 0;
-    for (size_t i = 0; i < shown; i++)
-        if (parts.list[i].kind != STATS)
-            list[count++] = tensor_of(&parts.list[i], outputs, sizes);
-    return count;
 }
 
 void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
@@ -402,5 +382,6 @@ void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *
     struct srv_output_tensor list[SRV_OUTPUT_TENSORS];
     size_t count = srv_outputs_list(list, outputs, sizes);
     for (size_t i = 0; i < count; i++)
-        srv_output_write_bytes(out, &list[i]);
+        if (list[i].datatype != NULL)
+            srv_output_write_bytes(out, &list[i]);
 }

@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "wire/error_body.h"
 #include "wire/route.h"
-#include "wire/v2_words.h"
+#include "wire/v2.h"
 
 const char *srv_method_name(enum srv_method method)
 {

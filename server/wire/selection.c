@@ -1,9 +1,7 @@
 /* selection.c: lists of heads and of rows, and the blocks that maps are reduced to. */
-#include "wire/selection.h"
+#include "wire/shapes.h"
 
 #include <string.h>
-
-#include "wire/shapes.h"
 
 static enum srv_error_code fail_index(struct srv_error *error, const char *param, size_t i,
                                       int64_t index, size_t limit)

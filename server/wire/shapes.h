@@ -74,4 +74,31 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error);
 
+enum srv_call_form {
+    SRV_FORM_SELF,       /* /attend of a layer, keys from the same rows */
+    SRV_FORM_CROSS,      /* /attend of a layer, keys from other rows */
+    SRV_FORM_WEIGHTLESS, /* /attend of query, key and value */
+    SRV_FORM_STEP,       /* a prefill or a decode step over a session */
+    SRV_FORM_GIVEN_STEP, /* the same of query, key and value, over a session without weights */
+};
+
+/* Refuses fields and outputs of the rows that do not apply to this form of call with this layer
+ * (NULL: weightless).  docs/API.md has the rules too.  Error: unsupported. */
+enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,
+                                          const struct attn_layer_spec *spec,
+                                          struct srv_error *error);
+
+/* Reads a list of distinct indices below `limit` into the arena; *out stays as it is where the
+ * field was not given.  Errors: number_out_of_range, shape_mismatch, invalid_value (an empty
+ * list), out_of_memory. */
+enum srv_error_code srv_selection_read(const size_t **out, size_t *count,
+                                       const struct srv_tensor *list, const char *param,
+                                       size_t limit, struct srv_arena *arena,
+                                       struct srv_error *error);
+
+/* Reads `pool` [R, C] and `pool_type`; *out stays as it is where `pool` was not given.  Errors:
+ * number_out_of_range, shape_mismatch. */
+enum srv_error_code srv_pool_read(struct attn_map_pooling *out, const struct srv_rows *rows,
+                                  struct srv_error *error);
+
 #endif
