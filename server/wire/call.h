@@ -2,7 +2,7 @@
  *
  * One table (call_fields.def) has for every field its JSON name, its kind, its place in struct
  * srv_rows or struct srv_call, and the bodies that may hold it.  Bodies with tensors as JSON and
- * with tensors as bytes, and those of infer requests (v2_request.h), are read by that one table.
+ * with tensors as bytes, and those of infer requests (v2.h), are read by that one table.
  * Models and sessions are unknown here: the endpoints check shapes against them. */
 #ifndef SRV_CALL_H
 #define SRV_CALL_H

@@ -39,7 +39,7 @@ struct srv_document_field {
     const struct srv_document_table *items; /* the fields of a list's objects */
     const char *item_type;                  /* their schema in /openapi.json */
     enum srv_tensor_kind tensor;
-    const char *shapes;  /* of a tensor, as in call_fields.h */
+    const char *shapes;  /* of a tensor, as in call.h */
     const char *needs;   /* a field that must be given too; NULL: none */
     const char *meaning; /* one line without its full stop, for /openapi.json */
 };

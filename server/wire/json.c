@@ -88,22 +88,18 @@ bool srv_json_accept(struct srv_json *json, char byte)
 enum srv_json_type srv_json_peek(struct srv_json *json)
 {
     static const unsigned char types[256] = {
-        ['{'] = SRV_JSON_OBJECT, ['['] = SRV_JSON_ARRAY,  ['"'] = SRV_JSON_STRING,
-        ['t'] = SRV_JSON_TRUE,   ['f'] = SRV_JSON_FALSE,  ['n'] = SRV_JSON_NULL,
-        ['-'] = SRV_JSON_NUMBER, ['0'] = SRV_JSON_NUMBER, ['1'] = SRV_JSON_NUMBER,
-        ['2'] = SRV_JSON_NUMBER, ['3'] = SRV_JSON_NUMBER, ['4'] = SRV_JSON_NUMBER,
-        ['5'] = SRV_JSON_NUMBER, ['6'] = SRV_JSON_NUMBER, ['7'] = SRV_JSON_NUMBER,
-        ['8'] = SRV_JSON_NUMBER, ['9'] = SRV_JSON_NUMBER,
+        ['{'] = SRV_JSON_OBJECT, ['['] = SRV_JSON_ARRAY,          ['"'] = SRV_JSON_STRING,
+        ['t'] = SRV_JSON_TRUE,   ['f'] = SRV_JSON_FALSE,          ['n'] = SRV_JSON_NULL,
+        ['-'] = SRV_JSON_NUMBER, ['0' ... '9'] = SRV_JSON_NUMBER,
     };
     if (!srv_json_sound(json))
         return SRV_JSON_BAD;
     skip_space(json);
     enum srv_json_type type =
         json->at == json->end ? SRV_JSON_BAD : types[(unsigned char)*json->at];
-    if (type != SRV_JSON_BAD)
-        return type;
-    srv_json_expected(json, "a value");
-    return SRV_JSON_BAD;
+    if (type == SRV_JSON_BAD)
+        srv_json_expected(json, "a value");
+    return type;
 }
 
 static const char *const type_names[] = {

@@ -30,24 +30,15 @@ enum element_kind {
 
 static const struct {
     size_t element;   /* bytes in memory */
-    size_t text;      /* bytes charged for it in a reply's text; STATS: srv_head_stats_text */
-    const char *type; /* datatype in binary form; NULL: always text, or nothing */
     size_t binary;    /* bytes in binary form; 0: no reply shows it */
+    const char *type; /* datatype in binary form; NULL: always text, or nothing */
     enum srv_map_datatype narrow;
 } element_kinds[] = {
-    [FLOATS] = {.element = sizeof(float), .text = NUMBER_TEXT, .type = "FP32", .binary = 4},
-    [HALVES] = {.element = sizeof(float),
-                .text = NUMBER_TEXT,
-                .type = "FP16",
-                .binary = 2,
-                .narrow = SRV_MAP_FP16},
-    [BYTES] = {.element = sizeof(float),
-               .text = NUMBER_TEXT,
-               .type = "UINT8",
-               .binary = 1,
-               .narrow = SRV_MAP_UINT8},
-    [INDICES] = {.element = sizeof(uint32_t), .text = NUMBER_TEXT, .type = "UINT32", .binary = 4},
-    [STATS] = {.element = sizeof(struct attn_head_stats), .binary = 4},
+    [FLOATS] = {sizeof(float), 4, "FP32", SRV_MAP_FP32},
+    [HALVES] = {sizeof(float), 2, "FP16", SRV_MAP_FP16},
+    [BYTES] = {sizeof(float), 1, "UINT8", SRV_MAP_UINT8},
+    [INDICES] = {sizeof(uint32_t), 4, "UINT32", SRV_MAP_FP32},
+    [STATS] = {sizeof(struct attn_head_stats), 4, NULL, SRV_MAP_FP32},
     [GROUPS] = {.element = sizeof(struct attn_group_stats)},
     [CHANGES] = {.element = sizeof(double)},
     [SCRATCH] = {.element = sizeof(float)},
@@ -198,12 +189,15 @@ static size_t count_elements(const struct part *part)
 static size_t bound_reply_bytes(const struct attn_outputs *out, const struct part *part,
                                 size_t count, bool binary)
 {
-    if (binary && element_kinds[part->kind].type != NULL)
-        return SRV_TENSOR_DESCRIPTION_MAX + SRV_BINARY_ELEMENT_BYTES +
-               count * element_kinds[part->kind].binary +
-               (part->kind == BYTES ? srv_output_maps(part->shape, part->rank) * RANGE_TEXT : 0);
-    return count *
-           (part->kind == STATS ? srv_head_stats_text(out) : element_kinds[part->kind].text);
+    if (part->kind == STATS)
+        return count * srv_head_stats_text(out);
+    if (element_kinds[part->kind].type == NULL)
+        return 0;
+    if (!binary)
+        return count * NUMBER_TEXT;
+    return SRV_TENSOR_DESCRIPTION_MAX + SRV_BINARY_ELEMENT_BYTES +
+           count * element_kinds[part->kind].binary +
+           (part->kind == BYTES ? srv_output_maps(part->shape, part->rank) * RANGE_TEXT : 0);
 }
 
 static bool is_binary(const struct part *part, const struct srv_request *request)
@@ -226,38 +220,22 @@ static enum srv_error_code check_datatype(const struct part *part, bool binary,
     return SRV_OK;
 }
 
-/* Takes memory for one part of `count` elements, and charges the `bytes` that it becomes in the
- * reply. */
-static enum srv_error_code alloc_part(struct attn_outputs *out, const struct part *part,
-                                      size_t count, size_t bytes, struct srv_request *request,
-                                      struct srv_error *error)
-{
-    void *buffer = NULL;
-    if (srv_request_charge(request, bytes))
-        buffer = srv_arena_alloc(&request->arena, count, element_kinds[part->kind].element);
-    memcpy((char *)out + part->offset, &buffer, sizeof buffer);
-    if (buffer != NULL)
-        return SRV_OK;
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, part->name,
-                    "no memory for %zu numbers of %s beside the requests in flight", count,
-                    part->name);
-}
-
+/* Takes memory for the parts, and charges what they become in the reply. */
 static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct requested *requested,
                                        const struct srv_sizes *sizes, struct srv_request *request,
                                        struct srv_error *error)
 {
     struct parts parts = list_parts(out, requested, sizes);
-    size_t max_bytes = request->limits->max_reply_bytes;
+    const size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
-    for (int i = 0; i < PART_COUNT; i++) {
-        struct part *part = &parts.list[i];
+    for (struct part *part = parts.list; part < parts.list + PART_COUNT; part++) {
         if (!part->included)
             continue;
         if (part->kind == SUMS) /* the last part: its size follows from the buffers before it */
             part->shape[0] = sums_of(out, sizes);
-        size_t count = count_elements(part);
-        size_t bytes = bound_reply_bytes(out, part, count, is_binary(part, request));
+        const size_t count = count_elements(part);
+        const size_t bytes = bound_reply_bytes(out, part, count, is_binary(part, request));
+        void *buffer = NULL;
         if (check_datatype(part, is_binary(part, request), error) != SRV_OK)
             return error->code;
         if (bytes > max_bytes - total)
@@ -265,8 +243,13 @@ static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct re
                             "a reply with %s could pass max_reply_bytes %zu", part->name,
                             max_bytes);
         total += bytes;
-        if (alloc_part(out, part, count, bytes, request, error) != SRV_OK)
-            return error->code;
+        if (srv_request_charge(request, bytes))
+            buffer = srv_arena_alloc(&request->arena, count, element_kinds[part->kind].element);
+        memcpy((char *)out + part->offset, &buffer, sizeof buffer);
+        if (buffer == NULL)
+            return srv_fail(error, SRV_E_OUT_OF_MEMORY, part->name,
+                            "no memory for %zu numbers of %s beside the requests in flight", count,
+                            part->name);
     }
     request->reply_bytes = total;
     return SRV_OK;
@@ -299,29 +282,6 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
 
 /* ---- Writing ---- */
 
-/* Lists the parts that were allocated and are shown, and returns how many; those of the widest
- * elements come first, so that each tensor's bytes begin at a multiple of its element's size. */
-static size_t list_shown(struct parts *shown, const struct attn_outputs *outputs,
-                         const struct srv_sizes *sizes)
-{
-    const struct requested all = {.outputs = ~0u,
-                                  .average = outputs->average_weights != NULL,
-                                  .top = outputs->top_index != NULL};
-    const struct parts parts = list_parts(outputs, &all, sizes);
-    size_t count = 0;
-    for (int i = 0; i < PART_COUNT; i++) {
-        const struct part *part = &parts.list[i];
-        size_t at = count, bytes = element_kinds[part->kind].binary;
-        if (buffer_of(outputs, part) == NULL || bytes == 0)
-            continue;
-        for (; at > 0 && element_kinds[shown->list[at - 1].kind].binary < bytes; at--)
-            shown->list[at] = shown->list[at - 1];
-        shown->list[at] = *part;
-        count++;
-    }
-    return count;
-}
-
 /* The number of leading dimensions, all 1, that the reply leaves out. */
 static unsigned count_skipped(const struct part *part, const struct srv_sizes *sizes)
 {
@@ -335,22 +295,31 @@ static unsigned count_skipped(const struct part *part, const struct srv_sizes *s
 size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
                         const struct attn_outputs *outputs, const struct srv_sizes *sizes)
 {
-    struct parts parts;
-    const size_t count = list_shown(&parts, outputs, sizes);
-    for (size_t i = 0; i < count; i++) {
-        const struct part *part = &parts.list[i];
+    const struct requested all = {.outputs = ~0u,
+                                  .average = outputs->average_weights != NULL,
+                                  .top = outputs->top_index != NULL};
+    const struct parts parts = list_parts(outputs, &all, sizes);
+    size_t count = 0;
+    for (const struct part *part = parts.list; part < parts.list + PART_COUNT; part++) {
+        const size_t bytes = element_kinds[part->kind].binary;
         const unsigned skip = count_skipped(part, sizes);
-        list[i] = (struct srv_output_tensor){.output = part->name,
-                                             .before = part->before,
-                                             .after = part->after,
-                                             .is_index = part->kind == INDICES,
-                                             .datatype = element_kinds[part->kind].type,
-                                             .element_bytes = element_kinds[part->kind].binary,
-                                             .narrow = element_kinds[part->kind].narrow,
-                                             .data = buffer_of(outputs, part),
-                                             .count = count_elements(part),
-                                             .rank = part->rank - skip};
-        memcpy(list[i].shape, part->shape + skip, list[i].rank * sizeof list[i].shape[0]);
+        size_t at = count;
+        if (buffer_of(outputs, part) == NULL || bytes == 0)
+            continue;
+        for (; at > 0 && list[at - 1].element_bytes < bytes; at--)
+            list[at] = list[at - 1];
+        list[at] = (struct srv_output_tensor){.output = part->name,
+                                              .before = part->before,
+                                              .after = part->after,
+                                              .is_index = part->kind == INDICES,
+                                              .datatype = element_kinds[part->kind].type,
+                                              .element_bytes = bytes,
+                                              .narrow = element_kinds[part->kind].narrow,
+                                              .data = buffer_of(outputs, part),
+                                              .count = count_elements(part),
+                                              .rank = part->rank - skip};
+        memcpy(list[at].shape, part->shape + skip, list[at].rank * sizeof list[at].shape[0]);
+        count++;
     }
     return count;
 }

@@ -23,8 +23,8 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error);
 
-/* Appends ,"output":[..] and so on for each output that has a buffer.  Where `binary`, tensors are
- * described instead of written. */
+/* Appends ,"output":[..] and so on for each output that has a buffer, in the order of
+ * srv_outputs_list.  Where `binary`, tensors are described instead of written. */
 void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes, bool binary);
 
@@ -34,8 +34,9 @@ void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *
 
 #define SRV_OUTPUT_TENSORS 16
 
-/* Lists the outputs that srv_outputs_write would write, in the same order; returns how many.
- * head_stats, which are no tensor, have no datatype there. */
+/* Lists the outputs that have a buffer, and returns how many; those of the widest elements come
+ * first, so that each tensor's bytes begin at a multiple of its element's size.  head_stats, which
+ * are no tensor, have no datatype there. */
 size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
                         const struct attn_outputs *outputs, const struct srv_sizes *sizes);
 

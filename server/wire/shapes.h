@@ -51,18 +51,11 @@ enum srv_error_code srv_shape_join_past(struct srv_sizes *sizes, struct srv_rows
 enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct srv_limits *limits,
                                     const char *queries, const char *keys, struct srv_error *error);
 
-/* A field of n values for each sequence, which may be given once for all. */
-struct srv_per_sequence {
-    const struct srv_tensor *tensor; /* [n] or [B][n] */
-    const char *param;
-    size_t batch, n; /* B, n */
-    size_t element;  /* bytes */
-};
-
-/* *out is [B][n], as the library takes it: the tensor's data, or copies of it in the arena; NULL
- * where the field was not given.
- * Errors: shape_mismatch, out_of_memory. */
-enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_per_sequence *field,
+/* A field of n values for each sequence, [n] or [B][n].  *out is [B][n], as the library takes it:
+ * the tensor's data, or copies of it in the arena; NULL where the field was not given.  Errors:
+ * shape_mismatch, out_of_memory. */
+enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_tensor *tensor,
+                                          const char *param, size_t batch, size_t n,
                                           struct srv_arena *arena, struct srv_error *error);
 
 /* Fills in the modifiers that the rows have.  Their arrays are the tensors' data, or copies in the

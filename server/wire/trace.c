@@ -31,26 +31,16 @@ static bool is_id(const char *text, size_t length)
     return is_hex(text, length) && strspn(text, "0") < length;
 }
 
-/* A later version may append parts, after a hyphen. */
-static bool has_version(const char *value, size_t length)
-{
-    if (!is_hex(value, 2) || memcmp(value, "ff", 2) == 0)
-        return false;
-    return length == SRV_TRACEPARENT ||
-           (memcmp(value, "00", 2) != 0 && value[SRV_TRACEPARENT] == '-');
-}
-
-static bool is_well_formed(const char *value, size_t length)
-{
-    return length >= SRV_TRACEPARENT && value[TRACE - 1] == '-' && value[PARENT - 1] == '-' &&
-           value[FLAGS - 1] == '-' && has_version(value, length) &&
-           is_id(value + TRACE, SRV_TRACE_ID) && is_id(value + PARENT, SRV_SPAN_ID) &&
-           is_hex(value + FLAGS, 2);
-}
-
 bool srv_trace_read(struct srv_trace *out, const char *value, size_t length)
 {
-    if (!is_well_formed(value, length))
+    if (length < SRV_TRACEPARENT || value[TRACE - 1] != '-' || value[PARENT - 1] != '-' ||
+        value[FLAGS - 1] != '-' || !is_id(value + TRACE, SRV_TRACE_ID) ||
+        !is_id(value + PARENT, SRV_SPAN_ID) || !is_hex(value + FLAGS, 2))
+        return false;
+    if (!is_hex(value, 2) || memcmp(value, "ff", 2) == 0)
+        return false;
+    /* A later version may append parts, after a hyphen. */
+    if (length > SRV_TRACEPARENT && (memcmp(value, "00", 2) == 0 || value[SRV_TRACEPARENT] != '-'))
         return false;
     memcpy(out->trace_id, value + TRACE, SRV_TRACE_ID);
     memcpy(out->parent_id, value + PARENT, SRV_SPAN_ID);
