@@ -61,8 +61,8 @@ void srv_call_add_output(struct srv_call_reader *r, const char *name)
     char param[PARAM_SIZE];
     for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++)
         names[i] = srv_output_names[i].name;
-    size_t i = srv_choice_find(names, SRV_OUTPUT_COUNT, name, full_name(param, r, "outputs"),
-                               r->json->error);
+    size_t i =
+        srv_json_choice(r->json, names, SRV_OUTPUT_COUNT, name, full_name(param, r, "outputs"));
     unsigned bit = i < SRV_OUTPUT_COUNT ? srv_output_names[i].bit : 0;
     if ((r->rows->outputs & bit) != 0)
         fail(r, SRV_E_INVALID_VALUE, "outputs", "names an output twice");
@@ -119,14 +119,14 @@ static void read_value(struct srv_call_reader *r, const struct srv_field *field,
     void *to = struct_of(r, field) + field->offset;
     const struct srv_field_type *type = &srv_field_types[field->kind];
     const struct srv_choice *choice = field->choice;
-    char *id;
+    char *text;
     switch (field->kind) {
     case SRV_FIELD_NAME:
         srv_json_string(to, r->json, r->source->arena, SRV_ID_MAX, param);
         break;
     case SRV_FIELD_ID:
-        if (srv_json_string(&id, r->json, r->source->arena, SRV_ID_MAX, param))
-            srv_call_set_id(r, id, param);
+        if (srv_json_string(&text, r->json, r->source->arena, SRV_ID_MAX, param))
+            srv_call_set_id(r, text, param);
         break;
     case SRV_FIELD_FLAG:
         srv_json_bool(to, r->json, param);
@@ -145,8 +145,9 @@ static void read_value(struct srv_call_reader *r, const struct srv_field *field,
         read_groups(to, r, param);
         break;
     case SRV_FIELD_CHOICE:
-        *(unsigned *)to = (unsigned)srv_json_choice(r->json, r->source->arena, choice->names,
-                                                    choice->count, param);
+        if (srv_json_string(&text, r->json, r->source->arena, SRV_ID_MAX, param))
+            *(unsigned *)to =
+                (unsigned)srv_json_choice(r->json, choice->names, choice->count, text, param);
         break;
     case SRV_FIELD_SEQUENCES:
         read_sequences(r);

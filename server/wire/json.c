@@ -69,22 +69,6 @@ bool srv_json_expected(struct srv_json *json, const char *what)
     return false;
 }
 
-static void skip_space(struct srv_json *json)
-{
-    while (json->at < json->end &&
-           (*json->at == ' ' || *json->at == '\n' || *json->at == '\r' || *json->at == '\t'))
-        json->at++;
-}
-
-bool srv_json_accept(struct srv_json *json, char byte)
-{
-    skip_space(json);
-    if (json->at == json->end || *json->at != byte)
-        return false;
-    json->at++;
-    return true;
-}
-
 enum srv_json_type srv_json_peek(struct srv_json *json)
 {
     static const unsigned char types[256] = {
@@ -94,7 +78,7 @@ enum srv_json_type srv_json_peek(struct srv_json *json)
     };
     if (!srv_json_sound(json))
         return SRV_JSON_BAD;
-    skip_space(json);
+    srv_json_skip_space(json);
     enum srv_json_type type =
         json->at == json->end ? SRV_JSON_BAD : types[(unsigned char)*json->at];
     if (type == SRV_JSON_BAD)
@@ -131,22 +115,18 @@ static bool enter(struct srv_json *json, char bracket, const char *what)
     return true;
 }
 
-/* Asks json->cancel once in SRV_CANCEL_BYTES of text; false, with the error set, where reading is
- * to stop. */
-static bool check_cancelled(struct srv_json *json)
-{
-    if (json->cancel.ask == NULL || json->at < json->cancel_at)
-        return true;
-    size_t left = (size_t)(json->end - json->at);
-    json->cancel_at = json->at + (left < SRV_CANCEL_BYTES ? left : SRV_CANCEL_BYTES);
-    return srv_cancel_ask(&json->cancel, json->error) == SRV_OK;
-}
-
-/* Advances to the next item of a list; false once `closing`, the list's end, has been consumed. */
+/* Advances to the next item of a list; false once `closing`, the list's end, has been consumed.
+ * Asks json->cancel once in SRV_CANCEL_BYTES of text. */
 static bool next_item(struct srv_json *json, char opening, char closing, const char *separator)
 {
-    if (!srv_json_sound(json) || !check_cancelled(json))
+    if (!srv_json_sound(json))
         return false;
+    if (json->cancel.ask != NULL && json->at >= json->cancel_at) {
+        size_t left = (size_t)(json->end - json->at);
+        json->cancel_at = json->at + (left < SRV_CANCEL_BYTES ? left : SRV_CANCEL_BYTES);
+        if (srv_cancel_ask(&json->cancel, json->error) != SRV_OK)
+            return false;
+    }
     bool first = json->at[-1] == opening;
     if (srv_json_accept(json, closing)) {
         json->depth--;
@@ -297,7 +277,7 @@ bool srv_json_next_member(struct srv_json *json, char *key, size_t size)
     size_t length;
     if (!next_item(json, '{', '}', "',' or '}'"))
         return false;
-    skip_space(json);
+    srv_json_skip_space(json);
     if (json->at == json->end || *json->at != '"')
         return srv_json_expected(json, "a member's name in quotes");
     if (!read_string(key, size, &length, json))
@@ -327,26 +307,17 @@ bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena,
     return true;
 }
 
-size_t srv_choice_find(const char *const *names, size_t count, const char *name, const char *param,
-                       struct srv_error *error)
+size_t srv_json_choice(struct srv_json *json, const char *const *names, size_t count,
+                       const char *name, const char *param)
 {
     char choices[160];
     for (size_t i = 0; i < count; i++)
         if (strcmp(name, names[i]) == 0)
             return i;
     srv_choices(choices, sizeof choices, name, names, count);
-    srv_fail(error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%.32s\": one of %s", param, name,
-             choices);
+    srv_json_fail(json, SRV_E_INVALID_VALUE, param, "cannot be \"%.32s\": one of %s", name,
+                  choices);
     return count;
-}
-
-size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
-                       size_t count, const char *param)
-{
-    char *name;
-    if (!srv_json_string(&name, json, arena, SRV_ID_MAX, param))
-        return count;
-    return srv_choice_find(names, count, name, param, json->error);
 }
 
 /* ---- Other scalars --------------------------------------------------------------------------- */
@@ -458,6 +429,6 @@ bool srv_json_skip(struct srv_json *json)
 
 bool srv_json_at_end(struct srv_json *json)
 {
-    skip_space(json);
+    srv_json_skip_space(json);
     return json->at == json->end;
 }

@@ -67,12 +67,6 @@ struct parts {
     .name = "attention_weights", .before = ",\"attention_weights\":{\"index\":", .after = ""
 #define TOP_WEIGHT .name = "attention_weights", .before = ",\"weight\":", .after = "}"
 
-/* The outputs that a call asks for, and in which form attention_weights are. */
-struct requested {
-    unsigned outputs; /* enum srv_output */
-    bool average, top, ablate;
-};
-
 static const enum element_kind map_kinds[SRV_MAP_DATATYPES] = {
     [SRV_MAP_FP32] = FLOATS, [SRV_MAP_FP16] = HALVES, [SRV_MAP_UINT8] = BYTES};
 
@@ -92,25 +86,28 @@ static size_t sums_of(const struct attn_outputs *out, const struct srv_sizes *s)
 }
 
 /* H' and T' are the selected heads and rows, W the columns of attention weights, K is top_k.
- * head_stats are computed for all heads; the reply shows those selected. */
-static struct parts list_parts(const struct attn_outputs *out, const struct requested *requested,
+ * head_stats are computed for all heads; the reply shows those selected.  `rows` ask for parts;
+ * NULL: those that have buffers were asked for. */
+static struct parts list_parts(const struct attn_outputs *out, const struct srv_rows *rows,
                                const struct srv_sizes *s)
 {
+    const unsigned outputs = rows != NULL ? rows->outputs : ~0u;
+    const bool mean = rows != NULL ? rows->average_heads : out->average_weights != NULL;
+    const bool weights = (outputs & SRV_OUT_WEIGHTS) != 0;
+    const bool top = weights && (rows != NULL ? rows->top_k > 0 : out->top_index != NULL);
     size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads, k = out->top_k;
     size_t shown_heads = out->selection.heads != NULL ? out->selection.num_heads : h; /* H' */
     size_t shown_rows = out->selection.rows != NULL ? out->selection.num_rows : t;    /* T' */
     size_t high = pooled(shown_rows, out->pool.rows);
     size_t wide = pooled(s->columns, out->pool.columns), keys = pooled(s->keys, out->pool.columns);
-    unsigned outputs = requested->outputs;
     const enum element_kind map = map_kinds[s->map_datatype];
-    bool weightless = s->hidden_size == 0, mean = requested->average;
+    const bool weightless = s->hidden_size == 0;
     /* The third dimension of the output; that of one row of [H,D] is the width of values. */
-    size_t rows = !weightless ? s->hidden_size : s->one_row ? s->value_head_dim : t;
-    bool weights = (outputs & SRV_OUT_WEIGHTS) != 0, top = weights && requested->top;
+    size_t third = !weightless ? s->hidden_size : s->one_row ? s->value_head_dim : t;
     return (struct parts){{
         {OUTPUT("output"), BUFFER(output), .kind = FLOATS,
          .included = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless && !s->one_row ? 4 : 3,
-         .shape = {b, weightless ? h : t, rows, s->value_head_dim}},
+         .shape = {b, weightless ? h : t, third, s->value_head_dim}},
         {OUTPUT("attention_weights"), BUFFER(attention_weights), .kind = map,
          .included = weights && !mean && !top, .rank = 4, .shape = {b, shown_heads, high, wide}},
         {OUTPUT("attention_weights"), BUFFER(average_weights), .kind = top ? SCRATCH : map,
@@ -128,7 +125,7 @@ static struct parts list_parts(const struct attn_outputs *out, const struct requ
          .included = (outputs & SRV_OUT_STATS) != 0 && out->num_target_groups > 0, .rank = 3,
          .shape = {b, h, out->num_target_groups}},
         {OUTPUT("head_stats"), BUFFER(ablation), .kind = CHANGES,
-         .included = (outputs & SRV_OUT_STATS) != 0 && requested->ablate, .rank = 2,
+         .included = (outputs & SRV_OUT_STATS) != 0 && rows != NULL && rows->ablate, .rank = 2,
          .shape = {b, h}},
         {OUTPUT("lse"), BUFFER(lse), .kind = FLOATS, .included = (outputs & SRV_OUT_LSE) != 0,
          .rank = 3, .shape = {b, h, t}},
@@ -221,11 +218,11 @@ static enum srv_error_code check_datatype(const struct part *part, bool binary,
 }
 
 /* Takes memory for the parts, and charges what they become in the reply. */
-static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct requested *requested,
+static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_request *request,
                                        struct srv_error *error)
 {
-    struct parts parts = list_parts(out, requested, sizes);
+    struct parts parts = list_parts(out, rows, sizes);
     const size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
     for (struct part *part = parts.list; part < parts.list + PART_COUNT; part++) {
@@ -259,10 +256,6 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error)
 {
-    const struct requested requested = {.outputs = rows->outputs,
-                                        .average = rows->average_heads,
-                                        .top = rows->top_k > 0,
-                                        .ablate = rows->ablate};
     struct attn_selection *selection = &out->selection;
     size_t top_k = (size_t)rows->top_k;
     *out = (struct attn_outputs){
@@ -277,7 +270,7 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
                            sizes->queries, &request->arena, error) != SRV_OK ||
         srv_head_stats_read(out, rows, sizes, &request->arena, error) != SRV_OK)
         return error->code;
-    return alloc_parts(out, &requested, sizes, request, error);
+    return alloc_parts(out, rows, sizes, request, error);
 }
 
 /* ---- Writing ---- */
@@ -295,10 +288,7 @@ static unsigned count_skipped(const struct part *part, const struct srv_sizes *s
 size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
                         const struct attn_outputs *outputs, const struct srv_sizes *sizes)
 {
-    const struct requested all = {.outputs = ~0u,
-                                  .average = outputs->average_weights != NULL,
-                                  .top = outputs->top_index != NULL};
-    const struct parts parts = list_parts(outputs, &all, sizes);
+    const struct parts parts = list_parts(outputs, NULL, sizes);
     size_t count = 0;
     for (const struct part *part = parts.list; part < parts.list + PART_COUNT; part++) {
         const size_t bytes = element_kinds[part->kind].binary;

@@ -133,23 +133,20 @@ static bool read_element(struct reader *r)
 
 #define READ_PIECE ((size_t)8192) /* numbers between two points where reading may be cancelled */
 
-/* The fast path, which almost all elements of a request take: reads numbers as long as each is
- * finite and followed by a comma at once, and stops in front of the first other element. */
-static void read_floats(struct reader *r)
-{
-    float *data = (float *)r->data + r->count;
-    size_t room = r->capacity - r->count, most = room < READ_PIECE ? room : READ_PIECE;
-    r->count += srv_numbers_read(data, most, &r->json->at, r->json->end);
-}
-
 /* Reads the elements of an innermost array, from after its '[' to after its ']'; returns how many
  * there were. */
 static size_t read_row(struct reader *r)
 {
     const size_t first = r->count;
     while (srv_json_next_element(r->json)) {
-        if (is_float(r))
-            read_floats(r);
+        /* The fast path, which almost all elements of a request take: reads numbers as long as each
+         * is finite and followed by a comma at once, and stops in front of the first other one. */
+        if (is_float(r)) {
+            const size_t room = r->capacity - r->count;
+            r->count +=
+                srv_numbers_read((float *)r->data + r->count, room < READ_PIECE ? room : READ_PIECE,
+                                 &r->json->at, r->json->end);
+        }
         r->index[r->rank - 1] = r->count - first;
         read_element(r);
     }

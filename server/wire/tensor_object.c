@@ -220,26 +220,24 @@ static void check_members(const struct object *o)
 {
     const bool shape = o->seen[SHAPE], datatype = o->seen[DATATYPE], data = o->seen[DATA];
     const bool bytes = o->seen[BINARY_DATA_SIZE], input = o->is_input;
-    const struct {
-        bool broken;
-        enum srv_error_code code;
-        const char *why;
-    } rules[] = {
-        {input && o->field == NULL, SRV_E_MISSING_FIELD, "have one without a name"},
-        {input && !(shape && datatype), SRV_E_MISSING_FIELD, "has no shape or no datatype"},
-        {data && bytes, SRV_E_INVALID_VALUE,
-         input ? "has both data and binary_data_size"
-               : "has both \"data\" and \"binary_data_size\""},
-        {!data && !bytes, SRV_E_MISSING_FIELD,
-         input ? "has neither data nor binary_data_size"
-               : "has neither \"data\" nor \"binary_data_size\""},
-        {!shape, SRV_E_MISSING_FIELD, "has no \"shape\""},
-        {o->shape.rank == 0 && !o->allow_scalar, SRV_E_SHAPE_MISMATCH, "has no dimension"},
-        {bytes && !datatype, SRV_E_MISSING_FIELD, "has \"binary_data_size\" and no \"datatype\""},
-    };
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        if (rules[i].broken)
-            srv_json_fail(o->json, rules[i].code, o->param, "%s", rules[i].why);
+    struct srv_json *json = o->json;
+    if (input && o->field == NULL)
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param, "have one without a name");
+    if (input && !(shape && datatype))
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param, "has no shape or no datatype");
+    if (data && bytes)
+        srv_json_fail(json, SRV_E_INVALID_VALUE, o->param, "has both %s",
+                      input ? "data and binary_data_size" : "\"data\" and \"binary_data_size\"");
+    if (!data && !bytes)
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param, "has neither %s",
+                      input ? "data nor binary_data_size" : "\"data\" nor \"binary_data_size\"");
+    if (!shape)
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param, "has no \"shape\"");
+    if (o->shape.rank == 0 && !o->allow_scalar)
+        srv_json_fail(json, SRV_E_SHAPE_MISMATCH, o->param, "has no dimension");
+    if (bytes && !datatype)
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param,
+                      "has \"binary_data_size\" and no \"datatype\"");
 }
 
 /* Flat data has the count that the shape wants; nested data, of an input, has the shape. */
