@@ -113,10 +113,10 @@ static char *struct_of(const struct srv_call_reader *r, const struct srv_field *
     return field->in_call ? (char *)r->call : (char *)r->rows;
 }
 
-/* Reads the next value into the field's place. */
-static void read_value(struct srv_call_reader *r, const struct srv_field *field, const char *param)
+/* Reads the next value into `to`, the field's place. */
+static void read_value(void *to, struct srv_call_reader *r, const struct srv_field *field,
+                       const char *param)
 {
-    void *to = struct_of(r, field) + field->offset;
     const struct srv_field_type *type = &srv_field_types[field->kind];
     const struct srv_choice *choice = field->choice;
     char *text;
@@ -159,40 +159,34 @@ static void read_value(struct srv_call_reader *r, const struct srv_field *field,
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-/* Sets the field's bit in *set; false where it has been set. */
-static bool add(uint64_t *set, const struct srv_field *field)
+/* Counts a field as seen; false, with the error set, where it was before. */
+static bool see(struct srv_call_reader *r, const struct srv_field *field)
 {
-    const uint64_t bit = UINT64_C(1) << (field - srv_fields), old = *set;
-    *set |= bit;
-    return (old & bit) == 0;
+    const uint64_t bit = UINT64_C(1) << (field - srv_fields), old = r->seen;
+    r->seen |= bit;
+    return (old & bit) == 0 || fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
 }
 
-static void set_given(struct srv_call_reader *r, const struct srv_field *field)
+/* Counts a field as given, and returns its place. */
+static void *give(struct srv_call_reader *r, const struct srv_field *field)
 {
-    add(&r->given, field);
+    char *in = struct_of(r, field);
+    r->given |= UINT64_C(1) << (field - srv_fields);
     if (field->has_offset != 0)
-        *(bool *)(struct_of(r, field) + field->has_offset) = true;
+        *(bool *)(in + field->has_offset) = true;
+    return in + field->offset;
 }
 
 void *srv_call_take(struct srv_call_reader *r, const struct srv_field *field)
 {
-    if (!add(&r->seen, field)) {
-        fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
-        return NULL;
-    }
-    set_given(r, field);
-    return struct_of(r, field) + field->offset;
+    return see(r, field) ? give(r, field) : NULL;
 }
 
 void srv_call_read_field(struct srv_call_reader *r, const struct srv_field *field)
 {
     char param[PARAM_SIZE];
-    if (!add(&r->seen, field)) {
-        fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
-    } else if (!srv_json_null(r->json)) {
-        set_given(r, field);
-        read_value(r, field, full_name(param, r, field->name));
-    }
+    if (see(r, field) && !srv_json_null(r->json))
+        read_value(give(r, field), r, field, full_name(param, r, field->name));
 }
 
 /* Fails on the name of a field that this kind of body cannot have. */

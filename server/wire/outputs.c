@@ -48,9 +48,10 @@ static const struct {
 struct part {
     const char *name;           /* of the output that the part belongs to */
     const char *before, *after; /* text around the part in a reply */
+    unsigned outputs;           /* enum srv_output: one of them must be asked for */
     size_t offset;              /* of the part's pointer in struct attn_outputs */
     enum element_kind kind;
-    bool included; /* the part is to be allocated */
+    bool left_out; /* of this call, though its output is asked for */
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
@@ -61,11 +62,12 @@ struct parts {
     struct part list[PART_COUNT];
 };
 
-#define BUFFER(member) .offset = offsetof(struct attn_outputs, member)
-#define OUTPUT(output) .name = output, .before = ",\"" output "\":", .after = ""
-#define TOP_INDEX \
-    .name = "attention_weights", .before = ",\"attention_weights\":{\"index\":", .after = ""
-#define TOP_WEIGHT .name = "attention_weights", .before = ",\"weight\":", .after = "}"
+#define OF(output, member) \
+    .outputs = SRV_OUT_##output, .offset = offsetof(struct attn_outputs, member)
+#define PART(output_name, output, member) \
+    .name = output_name, .before = ",\"" output_name "\":", .after = "", OF(output, member)
+#define TOP_PART(before_it, after_it, member) \
+    .name = "attention_weights", .before = before_it, .after = after_it, OF(WEIGHTS, member)
 
 static const enum element_kind map_kinds[SRV_MAP_DATATYPES] = {
     [SRV_MAP_FP32] = FLOATS, [SRV_MAP_FP16] = HALVES, [SRV_MAP_UINT8] = BYTES};
@@ -91,58 +93,53 @@ static size_t sums_of(const struct attn_outputs *out, const struct srv_sizes *s)
 static struct parts list_parts(const struct attn_outputs *out, const struct srv_rows *rows,
                                const struct srv_sizes *s)
 {
-    const unsigned outputs = rows != NULL ? rows->outputs : ~0u;
     const bool mean = rows != NULL ? rows->average_heads : out->average_weights != NULL;
-    const bool weights = (outputs & SRV_OUT_WEIGHTS) != 0;
-    const bool top = weights && (rows != NULL ? rows->top_k > 0 : out->top_index != NULL);
+    const bool top = rows != NULL ? rows->top_k > 0 : out->top_index != NULL;
     size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads, k = out->top_k;
     size_t shown_heads = out->selection.heads != NULL ? out->selection.num_heads : h; /* H' */
     size_t shown_rows = out->selection.rows != NULL ? out->selection.num_rows : t;    /* T' */
     size_t high = pooled(shown_rows, out->pool.rows);
     size_t wide = pooled(s->columns, out->pool.columns), keys = pooled(s->keys, out->pool.columns);
+    size_t top_rows = mean ? shown_rows : shown_heads, top_columns = mean ? k : shown_rows;
     const enum element_kind map = map_kinds[s->map_datatype];
     const bool weightless = s->hidden_size == 0;
     /* The third dimension of the output; that of one row of [H,D] is the width of values. */
     size_t third = !weightless ? s->hidden_size : s->one_row ? s->value_head_dim : t;
     return (struct parts){{
-        {OUTPUT("output"), BUFFER(output), .kind = FLOATS,
-         .included = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless && !s->one_row ? 4 : 3,
+        {PART("output", OUTPUT, output), .kind = FLOATS, .rank = weightless && !s->one_row ? 4 : 3,
          .shape = {b, weightless ? h : t, third, s->value_head_dim}},
-        {OUTPUT("attention_weights"), BUFFER(attention_weights), .kind = map,
-         .included = weights && !mean && !top, .rank = 4, .shape = {b, shown_heads, high, wide}},
-        {OUTPUT("attention_weights"), BUFFER(average_weights), .kind = top ? SCRATCH : map,
-         .included = weights && mean, .rank = 3, .shape = {b, high, wide}},
-        {TOP_INDEX, BUFFER(top_index), .kind = INDICES, .included = top, .rank = mean ? 3 : 4,
-         .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
-        {TOP_WEIGHT, BUFFER(top_weight), .kind = FLOATS, .included = top, .rank = mean ? 3 : 4,
-         .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
-        {OUTPUT("attention_scores"), BUFFER(attention_scores), .kind = map,
-         .included = (outputs & SRV_OUT_SCORES) != 0, .rank = 4,
+        {PART("attention_weights", WEIGHTS, attention_weights), .kind = map,
+         .left_out = mean || top, .rank = 4, .shape = {b, shown_heads, high, wide}},
+        {PART("attention_weights", WEIGHTS, average_weights), .kind = top ? SCRATCH : map,
+         .left_out = !mean, .rank = 3, .shape = {b, high, wide}},
+        {TOP_PART(",\"attention_weights\":{\"index\":", "", top_index), .kind = INDICES,
+         .left_out = !top, .rank = mean ? 3 : 4, .shape = {b, top_rows, top_columns, k}},
+        {TOP_PART(",\"weight\":", "}", top_weight), .kind = FLOATS, .left_out = !top,
+         .rank = mean ? 3 : 4, .shape = {b, top_rows, top_columns, k}},
+        {PART("attention_scores", SCORES, attention_scores), .kind = map, .rank = 4,
          .shape = {b, shown_heads, high, keys}},
-        {OUTPUT("head_stats"), BUFFER(head_stats), .kind = STATS,
-         .included = (outputs & SRV_OUT_STATS) != 0, .rank = 2, .shape = {b, h}},
-        {OUTPUT("head_stats"), BUFFER(group_stats), .kind = GROUPS,
-         .included = (outputs & SRV_OUT_STATS) != 0 && out->num_target_groups > 0, .rank = 3,
+        {PART("head_stats", STATS, head_stats), .kind = STATS, .rank = 2, .shape = {b, h}},
+        {PART("head_stats", STATS, group_stats), .kind = GROUPS,
+         .left_out = out->num_target_groups == 0, .rank = 3,
          .shape = {b, h, out->num_target_groups}},
-        {OUTPUT("head_stats"), BUFFER(ablation), .kind = CHANGES,
-         .included = (outputs & SRV_OUT_STATS) != 0 && rows != NULL && rows->ablate, .rank = 2,
-         .shape = {b, h}},
-        {OUTPUT("lse"), BUFFER(lse), .kind = FLOATS, .included = (outputs & SRV_OUT_LSE) != 0,
-         .rank = 3, .shape = {b, h, t}},
-        {OUTPUT("key"), BUFFER(key), .kind = FLOATS, .included = (outputs & SRV_OUT_KEY) != 0,
-         .rank = 4, .shape = {b, g, s->keys, s->head_dim}},
-        {OUTPUT("value"), BUFFER(value), .kind = FLOATS, .included = (outputs & SRV_OUT_VALUE) != 0,
-         .rank = 4, .shape = {b, g, s->keys, s->value_head_dim}},
-        {OUTPUT("query"), BUFFER(query), .kind = FLOATS, .included = (outputs & SRV_OUT_QUERY) != 0,
-         .rank = 4, .shape = {b, shown_heads, shown_rows, s->head_dim}},
-        {OUTPUT("head_output"), BUFFER(head_output), .kind = FLOATS,
-         .included = (outputs & SRV_OUT_HEADS) != 0, .rank = 4,
+        {PART("head_stats", STATS, ablation), .kind = CHANGES,
+         .left_out = rows == NULL || !rows->ablate, .rank = 2, .shape = {b, h}},
+        {PART("lse", LSE, lse), .kind = FLOATS, .rank = 3, .shape = {b, h, t}},
+        {PART("key", KEY, key), .kind = FLOATS, .rank = 4, .shape = {b, g, s->keys, s->head_dim}},
+        {PART("value", VALUE, value), .kind = FLOATS, .rank = 4,
+         .shape = {b, g, s->keys, s->value_head_dim}},
+        {PART("query", QUERY, query), .kind = FLOATS, .rank = 4,
+         .shape = {b, shown_heads, shown_rows, s->head_dim}},
+        {PART("head_output", HEADS, head_output), .kind = FLOATS, .rank = 4,
          .shape = {b, shown_heads, shown_rows, s->value_head_dim}},
-        {OUTPUT("concat"), BUFFER(concat), .kind = FLOATS,
-         .included = (outputs & SRV_OUT_CONCAT) != 0, .rank = 3,
+        {PART("concat", CONCAT, concat), .kind = FLOATS, .rank = 3,
          .shape = {b, t, h * s->value_head_dim}},
-        {OUTPUT("pool"), BUFFER(pool.sums), .kind = SUMS, .included = out->pool.rows > 0, .rank = 1,
-         .shape = {0}},
+        {.name = "pool",
+         .outputs = SRV_OUT_WEIGHTS | SRV_OUT_SCORES,
+         .offset = offsetof(struct attn_outputs, pool.sums),
+         .kind = SUMS,
+         .left_out = out->pool.rows == 0,
+         .rank = 1},
     }};
 }
 
@@ -226,7 +223,7 @@ static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct sr
     const size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
     for (struct part *part = parts.list; part < parts.list + PART_COUNT; part++) {
-        if (!part->included)
+        if ((part->outputs & rows->outputs) == 0 || part->left_out)
             continue;
         if (part->kind == SUMS) /* the last part: its size follows from the buffers before it */
             part->shape[0] = sums_of(out, sizes);
