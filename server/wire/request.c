@@ -11,11 +11,7 @@
 const char *srv_method_name(enum srv_method method)
 {
     static const char *const names[SRV_METHOD_COUNT] = {
-        [SRV_GET] = "GET",
-        [SRV_POST] = "POST",
-        [SRV_PUT] = "PUT",
-        [SRV_DELETE] = "DELETE",
-    };
+        [SRV_GET] = "GET", [SRV_POST] = "POST", [SRV_PUT] = "PUT", [SRV_DELETE] = "DELETE"};
     return method < SRV_METHOD_COUNT ? names[method] : "OTHER";
 }
 

@@ -24,12 +24,20 @@ struct reader {
     size_t parameter_bytes; /* of parameters that are fields of the call */
 };
 
-bool srv_v2_output_is_binary(const struct srv_v2_outputs *outputs, const char *name)
+/* The output of that name; NULL where it is not asked for. */
+static const struct srv_v2_output *find_output(const struct srv_v2_outputs *outputs,
+                                               const char *name)
 {
     for (size_t i = 0; i < outputs->count; i++)
-        if (strcmp(outputs->items[i].name, name) == 0 && outputs->items[i].says)
-            return outputs->items[i].binary;
-    return outputs->binary;
+        if (strcmp(outputs->items[i].name, name) == 0)
+            return &outputs->items[i];
+    return NULL;
+}
+
+bool srv_v2_output_is_binary(const struct srv_v2_outputs *outputs, const char *name)
+{
+    const struct srv_v2_output *output = find_output(outputs, name);
+    return output != NULL && output->says ? output->binary : outputs->binary;
 }
 
 bool srv_v2_has_binary(const struct srv_v2_outputs *outputs)
@@ -327,12 +335,8 @@ static void set_outputs(struct reader *r)
 {
     struct srv_v2_outputs *outputs = &r->out->outputs;
     const struct srv_v2_output *end = outputs->items + outputs->count;
-    bool weights = false;
-    for (const struct srv_v2_output *output = outputs->items; output < end; output++) {
-        weights = weights || strcmp(output->name, "attention_weights") == 0;
-        outputs->index = outputs->index || strcmp(output->name, SRV_V2_INDEX) == 0;
-    }
-    if (outputs->index && !weights)
+    outputs->index = find_output(outputs, SRV_V2_INDEX) != NULL;
+    if (outputs->index && find_output(outputs, "attention_weights") == NULL)
         srv_json_fail(r->json, SRV_E_INVALID_VALUE, SRV_V2_INDEX,
                       "comes with attention_weights only");
     unsigned *place = outputs->count > 0 ? take(r, SRV_F_outputs) : NULL;
