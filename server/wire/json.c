@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistr.h>
 
@@ -164,18 +165,9 @@ bool srv_json_next_element(struct srv_json *json)
 /* The number that four hexadecimal digits at `at` stand for, or -1. */
 static long read_hex4(const char *at, const char *end)
 {
-    long value = 0;
-    if (end - at < 4)
-        return -1;
-    for (size_t i = 0; i < 4; i++) {
-        static const char digits[] = "0123456789abcdef";
-        char lower = at[i] >= 'A' && at[i] <= 'F' ? (char)(at[i] + 32) : at[i];
-        const char *digit = lower == '\0' ? NULL : strchr(digits, lower);
-        if (digit == NULL)
-            return -1;
-        value = value * 16 + (digit - digits);
-    }
-    return value;
+    char digits[5] = "";
+    memcpy(digits, at, end - at < 4 ? 0 : 4);
+    return strspn(digits, "0123456789abcdefABCDEF") == 4 ? strtol(digits, NULL, 16) : -1;
 }
 
 /* Reads a \uXXXX escape, or the pair of them that a character beyond U+FFFF has; json->at is after

@@ -55,11 +55,9 @@ struct part {
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
-#define PART_COUNT 16
-_Static_assert(PART_COUNT <= SRV_OUTPUT_TENSORS, "a list has room for all parts");
 
 struct parts {
-    struct part list[PART_COUNT];
+    struct part list[SRV_OUTPUT_TENSORS];
 };
 
 #define OF(output, member) \
@@ -222,7 +220,7 @@ static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct sr
     struct parts parts = list_parts(out, rows, sizes);
     const size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
-    for (struct part *part = parts.list; part < parts.list + PART_COUNT; part++) {
+    for (struct part *part = parts.list; part < parts.list + SRV_OUTPUT_TENSORS; part++) {
         if ((part->outputs & rows->outputs) == 0 || part->left_out)
             continue;
         if (part->kind == SUMS) /* the last part: its size follows from the buffers before it */
@@ -287,12 +285,13 @@ size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
 {
     const struct parts parts = list_parts(outputs, NULL, sizes);
     size_t count = 0;
-    for (const struct part *part = parts.list; part < parts.list + PART_COUNT; part++) {
+    for (const struct part *part = parts.list; part < parts.list + SRV_OUTPUT_TENSORS; part++) {
         const size_t bytes = element_kinds[part->kind].binary;
-        const unsigned skip = count_skipped(part, sizes);
+        const void *data = buffer_of(outputs, part);
         size_t at = count;
-        if (buffer_of(outputs, part) == NULL || bytes == 0)
+        if (data == NULL || bytes == 0)
             continue;
+        const unsigned skip = count_skipped(part, sizes);
         for (; at > 0 && list[at - 1].element_bytes < bytes; at--)
             list[at] = list[at - 1];
         list[at] = (struct srv_output_tensor){.output = part->name,
@@ -302,7 +301,7 @@ size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
                                               .datatype = element_kinds[part->kind].type,
                                               .element_bytes = bytes,
                                               .narrow = element_kinds[part->kind].narrow,
-                                              .data = buffer_of(outputs, part),
+                                              .data = data,
                                               .count = count_elements(part),
                                               .rank = part->rank - skip};
         memcpy(list[at].shape, part->shape + skip, list[at].rank * sizeof list[at].shape[0]);
