@@ -202,13 +202,13 @@ static enum srv_error_code read_plane(struct plane *out, const struct srv_tensor
                                       const char *param, const struct srv_sizes *sizes,
                                       struct srv_error *error)
 {
+    *out = (struct plane){.batch = 0};
+    if (!tensor->present)
+        return SRV_OK;
     const size_t whole[4] = {sizes->batch, sizes->num_heads, sizes->queries, sizes->keys};
     size_t shape[4] = {1, 1, 1, 1};
     unsigned rank = tensor->rank;
     bool fits = rank >= 2;
-    *out = (struct plane){.batch = 0};
-    if (!tensor->present)
-        return SRV_OK;
     for (unsigned i = 0; i < rank; i++)
         shape[4 - rank + i] = tensor->shape[i];
     if (rank == 3 && shape[1] == sizes->batch) {
@@ -240,11 +240,11 @@ enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_ten
                                           const char *param, size_t batch, size_t n,
                                           struct srv_arena *arena, struct srv_error *error)
 {
-    const size_t shape[] = {batch, n}, bytes = n * srv_tensor_element_bytes(tensor->kind);
-    const bool whole = tensor->rank == 2;
     *out = tensor->data;
     if (!tensor->present)
         return SRV_OK;
+    const size_t shape[] = {batch, n}, bytes = n * srv_tensor_element_bytes(tensor->kind);
+    const bool whole = tensor->rank == 2;
     enum srv_error_code code =
         srv_shape_check(tensor, param, whole ? shape : shape + 1, whole ? 2 : 1, error);
     if (code != SRV_OK || whole || batch == 1)
@@ -301,17 +301,17 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error)
 {
-    const struct srv_tensor *mask_rows = &rows->attention_mask, *heads = &rows->head_mask;
+    const struct srv_tensor *given_mask = &rows->attention_mask, *heads = &rows->head_mask;
     /* Over cached tokens, a mask as wide as the new rows is a tree's: between those rows only. */
-    const bool tree = mask_rows->present && sizes->over_cache && sizes->keys != sizes->queries &&
-                      mask_rows->rank >= 2 &&
-                      mask_rows->shape[mask_rows->rank - 1] == sizes->queries;
+    const bool tree = given_mask->present && sizes->over_cache && sizes->keys != sizes->queries &&
+                      given_mask->rank >= 2 &&
+                      given_mask->shape[given_mask->rank - 1] == sizes->queries;
     struct srv_sizes masked = *sizes;
     struct plane mask, bias;
     const void *padding_mask, *position_ids;
     masked.keys = tree ? sizes->queries : sizes->keys;
     *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0};
-    if (read_plane(&mask, mask_rows, "attention_mask", &masked, error) != SRV_OK ||
+    if (read_plane(&mask, given_mask, "attention_mask", &masked, error) != SRV_OK ||
         read_plane(&bias, &rows->attention_bias, "attention_bias", sizes, error) != SRV_OK ||
         srv_per_sequence_read(&padding_mask, &rows->padding_mask, "padding_mask", sizes->batch,
                               sizes->keys, arena, error) != SRV_OK ||
@@ -326,7 +326,7 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
     out->softcap = rows->softcap;
     out->head_mask = heads->f32;
     out->tree = tree;
-    out->attention_mask = mask_rows->u8;
+    out->attention_mask = given_mask->u8;
     out->attention_mask_batch_stride = mask.batch;
     out->attention_mask_head_stride = mask.head;
     out->attention_mask_one_row = mask.one_row;
