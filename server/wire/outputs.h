@@ -17,7 +17,7 @@ enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
  * arena.  The request is charged for the buffers and for the text or bytes that they become: of
  * attention_weights and attention_scores for the selected heads and rows only, of head_stats for
  * all heads.  Errors: number_out_of_range, shape_mismatch, invalid_value (`heads`, `rows`, and
- * those of head_stats.h), reply_too_large (the reply could pass max_reply_bytes),
+ * those of srv_head_stats_read), reply_too_large (the reply could pass max_reply_bytes),
  * out_of_memory. */
 enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv_rows *rows,
                                       const struct srv_sizes *sizes, struct srv_request *request,
