@@ -583,7 +583,7 @@ HOST_CC = gcc
 HOST_CFLAGS = -std=c11 -O1 -ffunction-sections -fdata-sections $(WARNINGS) $(WERROR)
 OPENAPI_TABLES = lib/kernels/stats.c $(addprefix server/,base/errors.c config/bounds.c \
                  api/sessions.c api/session_change.c api/session_batch.c wire/call_fields.c \
-                 wire/tensor_binary.c wire/tensor_narrow.c)
+                 wire/tensor_binary.c wire/output_tensor.c)
 OPENAPI_OBJS = $(patsubst %.c,$(HOST)/%.o,$(filter-out %/routes.c,$(wildcard server/openapi/*.c)) $(OPENAPI_TABLES))
 OPENAPI_FILES = $(HOST)/openapi.json.gz $(HOST)/openapi_no_ui.json.gz
 

@@ -8,7 +8,6 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "schedule/batch.h"
-#include "wire/field_rules.h"
 #include "wire/outputs.h"
 
 /* ---- The reply ---- */

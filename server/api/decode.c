@@ -5,7 +5,6 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "schedule/steps.h"
-#include "wire/error_body.h"
 
 static void write_one(const struct srv_job *job, struct srv_buffer *out)
 {

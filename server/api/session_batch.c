@@ -12,7 +12,6 @@
 #include "app.h"
 #include "base/digest.h"
 #include "schedule/job.h"
-#include "wire/error_body.h"
 
 #define ITEMS_MAX 64   /* of each list */
 #define ITEM_TEXT 2560 /* bytes of a reply's item that is no session: an error's at most */

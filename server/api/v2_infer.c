@@ -1,7 +1,7 @@
 /* v2_infer.c: POST /v2/models/{name}/infer: a call of /attend in the form of the Open Inference
  * Protocol; with a sequence_id, a step over the session of that name.
  *
- * The body becomes the call that /attend would have read (wire/v2_request.h), and the job the one
+ * The body becomes the call that /attend would have read (wire/v2.h), and the job the one
  * that /attend would have made: only its reply is written otherwise.  A sequence ends after its
  * step: the session is deleted before the reply goes out, and only where the step has succeeded. */
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "schedule/job.h"
 #include "schedule/steps.h"
 #include "session/model_stats.h"
-#include "wire/v2_reply.h"
+#include "wire/v2.h"
 
 struct infer {
     struct srv_job job; /* first, so that a job is cast to its infer */

@@ -2,7 +2,7 @@
  * configurations and statistics, the repository.
  *
  * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes are
- * those of the fields and outputs of a call (wire/call_fields.h). */
+ * those of the fields and outputs of a call (wire/call.h). */
 #include "api/v2_models.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "session/model_stats.h"
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 

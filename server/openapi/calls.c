@@ -1,12 +1,12 @@
 /* calls.c: the schemas of the bodies of /attend and /decode, from the tables of fields and of rules
- * (wire/call_fields.h), and of tensors, from the table of datatypes.
+ * (wire/call.h), and of tensors, from the table of datatypes.
  *
  * A field may be null, which counts as left out, so that a rule about fields that are given says
  * "given and not null". */
 #include <string.h>
 
 #include "openapi/openapi.h"
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 

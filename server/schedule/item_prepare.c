@@ -3,7 +3,6 @@
 #include "base/digest.h"
 #include "schedule/encoding.h"
 #include "schedule/steps.h"
-#include "wire/field_rules.h"
 #include "wire/outputs.h"
 
 enum srv_error_code srv_item_fail_missing(const struct srv_item *item, struct srv_error *error)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "suites.h"
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 static struct srv_arena arena;
 static struct srv_error error;

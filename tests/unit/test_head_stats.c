@@ -15,7 +15,7 @@
 #include "schedule/batch.h"
 #include "schedule/job.h"
 #include "suites.h"
-#include "wire/head_stats.h"
+#include "wire/outputs.h"
 
 #define CASES 1000
 #define CLOSE 1e-6

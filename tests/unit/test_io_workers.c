@@ -11,7 +11,7 @@
 #include "schedule/codec_workers.h"
 #include "schedule/job.h"
 #include "suites.h"
-#include "wire/tensor_json.h"
+#include "wire/tensor.h"
 
 #define MANY 8
 #define LARGE (SRV_LARGE_BYTES + 1)

@@ -9,7 +9,7 @@
 #include "api/endpoints.h"
 #include "config/bounds.h"
 #include "suites.h"
-#include "wire/call_fields.h"
+#include "wire/call.h"
 #include "wire/coding.h"
 
 static json_t *document;
