@@ -310,14 +310,14 @@ static void advise(struct srv_buffer *text, struct srv_config config,
 }
 
 static void explain_refusal(const struct srv_memory *memory, const struct srv_config *config,
-                            const struct srv_models *models, char *message, size_t size)
+                            const struct srv_models *models, char *message)
 {
     struct srv_buffer text;
     size_t limit;
     const char *source;
     size_t needed = need(memory, &limit, &source);
-    srv_buffer_init(&text, size);
-    srv_buffer_lend(&text, message, size);
+    srv_buffer_init(&text, SRV_MESSAGE_MAX);
+    srv_buffer_lend(&text, message, SRV_MESSAGE_MAX);
     srv_buffer_printf(&text, "%.1f MiB of memory are needed, %s gives %.1f MiB:", mib(needed),
                       source, mib(limit));
     for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
@@ -335,7 +335,7 @@ static void explain_refusal(const struct srv_memory *memory, const struct srv_co
  * call is not in max_body_bytes, and terms of phases that do not overlap are maxima).  A few sums
  * take microseconds. */
 bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
-                    const struct srv_models *models, char *message, size_t size)
+                    const struct srv_models *models, char message[SRV_MESSAGE_MAX])
 {
     struct srv_limits *limits = &config->limits;
     bool half = limits->max_client_in_flight_bytes == 0;
@@ -348,7 +348,7 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
         if (fits(out))
             return true;
     }
-    explain_refusal(out, config, models, message, size);
+    explain_refusal(out, config, models, message);
     return false;
 }
 

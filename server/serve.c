@@ -1,7 +1,7 @@
 /* serve.c: the main thread while the daemon serves: reloading, the lame duck, draining.
  *
  * All other work is done by other threads, so that the main thread sees a signal at once. */
-#include "serve.h"
+#include "daemon.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -10,7 +10,6 @@
 #include "base/clock.h"
 #include "base/text_file.h"
 #include "http/tls.h"
-#include "memory.h"
 
 /* ---- Reloading ------------------------------------------------------------------------------- */
 
@@ -19,7 +18,7 @@ static void reload_keys(struct srv_app *app)
     char message[SRV_MESSAGE_MAX], file[SRV_TEXT_DESCRIBED];
     if (app->config.api_keys == NULL)
         return;
-    size_t keys = srv_keyring_read(&app->keys, app->config.api_keys, message, sizeof message);
+    size_t keys = srv_keyring_read(&app->keys, app->config.api_keys, message);
     srv_text_describe(file, app->config.api_keys);
     if (keys > 0)
         srv_log_event(&app->log, SRV_LOG_INFO, "keys", "%zu, from %s (%s)", keys,
@@ -85,27 +84,16 @@ static int serve_until(struct srv_app *app, const sigset_t *signals, uint64_t un
     return number;
 }
 
-/* srv_post_drain has set the phase before it sent this signal; from others it means nothing. */
-static bool is_asked(struct srv_app *app, int number)
-{
-    return number != SRV_DRAIN_SIGNAL || atomic_load(&app->phase) == SRV_LAME_DUCK;
-}
-
-static void announce_lame_duck(struct srv_app *app)
-{
-    char detail[64];
-    snprintf(detail, sizeof detail, "serves for %zu more seconds", app->config.lame_duck_s);
-    atomic_store(&app->phase, SRV_LAME_DUCK);
-    srv_notify(&app->notifier, SRV_NOTICE_STOPPING, detail);
-    srv_log_event(&app->log, SRV_LOG_INFO, "lame_duck", "%s; /readyz is 503", detail);
-}
-
 /* Returns when `until_ns` or SIGINT comes. */
 static void serve_as_lame_duck(struct srv_stop *stop, struct srv_app *app, const sigset_t *signals,
                                uint64_t until_ns)
 {
     int number;
-    announce_lame_duck(app);
+    char detail[64];
+    snprintf(detail, sizeof detail, "serves for %zu more seconds", app->config.lame_duck_s);
+    atomic_store(&app->phase, SRV_LAME_DUCK);
+    srv_notify(&app->notifier, SRV_NOTICE_STOPPING, detail);
+    srv_log_event(&app->log, SRV_LOG_INFO, "lame_duck", "%s; /readyz is 503", detail);
     while ((number = serve_until(app, signals, until_ns)) != 0) {
         if (number == SRV_DRAIN_SIGNAL)
             continue;
@@ -117,16 +105,17 @@ static void serve_as_lame_duck(struct srv_stop *stop, struct srv_app *app, const
     }
 }
 
-void srv_serve(struct srv_stop *stop, struct srv_app *app, const sigset_t *signals)
+void srv_serve(struct srv_stop *stop, struct srv_app *app)
 {
+    const sigset_t signals = srv_signals_served();
     uint64_t lame_duck_ns = app->config.lame_duck_s * SRV_S_NS;
     int number;
-    do
-        number = serve_until(app, signals, UINT64_MAX);
-    while (!is_asked(app, number));
+    do /* srv_post_drain sets the phase before it sends its signal, of others' it means nothing */
+        number = serve_until(app, &signals, UINT64_MAX);
+    while (number == SRV_DRAIN_SIGNAL && atomic_load(&app->phase) != SRV_LAME_DUCK);
     *stop = (struct srv_stop){.asked_ns = srv_now_ns(), .signalled = number != SRV_DRAIN_SIGNAL};
     if (number != SIGINT && lame_duck_ns > 0)
-        serve_as_lame_duck(stop, app, signals, stop->asked_ns + lame_duck_ns);
+        serve_as_lame_duck(stop, app, &signals, stop->asked_ns + lame_duck_ns);
 }
 
 /* ---- Draining -------------------------------------------------------------------------------- */

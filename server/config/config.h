@@ -99,7 +99,7 @@ struct srv_config {
 /* Reads flags, variables and file.  False with one line in `message` that names the option as its
  * source spells it, and what it accepts.  In either case srv_config_fini frees what was read. */
 bool srv_config_read(struct srv_config *config, int argc, char *const argv[], char *const environ[],
-                     char *message, size_t size);
+                     char message[SRV_MESSAGE_MAX]);
 void srv_config_fini(struct srv_config *config);
 
 /* Makes an instance's name of the host's name up to its first dot: a hyphen replaces every

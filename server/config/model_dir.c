@@ -8,7 +8,7 @@
 
 #include "base/id.h"
 #include "base/owner.h"
-#include "config/models.h"
+#include "config/options.h"
 
 #define SHOWN 4 /* entries that are named in the note */
 
@@ -58,7 +58,7 @@ static bool refuse_errno(struct srv_config_reading *reading, const char *path, i
     char remedy[SRV_OWNER_TEXT] = "";
     if (why == EACCES)
         srv_owner_remedy(remedy, path, SRV_OWNER_READ);
-    return srv_config_refuse(reading, "model_dir: %.200s: %s%s", path, strerror(why), remedy);
+    return srv_refuse(reading->message, "model_dir: %.200s: %s%s", path, strerror(why), remedy);
 }
 
 /* Whether the directory `name` is a model.  One that may not be looked into, and could be a model
@@ -91,9 +91,9 @@ static bool add_directory(struct srv_config_reading *reading, const char *name,
         return true;
     *any = true;
     if (!srv_id_valid(name))
-        return srv_config_refuse(reading,
-                                 "model_dir: %.128s/%.64s: a model's name must be " SRV_ID_RULE,
-                                 config->model_dir, name);
+        return srv_refuse(reading->message,
+                          "model_dir: %.128s/%.64s: a model's name must be " SRV_ID_RULE,
+                          config->model_dir, name);
     struct srv_model_entry *entry = srv_config_new_model(reading);
     if (entry == NULL)
         return false;
@@ -101,7 +101,7 @@ static bool add_directory(struct srv_config_reading *reading, const char *name,
     if (asprintf(&entry->path, "%s/%s", config->model_dir, name) >= 0)
         return true;
     entry->path = NULL;
-    return srv_config_refuse(reading, "model_dir: out of memory");
+    return srv_refuse(reading->message, "model_dir: out of memory");
 }
 
 bool srv_config_model_dir(struct srv_config_reading *reading)
@@ -111,10 +111,10 @@ bool srv_config_model_dir(struct srv_config_reading *reading)
     if (directory == NULL)
         return true;
     if (find_checkpoint(directory, ".") == 0)
-        return srv_config_refuse(reading,
-                                 "model_dir: %.128s is a checkpoint itself: name it by --model "
-                                 "NAME=DIR, or give the directory that it is in",
-                                 directory);
+        return srv_refuse(reading->message,
+                          "model_dir: %.128s is a checkpoint itself: name it by --model "
+                          "NAME=DIR, or give the directory that it is in",
+                          directory);
     int count = scandir(directory, &list, NULL, alphasort);
     if (count < 0)
         return refuse_errno(reading, directory, errno);

@@ -13,7 +13,6 @@
 
 #include "attn.h"
 #include "base/buffer.h"
-#include "config/option_checks.h"
 
 #define OPTION(kind_, name_, member) \
     .name = #name_, .kind = SRV_OPTION_##kind_, .offset = offsetof(struct srv_config, member)
@@ -33,7 +32,7 @@
 
 /* A new option is a row here and the member of struct srv_config (config.h) that the row names, or
  * of struct srv_limits (bounds.h) where it is a bound, and a row in the table of
- * docs/OPERATIONS.md.  A bound also needs a row in bounds.c; a TEXT is freed in srv_config_fini.
+ * docs/OPERATIONS.md.  A bound also needs a row in bounds.c.
  *
  * The value of a CHOICE is the index of its word: the words stand in the order of the enum, or of
  * the numbers, that the member's comment names. */
@@ -250,24 +249,13 @@ void srv_option_describe(char *out, size_t size, const struct srv_option *option
         snprintf(out, size, "a whole number %s%s%sfrom %zu to %zu%s", has_unit ? "of " : "",
                  has_unit ? option->unit : "", has_unit ? " " : "", option->min, option->max,
                  is_bytes ? " (suffixes KiB MiB GiB TiB KB MB GB TB)" : "");
-    } else if (option->kind == SRV_OPTION_TEXT) {
-        snprintf(out, size, "%s", option->accepts);
-    } else if (option->kind == SRV_OPTION_MODELS) {
+    } else if (option->accepts != NULL) {
         snprintf(out, size, "%s", option->accepts);
     } else {
         snprintf(out, size, "one of %s", option->choices);
         for (char *bar = strchr(out, '|'); bar != NULL; bar = strchr(bar, '|'))
             *bar = ' ';
     }
-}
-
-static bool set_size(size_t *out, const struct srv_option *option, const char *text)
-{
-    size_t value;
-    if (!srv_size_parse(&value, text) || value < option->min || value > option->max)
-        return false;
-    *out = value;
-    return true;
 }
 
 /* The start and length of word `index` of the option's choices; NULL past the last. */
@@ -308,34 +296,29 @@ static bool set_text(char **out, const struct srv_option *option, const char *te
     return true;
 }
 
-bool srv_option_set(struct srv_config *config, const struct srv_option *option,
-                    enum srv_config_source source, const char *text, char *message, size_t size)
+bool srv_option_set(struct srv_config_reading *reading, const struct srv_option *option,
+                    enum srv_config_source source, const char *text)
 {
-    void *value = value_at(config, option);
+    void *value = value_at(reading->config, option);
+    char name[SRV_OPTION_SPELL_MAX], accepted[160];
+    size_t number;
     bool set = false;
-    switch (option->kind) {
-    case SRV_OPTION_TEXT:
+    if (option->kind == SRV_OPTION_TEXT) {
         set = set_text(value, option, text);
-        break;
-    case SRV_OPTION_SIZE:
-        set = set_size(value, option, text);
-        break;
-    case SRV_OPTION_CHOICE:
+    } else if (option->kind == SRV_OPTION_CHOICE) {
         set = set_choice(value, option, text);
-        break;
-    case SRV_OPTION_MODELS: /* srv_config_model_list */
-    case SRV_OPTION_MODE:   /* without a value */
-        break;
+    } else if (option->kind == SRV_OPTION_SIZE) {
+        set = srv_size_parse(&number, text) && number >= option->min && number <= option->max;
+        if (set)
+            *(size_t *)value = number;
     }
-    if (!set) {
-        char name[SRV_OPTION_SPELL_MAX], accepted[160];
-        srv_option_spell(name, option, source);
-        srv_option_describe(accepted, sizeof accepted, option);
-        snprintf(message, size, "%s: \"%.64s\" is not %s", name, text, accepted);
-        return false;
+    if (set) {
+        reading->config->sources[option - srv_options] = (unsigned char)source;
+        return true;
     }
-    config->sources[option - srv_options] = (unsigned char)source;
-    return true;
+    srv_option_spell(name, option, source);
+    srv_option_describe(accepted, sizeof accepted, option);
+    return srv_refuse(reading->message, "%s: \"%.64s\" is not %s", name, text, accepted);
 }
 
 void srv_config_divide_shares(struct srv_config *config, unsigned divisor)

@@ -38,19 +38,17 @@ bool srv_sandbox_describe(char out[SRV_SANDBOX_TEXT_MAX])
 {
     int version = landlock_version();
     bool filters = prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 && seccomp_api_get() >= 2;
-    int used = snprintf(out, SRV_SANDBOX_TEXT_MAX, "%s", filters ? "seccomp" : "no seccomp");
+    const char *seccomp = filters ? "seccomp" : "no seccomp";
     if (version > 0)
-        snprintf(out + used, SRV_SANDBOX_TEXT_MAX - (size_t)used, ", landlock (version %d)",
-                 version);
+        snprintf(out, SRV_SANDBOX_TEXT_MAX, "%s, landlock (version %d)", seccomp, version);
     else
-        snprintf(out + used, SRV_SANDBOX_TEXT_MAX - (size_t)used, ", no landlock");
+        snprintf(out, SRV_SANDBOX_TEXT_MAX, "%s, no landlock", seccomp);
     return filters;
 }
 
-static bool fail_call(char *message, size_t size, const char *what, int error)
+static bool fail_call(char *message, const char *what, int error)
 {
-    snprintf(message, size, "sandbox: %s: %s", what, strerror(error));
-    return false;
+    return srv_refuse(message, "sandbox: %s: %s", what, strerror(error));
 }
 
 /* ---- Landlock -------------------------------------------------------------------------------- */
@@ -86,34 +84,33 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
     return allowed;
 }
 
-static bool lock_files(int version, const char *const directories[], size_t count, char *message,
-                       size_t size)
+static bool lock_files(int version, const char *const directories[], size_t count, char *message)
 {
     struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
     int rules =
         (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
     if (rules < 0)
-        return fail_call(message, size, "landlock", errno);
+        return fail_call(message, "landlock", errno);
     bool locked = true;
     for (size_t i = 0; i < count && locked; i++)
         if (!allow_directory(rules, directories[i], ruleset.handled_access_fs))
-            locked = fail_call(message, size, directories[i], errno);
+            locked = fail_call(message, directories[i], errno);
     if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
-        locked = fail_call(message, size, "landlock", errno);
+        locked = fail_call(message, "landlock", errno);
     close(rules);
     return locked;
 }
 
-bool srv_sandbox_restrict_files(const char *const directories[], size_t count, char *message,
-                                size_t size)
+bool srv_sandbox_restrict_files(const char *const directories[], size_t count,
+                                char message[SRV_MESSAGE_MAX])
 {
     char words[SRV_SANDBOX_TEXT_MAX];
     int version = landlock_version();
     if (!srv_sandbox_describe(words))
-        return fail_call(message, size, "this kernel filters no system calls", ENOSYS);
+        return fail_call(message, "this kernel filters no system calls", ENOSYS);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return fail_call(message, size, "no new privileges", errno);
-    return version == 0 || lock_files(version, directories, count, message, size);
+        return fail_call(message, "no new privileges", errno);
+    return version == 0 || lock_files(version, directories, count, message);
 }
 
 /* ---- System calls ---------------------------------------------------------------------------- */
@@ -183,17 +180,17 @@ static int add_rules(scmp_filter_ctx filter, const int directories[], size_t cou
     return wrong;
 }
 
-bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads, char *message,
-                                size_t size)
+bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads,
+                                char message[SRV_MESSAGE_MAX])
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
-        return fail_call(message, size, "seccomp", ENOMEM);
+        return fail_call(message, "seccomp", ENOMEM);
     int wrong = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (wrong == 0)
         wrong = add_rules(filter, directories, count, reads);
     if (wrong == 0)
         wrong = seccomp_load(filter);
     seccomp_release(filter);
-    return wrong == 0 || fail_call(message, size, "seccomp", -wrong);
+    return wrong == 0 || fail_call(message, "seccomp", -wrong);
 }
