@@ -33,6 +33,7 @@ void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t l
     sha256_init(&context);
     sha256_update(&context, length, (const uint8_t *)key);
     sha256_digest(&context, SRV_KEY_DIGEST, out);
+    explicit_bzero(&context, sizeof context); /* it holds the key's last block */
 }
 
 void srv_key_digest_print(char out[SRV_KEY_DIGITS + 1], const char *key, size_t length)
