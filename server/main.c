@@ -13,11 +13,9 @@
 #include "api/endpoints.h"
 #include "attn_json.h"
 #include "base/thread.h"
-#include "config/first_process.h"
 #include "daemon.h"
 #include "http/loop.h"
 #include "http/tls.h"
-#include "ops/heap.h"
 #include "ops/sandbox.h"
 #include "store/stores.h"
 
@@ -166,15 +164,16 @@ static bool open_parts(struct srv_app *app, char *message)
            open_store(app, message) && open_scheduler(app, message);
 }
 
-static struct srv_http_context http_context(struct srv_app *app)
+static bool open_http(struct srv_app *app, char *message)
 {
-    return (struct srv_http_context){
-        .limits = &app->config.limits,
+    const struct srv_config *config = &app->config;
+    const struct srv_http_context context = {
+        .limits = &config->limits,
         .routes = app->routes,
         .instance = srv_sessions_identity(app->sessions)->instance,
-        .keys = app->config.api_keys != NULL ? &app->keys : NULL,
-        .allowed_hosts = app->config.allowed_hosts,
-        .allow_origins = app->config.allow_origins,
+        .keys = config->api_keys != NULL ? &app->keys : NULL,
+        .allowed_hosts = config->allowed_hosts,
+        .allow_origins = config->allow_origins,
         .log = &app->log,
         .metrics = app->metrics,
         .scheduler = app->scheduler,
@@ -183,12 +182,6 @@ static struct srv_http_context http_context(struct srv_app *app)
         .stopping = &app->stopping,
         .app = app,
     };
-}
-
-static bool open_http(struct srv_app *app, char *message)
-{
-    const struct srv_config *config = &app->config;
-    const struct srv_http_context context = http_context(app);
     struct srv_tls tls;
     char date[SRV_TLS_DATE];
     struct srv_http_options options = {

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "ops/heap.h"
 
 #define TRIM_NS (10 * SRV_S_NS) /* from one trim of the heap to the next, at least */
 #define GAP_NS (3 * SRV_S_NS)   /* of a wait for a second: the process stood still */

@@ -1,6 +1,6 @@
 /* first_process.c: the first process of a container's name space is the daemon, or an init whose
  * command line ends with the daemon's.  Outside containers the first process is neither. */
-#include "config/first_process.h"
+#include "config/config.h"
 
 #include <fcntl.h>
 #include <string.h>

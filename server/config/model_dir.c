@@ -61,44 +61,32 @@ static bool refuse_errno(struct srv_config_reading *reading, const char *path, i
     return srv_refuse(reading->message, "model_dir: %.200s: %s%s", path, strerror(why), remedy);
 }
 
-/* Whether the directory `name` is a model.  One that may not be looked into, and could be a model
- * by its name, is refused, and not left out in silence. */
-static bool is_model(bool *found, struct srv_config_reading *reading, const char *name,
-                     struct passed_over *over)
-{
-    const char *directory = reading->config->model_dir;
-    int code = name[0] == '.' ? ENOENT : find_checkpoint(directory, name);
-    char path[256];
-    *found = code == 0;
-    if (!*found)
-        pass_over(over, name, code);
-    snprintf(path, sizeof path, "%.128s/%.64s", directory, name);
-    return *found || code == ENOENT || code == ENOTDIR || !srv_id_valid(name) ||
-           refuse_errno(reading, path, code);
-}
-
-/* Adds the model `name` where it is one; *any then is true. */
+/* Adds the model `name` where it is one; *any then is true.  A directory that may not be looked
+ * into, and could be a model by its name, is refused, and not left out in silence. */
 static bool add_directory(struct srv_config_reading *reading, const char *name,
                           struct passed_over *over, bool *any)
 {
-    const struct srv_config *config = reading->config;
-    bool found;
-    if (srv_config_find_model(config, name, strlen(name)) != NULL)
+    const char *directory = reading->config->model_dir;
+    char path[256];
+    if (srv_config_find_model(reading->config, name, strlen(name)) != NULL)
         return true;
-    if (!is_model(&found, reading, name, over))
-        return false;
-    if (!found)
-        return true;
+    int code = name[0] == '.' ? ENOENT : find_checkpoint(directory, name);
+    if (code != 0) {
+        pass_over(over, name, code);
+        snprintf(path, sizeof path, "%.128s/%.64s", directory, name);
+        return code == ENOENT || code == ENOTDIR || !srv_id_valid(name) ||
+               refuse_errno(reading, path, code);
+    }
     *any = true;
     if (!srv_id_valid(name))
         return srv_refuse(reading->message,
-                          "model_dir: %.128s/%.64s: a model's name must be " SRV_ID_RULE,
-                          config->model_dir, name);
+                          "model_dir: %.128s/%.64s: a model's name must be " SRV_ID_RULE, directory,
+                          name);
     struct srv_model_entry *entry = srv_config_new_model(reading);
     if (entry == NULL)
         return false;
     memcpy(entry->name, name, strlen(name) + 1);
-    if (asprintf(&entry->path, "%s/%s", config->model_dir, name) >= 0)
+    if (asprintf(&entry->path, "%s/%s", directory, name) >= 0)
         return true;
     entry->path = NULL;
     return srv_refuse(reading->message, "model_dir: out of memory");

@@ -202,22 +202,20 @@ bool srv_size_parse(size_t *out, const char *text)
     static const struct {
         const char *suffix;
         size_t factor;
-    } units[] = {
-        {"", 1},
-        {"KiB", KIB},
-        {"MiB", MIB},
-        {"GiB", GIB},
-        {"TiB", TIB},
-        {"k", 1000u},
-        {"kB", 1000u},
-        {"KB", 1000u},
-        {"M", 1000000u},
-        {"MB", 1000000u},
-        {"G", 1000000000u},
-        {"GB", 1000000000u},
-        {"T", 1000000000000u},
-        {"TB", 1000000000000u},
-    };
+    } units[] = {{"", 1},
+                 {"KiB", KIB},
+                 {"MiB", MIB},
+                 {"GiB", GIB},
+                 {"TiB", TIB},
+                 {"k", 1000u},
+                 {"kB", 1000u},
+                 {"KB", 1000u},
+                 {"M", 1000000u},
+                 {"MB", 1000000u},
+                 {"G", 1000000000u},
+                 {"GB", 1000000000u},
+                 {"T", 1000000000000u},
+                 {"TB", 1000000000000u}};
     size_t value = 0;
     const char *at = text;
     for (; isdigit((unsigned char)*at); at++) {
@@ -273,15 +271,14 @@ static const char *choice(size_t *length, const struct srv_option *option, unsig
 static bool set_choice(unsigned *out, const struct srv_option *option, const char *text)
 {
     size_t length;
-    for (unsigned i = 0;; i++) {
-        const char *word = choice(&length, option, i);
-        if (word == NULL)
-            return false;
-        if (strlen(text) == length && memcmp(word, text, length) == 0) {
-            *out = i;
-            return true;
-        }
+    const char *word;
+    for (unsigned i = 0; (word = choice(&length, option, i)) != NULL; i++) {
+        if (strlen(text) != length || memcmp(word, text, length) != 0)
+            continue;
+        *out = i;
+        return true;
     }
+    return false;
 }
 
 static bool set_text(char **out, const struct srv_option *option, const char *text)
@@ -382,21 +379,6 @@ const char *srv_option_value(const struct srv_option *option)
     return values[option->kind];
 }
 
-static void help_option(struct srv_buffer *out, const struct srv_option *option)
-{
-    char flag[SRV_OPTION_SPELL_MAX];
-    srv_option_spell(flag, option, SRV_FROM_FLAG);
-    int width = 27 - (int)strlen(flag);
-    srv_buffer_printf(out, "  %s %-*s %s", flag, width, srv_option_value(option), option->help);
-    if (option->choices != NULL)
-        srv_buffer_printf(out, ": %s", option->choices);
-    if (option->unit != NULL)
-        srv_buffer_printf(out, ", %s", option->unit);
-    if (option->initial != NULL)
-        srv_buffer_printf(out, " [%s]", option->initial);
-    srv_buffer_text(out, "\n");
-}
-
 void srv_config_help(struct srv_buffer *out)
 {
     srv_buffer_text(out, "attnd: attention layers and key/value caches over HTTP\n\n"
@@ -413,8 +395,20 @@ void srv_config_help(struct srv_buffer *out)
                          "DIR are damaged; salvage saves what can be saved of sessions that a\n"
                          "start with this configuration leaves out.\n\n"
                          "Options, with their defaults:\n\n");
-    for (size_t i = 0; i < srv_option_count; i++)
-        help_option(out, &srv_options[i]);
+    for (size_t i = 0; i < srv_option_count; i++) {
+        const struct srv_option *option = &srv_options[i];
+        char flag[SRV_OPTION_SPELL_MAX];
+        srv_option_spell(flag, option, SRV_FROM_FLAG);
+        int width = 27 - (int)strlen(flag);
+        srv_buffer_printf(out, "  %s %-*s %s", flag, width, srv_option_value(option), option->help);
+        if (option->choices != NULL)
+            srv_buffer_printf(out, ": %s", option->choices);
+        if (option->unit != NULL)
+            srv_buffer_printf(out, ", %s", option->unit);
+        if (option->initial != NULL)
+            srv_buffer_printf(out, " [%s]", option->initial);
+        srv_buffer_text(out, "\n");
+    }
     srv_buffer_text(
         out, "\nEach option with a value is also a variable, as ATTN_MAX_QUEUE is of\n"
              "--max-queue, and, but for --config, a key of the file, \"max_queue\".  A flag\n"

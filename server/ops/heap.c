@@ -1,5 +1,5 @@
 /* heap.c: settings of glibc's malloc. */
-#include "ops/heap.h"
+#include "ops/usage.h"
 
 #include <limits.h>
 #include <malloc.h>

@@ -21,6 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define COUNT(list) (sizeof(list) / sizeof(list)[0])
+
 #ifndef LANDLOCK_ACCESS_FS_TRUNCATE
 #define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14) /* version 3 */
 #endif
@@ -147,36 +149,27 @@ static const int allowed[] = {
 static const int named[] = {SCMP_SYS(openat), SCMP_SYS(unlinkat), SCMP_SYS(renameat),
                             SCMP_SYS(renameat2)};
 
-/* Allows the calls that name a file for one directory. */
-static int add_named(scmp_filter_ctx filter, int directory)
-{
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0; i++)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
-                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
-    return wrong;
-}
-
 static int add_rules(scmp_filter_ctx filter, const int directories[], size_t count, bool reads)
 {
-    const uint64_t run = PROT_EXEC, change = O_ACCMODE | O_CREAT | O_TRUNC;
+    const uint64_t change = O_ACCMODE | O_CREAT | O_TRUNC;
+    const struct {
+        int call;
+        struct scmp_arg_cmp argument; /* with which it is allowed */
+    } compared[] = {
+        {SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid())},
+        {SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)},
+        {SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)},
+        {SCMP_SYS(openat), SCMP_A2(SCMP_CMP_MASKED_EQ, change, O_RDONLY)}}; /* where `reads` */
     int wrong = 0;
-    for (size_t i = 0; i < sizeof allowed / sizeof allowed[0] && wrong == 0; i++)
+    for (size_t i = 0; i < COUNT(allowed) && wrong == 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-    for (size_t i = 0; i < count && wrong == 0; i++)
-        wrong = add_named(filter, directories[i]);
-    if (wrong == 0)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-                                 SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
-    if (wrong == 0 && reads)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
-                                 SCMP_A2(SCMP_CMP_MASKED_EQ, change, O_RDONLY));
-    if (wrong == 0)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
-                                 SCMP_A2(SCMP_CMP_MASKED_EQ, run, 0));
-    if (wrong == 0)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-                                 SCMP_A2(SCMP_CMP_MASKED_EQ, run, 0));
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < COUNT(named) && wrong == 0; i++)
+            wrong =
+                seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
+                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directories[k]));
+    for (size_t i = 0; i < COUNT(compared) - (reads ? 0 : 1) && wrong == 0; i++)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, compared[i].call, 1, compared[i].argument);
     return wrong;
 }
 

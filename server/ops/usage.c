@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "ops/heap.h"
 
 #define SAMPLE_NS SRV_S_NS /* that a sample is used for */
 

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include "config/config.h"
-#include "config/first_process.h"
 #include "scratch.h"
 #include "suites.h"
 
