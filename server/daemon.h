@@ -28,23 +28,12 @@ void srv_signals_expect_another(void);
  *   lame duck  all is served, and /readyz is 503: who sends requests here has time to see it
  *   draining   no connection is accepted, new requests are refused, running ones end */
 
-/* How the daemon was asked to stop. */
-struct srv_stop {
-    uint64_t asked_ns; /* when, of srv_now_ns; 0: it was not */
-    bool signalled;    /* by a signal: a further one ends the process at once */
-};
-
 /* Waits for the signals of srv_signals_served, all blocked in all threads, until it is time to
  * drain: SIGHUP reads keys and certificate again; SIGTERM and POST /admin/drain make a lame duck of
  * the daemon for `lame_duck_s`; SIGINT does not wait for that.  A second SIGTERM or SIGINT ends the
- * process, with status 1. */
-void srv_serve(struct srv_stop *stop, struct srv_app *app);
-
-/* Takes no new requests and lets the running ones finish, within `drain_timeout_s`. */
-void srv_drain(struct srv_app *app, const struct srv_stop *stop);
-
-/* Logs, as the last of all, how long the end took. */
-void srv_log_stopped(struct srv_app *app, const struct srv_stop *stop);
+ * process, with status 1.  Then takes no new requests and lets the running ones finish, within
+ * `drain_timeout_s`.  Returns when it was asked to stop, of srv_now_ns. */
+uint64_t srv_serve(struct srv_app *app);
 
 /* ---- upkeep.c: the thread that expires sessions, returns free memory to the system and looks at
  * mapped files of weights ---------------------------------------------------------------------- */

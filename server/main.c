@@ -5,6 +5,7 @@
  * not use each other, so their order is free.  The port opens before weights are read, so that
  * /livez answers and /readyz says "loading". */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 
 #include "api/endpoints.h"
 #include "attn_json.h"
+#include "base/clock.h"
 #include "base/thread.h"
 #include "daemon.h"
 #include "http/loop.h"
@@ -338,7 +340,7 @@ static bool open_log(struct srv_app *app, char *message)
 static int run(struct srv_app *app)
 {
     char message[SRV_MESSAGE_MAX];
-    struct srv_stop stop = {0};
+    uint64_t asked_ns = 0;
     app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
     srv_signals_hold();
@@ -358,19 +360,15 @@ static int run(struct srv_app *app)
             srv_log_event(
                 &app->log, SRV_LOG_ERROR, "metrics",
                 "/proc cannot be read: memory and descriptors of the process are unknown");
-        srv_serve(&stop, app);
-        if (stop.signalled)
-            srv_signals_stop_at_once(1);
-        else
-            srv_signals_expect_another();
-        srv_drain(app, &stop);
+        asked_ns = srv_serve(app);
     } else {
         srv_log_flush(&app->log);
         fprintf(stderr, "attnd: %s\n", message);
     }
     bool saved = close_all(app);
     if (opened)
-        srv_log_stopped(app, &stop);
+        srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%" PRIu64 " ms after it was asked for",
+                      (srv_now_ns() - asked_ns) / 1000000);
     srv_log_close(&app->log);
     return opened && saved ? 0 : 1;
 }

@@ -3,6 +3,7 @@
  * All other work is done by other threads, so that the main thread sees a signal at once. */
 #include "daemon.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,8 +85,9 @@ static int serve_until(struct srv_app *app, const sigset_t *signals, uint64_t un
     return number;
 }
 
-/* Returns when `until_ns` or SIGINT comes. */
-static void serve_as_lame_duck(struct srv_stop *stop, struct srv_app *app, const sigset_t *signals,
+/* Serves, with /readyz 503, until `until_ns` or SIGINT comes.  *signalled becomes true with the
+ * first signal; the second one ends the process. */
+static void serve_as_lame_duck(bool *signalled, struct srv_app *app, const sigset_t *signals,
                                uint64_t until_ns)
 {
     int number;
@@ -97,35 +99,16 @@ static void serve_as_lame_duck(struct srv_stop *stop, struct srv_app *app, const
     while ((number = serve_until(app, signals, until_ns)) != 0) {
         if (number == SRV_DRAIN_SIGNAL)
             continue;
-        if (stop->signalled)
+        if (*signalled)
             _exit(1);
-        stop->signalled = true;
+        *signalled = true;
         if (number == SIGINT)
             return;
     }
 }
 
-void srv_serve(struct srv_stop *stop, struct srv_app *app)
-{
-    const sigset_t signals = srv_signals_served();
-    uint64_t lame_duck_ns = app->config.lame_duck_s * SRV_S_NS;
-    int number;
-    do /* srv_post_drain sets the phase before it sends its signal, of others' it means nothing */
-        number = serve_until(app, &signals, UINT64_MAX);
-    while (number == SRV_DRAIN_SIGNAL && atomic_load(&app->phase) != SRV_LAME_DUCK);
-    *stop = (struct srv_stop){.asked_ns = srv_now_ns(), .signalled = number != SRV_DRAIN_SIGNAL};
-    if (number != SIGINT && lame_duck_ns > 0)
-        serve_as_lame_duck(stop, app, &signals, stop->asked_ns + lame_duck_ns);
-}
-
-/* ---- Draining -------------------------------------------------------------------------------- */
-
-static unsigned long long ms_since(const struct srv_stop *stop)
-{
-    return (srv_now_ns() - stop->asked_ns) / 1000000;
-}
-
-void srv_drain(struct srv_app *app, const struct srv_stop *stop)
+/* Takes no new requests and lets the running ones finish, within `drain_timeout_s`. */
+static void drain(struct srv_app *app, uint64_t asked_ns)
 {
     const struct timespec poll = {.tv_nsec = 1000 * 1000};
     uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * SRV_S_NS;
@@ -137,12 +120,26 @@ void srv_drain(struct srv_app *app, const struct srv_stop *stop)
     while (srv_http_active(app->http) > 0 && srv_now_ns() < deadline_ns)
         nanosleep(&poll, NULL);
     srv_log_event(&app->log, SRV_LOG_INFO, "drained",
-                  "%llu ms after it was asked for; %zu requests were cut off", ms_since(stop),
-                  srv_http_active(app->http));
+                  "%" PRIu64 " ms after it was asked for; %zu requests were cut off",
+                  (srv_now_ns() - asked_ns) / 1000000, srv_http_active(app->http));
 }
 
-void srv_log_stopped(struct srv_app *app, const struct srv_stop *stop)
+uint64_t srv_serve(struct srv_app *app)
 {
-    srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%llu ms after it was asked for",
-                  ms_since(stop));
+    const sigset_t signals = srv_signals_served();
+    const uint64_t lame_duck_ns = app->config.lame_duck_s * SRV_S_NS;
+    int number;
+    do /* srv_post_drain sets the phase before it sends its signal, of others' it means nothing */
+        number = serve_until(app, &signals, UINT64_MAX);
+    while (number == SRV_DRAIN_SIGNAL && atomic_load(&app->phase) != SRV_LAME_DUCK);
+    const uint64_t asked_ns = srv_now_ns();
+    bool signalled = number != SRV_DRAIN_SIGNAL; /* a further signal ends the process at once */
+    if (number != SIGINT && lame_duck_ns > 0)
+        serve_as_lame_duck(&signalled, app, &signals, asked_ns + lame_duck_ns);
+    if (signalled)
+        srv_signals_stop_at_once(1);
+    else
+        srv_signals_expect_another();
+    drain(app, asked_ns);
+    return asked_ns;
 }

@@ -4,6 +4,7 @@
  * main thread's, which has to see signals at once. */
 #include "daemon.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
@@ -34,11 +35,12 @@ static void expire_sessions(struct srv_app *app, uint64_t now)
     }
 }
 
-/* Trims the heap, while which threads that allocate wait, and returns when to do it next. */
+/* Returns free pages of the heap to the system, also those between blocks in use, while which
+ * threads that allocate wait; returns when to do it next. */
 static uint64_t trim_heap(void)
 {
     uint64_t start = srv_now_ns();
-    srv_heap_trim();
+    (void)malloc_trim(0);
     uint64_t took = srv_now_ns() - start;
     return start + (took > TRIM_NS / TRIM_SHARE ? took * TRIM_SHARE : TRIM_NS);
 }

@@ -146,17 +146,12 @@ const struct srv_bound srv_bounds[] = {
 };
 const size_t srv_bound_count = sizeof srv_bounds / sizeof srv_bounds[0];
 
-size_t srv_bound_value(const struct srv_bound *bound, const struct srv_config *config)
-{
-    const char *member = (const char *)config + bound->value;
-    return bound->is_option ? *(const size_t *)(const void *)member : bound->value;
-}
-
 void srv_bounds_print(struct srv_buffer *out, const struct srv_config *config)
 {
     for (size_t i = 0; i < srv_bound_count; i++) {
         const struct srv_bound *bound = &srv_bounds[i];
-        size_t value = srv_bound_value(bound, config);
+        const void *option = (const char *)config + bound->value;
+        size_t value = bound->is_option ? *(const size_t *)option : bound->value;
         char limit[48], beyond[64];
         snprintf(limit, sizeof limit, "%zu%s%s", value, bound->unit != NULL ? " " : "",
                  bound->unit != NULL ? bound->unit : "");

@@ -47,10 +47,10 @@ static const struct {
      MEMBER(mapped_bytes)},
     {"attnd_memory_limit_bytes", "Memory that the bounds of the daemon fit.",
      MEMBER(memory_limit_bytes)},
-    {"attnd_heap_bytes", "Memory given out by the allocator.", MEMBER(heap_bytes)},
+    {"attnd_heap_bytes", "Memory given out by the allocator.", PROCESS(heap_bytes)},
     {"process_resident_memory_bytes", "Resident memory size in bytes.", PROCESS(resident_bytes)},
     {"process_virtual_memory_bytes", "Virtual memory size in bytes.", PROCESS(virtual_bytes)},
-    {"process_open_fds", "Number of open file descriptors.", MEMBER(open_files)},
+    {"process_open_fds", "Number of open file descriptors.", PROCESS(open_files)},
     {"process_max_fds", "Maximum number of open file descriptors.", PROCESS(max_files)},
 };
 
