@@ -90,29 +90,26 @@ static void print_models(struct srv_buffer *out, const struct srv_models *models
     }
 }
 
-/* The key's group and those of its limits that it has. */
-static void print_key(struct srv_buffer *out, const struct srv_key *key)
-{
-    srv_buffer_printf(out, "  %s: %s", key->name, srv_scopes_text(key->scopes));
-    if (key->group[0] != '\0')
-        srv_buffer_printf(out, ", group %s", key->group);
-    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++)
-        if (key->limits[quota] != SRV_NO_QUOTA)
-            srv_buffer_printf(out, ", %s %zu", srv_quota_name(quota), key->limits[quota]);
-    srv_buffer_text(out, "\n");
-}
-
-/* False, with the message, where there is a file of keys and it is wrong. */
+/* Prints each key's group and those of its limits that it has.  False, with the message, where
+ * there is a file of keys and it is wrong. */
 static bool print_keys(struct check *check)
 {
+    struct srv_buffer *out = &check->text;
     struct srv_keys keys;
     if (check->config->api_keys == NULL)
         return true;
     if (!srv_keys_read(&keys, check->config->api_keys, check->message))
         return false;
-    srv_buffer_printf(&check->text, "api keys: %zu\n", keys.count);
-    for (size_t i = 0; i < keys.count; i++)
-        print_key(&check->text, &keys.items[i]);
+    srv_buffer_printf(out, "api keys: %zu\n", keys.count);
+    for (const struct srv_key *key = keys.items; key < keys.items + keys.count; key++) {
+        srv_buffer_printf(out, "  %s: %s", key->name, srv_scopes_text(key->scopes));
+        if (key->group[0] != '\0')
+            srv_buffer_printf(out, ", group %s", key->group);
+        for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++)
+            if (key->limits[quota] != SRV_NO_QUOTA)
+                srv_buffer_printf(out, ", %s %zu", srv_quota_name(quota), key->limits[quota]);
+        srv_buffer_text(out, "\n");
+    }
     return true;
 }
 

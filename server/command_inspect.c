@@ -196,22 +196,6 @@ static void print_runs(struct srv_buffer *out, const struct attn_model *model, s
     }
 }
 
-static void print_costs(struct srv_buffer *out, const struct attn_model *model,
-                        const struct attn_model_info *info)
-{
-    srv_buffer_printf(out, "  %zu parameters, loading takes %zu bytes", info->num_parameters,
-                      info->weight_bytes);
-    if (srv_model_first_layer(model)->is_cross) {
-        srv_buffer_printf(out, ", a cached encoder row %zu\n", info->cache_bytes_per_token);
-        return;
-    }
-    srv_buffer_printf(out, ", a cached token %zu", info->cache_bytes_per_token);
-    if (info->max_position > 0)
-        srv_buffer_printf(out, ", a session of %zu tokens %zu", info->max_position,
-                          attn_model_cache_bytes(model, info->max_position));
-    srv_buffer_text(out, "\n");
-}
-
 static void print_model(struct srv_buffer *out, const struct attn_model *model)
 {
     struct attn_model_info info;
@@ -231,7 +215,15 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
                           info.num_linear_layers);
     srv_buffer_text(out, "\n");
     print_runs(out, model, info.num_layers);
-    print_costs(out, model, &info);
+    srv_buffer_printf(out, "  %zu parameters, loading takes %zu bytes", info.num_parameters,
+                      info.weight_bytes);
+    srv_buffer_printf(out, ", a cached %s %zu",
+                      srv_model_first_layer(model)->is_cross ? "encoder row" : "token",
+                      info.cache_bytes_per_token);
+    if (info.max_position > 0 && !srv_model_first_layer(model)->is_cross)
+        srv_buffer_printf(out, ", a session of %zu tokens %zu", info.max_position,
+                          attn_model_cache_bytes(model, info.max_position));
+    srv_buffer_text(out, "\n");
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */

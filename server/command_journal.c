@@ -59,24 +59,6 @@ static void close_directory(int directory, int lock_file)
         close(directory);
 }
 
-static int print_check(const char *path, const struct srv_store_check *check,
-                       const struct srv_buffer *text)
-{
-    if (text->length > 0)
-        fwrite(text->data, 1, text->length, stdout);
-    printf("%s: %zu files, %zu damaged; %zu were set aside\n", path, check->files, check->damaged,
-           check->set_aside);
-    if (check->later == 0)
-        printf("a start serves %zu sessions; %zu have expired, %zu are lost\n", check->served,
-               check->expired, check->lost);
-    if (check->later > 0)
-        printf("%zu are of another version: start the build that wrote them\n", check->later);
-    else if (check->damaged > 0 || check->set_aside > 0)
-        printf("attnd journal salvage %s --config FILE saves what can be saved of them\n", path);
-    return check->damaged > 0 || check->lost > 0 || check->later > 0 || check->set_aside > 0 ||
-           text->failed || fflush(stdout) != 0;
-}
-
 static int run_check(const char *path)
 {
     char message[SRV_STORE_CHECK_MESSAGE];
@@ -89,10 +71,24 @@ static int run_check(const char *path)
         return fail(path, why);
     }
     srv_buffer_init(&text, TEXT_MAX);
-    if (srv_store_check(&check, &text, directory, message))
-        status = print_check(path, &check, &text);
-    else
+    if (srv_store_check(&check, &text, directory, message)) {
+        if (text.length > 0)
+            fwrite(text.data, 1, text.length, stdout);
+        printf("%s: %zu files, %zu damaged; %zu were set aside\n", path, check.files, check.damaged,
+               check.set_aside);
+        if (check.later == 0)
+            printf("a start serves %zu sessions; %zu have expired, %zu are lost\n", check.served,
+                   check.expired, check.lost);
+        else
+            printf("%zu are of another version: start the build that wrote them\n", check.later);
+        if (check.later == 0 && (check.damaged > 0 || check.set_aside > 0))
+            printf("attnd journal salvage %s --config FILE saves what can be saved of them\n",
+                   path);
+        status = check.damaged > 0 || check.lost > 0 || check.later > 0 || check.set_aside > 0 ||
+                 text.failed || fflush(stdout) != 0;
+    } else {
         fail(path, message);
+    }
     srv_buffer_fini(&text);
     close_directory(directory, lock_file);
     return status;
@@ -113,16 +109,6 @@ static bool open_parts(struct srv_app *app, char *message)
            attn_cache_pool_new(&app->pool, config->limits.cache_bytes) == ATTN_OK &&
            srv_models_load(&app->models, app->pool, message, SRV_MESSAGE_MAX) &&
            srv_sessions_open(&app->sessions, &config->limits, config->instance);
-}
-
-static void close_parts(struct srv_app *app)
-{
-    srv_sessions_close(app->sessions);
-    srv_models_close(&app->models);
-    attn_cache_pool_free(app->pool);
-    srv_metrics_close(app->metrics);
-    srv_log_close(&app->log);
-    srv_config_fini(&app->config);
 }
 
 static int by_epoch(const void *a, const void *b)
@@ -211,7 +197,12 @@ static int run_salvage(struct srv_app *app)
     saved = saved && !text.failed && fflush(stdout) == 0;
     free(served);
     srv_buffer_fini(&text);
-    close_parts(app);
+    srv_sessions_close(app->sessions);
+    srv_models_close(&app->models);
+    attn_cache_pool_free(app->pool);
+    srv_metrics_close(app->metrics);
+    srv_log_close(&app->log);
+    srv_config_fini(&app->config);
     return saved ? 0 : 1;
 }
 

@@ -61,28 +61,19 @@ static void reload(struct srv_app *app)
 
 /* ---- Serving --------------------------------------------------------------------------------- */
 
-/* Waits for one signal; 0 where none came before `until_ns`. */
-static int next_signal(const sigset_t *signals, uint64_t until_ns)
+/* Reloads until another signal or `until_ns` comes; returns that signal, or 0. */
+static int serve_until(struct srv_app *app, const sigset_t *signals, uint64_t until_ns)
 {
     for (;;) {
         uint64_t now = srv_now_ns(), left = until_ns > now ? until_ns - now : 0;
         const struct timespec wait = {.tv_sec = (time_t)(left / SRV_S_NS),
                                       .tv_nsec = (long)(left % SRV_S_NS)};
         int number = sigtimedwait(signals, NULL, until_ns != UINT64_MAX ? &wait : NULL);
-        if (number > 0)
-            return number;
-        if (left == 0)
-            return 0;
+        if (number == SIGHUP)
+            reload(app);
+        else if (number > 0 || left == 0)
+            return number > 0 ? number : 0;
     }
-}
-
-/* Reloads until another signal or `until_ns` comes; returns that signal, or 0. */
-static int serve_until(struct srv_app *app, const sigset_t *signals, uint64_t until_ns)
-{
-    int number;
-    while ((number = next_signal(signals, until_ns)) == SIGHUP)
-        reload(app);
-    return number;
 }
 
 /* Serves, with /readyz 503, until `until_ns` or SIGINT comes.  *signalled becomes true with the

@@ -35,8 +35,8 @@ static void expire_sessions(struct srv_app *app, uint64_t now)
     }
 }
 
-/* Returns free pages of the heap to the system, also those between blocks in use, while which
- * threads that allocate wait; returns when to do it next. */
+/* Gives free pages of the heap back to the system, also those between blocks in use; threads that
+ * allocate wait meanwhile.  Returns when to do it next. */
 static uint64_t trim_heap(void)
 {
     uint64_t start = srv_now_ns();

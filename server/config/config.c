@@ -312,21 +312,6 @@ bool srv_config_is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-/* Refuses an address beyond loopback without API keys, unless an option says that this is meant:
- * anyone who reaches the port can use and end every session. */
-static bool check_exposure(struct srv_config_reading *reading)
-{
-    const struct srv_config *config = reading->config;
-    if (config->mode == SRV_RUN_HEALTH || config->api_keys != NULL ||
-        config->allow_unauthenticated || srv_config_is_loopback(config->host))
-        return true;
-    return srv_refuse(reading->message,
-                      "host: %s can be reached from elsewhere: give api_keys, or say "
-                      "allow_unauthenticated true where something in front of attnd decides "
-                      "who may ask",
-                      config->host);
-}
-
 static enum srv_config_source source_of(const struct srv_config *config, const char *key)
 {
     return config->sources[option_of(key) - srv_options];
@@ -357,8 +342,14 @@ static bool complete(struct srv_config_reading *reading)
 static bool check_together(struct srv_config_reading *reading)
 {
     const struct srv_config *config = reading->config;
-    if (!check_exposure(reading))
-        return false;
+    /* Anyone who reaches a port without API keys can use and end every session. */
+    if (config->mode != SRV_RUN_HEALTH && config->api_keys == NULL &&
+        !config->allow_unauthenticated && !srv_config_is_loopback(config->host))
+        return srv_refuse(reading->message,
+                          "host: %s can be reached from elsewhere: give api_keys, or say "
+                          "allow_unauthenticated true where something in front of attnd decides "
+                          "who may ask",
+                          config->host);
     if ((config->tls_cert == NULL) != (config->tls_key == NULL))
         return srv_refuse(reading->message, "tls_cert and tls_key: one needs the other");
     if (config->adopt != NULL && config->durability == 0)

@@ -303,6 +303,7 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char message[SRV_MESS
 
 /* ---- The keys in use ------------------------------------------------------------------------- */
 
+/* The limits of the account's key; the defaults of one without a key. */
 static const size_t *limits_of(const struct srv_keys *keys, const struct srv_account *account)
 {
     for (size_t i = 0; i < keys->count; i++)
@@ -311,24 +312,14 @@ static const size_t *limits_of(const struct srv_keys *keys, const struct srv_acc
     return keys->defaults;
 }
 
-/* Each account goes from its old limits to its new ones at once; one without a key has the
- * defaults. */
-static void set_limits(struct srv_accounts *accounts, const struct srv_keys *keys)
-{
-    pthread_mutex_lock(&accounts->lock);
-    memcpy(accounts->defaults, keys->defaults, sizeof accounts->defaults);
-    for (size_t i = 0; i < accounts->count; i++)
-        srv_account_set_limits(accounts->items[i], limits_of(keys, accounts->items[i]));
-    pthread_mutex_unlock(&accounts->lock);
-}
-
 size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char message[SRV_MESSAGE_MAX])
 {
+    struct srv_accounts *accounts = &ring->accounts;
     struct srv_keys read;
     if (!srv_keys_read(&read, path, message))
         return 0;
     for (size_t i = 0; i < read.count; i++) {
-        read.items[i].account = srv_accounts_get(&ring->accounts, read.items[i].name);
+        read.items[i].account = srv_accounts_get(accounts, read.items[i].name);
         if (read.items[i].account == NULL) {
             srv_refuse(message, "%s: more than %d names of keys since the start, or no memory",
                        path, SRV_MAX_ACCOUNTS);
@@ -337,7 +328,11 @@ size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char message
     }
     pthread_mutex_lock(&ring->lock);
     ring->keys = read;
-    set_limits(&ring->accounts, &read);
+    pthread_mutex_lock(&accounts->lock); /* each account changes its limits at once */
+    memcpy(accounts->defaults, read.defaults, sizeof accounts->defaults);
+    for (size_t i = 0; i < accounts->count; i++)
+        srv_account_set_limits(accounts->items[i], limits_of(&read, accounts->items[i]));
+    pthread_mutex_unlock(&accounts->lock);
     pthread_mutex_unlock(&ring->lock);
     return read.count;
 }

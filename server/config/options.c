@@ -325,23 +325,6 @@ void srv_config_divide_shares(struct srv_config *config, unsigned divisor)
 
 /* ---- Texts made from the table --------------------------------------------------------------- */
 
-static void print_value(struct srv_buffer *out, const struct srv_config *config,
-                        const struct srv_option *option)
-{
-    const void *value = value_at(config, option);
-    if (option->kind == SRV_OPTION_SIZE) {
-        srv_buffer_printf(out, "%zu%s%s", *(const size_t *)value, option->unit != NULL ? " " : "",
-                          option->unit != NULL ? option->unit : "");
-    } else if (option->kind == SRV_OPTION_CHOICE) {
-        size_t length;
-        const char *word = choice(&length, option, *(const unsigned *)value);
-        srv_buffer_append(out, word, length);
-    } else {
-        const char *text = *(char *const *)value;
-        srv_buffer_text(out, text != NULL ? text : "none");
-    }
-}
-
 void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
 {
     static const char *const sources[] = {
@@ -349,10 +332,23 @@ void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
         [SRV_FROM_STATE_DIR] = "state_dir", [SRV_FROM_FILE] = "file",
         [SRV_FROM_VARIABLE] = "variable",   [SRV_FROM_FLAG] = "flag"};
     for (size_t i = 0; i < srv_option_count; i++) {
-        if (srv_options[i].kind == SRV_OPTION_MODE || srv_options[i].kind == SRV_OPTION_MODELS)
+        const struct srv_option *option = &srv_options[i];
+        const void *value = value_at(config, option);
+        const char *unit = option->unit != NULL ? option->unit : "";
+        size_t length;
+        if (option->kind == SRV_OPTION_MODE || option->kind == SRV_OPTION_MODELS)
             continue;
-        srv_buffer_printf(out, "  %-19s = ", srv_options[i].name);
-        print_value(out, config, &srv_options[i]);
+        srv_buffer_printf(out, "  %-19s = ", option->name);
+        if (option->kind == SRV_OPTION_SIZE) {
+            srv_buffer_printf(out, "%zu%s%s", *(const size_t *)value, unit[0] != '\0' ? " " : "",
+                              unit);
+        } else if (option->kind == SRV_OPTION_CHOICE) {
+            const char *word = choice(&length, option, *(const unsigned *)value);
+            srv_buffer_append(out, word, length);
+        } else {
+            const char *text = *(char *const *)value;
+            srv_buffer_text(out, text != NULL ? text : "none");
+        }
         srv_buffer_printf(out, " (%s)\n", sources[config->sources[i]]);
     }
 }

@@ -86,8 +86,17 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
     return allowed;
 }
 
-static bool lock_files(int version, const char *const directories[], size_t count, char *message)
+bool srv_sandbox_restrict_files(const char *const directories[], size_t count,
+                                char message[SRV_MESSAGE_MAX])
 {
+    char words[SRV_SANDBOX_TEXT_MAX];
+    int version = landlock_version();
+    if (!srv_sandbox_describe(words))
+        return fail_call(message, "this kernel filters no system calls", ENOSYS);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+        return fail_call(message, "no new privileges", errno);
+    if (version == 0)
+        return true;
     struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
     int rules =
         (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
@@ -101,18 +110,6 @@ static bool lock_files(int version, const char *const directories[], size_t coun
         locked = fail_call(message, "landlock", errno);
     close(rules);
     return locked;
-}
-
-bool srv_sandbox_restrict_files(const char *const directories[], size_t count,
-                                char message[SRV_MESSAGE_MAX])
-{
-    char words[SRV_SANDBOX_TEXT_MAX];
-    int version = landlock_version();
-    if (!srv_sandbox_describe(words))
-        return fail_call(message, "this kernel filters no system calls", ENOSYS);
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return fail_call(message, "no new privileges", errno);
-    return version == 0 || lock_files(version, directories, count, message);
 }
 
 /* ---- System calls ---------------------------------------------------------------------------- */
