@@ -322,7 +322,7 @@ bool srv_config_implies_journal(const struct srv_config *config)
     return source_of(config, "durability") == SRV_FROM_STATE_DIR;
 }
 
-/* Fills in what several options say together. */
+/* Fills in what several options say together, and checks it. */
 static bool complete(struct srv_config_reading *reading)
 {
     struct srv_config *config = reading->config;
@@ -335,13 +335,6 @@ static bool complete(struct srv_config_reading *reading)
     if (config->mode != SRV_RUN_HEALTH && !srv_config_model_dir(reading))
         return false;
     srv_config_model_dtypes(config);
-    return true;
-}
-
-/* Checks that span several options. */
-static bool check_together(struct srv_config_reading *reading)
-{
-    const struct srv_config *config = reading->config;
     /* Anyone who reaches a port without API keys can use and end every session. */
     if (config->mode != SRV_RUN_HEALTH && config->api_keys == NULL &&
         !config->allow_unauthenticated && !srv_config_is_loopback(config->host))
@@ -375,7 +368,7 @@ bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
     return apply_defaults(&reading) && apply_named_file(&reading, &given) &&
            apply_given(&reading, given.variables, SRV_FROM_VARIABLE) &&
            apply_given(&reading, given.flags, SRV_FROM_FLAG) && apply_repeated(&reading, &given) &&
-           complete(&reading) && check_together(&reading);
+           complete(&reading);
 }
 
 void srv_config_fini(struct srv_config *config)

@@ -98,28 +98,24 @@ struct reading {
     bool has_digest;
 };
 
-static bool read_group(struct srv_object *object, json_t *value)
+static bool read_id(struct srv_object *object, json_t *value)
 {
-    struct srv_key *key = object->out;
-    const char *group = json_string_value(value);
-    if (group == NULL || !srv_id_valid(group))
+    const char *id = json_string_value(value);
+    if (id == NULL || !srv_id_valid(id))
         return false;
-    memcpy(key->group, group, strlen(group) + 1);
+    memcpy(object->to, id, strlen(id) + 1);
     return true;
 }
 
 static bool read_name(struct srv_object *object, json_t *value)
 {
     const struct reading *reading = object->context;
-    struct srv_key *key = object->out;
-    const char *name = json_string_value(value);
-    if (name == NULL || !srv_id_valid(name))
+    if (!read_id(object, value))
         return false;
     for (size_t i = 0; i < reading->keys->count; i++) {
-        if (strcmp(reading->keys->items[i].name, name) == 0)
+        if (strcmp(reading->keys->items[i].name, object->to) == 0)
             return srv_object_refuse(object, "names an earlier key too");
     }
-    memcpy(key->name, name, strlen(name) + 1);
     return true;
 }
 
@@ -137,13 +133,12 @@ static bool read_key(struct srv_object *object, json_t *value)
 {
     static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
-    struct srv_key *key = object->out;
     const char *text = json_string_value(value);
     size_t length = json_string_length(value);
     if (!take_digest(object) || text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
         strspn(text, letters) != length)
         return false;
-    srv_key_digest(key->digest, text, length);
+    srv_key_digest(object->to, text, length);
     explicit_bzero((char *)(uintptr_t)text, length); /* the tree is not read again */
     return true;
 }
@@ -151,19 +146,18 @@ static bool read_key(struct srv_object *object, json_t *value)
 static bool read_sha256(struct srv_object *object, json_t *value)
 {
     static const char digits[] = "0123456789abcdefABCDEF";
-    struct srv_key *key = object->out;
     const char *text = json_string_value(value);
     size_t length = json_string_length(value), size;
     struct base16_decode_ctx context;
     if (!take_digest(object) || length != SRV_KEY_DIGITS || strspn(text, digits) != length)
         return false;
     base16_decode_init(&context);
-    return base16_decode_update(&context, &size, key->digest, length, text) == 1;
+    return base16_decode_update(&context, &size, object->to, length, text) == 1;
 }
 
 static bool read_scopes(struct srv_object *object, json_t *value)
 {
-    struct srv_key *key = object->out;
+    unsigned *scopes = object->to;
     size_t i;
     json_t *item;
     json_array_foreach(value, i, item) {
@@ -174,16 +168,16 @@ static bool read_scopes(struct srv_object *object, json_t *value)
                 scope = scope_names[k].scope;
         if (scope == 0)
             return false;
-        if ((key->scopes & scope) != 0)
+        if ((*scopes & scope) != 0)
             return srv_object_refuse(object, "names a scope twice");
-        key->scopes |= scope;
+        *scopes |= scope;
     }
     return json_array_size(value) > 0;
 }
 
-static bool read_quota(size_t limits[SRV_QUOTAS], const struct srv_object *object,
-                       const json_t *value)
+static bool read_limit(struct srv_object *object, json_t *value)
 {
+    size_t *limits = object->to; /* [SRV_QUOTAS] */
     json_int_t number = json_integer_value(value);
     for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++) {
         if (strcmp(srv_quota_name(quota), object->member) != 0)
@@ -195,26 +189,18 @@ static bool read_quota(size_t limits[SRV_QUOTAS], const struct srv_object *objec
     return srv_object_refuse(object, "unknown field");
 }
 
-static bool read_limit(struct srv_object *object, json_t *value)
-{
-    return read_quota(((struct srv_key *)object->out)->limits, object, value);
-}
-
-static bool read_default(struct srv_object *object, json_t *value)
-{
-    return read_quota(object->out, object, value);
-}
+#define AT(member) offsetof(struct srv_key, member)
 
 static bool read_entry(struct srv_object *object, json_t *value)
 {
     static const struct srv_member members[] = {
-        {"name", read_name, "must be " SRV_ID_RULE},
-        {"key", read_key, "must be 32 to 256 letters, digits or -._~+/="},
-        {"sha256", read_sha256, "must be the 64 hexadecimal digits of a key's SHA-256"},
-        {"scopes", read_scopes,
+        {"name", read_name, AT(name), "must be " SRV_ID_RULE},
+        {"key", read_key, AT(digest), "must be 32 to 256 letters, digits or -._~+/="},
+        {"sha256", read_sha256, AT(digest), "must be the 64 hexadecimal digits of a key's SHA-256"},
+        {"scopes", read_scopes, AT(scopes),
          "must be a list of \"infer\", \"admin\" and \"metrics\", at least one"},
-        {"group", read_group, "must be " SRV_ID_RULE},
-        {NULL, read_limit, WANTED_LIMIT}};
+        {"group", read_id, AT(group), "must be " SRV_ID_RULE},
+        {NULL, read_limit, AT(limits), WANTED_LIMIT}};
     const struct reading *reading = object->context;
     const struct srv_keys *keys = reading->keys;
     const struct srv_key *key = object->out;
@@ -254,16 +240,15 @@ static bool read_list(struct srv_object *object, json_t *list)
 
 static bool read_defaults(struct srv_object *object, json_t *value)
 {
-    static const struct srv_member members[] = {{NULL, read_default, WANTED_LIMIT}};
-    struct srv_keys *keys = object->out;
+    static const struct srv_member members[] = {{NULL, read_limit, 0, WANTED_LIMIT}};
     struct srv_object defaults = {
-        .out = keys->defaults, .place = "defaults", .message = object->message};
+        .out = object->to, .place = "defaults", .message = object->message};
     return srv_object_read(&defaults, members, value);
 }
 
 static bool read_metrics_keys(struct srv_object *object, json_t *value)
 {
-    ((struct srv_keys *)object->out)->metrics_keys = json_is_true(value);
+    *(bool *)object->to = json_is_true(value);
     return json_is_boolean(value);
 }
 
@@ -284,10 +269,11 @@ static void fill_limits(size_t limits[SRV_QUOTAS], const size_t *defaults)
 bool srv_keys_read(struct srv_keys *out, const char *path, char message[SRV_MESSAGE_MAX])
 {
     static const struct srv_member members[] = {
-        {"keys", read_list, WANTED_KEYS},
-        {"defaults", read_defaults, NULL},
-        {"metrics_keys", read_metrics_keys, "must be true or false"},
-        {NULL, refuse_unknown, NULL}};
+        {"keys", read_list, 0, WANTED_KEYS},
+        {"defaults", read_defaults, offsetof(struct srv_keys, defaults), NULL},
+        {"metrics_keys", read_metrics_keys, offsetof(struct srv_keys, metrics_keys),
+         "must be true or false"},
+        {NULL, refuse_unknown, 0, NULL}};
     struct srv_object file = {.out = out, .message = message};
     *out = (struct srv_keys){.count = 0};
     bool read = srv_object_read_file(&file, members, path, SRV_MAX_KEYS_BYTES, SRV_TEXT_SECRET);

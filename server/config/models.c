@@ -20,13 +20,12 @@ const char *const srv_stack_names[SRV_STACKS] = {"encoder", "decoder", "cross", 
 static bool read_name(struct srv_object *object, json_t *value)
 {
     const struct srv_config *config = object->context;
-    struct srv_model_entry *entry = object->out;
     const char *name = json_string_value(value);
     if (name == NULL || !srv_id_valid(name))
         return false;
     if (srv_config_find_model(config, name, strlen(name)) != NULL)
         return srv_object_refuse(object, "names an earlier model too");
-    memcpy(entry->name, name, strlen(name) + 1);
+    memcpy(object->to, name, strlen(name) + 1);
     return true;
 }
 
@@ -35,14 +34,14 @@ static bool read_name(struct srv_object *object, json_t *value)
 static bool read_path(struct srv_object *object, json_t *value)
 {
     const struct srv_config *config = object->context;
-    struct srv_model_entry *entry = object->out;
+    char **out = object->to;
     const char *path = json_string_value(value), *slash = strrchr(config->config_file, '/');
     if (path == NULL || path[0] == '\0')
         return false;
     int length = path[0] != '/' && slash != NULL ? (int)(slash - config->config_file) + 1 : 0;
-    if (asprintf(&entry->path, "%.*s%s", length, config->config_file, path) >= 0)
+    if (asprintf(out, "%.*s%s", length, config->config_file, path) >= 0)
         return true;
-    entry->path = NULL;
+    *out = NULL;
     return srv_object_refuse(object, "out of memory");
 }
 
@@ -68,22 +67,14 @@ static bool read_layers(struct srv_object *object, json_t *value)
     return true;
 }
 
-static bool read_text(char **out, const struct srv_object *object, const json_t *value)
+/* Keeps an object as text. */
+static bool read_text(struct srv_object *object, json_t *value)
 {
+    char **out = object->to;
     if (!json_is_object(value))
         return false;
     *out = json_dumps(value, JSON_COMPACT);
     return *out != NULL || srv_object_refuse(object, "out of memory");
-}
-
-static bool read_random(struct srv_object *object, json_t *value)
-{
-    return read_text(&((struct srv_model_entry *)object->out)->random, object, value);
-}
-
-static bool read_config(struct srv_object *object, json_t *value)
-{
-    return read_text(&((struct srv_model_entry *)object->out)->config, object, value);
 }
 
 static bool read_dtype(struct srv_object *object, json_t *value)
@@ -104,28 +95,28 @@ static bool read_kv_dtype(struct srv_object *object, json_t *value)
 
 static bool read_stack(struct srv_object *object, json_t *value)
 {
-    struct srv_model_entry *entry = object->out;
-    for (size_t i = 0; i < SRV_STACKS && json_is_string(value); i++) {
-        if (strcmp(json_string_value(value), srv_stack_names[i]) != 0)
-            continue;
-        entry->stack = srv_stack_names[i];
-        return true;
-    }
-    return false;
+    const char **out = object->to, *stack = json_string_value(value);
+    for (size_t i = 0; i < SRV_STACKS && stack != NULL; i++)
+        if (strcmp(stack, srv_stack_names[i]) == 0)
+            *out = srv_stack_names[i];
+    return *out != NULL;
 }
 
 static bool refuse_unknown(struct srv_object *object, json_t *value);
 
+#define AT(member) offsetof(struct srv_model_entry, member)
+
 static const struct srv_member members[] = {
-    {"name", read_name, "must be " SRV_ID_RULE},
-    {"path", read_path, "must be the name of a directory or file"},
-    {"layers", read_layers, "must be a list of layer indices in ascending order"},
-    {"random", read_random, "must be an object"},
-    {"dtype", read_dtype, "must be " ATTN_DTYPE_WORDS},
-    {"kv_dtype", read_kv_dtype, "must be " ATTN_KV_DTYPE_WORDS},
-    {"stack", read_stack, "must be \"encoder\", \"decoder\", \"cross\", \"text\" or \"vision\""},
-    {"config", read_config, "must be an object"},
-    {NULL, refuse_unknown, NULL},
+    {"name", read_name, AT(name), "must be " SRV_ID_RULE},
+    {"path", read_path, AT(path), "must be the name of a directory or file"},
+    {"layers", read_layers, AT(layers), "must be a list of layer indices in ascending order"},
+    {"random", read_text, AT(random), "must be an object"},
+    {"dtype", read_dtype, AT(dtype), "must be " ATTN_DTYPE_WORDS},
+    {"kv_dtype", read_kv_dtype, AT(kv_dtype), "must be " ATTN_KV_DTYPE_WORDS},
+    {"stack", read_stack, AT(stack),
+     "must be \"encoder\", \"decoder\", \"cross\", \"text\" or \"vision\""},
+    {"config", read_text, AT(config), "must be an object"},
+    {NULL, refuse_unknown, 0, NULL},
 };
 #define MEMBERS (sizeof members / sizeof members[0] - 1)
 

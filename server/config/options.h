@@ -119,6 +119,7 @@ struct srv_object {
     void *context;      /* for the members' readers */
     char place[32];     /* "models[3]", for messages; "": the whole file */
     const char *member; /* the name of the one that is being read */
+    void *to;           /* its place in *out, by its row */
     char *message;      /* [SRV_MESSAGE_MAX] */
 };
 
@@ -126,6 +127,7 @@ struct srv_object {
 struct srv_member {
     const char *name;
     bool (*read)(struct srv_object *object, json_t *value); /* false: refused */
+    size_t offset;                                          /* of its place in *out */
     const char *wanted; /* what the value must be; the message where `read` writes none */
 };
 
