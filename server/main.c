@@ -140,15 +140,6 @@ static bool open_scheduler(struct srv_app *app, char *message)
     return opened;
 }
 
-static bool open_models(struct srv_app *app, char *message)
-{
-    if (!srv_models_open(&app->models, &app->config, message, SRV_MESSAGE_MAX))
-        return false;
-    for (size_t i = 0; i < app->models.count; i++)
-        srv_metrics_add_model(app->metrics, app->models.items[i].name);
-    return true;
-}
-
 /* Opens the parts that neither read files of models nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
@@ -157,9 +148,12 @@ static bool open_parts(struct srv_app *app, char *message)
         srv_keyring_read(&app->keys, app->config.api_keys, message) == 0)
         return false;
     srv_refuse(message, "out of memory");
-    return srv_metrics_open(&app->metrics, app->routes) &&
-           (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
-           fit_memory(app, message) &&
+    bool opened = srv_metrics_open(&app->metrics, app->routes) &&
+                  (app->usage = srv_usage_open()) != NULL &&
+                  srv_models_open(&app->models, &app->config, message, SRV_MESSAGE_MAX);
+    for (size_t i = 0; i < app->models.count && opened; i++)
+        srv_metrics_add_model(app->metrics, app->models.items[i].name);
+    return opened && fit_memory(app, message) &&
            attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK &&
            open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&

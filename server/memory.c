@@ -297,26 +297,6 @@ static void advise(struct srv_buffer *text, struct srv_config config,
                       mib(add(least.bytes, MIB / 20)), flags[0] != '\0' ? flags : " these options");
 }
 
-static void explain_refusal(const struct srv_memory *memory, const struct srv_config *config,
-                            const struct srv_models *models, char *message)
-{
-    struct srv_buffer text;
-    const struct need need = need_of(memory);
-    srv_buffer_init(&text, SRV_MESSAGE_MAX);
-    srv_buffer_lend(&text, message, SRV_MESSAGE_MAX);
-    srv_buffer_printf(&text, "%.1f MiB of memory are needed, %s gives %.1f MiB:", mib(need.bytes),
-                      need.source, mib(need.limit));
-    for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
-        if (memory->terms[i] > 0)
-            srv_buffer_printf(&text, "%s %s %.1f", i > 0 ? " +" : "", terms[i].name,
-                              mib(memory->terms[i]));
-    srv_buffer_printf(&text, " = %.1f MiB", mib(memory->total));
-    advise(&text, *config, models);
-    if (memory->terms[SRV_MEMORY_WEIGHTS] > memory->total / WEIGHTS_SHARE)
-        srv_buffer_text(&text, "; weights take less as --dtype bf16 or int8, and with fewer layers "
-                               "(\"layers\" of a model)");
-}
-
 /* The divisor is tried and not computed: the sum is not linear in the shares (working memory of a
  * call is not in max_body_bytes, and terms of phases that do not overlap are maxima).  A few sums
  * take microseconds. */
@@ -324,6 +304,7 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
                     const struct srv_models *models, char message[SRV_MESSAGE_MAX])
 {
     struct srv_limits *limits = &config->limits;
+    struct srv_buffer text;
     bool half = limits->max_client_in_flight_bytes == 0;
     for (unsigned divisor = 1; divisor <= SRV_MAX_DIVISOR; divisor *= 2) {
         srv_config_divide_shares(config, divisor);
@@ -334,7 +315,20 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
         if (fits(out))
             return true;
     }
-    explain_refusal(out, config, models, message);
+    const struct need need = need_of(out);
+    srv_buffer_init(&text, SRV_MESSAGE_MAX);
+    srv_buffer_lend(&text, message, SRV_MESSAGE_MAX);
+    srv_buffer_printf(&text, "%.1f MiB of memory are needed, %s gives %.1f MiB:", mib(need.bytes),
+                      need.source, mib(need.limit));
+    for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
+        if (out->terms[i] > 0)
+            srv_buffer_printf(&text, "%s %s %.1f", i > 0 ? " +" : "", terms[i].name,
+                              mib(out->terms[i]));
+    srv_buffer_printf(&text, " = %.1f MiB", mib(out->total));
+    advise(&text, *config, models);
+    if (out->terms[SRV_MEMORY_WEIGHTS] > out->total / WEIGHTS_SHARE)
+        srv_buffer_text(&text, "; weights take less as --dtype bf16 or int8, and with fewer layers "
+                               "(\"layers\" of a model)");
     return false;
 }
 

@@ -259,52 +259,38 @@ static void print_requests(struct srv_buffer *out, const struct srv_metrics *met
 
 static const struct {
     const char *name, *help;
-    size_t offset;
-    const struct bounds *bounds;
-} model_histograms[] = {
+    size_t offset;               /* of a histogram, or of a counter */
+    const struct bounds *bounds; /* NULL: a counter */
+} of_models[] = {
     {"attnd_decode_batch_size", "Decode steps of one layer that were computed together.",
      MEMBER(decode_batch_size), &batch_sizes},
     {"attnd_decode_batch_seconds", "Computing one batch of decode steps.",
      MEMBER(decode_batch_seconds), &seconds},
     {"attnd_attend_seconds", "Computing one attention over given rows or one prefill.",
      MEMBER(attend_seconds), &seconds},
+    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows), NULL},
+    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows), NULL},
 };
-
-static const struct {
-    const char *name, *help;
-    size_t offset;
-} model_counters[] = {
-    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows)},
-    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows)},
-};
-
-static const void *member_of(const struct srv_metrics *metrics, size_t slot, size_t offset)
-{
-    return (const char *)&metrics->models[slot] + offset;
-}
 
 static void print_models(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
     char labels[SRV_ID_MAX + sizeof "model=\"\","];
-    for (size_t i = 0; i < COUNT(model_histograms); i++) {
-        const char *name = model_histograms[i].name;
-        srv_metrics_print_head(out, name, "histogram", model_histograms[i].help);
+    for (size_t i = 0; i < COUNT(of_models); i++) {
+        const char *name = of_models[i].name;
+        const struct bounds *bounds = of_models[i].bounds;
+        srv_metrics_print_head(out, name, bounds != NULL ? "histogram" : "counter",
+                               of_models[i].help);
         for (size_t slot = 0; slot < MODEL_SLOTS; slot++) {
-            const struct histogram *h = member_of(metrics, slot, model_histograms[i].offset);
+            const void *value = (const char *)&metrics->models[slot] + of_models[i].offset;
+            const struct histogram *h = value;
+            bool named = slot == OTHER_MODELS ? metrics->num_models > SRV_METRIC_MODELS
+                                              : slot < FIRST_MODEL + metrics->num_models;
             snprintf(labels, sizeof labels, "model=\"%s\",", metrics->models[slot].name);
-            if (any(h->buckets, COUNT(h->buckets)))
-                print_histogram(out, h, model_histograms[i].bounds, name, labels);
-        }
-    }
-    for (size_t i = 0; i < COUNT(model_counters); i++) {
-        const char *name = model_counters[i].name;
-        srv_metrics_print_head(out, name, "counter", model_counters[i].help);
-        for (size_t slot = WEIGHTLESS; slot < MODEL_SLOTS; slot++) {
-            bool used = slot == OTHER_MODELS ? metrics->num_models > SRV_METRIC_MODELS
-                                             : slot < FIRST_MODEL + metrics->num_models;
-            if (used)
+            if (bounds != NULL && any(h->buckets, COUNT(h->buckets)))
+                print_histogram(out, h, bounds, name, labels);
+            else if (bounds == NULL && named)
                 srv_buffer_printf(out, "%s{model=\"%s\"} %llu\n", name, metrics->models[slot].name,
-                                  read_count(member_of(metrics, slot, model_counters[i].offset)));
+                                  read_count(value));
         }
     }
 }
