@@ -23,7 +23,7 @@
 #include "session/session.h"
 #include "store/store.h"
 
-struct srv_upkeep; /* daemon.h */
+struct srv_upkeep; /* main.h */
 
 #define SRV_DRAIN_SIGNAL SIGUSR1 /* to the main thread, by POST /admin/drain */
 

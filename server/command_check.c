@@ -1,5 +1,5 @@
 /* command_check.c: attnd --check, and --help and --version: each prints a text and ends. */
-#include "daemon.h"
+#include "main.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * A program of the build, server/family_text/, prints that from the table in lib/families/.  The
  * binary has its text compressed: for each family its model_type, its name in replies and its
  * section, of which each ends with a NUL. */
-#include "daemon.h"
+#include "main.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * A layer's text is made from its JSON in GET /models (api/layer_json.c), so the two cannot differ.
  * Each stack of an architecture with several is a model of its own and is printed as one.  Weights
  * are not read. */
-#include "daemon.h"
+#include "main.h"
 
 #include <ctype.h>
 #include <stdarg.h>

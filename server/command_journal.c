@@ -3,7 +3,7 @@
  * Both hold the directory's lock, so that no daemon changes the files meanwhile.  `check` needs no
  * configuration and changes nothing.  `salvage` begins with what a start does, so that damaged
  * files are set aside, and then saves what that start leaves out. */
-#include "daemon.h"
+#include "main.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -15,9 +15,9 @@
 #include "attn_json.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "daemon.h"
 #include "http/loop.h"
 #include "http/tls.h"
+#include "main.h"
 #include "ops/sandbox.h"
 #include "store/stores.h"
 

@@ -1,6 +1,6 @@
 /* self_check.c: runs the library's proof of batch invariance (attn_self_check), at start and in
  * --check. */
-#include "daemon.h"
+#include "main.h"
 
 #include "attn_self_check.h"
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* serve.c: the main thread while the daemon serves: reloading, the lame duck, draining.
  *
  * All other work is done by other threads, so that the main thread sees a signal at once. */
-#include "daemon.h"
+#include "main.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* signals.c: the signals of the daemon, as a table of those that stop it and one of those that it
  * ignores. */
-#include "daemon.h"
+#include "main.h"
 
 #include <pthread.h>
 #include <stddef.h>

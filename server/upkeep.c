@@ -2,7 +2,7 @@
  *
  * Expiring a hundred thousand sessions and trimming a large heap take long, so they are not the
  * main thread's, which has to see signals at once. */
-#include "daemon.h"
+#include "main.h"
 
 #include <malloc.h>
 #include <pthread.h>

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "attn_self_check.h"
-#include "daemon.h"
 #include "engine/engine.h"
+#include "main.h"
 #include "suites.h"
 
 static struct attn_error error;

@@ -1,7 +1,7 @@
-/* daemon.h: what main.c puts together: serving, its signals, upkeep and checks, and the commands
+/* main.h: what main.c puts together: serving, its signals, upkeep and checks, and the commands
  * that attnd can do instead.  A section's functions are in the file that it names. */
-#ifndef SRV_DAEMON_H
-#define SRV_DAEMON_H
+#ifndef SRV_MAIN_H
+#define SRV_MAIN_H
 
 #include "app.h"
 
