@@ -170,9 +170,10 @@ void print_common_keys(void)
     for (const struct attn_hf_key *key = attn_common_keys; key->kind == ATTN_CONFIG_FIXED; key++)
         add(&p, "| `%s` | `%s` |\n", key->name, key->only);
     print_table(&p);
+    add(&p,
+        "Keys that begin with `_`, and the keys that Hugging Face has in every configuration (of "
+        "tokens, norms, MLPs, experts, dropout, training and generation), do not touch attention "
+        "and may stand.");
     printf("\n");
-    add(&p, "Keys that begin with `_` do not touch attention, nor do these:");
-    add_ignored(&p, attn_common_keys, "");
-    add(&p, ".");
     print_paragraph(&p);
 }

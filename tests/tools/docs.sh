@@ -50,7 +50,7 @@ complain() { # what is wrong
 # curl that knows the port and prints the status on a last line of its own.
 make_top() {
     mkdir "$work/top" "$work/top/build" "$work/bin" "$work/blocks"
-    ln -s "$top/include" "$top/config" "$top/tests" "$work/top"
+    ln -s "$top/include" "$top/config" "$top/examples" "$top/tests" "$work/top"
     ln -s "$attnd" "$work/top/build/attnd"
     ln -s "$libattn" "$work/top/build/libattn.a"
     cat >"$work/bin/curl" <<END
