@@ -102,8 +102,6 @@ static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
     if (!loading)
         add_weights(g, &app->models);
     g->memory_limit_bytes = app->memory.limit;
-    g->heap_bytes = srv_usage_heap_bytes(app->usage);
-    g->open_files = srv_usage_open_files(app->usage);
     srv_usage_read(&g->process, app->usage);
 }
 
