@@ -16,7 +16,6 @@
 #include "base/thread.h"
 #include "commands.h"
 #include "config/first_process.h"
-#include "http/loop.h"
 #include "http/tls.h"
 #include "mapped.h"
 #include "ops/heap.h"

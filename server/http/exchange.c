@@ -31,9 +31,7 @@
 #include "base/clock.h"
 #include "http/auth.h"
 #include "http/guard.h"
-#include "http/mhd_workarounds.h"
 #include "http/origin.h"
-#include "http/reply.h"
 #include "http/tls.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
@@ -67,7 +65,7 @@ static bool reply_through_mhd(struct srv_exchange *x)
 {
     x->state = REPLIED;
     x->request.t_replied = srv_now_ns();
-    if (!srv_reply_through_mhd(x->mhd, &x->request, is_last_reply(x)))
+    if (!srv_reply_through_mhd(x, is_last_reply(x)))
         return false;
     srv_connection_deadline(x->connection, x->request.limits->reply_timeout_ms);
     return true;
@@ -78,7 +76,7 @@ void srv_exchange_reply_past_mhd(struct srv_exchange *x)
     x->state = REPLIED;
     x->body_unread = true;
     x->request.t_replied = srv_now_ns();
-    srv_reply_past_mhd(x->connection, &x->request);
+    srv_reply_past_mhd(x);
 }
 
 /* Replies with what the reply is now.  A short body is read and discarded first where the
@@ -131,17 +129,6 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
         .value_length = value_length,
     };
     return MHD_YES;
-}
-
-static void read_head(struct srv_head *head, const struct srv_exchange *x,
-                      const struct srv_http_input *input)
-{
-    head->method = input->method;
-    head->path = input->path;
-    head->target = x->target;
-    head->version = input->version;
-    head->count = 0;
-    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, head);
 }
 
 static enum srv_error_code find_route(struct srv_request *request, const struct srv_routes *routes,
@@ -308,7 +295,12 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
     struct srv_head head;
-    read_head(&head, x, input);
+    head.method = input->method;
+    head.path = input->path;
+    head.target = x->target;
+    head.version = input->version;
+    head.count = 0; /* the fields stay unset */
+    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, &head);
     srv_exchange_take_names(x, &head);
     x->state = READING_BODY;
     x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;

@@ -155,6 +155,23 @@ bool srv_exchange_abandon(struct srv_exchange *exchange);
 /* At the end of a turn: has the requests that were submitted in it computed. */
 void srv_exchange_run_submitted(struct srv_loop *loop);
 
+/* ---- reply.c: from a filled struct srv_reply to bytes on a connection ---- */
+
+/* Gives request->reply to libmicrohttpd, which closes the connection after it where `close` is set.
+ * The body is not copied: the request must live until libmicrohttpd has completed it.  False where
+ * memory is short: nothing is sent then. */
+bool srv_reply_through_mhd(struct srv_exchange *exchange, bool close);
+
+/* Writes the reply to the socket at once, as far as it goes without waiting, for connections that
+ * libmicrohttpd still reads from.  The caller closes the connection. */
+void srv_reply_past_mhd(struct srv_exchange *exchange);
+
+/* At each sweep while the reply is sent: moves the deadline on by the time in which
+ * SRV_MIN_WRITE_RATE sends what the client's system has taken since the last, up to
+ * reply_timeout_ms from now.  So a client that takes nothing for so long, or less than that rate,
+ * meets its deadline. */
+void srv_reply_follow(struct srv_exchange *exchange, uint64_t now_ns);
+
 /* ---- v2.c ---- */
 
 /* The text about a path below /v2 that no route has: what there is instead. */

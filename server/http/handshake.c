@@ -1,6 +1,4 @@
 /* handshake.c: suspending handshakes that wait for their client, and bounding their number. */
-#include "http/handshake.h"
-
 #include <microhttpd.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>

@@ -31,8 +31,8 @@
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
-    srv_turns_init(&loop->turns);
-    srv_places_init(loop);
+    TAILQ_INIT(&loop->turns.waiting);
+    TAILQ_INIT(&loop->reserved.list);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
     return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes) &&
@@ -75,6 +75,13 @@ struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd)
     return fd >= 0 && (size_t)fd < loop->num_fds ? loop->by_fd[fd] : NULL;
 }
 
+struct srv_connection *srv_connection_of(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info != NULL ? info->socket_context : NULL;
+}
+
 struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Connection *mhd, int fd)
 {
     struct srv_connection *connection = grow_by_fd(loop, fd) ? calloc(1, sizeof *connection) : NULL;
@@ -92,8 +99,7 @@ struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Conn
 
 void srv_loop_disconnected(struct srv_connection *connection)
 {
-    if (connection == NULL)
-        return;
+    srv_tls_session_fini(connection);
     if (connection->is_faulty)
         LIST_REMOVE(connection, faulty_link);
     connection->loop->by_fd[connection->fd] = NULL;
@@ -125,7 +131,7 @@ void srv_connection_end(struct srv_connection *connection)
     srv_handshake_release(connection);
 }
 
-/* Ends connections whose deadline has passed, unless on_sweep or on_deadline sets another.  For a
+/* Ends connections whose deadline has passed, unless its exchange sets another.  For a
  * while after a gap, as of SIGSTOP or a paused container, none is ended: what clients have sent in
  * time is still in their sockets. */
 static void sweep(struct srv_loop *loop, uint64_t now)
@@ -133,14 +139,14 @@ static void sweep(struct srv_loop *loop, uint64_t now)
     struct srv_connection *c;
     LIST_FOREACH(c, &loop->connections, link) {
         if (c->exchange != NULL)
-            loop->on_sweep(c->exchange, now);
+            srv_exchange_sweep(c->exchange, now);
         if (srv_connection_is_cut_off(c))
             srv_connection_end(c);
         if (c->deadline_ns == 0 || c->deadline_ns > now || now < loop->gap_ns + GAP_MS * SRV_MS_NS)
             continue;
         c->deadline_ns = 0;
         if (c->exchange != NULL && !c->finished)
-            loop->on_deadline(c->exchange);
+            srv_exchange_timeout(c->exchange);
         if (c->deadline_ns == 0)
             srv_connection_end(c);
     }
@@ -160,11 +166,11 @@ static int wait_ms(struct srv_loop *loop)
     if (MHD_get_timeout(loop->daemon, &timeout) == MHD_YES)
         return loop->idle_turns++ < max_turns ? 0 : IDLE_WAIT_MS;
     loop->idle_turns = 0;
-    if (loop->turns.count > 0)
+    if (!TAILQ_EMPTY(&loop->turns.waiting))
         return 0;
     if (accept_ms >= 0)
         return accept_ms;
-    return !LIST_EMPTY(&loop->connections) || loop->lingers.count > 0 ? SWEEP_MS : -1;
+    return !LIST_EMPTY(&loop->connections) || !TAILQ_EMPTY(&loop->lingers.list) ? SWEEP_MS : -1;
 }
 
 static void sleep_for(struct srv_loop *loop, int ms)
@@ -215,7 +221,7 @@ static void run_turn(struct srv_loop *loop, bool accepting)
     srv_handshakes_resume(loop);
     srv_turns_resume(loop);
     MHD_run(loop->daemon);
-    loop->after_turn(loop);
+    srv_exchange_run_submitted(loop);
     if (accepting)
         srv_mhd_accept_after_turn(loop);
     uint64_t now = srv_now_ns();

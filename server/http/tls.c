@@ -60,17 +60,27 @@ static bool check_key(struct srv_tls *tls, const char *path, char *message, size
            refuse(path, "no key in PEM form without a password", result, message, size);
 }
 
-static bool check_pair(struct srv_tls *tls, const char *path, char *message, size_t size)
+/* Makes credentials of a certificate and its key, or says why there are none. */
+static int new_pair(gnutls_certificate_credentials_t *out, const struct srv_tls *tls)
+{
+    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
+    int result = gnutls_certificate_allocate_credentials(out);
+    if (result != GNUTLS_E_SUCCESS)
+        return result;
+    result = gnutls_certificate_set_x509_key_mem(*out, &certificate, &key, GNUTLS_X509_FMT_PEM);
+    if (result != GNUTLS_E_SUCCESS)
+        gnutls_certificate_free_credentials(*out);
+    return result;
+}
+
+static bool check_pair(const struct srv_tls *tls, const char *path, char *message, size_t size)
 {
     gnutls_certificate_credentials_t pair;
-    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
-    int result = gnutls_certificate_allocate_credentials(&pair);
-    if (result == GNUTLS_E_SUCCESS) {
-        result = gnutls_certificate_set_x509_key_mem(pair, &certificate, &key, GNUTLS_X509_FMT_PEM);
-        gnutls_certificate_free_credentials(pair);
-    }
-    return result == GNUTLS_E_SUCCESS ||
-           refuse(path, "not the key of the certificate", result, message, size);
+    int result = new_pair(&pair, tls);
+    if (result != GNUTLS_E_SUCCESS)
+        return refuse(path, "not the key of the certificate", result, message, size);
+    gnutls_certificate_free_credentials(pair);
+    return true;
 }
 
 bool srv_tls_read(struct srv_tls *out, const char *certificate, const char *key, char *message,
@@ -131,17 +141,11 @@ static void put_credentials(struct srv_tls_credentials *credentials)
 bool srv_tls_replace(struct srv_tls_slot *slot, const struct srv_tls *tls)
 {
     struct srv_tls_credentials *made = calloc(1, sizeof *made);
-    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
-    if (made == NULL || gnutls_certificate_allocate_credentials(&made->pair) != GNUTLS_E_SUCCESS) {
+    if (made == NULL || new_pair(&made->pair, tls) != GNUTLS_E_SUCCESS) {
         free(made);
         return false;
     }
     atomic_init(&made->users, 1);
-    if (gnutls_certificate_set_x509_key_mem(made->pair, &certificate, &key, GNUTLS_X509_FMT_PEM) !=
-        GNUTLS_E_SUCCESS) {
-        put_credentials(made);
-        return false;
-    }
     pthread_mutex_lock(&slot->lock);
     struct srv_tls_credentials *old = slot->current;
     slot->current = made;
