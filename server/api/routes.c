@@ -12,7 +12,7 @@
     "200 while ready; 503 while loading, stalled, stopping", \
         .reply = "Ready", .errors = "loading storage_stalled lame_duck draining"
 
-/* What a model of the Open Inference Protocol has, with its version or without. */
+/* Routes of a model of the Open Inference Protocol, with its version or without. */
 #define ROW(...)    \
     {               \
         __VA_ARGS__ \

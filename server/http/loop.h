@@ -124,9 +124,9 @@ struct srv_loop {
     _Atomic(struct srv_exchange *) freed_elsewhere;
 };
 
-/* `open` makes wake_fd; `start` runs loop->daemon, which is set in between along with listen_fd.
- * The daemon has an epoll descriptor and no thread of its own.  `stop` ends thread and daemon; it
- * takes a loop that was only opened, and a zeroed one whose descriptors are -1.  The main thread's. */
+/* The main thread's.  `open` makes wake_fd; `start` runs loop->daemon, which is set in between along
+ * with listen_fd.  The daemon has an epoll descriptor and no thread of its own.  `stop` ends thread
+ * and daemon; it takes a loop that was only opened, and a zeroed one whose descriptors are -1. */
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http);
 bool srv_loop_start(struct srv_loop *loop);
 void srv_loop_stop(struct srv_loop *loop);

@@ -28,8 +28,8 @@ static const char no_memory[] =
 static const char no_memory_v2[] =
     "{\"error\":\"no memory for the reply\",\"code\":\"out_of_memory\",\"retryable\":true}";
 
-/* Settles the reply's status, body and Retry-After: a reply without a status, and one whose body met
- * its ceiling or the end of memory, becomes an error.  Returns the body. */
+/* Settles the reply's status, body and Retry-After: a reply without a status, and one whose body
+ * met its ceiling or the end of memory, becomes an error.  Returns the body. */
 static const char *finish_reply(size_t *length, struct srv_request *request,
                                 const struct srv_loop *loop)
 {
