@@ -39,10 +39,6 @@ srv_job_parser srv_parse_batch;
 srv_job_parser srv_parse_export;
 srv_job_parser srv_parse_import;
 
-/* snapshot.c */
-srv_handler srv_post_snapshot;
-srv_handler srv_get_snapshot;
-
 /* models.c.  srv_models_describe makes the replies, once models are loaded; false where
  * memory is short. */
 bool srv_models_describe(struct srv_app *app);
@@ -59,6 +55,8 @@ srv_handler srv_get_ready;
 srv_handler srv_get_metrics;
 srv_is_long srv_metrics_are_long;
 srv_handler srv_post_drain;
+srv_handler srv_post_snapshot;
+srv_handler srv_get_snapshot;
 
 /* ui.c */
 srv_handler srv_get_page;

@@ -3,7 +3,7 @@
  * Lengths of layers are read while steps may extend them: each length is one that the layer had,
  * but not all need be of one moment.  The revision is read first, so that no length is from before
  * the truncation that made it. */
-#include "api/session_reply.h"
+#include "api/sessions.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "api/endpoints.h"
-#include "api/session_reply.h"
+#include "api/sessions.h"
 #include "app.h"
 #include "attn_state.h"
 #include "basics/mem.h"

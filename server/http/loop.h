@@ -124,8 +124,8 @@ struct srv_loop {
     _Atomic(struct srv_exchange *) freed_elsewhere;
 };
 
-/* The main thread's.  `open` makes wake_fd; `start` runs loop->daemon, which is set in between along
- * with listen_fd.  The daemon has an epoll descriptor and no thread of its own.  `stop` ends thread
+/* The main thread's.  `open` makes wake_fd; `start` runs loop->daemon, which is set in between, as
+ * is listen_fd.  The daemon has an epoll descriptor and no thread of its own.  `stop` ends thread
  * and daemon; it takes a loop that was only opened, and a zeroed one whose descriptors are -1. */
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http);
 bool srv_loop_start(struct srv_loop *loop);
