@@ -25,18 +25,6 @@ static uint32_t tag_of(const struct srv_embedded *file)
     return tag != 0 ? tag : 1;
 }
 
-/* Whether the client has kept what the reply has: tags are compared without their W/.  Hexadecimal
- * digits between two quotes are a whole tag of the list. */
-static bool is_held(const struct srv_request *request)
-{
-    const char *held = request->held_tags;
-    char tag[SRV_TAG_SIZE];
-    if (held == NULL)
-        return false;
-    srv_reply_write_tag(tag, &request->reply);
-    return strcmp(held, "*") == 0 || strstr(held, tag + 2) != NULL;
-}
-
 static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
 
 /* Makes the file the reply's body, as it stands in the tree. */
@@ -57,11 +45,14 @@ static enum srv_error_code expand(struct srv_request *request, const struct srv_
     return SRV_OK;
 }
 
-/* The body of a 304 is there for its length, and not sent. */
+/* Tags are compared without their W/: hexadecimal digits between two quotes are a whole tag of the
+ * list that the client has sent.  The body of a 304 is there for its length, and not sent. */
 void srv_reply_embedded(struct srv_request *request, const struct srv_embedded *file)
 {
     struct srv_reply *reply = &request->reply;
     struct srv_error error = {0};
+    const char *held = request->held_tags;
+    char tag[SRV_TAG_SIZE];
     if (request->accepted == SRV_GZIP) {
         srv_buffer_hold(&reply->body, file->bytes, file->length);
         reply->coding = SRV_GZIP;
@@ -74,7 +65,8 @@ void srv_reply_embedded(struct srv_request *request, const struct srv_embedded *
     reply->content_type = file->type;
     reply->fields = file->fields;
     srv_reply_status(request, 200);
-    if (is_held(request)) {
+    srv_reply_write_tag(tag, reply);
+    if (held != NULL && (strcmp(held, "*") == 0 || strstr(held, tag + 2) != NULL)) {
         srv_reply_status(request, 304);
         reply->fields = NULL;
     }

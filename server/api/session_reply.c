@@ -50,17 +50,6 @@ static void write_shape(struct srv_buffer *out, const struct srv_model *model)
     srv_buffer_text(out, "}");
 }
 
-/* Who may see the sessions of all sees whose they are. */
-static void write_owner(struct srv_buffer *out, const struct srv_session *session,
-                        const struct srv_request *request)
-{
-    bool without_keys = request->key.scopes == 0 && session->owner[0] == '\0';
-    if (!srv_request_is_admin(request) || without_keys)
-        return;
-    srv_buffer_text(out, ",\"owner\":");
-    srv_buffer_json_string(out, session->owner);
-}
-
 /* Appends all but lengths and the object's end. */
 static void write_facts(struct srv_buffer *out, const struct srv_session *session,
                         const struct srv_request *request, bool shape)
@@ -73,7 +62,11 @@ static void write_facts(struct srv_buffer *out, const struct srv_session *sessio
     srv_model_write_name(out, session->model);
     if (shape && session->model->weightless != NULL)
         write_shape(out, session->model);
-    write_owner(out, session, request);
+    bool without_keys = request->key.scopes == 0 && session->owner[0] == '\0';
+    if (srv_request_is_admin(request) && !without_keys) {
+        srv_buffer_text(out, ",\"owner\":");
+        srv_buffer_json_string(out, session->owner);
+    }
     srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
     srv_buffer_printf(out, ",\"epoch\":%llu,\"revision\":%llu", (unsigned long long)session->epoch,
                       (unsigned long long)session->revision);

@@ -369,15 +369,23 @@ static bool finish_body(struct srv_exchange *x)
 
 /* ---- What http.c calls ----------------------------------------------------------------------- */
 
-static void init_request(struct srv_exchange *x, struct srv_http *http)
+struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
+                                       struct MHD_Connection *mhd, const char *target)
 {
-    const struct srv_http_context *context = &http->context;
+    const struct srv_http_context *context = &connection->loop->http->context;
+    struct srv_exchange *x = srv_exchange_new(connection->loop);
+    if (x == NULL)
+        return NULL;
     struct srv_request *request = &x->request;
+    x->mhd = mhd;
+    x->loop = connection->loop;
+    x->connection = connection;
+    srv_exchange_set_target(x, target);
     request->app = context->app;
     request->limits = context->limits;
     request->stopping = context->stopping;
     request->in_flight = context->in_flight;
-    request->held = x->connection->held;
+    request->held = connection->held;
     request->small_body = x->body;
     request->method = SRV_METHOD_COUNT;
     request->connection = x;
@@ -387,23 +395,9 @@ static void init_request(struct srv_exchange *x, struct srv_http *http)
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, context->limits->max_reply_bytes);
     srv_buffer_lend(&request->reply.body, x->reply, sizeof x->reply);
-}
-
-struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
-                                       struct MHD_Connection *mhd, const char *target)
-{
-    struct srv_http *http = connection->loop->http;
-    struct srv_exchange *x = srv_exchange_new(connection->loop);
-    if (x == NULL)
-        return NULL;
-    x->mhd = mhd;
-    x->loop = connection->loop;
-    x->connection = connection;
-    srv_exchange_set_target(x, target);
-    init_request(x, http);
-    srv_connection_deadline(connection, http->context.limits->header_timeout_ms);
+    srv_connection_deadline(connection, context->limits->header_timeout_ms);
     connection->exchange = x;
-    atomic_fetch_add(&http->active, 1);
+    atomic_fetch_add(&connection->loop->http->active, 1);
     return x;
 }
 

@@ -205,16 +205,6 @@ static void wait_for_work(struct srv_loop *loop)
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-static void begin_thread(struct srv_loop *loop)
-{
-    sigset_t pipe;
-    pthread_setname_np(pthread_self(), "attnd-event");
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
-    srv_mhd_begin_reading(loop);
-}
-
 static void run_turn(struct srv_loop *loop, bool accepting)
 {
     wait_for_work(loop);
@@ -245,7 +235,12 @@ static void *serve(void *context)
     struct srv_loop *loop = context;
     int command;
     bool accepting = true;
-    begin_thread(loop);
+    sigset_t pipe;
+    pthread_setname_np(pthread_self(), "attnd-event");
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+    srv_mhd_begin_reading(loop);
     while ((command = atomic_load(&loop->command)) != SRV_LOOP_STOP) {
         if (command == SRV_LOOP_QUIESCE && accepting) {
             MHD_quiesce_daemon(loop->daemon);

@@ -64,9 +64,7 @@ static inline void add(struct srv_buffer *out, const char *name, const char *val
 
 static void add_number(struct srv_buffer *out, const char *name, uint64_t number)
 {
-    srv_buffer_text(out, name);
-    srv_buffer_text(out, ": ");
-    srv_buffer_unsigned(out, number, 1);
+    srv_buffer_number(out, name, number);
     srv_buffer_text(out, "\r\n");
 }
 
@@ -78,8 +76,7 @@ static void add_timing(struct srv_buffer *out, const struct srv_request *request
         uint64_t us = srv_stage_ns(request, stage) / 1000;
         srv_buffer_text(out, stage > 0 ? ", " : "");
         srv_buffer_text(out, srv_stage_name(stage));
-        srv_buffer_text(out, ";dur=");
-        srv_buffer_unsigned(out, us / 1000, 1);
+        srv_buffer_number(out, ";dur=", us / 1000);
         srv_buffer_text(out, ".");
         srv_buffer_unsigned(out, us % 1000, 3);
     }
@@ -102,7 +99,7 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
     if (reply->fields != NULL)
         srv_buffer_text(out, reply->fields);
     if (reply->json_length > 0)
-        add_number(out, "Inference-Header-Content-Length", reply->json_length);
+        add_number(out, "Inference-Header-Content-Length: ", reply->json_length);
     if (reply->coding != SRV_IDENTITY)
         add(out, "Content-Encoding", srv_coding_name(reply->coding));
     srv_origin_write_fields(out, request, loop->http->context.allow_origins != NULL);
@@ -119,7 +116,7 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
     if (reply->code == SRV_E_UNAUTHORIZED)
         add(out, "WWW-Authenticate", "Bearer");
     if (reply->retry_after_s > 0)
-        add_number(out, "Retry-After", reply->retry_after_s);
+        add_number(out, "Retry-After: ", reply->retry_after_s);
     if (request->t_taken != 0)
         add_timing(out, request);
 }

@@ -160,16 +160,6 @@ void srv_tls_slot_fini(struct srv_tls_slot *slot)
     slot->current = NULL;
 }
 
-static struct srv_tls_credentials *get_credentials(struct srv_tls_slot *slot)
-{
-    pthread_mutex_lock(&slot->lock);
-    struct srv_tls_credentials *current = slot->current;
-    if (current != NULL)
-        atomic_fetch_add(&current->users, 1);
-    pthread_mutex_unlock(&slot->lock);
-    return current;
-}
-
 /* ---- Sessions -------------------------------------------------------------------------------- */
 
 /* GnuTLS reads errno after the call that failed. */
@@ -242,7 +232,11 @@ static int on_finished(gnutls_session_t session, unsigned type, unsigned when, u
 void srv_tls_session_init(struct srv_connection *connection, struct srv_tls_slot *slot)
 {
     int on = 1;
-    connection->credentials = get_credentials(slot);
+    pthread_mutex_lock(&slot->lock);
+    connection->credentials = slot->current;
+    if (slot->current != NULL)
+        atomic_fetch_add(&slot->current->users, 1);
+    pthread_mutex_unlock(&slot->lock);
     if (connection->credentials != NULL)
         (void)gnutls_credentials_set(connection->tls, GNUTLS_CRD_CERTIFICATE,
                                      connection->credentials->pair);
