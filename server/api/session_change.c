@@ -244,13 +244,11 @@ static const struct srv_job_stage *truncate_session(struct srv_job *job)
     struct srv_error *error = &job->error;
     find_session(&session, job->request, &change->call, error);
     const bool replayed = error->code == SRV_OK && repeats_last(&change->call, session);
-    if (error->code == SRV_OK && !replayed)
-        check_call(&change->call, session, error);
-    if (error->code == SRV_OK)
-        srv_job_reserve_reply(job->request, srv_session_text_bytes(session->model), error);
-    if (error->code == SRV_OK && !replayed)
-        cut_session(session, change, error);
-    if (error->code == SRV_OK)
+    if (error->code == SRV_OK &&
+        (replayed || check_call(&change->call, session, error) == SRV_OK) &&
+        srv_job_reserve_reply(job->request, srv_session_text_bytes(session->model), error) ==
+            SRV_OK &&
+        (replayed || cut_session(session, change, error) == SRV_OK))
         srv_session_reply(job->request, 200, session, replayed);
     else
         srv_session_put(session);

@@ -6,6 +6,7 @@
 #include "api/v2_models.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/endpoints.h"
@@ -30,18 +31,15 @@ static const struct srv_model *find_configured(const struct srv_models *models, 
 static bool find_layer(struct srv_v2_model *out, const struct srv_models *models, const char *name)
 {
     const char *dot = strrchr(name, '.');
-    if (dot == NULL || strlen(dot) > sizeof ".1023" - 1 || (dot[1] == '0' && dot[2] != '\0'))
+    size_t digits = dot != NULL ? strspn(dot + 1, "0123456789") : 0;
+    if (digits == 0 || digits > strlen("1023") || dot[1 + digits] != '\0' ||
+        (dot[1] == '0' && digits > 1))
         return false;
-    size_t layer = 0, digits = strspn(dot + 1, "0123456789");
-    if (digits == 0 || dot[1 + digits] != '\0')
-        return false;
-    for (size_t i = 0; i < digits; i++)
-        layer = layer * 10 + (size_t)(dot[1 + i] - '0');
     out->model = find_configured(models, name, (size_t)(dot - name));
     out->has_layer = true;
-    out->layer = layer;
-    return out->model != NULL && layer < ATTN_MAX_LAYERS &&
-           attn_model_layer(out->model->attn, layer) != NULL;
+    out->layer = strtoul(dot + 1, NULL, 10);
+    return out->model != NULL && out->layer < ATTN_MAX_LAYERS &&
+           attn_model_layer(out->model->attn, out->layer) != NULL;
 }
 
 enum srv_error_code srv_v2_find(struct srv_v2_model *out, const struct srv_models *models,

@@ -21,13 +21,6 @@ struct srv_linger {
 #define EVENTS 32                      /* sockets of one turn */
 #define TURN_BYTES ((size_t)256 << 10) /* of one socket in one turn */
 
-bool srv_lingers_open(struct srv_lingers *lingers)
-{
-    TAILQ_INIT(&lingers->list);
-    lingers->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    return lingers->epoll_fd >= 0;
-}
-
 static void end(struct srv_loop *loop, struct srv_linger *linger)
 {
     TAILQ_REMOVE(&loop->lingers.list, linger, entry);
@@ -38,12 +31,8 @@ static void end(struct srv_loop *loop, struct srv_linger *linger)
 
 void srv_lingers_close(struct srv_loop *loop)
 {
-    struct srv_lingers *lingers = &loop->lingers;
-    while (!TAILQ_EMPTY(&lingers->list))
-        end(loop, TAILQ_FIRST(&lingers->list));
-    if (lingers->epoll_fd >= 0)
-        close(lingers->epoll_fd);
-    lingers->epoll_fd = -1;
+    while (!TAILQ_EMPTY(&loop->lingers.list))
+        end(loop, TAILQ_FIRST(&loop->lingers.list));
 }
 
 /* The descriptor is a copy, since libmicrohttpd closes its own. */

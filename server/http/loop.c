@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,12 +32,15 @@
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
+    TAILQ_INIT(&loop->handshakes.list);
+    TAILQ_INIT(&loop->lingers.list);
     TAILQ_INIT(&loop->turns.waiting);
     TAILQ_INIT(&loop->reserved.list);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    loop->handshakes.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->lingers.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
-    return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes) &&
-           srv_lingers_open(&loop->lingers);
+    return loop->wake_fd >= 0 && loop->handshakes.epoll_fd >= 0 && loop->lingers.epoll_fd >= 0;
 }
 
 /* The waker sets wake_pending and then reads `sleeping`, the loop sets `sleeping` and then reads
@@ -175,18 +179,15 @@ static int wait_ms(struct srv_loop *loop)
 
 static void sleep_for(struct srv_loop *loop, int ms)
 {
-    struct pollfd fds[4];
-    const size_t count = sizeof fds / sizeof fds[0];
-    fds[0].fd = loop->accept.backing_off
-                    ? -1
-                    : MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    fds[1].fd = loop->wake_fd;
-    fds[2].fd = loop->handshakes.epoll_fd;
-    fds[3].fd = loop->lingers.epoll_fd;
-    for (size_t i = 0; i < count; i++)
-        fds[i].events = POLLIN;
+    const int sockets = MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    struct pollfd fds[] = {
+        {.fd = loop->wake_fd, .events = POLLIN},
+        {.fd = loop->accept.backing_off ? -1 : sockets, .events = POLLIN},
+        {.fd = loop->handshakes.epoll_fd, .events = POLLIN},
+        {.fd = loop->lingers.epoll_fd, .events = POLLIN},
+    };
     uint64_t wakes;
-    if (poll(fds, count, ms) > 0 && fds[1].revents != 0)
+    if (poll(fds, sizeof fds / sizeof fds[0], ms) > 0 && fds[0].revents != 0)
         (void)!read(loop->wake_fd, &wakes, sizeof wakes);
 }
 
@@ -248,8 +249,10 @@ static void *serve(void *context)
         }
         run_turn(loop, accepting);
     }
-    loop->stopping = true;
-    srv_handshakes_stop(loop);
+    struct srv_connection *c;
+    loop->stopping = true; /* for good: no connection may be suspended when the daemon is stopped */
+    LIST_FOREACH(c, &loop->connections, link)
+        srv_handshake_release(c);
     srv_turns_resume(loop);
     for (int i = 0; i < LAST_TURNS; i++)
         MHD_run(loop->daemon);
@@ -284,8 +287,8 @@ void srv_loop_stop(struct srv_loop *loop)
     srv_lingers_close(loop);
     free(loop->by_fd);
     loop->by_fd = NULL;
-    srv_handshakes_close(&loop->handshakes);
-    if (loop->wake_fd >= 0)
-        close(loop->wake_fd);
-    loop->wake_fd = -1;
+    const int fds[] = {loop->wake_fd, loop->handshakes.epoll_fd, loop->lingers.epoll_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
 }

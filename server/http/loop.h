@@ -124,9 +124,10 @@ struct srv_loop {
     _Atomic(struct srv_exchange *) freed_elsewhere;
 };
 
-/* The main thread's.  `open` makes wake_fd; `start` runs loop->daemon, which is set in between, as
- * is listen_fd.  The daemon has an epoll descriptor and no thread of its own.  `stop` ends thread
- * and daemon; it takes a loop that was only opened, and a zeroed one whose descriptors are -1. */
+/* The main thread's.  `open` makes the descriptors; `start` runs loop->daemon, which is set in
+ * between, as is listen_fd: a daemon with an epoll descriptor and no thread of its own.  `stop`
+ * ends thread and daemon; it takes a loop that was only opened, and a zeroed one whose descriptors
+ * are -1. */
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http);
 bool srv_loop_start(struct srv_loop *loop);
 void srv_loop_stop(struct srv_loop *loop);
@@ -161,9 +162,6 @@ void srv_connection_end(struct srv_connection *connection);
  * (mhd_workarounds.c, 14).  So a connection whose handshake waits for its client is suspended, its
  * socket watched by a descriptor of ours, and resumed when the client goes on. */
 
-bool srv_handshakes_open(struct srv_handshakes *handshakes);
-void srv_handshakes_close(struct srv_handshakes *handshakes); /* takes one whose epoll_fd is -1 */
-
 /* A handshake begins; it cannot go on before the socket is readable, or writable; it has ended, one
  * way or the other. */
 void srv_handshake_begins(struct srv_connection *connection);
@@ -181,9 +179,6 @@ void srv_handshakes_resume(struct srv_loop *loop);
 
 /* After a turn: ends the oldest handshakes beyond SRV_MAX_HANDSHAKES, unless they are young. */
 void srv_handshakes_bound(struct srv_loop *loop, uint64_t now_ns);
-
-/* Resumes all, for good: no connection may be suspended when the daemon is stopped. */
-void srv_handshakes_stop(struct srv_loop *loop);
 
 /* ---- turns.c ----
  *
@@ -237,10 +232,7 @@ void srv_places_bound(struct srv_loop *loop);
  * be: where one more connection comes, the socket that has lingered longest is closed, by another
  * loop within a sweep. */
 
-/* `open` returns whether there is a descriptor; `close` takes one that was never opened, whose
- * epoll_fd is -1. */
-bool srv_lingers_open(struct srv_lingers *lingers);
-void srv_lingers_close(struct srv_loop *loop);
+void srv_lingers_close(struct srv_loop *loop); /* all, at the end */
 
 /* Keeps the socket `fd` of a connection that is about to be closed.  Where descriptors or memory
  * are short it is not kept. */
