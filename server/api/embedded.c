@@ -4,7 +4,7 @@
  * such a reply takes no memory, and none is charged.  Who does not accept gzip gets the file
  * expanded.  Clients keep the files and ask whether they are still as they were: a visit to the
  * same build is answered without bodies, and a visit after an upgrade mixes no two builds. */
-#include "api/embedded.h"
+#include "api/endpoints.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -68,15 +68,15 @@ static void write_facts(struct srv_buffer *out, const struct srv_session *sessio
         srv_buffer_json_string(out, session->owner);
     }
     srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
-    srv_buffer_printf(out, ",\"epoch\":%llu,\"revision\":%llu", (unsigned long long)session->epoch,
-                      (unsigned long long)session->revision);
-    srv_buffer_printf(out, ",\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
-                      attn_cache_max_length(session->cache),
-                      (unsigned long long)(session->ttl_ns / SRV_S_NS), idle_s);
-    srv_buffer_printf(out, ",\"bytes\":%zu", attn_cache_bytes(session->cache));
+    srv_buffer_number(out, ",\"epoch\":", session->epoch);
+    srv_buffer_number(out, ",\"revision\":", session->revision);
+    srv_buffer_number(out, ",\"max_length\":", attn_cache_max_length(session->cache));
+    srv_buffer_number(out, ",\"ttl_s\":", session->ttl_ns / SRV_S_NS);
+    srv_buffer_printf(out, ",\"idle_s\":%.3f", idle_s);
+    srv_buffer_number(out, ",\"bytes\":", attn_cache_bytes(session->cache));
     size_t lowest = attn_cache_lowest_length(session->cache);
     if (lowest > 0)
-        srv_buffer_printf(out, ",\"lowest_length\":%zu", lowest);
+        srv_buffer_number(out, ",\"lowest_length\":", lowest);
 }
 
 void srv_session_print(struct srv_buffer *out, const struct srv_session *session,

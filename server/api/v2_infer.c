@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "api/endpoints.h"
-#include "api/v2_models.h"
 #include "app.h"
 #include "base/clock.h"
 #include "schedule/job.h"

@@ -3,8 +3,6 @@
  *
  * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes are
  * those of the fields and outputs of a call (wire/call_fields.h). */
-#include "api/v2_models.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

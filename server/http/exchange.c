@@ -29,9 +29,6 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/auth.h"
-#include "http/guard.h"
-#include "http/origin.h"
 #include "http/tls.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
@@ -162,20 +159,17 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
                                        bool has_body, struct srv_error *error)
 {
     const struct srv_route *route = request->route;
-    bool binary_reply = route->body == SRV_BODY_TENSORS;
-    bool tensors = binary_reply || route->body == SRV_BODY_OPTIONAL_TENSORS;
+    const bool binary_reply = route->body == SRV_BODY_TENSORS,
+               bytes = route->body == SRV_BODY_BYTES;
+    const bool tensors = binary_reply || route->body == SRV_BODY_OPTIONAL_TENSORS;
     if (request->is_v2)
         return srv_v2_check_types(request, head, has_body, error);
     has_body = has_body && route->body != SRV_BODY_IGNORED;
-    if (tensors &&
-        srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
-        return error->code;
-    if (route->body == SRV_BODY_BYTES && srv_guard_content_type_bytes(head, error) != SRV_OK)
-        return error->code;
-    if (has_body && route->body != SRV_BODY_BYTES &&
-        srv_guard_content_type(head, tensors, error) != SRV_OK)
-        return error->code;
-    if (has_body && srv_guard_content_encoding(&request->coding, head, error) != SRV_OK)
+    if ((tensors &&
+         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK) ||
+        (bytes && srv_guard_content_type_bytes(head, error) != SRV_OK) ||
+        (has_body && !bytes && srv_guard_content_type(head, tensors, error) != SRV_OK) ||
+        (has_body && srv_guard_content_encoding(&request->coding, head, error) != SRV_OK))
         return error->code;
     request->accepted = srv_guard_accept_encoding(head);
     if (binary_reply)
@@ -206,17 +200,15 @@ static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv
     if (route->body >= SRV_BODY_TENSORS && !x->framing.chunked && !x->framing.has_length)
         return srv_fail(error, SRV_E_LENGTH_REQUIRED, "Content-Length",
                         "a body with Content-Length or chunked is needed");
-    if (check_types(&x->request, head, has_body, error) != SRV_OK)
-        return error->code;
-    if (srv_guard_deadline(&deadline_ms, head, error) != SRV_OK)
+    if (check_types(&x->request, head, has_body, error) != SRV_OK ||
+        srv_guard_deadline(&deadline_ms, head, error) != SRV_OK)
         return error->code;
     if (deadline_ms > 0)
         x->request.deadline_ns = srv_now_ns() + deadline_ms * SRV_MS_NS;
     if (x->request.method == SRV_GET)
         x->request.held_tags = held_tags(&x->request, head);
-    if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
-        return error->code;
-    if (srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)
+    if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK ||
+        srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)
         return error->code;
     srv_auth_scope_idempotency_key(&x->request);
     return SRV_OK;
@@ -228,10 +220,9 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
 {
     const struct srv_request *request = &x->request;
     size_t limit = request->limits->max_in_flight_bytes;
-    if (request->route->parse != NULL &&
-        srv_scheduler_admits(context_of(x)->scheduler, request, error) != SRV_OK)
-        return error->code;
-    if (srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
+    if ((request->route->parse != NULL &&
+         srv_scheduler_admits(context_of(x)->scheduler, request, error) != SRV_OK) ||
+        srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
     size_t used = atomic_load(&request->in_flight->used);
     if (used > limit || x->framing.length > limit - used ||

@@ -3,13 +3,12 @@
 #ifndef SRV_HTTP_EXCHANGE_H
 #define SRV_HTTP_EXCHANGE_H
 
-#include "http/clients.h"
 #include "http/guard.h"
-#include "http/http.h"
 #include "http/loop.h"
 #include "http/tls.h"
 
 struct MHD_Connection;
+struct sockaddr;
 
 #define BODY_FIRST 4096  /* bytes: first room for a body */
 #define SMALL_REPLY 4096 /* bytes: first room for a reply; one that fits is not charged */
@@ -58,6 +57,14 @@ struct srv_exchange {
     };
 };
 
+/* clients.c: bytes that the requests of each address hold in flight.  Addresses (of IPv6 the first
+ * 64 bits) share SRV_CLIENT_COUNTERS counters by a hash, so the table never grows, and nobody can
+ * choose an address that shares a counter with another's. */
+struct srv_clients {
+    uint64_t seed;                              /* of the hash; secret */
+    atomic_size_t held[SRV_CLIENT_COUNTERS][2]; /* bytes: of requests, and of probes */
+};
+
 struct srv_http {
     struct srv_http_context context;
     int listen_fd;
@@ -78,6 +85,15 @@ struct srv_http {
 struct srv_http_input {
     const char *method, *path, *version, *bytes;
 };
+
+/* ---- clients.c: any thread ---- */
+
+/* The peer of a socket as a number: 32 bits of IPv4, also where IPv6 carries it, or the first 64
+ * of IPv6; 0 where it has none. */
+uint64_t srv_client_address(const struct sockaddr *peer);
+
+/* The two counters of an address (srv_client_address), which last as long as the table. */
+atomic_size_t *srv_clients_held(struct srv_clients *clients, uint64_t address);
 
 /* ---- exchange.c: the connection's event thread only, but for srv_exchange_log ---- */
 

@@ -11,6 +11,7 @@
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,22 +133,18 @@ union address {
     struct sockaddr_in6 v6;
 };
 
+/* The port stands in the same place in both families. */
+_Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+               "sin_port is the port of either");
+
 static bool read_address(union address *out, socklen_t *size, const char *host, unsigned port)
 {
     memset(out, 0, sizeof *out);
-    if (inet_pton(AF_INET, host, &out->v4.sin_addr) == 1) {
-        out->v4.sin_family = AF_INET;
-        out->v4.sin_port = htons((uint16_t)port);
-        *size = sizeof out->v4;
-        return true;
-    }
-    if (inet_pton(AF_INET6, host, &out->v6.sin6_addr) == 1) {
-        out->v6.sin6_family = AF_INET6;
-        out->v6.sin6_port = htons((uint16_t)port);
-        *size = sizeof out->v6;
-        return true;
-    }
-    return false;
+    const bool v4 = inet_pton(AF_INET, host, &out->v4.sin_addr) == 1;
+    out->any.sa_family = v4 ? AF_INET : AF_INET6;
+    out->v4.sin_port = htons((uint16_t)port);
+    *size = v4 ? sizeof out->v4 : sizeof out->v6;
+    return v4 || inet_pton(AF_INET6, host, &out->v6.sin6_addr) == 1;
 }
 
 /* The remedy for an error of bind, or "". */
@@ -187,8 +184,7 @@ static bool listen_at(struct srv_http *http, const char *host, unsigned port)
         bind(http->listen_fd, &address.any, size) != 0 || listen(http->listen_fd, BACKLOG) != 0 ||
         getsockname(http->listen_fd, &address.any, &size) != 0)
         return false;
-    http->port =
-        ntohs(address.any.sa_family == AF_INET ? address.v4.sin_port : address.v6.sin6_port);
+    http->port = ntohs(address.v4.sin_port);
     return true;
 }
 

@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "http/exchange.h"
-#include "http/origin.h"
 #include "http/tls.h"
 #include "ops/stage.h"
 #include "schedule/scheduler.h"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/embedded.h"
 #include "api/endpoints.h"
 #include "config/bounds.h"
 #include "suites.h"
