@@ -25,42 +25,7 @@ static gnutls_datum_t datum(char *text)
     return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
 }
 
-static bool refuse(const char *path, const char *what, int cause, char *message, size_t size)
-{
-    snprintf(message, size, "%s: %s: %s", path, what, gnutls_strerror(cause));
-    return false;
-}
-
-static bool check_certificate(struct srv_tls *tls, const char *path, char *message, size_t size)
-{
-    gnutls_x509_crt_t *chain = NULL;
-    unsigned count = 0;
-    gnutls_datum_t text = datum(tls->certificate);
-    int result = gnutls_x509_crt_list_import2(&chain, &count, &text, GNUTLS_X509_FMT_PEM,
-                                              GNUTLS_X509_CRT_LIST_FAIL_IF_UNSORTED);
-    if (result < 0)
-        return refuse(path, "no certificate in PEM form", result, message, size);
-    tls->expires = gnutls_x509_crt_get_expiration_time(chain[0]);
-    for (unsigned i = 0; i < count; i++)
-        gnutls_x509_crt_deinit(chain[i]);
-    gnutls_free(chain);
-    return true;
-}
-
-static bool check_key(struct srv_tls *tls, const char *path, char *message, size_t size)
-{
-    gnutls_x509_privkey_t key;
-    gnutls_datum_t text = datum(tls->key);
-    int result = gnutls_x509_privkey_init(&key);
-    if (result == GNUTLS_E_SUCCESS) {
-        result = gnutls_x509_privkey_import2(key, &text, GNUTLS_X509_FMT_PEM, NULL, 0);
-        gnutls_x509_privkey_deinit(key);
-    }
-    return result == GNUTLS_E_SUCCESS ||
-           refuse(path, "no key in PEM form without a password", result, message, size);
-}
-
-/* Makes credentials of a certificate and its key, or says why there are none. */
+/* Makes credentials of a certificate and its key; returns GnuTLS's status. */
 static int new_pair(gnutls_certificate_credentials_t *out, const struct srv_tls *tls)
 {
     gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
@@ -73,32 +38,58 @@ static int new_pair(gnutls_certificate_credentials_t *out, const struct srv_tls 
     return result;
 }
 
-static bool check_pair(const struct srv_tls *tls, const char *path, char *message, size_t size)
+/* Returns a text about what is wrong, with the key where *of_key is set, and GnuTLS's cause; NULL,
+ * with `expires` set, where nothing is. */
+static const char *find_fault(int *cause, bool *of_key, struct srv_tls *tls)
 {
+    gnutls_x509_crt_t *chain = NULL;
+    gnutls_x509_privkey_t key;
     gnutls_certificate_credentials_t pair;
-    int result = new_pair(&pair, tls);
-    if (result != GNUTLS_E_SUCCESS)
-        return refuse(path, "not the key of the certificate", result, message, size);
+    unsigned count = 0;
+    gnutls_datum_t certificate_text = datum(tls->certificate), key_text = datum(tls->key);
+    *cause = gnutls_x509_crt_list_import2(&chain, &count, &certificate_text, GNUTLS_X509_FMT_PEM,
+                                          GNUTLS_X509_CRT_LIST_FAIL_IF_UNSORTED);
+    *of_key = *cause >= 0;
+    if (*cause < 0)
+        return "no certificate in PEM form";
+    tls->expires = gnutls_x509_crt_get_expiration_time(chain[0]);
+    for (unsigned i = 0; i < count; i++)
+        gnutls_x509_crt_deinit(chain[i]);
+    gnutls_free(chain);
+    *cause = gnutls_x509_privkey_init(&key);
+    if (*cause == GNUTLS_E_SUCCESS) {
+        *cause = gnutls_x509_privkey_import2(key, &key_text, GNUTLS_X509_FMT_PEM, NULL, 0);
+        gnutls_x509_privkey_deinit(key);
+    }
+    if (*cause != GNUTLS_E_SUCCESS)
+        return "no key in PEM form without a password";
+    *cause = new_pair(&pair, tls);
+    if (*cause != GNUTLS_E_SUCCESS)
+        return "not the key of the certificate";
     gnutls_certificate_free_credentials(pair);
-    return true;
+    return NULL;
 }
 
 bool srv_tls_read(struct srv_tls *out, const char *certificate, const char *key, char *message,
                   size_t size)
 {
     size_t length;
+    int cause;
+    bool of_key;
     *out = (struct srv_tls){.certificate = NULL};
     if (certificate == NULL || key == NULL)
         return true;
     bool read =
         srv_text_read(&out->certificate, &length, certificate, SRV_MAX_PEM_BYTES, SRV_TEXT_PUBLIC,
                       message, size) &&
-        srv_text_read(&out->key, &length, key, SRV_MAX_PEM_BYTES, SRV_TEXT_SECRET, message, size) &&
-        check_certificate(out, certificate, message, size) && check_key(out, key, message, size) &&
-        check_pair(out, key, message, size);
-    if (!read)
+        srv_text_read(&out->key, &length, key, SRV_MAX_PEM_BYTES, SRV_TEXT_SECRET, message, size);
+    const char *fault = read ? find_fault(&cause, &of_key, out) : NULL;
+    if (fault != NULL)
+        snprintf(message, size, "%s: %s: %s", of_key ? key : certificate, fault,
+                 gnutls_strerror(cause));
+    if (!read || fault != NULL)
         srv_tls_fini(out);
-    return read;
+    return read && fault == NULL;
 }
 
 void srv_tls_fini(struct srv_tls *tls)
