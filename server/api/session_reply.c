@@ -62,6 +62,7 @@ static void write_facts(struct srv_buffer *out, const struct srv_session *sessio
     srv_model_write_name(out, session->model);
     if (shape && session->model->weightless != NULL)
         write_shape(out, session->model);
+    /* Who may see the sessions of all sees whose they are. */
     bool without_keys = request->key.scopes == 0 && session->owner[0] == '\0';
     if (srv_request_is_admin(request) && !without_keys) {
         srv_buffer_text(out, ",\"owner\":");

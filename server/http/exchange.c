@@ -68,14 +68,6 @@ static bool reply_through_mhd(struct srv_exchange *x)
     return true;
 }
 
-void srv_exchange_reply_past_mhd(struct srv_exchange *x)
-{
-    x->state = REPLIED;
-    x->body_unread = true;
-    x->request.t_replied = srv_now_ns();
-    srv_reply_past_mhd(x);
-}
-
 /* Replies with what the reply is now.  A short body is read and discarded first where the
  * connection can go on then; with any other the reply goes out at once, and the connection
  * lingers. */
@@ -98,7 +90,7 @@ static bool discard_body(struct srv_exchange *x, size_t *count)
     *count = 0;
     if (x->discarded <= SRV_DISCARD_BYTES && !srv_connection_is_cut_off(x->connection))
         return true;
-    srv_exchange_reply_past_mhd(x);
+    srv_reply_past_mhd(x);
     return false;
 }
 
@@ -429,7 +421,7 @@ void srv_exchange_timeout(struct srv_exchange *x)
         srv_reply_error(&x->request, &error);
     }
     if (x->state != REPLIED) {
-        srv_exchange_reply_past_mhd(x);
+        srv_reply_past_mhd(x);
         srv_connection_finish(x->connection);
     } else /* the client does not read its reply: the system, too, discards the rest */
         setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

@@ -107,10 +107,6 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
 bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_input *input,
                           size_t *count);
 
-/* Writes the reply to the socket itself, since libmicrohttpd sends none while the body still
- * arrives (mhd_workarounds.c, 11).  The caller ends the connection. */
-void srv_exchange_reply_past_mhd(struct srv_exchange *exchange);
-
 /* ---- fault.c: the connection's event thread only ---- */
 
 /* The connection's bytes are no request: replies with scan.fault, to the request in progress or to
@@ -178,8 +174,9 @@ void srv_exchange_run_submitted(struct srv_loop *loop);
  * memory is short: nothing is sent then. */
 bool srv_reply_through_mhd(struct srv_exchange *exchange, bool close);
 
-/* Writes the reply to the socket at once, as far as it goes without waiting, for connections that
- * libmicrohttpd still reads from.  The caller closes the connection. */
+/* Writes the reply to the socket itself, as far as it goes without waiting, since libmicrohttpd
+ * sends none while the body still arrives (mhd_workarounds.c, 11).  The caller ends the
+ * connection. */
 void srv_reply_past_mhd(struct srv_exchange *exchange);
 
 /* At each sweep while the reply is sent: moves the deadline on by the time in which

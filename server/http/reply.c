@@ -193,6 +193,9 @@ void srv_reply_past_mhd(struct srv_exchange *x)
     struct tm utc;
     struct srv_buffer out;
     size_t length;
+    x->state = REPLIED;
+    x->body_unread = true;
+    request->t_replied = srv_now_ns();
     const char *body = finish_reply(&length, request, x->loop);
     srv_buffer_init(&out, SIZE_MAX);
     const time_t now = time(NULL);
