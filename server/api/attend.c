@@ -16,8 +16,7 @@ static void write_attend(const struct srv_job *job, struct srv_buffer *out)
 {
     srv_buffer_text(out, "{\"model\":");
     srv_model_write_name(out, job->model);
-    srv_buffer_text(out, ",\"layer\":");
-    srv_buffer_unsigned(out, (uint64_t)job->call.layer, 1);
+    srv_buffer_number(out, ",\"layer\":", (uint64_t)job->call.layer);
     srv_outputs_write(out, &job->outputs, &job->sizes, job->request->binary);
     srv_buffer_text(out, "}");
 }

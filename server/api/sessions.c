@@ -2,8 +2,8 @@
  *
  * The engine owner creates and deletes sessions, since both are recorded in the journal, and may
  * wait for the disk.  GET is answered on an event thread. */
+#include "api/sessions.h"
 #include "api/endpoints.h"
-#include "api/session_reply.h"
 #include "app.h"
 #include "schedule/encoding.h"
 #include "session/weightless.h"

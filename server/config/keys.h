@@ -4,7 +4,7 @@
  * digested and compared with all of them, in a time that depends on neither.  A key has a name,
  * which the log may show, scopes, and quotas (accounts.h); keys of one group share sessions.  The
  * file may be read again while requests are checked (srv_keyring).  Checking a request against its
- * key is http/auth.h's. */
+ * key is http/auth.c's. */
 #ifndef SRV_KEYS_H
 #define SRV_KEYS_H
 

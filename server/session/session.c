@@ -20,7 +20,7 @@
 #include "attn.h"
 #include "attn_state.h"
 #include "base/clock.h"
-#include "base/hash.h"
+#include "base/digest.h"
 #include "base/id.h"
 #include "session/models.h"
 #include "session/weightless.h"

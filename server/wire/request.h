@@ -62,7 +62,7 @@ struct srv_request {
     char request_id[SRV_ID_MAX + 1];
     struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
-    char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http/auth.h), likewise */
+    char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http/auth.c), likewise */
     const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
     union {
         const char *asked_fields; /* that a preflight asks to send beside API.md's; or NULL */

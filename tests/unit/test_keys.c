@@ -10,7 +10,7 @@
 
 #include "api/endpoints.h"
 #include "config/keys.h"
-#include "http/auth.h"
+#include "http/guard.h"
 #include "scratch.h"
 #include "suites.h"
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/embedded.h"
 #include "api/endpoints.h"
 #include "config/bounds.h"
 #include "suites.h"
@@ -77,8 +76,7 @@ START_TEST(test_openapi_every_route_has_its_columns)
             expect_schema(route, "request", route->doc.request);
         if (route->doc.status != 204 && route->type == NULL)
             expect_schema(route, "reply", route->doc.reply);
-        if (route->doc.error != NULL)
-            expect_schema(route, "error", route->doc.error);
+        expect_schema(route, "error", srv_v2_is_path(route->path) ? "V2Error" : "Error");
     }
 }
 END_TEST
