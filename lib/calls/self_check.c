@@ -111,7 +111,8 @@ static enum attn_status make_step(struct check *check, size_t i, size_t layer, s
 static enum attn_status set_up(struct check *check, struct attn_self_check *out,
                                const struct attn_engine *engine, struct attn_error *error)
 {
-    const struct attn_engine_options one = {.threads = 1, .level = engine->level};
+    const struct attn_engine_options one = {.threads = 1,
+                                            .level = attn_cpu_level_of(engine->kernels.features)};
     const size_t width = check->spec->hidden_size;
     enum attn_status status = attn_engine_open(&check->single, &one, error);
     if (status != ATTN_OK)
@@ -205,13 +206,13 @@ static enum attn_status compute_and_compare(struct attn_self_check *out, struct 
 
 #define PROVED "proved" /* the note's fact */
 
-/* The digest of all that came together here: CPU, build, kernels, threads, weights.  False where
+/* The digest of all that came together here: CPU, build, features, threads, weights.  False where
  * the weights are not mapped, or the build is unknown. */
 static bool name_proof(char out[ATTN_CHECKSUM_DIGITS], const struct attn_engine *engine,
                        const struct attn_engine_info *info, const struct attn_model *model)
 {
     const char *weights = attn_model_mapped_checksum(model);
-    const uint32_t facts[] = {info->threads, engine->level, engine->gemm_mode};
+    const uint32_t facts[] = {info->threads, engine->kernels.features, engine->gemm_mode};
     char cpu[ATTN_CPU_TEXT_MAX];
     struct attn_build_id build;
     struct attn_checksum sum;

@@ -248,17 +248,16 @@ static void transpose_portable(float *out, size_t ldo, const float *const in[], 
 
 void attn_kernels_portable(struct attn_kernels *table)
 {
-    *table = (struct attn_kernels){
-        .matmul = {matmul_f32_portable, matmul_bf16_portable, matmul_f16_portable,
-                   matmul_int8_portable},
-        .softmax = softmax_portable,
-        .finish_weights = finish_weights_portable,
-        .prepare_rows = prepare_rows_portable,
-        .scale_rows = scale_rows_portable,
-        .scale = scale_portable,
-        .all_within = all_within_portable,
-    };
-    attn_kernels_portable_project(table);
+    table->matmul[ATTN_F32] = matmul_f32_portable;
+    table->matmul[ATTN_BF16] = matmul_bf16_portable;
+    table->matmul[ATTN_F16] = matmul_f16_portable;
+    table->matmul[ATTN_INT8] = matmul_int8_portable;
+    table->softmax = softmax_portable;
+    table->finish_weights = finish_weights_portable;
+    table->prepare_rows = prepare_rows_portable;
+    table->scale_rows = scale_rows_portable;
+    table->scale = scale_portable;
+    table->all_within = all_within_portable;
     table->columns_from_rows = SIZE_MAX; /* never: compilers vectorise none of these loops */
     table->outer = outer_portable;
     table->softmax_columns = softmax_columns_portable;

@@ -1,4 +1,4 @@
-/* cpu.c: names of levels, and the CPUs that the machine offers this process.
+/* cpu.c: how many CPUs the machine offers this process.
  *
  * A container's share shows in the affinity mask, in cgroup v2's cpu.max and in cgroup v1's
  * cfs quota.  A quota binds everything below it, so the files of the process's own group and of all
@@ -10,30 +10,6 @@
 #include <stdio.h>
 
 #include "machine/cgroup.h"
-
-const char *attn_cpu_level_name(enum attn_cpu_level level)
-{
-    static const char *const names[] = {
-        [ATTN_CPU_AUTO] = "auto",
-        [ATTN_CPU_PORTABLE] = "portable",
-#ifdef __x86_64__
-        [ATTN_CPU_AVX2] = "avx2",
-        [ATTN_CPU_AVX512] = "avx512",
-        [ATTN_CPU_AVX512VNNI] = "avx512vnni",
-        [ATTN_CPU_AVX512BF16] = "avx512bf16",
-        [ATTN_CPU_AVX512AMX] = "avx512amx",
-#endif
-#ifdef __aarch64__
-        [ATTN_CPU_NEON] = "neon",
-        [ATTN_CPU_DOTPROD] = "dotprod",
-        [ATTN_CPU_BF16] = "bf16",
-#endif
-    };
-    size_t i = (size_t)level;
-    return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
-}
-
-/* ---- CPUs ----------------------------------------------------------------------------------- */
 
 /* The CPUs that `quota` microseconds out of every `period` amount to, rounded up. */
 static unsigned quota_cpus(long quota, long period)

@@ -214,9 +214,9 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    run.levels = attn_cpu_best(ATTN_CPU_AUTO);
+    run.levels = attn_cpu_level_of(attn_cpu_features(ATTN_NUM_CPU_LEVELS - 1));
     for (size_t level = 1; level <= run.levels; level++)
-        attn_kernels_get(&run.kernels[level], (enum attn_cpu_level)level);
+        attn_kernels_get(&run.kernels[level], attn_cpu_features((enum attn_cpu_level)level));
 #ifdef __x86_64__
     if (run.levels >= ATTN_CPU_AVX512) {
         run.emulated = run.kernels[ATTN_CPU_AVX512];
