@@ -197,8 +197,8 @@ void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, con
     const size_t at = h * maps->queries + t;
     attn_stats_row(&maps->row_stats[at], weights, reachable, maps->keys, query, first,
                    maps->local_radius);
-    if (maps->targets != NULL)
-        attn_stats_target_row(&maps->row_stats[at], weights, maps->targets[t]);
+    if (maps->targets != NULL && maps->targets[t] >= 0)
+        maps->row_stats[at].target = weights[maps->targets[t]];
 }
 
 void attn_maps_measure_groups(const struct attn_maps *maps, size_t h, size_t t,

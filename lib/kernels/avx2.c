@@ -11,7 +11,6 @@
 
 #include "kernels/avx2.h"
 
-#include "kernels/columns.h"
 #include "kernels/rows.h"
 #include "kernels/widen.h"
 

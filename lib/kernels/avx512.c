@@ -10,7 +10,6 @@
 
 #include "kernels/avx512.h"
 
-#include "kernels/columns.h"
 #include "kernels/rows.h"
 #include "kernels/widen.h"
 

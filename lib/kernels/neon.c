@@ -10,7 +10,6 @@
 
 #include "kernels/neon.h"
 
-#include "kernels/columns.h"
 #include "kernels/rows.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */

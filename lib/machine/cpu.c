@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdio.h>
 
+#include "basics/mem.h"
 #include "machine/cgroup.h"
 
 /* The CPUs that `quota` microseconds out of every `period` amount to, rounded up. */
@@ -36,19 +37,12 @@ static size_t directory_cpus(const char *directory)
     return quota_cpus(quota, period);
 }
 
-/* The CPUs of the affinity mask.  The kernel refuses masks smaller than its own, so a machine of
- * more than CPU_SETSIZE processors counts as CPU_SETSIZE. */
-static unsigned affinity_cpus(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return CPU_SETSIZE;
-    int count = CPU_COUNT(&set);
-    return count > 0 ? (unsigned)count : 1;
-}
-
+/* The kernel refuses masks smaller than its own, so a machine of more than CPU_SETSIZE processors
+ * counts as CPU_SETSIZE. */
 unsigned attn_cpu_count(void)
 {
-    size_t affinity = affinity_cpus(), quota = attn_cgroup_least("", "cpu", directory_cpus);
-    return (unsigned)(quota < affinity ? quota : affinity);
+    cpu_set_t set;
+    const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+    const size_t affinity = known ? attn_max((size_t)CPU_COUNT(&set), 1) : CPU_SETSIZE;
+    return (unsigned)attn_min(affinity, attn_cgroup_least("", "cpu", directory_cpus));
 }

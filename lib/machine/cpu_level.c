@@ -28,14 +28,6 @@
 #define NEED_AMX (1u << 24 | 1u << 22 | 1u << 25) /* AMX-TILE, AMX-BF16, AMX-INT8 */
 #define NEED_VBMI 2u /* of leaf 7's ecx: from Ice Lake on, not in Cooper Lake */
 
-/* The register state that the operating system saves.  Valid only where CPUID reports OSXSAVE. */
-static unsigned read_xcr0(void)
-{
-    unsigned low, high;
-    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-    return low;
-}
-
 static pthread_once_t amx_once = PTHREAD_ONCE_INIT; /* a process keeps its level */
 static bool amx_is_permitted;
 
@@ -52,10 +44,10 @@ unsigned attn_cpu_fastest(unsigned features, const char *vendor, bool vbmi)
 
 static unsigned detect(enum attn_cpu_level level)
 {
-    unsigned a, b, c, d, b7, c7, d7, features = ATTN_HAS_AVX2 | ATTN_HAS_AVX512;
+    unsigned a, b, c, d, b7, c7, d7, saved, features = ATTN_HAS_AVX2 | ATTN_HAS_AVX512;
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
         return 0;
-    const unsigned saved = read_xcr0();
+    __asm__ volatile("xgetbv" : "=a"(saved), "=d"(d) : "c"(0)); /* XCR0 */
     if ((saved & XCR0_AVX) != XCR0_AVX || (c & NEED_AVX2) != NEED_AVX2 ||
         !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !(b7 & bit_AVX2))
         return 0;
