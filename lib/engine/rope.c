@@ -177,20 +177,6 @@ static const struct field {
     {"beta_slow", OFFSET(beta_slow), YARN, 1e-6, 1e6},
 };
 
-static enum attn_status check_fields(const struct attn_rope_spec *spec, struct attn_error *error)
-{
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        const struct field *field = &fields[i];
-        double value = *(const double *)((const char *)spec + field->offset);
-        if ((field->types & 1u << spec->type) != 0 &&
-            !(value >= field->least && value <= field->most))
-            return attn_fail(error, ATTN_OUT_OF_RANGE, field->name,
-                             "%s is %g, allowed are %g to %g", field->name, value, field->least,
-                             field->most);
-    }
-    return ATTN_OK;
-}
-
 /* The factors of longrope, one for each pair. */
 static enum attn_status check_factors(const double *factors, size_t n, const char *name,
                                       struct attn_error *error)
@@ -248,6 +234,14 @@ enum attn_status attn_rope_check(const struct attn_rope_spec *spec, size_t head_
         return attn_fail(error, ATTN_OUT_OF_RANGE, "head_dim",
                          "rotary width is %zu, needs to be even and at most head_dim %zu",
                          spec->dim, head_dim);
-    enum attn_status status = check_fields(spec, error);
-    return status == ATTN_OK ? check_type(spec, error) : status;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const struct field *field = &fields[i];
+        double value = *(const double *)((const char *)spec + field->offset);
+        if ((field->types & 1u << spec->type) != 0 &&
+            !(value >= field->least && value <= field->most))
+            return attn_fail(error, ATTN_OUT_OF_RANGE, field->name,
+                             "%s is %g, allowed are %g to %g", field->name, value, field->least,
+                             field->most);
+    }
+    return check_type(spec, error);
 }

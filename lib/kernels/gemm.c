@@ -111,8 +111,8 @@ _Static_assert(ATTN_GEMM_SCRATCH * sizeof(float) >=
                        (ATTN_GEMM_PANELS * ATTN_PANEL + ROUNDED_ROWS),
                "weights and rows fit");
 
-/* Weights and rows of bf16, where rows are rounded to it at this level anyway.  In a panel, pairs of
- * a column's weights stand together; here they are put apart, [k][ldw]. */
+/* Weights and rows of bf16, where rows are rounded to it at this level anyway.  In a panel, pairs
+ * of a column's weights stand together; here they are put apart, [k][ldw]. */
 static void project_bf16(const struct attn_gemm *gemm, const struct attn_projection_part *p)
 {
     const size_t ldw = attn_ceil_div(p->n, ATTN_PANEL) * ATTN_PANEL;
