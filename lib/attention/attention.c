@@ -214,15 +214,6 @@ static bool has_results(const struct attn_problem *p, size_t head, size_t heads,
            attn_maps_any(&p->maps, head, heads, token, tokens);
 }
 
-/* Pools the mean over heads of a unit's tokens, when all heads have added to it. */
-static void pool_average(const struct attn_unit *u)
-{
-    for (size_t t = u->t0; t < u->t0 + u->tokens; t++) {
-        attn_pool_pause(u->pool, u->thread);
-        attn_maps_take_average(&u->p->maps, t, u->average + (t - u->t0) * u->p->maps.columns);
-    }
-}
-
 /* Task i of an item: some units, for one head of the item after the other.  Units and heads that
  * nothing is asked of are left out. */
 static void solve_units(const struct solver *solver, const struct item *item, size_t i,
@@ -250,8 +241,10 @@ static void solve_units(const struct solver *solver, const struct item *item, si
                 attn_units_solve(units, count);
         }
     }
-    if (units->average != NULL)
-        pool_average(units);
+    for (size_t t = 0; units->average != NULL && t < units->tokens; t++) { /* of all heads */
+        attn_pool_pause(units->pool, thread);
+        attn_maps_take_average(&p->maps, units->t0 + t, units->average + t * p->maps.columns);
+    }
 }
 
 /* Unit i of an item whose keys are split; *sums becomes the sums of its first split. */
@@ -349,33 +342,27 @@ static size_t list_items(struct solver *solver, const struct attn_problem *probl
     return n;
 }
 
-/* Whether the keys of a problem's units are to be split: where all problems together have too few
- * units for the threads, and this one has more keys than one split and no maps, which need whole
- * rows. */
-static bool should_split_keys(const struct attn_problem *p, size_t units, unsigned threads)
-{
-    return threads > 1 && units < UNITS_PER_THREAD * threads && attn_splits(p) > 1 &&
-           !attn_maps_any(&p->maps, 0, p->num_heads, 0, p->queries) &&
-           attn_heads_per_group(p) <= ATTN_TILE;
-}
-
 /* Floats of the sums of all splits of an item. */
 static size_t split_sums_floats(const struct item *item)
 {
     return item->units * attn_splits(item->problem) * attn_split_floats(item->problem);
 }
 
-/* Allocates memory for the sums of the items whose keys are to be split, up to ATTN_SPLITS_FLOATS
- * in all; keys of further items stay whole.  False where the workspace is short of memory. */
+/* Splits keys and allocates memory for the sums, up to ATTN_SPLITS_FLOATS in all, where all
+ * problems together have too few units for the threads: of items of one head with more keys than
+ * one split and without maps, which need whole rows.  False where the workspace is short of
+ * memory. */
 static bool allocate_splits(struct solver *solver, size_t count)
 {
     const unsigned threads = attn_pool_threads(solver->engine->pool);
     size_t units = 0, left = ATTN_SPLITS_FLOATS;
     for (size_t i = 0; i < count; i++)
         units += solver->items[i].units;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && threads > 1 && units < UNITS_PER_THREAD * threads; i++) {
         struct item *item = &solver->items[i];
-        if (item->num_kv_heads > 1 || !should_split_keys(item->problem, units, threads) ||
+        const struct attn_problem *p = item->problem;
+        if (item->num_kv_heads > 1 || attn_splits(p) <= 1 || attn_heads_per_group(p) > ATTN_TILE ||
+            attn_maps_any(&p->maps, 0, p->num_heads, 0, p->queries) ||
             split_sums_floats(item) > left)
             continue;
         left -= split_sums_floats(item);

@@ -98,14 +98,6 @@ static void add_weighted_values(const struct attn_unit *u, const struct attn_uni
 
 /* ---- Scores ---- */
 
-/* Soft-capping as in Gemma 2: scores stay within +-c and keep their order. */
-static void soft_cap(float *scores, size_t rows, size_t n, float c)
-{
-    for (size_t r = 0; r < rows; r++)
-        for (size_t j = 0; j < n; j++)
-            scores[r * ATTN_TILE + j] = c * tanhf(scores[r * ATTN_TILE + j] / c);
-}
-
 /* Hands the tile's scores to the maps if these ask for this stage. */
 static void copy_scores(const struct attn_unit *u, enum attn_stage stage, size_t first, size_t n)
 {
@@ -137,8 +129,11 @@ void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile
     const size_t n = part->count, dv = p->value_head_dim;
     scores_of_keys(u, part);
     copy_scores(u, ATTN_STAGE_RAW, first, n);
-    if (p->softcap > 0)
-        soft_cap(u->scores, u->rows, n, p->softcap);
+    for (size_t r = 0; p->softcap > 0 && r < u->rows; r++) /* as in Gemma 2 */
+        for (size_t j = 0; j < n; j++) {
+            float *score = u->scores + r * ATTN_TILE + j;
+            *score = p->softcap * tanhf(*score / p->softcap);
+        }
     copy_scores(u, ATTN_STAGE_SOFTCAP, first, n);
     if (p->relative != NULL && first < p->keys)
         attn_unit_add_relative(u, part, first);

@@ -87,12 +87,14 @@ static enum attn_status check(const struct attend *call, struct attn_error *erro
     return status;
 }
 
-static struct attn_call describe(const struct attend *attend, const struct attn_mask_defaults *mask,
-                                 struct attn_error *error)
+static enum attn_status run(const struct attend *attend, struct attn_error *error)
 {
+    struct attn_engine *engine = attend->engine;
     const struct attn_attend_args *a = attend->args;
+    const struct attn_mask_defaults mask =
+        attn_layer_mask_defaults(attend->layer, attend->layer->spec.is_causal && !attend->cross);
     const float *keys = a->key_hidden_states ? a->key_hidden_states : a->hidden_states;
-    return (struct attn_call){
+    struct attn_call call = {
         .modifiers = &a->modifiers,
         .outputs = &a->outputs,
         .error = error,
@@ -103,16 +105,8 @@ static struct attn_call describe(const struct attend *attend, const struct attn_
         .query_states = a->hidden_states,
         .key_states = keys,
         .value_states = a->value_hidden_states ? a->value_hidden_states : keys,
-        .mask = mask,
+        .mask = &mask,
     };
-}
-
-static enum attn_status run(const struct attend *attend, struct attn_error *error)
-{
-    struct attn_engine *engine = attend->engine;
-    const struct attn_mask_defaults mask =
-        attn_layer_mask_defaults(attend->layer, attend->layer->spec.is_causal && !attend->cross);
-    struct attn_call call = describe(attend, &mask, error);
     struct attn_pass pass = {.engine = engine, .layer = attend->layer, .calls = &call, .count = 1};
     const size_t rows = attn_max(call.queries, call.keys);
     const size_t most = attn_min(attn_max(PORTION_ROWS / rows, 1), call.batch);

@@ -141,15 +141,6 @@ static void end_step(const struct batch *batch, const struct admitted *a)
 
 /* ---- The batch ---- */
 
-static size_t work_of(const struct batch *batch)
-{
-    const struct attn_pass *pass = &batch->pass;
-    size_t work = 0;
-    for (size_t i = 0; i < pass->count; i++)
-        work += attn_step_work(&pass->layer->spec, pass->calls[i].queries, pass->calls[i].keys);
-    return work;
-}
-
 /* Takes what the recorder is shown. */
 static bool take_appended(struct batch *batch)
 {
@@ -170,13 +161,17 @@ static bool take_appended(struct batch *batch)
 
 static enum attn_status run(struct batch *batch)
 {
-    struct attn_pool *pool = batch->pass.engine->pool;
-    if (batch->pass.count == 0)
+    struct attn_pass *pass = &batch->pass;
+    struct attn_pool *pool = pass->engine->pool;
+    size_t work = 0;
+    if (pass->count == 0)
         return ATTN_OK;
-    attn_pool_set_caller_only(pool, work_of(batch) < CALLER_ONLY_WORK);
-    enum attn_status status = take_appended(batch) ? attn_pass_begin(&batch->pass) : ATTN_NO_MEMORY;
+    for (size_t i = 0; i < pass->count; i++)
+        work += attn_step_work(&pass->layer->spec, pass->calls[i].queries, pass->calls[i].keys);
+    attn_pool_set_caller_only(pool, work < CALLER_ONLY_WORK);
+    enum attn_status status = take_appended(batch) ? attn_pass_begin(pass) : ATTN_NO_MEMORY;
     if (status == ATTN_OK)
-        status = attn_forward(&batch->pass);
+        status = attn_forward(pass);
     attn_pool_set_caller_only(pool, false);
     return status;
 }

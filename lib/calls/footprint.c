@@ -129,15 +129,6 @@ static size_t list_bytes(size_t rows, size_t heads)
     return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_ITEM_BYTES);
 }
 
-/* Bytes of the rows of one head, as integers too, and of what they add to the output
- * (layers/ablation.c), which is projected once more where it is not there. */
-static size_t ablation_bytes(const struct attn_layer_spec *s)
-{
-    const size_t floats = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;
-    const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
-    return ATTN_ABLATED_ROWS * (floats * sizeof(float) + integers);
-}
-
 static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
                           size_t threads)
 {
@@ -147,7 +138,11 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
         attn_add(attn_mul(size->rows, row_bytes(&shared, s)), solve_bytes(tiles, threads));
     bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
     bytes = attn_add(bytes, attn_mul(size->shared_rows, shared * sizeof(float)));
-    bytes = attn_add(bytes, ablation_bytes(s));
+    /* layers/ablation.c: rows of one head, as integers too, and what they add to the output, which
+     * is projected once more where it is not there. */
+    const size_t ablated = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;
+    const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
+    bytes = attn_add(bytes, ATTN_ABLATED_ROWS * (ablated * sizeof(float) + integers));
     bytes = attn_add(bytes, attn_mla_call_bytes(s));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
 }

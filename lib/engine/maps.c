@@ -274,7 +274,7 @@ static size_t pooled_task_rows(const struct attn_pooling *p)
     return attn_max(POOL_WEIGHTS / p->column_bins, 1);
 }
 
-/* What is reduced: the largest of the mean's rows are picked, statistics of heads, and each kind of
+/* The parts that are reduced: the largest of the mean's rows, statistics of heads, and each kind of
  * pooled maps. */
 enum { RANKS, STATS, POOLED, REDUCED = POOLED + ATTN_POOLED_MAPS };
 
