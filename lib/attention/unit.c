@@ -92,16 +92,6 @@ static void merge_split(struct attn_unit *u, struct attn_sums sums)
     attn_sums_merge(u->kernels, u->total, sums, u->rows, dv);
 }
 
-/* Called before tile j, which may be the first of another split. */
-static void enter_split(struct attn_unit *u, size_t j)
-{
-    if (j / ATTN_SPLIT_TILES != u->split) {
-        merge_split(u, u->sums);
-        attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
-    }
-    u->split = j / ATTN_SPLIT_TILES;
-}
-
 /* Makes the total the sums that results are written from.  The two are swapped, since the unit
  * needs the memory of both if it goes on with other heads. */
 static void swap_sums(struct attn_unit *u)
@@ -173,12 +163,6 @@ static bool by_columns(const struct attn_unit *u)
            !attn_unit_makes_weights(u);
 }
 
-/* Whether the span of some row of the unit does not hold all keys [first, end). */
-static bool is_partly_seen(const struct attn_unit *u, size_t first, size_t end)
-{
-    return first < u->last_span.first || end > u->first_span.end;
-}
-
 /* Tile j of the unit's head, as attn_head_tile. */
 static void read_tile(struct attn_unit_tile *part, const struct attn_unit *u, size_t j)
 {
@@ -197,22 +181,23 @@ static void solve_tile(struct attn_unit *u, size_t j, bool columns, const struct
 {
     struct attn_unit_tile part = {.count = attn_head_tile_tokens(&u->kv, j)};
     const size_t first = j * ATTN_TILE;
-    const bool masked =
-        !attn_mask_is_span(&u->p->mask) || is_partly_seen(u, first, first + part.count);
+    const bool masked = !attn_mask_is_span(&u->p->mask) || first < u->last_span.first ||
+                        first + part.count > u->first_span.end; /* not in the span of some row */
     read_tile(&part, u, j);
     if (!columns && u->latent == NULL && after < attn_key_tiles(next->p))
         attn_head_tile(&part.next, &next->kv, after);
     attn_pool_pause(u->pool, u->thread);
-    enter_split(u, j);
+    if (j / ATTN_SPLIT_TILES != u->split) { /* the tile is the first of another split */
+        merge_split(u, u->sums);
+        attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
+    }
+    u->split = j / ATTN_SPLIT_TILES;
     if (!columns) {
         attn_unit_add_tile_by_rows(u, &part, first, masked);
         return;
     }
     part.count = attn_min(part.count, u->last_span.end - first);
-    if (masked)
-        attn_unit_add_masked_tile_by_columns(u, &part, first);
-    else
-        attn_unit_add_tile_by_columns(u, &part);
+    attn_unit_add_tile_by_columns(u, &part, first, masked);
 }
 
 /* Called after the last tile of a range: the extra tile, and kept scores of keys without a tile. */
@@ -234,7 +219,7 @@ static void end_tiles(struct attn_unit *u, struct tile_range range, bool columns
         .count = p->extra,
     };
     if (columns) {
-        attn_unit_add_tile_by_columns(u, &extra);
+        attn_unit_add_tile_by_columns(u, &extra, p->keys, false);
     } else {
         attn_unit_load_queries_by_rows(u, ATTN_F32);
         attn_unit_add_tile_by_rows(u, &extra, p->keys, false);

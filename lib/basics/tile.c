@@ -188,26 +188,10 @@ struct format {
 };
 
 static const struct format formats[] = {
-    [ATTN_F32] =
-        {.bytes = 4, .each = 1, .decode = decode_f32, .move_words = move_4, .move = copy_4},
-    [ATTN_BF16] = {.bytes = 2,
-                   .each = 1,
-                   .encode = encode_bf16,
-                   .decode = decode_bf16,
-                   .move_words = move_2,
-                   .move = copy_2},
-    [ATTN_F16] = {.bytes = 2,
-                  .each = 1,
-                  .encode = encode_f16,
-                  .decode = decode_f16,
-                  .move_words = move_2,
-                  .move = copy_2},
-    [ATTN_INT8] = {.bytes = 1,
-                   .each = WORD,
-                   .encode = encode_int8,
-                   .decode = decode_int8,
-                   .move_words = move_4,
-                   .move = move_1},
+    [ATTN_F32] = {4, 1, NULL, decode_f32, move_4, copy_4},
+    [ATTN_BF16] = {2, 1, encode_bf16, decode_bf16, move_2, copy_2},
+    [ATTN_F16] = {2, 1, encode_f16, decode_f16, move_2, copy_2},
+    [ATTN_INT8] = {1, WORD, encode_int8, decode_int8, move_4, move_1},
 };
 
 static size_t words_of(const struct format *format, size_t n)

@@ -216,9 +216,9 @@ static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
     return &slab->blocks[0];
 }
 
-/* Takes an idle block, or a fresh one within the budget, out of the free lists. */
-static enum attn_status take_block(struct attn_block **out, struct attn_cache_pool *pool,
-                                   size_t bytes)
+/* Allocates a block: an idle one, or a fresh one within the budget.  The caller holds the lock. */
+static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_pool *pool,
+                                     size_t bytes)
 {
     if (!has_room(pool, bytes))
         return ATTN_POOL_FULL;
@@ -229,26 +229,18 @@ static enum attn_status take_block(struct attn_block **out, struct attn_cache_po
         *out = LIST_FIRST(&lists->idle);
         LIST_REMOVE(*out, place);
         pool->idle -= bytes;
-        return ATTN_OK;
+    } else {
+        if (lists == NULL || LIST_EMPTY(&lists->empty))
+            reclaim_unused(pool);
+        make_room(pool, bytes);
+        *out = fresh_block(lists, bytes);
+        if (*out == NULL)
+            return ATTN_NO_MEMORY;
     }
-    if (lists == NULL || LIST_EMPTY(&lists->empty))
-        reclaim_unused(pool);
-    make_room(pool, bytes);
-    *out = fresh_block(lists, bytes);
-    return *out != NULL ? ATTN_OK : ATTN_NO_MEMORY;
-}
-
-/* Allocates a block.  The caller holds the lock. */
-static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_pool *pool,
-                                     size_t bytes)
-{
-    enum attn_status status = take_block(out, pool, bytes);
-    if (status != ATTN_OK)
-        return status;
     atomic_fetch_add(&pool->used, bytes);
     (*out)->slab->live++;
-    if (!(*out)->slab->is_unlisted)
-        find_lists(pool, bytes)->live++;
+    if (lists != NULL)
+        lists->live++;
     (*out)->holders = 1;
     (*out)->tokens = 0;
     atomic_store(&(*out)->references, 1);

@@ -17,30 +17,26 @@
 
 static float round_bfloat16(float x) { return attn_bf16_to_float(attn_float_to_bf16(x)); }
 
-/* slope_h for H = heads, where c is the power of two at or below H: head h < c has power h + 1 of
- * 2^(-8/c), the heads from c on the odd powers of its square root. */
-static float alibi_slope(size_t h, size_t heads)
-{
-    size_t c = 1;
-    while (c * 2 <= heads)
-        c *= 2;
-    double base = exp2(-8.0 / (double)(h < c ? c : 2 * c));
-    double power = (double)(h < c ? h + 1 : 2 * (h - c) + 1);
-    return (float)pow((double)(float)base, power);
-}
-
+/* With c the power of two at or below H, head h < c has slope h + 1 as power of 2^(-8/c), the heads
+ * from c on the odd powers of its square root. */
 static enum attn_status init_alibi(struct attn_position_bias *out,
                                    const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const size_t heads = spec->num_heads;
+    size_t c = 1;
     out->bfloat16 = bias->bfloat16;
     out->by_slot = bias->by_slot;
     out->scale = (float)bias->scale;
-    out->slopes = attn_alloc(spec->num_heads, sizeof(float));
+    out->slopes = attn_alloc(heads, sizeof(float));
     if (out->slopes == NULL)
-        return attn_fail_memory(error, spec->num_heads * sizeof(float));
-    for (size_t h = 0; h < spec->num_heads; h++) {
-        float slope = alibi_slope(h, spec->num_heads);
+        return attn_fail_memory(error, heads * sizeof(float));
+    while (c * 2 <= heads)
+        c *= 2;
+    for (size_t h = 0; h < heads; h++) {
+        const double base = exp2(-8.0 / (double)(h < c ? c : 2 * c));
+        const double power = (double)(h < c ? h + 1 : 2 * (h - c) + 1);
+        const float slope = (float)pow((double)(float)base, power);
         out->slopes[h] = bias->bfloat16 ? round_bfloat16(slope) : slope * out->scale;
     }
     return ATTN_OK;

@@ -86,20 +86,15 @@ static rule_fn *const rules[ATTN_NUM_ROPE_TYPES] = {
     [ATTN_ROPE_PROPORTIONAL] = proportional,
 };
 
-/* The theta of type dynamic for a call longer than the model was trained for.  Only the power has a
- * double exponent. */
-static float dynamic_theta(const struct attn_rope_spec *spec, int64_t length)
-{
-    double dim = (double)spec->dim;
-    float growth = (float)spec->factor * (float)length / (float)spec->original_max_position -
-                   (float)(spec->factor - 1);
-    return (float)spec->theta * (float)pow((double)growth, dim / (dim - 2));
-}
-
 void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, int64_t length)
 {
-    bool rescaled = spec->type == ATTN_ROPE_DYNAMIC && attn_rope_is_rescaled(spec, length);
-    float theta = rescaled ? dynamic_theta(spec, length) : (float)spec->theta;
+    float theta = (float)spec->theta;
+    if (spec->type == ATTN_ROPE_DYNAMIC && attn_rope_is_rescaled(spec, length)) {
+        double dim = (double)spec->dim; /* only the power has a double exponent */
+        float growth = (float)spec->factor * (float)length / (float)spec->original_max_position -
+                       (float)(spec->factor - 1);
+        theta *= (float)pow((double)growth, dim / (dim - 2));
+    }
     for (size_t i = 0; i < spec->dim / 2; i++) {
         float exponent = (float)(2 * i) / (float)spec->dim;
         float period = (float)pow((double)theta, (double)exponent);
