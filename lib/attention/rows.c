@@ -109,18 +109,6 @@ static void copy_scores(const struct attn_unit *u, enum attn_stage stage, size_t
                               u->scores + r * ATTN_TILE, n);
 }
 
-/* Keeps the tile's scores in their rows of weights, which they become after the last tile. */
-static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
-{
-    if (!attn_unit_makes_weights(u))
-        return;
-    for (size_t r = 0; r < u->rows; r++) {
-        float *row = attn_unit_weight_row(u, r);
-        if (row != NULL)
-            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
-    }
-}
-
 void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile *part,
                                 size_t first, bool masked)
 {
@@ -142,7 +130,11 @@ void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile
             attn_mask_apply(u->scores + r * ATTN_TILE, &p->mask, attn_unit_head(u, r),
                             attn_unit_token(u, r), first, n);
     copy_scores(u, ATTN_STAGE_MASKED, first, n);
-    keep_scores(u, first, n);
+    for (size_t r = 0; attn_unit_makes_weights(u) && r < u->rows; r++) {
+        float *row = attn_unit_weight_row(u, r); /* its scores are kept until the last tile */
+        if (row != NULL)
+            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
+    }
     kernels->softmax(u->scores, ATTN_TILE, u->sums.max, u->sums.sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
     if (part->tile.dtype == ATTN_INT8) /* the scales of values join the weights */

@@ -54,8 +54,10 @@ static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer
  *
  * The memory of a block bounds one place in a list, not the many places that forks of a long cache
  * have.  So the pool's budget covers the places of every holder but the first: the place itself,
- * and as much again for one in a frozen copy, which therefore needs nothing of the budget.  Spare
- * places of a list are in proportion to the blocks that the cache did not get from others. */
+ * and as much again for one in a frozen copy, which therefore needs nothing of the budget.  A list
+ * of `shared` blocks from other caches and n of its own has at most
+ *   shared + LIST_SLACK * max(n, 1)
+ * places. */
 
 #define LIST_SLACK 4
 #define LIST_PLACE sizeof(struct attn_block *)

@@ -126,19 +126,6 @@ static void record(const struct batch *batch, const struct attn_recorder *record
             attn_fail(&batch->admitted[i].step->error, ATTN_IO, error.param, "%s", error.message);
 }
 
-static void end_step(const struct batch *batch, const struct admitted *a)
-{
-    struct attn_step *step = a->step;
-    const size_t layer = batch->pass.layer_index;
-    if (publishes(a))
-        attn_cache_publish(step->cache, layer, step->position + step->rows);
-    attn_cache_unreserve(step->cache, layer);
-    if (publishes(a))
-        attn_cache_forget(step->cache, layer, step->position);
-    attn_cache_free(a->replay_cache);
-    attn_cache_unclaim(step->cache);
-}
-
 /* ---- The batch ---- */
 
 /* Takes what the recorder is shown. */
@@ -218,8 +205,16 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
                  status == ATTN_CANCELLED ? "the call was told to stop" : "out of memory");
     if (recorder != NULL)
         record(&batch, recorder);
-    for (size_t i = 0; i < batch.pass.count; i++)
-        end_step(&batch, &batch.admitted[i]);
+    for (struct admitted *a = batch.admitted; a < batch.admitted + batch.pass.count; a++) {
+        const size_t position = a->step->position;
+        if (publishes(a))
+            attn_cache_publish(a->step->cache, layer, position + a->step->rows);
+        attn_cache_unreserve(a->step->cache, layer);
+        if (publishes(a))
+            attn_cache_forget(a->step->cache, layer, position);
+        attn_cache_free(a->replay_cache);
+        attn_cache_unclaim(a->step->cache);
+    }
     attn_engine_unlock(engine);
     return status;
 }

@@ -16,7 +16,6 @@
 #include "layers/ablation.h"
 #include "layers/mla.h"
 #include "machine/cgroup.h"
-#include "machine/cpu.h"
 #include "models/model.h"
 
 _Static_assert(ATTN_BLOCK_TOKENS == ATTN_TILE, "a block of a cache has a tile of each head");
@@ -31,8 +30,6 @@ size_t attn_memory_limit(const char **source)
     *source = group < machine ? "the control group" : "the machine";
     return attn_min(group, machine);
 }
-
-unsigned attn_usable_cpus(void) { return attn_cpu_count(); }
 
 /* ---- Models ---- */
 

@@ -150,7 +150,7 @@ enum attn_status attn_engine_open(struct attn_engine **out,
 {
     const struct attn_engine_options defaults = {0};
     options = options != NULL ? options : &defaults;
-    const unsigned threads = options->threads ? options->threads : attn_cpu_count();
+    const unsigned threads = options->threads ? options->threads : attn_usable_cpus();
     if (threads > ATTN_MAX_THREADS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "threads", "threads is %u, at most %u", threads,
                          ATTN_MAX_THREADS);

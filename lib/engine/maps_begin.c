@@ -50,23 +50,6 @@ static enum attn_status check_targets(const struct attn_maps *maps, size_t batch
     return ATTN_OK;
 }
 
-/* Checks what statistics ask for, and takes the memory of their rows. */
-static enum attn_status take_row_stats(struct attn_maps *maps, struct attn_workspace *workspace,
-                                       size_t batch, struct attn_error *error)
-{
-    const size_t count = attn_mul(attn_mul(batch, maps->num_heads), maps->queries);
-    const size_t shares = attn_mul(count, maps->num_target_groups);
-    enum attn_status status = check_targets(maps, batch, error);
-    if (status != ATTN_OK)
-        return status;
-    maps->row_stats = attn_workspace_take(workspace, count, sizeof *maps->row_stats);
-    if (shares > 0)
-        maps->group_shares = attn_workspace_take(workspace, shares, sizeof *maps->group_shares);
-    if (maps->row_stats == NULL || (shares > 0 && maps->group_shares == NULL))
-        return attn_fail_memory(error, count * sizeof *maps->row_stats);
-    return ATTN_OK;
-}
-
 /* ---- Pooling ---- */
 
 /* Makes pooled [ATTN_POOLED_MAPS] of the maps that are wanted, in place of whole ones; pooled NULL:
@@ -215,7 +198,16 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
                              out->queries, "rows", error);
     if (status == ATTN_OK && pooled != NULL)
         share_sums(pooled, outputs->pool.sums, out->unit_tokens, sizes->batch);
-    return status == ATTN_OK && out->head_stats != NULL
-               ? take_row_stats(out, workspace, sizes->batch, error)
-               : status;
+    if (status == ATTN_OK && out->head_stats != NULL)
+        status = check_targets(out, sizes->batch, error);
+    if (status != ATTN_OK || out->head_stats == NULL)
+        return status;
+    const size_t count = attn_mul(attn_mul(sizes->batch, out->num_heads), out->queries);
+    const size_t shares = attn_mul(count, out->num_target_groups);
+    out->row_stats = attn_workspace_take(workspace, count, sizeof *out->row_stats);
+    if (shares > 0)
+        out->group_shares = attn_workspace_take(workspace, shares, sizeof *out->group_shares);
+    if (out->row_stats == NULL || (shares > 0 && out->group_shares == NULL))
+        return attn_fail_memory(error, count * sizeof *out->row_stats);
+    return ATTN_OK;
 }

@@ -3,12 +3,11 @@
  * A container's share shows in the affinity mask, in cgroup v2's cpu.max and in cgroup v1's
  * cfs quota.  A quota binds everything below it, so the files of the process's own group and of all
  * its ancestors are read and the smallest wins.  A file that cannot be read sets no limit. */
-#include "machine/cpu.h"
-
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 
+#include "attn_limits.h"
 #include "basics/mem.h"
 #include "machine/cgroup.h"
 
@@ -39,7 +38,7 @@ static size_t directory_cpus(const char *directory)
 
 /* The kernel refuses masks smaller than its own, so a machine of more than CPU_SETSIZE processors
  * counts as CPU_SETSIZE. */
-unsigned attn_cpu_count(void)
+unsigned attn_usable_cpus(void)
 {
     cpu_set_t set;
     const bool known = sched_getaffinity(0, sizeof set, &set) == 0;

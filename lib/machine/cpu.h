@@ -1,4 +1,4 @@
-/* cpu.h: what the CPU has that kernels need, the levels made of it, and the number of CPUs. */
+/* cpu.h: what the CPU has that kernels need, and the levels made of it. */
 #ifndef ATTN_LIB_MACHINE_CPU_H
 #define ATTN_LIB_MACHINE_CPU_H
 
@@ -34,10 +34,6 @@ unsigned attn_cpu_fastest(unsigned features, const char *vendor, bool vbmi);
 
 /* As in ATTN_CPU_LEVEL_NAMES. */
 const char *attn_cpu_level_name(enum attn_cpu_level level);
-
-/* CPUs that this process may use: its affinity mask, bounded by the CPU quota of its control
- * groups, rounded up; at least 1. */
-unsigned attn_cpu_count(void);
 
 /* Prints the CPU's signature (family, model, stepping; in hexadecimal digits) and its name. */
 #define ATTN_CPU_TEXT_MAX 80

@@ -207,21 +207,15 @@ static void wake_sleepers(struct attn_pool *pool)
         syscall(SYS_futex, &pool->generation, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Runs the tasks on the caller's thread, in order. */
-static void run_on_caller(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        ask_yield(pool);
-        if (attn_pool_cancelled(pool))
-            return;
-        task(context, i, 0);
-    }
-}
-
 void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
 {
     if (count <= 1 || pool->threads == 1 || pool->caller_only) {
-        run_on_caller(pool, task, context, count);
+        for (size_t i = 0; i < count; i++) {
+            ask_yield(pool);
+            if (attn_pool_cancelled(pool))
+                return;
+            task(context, i, 0);
+        }
         return;
     }
     unsigned which = attn_pool_level(pool);

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "attn_limits.h"
 #include "machine/cpu.h"
 
 #define MAX_TAIL_ROWS 70
@@ -239,7 +240,7 @@ int main(int argc, char **argv)
             return 2;
         }
     printf("kernelcheck: seed %llu, levels up to %s, %u CPUs\n", (unsigned long long)options.seed,
-           attn_cpu_level_name((enum attn_cpu_level)run.levels), attn_cpu_count());
+           attn_cpu_level_name((enum attn_cpu_level)run.levels), attn_usable_cpus());
     fflush(stdout);
     run.check.rng.state = options.seed;
     run.check.kernels = &run.kernels[1];
