@@ -39,15 +39,11 @@ static size_t kept_blocks(const struct cache_layer *l, size_t tokens)
     return all > first ? all - first : 0;
 }
 
-static const struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
+/* NULL where the layer is not resident.  A cache that is const is only read. */
+static struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
 {
-    size_t slot = attn_model_slot(cache->model, layer);
-    return slot < cache->num_slots ? &cache->slots[slot] : NULL;
-}
-
-static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer)
-{
-    return &cache->slots[attn_model_slot(cache->model, layer)];
+    const size_t slot = attn_model_slot(cache->model, layer);
+    return slot < cache->num_slots ? (struct cache_layer *)&cache->slots[slot] : NULL;
 }
 
 /* ---- Lists ----
@@ -234,7 +230,7 @@ static enum attn_status fail_blocks(const struct attn_cache *cache, enum attn_st
 enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
                                         size_t rows, bool content, struct attn_error *error)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     size_t end = position + rows, before = l->reserved;
     if (rows > cache->max_length || position > cache->max_length - rows)
         return attn_fail(error, ATTN_CACHE_FULL, "position",
@@ -259,12 +255,12 @@ enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, 
 
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
 {
-    atomic_store_explicit(&writable_layer(cache, layer)->length, length, memory_order_release);
+    atomic_store_explicit(&layer_of(cache, layer)->length, length, memory_order_release);
 }
 
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
 }
 
@@ -285,18 +281,18 @@ static size_t begin_of_readers(bool *read, const struct attn_cache *cache, size_
 
 void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position)
 {
-    const size_t length = attn_cache_length(cache, layer);
-    if (layer_of(cache, layer) != NULL)
-        writable_layer(cache, layer)->again = length - attn_min(position, length);
+    struct cache_layer *l = layer_of(cache, layer);
+    if (l != NULL)
+        l->again = atomic_load(&l->length) - attn_min(position, atomic_load(&l->length));
 }
 
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 {
     bool read;
+    struct cache_layer *l = layer_of(cache, layer);
     attn_cache_note_step(cache, layer, position);
-    if (layer_of(cache, layer) == NULL || attn_cache_shares(cache, layer))
+    if (l == NULL || attn_cache_shares(cache, layer))
         return;
-    struct cache_layer *l = writable_layer(cache, layer);
     const size_t length = begin_of_readers(&read, cache, layer, atomic_load(&l->length));
     const size_t seen =
         attn_window_first(l->spec, position > 0 || read ? attn_min(position, length) : length);
@@ -308,14 +304,13 @@ void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer, size_t first,
                                      struct attn_error *error)
 {
-    const struct cache_layer *found = layer_of(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     if (first == 0)
         return ATTN_OK;
-    if (found == NULL || attn_cache_length(cache, layer) > 0 || first % ATTN_TILE != 0 ||
-        first >= cache->max_length || attn_window_first(found->spec, cache->max_length) < first)
+    if (l == NULL || atomic_load(&l->length) > 0 || first % ATTN_TILE != 0 ||
+        first >= cache->max_length || attn_window_first(l->spec, cache->max_length) < first)
         return attn_fail(error, ATTN_INVALID, "first", "layer %zu cannot begin at token %zu", layer,
                          first);
-    struct cache_layer *l = writable_layer(cache, layer);
     atomic_store(&l->first, first / ATTN_TILE);
     atomic_store(&l->length, first);
     return ATTN_OK;
@@ -449,7 +444,7 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
 enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
                                          struct attn_error *error)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     const size_t blocks = kept_blocks(l, tokens);
     if (blocks <= l->capacity || resize_list(l, blocks))
         return ATTN_OK;
@@ -459,7 +454,7 @@ enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer,
 enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
                                   struct attn_error *error)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     enum attn_status status = share_block(cache->pool, l, block);
     return status == ATTN_OK ? ATTN_OK
                              : fail_blocks(cache, status, (l->reserved + 1) * LIST_PLACE, error);

@@ -123,7 +123,7 @@ static size_t solve_bytes(size_t tile_floats, size_t threads)
 static size_t list_bytes(size_t rows, size_t heads)
 {
     size_t sequences = attn_min(rows / ROWS_OF_SEQUENCE + 1, ATTN_MAX_BATCH);
-    return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_ITEM_BYTES);
+    return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_HEAD_RANGE_BYTES);
 }
 
 static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
