@@ -167,6 +167,8 @@ $(call objects_of,lib/kernels/neon*.c):        EXTRA = $(NEON)
 $(call objects_of,lib/kernels/neon_dotprod*.c): EXTRA = $(NEON) -march=armv8.2-a+dotprod
 $(call objects_of,lib/kernels/neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+bf16
 $(call objects_of,lib/kernels/portable*.c):    EXTRA = -O3 -ffp-contract=off
+$(call objects_of,lib/basics/tile.c):                  EXTRA = -O3
+$(call objects_of,lib/basics/widen.c):                 EXTRA = -O3
 $(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
 $(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3
 $(call objects_of,tests/bench/check.c):                EXTRA = -O3 -ffp-contract=off

@@ -149,7 +149,7 @@ void attn_linear_pack_rows(struct attn_linear *linear, const float *rows, size_t
 {
     struct attn_kernels kernels; /* which all give the same bits */
     const size_t in = linear->in, depth = BLOCK * attn_numbers_per_word(linear->dtype);
-    attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
+    attn_kernels_get(&kernels, 0);
     for (size_t row = 0; row < count; row += ATTN_PANEL) {
         const struct panel panel = {.linear = linear,
                                     .index = (first + row) / ATTN_PANEL,
