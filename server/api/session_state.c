@@ -13,7 +13,6 @@
 #include "app.h"
 #include "attn_state.h"
 #include "basics/mem.h"
-#include "schedule/encoding.h"
 #include "session/weightless.h"
 #include "store/session_notes.h"
 

@@ -5,7 +5,6 @@
 #include "api/endpoints.h"
 #include "api/session_reply.h"
 #include "app.h"
-#include "schedule/encoding.h"
 #include "session/weightless.h"
 #include "wire/document.h"
 

@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "schedule/job.h"
 #include "schedule/steps.h"
-#include "session/model_stats.h"
 #include "wire/v2_reply.h"
 
 struct infer {

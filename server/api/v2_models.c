@@ -10,7 +10,6 @@
 
 #include "api/endpoints.h"
 #include "app.h"
-#include "session/model_stats.h"
 #include "wire/call_fields.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* loading.c: bytes that are loaded, their rate so far, and the time that the others take at it. */
-#include "session/loading.h"
+#include "session/models.h"
 
 #include "base/clock.h"
 

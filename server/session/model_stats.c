@@ -1,6 +1,4 @@
 /* model_stats.c: counts inferences. */
-#include "session/model_stats.h"
-
 #include <time.h>
 
 #include "session/models.h"

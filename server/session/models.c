@@ -12,7 +12,6 @@
 #include "base/nearest.h"
 #include "base/owner.h"
 #include "config/config.h"
-#include "session/model_stats.h"
 #include "session/weightless.h"
 
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
