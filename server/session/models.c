@@ -106,12 +106,6 @@ static double reach_of(const struct srv_model *model)
     return said;
 }
 
-static size_t max_length_of(const struct srv_model *model, size_t limit)
-{
-    double reach = model->is_cross ? 0 : reach_of(model); /* an encoder's rows are not bounded */
-    return reach > 0 && reach < (double)limit ? (size_t)reach : limit;
-}
-
 static bool fail_memory(char *message, size_t size)
 {
     snprintf(message, size, "out of memory");
@@ -139,24 +133,14 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
         model->index = models->count++;
         attn_model_describe(&model->info, model->attn);
         model->is_cross = srv_model_first_layer(model->attn)->is_cross;
-        model->max_length = max_length_of(model, config->limits.max_session_length);
+        const size_t limit = config->limits.max_session_length;
+        const double reach = model->is_cross ? 0 : reach_of(model); /* encoder rows: no bound */
+        model->max_length = reach > 0 && reach < (double)limit ? (size_t)reach : limit;
         model->stats = calloc(model->info.num_layers, sizeof *model->stats);
         if (model->stats == NULL)
             return fail_memory(message, size);
     }
     return true;
-}
-
-static enum attn_status load_weights(struct srv_model *model, const char *cache,
-                                     struct attn_error *error)
-{
-    const uint64_t begin_ns = srv_now_ns();
-    const enum attn_status status =
-        cache != NULL
-            ? attn_model_load_cached(&model->cached, model->attn, cache, model->name, error)
-            : attn_model_load(model->attn, error);
-    model->load_ms = (double)(srv_now_ns() - begin_ns) / 1e6;
-    return status;
 }
 
 bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
@@ -171,8 +155,15 @@ bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, ch
     for (size_t i = 0; i < models->count && loaded; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
+        const char *cache = models->weights_cache;
+        const uint64_t begin_ns = srv_now_ns();
         model->pool = pool;
-        if (load_weights(model, models->weights_cache, &error) != ATTN_OK)
+        const enum attn_status status =
+            cache != NULL
+                ? attn_model_load_cached(&model->cached, model->attn, cache, model->name, &error)
+                : attn_model_load(model->attn, &error);
+        model->load_ms = (double)(srv_now_ns() - begin_ns) / 1e6;
+        if (status != ATTN_OK)
             loaded = report(model, &error, message, size);
         else
             attn_model_describe(&model->info, model->attn); /* now with its fingerprint */
