@@ -62,39 +62,29 @@ static struct srv_request *pop_next(struct srv_codec_workers *workers)
     return next->request;
 }
 
-/* Removes one cancelled request from the queue; NULL where there is none. */
-static struct srv_request *pop_cancelled(struct srv_codec_workers *workers,
-                                         enum srv_queue_kind kind)
-{
-    struct srv_queue_walk walk;
-    struct srv_queue_node *node;
-    struct srv_error error;
-    srv_queue_walk_begin(&walk, &workers->queue, kind);
-    while ((node = srv_queue_walk_next(&walk)) != NULL &&
-           srv_codec_goes_on(node->request, &error) == SRV_OK)
-        ;
-    if (node == NULL)
-        return NULL;
-    srv_queue_walk_remove(&walk);
-    return node->request;
-}
-
-/* A cancelled request, if it is time to search for one.  Where one is found, the next search may
- * follow at once. */
+/* A cancelled request, removed from the queue, if it is time to search for one.  Where one is
+ * found, the next search may follow at once. */
 static struct srv_request *sweep(struct srv_codec_workers *workers)
 {
-    struct srv_request *request = NULL;
+    struct srv_queue_walk walk;
+    struct srv_queue_node *node = NULL;
+    struct srv_error error;
     uint64_t now = srv_now_ns();
     pthread_mutex_lock(&workers->lock);
-    if (now >= workers->next_sweep_ns) {
-        request = pop_cancelled(workers, SRV_QUEUE_READS);
-        if (request == NULL)
-            request = pop_cancelled(workers, SRV_QUEUE_WRITES);
-        if (request == NULL)
-            workers->next_sweep_ns = now + SWEEP_NS;
+    const bool due = now >= workers->next_sweep_ns;
+    for (enum srv_queue_kind kind = SRV_QUEUE_READS;
+         due && node == NULL && kind <= SRV_QUEUE_WRITES; kind++) {
+        srv_queue_walk_begin(&walk, &workers->queue, kind);
+        while ((node = srv_queue_walk_next(&walk)) != NULL &&
+               srv_codec_goes_on(node->request, &error) == SRV_OK)
+            ;
     }
+    if (node != NULL)
+        srv_queue_walk_remove(&walk);
+    else if (due)
+        workers->next_sweep_ns = now + SWEEP_NS;
     pthread_mutex_unlock(&workers->lock);
-    return request;
+    return node != NULL ? node->request : NULL;
 }
 
 enum srv_error_code srv_codec_check(void *context, struct srv_error *error)

@@ -322,29 +322,26 @@ static void end_cancelled_following(struct srv_dispatch *d, struct srv_item *ite
     }
 }
 
-static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kind)
+void srv_dispatch_end_cancelled(struct srv_dispatch *d)
 {
     struct srv_queue_walk walk;
     struct srv_error error;
-    uint64_t now = srv_now_ns();
-    srv_queue_walk_begin(&walk, &d->queue, kind);
-    for (struct srv_queue_node *node; (node = srv_queue_walk_next(&walk)) != NULL;) {
-        if (node->item != NULL)
-            end_cancelled_following(d, node->item, now);
-        if (!completes(node) && srv_request_check_cancelled(node->request, now, &error) != SRV_OK) {
-            srv_queue_walk_remove(&walk);
-            refuse_node(d, node, &error);
-        }
-    }
-}
-
-void srv_dispatch_end_cancelled(struct srv_dispatch *d)
-{
+    const uint64_t now = srv_now_ns();
     for (size_t i = 0; i < d->num_running; i++)
         if (d->running[i].step != NULL)
-            end_cancelled_following(d, d->running[i].step, srv_now_ns());
-    for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
-        end_cancelled_queued(d, kind);
+            end_cancelled_following(d, d->running[i].step, now);
+    for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++) {
+        srv_queue_walk_begin(&walk, &d->queue, kind);
+        for (struct srv_queue_node *node; (node = srv_queue_walk_next(&walk)) != NULL;) {
+            if (node->item != NULL)
+                end_cancelled_following(d, node->item, now);
+            if (!completes(node) &&
+                srv_request_check_cancelled(node->request, now, &error) != SRV_OK) {
+                srv_queue_walk_remove(&walk);
+                refuse_node(d, node, &error);
+            }
+        }
+    }
 }
 
 void srv_dispatch_fail_draining(struct srv_error *error)

@@ -74,18 +74,6 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job, const struct srv_m
 
 /* ---- By the engine owner --------------------------------------------------------------------- */
 
-/* Charges the owner for the blocks of all layers. */
-static void charge(struct srv_job *job)
-{
-    const struct attn_encode_args *args = &job->encoding->args;
-    size_t kept = 0, bytes = 0;
-    for (size_t i = 0; i < args->rows; i++)
-        kept += args->padding_mask == NULL || args->padding_mask[i] != 0;
-    for (size_t i = 0; i < job->model->info.num_layers; i++)
-        bytes += attn_cache_layer_bytes(job->session->cache, i, kept);
-    srv_session_charge(job->session, bytes, &job->error);
-}
-
 /* Whether the session was made of the encoding's rows. */
 static bool holds_rows(const struct srv_session *session, const struct srv_job *job)
 {
@@ -128,14 +116,22 @@ static const struct srv_job_stage *after_session(const struct srv_job *job)
     return job->num_items > 0 ? &srv_steps_stage : job->finish;
 }
 
+/* Makes the session, and charges its owner for the blocks of all layers. */
 static const struct srv_job_stage *begin(struct srv_job *job)
 {
+    const struct attn_encode_args *args = &job->encoding->args;
+    size_t kept = 0, bytes = 0;
     if (find_made(job, &job->error))
         return after_session(job);
-    if (job->error.code == SRV_OK &&
+    if (job->error.code != SRV_OK ||
         srv_session_prepare(&job->session, job->context->sessions, job->model,
-                            &job->encoding->options, &job->error) == SRV_OK)
-        charge(job);
+                            &job->encoding->options, &job->error) != SRV_OK)
+        return NULL;
+    for (size_t i = 0; i < args->rows; i++)
+        kept += args->padding_mask == NULL || args->padding_mask[i] != 0;
+    for (size_t i = 0; i < job->model->info.num_layers; i++)
+        bytes += attn_cache_layer_bytes(job->session->cache, i, kept);
+    srv_session_charge(job->session, bytes, &job->error);
     return &compute_stage;
 }
 

@@ -107,31 +107,23 @@ static bool same_request(const struct srv_item *item, const struct srv_item *nei
     return item != NULL && neighbour != NULL && item->job == neighbour->job;
 }
 
-/* Counts the item's request as waiting for the session, unless the session's newest item is of the
- * same request. */
-static void join_waiting(struct srv_item *item)
-{
-    struct srv_session *session = item->session;
-    size_t limit = item->job->context->limits->max_session_waiting + 1; /* with the one that runs */
-    if (same_request(item, session->last_item))
-        return;
-    if (atomic_load(&session->waiting) >= limit)
-        srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
-                 "%zu requests wait for this session already", limit);
-    else
-        atomic_fetch_add(&session->waiting, 1);
-}
-
 bool srv_item_bind(struct srv_item *item)
 {
+    size_t limit = item->job->context->limits->max_session_waiting + 1; /* with the one that runs */
     find_session(item);
     if (item->error.code == SRV_OK)
         check_session(item);
-    if (item->error.code == SRV_OK)
-        join_waiting(item);
     if (item->error.code != SRV_OK)
         return false;
     struct srv_session *session = item->session;
+    if (!same_request(item, session->last_item)) {
+        if (atomic_load(&session->waiting) >= limit) {
+            srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
+                     "%zu requests wait for this session already", limit);
+            return false;
+        }
+        atomic_fetch_add(&session->waiting, 1);
+    }
     session->pending_creation = session->pending_creation || item->creates_session;
     item->is_first = session->last_item == NULL;
     if (!item->is_first)

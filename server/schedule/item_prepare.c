@@ -76,11 +76,18 @@ static void check_hidden_states(struct srv_item *item)
     }
 }
 
-static void compute_digest(struct srv_item *item)
+enum srv_error_code srv_item_prepare(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
     const struct srv_tensor *const tensors[] = {&rows->hidden_states, &rows->query, &rows->key,
                                                 &rows->value};
+    item->sizes.over_cache = true;
+    if (rows->query.present)
+        check_given_rows(item);
+    else
+        check_hidden_states(item);
+    if (item->error.code != SRV_OK)
+        return item->error.code;
     srv_digest_init(item->digest);
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++)
         if (tensors[i]->present)
@@ -88,18 +95,7 @@ static void compute_digest(struct srv_item *item)
     if (rows->position_ids.present)
         srv_digest_add(item->digest, rows->position_ids.data,
                        rows->position_ids.count * sizeof(int64_t));
-}
-
-enum srv_error_code srv_item_prepare(struct srv_item *item)
-{
-    item->sizes.over_cache = true;
-    if (item->rows->query.present)
-        check_given_rows(item);
-    else
-        check_hidden_states(item);
-    if (item->error.code == SRV_OK)
-        compute_digest(item);
-    return item->error.code;
+    return SRV_OK;
 }
 
 /* Nobody can know what a session that starts will have. */

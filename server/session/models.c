@@ -36,33 +36,23 @@ static enum attn_status open_entry(struct srv_model *model, const struct srv_mod
     return attn_model_open(&model->attn, entry->path, &options, error);
 }
 
-/* "model NAME: PARAM: MESSAGE", without PARAM where the message begins with it. */
-static bool report(const struct srv_model *model, const struct attn_error *error, char *message,
-                   size_t size)
-{
-    bool named = strncmp(error->message, error->param, strlen(error->param)) == 0;
-    snprintf(message, size, "model %s: %s%s%s", model->name, named ? "" : error->param,
-             named ? "" : ": ", error->message);
-    return false;
-}
-
-/* The same, with the directory of a checkpoint that cannot be opened: "path" as PARAM means it; and
- * with the remedy where another user owns it. */
-static bool report_entry(const struct srv_model *model, const char *path,
-                         const struct attn_error *error, char *message, size_t size)
+/* "model NAME: PARAM: MESSAGE", without PARAM where the message begins with it, and with the
+ * checkpoint's directory where it cannot be opened: "path" as PARAM means it.  Where another user
+ * owns that, with the remedy. */
+static bool report(const struct srv_model *model, const char *path, const struct attn_error *error,
+                   char *message, size_t size)
 {
     char remedy[SRV_OWNER_TEXT] = "";
+    bool named = strncmp(error->message, error->param, strlen(error->param)) == 0;
     if (path != NULL && strstr(error->message, strerror(EACCES)) != NULL)
         srv_owner_remedy(remedy, path, SRV_OWNER_READ);
-    if (path != NULL && strcmp(error->param, "path") == 0) {
+    if (path != NULL && strcmp(error->param, "path") == 0)
         snprintf(message, size, "model %s: path %s: %s%s", model->name, path, error->message,
                  remedy);
-        return false;
-    }
-    report(model, error, message, size);
-    size_t length = strlen(message);
-    if (path != NULL)
-        snprintf(message + length, size - length, " (in %s)%s", path, remedy);
+    else
+        snprintf(message, size, "model %s: %s%s%s%s%s%s%s", model->name, named ? "" : error->param,
+                 named ? "" : ": ", error->message, path != NULL ? " (in " : "",
+                 path != NULL ? path : "", path != NULL ? ")" : "", remedy);
     return false;
 }
 
@@ -129,7 +119,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
         struct attn_error error = {0};
         if (open_entry(model, &config->models[i], (unsigned)config->threads, &models->loading,
                        &error) != ATTN_OK)
-            return report_entry(model, config->models[i].path, &error, message, size);
+            return report(model, config->models[i].path, &error, message, size);
         model->index = models->count++;
         attn_model_describe(&model->info, model->attn);
         model->is_cross = srv_model_first_layer(model->attn)->is_cross;
@@ -164,7 +154,7 @@ bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, ch
                 : attn_model_load(model->attn, &error);
         model->load_ms = (double)(srv_now_ns() - begin_ns) / 1e6;
         if (status != ATTN_OK)
-            loaded = report(model, &error, message, size);
+            loaded = report(model, NULL, &error, message, size);
         else
             attn_model_describe(&model->info, model->attn); /* now with its fingerprint */
         srv_loading_next(&models->loading, model->info.weight_bytes);

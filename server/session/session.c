@@ -29,15 +29,20 @@ void srv_session_put(struct srv_session *session)
         session_free(session);
 }
 
-/* Gives the session its cache and the memory of its last steps. */
+/* Gives the session its model, its cache and the memory of its last steps. */
 static enum srv_error_code allocate_state(struct srv_session *session,
+                                          const struct srv_model *model,
                                           const struct srv_session_options *options,
                                           struct srv_error *error)
 {
-    const struct srv_model *model = session->model;
     struct attn_error cause = {0};
     size_t max_length = options->max_length > 0 ? options->max_length : model->max_length;
     size_t layers = model->info.num_layers;
+    if (!srv_model_hold(model, layers))
+        return srv_fail(error, SRV_E_SESSION_LIMIT, "num_hidden_layers",
+                        "the layers of all sessions without weights pass %d times max_sessions",
+                        SRV_WEIGHTLESS_MEAN_LAYERS);
+    session->model = model;
     if (session->cache != NULL && options->charged_bytes == 0 &&
         srv_session_charge(session, attn_cache_bytes(session->cache), error) != SRV_OK)
         return error->code;
@@ -60,15 +65,16 @@ static void copy_id(char out[SRV_ID_MAX + 1], const char *id)
     snprintf(out, SRV_ID_MAX + 1, "%s", srv_text_of(id));
 }
 
-/* Sets all that needs neither memory nor random numbers. */
-static void accept_options(struct srv_session *session, struct srv_sessions *sessions,
-                           const struct srv_session_options *options)
+/* Sets what the options say; after an error the caller frees the session with what it has. */
+static enum srv_error_code accept_options(struct srv_session *session,
+                                          struct srv_sessions *sessions,
+                                          const struct srv_session_options *options,
+                                          struct srv_error *error)
 {
     size_t most_s = srv_account_limit(session->account, SRV_QUOTA_TTL);
     size_t ttl_s = most_s < sessions->default_ttl_s ? most_s : sessions->default_ttl_s;
+    struct srv_revision first = options->revision;
     session->ttl_ns = (options->ttl_s > 0 ? options->ttl_s : ttl_s) * SRV_S_NS;
-    session->cache = options->cache;
-    session->charged_bytes = options->charged_bytes;
     session->store = srv_session_choose_store(sessions, options);
     session->references = 1;
     session->used_ns = srv_now_ns();
@@ -80,25 +86,10 @@ static void accept_options(struct srv_session *session, struct srv_sessions *ses
     copy_id(session->owner, options->owner);
     copy_id(session->group, options->group);
     session->shared = options->shared;
-}
-
-/* Sets the rest; after an error the caller frees the session with what it has. */
-static enum srv_error_code make(struct srv_session *session, const struct srv_sessions *sessions,
-                                const struct srv_model *model,
-                                const struct srv_session_options *options, struct srv_error *error)
-{
-    if (!srv_model_hold(model, model->info.num_layers))
-        return srv_fail(error, SRV_E_SESSION_LIMIT, "num_hidden_layers",
-                        "the layers of all sessions without weights pass %d times max_sessions",
-                        SRV_WEIGHTLESS_MEAN_LAYERS);
-    session->model = model;
-    if (allocate_state(session, options, error) != SRV_OK)
-        return error->code;
     copy_id(session->id, options->id);
     if (options->id == NULL &&
         !srv_session_make_id(session->id, &sessions->identities[session->store]))
         return srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for an id");
-    struct srv_revision first = options->revision;
     if (first.number == 0 && !srv_revision_draw(&first, NULL, 0))
         return srv_fail(error, SRV_E_INTERNAL, NULL, "no random numbers for a revision");
     srv_session_set_revision(session, &first);
@@ -118,8 +109,10 @@ enum srv_error_code srv_session_new(struct srv_session **out, struct srv_session
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for a session");
     }
     session->account = account;
-    accept_options(session, sessions, options);
-    if (make(session, sessions, model, options, error) != SRV_OK) {
+    session->cache = options->cache;
+    session->charged_bytes = options->charged_bytes;
+    if (accept_options(session, sessions, options, error) != SRV_OK ||
+        allocate_state(session, model, options, error) != SRV_OK) {
         session_free(session);
         return error->code;
     }

@@ -179,7 +179,7 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
 bool srv_session_is_own(const struct srv_session *session,
                         const struct srv_session_options *options);
 
-/* Whether a session of this one's id is kept by another store.  O(sessions). */
+/* Whether a session of this one's id is kept by another store. */
 bool srv_session_is_elsewhere(struct srv_sessions *sessions, const struct srv_session *session);
 
 /* Whether the id of these options is in use, so that a session with them cannot be created. */

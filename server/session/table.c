@@ -135,8 +135,8 @@ static struct srv_session *find(const struct srv_sessions *sessions, const struc
     return found;
 }
 
-/* The pointer to the session of that idempotency key, or the NULL that ends the list, as for "".  Of
- * two sessions with one key, which different stores have kept, the first that was linked is
+/* The pointer to the session of that idempotency key, or the NULL that ends the list, as for "".
+ * Of two sessions with one key, which different stores have kept, the first that was linked is
  * listed. */
 static struct srv_session **find_key_link(struct srv_sessions *sessions, const char *key)
 {
@@ -426,12 +426,6 @@ size_t srv_sessions_count_of(struct srv_sessions *sessions, size_t index)
 }
 
 /* The order of the list: by id, and those of one id by owner. */
-static int compare(const struct srv_session *a, const struct srv_session *b)
-{
-    int order = strcmp(a->id, b->id);
-    return order != 0 ? order : strcmp(a->owner, b->owner);
-}
-
 static bool is_after(const struct srv_session *session, const char *id, const char *owner)
 {
     int order = strcmp(session->id, id);
@@ -446,7 +440,7 @@ static size_t keep_first(struct srv_session *out[], size_t count, size_t size,
     size_t place = 0, end = count;
     while (place < end) {
         size_t middle = (place + end) / 2;
-        if (compare(out[middle], session) < 0)
+        if (is_after(session, out[middle]->id, out[middle]->owner))
             place = middle + 1;
         else
             end = middle;
@@ -478,9 +472,9 @@ bool srv_session_is_elsewhere(struct srv_sessions *sessions, const struct srv_se
 {
     bool found = false;
     pthread_mutex_lock(&sessions->lock);
-    for (size_t i = 0; i < sessions->num_buckets && !found; i++)
-        for (const struct srv_session *s = sessions->buckets[i]; s != NULL && !found; s = s->next)
-            found = strcmp(s->id, session->id) == 0 && s->store != session->store;
+    const struct srv_session *s = sessions->buckets[bucket_of(sessions, session->id)];
+    for (; s != NULL && !found; s = s->next)
+        found = strcmp(s->id, session->id) == 0 && s->store != session->store;
     pthread_mutex_unlock(&sessions->lock);
     return found;
 }
