@@ -142,7 +142,7 @@ static void close_parts(struct parts *parts)
     srv_config_fini(&parts->config);
 }
 
-static void ask_nobody(void *callback_context) { (void)callback_context; }
+static void wake_nobody(void *callback_context) { (void)callback_context; }
 
 static struct srv_store_context store_context(struct parts *parts)
 {
@@ -159,7 +159,7 @@ static struct srv_store_context store_context(struct parts *parts)
         .pool = parts->pool,
         .metrics = parts->metrics,
         .log = &parts->log,
-        .ask_snapshot = ask_nobody,
+        .wake_engine_owner = wake_nobody,
         .reads_at_once = true, /* no thread reads anything later */
     };
 }

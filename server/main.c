@@ -125,7 +125,7 @@ static bool fit_memory(struct srv_app *app, char *message)
     return true;
 }
 
-static void ask_snapshot(void *callback_context)
+static void wake_engine_owner(void *callback_context)
 {
     const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
@@ -148,7 +148,7 @@ static struct srv_store_context store_context(struct srv_app *app)
         .pool = app->pool,
         .metrics = app->metrics,
         .log = &app->log,
-        .ask_snapshot = ask_snapshot,
+        .wake_engine_owner = wake_engine_owner,
         .callback_context = app,
     };
 }

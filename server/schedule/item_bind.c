@@ -73,7 +73,7 @@ static void create_session(struct srv_item *item)
                  "a session without weights that a step starts has layer 0 alone: POST /sessions "
                  "takes num_hidden_layers");
     else if (model == NULL)
-        srv_weightless_take(&model, context->models->weightless, &shape, &item->error);
+        srv_weightless_get(&model, context->models->weightless, &shape, &item->error);
     if (item->error.code == SRV_OK && srv_session_create(&item->session, context->sessions, model,
                                                          &options, &item->error) == SRV_OK)
         item->creates_session = true;

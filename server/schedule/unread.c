@@ -7,32 +7,28 @@
 #include "schedule/dispatch.h"
 #include "store/stores.h"
 
-/* Whether the job is to be parked for this session, which it then holds; else gives the reference
- * back.  A job that `comes` is parked too where others are already. */
-static bool parks_for(struct srv_job *job, struct srv_session *session, bool comes)
+/* The session, if a job is to be parked for it; else gives the reference back and returns NULL.  A
+ * job that `comes` is parked too where others are already. */
+static struct srv_session *keep_unread(struct srv_session *session, bool comes)
 {
-    if (session != NULL && (session->presence == SRV_UNREAD || (comes && session->parked > 0))) {
-        job->parked_for = session;
-        return true;
-    }
+    if (session != NULL && (session->presence == SRV_UNREAD || (comes && session->parked > 0)))
+        return session;
     srv_session_put(session);
-    return false;
+    return NULL;
 }
 
-/* Finds the first session that the job is to be parked for.  A start is repeated where its session
- * is there already. */
-static bool find_unread(struct srv_dispatch *d, struct srv_job *job, bool comes)
+/* The first session that the job is to be parked for, with a reference; NULL where there is none.
+ * A start is repeated where its session is there already. */
+static struct srv_session *find_unread(struct srv_dispatch *d, struct srv_job *job, bool comes)
 {
-    if (job->type->needs != NULL && parks_for(job, job->type->needs(job), comes))
-        return true;
-    bool found = false;
-    for (size_t i = 0; i < job->num_items && !found; i++) {
+    struct srv_session *found =
+        job->type->needs != NULL ? keep_unread(job->type->needs(job), comes) : NULL;
+    for (size_t i = 0; i < job->num_items && found == NULL; i++) {
         const struct srv_item *item = &job->items[i];
-        if (item->error.code == SRV_OK && item->rows->session_id != NULL)
-            found = parks_for(
-                job,
-                srv_session_get(d->context->sessions, &job->request->key, item->rows->session_id),
-                comes);
+        const char *id = item->error.code == SRV_OK ? item->rows->session_id : NULL;
+        if (id != NULL)
+            found =
+                keep_unread(srv_session_get(d->context->sessions, &job->request->key, id), comes);
     }
     return found;
 }
@@ -41,17 +37,16 @@ static bool find_unread(struct srv_dispatch *d, struct srv_job *job, bool comes)
  * it. */
 static bool park(struct srv_dispatch *d, struct srv_job *job, bool comes)
 {
-    while (find_unread(d, job, comes)) {
-        struct srv_session *session = job->parked_for;
+    for (struct srv_session *session; (session = find_unread(d, job, comes)) != NULL;
+         srv_session_put(session)) {
         if (srv_store_want(d->context->store, session) || session->parked > 0) {
+            job->parked_for = session;
             atomic_fetch_add(&session->parked, 1);
             job->node = (struct srv_queue_node){
                 .request = job->request, .caller = job->request->caller, .cost = 1};
             srv_fair_queue_put(&d->queue, SRV_QUEUE_UNREAD, &job->node);
             return true;
         }
-        job->parked_for = NULL;
-        srv_session_put(session);
     }
     return false;
 }

@@ -96,15 +96,10 @@ static double reach_of(const struct srv_model *model)
     return said;
 }
 
-static bool fail_memory(char *message, size_t size)
-{
-    snprintf(message, size, "out of memory");
-    return false;
-}
-
 bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,
                      size_t size)
 {
+    snprintf(message, size, "out of memory");
     models->count = 0;
     models->weights_cache = config->weights_cache;
     models->loading = (struct srv_loading){0};
@@ -113,7 +108,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
     if (models->items == NULL || models->weightless_stats == NULL ||
         !srv_weightless_open(&models->weightless, &config->limits,
                              config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus()))
-        return fail_memory(message, size);
+        return false;
     for (size_t i = 0; i < config->num_models; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
@@ -128,7 +123,7 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
         model->max_length = reach > 0 && reach < (double)limit ? (size_t)reach : limit;
         model->stats = calloc(model->info.num_layers, sizeof *model->stats);
         if (model->stats == NULL)
-            return fail_memory(message, size);
+            return false;
     }
     return true;
 }

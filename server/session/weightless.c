@@ -256,9 +256,9 @@ static enum srv_error_code insert(struct srv_weightless_model **out, struct srv_
     return SRV_OK;
 }
 
-enum srv_error_code srv_weightless_take(const struct srv_model **out, struct srv_weightless *table,
-                                        const struct attn_weightless_options *options,
-                                        struct srv_error *error)
+enum srv_error_code srv_weightless_get(const struct srv_model **out, struct srv_weightless *table,
+                                       const struct attn_weightless_options *options,
+                                       struct srv_error *error)
 {
     struct srv_weightless_model *made = NULL, *found = NULL;
     if (table->limits->max_weightless_shapes == 0)
@@ -312,8 +312,8 @@ void srv_model_drop(const struct srv_model *model, size_t layers)
 
 void srv_model_put(const struct srv_model *model) { srv_model_drop(model, 0); }
 
-enum srv_error_code srv_models_take(const struct srv_model **out, const struct srv_models *models,
-                                    const char *name, struct srv_error *error)
+enum srv_error_code srv_models_get(const struct srv_model **out, const struct srv_models *models,
+                                   const char *name, struct srv_error *error)
 {
     struct attn_weightless_options shape;
     if (name == NULL || strncmp(name, PREFIX, strlen(PREFIX)) != 0)
@@ -321,5 +321,5 @@ enum srv_error_code srv_models_take(const struct srv_model **out, const struct s
     if (!read_name(&shape, name))
         return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model",
                         "\"%.72s\" says no shape of a session without weights", name);
-    return srv_weightless_take(out, models->weightless, &shape, error);
+    return srv_weightless_get(out, models->weightless, &shape, error);
 }
