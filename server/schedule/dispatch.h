@@ -94,11 +94,8 @@ const struct attn_yield *srv_running_begin(struct srv_dispatch *dispatch,
                                            size_t work);
 void srv_running_end(struct srv_dispatch *dispatch, struct srv_error *error);
 
-/* The innermost one; NULL: none. */
+/* The innermost one, where one runs. */
 struct srv_running_call *srv_running_innermost(struct srv_dispatch *dispatch);
-
-/* Whether that is to go on: false, with stop_error set, where its request is cancelled. */
-bool srv_running_goes_on(struct srv_dispatch *dispatch);
 
 /* The first job or item that may interrupt the innermost one, removed from the queue and charged
  * where `pop`; NULL where there is none. */

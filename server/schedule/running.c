@@ -18,7 +18,7 @@
 
 struct srv_running_call *srv_running_innermost(struct srv_dispatch *d)
 {
-    return d->num_running > 0 ? &d->running[d->num_running - 1] : NULL;
+    return &d->running[d->num_running - 1];
 }
 
 const struct attn_yield *srv_running_begin(struct srv_dispatch *d, struct srv_request *request,
@@ -39,13 +39,6 @@ void srv_running_end(struct srv_dispatch *d, struct srv_error *error)
     const struct srv_running_call *ended = &d->running[--d->num_running];
     if (error->code == SRV_E_DRAINING && ended->stop_error.code != SRV_OK)
         *error = ended->stop_error;
-}
-
-bool srv_running_goes_on(struct srv_dispatch *d)
-{
-    struct srv_running_call *running = srv_running_innermost(d);
-    return running == NULL || srv_request_check_cancelled(running->request, srv_now_ns(),
-                                                          &running->stop_error) == SRV_OK;
 }
 
 /* ---- At a pause ------------------------------------------------------------------------------ */

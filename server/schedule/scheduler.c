@@ -271,15 +271,16 @@ static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
     struct srv_dispatch *d = &s->dispatch;
+    struct srv_running_call *running = srv_running_innermost(d);
     uint64_t start = charged_ns(s);
-    if (!srv_running_goes_on(d))
+    if (srv_request_check_cancelled(running->request, srv_now_ns(), &running->stop_error) != SRV_OK)
         return false;
     sweep(s);
     if (srv_now_ns() < s->next_pause_ns)
         return true;
     pop_inbox(s);
     if (s->stopping) {
-        srv_dispatch_fail_draining(&srv_running_innermost(d)->stop_error);
+        srv_dispatch_fail_draining(&running->stop_error);
         return false;
     }
     queue_popped(s);

@@ -237,43 +237,34 @@ static enum srv_error_code make_model(struct srv_weightless_model **out,
     return SRV_OK;
 }
 
-/* Under the lock: has the table hold `made`, or finds the model of the same shape. */
-static enum srv_error_code insert(struct srv_weightless_model **out, struct srv_weightless *table,
-                                  struct srv_weightless_model *made, struct srv_error *error)
-{
-    for (size_t i = 0; i < table->count; i++)
-        if (strcmp(table->items[i]->model.name, made->model.name) == 0) {
-            *out = table->items[i];
-            (*out)->references++;
-            return SRV_OK;
-        }
-    if (table->count == table->limits->max_weightless_shapes)
-        return srv_fail(error, SRV_E_SESSION_LIMIT, "max_weightless_shapes",
-                        "sessions of %zu other shapes are live, which is max_weightless_shapes",
-                        table->count);
-    table->items[table->count++] = made;
-    *out = made;
-    return SRV_OK;
-}
-
 enum srv_error_code srv_weightless_get(const struct srv_model **out, struct srv_weightless *table,
                                        const struct attn_weightless_options *options,
                                        struct srv_error *error)
 {
     struct srv_weightless_model *made = NULL, *found = NULL;
-    if (table->limits->max_weightless_shapes == 0)
+    const size_t most = table->limits->max_weightless_shapes;
+    if (most == 0)
         return srv_fail(error, SRV_E_UNSUPPORTED, "session_id",
                         "a session without weights is refused: max_weightless_shapes is 0");
     if (make_model(&made, table, options, error) != SRV_OK)
         return error->code;
     pthread_mutex_lock(&table->lock);
-    enum srv_error_code code = insert(&found, table, made, error);
+    for (size_t i = 0; i < table->count && found == NULL; i++)
+        if (strcmp(table->items[i]->model.name, made->model.name) == 0)
+            found = table->items[i];
+    if (found != NULL)
+        found->references++;
+    else if (table->count < most)
+        table->items[table->count++] = found = made;
     pthread_mutex_unlock(&table->lock);
     if (found != made)
         model_free(made);
-    if (code == SRV_OK)
-        *out = &found->model;
-    return code;
+    if (found == NULL)
+        return srv_fail(error, SRV_E_SESSION_LIMIT, "max_weightless_shapes",
+                        "sessions of %zu other shapes are live, which is max_weightless_shapes",
+                        most);
+    *out = &found->model;
+    return SRV_OK;
 }
 
 bool srv_model_hold(const struct srv_model *model, size_t layers)
