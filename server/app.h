@@ -18,7 +18,6 @@
 #include "ops/notify.h"
 #include "ops/usage.h"
 #include "schedule/scheduler.h"
-#include "schedule/scheduler_context.h"
 #include "session/models.h"
 #include "session/session.h"
 #include "store/store.h"

@@ -7,7 +7,7 @@
 
 #include "api/endpoints.h"
 #include "app.h"
-#include "schedule/batch.h"
+#include "schedule/steps.h"
 #include "wire/outputs.h"
 
 /* ---- The reply ---- */
@@ -163,7 +163,7 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     const struct srv_rows *rows = &job->call.rows;
     const struct attn_layer_spec *spec = NULL;
     job->stage = &layer_stage;
-    if (srv_job_find_model(&job->model, job, error) != SRV_OK ||
+    if (srv_models_find(&job->model, job->context->models, job->call.model, error) != SRV_OK ||
         srv_job_find_layer(&spec, job, job->model, error) != SRV_OK ||
         srv_field_rules_check(rows, key_rows(rows)->present ? SRV_FORM_CROSS : SRV_FORM_SELF, spec,
                               error) != SRV_OK)

@@ -13,7 +13,6 @@
 #include "app.h"
 #include "attn_state.h"
 #include "basics/mem.h"
-#include "schedule/encoding.h"
 #include "session/weightless.h"
 #include "store/session_notes.h"
 
@@ -181,7 +180,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     const char *name = attn_import_note(state->import, "model");
     if (name == NULL)
         return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
-    if (srv_models_take(&state->model, &request->app->models, name, error) != SRV_OK)
+    if (srv_models_get(&state->model, &request->app->models, name, error) != SRV_OK)
         return error->code;
     if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
         return error->code;

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "schedule/job.h"
 #include "schedule/steps.h"
-#include "session/model_stats.h"
 #include "wire/v2.h"
 
 struct infer {

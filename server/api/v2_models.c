@@ -9,7 +9,6 @@
 
 #include "api/endpoints.h"
 #include "app.h"
-#include "session/model_stats.h"
 #include "wire/call.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */

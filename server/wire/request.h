@@ -23,7 +23,7 @@
 #include "wire/trace.h"
 
 struct srv_app;           /* app.h; for api/ only */
-struct srv_codec_workers; /* schedule/codec_workers.h */
+struct srv_codec_workers; /* schedule/codec.h */
 struct srv_job;           /* schedule/job.h */
 struct srv_route;         /* wire/route.h */
 struct srv_v2_outputs;    /* wire/v2.h */

@@ -42,7 +42,7 @@ void store_app_close(struct srv_app *app)
     ck_assert_int_eq(system(command), 0);
 }
 
-static void ask_snapshot(void *callback_context)
+static void wake_engine_owner(void *callback_context)
 {
     const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
@@ -64,7 +64,7 @@ struct srv_store_context store_app_context(struct srv_app *app)
         .pool = app->pool,
         .metrics = app->metrics,
         .log = &app->log,
-        .ask_snapshot = ask_snapshot,
+        .wake_engine_owner = wake_engine_owner,
         .callback_context = app,
     };
 }

@@ -12,8 +12,7 @@
 #include "attn.h"
 #include "basics/mem.h"
 #include "property_draw.h"
-#include "schedule/batch.h"
-#include "schedule/job.h"
+#include "schedule/steps.h"
 #include "suites.h"
 #include "wire/outputs.h"
 

@@ -194,7 +194,7 @@ START_TEST(test_stop_finishes_what_is_on_record)
     finished = 0;
     dispatch_app_begin(&served, SRV_POST, "/decode");
     request->job = &job;
-    job.node = (struct srv_queue_node){.kind = SRV_NODE_JOB, .cost = 1};
+    job.node = (struct srv_queue_node){.request = request, .cost = 1};
     srv_fair_queue_put(&dispatch->queue, SRV_QUEUE_CHANGES, &job.node);
     srv_dispatch_refuse(dispatch, NULL, 0);
     ck_assert_uint_eq(finished, 1);
