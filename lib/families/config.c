@@ -111,21 +111,6 @@ static bool read_size(struct reader *reader, const struct attn_hf_key *key, cons
            set_field(reader, key, &size);
 }
 
-static bool read_number(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    double number = json_number_value(value);
-    if (!json_is_number(value))
-        return refuse_type(reader, key->name, "a number");
-    return check_range(reader, key, number) && set_field(reader, key, &number);
-}
-
-static bool read_flag(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    if (!json_is_boolean(value))
-        return refuse_type(reader, key->name, "true or false");
-    return set_field(reader, key, &(bool){json_is_true(value)});
-}
-
 static bool read_name(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     if (!json_is_string(value))
@@ -288,9 +273,13 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
     case ATTN_CONFIG_INTEGER:
         return read_size(reader, key, value);
     case ATTN_CONFIG_NUMBER:
-        return read_number(reader, key, value);
+        if (!json_is_number(value))
+            return refuse_type(reader, key->name, "a number");
+        return check_range(reader, key, json_number_value(value)) &&
+               set_field(reader, key, &(double){json_number_value(value)});
     case ATTN_CONFIG_FLAG:
-        return read_flag(reader, key, value);
+        return json_is_boolean(value) ? set_field(reader, key, &(bool){json_is_true(value)})
+                                      : refuse_type(reader, key->name, "true or false");
     case ATTN_CONFIG_ROPE_TYPE:
     case ATTN_CONFIG_NAME:
         return read_name(reader, key, value);

@@ -89,15 +89,6 @@ void add_biases(struct text *text, const struct attn_family *family)
     add(text, "%s", always ? "; always o" : "");
 }
 
-static void print_kv_heads(const struct attn_family *family)
-{
-    struct text p = {.length = 0};
-    add(&p, "- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.",
-        key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
-        key_name(family, HF_FIELD(multi_query)));
-    print_paragraph(&p);
-}
-
 /* The norms of queries, keys and values. */
 static void print_norms(const struct attn_family *family)
 {
@@ -219,7 +210,9 @@ void print_traits(const struct attn_family *family)
             "must.\n",
             family->either_way);
     if (family->kv_by_flags)
-        print_kv_heads(family);
+        printf("- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.\n",
+               key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
+               key_name(family, HF_FIELD(multi_query)));
     print_sliding(family);
     print_types(family);
     print_rope(family);
