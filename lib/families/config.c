@@ -54,21 +54,11 @@ static bool check_range(struct reader *reader, const struct attn_hf_key *key, do
 /* The bytes of the field that a key of this kind fills. */
 static size_t size_of(enum attn_hf_key_kind kind)
 {
-    switch (kind) {
-    case ATTN_CONFIG_NUMBER:
-        return sizeof(double);
-    case ATTN_CONFIG_FLAG:
-        return sizeof(bool);
-    case ATTN_CONFIG_FACTORS:
-        return sizeof(struct attn_factors);
-    case ATTN_CONFIG_ROPE:
-    case ATTN_CONFIG_FIXED:
-    case ATTN_CONFIG_OBJECT:
-    case ATTN_CONFIG_IGNORED:
-        return 0;
-    default:
-        return sizeof(size_t);
-    }
+    return kind == ATTN_CONFIG_NUMBER                              ? sizeof(double)
+           : kind == ATTN_CONFIG_FLAG                              ? sizeof(bool)
+           : kind == ATTN_CONFIG_FACTORS                           ? sizeof(struct attn_factors)
+           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_FIXED ? 0
+                                                                   : sizeof(size_t);
 }
 
 /* Fills a field.  One that another key has filled must keep its value. */

@@ -50,7 +50,7 @@ static const struct {
 };
 
 /* The remedy for a tensor whose name below the module has `part` in it; the first that fits. */
-static const struct {
+static const struct cure {
     const char *part, *remedy;
 } remedies[] = {
     {"lora_", MERGE},
@@ -73,9 +73,7 @@ static const struct {
 #define NUM_REMEDIES (sizeof remedies / sizeof remedies[0])
 
 /* Parts of names that programs put around a model, or a module inside it. */
-static const struct {
-    const char *part, *remedy;
-} wrappings[] = {
+static const struct cure wrappings[] = {
     {"_fsdp_wrapped_module.", "take '_fsdp_wrapped_module.' (FSDP) out of the names"},
     {"_orig_mod.", "take '_orig_mod.' (torch.compile) out of the names"},
     {"base_layer.", MERGE},

@@ -11,10 +11,8 @@
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
-#include "caches/kvcache.h"
 #include "models/model.h"
 #include "states/cache_file.h"
-#include "states/import_share.h"
 
 #define VERIFY_BYTES ((size_t)256 << 10) /* read at a time */
 #define FORMATS "attn-cache-"            /* the name of each format begins so */
