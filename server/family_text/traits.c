@@ -73,6 +73,14 @@ static void print_rope(const struct attn_family *family)
         add(&p, "%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "");
     print_rotating(&p, family);
     print_paragraph(&p);
+    if (family->rope_keys == NULL)
+        return;
+    add(&p, "- Further keys inside a RoPE object:");
+    for (const struct attn_hf_key *key = family->rope_keys; key->kind == ATTN_CONFIG_NUMBER; key++)
+        add(&p, " `%s`%s", key->name, key[1].name != NULL ? "," : "");
+    add_ignored(&p, family->rope_keys, " (ignored)");
+    add(&p, ".");
+    print_paragraph(&p);
 }
 
 void add_biases(struct text *text, const struct attn_family *family)
@@ -121,18 +129,6 @@ static void print_norms(const struct attn_family *family)
         add(&p, ", if `%s` is true", flag);
     add(&p, "%s.%s", defaults->norm_rope_layers ? ", in layers that rotate" : "",
         defaults->v_norm ? " RMSNorm without weights of each value head." : "");
-    print_paragraph(&p);
-}
-
-/* Keys of RoPE objects that this family alone has. */
-static void print_own_rope_keys(const struct attn_family *family)
-{
-    struct text p = {.length = 0};
-    add(&p, "- Further keys inside a RoPE object:");
-    for (const struct attn_hf_key *key = family->rope_keys; key->kind == ATTN_CONFIG_NUMBER; key++)
-        add(&p, " `%s`%s", key->name, key[1].name != NULL ? "," : "");
-    add_ignored(&p, family->rope_keys, " (ignored)");
-    add(&p, ".");
     print_paragraph(&p);
 }
 
@@ -216,6 +212,4 @@ void print_traits(const struct attn_family *family)
     print_sliding(family);
     print_types(family);
     print_rope(family);
-    if (family->rope_keys != NULL)
-        print_own_rope_keys(family);
 }
