@@ -1,5 +1,5 @@
 /* fingerprint.c: a hash of a layer's specification and of its weights as they were loaded. */
-#include "layers/fingerprint.h"
+#include "layers/layer.h"
 
 #include <string.h>
 

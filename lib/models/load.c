@@ -15,7 +15,6 @@
 #include "basics/status.h"
 #include "families/weights.h"
 #include "files/file.h"
-#include "layers/fingerprint.h"
 #include "layers/mla.h"
 #include "machine/cpu.h"
 #include "machine/pool.h"

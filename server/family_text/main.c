@@ -5,7 +5,7 @@
  *
  * Keys, values, tensors and defaults are read from the rows by which the library itself reads
  * configurations, so a section cannot say other than what the library does.  The words for fields
- * stand in words.h.  Before each section stand the family's model_type and its name in replies;
+ * stand in keys.c.  Before each section stand the family's model_type and its name in replies;
  * each of the three ends with a NUL. */
 #include <stdio.h>
 #include <string.h>
