@@ -18,7 +18,7 @@ struct attn_checksum {
 void attn_checksum_init(struct attn_checksum *sum);
 void attn_checksum_add(struct attn_checksum *sum, const void *bytes, size_t count);
 
-/* What tells a file's content from another without reading it: size, inode, times of change. */
+/* Adds what tells a file's content from another's unread: size, inode, times of change. */
 void attn_checksum_add_stat(struct attn_checksum *sum, const struct stat *info);
 
 /* Writes the digits of all that was added, in lower case and without a NUL, and ends the sum. */
