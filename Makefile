@@ -615,7 +615,7 @@ $(HOST)/%.json.gz: $(HOST)/%_text
 $(OBJ)/server/api/openapi.o $(OBJ)/server/api/openapi_no_ui.o: $(OPENAPI_FILES)
 
 # attnd inspect --family and docs/MODELS.md: likewise, from the files of lib/families/ that have rows.
-FAMILY_ROWS := lib/families/keys.c $(shell grep -l '"families/rows.h"' lib/families/*.c)
+FAMILY_ROWS := $(shell grep -l '"families/rows.h"' lib/families/*.c)
 $(HOST)/family_text: $(patsubst %.c,$(HOST)/%.o,$(wildcard server/family_text/*.c) $(FAMILY_ROWS))
 	@echo "  LINK  $@"
 	$(Q)$(HOST_CC) -Wl,--gc-sections -o $@ $^

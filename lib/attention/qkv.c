@@ -18,7 +18,8 @@ int64_t attn_qkv_length(const int64_t *positions, size_t rows, int64_t first)
     return last + 1;
 }
 
-/* Normalises x [heads][width] where there is a norm; weight and bias [attn_norm_floats]. */
+/* Normalises x [heads][width] where there is a norm; weight and bias have the
+ * shape of its extent. */
 static void normalize(float *x, const struct attn_norm_spec *norm, const float *weight,
                       const float *bias, size_t heads, size_t width)
 {

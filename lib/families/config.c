@@ -6,13 +6,11 @@
  * default.  spec.c makes specifications of the result. */
 #include "families/config.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "attn_json.h"
 #include "basics/status.h"
-#include "families/choice.h"
 #include "families/spec.h"
 #include "layers/checkpoint.h"
 
@@ -56,28 +54,18 @@ static bool check_range(struct reader *reader, const struct attn_hf_key *key, do
 /* The bytes of the field that a key of this kind fills. */
 static size_t size_of(enum attn_hf_key_kind kind)
 {
-    switch (kind) {
-    case ATTN_CONFIG_NUMBER:
-        return sizeof(double);
-    case ATTN_CONFIG_FLAG:
-        return sizeof(bool);
-    case ATTN_CONFIG_FACTORS:
-        return sizeof(struct attn_factors);
-    case ATTN_CONFIG_ROPE:
-    case ATTN_CONFIG_FIXED:
-    case ATTN_CONFIG_OBJECT:
-    case ATTN_CONFIG_IGNORED:
-        return 0;
-    default:
-        return sizeof(size_t);
-    }
+    return kind == ATTN_CONFIG_NUMBER                              ? sizeof(double)
+           : kind == ATTN_CONFIG_FLAG                              ? sizeof(bool)
+           : kind == ATTN_CONFIG_FACTORS                           ? sizeof(struct attn_factors)
+           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_FIXED ? 0
+                                                                   : sizeof(size_t);
 }
 
 /* Fills a field.  One that another key has filled must keep its value. */
 static bool set_field(struct reader *reader, const struct attn_hf_key *key, const void *value)
 {
     const size_t offset = reader->base + key->offset;
-    char *field = (char *)&reader->r.hf + offset;
+    char *field = (char *)&reader->r.config->hf + offset;
     if (reader->is_set[offset] && memcmp(field, value, size_of(key->kind)) != 0)
         return refuse_contradiction(reader, key->name);
     reader->is_set[offset] = true;
@@ -88,13 +76,14 @@ static bool set_field(struct reader *reader, const struct attn_hf_key *key, cons
 /* Clears the scaling of the row's default, unless an object has been read already. */
 static void clear_rope(struct reader *reader)
 {
-    struct attn_hf_rope *rope = &reader->r.hf.rope;
+    struct attn_hf_rope *rope = &reader->r.config->hf.rope;
     if (reader->is_set[HF_FIELD(rope.type)])
         return;
     *rope = (struct attn_hf_rope){
         .type = rope->type != ATTN_ROPE_NONE ? ATTN_ROPE_DEFAULT : ATTN_ROPE_NONE,
         .dim = rope->dim,
-        .partial_rotary_factor = reader->r.hf.rope_by_type ? 0 : rope->partial_rotary_factor,
+        .partial_rotary_factor =
+            reader->r.config->hf.rope_by_type ? 0 : rope->partial_rotary_factor,
         .interleaved = rope->interleaved,
         .truncate = true,
         .theta = rope->theta,
@@ -112,27 +101,12 @@ static bool read_size(struct reader *reader, const struct attn_hf_key *key, cons
            set_field(reader, key, &size);
 }
 
-static bool read_number(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    double number = json_number_value(value);
-    if (!json_is_number(value))
-        return refuse_type(reader, key->name, "a number");
-    return check_range(reader, key, number) && set_field(reader, key, &number);
-}
-
-static bool read_flag(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    if (!json_is_boolean(value))
-        return refuse_type(reader, key->name, "true or false");
-    return set_field(reader, key, &(bool){json_is_true(value)});
-}
-
 static bool read_name(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
     if (!json_is_string(value))
         return refuse_type(reader, key->name, "a string");
     size_t number = attn_hf_name_number(key, json_string_value(value));
-    bool mrope = key->kind == ATTN_CONFIG_ROPE_TYPE && reader->r.family->mrope;
+    bool mrope = key->kind == ATTN_CONFIG_ROPE_TYPE && reader->r.config->family->mrope;
     if (mrope && strcmp(json_string_value(value), "mrope") == 0)
         number = ATTN_ROPE_DEFAULT;
     return number != 0 ? set_field(reader, key, &number) : refuse_value(reader, key->name, value);
@@ -191,7 +165,7 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
     }
     if (!json_is_string(item))
         return refuse_type(reader, key->name, "a list of strings");
-    const size_t type = attn_layer_type_find(reader->r.family, json_string_value(item));
+    const size_t type = attn_layer_type_find(reader->r.config->family, json_string_value(item));
     if (type == ATTN_NUM_LAYER_TYPES)
         return refuse_value(reader, key->name, item);
     config->types[i] = (uint8_t)type;
@@ -264,7 +238,8 @@ static bool read_members(struct reader *reader, const struct attn_hf_key *object
     json_object_foreach((json_t *)value, key, item) {
         int length = snprintf(name, sizeof name, "%s.%s", object->name, key);
         const struct attn_hf_key *known =
-            (size_t)length < sizeof name ? attn_hf_key_find(reader->r.family->keys, name) : NULL;
+            (size_t)length < sizeof name ? attn_hf_key_find(reader->r.config->family->keys, name)
+                                         : NULL;
         if (known == NULL)
             return attn_resolved(&reader->r,
                                  attn_fail(reader->r.error, ATTN_UNSUPPORTED, key,
@@ -281,16 +256,20 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
     const size_t offset = reader->base + key->offset;
     if (json_is_null(value)) {
         if (!reader->is_set[offset])
-            memset((char *)&reader->r.hf + offset, 0, size_of(key->kind));
+            memset((char *)&reader->r.config->hf + offset, 0, size_of(key->kind));
         return true;
     }
     switch (key->kind) {
     case ATTN_CONFIG_INTEGER:
         return read_size(reader, key, value);
     case ATTN_CONFIG_NUMBER:
-        return read_number(reader, key, value);
+        if (!json_is_number(value))
+            return refuse_type(reader, key->name, "a number");
+        return check_range(reader, key, json_number_value(value)) &&
+               set_field(reader, key, &(double){json_number_value(value)});
     case ATTN_CONFIG_FLAG:
-        return read_flag(reader, key, value);
+        return json_is_boolean(value) ? set_field(reader, key, &(bool){json_is_true(value)})
+                                      : refuse_type(reader, key->name, "true or false");
     case ATTN_CONFIG_ROPE_TYPE:
     case ATTN_CONFIG_NAME:
         return read_name(reader, key, value);
@@ -335,7 +314,7 @@ static bool read_rope_keys(struct reader *reader, const char *name, json_t *obje
     json_object_foreach(object, key, item) {
         const struct attn_hf_key *known = attn_hf_key_find(attn_rope_keys, key);
         if (known == NULL)
-            known = attn_hf_key_find(reader->r.family->rope_keys, key);
+            known = attn_hf_key_find(reader->r.config->family->rope_keys, key);
         if (known == NULL)
             return attn_resolved(&reader->r,
                                  attn_fail_key(name, key, attn_rope_keys, reader->r.error));
@@ -350,9 +329,9 @@ static bool read_rope_by_type(struct reader *reader, const char *name, json_t *o
 {
     const char *key;
     json_t *item;
-    if (!reader->r.hf.rope_by_type)
-        reader->r.hf.sliding_rope = reader->r.hf.rope;
-    reader->r.hf.rope_by_type = reader->typed_rope = true;
+    if (!reader->r.config->hf.rope_by_type)
+        reader->r.config->hf.sliding_rope = reader->r.config->hf.rope;
+    reader->r.config->hf.rope_by_type = reader->typed_rope = true;
     json_object_foreach(object, key, item) {
         const bool full = strcmp(attn_layer_types[ATTN_LAYER_FULL], key) == 0;
         if (!full && strcmp(attn_layer_types[ATTN_LAYER_SLIDING], key) != 0)
@@ -370,7 +349,7 @@ static bool read_rope(struct reader *reader, const struct attn_hf_key *key, json
 {
     bool by_type = json_object_get(value, attn_layer_types[ATTN_LAYER_FULL]) != NULL ||
                    json_object_get(value, attn_layer_types[ATTN_LAYER_SLIDING]) != NULL;
-    const struct attn_hf_rope *own = &reader->r.family->defaults.rope;
+    const struct attn_hf_rope *own = &reader->r.config->family->defaults.rope;
     if (!json_is_null(value) || (own->type != ATTN_ROPE_PROPORTIONAL && own->scaling_beta == 0))
         clear_rope(reader); /* else: classes with scaling of their own put it in null's place */
     if (json_is_null(value))
@@ -392,11 +371,12 @@ static bool read_object(struct reader *reader, json_t *object)
         const char *key;
         json_t *value;
         json_object_foreach(object, key, value) {
-            const struct attn_hf_key *known = attn_family_key(reader->r.family, key);
+            const struct attn_hf_key *known = attn_family_key(reader->r.config->family, key);
             reader->base = 0;
             if (known == NULL)
                 return attn_resolved(
-                    &reader->r, attn_fail_key("", key, reader->r.family->keys, reader->r.error));
+                    &reader->r,
+                    attn_fail_key("", key, reader->r.config->family->keys, reader->r.error));
             const bool rope = known->kind == ATTN_CONFIG_ROPE;
             if (rope == (pass == 1) &&
                 !(rope ? read_rope(reader, known, value) : read_key(reader, known, value)))
@@ -411,7 +391,7 @@ static bool read_object(struct reader *reader, json_t *object)
  * count. */
 static bool read_settings(struct reader *reader, json_t *object)
 {
-    const struct attn_family *family = reader->r.family;
+    const struct attn_family *family = reader->r.config->family;
     json_t *inner = attn_config_nested(family, object);
     json_t *second = attn_config_object(object, family->subconfig_dict);
     const char *key;
@@ -437,12 +417,11 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
     if (family == NULL)
         status = attn_config_family(&family, object, stack, error);
     if (status == ATTN_OK) {
-        struct reader reader = {
-            .r = {.config = out, .family = family, .hf = family->defaults, .error = error}};
-        *out = (struct attn_config){.family = family};
+        struct reader reader = {.r = {.config = out, .error = error}};
+        *out = (struct attn_config){.family = family, .hf = family->defaults};
         bool read = read_settings(&reader, object);
         out->says_layout = reader.is_set[HF_FIELD(transposed)];
-        out->layout = reader.r.hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
+        out->layout = out->hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (read)
             attn_resolve(&reader.r);
         status = reader.r.status;

@@ -11,23 +11,16 @@
  * moved. */
 struct attn_config {
     const struct attn_family *family;
+    struct attn_hf_config hf; /* as it is read */
     size_t num_layers;
-    size_t num_groups;       /* of layers that share one set of tensors; 0: none share */
     size_t max_position;     /* 0: the configuration sets none */
-    uint64_t seed;           /* random weights only */
     enum attn_layout layout; /* of weights: the family's, or as the configuration says */
     bool says_layout;        /* the configuration says it */
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
-    bool scale_by_layer;            /* layer l's scale is divided by l + 1 */
-    bool rope_gathered;             /* as attn_hf_config */
-    bool norm_rope_layers;          /* layers without RoPE have no qk_norm */
-    bool scaling_without_rope;      /* layers with RoPE have no query_scaling */
-    bool keys_as_values;            /* full layers make values by the weights of the keys */
-    size_t num_shared_layers;       /* the last layers, which read the cache of an earlier one */
-    uint8_t types[ATTN_MAX_LAYERS]; /* enum attn_layer_type */
-    bool rotates[ATTN_MAX_LAYERS];  /* false: a layer without RoPE */
+    uint8_t types[ATTN_MAX_LAYERS];                           /* enum attn_layer_type */
+    bool rotates[ATTN_MAX_LAYERS];                            /* false: a layer without RoPE */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };

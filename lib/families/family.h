@@ -13,7 +13,7 @@
 #ifndef ATTN_LIB_FAMILIES_FAMILY_H
 #define ATTN_LIB_FAMILIES_FAMILY_H
 
-#include "attn.h"
+#include "layers/members.h"
 
 /* A list of numbers, values [count]; count 0: the key is absent. */
 struct attn_factors {
@@ -162,43 +162,6 @@ struct attn_hf_key {
     const char *remedy; /* of another value than `only`; NULL: none is known */
 };
 
-/* The projections that a tensor holds, as bits.  The projections of a fused tensor follow each
- * other in this order. */
-enum attn_proj {
-    ATTN_PROJ_Q = 1,
-    ATTN_PROJ_K = 2,
-    ATTN_PROJ_V = 4,
-    ATTN_PROJ_O = 8,
-    ATTN_PROJ_GATE = 16, /* fused with Q alone: by head, its query and then its gate */
-    /* of latent attention: hidden states to the latent, to the part of keys that rotates, and to
-     * the latent of queries */
-    ATTN_PROJ_KV_A = 32,
-    ATTN_PROJ_K_ROPE = 64,
-    ATTN_PROJ_Q_A = 128,
-};
-
-#define ATTN_PROJ_KV (ATTN_PROJ_K | ATTN_PROJ_V)
-#define ATTN_PROJ_QKV (ATTN_PROJ_Q | ATTN_PROJ_KV)
-#define ATTN_PROJ_ALL (ATTN_PROJ_QKV | ATTN_PROJ_O)
-#define ATTN_PROJ_Q_AND_GATE (ATTN_PROJ_Q | ATTN_PROJ_GATE)
-#define ATTN_PROJ_KV_A_AND_ROPE (ATTN_PROJ_KV_A | ATTN_PROJ_K_ROPE)
-
-/* The kind of numbers that a tensor holds. */
-enum attn_tensor_role {
-    ATTN_ROLE_WEIGHT,        /* [out][in]; [in][out] with ATTN_LAYOUT_TRANSPOSED */
-    ATTN_ROLE_BIAS,          /* [out] */
-    ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
-    ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K; of
-                                the norm of a latent, projection KV_A or Q_A */
-    ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
-    ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
-    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], or [2S][E] of a disentangled bias; one for all
-                                layers; entered as projection Q */
-    ATTN_ROLE_POSITION_NORM, /* [E], norm of a disentangled bias' rows, one for all layers: its
-                                weight as projection Q, its bias as K */
-};
-#define ATTN_NUM_ROLES 8
-
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */
 struct attn_family_tensor {
@@ -267,6 +230,9 @@ struct attn_rope_name {
     enum attn_rope_type type;
 };
 extern const struct attn_rope_name attn_rope_names[];
+
+/* The first name of a RoPE type. */
+const char *attn_rope_type_name(size_t type);
 
 /* Keys of every Hugging Face configuration: of kind FIXED, then IGNORED. */
 extern const struct attn_hf_key attn_common_keys[];

@@ -2,7 +2,7 @@
  * variants share.  Data only.
  *
  * A family lists the keys that it uses or that are peculiar to it; keys that all configurations
- * share are in keys.c.  Defaults are those of Hugging Face's configuration classes, so that an
+ * share are in family.c.  Defaults are those of Hugging Face's configuration classes, so that an
  * absent key means here what it means there.
  *
  * Sources: the configuration and modelling files of huggingface/transformers v4.46.3 and v4.55.4,

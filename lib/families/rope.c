@@ -11,14 +11,6 @@
 
 /* ---- What a type needs --------------------------------------------------------------------- */
 
-static const char *type_name(size_t type)
-{
-    const struct attn_rope_name *known = attn_rope_names;
-    while (known->name != NULL && known->type != type)
-        known++;
-    return known->name != NULL ? known->name : "";
-}
-
 static bool check_given(struct attn_resolution *r, const struct attn_hf_rope *rope)
 {
     static const struct {
@@ -43,7 +35,7 @@ static bool check_given(struct attn_resolution *r, const struct attn_hf_rope *ro
                          : *(const double *)field != 0;
         if (needs[i].type == rope->type && !given)
             return attn_refuse_key(r, ATTN_MALFORMED, "rope_scaling", ": %s needs %s",
-                                   type_name(rope->type), key->name);
+                                   attn_rope_type_name(rope->type), key->name);
     }
     return true;
 }
@@ -92,7 +84,7 @@ static bool rotary_dim(size_t *out, struct attn_resolution *r, const struct attn
  * not read it); longrope takes that of the whole model first. */
 static bool trained_length(double *out, struct attn_resolution *r, const struct attn_hf_rope *rope)
 {
-    const struct attn_hf_config *hf = &r->hf;
+    const struct attn_hf_config *hf = &r->config->hf;
     size_t trained = (size_t)rope->original_max_position;
     if (rope->type == ATTN_ROPE_DYNAMIC || trained == 0)
         trained = hf->max_position;
@@ -163,7 +155,8 @@ static bool resolve_type(struct attn_rope_spec *out, struct attn_resolution *r,
     } else if (out->type == ATTN_ROPE_LONGROPE) {
         out->short_factor = rope->short_factor.values;
         out->long_factor = rope->long_factor.values;
-        out->attention_factor = longrope_attention(&r->hf, rope, out->original_max_position);
+        out->attention_factor =
+            longrope_attention(&r->config->hf, rope, out->original_max_position);
     }
     return true;
 }

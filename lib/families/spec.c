@@ -31,43 +31,26 @@ bool attn_refuse_key(struct attn_resolution *r, enum attn_status status, const c
 
 static bool check_present(struct attn_resolution *r)
 {
-    const struct attn_hf_config *hf = &r->hf;
-    const bool latent = r->family->defaults.kv_lora_rank != 0;
+    const struct attn_hf_config *hf = &r->config->hf;
+    const bool latent = r->config->family->defaults.kv_lora_rank != 0;
     const char *missing = hf->hidden_size == 0              ? ATTN_KEY(r, hidden_size)
                           : hf->num_heads == 0              ? ATTN_KEY(r, num_heads)
                           : hf->num_layers == 0             ? ATTN_KEY(r, num_layers)
                           : latent && hf->kv_lora_rank == 0 ? ATTN_KEY(r, kv_lora_rank)
                                                             : NULL;
-    return missing == NULL || attn_refuse_key(r, ATTN_MALFORMED, missing, " is missing");
-}
-
-static bool check_groups(struct attn_resolution *r)
-{
-    return r->hf.num_groups <= r->hf.num_layers ||
+    if (missing != NULL)
+        return attn_refuse_key(r, ATTN_MALFORMED, missing, " is missing");
+    return hf->num_groups <= hf->num_layers ||
            attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_groups), " is %zu for %zu layers",
-                           r->hf.num_groups, r->hf.num_layers);
+                           hf->num_groups, hf->num_layers);
 }
 
 /* ---- Heads --------------------------------------------------------------------------------- */
 
-static size_t kv_heads(const struct attn_family *family, const struct attn_hf_config *hf)
-{
-    if (family->kv_by_flags && !hf->grouped)
-        return hf->multi_query ? 1 : hf->num_heads;
-    return hf->num_kv_heads != 0 ? hf->num_kv_heads : hf->num_heads;
-}
-
-static double scale_of(const struct attn_hf_config *hf, size_t head_dim)
-{
-    if (hf->scale != 0 || !hf->scale_attn_weights)
-        return hf->scale != 0 ? hf->scale : 1;
-    return 1 / sqrt(hf->query_pre_attn_scalar != 0 ? hf->query_pre_attn_scalar : (double)head_dim);
-}
-
 /* The sizes of latent attention. */
 static bool resolve_latent(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
-    struct attn_hf_config *hf = &r->hf;
+    struct attn_hf_config *hf = &r->config->hf;
     const size_t head_dim = hf->qk_nope_head_dim + hf->qk_rope_head_dim;
     if (hf->kv_lora_rank == 0)
         return true;
@@ -91,12 +74,14 @@ static bool resolve_latent(struct attn_layer_spec *spec, struct attn_resolution 
 
 static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
-    const struct attn_hf_config *hf = &r->hf;
+    const struct attn_hf_config *hf = &r->config->hf;
     spec->hidden_size = hf->hidden_size;
     spec->key_size = hf->key_size != 0 ? hf->key_size : spec->hidden_size;
     spec->value_size = hf->value_size != 0 ? hf->value_size : spec->hidden_size;
     spec->num_heads = hf->num_heads;
-    spec->num_kv_heads = kv_heads(r->family, hf);
+    spec->num_kv_heads = hf->num_kv_heads != 0 ? hf->num_kv_heads : hf->num_heads;
+    if (r->config->family->kv_by_flags && !hf->grouped)
+        spec->num_kv_heads = hf->multi_query ? 1 : hf->num_heads;
     if (spec->num_heads % spec->num_kv_heads != 0)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_kv_heads),
                                " is %zu, which does not divide %zu heads", spec->num_kv_heads,
@@ -107,7 +92,9 @@ static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *
                                spec->hidden_size);
     spec->head_dim = hf->head_dim != 0 ? hf->head_dim : spec->hidden_size / spec->num_heads;
     spec->value_head_dim = hf->value_head_dim != 0 ? hf->value_head_dim : spec->head_dim;
-    spec->scale = scale_of(hf, spec->head_dim);
+    const double scalar =
+        hf->query_pre_attn_scalar != 0 ? hf->query_pre_attn_scalar : (double)spec->head_dim;
+    spec->scale = hf->scale != 0 ? hf->scale : hf->scale_attn_weights ? 1 / sqrt(scalar) : 1;
     if (hf->scale_by_mscale && hf->rope.type == ATTN_ROPE_YARN && hf->rope.mscale_all_dim != 0)
         spec->scale *= pow(attn_yarn_gain(hf->rope.factor, hf->rope.mscale_all_dim), 2);
     return attn_resolved(r,
@@ -167,7 +154,7 @@ static size_t none_if_negative(size_t size) { return size == SIZE_MAX ? 0 : size
 /* The position bias of DeBERTa; the scale counts its products too. */
 static bool resolve_disentangled(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
-    const struct attn_hf_config *hf = &r->hf;
+    const struct attn_hf_config *hf = &r->config->hf;
     const bool c2p = (hf->position_terms & ATTN_TERM_C2P) != 0;
     const bool p2c = (hf->position_terms & ATTN_TERM_P2C) != 0;
     const size_t given = none_if_negative(hf->max_relative_positions);
@@ -195,7 +182,7 @@ static bool resolve_disentangled(struct attn_layer_spec *spec, struct attn_resol
  * looks back. */
 static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_resolution *r)
 {
-    const struct attn_hf_config *hf = &r->hf;
+    const struct attn_hf_config *hf = &r->config->hf;
     if (hf->alibi && hf->buckets != 0)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, buckets), " contradicts alibi");
     if (hf->position_terms != 0 && (hf->alibi || hf->buckets != 0))
@@ -245,7 +232,7 @@ static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
 
 static bool resolve_types(struct attn_resolution *r)
 {
-    const struct attn_hf_config *hf = &r->hf;
+    const struct attn_hf_config *hf = &r->config->hf;
     struct attn_config *config = r->config;
     bool windowed = config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
     bool told = hf->num_layer_types != 0 || hf->full_period != 0;
@@ -275,7 +262,7 @@ static bool rotates(const struct attn_config *config, const struct attn_hf_confi
  * chunks. */
 static bool resolve_rotating(struct attn_resolution *r)
 {
-    const struct attn_hf_config *hf = &r->hf;
+    const struct attn_hf_config *hf = &r->config->hf;
     struct attn_config *config = r->config;
     bool follows = hf->other_type == ATTN_LAYER_CHUNKED && hf->num_layer_types == 0;
     for (size_t i = 0; i < config->num_layers; i++) {
@@ -291,7 +278,7 @@ static bool resolve_rotating(struct attn_resolution *r)
  * SIZE_MAX where there is none. */
 static size_t source_of(const struct attn_config *config, size_t i)
 {
-    size_t source = config->num_layers - config->num_shared_layers;
+    size_t source = config->num_layers - config->hf.num_shared_layers;
     while (source-- > 0)
         if (config->types[source] == config->types[i])
             return source;
@@ -300,7 +287,7 @@ static size_t source_of(const struct attn_config *config, size_t i)
 
 static bool check_sharing(struct attn_resolution *r)
 {
-    const struct attn_hf_config *hf = &r->hf;
+    const struct attn_hf_config *hf = &r->config->hf;
     struct attn_config *config = r->config;
     const char *key = ATTN_KEY(r, num_shared_layers);
     if (hf->num_shared_layers > config->num_layers)
@@ -309,7 +296,6 @@ static bool check_sharing(struct attn_resolution *r)
     if (hf->num_shared_layers > 0 && (hf->is_cross || hf->bias_kv || hf->add_zero_attn))
         return attn_refuse_key(r, ATTN_UNSUPPORTED, key,
                                " is not supported beside is_cross and added keys");
-    config->num_shared_layers = hf->num_shared_layers;
     for (size_t i = config->num_layers - hf->num_shared_layers; i < config->num_layers; i++)
         if (source_of(config, i) == SIZE_MAX)
             return attn_refuse_key(r, ATTN_MALFORMED, key,
@@ -318,19 +304,9 @@ static bool check_sharing(struct attn_resolution *r)
     return true;
 }
 
-/* Checks what only full layers have: kv heads that divide the heads. */
-static bool check_full(struct attn_resolution *r)
-{
-    const struct attn_layer_spec *full = &r->config->specs[ATTN_LAYER_FULL];
-    return full->num_heads % full->num_kv_heads == 0 ||
-           attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_global_kv_heads),
-                           " is %zu, which does not divide %zu heads", full->num_kv_heads,
-                           full->num_heads);
-}
-
 static bool resolve_rope(struct attn_resolution *r)
 {
-    const struct attn_hf_config *hf = &r->hf;
+    const struct attn_hf_config *hf = &r->config->hf;
     struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
     bool resolved = true;
     if (sliding.theta == 0)
@@ -368,38 +344,35 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
 bool attn_resolve(struct attn_resolution *r)
 {
     struct attn_config *config = r->config;
-    struct attn_hf_config *hf = &r->hf;
+    struct attn_hf_config *hf = &r->config->hf;
     struct attn_layer_spec common = {.dtype = ATTN_F32};
     if (hf->num_layers == 0)
         hf->num_layers = hf->num_layers_fallback;
-    if (!check_present(r) || !check_groups(r))
+    if (!check_present(r))
         return false;
 
     config->num_layers = hf->num_layers;
-    config->num_groups = hf->num_groups;
     config->max_position = hf->max_position;
-    config->seed = hf->seed;
-    config->scale_by_layer = hf->scale_by_layer;
-    config->rope_gathered = hf->rope_gathered;
-    config->norm_rope_layers = hf->norm_rope_layers;
-    config->scaling_without_rope = hf->scaling_without_rope;
-    config->keys_as_values = hf->keys_as_values;
-    resolve_flags(&common, r->family, hf);
+    resolve_flags(&common, r->config->family, hf);
     resolve_norms(&common, hf);
     if (!resolve_latent(&common, r) || !resolve_heads(&common, r) ||
         !resolve_position_bias(&common, r))
         return false;
     resolve_specs(config, &common, hf);
-    return check_full(r) && resolve_types(r) && check_sharing(r) && resolve_rotating(r) &&
-           resolve_rope(r);
+    const struct attn_layer_spec *full = &config->specs[ATTN_LAYER_FULL];
+    if (full->num_heads % full->num_kv_heads != 0)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_global_kv_heads),
+                               " is %zu, which does not divide %zu heads", full->num_kv_heads,
+                               full->num_heads);
+    return resolve_types(r) && check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
 }
 
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
 {
-    if (config->num_groups == 0)
+    if (config->hf.num_groups == 0)
         return layer;
-    return (size_t)((double)layer / ((double)config->num_layers / (double)config->num_groups));
+    return (size_t)((double)layer / ((double)config->num_layers / (double)config->hf.num_groups));
 }
 
 bool attn_config_attends(const struct attn_config *config, size_t layer)
@@ -413,12 +386,12 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
     *out = config->specs[config->types[layer]];
     if (!config->rotates[layer])
         out->rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
-    if (layer >= config->num_layers - config->num_shared_layers)
+    if (layer >= config->num_layers - config->hf.num_shared_layers)
         out->shares_layer = source_of(config, layer);
-    if (config->scale_by_layer)
+    if (config->hf.scale_by_layer)
         out->scale /= (double)(layer + 1);
-    if (config->norm_rope_layers && out->rope.type == ATTN_ROPE_NONE)
+    if (config->hf.norm_rope_layers && out->rope.type == ATTN_ROPE_NONE)
         out->qk_norm = (struct attn_norm_spec){.type = ATTN_NORM_NONE};
-    if (config->scaling_without_rope && out->rope.type != ATTN_ROPE_NONE)
+    if (config->hf.scaling_without_rope && out->rope.type != ATTN_ROPE_NONE)
         out->query_scaling = (struct attn_query_scaling){.period = 0};
 }

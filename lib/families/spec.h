@@ -1,16 +1,42 @@
-/* spec.h: a parsed configuration -> the specification of each layer; shared by
- * config.c, spec.c and rope.c. */
+/* spec.h: what the steps from a configuration to specifications share: choice.c, config.c, spec.c,
+ * rope.c. */
 #ifndef ATTN_LIB_FAMILIES_SPEC_H
 #define ATTN_LIB_FAMILIES_SPEC_H
 
+#include <jansson.h>
+
 #include "families/config.h"
+
+/* ---- choice.c: which family reads a configuration, and from which object in it ---- */
+
+/* Parses `length` bytes as one JSON object, the caller's to release.
+ * Errors: ATTN_MALFORMED, ATTN_NO_MEMORY. */
+enum attn_status attn_config_parse(json_t **out, const char *text, size_t length,
+                                   struct attn_error *error);
+
+/* Fails with ATTN_UNSUPPORTED: a key that is not understood in the object `within`, "" for the
+ * configuration itself.  The message names the nearest of `keys`, if one is near. */
+enum attn_status attn_fail_key(const char *within, const char *key, const struct attn_hf_key *keys,
+                               struct attn_error *error);
+
+/* The object of that name in another, borrowed; NULL where there is none or `name` is NULL. */
+json_t *attn_config_object(const json_t *object, const char *name);
+
+/* The nested object that holds the family's settings; NULL where the configuration has none. */
+json_t *attn_config_nested(const struct attn_family *family, const json_t *object);
+
+/* The family of the configuration's model_type and of `stack`, NULL for the default one.
+ * Errors: ATTN_MALFORMED, ATTN_UNSUPPORTED; also where `architectures` names a class that attends
+ * otherwise. */
+enum attn_status attn_config_family(const struct attn_family **out, const json_t *object,
+                                    const char *stack, struct attn_error *error);
+
+/* ---- Resolving ---- */
 
 /* A configuration that is being read and resolved.  The functions that do so return false where one
  * of them has refused the configuration, with the reason in `status` and `error`. */
 struct attn_resolution {
     struct attn_config *config;
-    const struct attn_family *family;
-    struct attn_hf_config hf;
     struct attn_error *error;
     enum attn_status status;
 };
@@ -32,10 +58,10 @@ static inline bool attn_resolved(struct attn_resolution *r, enum attn_status sta
 bool attn_resolve(struct attn_resolution *r);
 
 /* The key by which the family fills a field of attn_hf_config; "" if it has none. */
-#define ATTN_KEY(r, field) attn_family_key_name((r)->family, HF_FIELD(field))
+#define ATTN_KEY(r, field) attn_family_key_name((r)->config->family, HF_FIELD(field))
 const char *attn_family_key_name(const struct attn_family *family, size_t offset);
 
-/* *out = RoPE of heads of width head_dim by `rope`, which is r->hf.rope or that of sliding layers.
+/* *out = RoPE of heads of width head_dim by `rope`, that of r->config->hf or of its sliding layers.
  * Errors: ATTN_MALFORMED, ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
 bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
                        const struct attn_hf_rope *rope, size_t head_dim);

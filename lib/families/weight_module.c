@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "basics/status.h"
-#include "families/weight_bindings.h"
+#include "families/weights.h"
 
 #define MERGE "merge the adapter into the weights first (peft: merge_and_unload)"
 #define CONVERT "the weights are quantised: convert them to bf16 first"
@@ -50,7 +50,7 @@ static const struct {
 };
 
 /* The remedy for a tensor whose name below the module has `part` in it; the first that fits. */
-static const struct {
+static const struct cure {
     const char *part, *remedy;
 } remedies[] = {
     {"lora_", MERGE},
@@ -70,11 +70,10 @@ static const struct {
     {"SCB", CONVERT},
     {"g_idx", CONVERT},
 };
+#define NUM_REMEDIES (sizeof remedies / sizeof remedies[0])
 
 /* Parts of names that programs put around a model, or a module inside it. */
-static const struct {
-    const char *part, *remedy;
-} wrappings[] = {
+static const struct cure wrappings[] = {
     {"_fsdp_wrapped_module.", "take '_fsdp_wrapped_module.' (FSDP) out of the names"},
     {"_orig_mod.", "take '_orig_mod.' (torch.compile) out of the names"},
     {"base_layer.", MERGE},
@@ -135,15 +134,6 @@ struct module {
     struct attn_error *error;
 };
 
-static bool is_bound(const struct module *module, const char *name)
-{
-    const struct attn_bindings *bindings = module->bindings;
-    for (size_t i = 0; i < bindings->count; i++)
-        if (strcmp(bindings->items[i].tensor.entry->name, name) == 0)
-            return true;
-    return false;
-}
-
 /* Whether a layer that reads another's keys and values has a tensor for making its own, which its
  * class leaves unused. */
 static bool is_unused(const struct module *module, const char *tail)
@@ -175,24 +165,28 @@ static bool is_harmless(struct module *module, const char *name, const char *tai
 
 static void refuse(struct module *module, const char *name, const char *tail)
 {
-    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++)
-        if (strstr(tail, remedies[i].part) != NULL) {
-            module->status =
-                attn_fail(module->error, ATTN_UNSUPPORTED, name,
-                          "tensor '%.96s' would be left out: %s", name, remedies[i].remedy);
-            return;
-        }
-    module->status = attn_fail(module->error, ATTN_UNSUPPORTED, name,
-                               "tensor '%.96s' is no part of a layer of %.32s: is model_type "
-                               "another? If it is not needed, leave it out of the file",
-                               name, module->source->config->family->name);
+    size_t i = 0;
+    while (i < NUM_REMEDIES && strstr(tail, remedies[i].part) == NULL)
+        i++;
+    if (i < NUM_REMEDIES)
+        module->status =
+            attn_fail(module->error, ATTN_UNSUPPORTED, name, "tensor '%.96s' would be left out: %s",
+                      name, remedies[i].remedy);
+    else
+        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, name,
+                                   "tensor '%.96s' is no part of a layer of %.32s: is model_type "
+                                   "another? If it is not needed, leave it out of the file",
+                                   name, module->source->config->family->name);
 }
 
 static bool check_name(void *context, const char *name)
 {
     struct module *module = context;
     const char *tail = name + strlen(module->root);
-    if (!is_bound(module, name) && !is_unused(module, tail) && !is_harmless(module, name, tail))
+    for (size_t i = 0; i < module->bindings->count; i++)
+        if (strcmp(module->bindings->items[i].tensor.entry->name, name) == 0)
+            return true;
+    if (!is_unused(module, tail) && !is_harmless(module, name, tail))
         refuse(module, name, tail);
     return module->status == ATTN_OK;
 }
@@ -283,16 +277,6 @@ static bool find_adapter(void *context, const char *name)
     return false;
 }
 
-/* Whether the tensor of the pattern would hold one of the missing projections. */
-static bool would_do(const struct attn_checkpoint_layer *source,
-                     const struct attn_family_tensor *pattern, enum attn_tensor_role role,
-                     unsigned missing)
-{
-    struct attn_projection_shape shape;
-    return pattern->role == role && (pattern->projections & missing) != 0 &&
-           attn_fused_shape(&shape, &source->spec, pattern);
-}
-
 enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
                                    const struct attn_checkpoint_layer *source,
                                    enum attn_tensor_role role, unsigned missing,
@@ -304,7 +288,9 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
     const size_t index = attn_config_tensor_index(source->config, source->layer);
     const struct attn_family_tensor *pattern = attn_tensors_of(source);
     for (; pattern->name != NULL && search.found[0] == '\0'; pattern++) {
-        if (!would_do(source, pattern, role, missing))
+        struct attn_matrix_shape shape;
+        if (pattern->role != role || (pattern->projections & missing) == 0 ||
+            !attn_fused_shape(&shape, &source->spec, pattern))
             continue;
         attn_expand_name(wanted, "", pattern->name, index);
         search.indexed = strchr(pattern->name, '*') != NULL;

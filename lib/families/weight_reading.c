@@ -10,61 +10,25 @@
 #include "basics/mem.h"
 #include "basics/random.h"
 #include "basics/status.h"
-#include "families/weight_bindings.h"
 #include "families/weights.h"
 #include "layers/relative.h"
 
 #define SCRATCH 262144      /* floats that all threads read at a time for transposed weights */
 #define PIECE_FLOATS 262144 /* floats of a tensor that a thread reads at a time */
 
-struct attn_linear *attn_weights_linear(struct attn_layer *layer, unsigned projection)
+/* Where a tensor's numbers for matrix i go. */
+static float *destination_of(struct attn_layer *layer, const struct attn_family_tensor *pattern,
+                             size_t i)
 {
-    switch (projection) {
-    case ATTN_PROJ_Q:
-        return &layer->q;
-    case ATTN_PROJ_K:
-        return &layer->k;
-    case ATTN_PROJ_V:
-        return &layer->v;
-    case ATTN_PROJ_GATE:
-        return &layer->gate;
-    case ATTN_PROJ_KV_A:
-        return &layer->kv_a;
-    case ATTN_PROJ_K_ROPE:
-        return &layer->k_rope;
-    case ATTN_PROJ_Q_A:
-        return &layer->q_a;
-    default:
-        return &layer->o;
-    }
-}
-
-static float *destination_of(struct attn_layer *layer, enum attn_tensor_role role,
-                             unsigned projection)
-{
-    struct attn_linear *linear = attn_weights_linear(layer, projection);
-    switch (role) {
-    case ATTN_ROLE_WEIGHT:
-        return linear->weight;
-    case ATTN_ROLE_BIAS:
-        return linear->bias;
-    case ATTN_ROLE_BIAS_KV:
-        return projection == ATTN_PROJ_K ? layer->bias_k : layer->bias_v;
-    case ATTN_ROLE_NORM:
-        return projection == ATTN_PROJ_Q      ? layer->q_norm
-               : projection == ATTN_PROJ_K    ? layer->k_norm
-               : projection == ATTN_PROJ_KV_A ? layer->kv_a_norm
-                                              : layer->q_a_norm;
-    case ATTN_ROLE_NORM_BIAS:
-        return projection == ATTN_PROJ_Q ? layer->q_norm_bias : layer->k_norm_bias;
-    case ATTN_ROLE_SINKS:
-        return layer->sinks;
-    case ATTN_ROLE_POSITION_NORM:
-        return layer->table_norm + (projection == ATTN_PROJ_K ? layer->spec.hidden_size : 0);
-    case ATTN_ROLE_POSITION_BIAS:
-        break;
-    }
-    return layer->bias_table;
+    const struct attn_members all = attn_layer_members(&layer->spec);
+    size_t array = 0;
+    if (pattern->role == ATTN_ROLE_WEIGHT)
+        return layer->matrices[i].weight;
+    if (pattern->role == ATTN_ROLE_BIAS)
+        return layer->matrices[i].bias;
+    while (all.arrays[array].role != pattern->role || all.arrays[array].projection != 1u << i)
+        array++;
+    return layer->arrays[array];
 }
 
 /* Elements of one projection in a tensor.  In other roles than weight and bias a tensor holds a
@@ -145,12 +109,11 @@ static enum attn_status read_rows(struct attn_layer *out, const struct attn_bind
 {
     size_t first = 0;
     for (size_t g = 0; g < groups; g++)
-        for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
-            if ((binding->pattern->projections & attn_projections[i]) == 0)
+        for (size_t i = 0; i < ATTN_NUM_MATRICES; i++) {
+            if ((binding->pattern->projections & 1u << i) == 0)
                 continue;
-            size_t count =
-                elements_of(binding, attn_weights_linear(out, attn_projections[i])) / groups;
-            float *destination = destination_of(out, binding->pattern->role, attn_projections[i]);
+            size_t count = elements_of(binding, &out->matrices[i]) / groups;
+            float *destination = destination_of(out, binding->pattern, i);
             struct parts parts = {.read = read_part,
                                   .tensor = &binding->tensor,
                                   .out = destination + g * count,
@@ -188,10 +151,10 @@ static enum attn_status read_strip(const struct parts *parts, size_t strip,
     const enum attn_status status =
         attn_tensor_read_f32(scratch, parts->tensor, row * total, rows * total, error);
     size_t column = 0;
-    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS && status == ATTN_OK; i++) {
-        if ((parts->binding->pattern->projections & attn_projections[i]) == 0)
+    for (size_t i = 0; i < ATTN_NUM_MATRICES && status == ATTN_OK; i++) {
+        if ((parts->binding->pattern->projections & 1u << i) == 0)
             continue;
-        struct attn_linear *linear = attn_weights_linear(parts->layer, attn_projections[i]);
+        struct attn_linear *linear = &parts->layer->matrices[i];
         transpose(linear, row, scratch + column, total, rows);
         column += linear->out;
     }
@@ -213,23 +176,6 @@ static enum attn_status read_columns(struct attn_layer *out, const struct attn_b
 
 /* ---- A layer ---- */
 
-/* Adds 1 to the weights of a norm that are stored as their distance from 1. */
-static void shift_norm(struct attn_layer *out, const struct attn_binding *binding)
-{
-    const struct attn_linear *linear = attn_weights_linear(out, binding->pattern->projections);
-    float *weight = destination_of(out, ATTN_ROLE_NORM, binding->pattern->projections);
-    for (size_t i = 0; i < elements_of(binding, linear); i++)
-        weight[i] += 1;
-}
-
-/* Whether the binding is of matrices that do not stand whole. */
-static bool is_of_rows(struct attn_layer *layer, const struct attn_binding *binding)
-{
-    const unsigned all = binding->pattern->projections, lowest = all & (0u - all);
-    return binding->pattern->role == ATTN_ROLE_WEIGHT &&
-           attn_weights_linear(layer, lowest)->weight == NULL;
-}
-
 enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_weights_source *source,
                                    size_t layer, struct attn_error *error)
 {
@@ -240,9 +186,10 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
     enum attn_status status = attn_bind_layer(&bindings, source->checkpoint, &own, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct attn_binding *binding = &bindings.items[i];
-        enum attn_tensor_role role = binding->pattern->role;
-        if (is_of_rows(out, binding))
-            continue;
+        const enum attn_tensor_role role = binding->pattern->role;
+        const size_t first = (size_t)__builtin_ctz(binding->pattern->projections);
+        if (role == ATTN_ROLE_WEIGHT && out->matrices[first].weight == NULL)
+            continue; /* its matrices do not stand whole */
         if (role == ATTN_ROLE_WEIGHT)
             attn_read_ahead_advance(source->ahead,
                                     binding->tensor.entry->end - binding->tensor.entry->begin);
@@ -251,8 +198,11 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
         else
             status =
                 read_rows(out, binding, groups_of(&own, binding->pattern), source->pool, error);
-        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
-            shift_norm(out, binding);
+        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one) {
+            float *weight = destination_of(out, binding->pattern, first);
+            for (size_t e = 0; e < elements_of(binding, NULL); e++)
+                weight[e] += 1;
+        }
     }
     return status;
 }
@@ -265,13 +215,13 @@ bool attn_weights_have_rows(const struct attn_config *config, const struct attn_
 }
 
 /* Tells the rows of the projections of a tensor. */
-static void locate(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS], struct attn_layer *layer,
+static void locate(struct attn_weight_rows out[ATTN_NUM_MATRICES], struct attn_layer *layer,
                    const struct attn_binding *binding, size_t groups)
 {
     size_t stride = 0;
-    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
-        const struct attn_linear *linear = attn_weights_linear(layer, attn_projections[i]);
-        if ((binding->pattern->projections & attn_projections[i]) == 0)
+    for (size_t i = 0; i < ATTN_NUM_MATRICES; i++) {
+        const struct attn_linear *linear = &layer->matrices[i];
+        if ((binding->pattern->projections & 1u << i) == 0)
             continue;
         out[i] = (struct attn_weight_rows){.tensor = binding->tensor,
                                            .first = stride,
@@ -279,12 +229,12 @@ static void locate(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS], struct att
                                            .in = linear->in};
         stride += linear->out * linear->in / groups;
     }
-    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++)
-        if ((binding->pattern->projections & attn_projections[i]) != 0)
+    for (size_t i = 0; i < ATTN_NUM_MATRICES; i++)
+        if ((binding->pattern->projections & 1u << i) != 0)
             out[i].stride = stride;
 }
 
-enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS],
+enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_MATRICES],
                                    struct attn_layer *layer,
                                    const struct attn_weights_source *source, size_t index,
                                    struct attn_error *error)
@@ -298,12 +248,31 @@ enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTI
             locate(out, layer, binding, groups_of(&own, binding->pattern));
     }
     const size_t width = layer->spec.mla.rope_head_dim;
-    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS && source->config->rope_gathered; i++)
-        if (attn_projections[i] == ATTN_PROJ_Q || attn_projections[i] == ATTN_PROJ_K_ROPE) {
-            out[i].head = attn_projections[i] == ATTN_PROJ_Q ? layer->spec.head_dim : width;
-            out[i].gathered = width;
-        }
+    if (source->config->hf.rope_gathered) {
+        out[ATTN_MATRIX_Q].head = layer->spec.head_dim;
+        out[ATTN_MATRIX_K_ROPE].head = width;
+        out[ATTN_MATRIX_Q].gathered = out[ATTN_MATRIX_K_ROPE].gathered = width;
+    }
     return status;
+}
+
+/* Puts rows 2i and 2i + 1 of the last components of each head, which rotate together, at i and half
+ * their number after it.  rows [count][in] are those of whole heads. */
+static enum attn_status gather(float *rows, const struct attn_weight_rows *of, size_t count,
+                               struct attn_error *error)
+{
+    const size_t width = of->gathered, in = of->in;
+    float *scratch = attn_alloc(attn_mul(width, in), sizeof *scratch);
+    if (scratch == NULL)
+        return attn_fail_memory(error, width * in * sizeof *scratch);
+    for (size_t row = of->head; row <= count; row += of->head) {
+        float *last = rows + (row - width) * in;
+        memcpy(scratch, last, width * in * sizeof *last);
+        for (size_t i = 0; i < width; i++)
+            memcpy(last + (i % 2 * (width / 2) + i / 2) * in, scratch + i * in, in * sizeof *last);
+    }
+    attn_free(scratch);
+    return ATTN_OK;
 }
 
 enum attn_status attn_weight_rows_read(float *out, const struct attn_weight_rows *rows, size_t row,
@@ -320,6 +289,6 @@ enum attn_status attn_weight_rows_read(float *out, const struct attn_weight_rows
                                       n * rows->in, error);
     }
     if (status == ATTN_OK && rows->gathered > 0)
-        status = attn_latent_gather(out, rows, count, error);
+        status = gather(out, rows, count, error);
     return status;
 }

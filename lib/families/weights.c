@@ -10,13 +10,63 @@
 
 #include "basics/mem.h"
 #include "basics/status.h"
-#include "families/weight_bindings.h"
 
 struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *config, size_t layer)
 {
     struct attn_checkpoint_layer source = {.config = config, .layer = layer};
     attn_config_layer_spec(&source.spec, config, layer);
     return source;
+}
+
+/* ---- Which tensors a specification asks for ------------------------------------------------- */
+
+/* The projections for which the specification asks for a tensor of this role. */
+static unsigned needed_projections(const struct attn_members *all, enum attn_tensor_role role)
+{
+    unsigned needed = 0;
+    for (unsigned i = 0; i < ATTN_NUM_MATRICES; i++)
+        if ((role == ATTN_ROLE_WEIGHT && all->matrices[i].out != 0) ||
+            (role == ATTN_ROLE_BIAS && all->matrices[i].bias))
+            needed |= 1u << i;
+    for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++)
+        if (all->arrays[i].role == role && all->arrays[i].floats != 0)
+            needed |= all->arrays[i].projection;
+    return needed;
+}
+
+bool attn_fused_shape(struct attn_matrix_shape *out, const struct attn_layer_spec *spec,
+                      const struct attn_family_tensor *pattern)
+{
+    const struct attn_members all = attn_layer_members(spec);
+    *out = (struct attn_matrix_shape){.in = 0};
+    for (size_t i = 0; i < ATTN_NUM_MATRICES; i++) {
+        if ((pattern->projections & 1u << i) == 0)
+            continue;
+        if (out->in != 0 && out->in != all.matrices[i].in && pattern->role == ATTN_ROLE_WEIGHT)
+            return false;
+        out->in = all.matrices[i].in;
+        out->out += all.matrices[i].out;
+    }
+    return true;
+}
+
+/* The shape that the tensor of a pattern has. */
+static struct attn_tensor_shape tensor_shape(const struct attn_checkpoint_layer *source,
+                                             const struct attn_family_tensor *pattern)
+{
+    const struct attn_members all = attn_layer_members(&source->spec);
+    struct attn_matrix_shape fused;
+    size_t i = 0;
+    attn_fused_shape(&fused, &source->spec, pattern);
+    if (pattern->role == ATTN_ROLE_BIAS)
+        return (struct attn_tensor_shape){1, {fused.out}};
+    if (pattern->role == ATTN_ROLE_WEIGHT)
+        return source->config->layout == ATTN_LAYOUT_TRANSPOSED
+                   ? (struct attn_tensor_shape){2, {fused.in, fused.out}}
+                   : (struct attn_tensor_shape){2, {fused.out, fused.in}};
+    while (all.arrays[i].role != pattern->role || all.arrays[i].projection != pattern->projections)
+        i++;
+    return all.arrays[i].shape;
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */
@@ -115,7 +165,7 @@ static enum attn_status check_by_head(const struct attn_checkpoint_layer *source
                                       const struct attn_tensor_entry *entry,
                                       struct attn_error *error)
 {
-    struct attn_projection_shape whole;
+    struct attn_matrix_shape whole;
     char got[64];
     const size_t *shape = entry->shape;
     const bool weight = pattern->role == ATTN_ROLE_WEIGHT, o = pattern->projections == ATTN_PROJ_O;
@@ -137,22 +187,12 @@ static enum attn_status check_by_head(const struct attn_checkpoint_layer *source
         entry->name, got, o ? "" : ".swapaxes(0, 1)", whole.in, whole.out);
 }
 
-/* Whether neither the tensor's name nor the configuration says how the weight is stored. */
-static bool lies_either_way(const struct attn_config *config,
-                            const struct attn_family_tensor *pattern)
-{
-    const char *prefix = config->family->either_way;
-    return prefix != NULL && !config->says_layout && pattern->role == ATTN_ROLE_WEIGHT &&
-           strncmp(pattern->name, prefix, strlen(prefix)) == 0;
-}
-
 static enum attn_status check_tensor(const struct attn_checkpoint_layer *source,
                                      const struct attn_family_tensor *pattern,
                                      const struct attn_tensor_entry *entry,
                                      struct attn_error *error)
 {
-    struct attn_tensor_shape shape =
-        attn_tensor_shape(source->config->layout, &source->spec, pattern);
+    const struct attn_tensor_shape shape = tensor_shape(source, pattern);
     if (!entry->dtype->readable)
         return attn_fail(error, ATTN_UNSUPPORTED, entry->name,
                          "tensor '%.96s' is %s, supported are F32, F16 and BF16", entry->name,
@@ -160,7 +200,10 @@ static enum attn_status check_tensor(const struct attn_checkpoint_layer *source,
     enum attn_status status = check_by_head(source, pattern, entry, error);
     if (status != ATTN_OK)
         return status;
-    if (lies_either_way(source->config, pattern))
+    /* Neither the tensor's name nor the configuration may say how the weight is stored. */
+    const char *prefix = source->config->family->either_way;
+    if (prefix != NULL && !source->config->says_layout && pattern->role == ATTN_ROLE_WEIGHT &&
+        strncmp(pattern->name, prefix, strlen(prefix)) == 0)
         return attn_fail(error, ATTN_MALFORMED, "transposed",
                          "transposed must say how '%.80s' is stored: true for [in, out], as in x @ "
                          "W; false for [out, in], as in x @ W.T",
@@ -175,8 +218,8 @@ const struct attn_family_tensor *attn_tensors_of(const struct attn_checkpoint_la
 {
     const struct attn_config *config = source->config;
     bool full = config->types[source->layer] == ATTN_LAYER_FULL;
-    return config->keys_as_values && full ? config->family->shared_tensors
-                                          : config->family->tensors;
+    return config->hf.keys_as_values && full ? config->family->shared_tensors
+                                             : config->family->tensors;
 }
 
 /* Checks a tensor that was found against the configuration and what is bound already. */
@@ -185,7 +228,8 @@ static enum attn_status check_found(const struct attn_bindings *bound,
                                     const struct attn_family_tensor *pattern,
                                     const struct attn_tensor_entry *entry, struct attn_error *error)
 {
-    if ((pattern->projections & ~attn_needed_projections(&source->spec, pattern->role)) != 0)
+    const struct attn_members all = attn_layer_members(&source->spec);
+    if ((pattern->projections & ~needed_projections(&all, pattern->role)) != 0)
         return attn_fail(error, ATTN_MALFORMED, entry->name,
                          "tensor '%.96s' is there, but the configuration denies it", entry->name);
     for (size_t i = 0; i < bound->count; i++)
@@ -199,11 +243,12 @@ enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoi
                                  const struct attn_checkpoint_layer *source,
                                  struct attn_error *error)
 {
+    const struct attn_members all = attn_layer_members(&source->spec);
     const struct attn_family_tensor *pattern = attn_tensors_of(source);
     unsigned bound[ATTN_NUM_ROLES] = {0};
     out->count = 0;
     for (; pattern->name != NULL; pattern++) {
-        struct attn_projection_shape shape;
+        struct attn_matrix_shape shape;
         struct attn_tensor tensor;
         if (!attn_fused_shape(&shape, &source->spec, pattern))
             continue;
@@ -218,7 +263,7 @@ enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoi
         out->items[out->count++] = (struct attn_binding){pattern, tensor};
     }
     for (enum attn_tensor_role role = 0; role < ATTN_NUM_ROLES; role++) {
-        unsigned missing = attn_needed_projections(&source->spec, role) & ~bound[role];
+        unsigned missing = needed_projections(&all, role) & ~bound[role];
         if (missing != 0)
             return attn_fail_missing(checkpoint, source, role, missing, error);
     }

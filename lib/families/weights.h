@@ -2,10 +2,8 @@
 #ifndef ATTN_LIB_FAMILIES_WEIGHTS_H
 #define ATTN_LIB_FAMILIES_WEIGHTS_H
 
-#include "attn.h"
 #include "families/config.h"
-#include "families/weight_shapes.h"
-#include "files/read_ahead.h"
+#include "files/file.h"
 #include "layers/checkpoint.h"
 #include "layers/layer.h"
 #include "machine/pool.h"
@@ -48,8 +46,8 @@ struct attn_weight_rows {
     size_t first, stride; /* elements */
     size_t run;           /* rows */
     size_t in;
-    size_t head, gathered; /* rows of a head, and the last of these that attn_latent_gather puts
-                              apart; 0: none is */
+    size_t head, gathered; /* rows of a head, and the last of these whose neighbours, which rotate
+                              together, are put half of their number apart; 0: none */
     uint64_t stream;
     float bound;
 };
@@ -57,10 +55,10 @@ struct attn_weight_rows {
 /* Whether the matrices of such a layer can be read by rows. */
 bool attn_weights_have_rows(const struct attn_config *config, const struct attn_layer_spec *spec);
 
-/* Fills the rows of layer's matrices, by the order of attn_projections.  Of a layer that has them:
+/* Fills the rows of layer's matrices, by enum attn_matrix.  Of a layer that has them:
  * attn_weights_have_rows.
  * Errors: as attn_weights_check. */
-enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS],
+enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_MATRICES],
                                    struct attn_layer *layer,
                                    const struct attn_weights_source *source, size_t index,
                                    struct attn_error *error);
@@ -71,21 +69,66 @@ enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTI
 enum attn_status attn_weight_rows_read(float *out, const struct attn_weight_rows *rows, size_t row,
                                        size_t count, struct attn_error *error);
 
-/* The matrix of a projection. */
-struct attn_linear *attn_weights_linear(struct attn_layer *layer, unsigned projection);
-
 /* Fills the weights and biases of *out from the generator of basics/random.h instead: weights
  * uniform in +-sqrt(3/in), biases in +-0.1, weights of norms in 1 +-0.1, sinks and position biases
  * in +-1. */
 void attn_weights_random(struct attn_layer *out, uint64_t seed, size_t layer);
-void attn_weights_random_rows(struct attn_weight_rows out[ATTN_NUM_PROJECTIONS],
+void attn_weights_random_rows(struct attn_weight_rows out[ATTN_NUM_MATRICES],
                               struct attn_layer *layer, uint64_t seed, size_t index);
 
-/* Puts the components of queries and keys that rotate in pairs, which lie side by side in weights,
- * half of their number apart: of the rows that are gathered of each head row 2i becomes row i, row
- * 2i + 1 comes after all even ones.  rows [count][in] are those of whole heads.
- * Error: ATTN_NO_MEMORY. */
-enum attn_status attn_latent_gather(float *rows, const struct attn_weight_rows *of, size_t count,
-                                    struct attn_error *error);
+/* ---- Binding: weights.c and weight_module.c ---- */
+
+#define ATTN_MAX_BINDINGS 16 /* tensors of a layer; no family has more */
+
+struct attn_bindings {
+    struct attn_binding {
+        const struct attn_family_tensor *pattern;
+        struct attn_tensor tensor;
+    } items[ATTN_MAX_BINDINGS];
+    size_t count;
+};
+
+/* A layer of a checkpoint, with its specification. */
+struct attn_checkpoint_layer {
+    const struct attn_config *config;
+    struct attn_layer_spec spec;
+    size_t layer;
+};
+
+struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *config, size_t layer);
+
+#define ATTN_TENSOR_NAME_MAX 160 /* bytes of prefix, name and index, all from the tables */
+
+/* Writes prefix and name with the layer's index in the place of each '*'. */
+void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
+                      size_t layer);
+
+/* The tensors that the layer may have. */
+const struct attn_family_tensor *attn_tensors_of(const struct attn_checkpoint_layer *source);
+
+/* Gives each projection in each role that the specification asks for the one tensor that holds it,
+ * checked in type and shape.  Errors: those of attn_weights_check. */
+enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoint *checkpoint,
+                                 const struct attn_checkpoint_layer *source,
+                                 struct attn_error *error);
+
+/* Refuses a tensor of the layer's own attention module that is neither bound nor harmless: such a
+ * tensor would change what the layer computes.  Errors: ATTN_UNSUPPORTED, and those of finding. */
+enum attn_status attn_check_module(const struct attn_bindings *bindings,
+                                   struct attn_checkpoint *checkpoint,
+                                   const struct attn_checkpoint_layer *source,
+                                   struct attn_error *error);
+
+/* Fails with ATTN_NOT_FOUND for the first of the `missing` projections in that role, with what the
+ * checkpoint has instead. */
+enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
+                                   const struct attn_checkpoint_layer *source,
+                                   enum attn_tensor_role role, unsigned missing,
+                                   struct attn_error *error);
+
+/* The widths of input and output of a pattern's projections together; false if they read inputs of
+ * different widths and so cannot share a weight. */
+bool attn_fused_shape(struct attn_matrix_shape *out, const struct attn_layer_spec *spec,
+                      const struct attn_family_tensor *pattern);
 
 #endif

@@ -28,36 +28,39 @@ static bool accept(struct attn_json_members *m, char mark)
     return true;
 }
 
-enum attn_status attn_json_members_enter(struct attn_json_members *m)
+/* The walk ends here where the text lacks what it has to have. */
+static void require(struct attn_json_members *m, bool there)
 {
-    m->fresh = true;
-    return accept(m, '{') ? ATTN_OK : ATTN_MALFORMED;
+    if (m->status == ATTN_OK && !there)
+        m->status = ATTN_MALFORMED;
 }
 
-enum attn_status attn_json_members_next(char **key, struct attn_json_members *m)
+void attn_json_members_enter(struct attn_json_members *m)
 {
-    bool fresh = m->fresh;
-    m->fresh = false;
-    *key = NULL;
-    if (accept(m, '}'))
-        return ATTN_OK;
-    if (!fresh && !accept(m, ','))
-        return ATTN_MALFORMED;
+    m->fresh = true;
+    require(m, m->status != ATTN_OK || accept(m, '{'));
+}
 
+char *attn_json_members_next(struct attn_json_members *m)
+{
+    const bool fresh = m->fresh;
+    m->fresh = false;
+    if (m->status != ATTN_OK || accept(m, '}'))
+        return NULL;
+    require(m, fresh || accept(m, ','));
     skip_space(m);
-    char *place = m->text + m->at;
-    json_t *name;
-    enum attn_status status = attn_json_members_value(&name, m, KEY_TEXT);
-    if (status != ATTN_OK)
-        return status;
-    if (json_is_string(name) && accept(m, ':')) {
+    char *key = m->text + m->at;
+    json_t *name = attn_json_members_value(m, KEY_TEXT);
+    if (name == NULL)
+        return NULL;
+    require(m, json_is_string(name) && accept(m, ':'));
+    if (m->status == ATTN_OK) {
         /* Unescaping never lengthens, and the quotes leave room for the NUL. */
-        memcpy(place, json_string_value(name), json_string_length(name) + 1);
-        *key = place;
+        memcpy(key, json_string_value(name), json_string_length(name) + 1);
         skip_space(m);
     }
     json_decref(name);
-    return *key != NULL ? ATTN_OK : ATTN_MALFORMED;
+    return m->status == ATTN_OK ? key : NULL;
 }
 
 /* The length of the text to parse.  A string is measured up to its end, since memory is held in
@@ -73,20 +76,23 @@ static size_t value_text(const struct attn_json_members *m, size_t limit)
     return attn_min(length + 1, most);
 }
 
-enum attn_status attn_json_members_value(json_t **out, struct attn_json_members *m, size_t limit)
+json_t *attn_json_members_value(struct attn_json_members *m, size_t limit)
 {
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK;
     json_error_t why;
+    json_t *value = NULL;
+    if (m->status != ATTN_OK)
+        return NULL;
     skip_space(m);
-    enum attn_status status =
-        attn_json_load(out, m->text + m->at, value_text(m, limit), flags, &why);
-    if (status == ATTN_OK)
+    m->status = attn_json_load(&value, m->text + m->at, value_text(m, limit), flags, &why);
+    if (m->status == ATTN_OK)
         m->at += (size_t)why.position;
-    return status;
+    return value;
 }
 
-enum attn_status attn_json_members_finish(struct attn_json_members *m)
+void attn_json_members_finish(struct attn_json_members *m)
 {
-    skip_space(m);
-    return m->at == m->length ? ATTN_OK : ATTN_MALFORMED;
+    if (m->status == ATTN_OK)
+        skip_space(m);
+    require(m, m->at == m->length);
 }

@@ -5,11 +5,13 @@
  * so that memory stays bounded whatever the text says.
  *
  *     attn_json_members_enter(&m);
- *     while ((status = attn_json_members_next(&key, &m)) == ATTN_OK && key != NULL)
- *         status = attn_json_members_value(&value, &m, limit);  or enter the value and walk it
+ *     while ((key = attn_json_members_next(&m)) != NULL)
+ *         value = attn_json_members_value(&m, limit);  or enter the value and walk it
+ *     attn_json_members_finish(&m);
  *
  * The caller has to find duplicate keys of the walked object; those inside a value are refused.
- * Every call returns ATTN_OK, ATTN_MALFORMED or ATTN_NO_MEMORY; after an error m->at says where. */
+ * An error stays: m->status is ATTN_MALFORMED, which the caller may set too, or ATTN_NO_MEMORY,
+ * m->at says where, and every further call does nothing. */
 #ifndef ATTN_LIB_FILES_JSON_MEMBERS_H
 #define ATTN_LIB_FILES_JSON_MEMBERS_H
 
@@ -23,20 +25,21 @@ struct attn_json_members {
     size_t length;
     size_t at;  /* the next byte */
     bool fresh; /* an object has been entered and no member read yet */
+    enum attn_status status;
 };
 
 /* Enters the object that begins here. */
-enum attn_status attn_json_members_enter(struct attn_json_members *m);
+void attn_json_members_enter(struct attn_json_members *m);
 
-/* Goes on to the next member and stops at its value's first byte.  *key lives in the text and ends
- * in a NUL; where the object has ended *key is NULL and the walk stands after the object. */
-enum attn_status attn_json_members_next(char **key, struct attn_json_members *m);
+/* Goes on to the next member and stops at its value's first byte.  The key lives in the text and
+ * ends in a NUL; NULL where the object has ended, after which the walk stands then. */
+char *attn_json_members_next(struct attn_json_members *m);
 
-/* Parses the value that begins here, from at most `limit` bytes of text, and goes past it.  *out is
- * the caller's to json_decref. */
-enum attn_status attn_json_members_value(json_t **out, struct attn_json_members *m, size_t limit);
+/* Parses the value that begins here, from at most `limit` bytes of text, and goes past it.  The
+ * value is the caller's to json_decref; NULL after an error. */
+json_t *attn_json_members_value(struct attn_json_members *m, size_t limit);
 
-/* ATTN_OK if only white space is left, else ATTN_MALFORMED. */
-enum attn_status attn_json_members_finish(struct attn_json_members *m);
+/* Only white space may be left. */
+void attn_json_members_finish(struct attn_json_members *m);
 
 #endif

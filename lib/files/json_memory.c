@@ -41,30 +41,18 @@ static void reserve_free(void *memory)
 
 void attn_json_set_allocator(void) { json_set_alloc_funcs(reserve_malloc, reserve_free); }
 
-static bool reserve_open(const char *text, size_t length)
-{
-    bool token = length > 0 && text[0] == '"';
-    size_t size = attn_add(attn_mul(length, token ? TOKEN_FACTOR : TREE_FACTOR), BASE_BYTES);
-    reserve.bytes = malloc(size);
-    reserve.size = reserve.bytes != NULL ? size : 0;
-    return reserve.bytes != NULL;
-}
-
-static void reserve_close(void)
-{
-    void *bytes = reserve.bytes;
-    reserve.bytes = NULL;
-    reserve.size = reserve.used = 0;
-    free(bytes);
-}
-
 enum attn_status attn_json_load(json_t **out, const char *text, size_t length, size_t flags,
                                 json_error_t *why)
 {
     enum attn_status status = ATTN_NO_MEMORY;
+    const bool token = length > 0 && text[0] == '"';
+    const size_t size = attn_add(attn_mul(length, token ? TOKEN_FACTOR : TREE_FACTOR), BASE_BYTES);
+    char *bytes = malloc(size);
     *out = NULL;
-    if (!reserve_open(text, length))
+    if (bytes == NULL)
         return status;
+    reserve.bytes = bytes;
+    reserve.size = size;
     json_t *read = json_loadb(text, length, flags, why);
     if (reserve.used == 0 && read != NULL)
         status = ATTN_OK;
@@ -74,6 +62,8 @@ enum attn_status attn_json_load(json_t **out, const char *text, size_t length, s
         *out = read;
     else
         json_decref(read);
-    reserve_close();
+    reserve.bytes = NULL;
+    reserve.size = reserve.used = 0;
+    free(bytes);
     return status;
 }

@@ -8,7 +8,6 @@
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
-#include "files/kinds.h"
 #include "files/zip.h"
 
 #define SUFFIX ".npy"
@@ -19,7 +18,7 @@
 #define CHUNK 32768     /* elements read and converted at a time */
 
 struct array {
-    struct attn_tensor_entry entry; /* dtype NULL until the header has been read */
+    struct attn_tensor_entry entry; /* its name first; dtype NULL until the header has been read */
     const struct attn_zip_member *member;
     bool swapped; /* its numbers are big-endian */
     bool fortran; /* in Fortran's order, and of more dimensions than one */
@@ -58,30 +57,15 @@ static enum attn_status fail_array(enum attn_status status, const struct array *
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-    const struct array *x = a, *y = b;
-    return strcmp(x->entry.name, y->entry.name);
-}
-
 static bool ends_in(const char *name, const char *end)
 {
     const size_t length = strlen(name), count = strlen(end);
     return length >= count && strcmp(name + length - count, end) == 0;
 }
 
-/* Whether the archive is one of torch.save, which has its pickle under this name. */
-static bool is_torch(const struct attn_zip *zip)
-{
-    size_t members;
-    const struct attn_zip_member *member = attn_zip_members(&members, zip);
-    while (members > 0 && !ends_in(member->name, "data.pkl"))
-        member++, members--;
-    return members > 0;
-}
-
-/* Lists the members whose names end in ".npy"; others are no arrays and are not looked at. */
-static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *error)
+/* Lists the members whose names end in ".npy"; others are no arrays and are not looked at.  *torch
+ * says whether the archive is one of torch.save, which has its pickle under that name. */
+static enum attn_status list_arrays(bool *torch, struct attn_npz *npz, struct attn_error *error)
 {
     size_t members;
     const struct attn_zip_member *member = attn_zip_members(&members, npz->zip);
@@ -95,6 +79,7 @@ static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *err
     char *name = npz->names;
     for (size_t i = 0; i < members; i++, member++) {
         const size_t length = strlen(member->name), end = sizeof SUFFIX - 1;
+        *torch = *torch || ends_in(member->name, "data.pkl");
         if (length == end || !ends_in(member->name, SUFFIX))
             continue;
         memcpy(name, member->name, length - end);
@@ -102,8 +87,7 @@ static enum attn_status list_arrays(struct attn_npz *npz, struct attn_error *err
         npz->arrays[npz->count++] = (struct array){.entry.name = name, .member = member};
         name += length - end + 1;
     }
-    if (npz->count > 0)
-        qsort(npz->arrays, npz->count, sizeof *npz->arrays, by_name);
+    (void)attn_sort_names(npz->arrays, npz->count, sizeof *npz->arrays);
     return ATTN_OK;
 }
 
@@ -111,12 +95,13 @@ enum attn_status attn_npz_open(struct attn_npz **out, int directory, const char 
                                struct attn_error *error)
 {
     struct attn_npz *npz = attn_calloc(1, sizeof *npz);
+    bool torch = false;
     if (npz == NULL)
         return attn_fail_memory(error, sizeof *npz);
     enum attn_status status = attn_zip_open(&npz->zip, directory, name, error);
     if (status == ATTN_OK)
-        status = list_arrays(npz, error);
-    if (status == ATTN_OK && npz->count == 0 && is_torch(npz->zip))
+        status = list_arrays(&torch, npz, error);
+    if (status == ATTN_OK && npz->count == 0 && torch)
         status = attn_fail_torch(name, error);
     if (status == ATTN_OK)
         *out = npz;
@@ -143,6 +128,12 @@ size_t attn_npz_count(const struct attn_npz *npz) { return npz->count; }
 const char *attn_npz_name(const struct attn_npz *npz, size_t i)
 {
     return npz->arrays[i].entry.name;
+}
+
+bool attn_npz_visit(const struct attn_npz *npz, const char *prefix, attn_visit_name *visit,
+                    void *context)
+{
+    return attn_visit_names(npz->arrays, npz->count, sizeof *npz->arrays, prefix, visit, context);
 }
 
 size_t attn_npz_memory(const struct attn_npz *npz)
@@ -313,7 +304,7 @@ enum attn_status attn_npz_find(const struct attn_tensor_entry **out, struct attn
                                const char *name, struct attn_error *error)
 {
     const struct array key = {.entry.name = name};
-    struct array *array = bsearch(&key, npz->arrays, npz->count, sizeof key, by_name);
+    struct array *array = bsearch(&key, npz->arrays, npz->count, sizeof key, attn_compare_names);
     enum attn_status status = ATTN_OK;
     if (array != NULL && array->entry.dtype == NULL)
         status = read_header(npz, array, error);
@@ -404,20 +395,21 @@ static enum attn_status order(struct attn_npz *npz, const struct array *array, s
     return status;
 }
 
-/* The same as attn_npz_read_f32 of an array in Fortran's order. */
-static enum attn_status read_ordered(float *out, struct attn_npz *npz, const struct array *array,
-                                     size_t first, size_t count, struct attn_error *error)
+enum attn_status attn_npz_read_f32(float *out, struct attn_npz *npz,
+                                   const struct attn_tensor_entry *entry, size_t first,
+                                   size_t count, struct attn_error *error)
 {
-    size_t all = 1;
-    for (size_t d = 0; d < array->entry.ndim; d++)
-        all *= array->entry.shape[d];
-    if (count == 0)
-        return ATTN_OK;
-    if (npz->ordered != array) {
-        const enum attn_status status = order(npz, array, all, error);
-        if (status != ATTN_OK)
-            return status;
-    }
+    enum attn_status status = ATTN_OK;
+    const struct array *array = (const struct array *)(const void *)entry;
+    for (size_t at = 0; at < count && status == ATTN_OK && !array->fortran; at += CHUNK)
+        status = read_chunk(out + at, npz, entry, first + at, attn_min(count - at, CHUNK), error);
+    if (!array->fortran || count == 0)
+        return status;
+    const size_t all = room_of(entry) - CHUNK;
+    if (npz->ordered != array)
+        status = order(npz, array, all, error);
+    if (status != ATTN_OK)
+        return status;
     memcpy(out, npz->numbers + first, count * sizeof *out);
     if (first + count == all) {
         attn_free(npz->numbers);
@@ -425,17 +417,4 @@ static enum attn_status read_ordered(float *out, struct attn_npz *npz, const str
         npz->ordered = NULL;
     }
     return ATTN_OK;
-}
-
-enum attn_status attn_npz_read_f32(float *out, struct attn_npz *npz,
-                                   const struct attn_tensor_entry *entry, size_t first,
-                                   size_t count, struct attn_error *error)
-{
-    enum attn_status status = ATTN_OK;
-    const struct array *array = (const struct array *)(const void *)entry;
-    if (array->fortran)
-        return read_ordered(out, npz, array, first, count, error);
-    for (size_t at = 0; at < count && status == ATTN_OK; at += CHUNK)
-        status = read_chunk(out + at, npz, entry, first + at, attn_min(count - at, CHUNK), error);
-    return status;
 }

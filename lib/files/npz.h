@@ -28,6 +28,10 @@ size_t attn_npz_count(const struct attn_npz *npz);
 /* The name of array i < attn_npz_count, without ".npy".  Borrowed. */
 const char *attn_npz_name(const struct attn_npz *npz, size_t i);
 
+/* attn_visit_names of the arrays. */
+bool attn_npz_visit(const struct attn_npz *npz, const char *prefix, attn_visit_name *visit,
+                    void *context);
+
 /* Looks the array up and reads its header: *out is borrowed, NULL where there is none.  `begin` and
  * `end` of the entry are bytes of the member.
  * Errors: ATTN_UNSUPPORTED (its type, its compression), ATTN_MALFORMED, ATTN_IO,

@@ -15,7 +15,6 @@
 #include "basics/widen.h"
 #include "files/file.h"
 #include "files/json_members.h"
-#include "files/kinds.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "data are little-endian and used as read");
@@ -49,26 +48,7 @@ static const struct attn_safetensors_dtype dtypes[] = {
     {"F4", 4, false},   {"F6_E2M3", 6, false}, {"F6_E3M2", 6, false}, {"C64", 64, false},
 };
 
-static const struct attn_safetensors_dtype *find_dtype(const char *name)
-{
-    for (size_t i = 0; name != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
-        if (strcmp(dtypes[i].name, name) == 0)
-            return &dtypes[i];
-    return NULL;
-}
-
 /* ---- The header ---------------------------------------------------------------------------- */
-
-static enum attn_status fail_header(const struct attn_safetensors *file,
-                                    const struct attn_json_members *m, enum attn_status status,
-                                    struct attn_error *error)
-{
-    if (status == ATTN_NO_MEMORY)
-        return attn_fail_memory(error, file->header_length);
-    return attn_fail(error, ATTN_MALFORMED, file->name,
-                     "%s: the header is not what the format says, near its byte %zu", file->name,
-                     m->at);
-}
 
 static enum attn_status fail_entry(const struct attn_safetensors *file, const char *tensor,
                                    const char *what, struct attn_error *error)
@@ -100,7 +80,11 @@ static const char *read_entry(struct attn_tensor_entry *entry, const json_t *obj
     size_t span[2], count;
     if (!json_is_object(object) || json_object_size(object) != 3)
         return "not an object of dtype, shape and data_offsets";
-    entry->dtype = find_dtype(json_string_value(json_object_get(object, "dtype")));
+    const char *dtype = json_string_value(json_object_get(object, "dtype"));
+    entry->dtype = NULL;
+    for (size_t i = 0; dtype != NULL && i < sizeof dtypes / sizeof dtypes[0]; i++)
+        if (strcmp(dtypes[i].name, dtype) == 0)
+            entry->dtype = &dtypes[i];
     if (entry->dtype == NULL)
         return "dtype is missing or unknown";
     if (!read_sizes(entry->shape, &entry->ndim, json_object_get(object, "shape"),
@@ -129,11 +113,9 @@ static enum attn_status add_entry(struct attn_safetensors *file, struct attn_jso
     if (file->count == file->capacity)
         return attn_fail(error, ATTN_MALFORMED, file->name, "%s: more than %zu tensors", file->name,
                          file->capacity);
-    json_t *value;
-    enum attn_status status = attn_json_members_value(&value, m, ENTRY_TEXT);
-    if (status != ATTN_OK)
-        return fail_header(file, m, status, error);
-
+    json_t *value = attn_json_members_value(m, ENTRY_TEXT);
+    if (value == NULL)
+        return ATTN_OK; /* m has the error */
     struct attn_tensor_entry *entry = &file->entries[file->count++];
     entry->name = name;
     const char *wrong = read_entry(entry, value);
@@ -141,57 +123,55 @@ static enum attn_status add_entry(struct attn_safetensors *file, struct attn_jso
     return wrong == NULL ? ATTN_OK : fail_entry(file, name, wrong, error);
 }
 
-/* Keeps a pair of __metadata__ and takes over the reference to `value`. */
-static enum attn_status add_note(struct attn_safetensors *file, const char *name, json_t *value)
+/* Reads __metadata__, which maps strings to strings, and keeps its pairs if there is a list for
+ * them.  None of them means anything to this reader. */
+static void read_metadata(struct attn_safetensors *file, struct attn_json_members *m)
 {
-    if (file->notes == NULL || file->num_notes == ATTN_SAFETENSORS_MAX_NOTES) {
-        json_decref(value);
-        return file->notes == NULL ? ATTN_OK : ATTN_MALFORMED;
-    }
-    file->notes[file->num_notes++] =
-        (struct attn_safetensors_note_pair){name, json_string_value(value), value};
-    return ATTN_OK;
-}
-
-/* Reads __metadata__, which maps strings to strings.  None of them means anything to this
- * reader. */
-static enum attn_status read_metadata(struct attn_safetensors *file, struct attn_json_members *m)
-{
-    char *key;
-    enum attn_status status = attn_json_members_enter(m);
-    while (status == ATTN_OK && (status = attn_json_members_next(&key, m)) == ATTN_OK &&
-           key != NULL) {
-        json_t *value;
+    attn_json_members_enter(m);
+    for (char *key; (key = attn_json_members_next(m)) != NULL;) {
         if (m->text[m->at] != '"')
-            return ATTN_MALFORMED;
-        if ((status = attn_json_members_value(&value, m, METADATA_TEXT)) == ATTN_OK)
-            status = add_note(file, key, value);
+            m->status = ATTN_MALFORMED;
+        json_t *value = attn_json_members_value(m, METADATA_TEXT);
+        if (file->notes == NULL || value == NULL) {
+            json_decref(value);
+        } else if (file->num_notes == ATTN_SAFETENSORS_MAX_NOTES) {
+            json_decref(value);
+            m->status = ATTN_MALFORMED;
+        } else {
+            file->notes[file->num_notes++] =
+                (struct attn_safetensors_note_pair){key, json_string_value(value), value};
+        }
     }
-    return status;
 }
 
 static enum attn_status walk_header(struct attn_safetensors *file, struct attn_error *error)
 {
     struct attn_json_members m = {.text = file->header, .length = file->header_length};
-    if (file->header[0] != '{')
-        return fail_header(file, &m, ATTN_MALFORMED, error);
-
     bool metadata = false;
-    char *key;
-    enum attn_status status = attn_json_members_enter(&m);
-    while (status == ATTN_OK && (status = attn_json_members_next(&key, &m)) == ATTN_OK && key) {
-        if (strcmp(key, "__metadata__") != 0) {
+    if (file->header[0] != '{')
+        m.status = ATTN_MALFORMED;
+    attn_json_members_enter(&m);
+    for (char *key; (key = attn_json_members_next(&m)) != NULL;) {
+        const bool is_metadata = strcmp(key, "__metadata__") == 0;
+        enum attn_status status = ATTN_OK;
+        if (is_metadata && metadata)
+            m.status = ATTN_MALFORMED;
+        else if (is_metadata)
+            read_metadata(file, &m);
+        else
             status = add_entry(file, &m, key, error);
-            if (status != ATTN_OK)
-                return status;
-            continue;
-        }
-        status = metadata ? ATTN_MALFORMED : read_metadata(file, &m);
-        metadata = true;
+        if (status != ATTN_OK)
+            return status;
+        metadata = metadata || is_metadata;
     }
-    if (status == ATTN_OK)
-        status = attn_json_members_finish(&m);
-    return status == ATTN_OK ? ATTN_OK : fail_header(file, &m, status, error);
+    attn_json_members_finish(&m);
+    if (m.status == ATTN_NO_MEMORY)
+        return attn_fail_memory(error, file->header_length);
+    return m.status == ATTN_OK
+               ? ATTN_OK
+               : attn_fail(error, ATTN_MALFORMED, file->name,
+                           "%s: the header is not what the format says, near its byte %zu",
+                           file->name, m.at);
 }
 
 static int by_span(const void *a, const void *b)
@@ -200,29 +180,6 @@ static int by_span(const void *a, const void *b)
     if (x->begin != y->begin)
         return x->begin < y->begin ? -1 : 1;
     return (x->end > y->end) - (x->end < y->end);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    const struct attn_tensor_entry *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
-static int by_note(const void *a, const void *b)
-{
-    const struct attn_safetensors_note_pair *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
-static enum attn_status sort_notes(struct attn_safetensors *file, struct attn_error *error)
-{
-    if (file->num_notes > 0)
-        qsort(file->notes, file->num_notes, sizeof *file->notes, by_note);
-    for (size_t i = 1; i < file->num_notes; i++)
-        if (by_note(&file->notes[i - 1], &file->notes[i]) == 0)
-            return attn_fail(error, ATTN_MALFORMED, file->name, "%s: '%.96s' is noted twice",
-                             file->name, file->notes[i].name);
-    return ATTN_OK;
 }
 
 /* Checks what shows only in order: sorts the entries by place, where spans must join, and then for
@@ -244,10 +201,14 @@ static enum attn_status check_entries(struct attn_safetensors *file, struct attn
                          file->data_length,
                          file->borrowed || end < file->data_length ? "" : CUT_SHORT);
 
-    qsort(entries, file->count, sizeof *entries, by_name);
-    for (size_t i = 1; i < file->count; i++)
-        if (strcmp(entries[i - 1].name, entries[i].name) == 0)
-            return fail_entry(file, entries[i].name, "named twice", error);
+    const struct attn_tensor_entry *twice = attn_sort_names(entries, file->count, sizeof *entries);
+    if (twice != NULL)
+        return fail_entry(file, twice->name, "named twice", error);
+    const struct attn_safetensors_note_pair *note =
+        attn_sort_names(file->notes, file->num_notes, sizeof *file->notes);
+    if (note != NULL)
+        return attn_fail(error, ATTN_MALFORMED, file->name, "%s: '%.96s' is noted twice",
+                         file->name, note->name);
     return ATTN_OK;
 }
 
@@ -309,34 +270,34 @@ static enum attn_status read_header(struct attn_safetensors *file, size_t size, 
     return read_bytes(file->header, file, PREFIX, file->header_length, error);
 }
 
-/* A reader without its bytes. */
-static enum attn_status new_file(struct attn_safetensors **out, const char *name,
-                                 struct attn_error *error)
+/* Opens a container, reads and checks its header.  Notes are kept of a borrowed one; the descriptor
+ * of another is closed after an error. */
+static enum attn_status open_container(struct attn_safetensors **out,
+                                       const struct attn_safetensors *container, const char *name,
+                                       size_t size, size_t limit, struct attn_error *error)
 {
-    struct attn_safetensors *file = attn_calloc(1, sizeof *file);
-    size_t name_size = strlen(name) + 1;
-    if (file == NULL || (file->name = attn_alloc(name_size, 1)) == NULL) {
-        attn_free(file);
-        return attn_fail_memory(error, sizeof *file + name_size);
+    struct attn_safetensors *file = attn_alloc(1, sizeof *file);
+    const size_t name_size = strlen(name) + 1;
+    enum attn_status status = ATTN_OK;
+    if (file == NULL) {
+        if (!container->borrowed)
+            close(container->file);
+        return attn_fail_memory(error, sizeof *file);
     }
-    memcpy(file->name, name, name_size);
-    file->file = -1;
-    *out = file;
-    return ATTN_OK;
-}
-
-/* Reads and checks the header of a container of `size` bytes.  Hands `file` to *out, or closes it
- * on an error. */
-static enum attn_status finish_open(struct attn_safetensors **out, struct attn_safetensors *file,
-                                    size_t size, size_t limit, struct attn_error *error)
-{
-    enum attn_status status = read_header(file, size, limit, error);
+    *file = *container;
+    file->name = attn_alloc(name_size, 1);
+    if (file->borrowed)
+        file->notes = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->notes);
+    if (file->name == NULL || (file->borrowed && file->notes == NULL))
+        status = attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->notes);
+    else
+        memcpy(file->name, name, name_size);
+    if (status == ATTN_OK)
+        status = read_header(file, size, limit, error);
     if (status == ATTN_OK)
         status = walk_header(file, error);
     if (status == ATTN_OK)
         status = check_entries(file, error);
-    if (status == ATTN_OK)
-        status = sort_notes(file, error);
     if (status == ATTN_OK)
         *out = file;
     else
@@ -347,16 +308,12 @@ static enum attn_status finish_open(struct attn_safetensors **out, struct attn_s
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error)
 {
-    struct attn_safetensors *file;
+    struct attn_safetensors container = {.borrowed = false};
     size_t size;
-    enum attn_status status = new_file(&file, name, error);
-    if (status != ATTN_OK)
-        return status;
-    status = attn_file_open(&file->file, &size, directory, name, error);
-    if (status == ATTN_OK)
-        return finish_open(out, file, size, ATTN_SAFETENSORS_MAX_HEADER, error);
-    attn_safetensors_close(file);
-    return status;
+    enum attn_status status = attn_file_open(&container.file, &size, directory, name, error);
+    return status == ATTN_OK
+               ? open_container(out, &container, name, size, ATTN_SAFETENSORS_MAX_HEADER, error)
+               : status;
 }
 
 enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
@@ -364,25 +321,16 @@ enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
                                               const char *name, size_t max_header,
                                               struct attn_error *error)
 {
-    struct attn_safetensors *file;
-    enum attn_status status = new_file(&file, name, error);
-    if (status != ATTN_OK)
-        return status;
-    file->file = source->file;
-    file->borrowed = true;
-    file->bytes = source->bytes;
-    file->notes = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->notes);
-    if (file->notes != NULL)
-        return finish_open(out, file, source->size, max_header, error);
-    attn_safetensors_close(file);
-    return attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->notes);
+    const struct attn_safetensors container = {
+        .file = source->file, .borrowed = true, .bytes = source->bytes};
+    return open_container(out, &container, name, source->size, max_header, error);
 }
 
 void attn_safetensors_close(struct attn_safetensors *file)
 {
     if (file == NULL)
         return;
-    if (file->file >= 0 && !file->borrowed)
+    if (!file->borrowed)
         close(file->file);
     for (size_t i = 0; i < file->num_notes; i++)
         json_decref(file->notes[i].owner);
@@ -403,6 +351,13 @@ size_t attn_safetensors_offset(const struct attn_safetensors *file,
 
 size_t attn_safetensors_count(const struct attn_safetensors *file) { return file->count; }
 
+bool attn_safetensors_visit(const struct attn_safetensors *file, const char *prefix,
+                            attn_visit_name *visit, void *context)
+{
+    return attn_visit_names(file->entries, file->count, sizeof *file->entries, prefix, visit,
+                            context);
+}
+
 const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i)
 {
     return file->entries[i].name;
@@ -412,7 +367,7 @@ const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetens
                                                       const char *name)
 {
     const struct attn_tensor_entry key = {.name = name};
-    return bsearch(&key, file->entries, file->count, sizeof key, by_name);
+    return bsearch(&key, file->entries, file->count, sizeof key, attn_compare_names);
 }
 
 const struct attn_safetensors_note_pair *attn_safetensors_notes(size_t *count,
@@ -426,7 +381,7 @@ const char *attn_safetensors_note(const struct attn_safetensors *file, const cha
 {
     const struct attn_safetensors_note_pair key = {.name = name}, *note = NULL;
     if (file->num_notes > 0)
-        note = bsearch(&key, file->notes, file->num_notes, sizeof key, by_note);
+        note = bsearch(&key, file->notes, file->num_notes, sizeof key, attn_compare_names);
     return note != NULL ? note->value : NULL;
 }
 
@@ -439,16 +394,6 @@ enum attn_status attn_safetensors_read_bytes(const void **out, const struct attn
     size_t at = file->data_begin + entry->begin + first;
     *out = file->bytes != NULL ? file->bytes + at : room;
     return file->bytes != NULL ? ATTN_OK : read_bytes(room, file, at, count, error);
-}
-
-static enum attn_status fail_non_finite(const float *chunk, const struct attn_tensor_entry *entry,
-                                        size_t first, struct attn_error *error)
-{
-    size_t i = 0;
-    while (attn_all_finite(&chunk[i], 1))
-        i++;
-    return attn_fail(error, ATTN_NON_FINITE, entry->name,
-                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
 }
 
 /* Reads and widens one chunk.  halves [count] is scratch for types of 16 bits. */
@@ -469,7 +414,13 @@ static enum attn_status read_chunk(float *out, const struct attn_safetensors *fi
         finite = attn_widen_bf16(out, halves, count);
     else
         finite = attn_widen_f16(out, halves, count);
-    return finite ? ATTN_OK : fail_non_finite(out, entry, first, error);
+    if (finite)
+        return ATTN_OK;
+    size_t i = 0;
+    while (attn_all_finite(&out[i], 1))
+        i++;
+    return attn_fail(error, ATTN_NON_FINITE, entry->name,
+                     "tensor '%.96s': element %zu is not finite", entry->name, first + i);
 }
 
 enum attn_status attn_safetensors_read_f32(float *out, const struct attn_safetensors *file,

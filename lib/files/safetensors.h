@@ -12,6 +12,7 @@
 
 #include "attn.h"
 #include "attn_limits.h"
+#include "files/file.h"
 
 struct attn_safetensors_dtype {
     const char *name; /* as the file writes it, "BF16" */
@@ -70,6 +71,10 @@ size_t attn_safetensors_count(const struct attn_safetensors *file);
 
 /* The name of tensor i < attn_safetensors_count, in the order of names.  Borrowed. */
 const char *attn_safetensors_name(const struct attn_safetensors *file, size_t i);
+
+/* attn_visit_names of the tensors. */
+bool attn_safetensors_visit(const struct attn_safetensors *file, const char *prefix,
+                            attn_visit_name *visit, void *context);
 
 /* The tensor of that name, NULL if there is none.  Borrowed from the reader. */
 const struct attn_tensor_entry *attn_safetensors_find(const struct attn_safetensors *file,

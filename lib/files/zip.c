@@ -4,7 +4,6 @@
  * a member's bytes pass through it in order, so its checksum is known at the end. */
 #include "files/zip.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -51,20 +50,37 @@ struct attn_zip {
     struct attn_zip_member *members; /* [count], by name */
     size_t count, directory;         /* members, and bytes of the central directory */
     struct stream stream;
+    enum attn_status status; /* of the call that is running, and its error */
+    struct attn_error *error;
     unsigned char in[PIECE], skipped[PIECE];
 };
 
-static enum attn_status fail(const struct attn_zip *zip, const char *what, struct attn_error *error)
+/* All three return false, with the error in zip->status and what zip->error points to. */
+static bool fail(struct attn_zip *zip, const char *what)
 {
-    return attn_fail(error, ATTN_MALFORMED, zip->name, "%.96s: %s", zip->name, what);
+    zip->status = attn_fail(zip->error, ATTN_MALFORMED, zip->name, "%.96s: %s", zip->name, what);
+    return false;
 }
 
-static enum attn_status fail_member(enum attn_status status, const struct attn_zip *zip,
-                                    const struct attn_zip_member *member, const char *what,
-                                    struct attn_error *error)
+static bool fail_member(enum attn_status status, struct attn_zip *zip,
+                        const struct attn_zip_member *member, const char *what)
 {
-    return attn_fail(error, status, member->name, "%.96s: member '%.96s' %s", zip->name,
-                     member->name, what);
+    zip->status = attn_fail(zip->error, status, member->name, "%.96s: member '%.96s' %s", zip->name,
+                            member->name, what);
+    return false;
+}
+
+static bool fail_memory(struct attn_zip *zip, size_t bytes)
+{
+    zip->status = attn_fail_memory(zip->error, bytes);
+    return false;
+}
+
+/* Reads bytes [offset, offset + count) of the file. */
+static bool read_at(void *out, struct attn_zip *zip, size_t offset, size_t count)
+{
+    zip->status = attn_file_read(out, zip->file, zip->name, offset, count, zip->error);
+    return zip->status == ATTN_OK;
 }
 
 /* ---- Numbers, little-endian at any alignment ------------------------------------------------- */
@@ -87,39 +103,32 @@ struct directory {
 };
 
 /* Reads the end record of ZIP64, whose locator stands before the end record at byte `end`. */
-static enum attn_status read_end64(struct directory *out, const struct attn_zip *zip, size_t end,
-                                   struct attn_error *error)
+static bool read_end64(struct directory *out, struct attn_zip *zip, size_t end)
 {
     unsigned char locator[LOCATOR_SIZE], record[END64_SIZE];
     if (end < LOCATOR_SIZE)
-        return fail(zip, "no locator of ZIP64", error);
-    enum attn_status status =
-        attn_file_read(locator, zip->file, zip->name, end - LOCATOR_SIZE, LOCATOR_SIZE, error);
-    if (status != ATTN_OK)
-        return status;
+        return fail(zip, "no locator of ZIP64");
+    if (!read_at(locator, zip, end - LOCATOR_SIZE, LOCATOR_SIZE))
+        return false;
     uint64_t at = number(locator + 8, 8);
     if (four(locator) != LOCATOR_MARK || end < LOCATOR_SIZE + END64_SIZE ||
         at > end - LOCATOR_SIZE - END64_SIZE)
-        return fail(zip, "no locator of ZIP64", error);
-    status = attn_file_read(record, zip->file, zip->name, at, END64_SIZE, error);
-    if (status != ATTN_OK)
-        return status;
+        return fail(zip, "no locator of ZIP64");
+    if (!read_at(record, zip, at, END64_SIZE))
+        return false;
     if (four(record) != END64_MARK || number(record + 24, 8) != number(record + 32, 8))
-        return fail(zip, "no end record of ZIP64", error);
+        return fail(zip, "no end record of ZIP64");
     *out =
         (struct directory){number(record + 48, 8), number(record + 40, 8), number(record + 32, 8)};
-    return ATTN_OK;
+    return true;
 }
 
 /* Finds the end record, which the file's last bytes are, and in it the central directory. */
-static enum attn_status find_directory(struct directory *out, const struct attn_zip *zip,
-                                       unsigned char *tail, struct attn_error *error)
+static bool find_directory(struct directory *out, struct attn_zip *zip, unsigned char *tail)
 {
     const size_t length = attn_min(zip->size, END_SIZE + MAX_COMMENT);
-    enum attn_status status =
-        attn_file_read(tail, zip->file, zip->name, zip->size - length, length, error);
-    if (status != ATTN_OK)
-        return status;
+    if (!read_at(tail, zip, zip->size - length, length))
+        return false;
     size_t at = length < END_SIZE ? 0 : length - END_SIZE + 1;
     while (at-- > 0) {
         const unsigned char *end = tail + at;
@@ -128,14 +137,14 @@ static enum attn_status find_directory(struct directory *out, const struct attn_
         const size_t place = zip->size - length + at;
         *out = (struct directory){four(end + 16), four(end + 12), two(end + 10)};
         if (two(end + 4) != 0 || two(end + 6) != 0 || two(end + 8) != two(end + 10))
-            return fail(zip, "an archive of several parts", error);
-        if (out->count == 0xffff || out->size == IN_ZIP64 || out->offset == IN_ZIP64)
-            status = read_end64(out, zip, place, error);
-        if (status == ATTN_OK && (out->size > place || out->offset > place - out->size))
-            return fail(zip, "the central directory is not inside the file", error);
-        return status;
+            return fail(zip, "an archive of several parts");
+        if ((out->count == 0xffff || out->size == IN_ZIP64 || out->offset == IN_ZIP64) &&
+            !read_end64(out, zip, place))
+            return false;
+        return (out->size <= place && out->offset <= place - out->size) ||
+               fail(zip, "the central directory is not inside the file");
     }
-    return fail(zip, "not a ZIP archive: no end record", error);
+    return fail(zip, "not a ZIP archive: no end record");
 }
 
 /* ---- The central directory ------------------------------------------------------------------- */
@@ -198,14 +207,7 @@ static size_t read_entry(struct attn_zip_member *out, char **names, const unsign
     return length;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const struct attn_zip_member *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
-static enum attn_status walk_directory(struct attn_zip *zip, const unsigned char *text,
-                                       struct attn_error *error)
+static bool walk_directory(struct attn_zip *zip, const unsigned char *text)
 {
     size_t at = 0;
     char *names = zip->names;
@@ -213,46 +215,40 @@ static enum attn_status walk_directory(struct attn_zip *zip, const unsigned char
         const size_t length =
             read_entry(&zip->members[i], &names, text + at, zip->directory - at, zip);
         if (length == 0)
-            return fail(zip, "an entry of the central directory is wrong", error);
+            return fail(zip, "an entry of the central directory is wrong");
         at += length;
     }
-    if (zip->count > 0)
-        qsort(zip->members, zip->count, sizeof *zip->members, by_name);
-    for (size_t i = 1; i < zip->count; i++)
-        if (by_name(&zip->members[i - 1], &zip->members[i]) == 0)
-            return fail_member(ATTN_MALFORMED, zip, &zip->members[i], "is there twice", error);
-    return ATTN_OK;
+    const struct attn_zip_member *twice =
+        attn_sort_names(zip->members, zip->count, sizeof *zip->members);
+    return twice == NULL || fail_member(ATTN_MALFORMED, zip, twice, "is there twice");
 }
 
 /* An entry is longer than its name and a NUL, so all names have room in the directory's size. */
-static enum attn_status read_directory(struct attn_zip *zip, struct attn_error *error)
+static bool read_directory(struct attn_zip *zip)
 {
     struct directory directory = {0, 0, 0};
     const size_t most = END_SIZE + MAX_COMMENT;
     unsigned char *text = attn_alloc(most, 1);
     if (text == NULL)
-        return attn_fail_memory(error, most);
-    enum attn_status status = find_directory(&directory, zip, text, error);
+        return fail_memory(zip, most);
+    const bool found = find_directory(&directory, zip, text);
     attn_free(text);
-    if (status != ATTN_OK)
-        return status;
+    if (!found)
+        return false;
     if (directory.size > ATTN_NPZ_MAX_DIRECTORY || directory.count > ATTN_NPZ_MAX_MEMBERS ||
         directory.count > directory.size / ENTRY_SIZE)
-        return fail(zip, "the central directory has too many entries", error);
+        return fail(zip, "the central directory has too many entries");
     zip->count = directory.count;
     zip->directory = directory.size;
     zip->names = attn_alloc(attn_max(directory.size, 1), 1);
     zip->members = attn_calloc(attn_max(directory.count, 1), sizeof *zip->members);
     text = attn_alloc(attn_max(directory.size, 1), 1);
-    if (zip->names == NULL || zip->members == NULL || text == NULL)
-        status = attn_fail_memory(error, directory.size + directory.count * sizeof *zip->members);
-    if (status == ATTN_OK)
-        status =
-            attn_file_read(text, zip->file, zip->name, directory.offset, directory.size, error);
-    if (status == ATTN_OK)
-        status = walk_directory(zip, text, error);
+    const bool read =
+        zip->names == NULL || zip->members == NULL || text == NULL
+            ? fail_memory(zip, directory.size + directory.count * sizeof *zip->members)
+            : read_at(text, zip, directory.offset, directory.size) && walk_directory(zip, text);
     attn_free(text);
-    return status;
+    return read;
 }
 
 enum attn_status attn_zip_open(struct attn_zip **out, int directory, const char *name,
@@ -260,18 +256,16 @@ enum attn_status attn_zip_open(struct attn_zip **out, int directory, const char 
 {
     struct attn_zip *zip = attn_calloc(1, sizeof *zip);
     const size_t length = strlen(name) + 1;
-    if (zip == NULL)
-        return attn_fail_memory(error, sizeof *zip);
+    if (zip == NULL || (zip->name = attn_alloc(length, 1)) == NULL) {
+        attn_free(zip);
+        return attn_fail_memory(error, sizeof *zip + length);
+    }
+    memcpy(zip->name, name, length);
+    zip->error = error;
     zip->file = -1;
-    enum attn_status status = ATTN_OK;
-    if ((zip->name = attn_alloc(length, 1)) == NULL)
-        status = attn_fail_memory(error, length);
-    else
-        memcpy(zip->name, name, length);
-    if (status == ATTN_OK)
-        status = attn_file_open(&zip->file, &zip->size, directory, name, error);
-    if (status == ATTN_OK)
-        status = read_directory(zip, error);
+    enum attn_status status = attn_file_open(&zip->file, &zip->size, directory, name, error);
+    if (status == ATTN_OK && !read_directory(zip))
+        status = zip->status;
     if (status == ATTN_OK)
         *out = zip;
     else
@@ -316,50 +310,42 @@ size_t attn_zip_memory(const struct attn_zip *zip)
 
 /* ---- Members --------------------------------------------------------------------------------- */
 
-static enum attn_status check_member(const struct attn_zip *zip,
-                                     const struct attn_zip_member *member, struct attn_error *error)
+static bool check_member(struct attn_zip *zip, const struct attn_zip_member *member)
 {
     if ((member->flags & ENCRYPTED) != 0)
-        return fail_member(ATTN_UNSUPPORTED, zip, member, "is encrypted", error);
+        return fail_member(ATTN_UNSUPPORTED, zip, member, "is encrypted");
     if (member->method != STORED && member->method != DEFLATED)
         return fail_member(ATTN_UNSUPPORTED, zip, member,
-                           "is compressed by a method other than deflate", error);
+                           "is compressed by a method other than deflate");
     if (member->method == STORED ? member->size != member->packed
                                  : member->size / MOST_EXPANSION > member->packed)
-        return fail_member(ATTN_MALFORMED, zip, member, "claims a size that its data cannot have",
-                           error);
-    return ATTN_OK;
+        return fail_member(ATTN_MALFORMED, zip, member, "claims a size that its data cannot have");
+    return member->header <= zip->size - LOCAL_SIZE ||
+           fail_member(ATTN_MALFORMED, zip, member, "has no local header");
 }
 
 /* Begins to read the member: finds its data, after its local header. */
-static enum attn_status begin(struct attn_zip *zip, const struct attn_zip_member *member,
-                              struct attn_error *error)
+static bool begin(struct attn_zip *zip, const struct attn_zip_member *member)
 {
     struct stream *s = &zip->stream;
     unsigned char local[LOCAL_SIZE];
     end_stream(zip);
-    enum attn_status status = check_member(zip, member, error);
-    if (status == ATTN_OK && member->header > zip->size - LOCAL_SIZE)
-        status = fail_member(ATTN_MALFORMED, zip, member, "has no local header", error);
-    if (status == ATTN_OK)
-        status = attn_file_read(local, zip->file, zip->name, member->header, LOCAL_SIZE, error);
-    if (status != ATTN_OK)
-        return status;
+    if (!check_member(zip, member) || !read_at(local, zip, member->header, LOCAL_SIZE))
+        return false;
     s->data = member->header + LOCAL_SIZE + two(local + 26) + two(local + 28);
     if (four(local) != LOCAL_MARK || two(local + 8) != member->method ||
         s->data > zip->size - member->packed)
-        return fail_member(ATTN_MALFORMED, zip, member, "has no local header", error);
+        return fail_member(ATTN_MALFORMED, zip, member, "has no local header");
     if (member->method == DEFLATED && inflateInit2(&s->z, -MAX_WBITS) != Z_OK)
-        return attn_fail_memory(error, INFLATE_BYTES);
+        return fail_memory(zip, INFLATE_BYTES);
     s->inflates = member->method == DEFLATED;
     s->checksum = (uint32_t)crc32(0, NULL, 0);
     s->member = member;
-    return ATTN_OK;
+    return true;
 }
 
 /* Expands the next `count` bytes, at most PIECE. */
-static enum attn_status inflate_next(unsigned char *out, struct attn_zip *zip, size_t count,
-                                     struct attn_error *error)
+static bool inflate_next(unsigned char *out, struct attn_zip *zip, size_t count)
 {
     struct stream *s = &zip->stream;
     s->z.next_out = out;
@@ -367,39 +353,32 @@ static enum attn_status inflate_next(unsigned char *out, struct attn_zip *zip, s
     while (s->z.avail_out > 0) {
         if (s->z.avail_in == 0) {
             const size_t left = attn_min(s->member->packed - s->taken, PIECE);
-            enum attn_status status =
-                attn_file_read(zip->in, zip->file, zip->name, s->data + s->taken, left, error);
-            if (status != ATTN_OK)
-                return status;
+            if (!read_at(zip->in, zip, s->data + s->taken, left))
+                return false;
             s->z.next_in = zip->in;
             s->z.avail_in = (unsigned)left;
             s->taken += left;
         }
         const int code = inflate(&s->z, Z_NO_FLUSH);
         if (code == Z_MEM_ERROR)
-            return attn_fail_memory(error, INFLATE_BYTES);
+            return fail_memory(zip, INFLATE_BYTES);
         if (code != Z_OK && (code != Z_STREAM_END || s->z.avail_out > 0))
-            return fail_member(ATTN_MALFORMED, zip, s->member, "does not inflate to its size",
-                               error);
+            return fail_member(ATTN_MALFORMED, zip, s->member, "does not inflate to its size");
     }
-    return ATTN_OK;
+    return true;
 }
 
 /* Reads the next `count` bytes, at most PIECE; compares the checksum at the member's end. */
-static enum attn_status read_next(unsigned char *out, struct attn_zip *zip, size_t count,
-                                  struct attn_error *error)
+static bool read_next(unsigned char *out, struct attn_zip *zip, size_t count)
 {
     struct stream *s = &zip->stream;
-    enum attn_status status = s->inflates ? inflate_next(out, zip, count, error)
-                                          : attn_file_read(out, zip->file, zip->name,
-                                                           s->data + s->position, count, error);
-    if (status != ATTN_OK)
-        return status;
+    if (!(s->inflates ? inflate_next(out, zip, count)
+                      : read_at(out, zip, s->data + s->position, count)))
+        return false;
     s->checksum = (uint32_t)crc32(s->checksum, out, (unsigned)count);
     s->position += count;
-    if (s->position == s->member->size && s->checksum != s->member->checksum)
-        return fail_member(ATTN_MALFORMED, zip, s->member, "does not have its checksum", error);
-    return ATTN_OK;
+    return s->position != s->member->size || s->checksum == s->member->checksum ||
+           fail_member(ATTN_MALFORMED, zip, s->member, "does not have its checksum");
 }
 
 enum attn_status attn_zip_read(void *out, struct attn_zip *zip,
@@ -408,18 +387,16 @@ enum attn_status attn_zip_read(void *out, struct attn_zip *zip,
 {
     struct stream *s = &zip->stream;
     unsigned char *next = out;
-    enum attn_status status = ATTN_OK;
-    if (s->member != member || s->position > first)
-        status = begin(zip, member, error);
-    while (status == ATTN_OK && s->position < first)
-        status = read_next(zip->skipped, zip, attn_min(first - s->position, PIECE), error);
-    while (status == ATTN_OK && count > 0) {
-        const size_t piece = attn_min(count, PIECE);
-        status = read_next(next, zip, piece, error);
-        next += piece;
-        count -= piece;
+    zip->error = error;
+    bool read = (s->member == member && s->position <= first) || begin(zip, member);
+    while (read && s->position < first)
+        read = read_next(zip->skipped, zip, attn_min(first - s->position, PIECE));
+    for (size_t piece; read && count > 0; next += piece, count -= piece) {
+        piece = attn_min(count, PIECE);
+        read = read_next(next, zip, piece);
     }
-    if (status != ATTN_OK)
-        end_stream(zip);
-    return status;
+    if (read)
+        return ATTN_OK;
+    end_stream(zip);
+    return zip->status;
 }

@@ -134,21 +134,6 @@ static enum attn_status finish(double *ablation, const double *whole, size_t seq
     return ATTN_OK;
 }
 
-static enum attn_status ablate(double *ablation, struct ablation *a, struct attn_error *error)
-{
-    const size_t heads = a->ablated->layer->spec.num_heads;
-    double *whole = NULL;
-    if (!take_buffers(a, &whole))
-        return attn_fail_memory(error, 0);
-    enum attn_status status = add_squares(whole, 1, a, WHOLE);
-    for (size_t h = 0; h < heads && status == ATTN_OK; h++)
-        status = add_squares(ablation + h, heads, a, h);
-    if (status == ATTN_CANCELLED)
-        return ATTN_OK;
-    return status == ATTN_OK ? finish(ablation, whole, a->ablated->sequences, heads, error)
-                             : attn_fail_memory(error, 0);
-}
-
 enum attn_status attn_ablate(double *ablation, struct attn_engine *engine,
                              const struct attn_ablated *ablated, struct attn_error *error)
 {
@@ -157,7 +142,17 @@ enum attn_status attn_ablate(double *ablation, struct attn_engine *engine,
                          .o = &ablated->layer->o,
                          .rows = ablated->sequences * ablated->queries};
     const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
-    enum attn_status status = ablate(ablation, &a, error);
+    const size_t heads = ablated->layer->spec.num_heads;
+    double *whole = NULL;
+    enum attn_status status = take_buffers(&a, &whole) ? ATTN_OK : ATTN_NO_MEMORY;
+    if (status == ATTN_OK)
+        status = add_squares(whole, 1, &a, WHOLE);
+    for (size_t h = 0; h < heads && status == ATTN_OK; h++)
+        status = add_squares(ablation + h, heads, &a, h);
+    if (status == ATTN_OK)
+        status = finish(ablation, whole, ablated->sequences, heads, error);
+    else if (status == ATTN_NO_MEMORY)
+        (void)attn_fail_memory(error, 0);
     attn_workspace_rewind(&engine->workspace, before);
-    return status;
+    return status == ATTN_CANCELLED ? ATTN_OK : status;
 }

@@ -20,25 +20,22 @@ static enum attn_status check_sizes(const struct attn_layer_spec *spec, struct a
         {spec->value_head_dim, ATTN_MAX_HEAD_DIM, "value_head_dim"},
     };
     const size_t first = spec->is_weightless ? FIRST_SIZE_OF_HEADS : 0;
-    for (size_t i = first; i < sizeof sizes / sizeof sizes[0]; i++) {
-        enum attn_status status =
-            attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
-        if (status != ATTN_OK)
-            return status;
-    }
+    enum attn_status status = ATTN_OK;
+    for (size_t i = first; i < sizeof sizes / sizeof sizes[0] && status == ATTN_OK; i++)
+        status = attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+    if (status != ATTN_OK)
+        return status;
     if (spec->num_heads % spec->num_kv_heads != 0)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
                          "num_key_value_heads is %zu, needs to divide num_attention_heads %zu",
                          spec->num_kv_heads, spec->num_heads);
-    if (spec->sliding_window > INT32_MAX)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "sliding_window",
-                         "sliding_window is %zu, at most %d is allowed", spec->sliding_window,
-                         INT32_MAX);
-    if (spec->attention_chunk_size > INT32_MAX)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "attention_chunk_size",
-                         "attention_chunk_size is %zu, at most %d is allowed",
-                         spec->attention_chunk_size, INT32_MAX);
-    return ATTN_OK;
+    const bool window = spec->sliding_window > INT32_MAX;
+    const char *name = window ? "sliding_window" : "attention_chunk_size";
+    const size_t value = window ? spec->sliding_window : spec->attention_chunk_size;
+    return value <= INT32_MAX
+               ? ATTN_OK
+               : attn_fail(error, ATTN_OUT_OF_RANGE, name, "%s is %zu, at most %d is allowed", name,
+                           value, INT32_MAX);
 }
 
 static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct attn_error *error)
@@ -79,17 +76,6 @@ static enum attn_status check_variants(const struct attn_layer_spec *spec, struc
     return ATTN_OK;
 }
 
-static enum attn_status check_rope(const struct attn_layer_spec *spec, struct attn_error *error)
-{
-    if (spec->rope.type == ATTN_ROPE_NONE)
-        return ATTN_OK;
-    if (spec->is_cross)
-        return attn_fail(error, ATTN_UNSUPPORTED, "is_cross",
-                         "is_cross: rotary embedding needs queries and keys that are the same "
-                         "tokens");
-    return attn_rope_check(&spec->rope, spec->head_dim, error);
-}
-
 static enum attn_status check_latent(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_mla_spec *mla = &spec->mla;
@@ -103,12 +89,11 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
         {mla->kv_lora_rank + mla->rope_head_dim, ATTN_MAX_HEAD_DIM, "kv_lora_rank"},
         {mla->q_lora_rank + 1, ATTN_MAX_HIDDEN_SIZE, "q_lora_rank"},
     };
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        enum attn_status status =
-            attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
-        if (status != ATTN_OK)
-            return status;
-    }
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && status == ATTN_OK; i++)
+        status = attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+    if (status != ATTN_OK)
+        return status;
     if (!(mla->norm_eps >= 0 && mla->norm_eps <= 1))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "norm_eps", "norm_eps is %g, must be 0 to 1",
                          mla->norm_eps);
@@ -157,7 +142,11 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
         status = attn_position_bias_check(&spec->position_bias, error);
     if (status == ATTN_OK)
         status = attn_relative_check(spec, error);
-    if (status == ATTN_OK)
-        status = check_rope(spec, error);
+    if (status == ATTN_OK && spec->rope.type != ATTN_ROPE_NONE)
+        status = spec->is_cross
+                     ? attn_fail(error, ATTN_UNSUPPORTED, "is_cross",
+                                 "is_cross: rotary embedding needs queries and keys that are the "
+                                 "same tokens")
+                     : attn_rope_check(&spec->rope, spec->head_dim, error);
     return status == ATTN_OK ? check_latent(spec, error) : status;
 }

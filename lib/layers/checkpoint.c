@@ -3,20 +3,20 @@
  * A single file is a checkpoint of one shard and no index.  With an index, `weight_map` maps tensor
  * names to shards, sorted by name; the names live in the index's text.  Shard names come from a
  * file that anyone may have written, so they must be plain names inside the directory. */
-#include "layers/checkpoint_files.h"
+#include "layers/checkpoint.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "files/file.h"
 #include "files/json_members.h"
-#include "files/kinds.h"
-#include "layers/checkpoint_absent.h"
 
 #define CONFIG "config.json"
 #define SINGLE "model.safetensors"
@@ -25,21 +25,33 @@
 #define METADATA_TEXT 65536 /* bytes of the index's `metadata` */
 #define NAME_TEXT 2048      /* bytes of a shard's name as the index writes it */
 
-static enum attn_status fail_index(const struct attn_json_members *m, enum attn_status status,
-                                   struct attn_error *error)
-{
-    if (status == ATTN_NO_MEMORY)
-        return attn_fail_memory(error, m->length);
-    return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": not a valid index, near byte %zu",
-                     m->at);
-}
+#define MAX_SHARD_NAME 255 /* bytes, what a directory can hold */
 
-static bool is_plain_name(const char *name)
-{
-    size_t length = strlen(name);
-    return length > 0 && length <= MAX_SHARD_NAME && strchr(name, '/') == NULL &&
-           strstr(name, "..") == NULL && strcmp(name, ".") != 0;
-}
+struct shard {
+    char name[MAX_SHARD_NAME + 1];
+    struct attn_safetensors *file; /* NULL until needed */
+};
+
+struct mapping {
+    const char *tensor;
+    size_t shard;
+};
+
+struct attn_checkpoint {
+    int directory;
+    char *config; /* [config_length]; NULL: said elsewhere */
+    size_t config_length;
+    char *index; /* text of the index; NULL for a single file */
+    size_t index_length;
+    struct mapping *weight_map; /* [num_mappings], by tensor */
+    size_t num_mappings, capacity;
+    struct shard *shards; /* [max_shards] */
+    size_t *by_name;      /* [max_shards] numbers of shards in the order of their names */
+    size_t num_shards, max_shards;
+    struct attn_npz *npz; /* the tensors, where they are in one such file; there are no shards */
+};
+
+/* ---- The index ---- */
 
 /* Makes room for `max` shards, of which there are none yet. */
 static enum attn_status make_shards(struct attn_checkpoint *checkpoint, size_t max,
@@ -82,7 +94,8 @@ static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoi
         *out = *place;
         return ATTN_OK;
     }
-    if (!is_plain_name(name))
+    if (name[0] == '\0' || strlen(name) > MAX_SHARD_NAME || strchr(name, '/') != NULL ||
+        strstr(name, "..") != NULL || strcmp(name, ".") == 0)
         return attn_fail(error, ATTN_MALFORMED, INDEX,
                          INDEX ": shard name '%.96s' is not a plain file name", name);
     if (checkpoint->num_shards == checkpoint->max_shards)
@@ -94,55 +107,27 @@ static enum attn_status find_shard(size_t *out, struct attn_checkpoint *checkpoi
     return ATTN_OK;
 }
 
-static enum attn_status add_mapping(struct attn_checkpoint *checkpoint, struct attn_json_members *m,
-                                    const char *tensor, struct attn_error *error)
-{
-    json_t *value;
-    if (checkpoint->num_mappings == checkpoint->capacity)
-        return fail_index(m, ATTN_MALFORMED, error);
-    enum attn_status status = attn_json_members_value(&value, m, NAME_TEXT);
-    if (status != ATTN_OK)
-        return fail_index(m, status, error);
-
-    struct mapping *mapping = &checkpoint->weight_map[checkpoint->num_mappings++];
-    mapping->tensor = tensor;
-    if (json_is_string(value))
-        status = find_shard(&mapping->shard, checkpoint, json_string_value(value), error);
-    else
-        status = fail_index(m, ATTN_MALFORMED, error);
-    json_decref(value);
-    return status;
-}
-
 static enum attn_status walk_weight_map(struct attn_checkpoint *checkpoint,
                                         struct attn_json_members *m, struct attn_error *error)
 {
-    char *tensor;
-    enum attn_status status = attn_json_members_enter(m);
-    while (status == ATTN_OK && (status = attn_json_members_next(&tensor, m)) == ATTN_OK &&
-           tensor) {
-        status = add_mapping(checkpoint, m, tensor, error);
+    enum attn_status status = ATTN_OK;
+    attn_json_members_enter(m);
+    for (const char *tensor; (tensor = attn_json_members_next(m)) != NULL;) {
+        if (checkpoint->num_mappings == checkpoint->capacity)
+            m->status = ATTN_MALFORMED;
+        json_t *value = attn_json_members_value(m, NAME_TEXT);
+        if (value == NULL)
+            break;
+        struct mapping *mapping = &checkpoint->weight_map[checkpoint->num_mappings++];
+        mapping->tensor = tensor;
+        if (json_is_string(value))
+            status = find_shard(&mapping->shard, checkpoint, json_string_value(value), error);
+        else
+            m->status = ATTN_MALFORMED;
+        json_decref(value);
         if (status != ATTN_OK)
             return status;
     }
-    return status == ATTN_OK ? ATTN_OK : fail_index(m, status, error);
-}
-
-static int by_tensor(const void *a, const void *b)
-{
-    const struct mapping *x = a, *y = b;
-    return strcmp(x->tensor, y->tensor);
-}
-
-static enum attn_status sort_weight_map(struct attn_checkpoint *checkpoint,
-                                        struct attn_error *error)
-{
-    struct mapping *weight_map = checkpoint->weight_map;
-    qsort(weight_map, checkpoint->num_mappings, sizeof *weight_map, by_tensor);
-    for (size_t i = 1; i < checkpoint->num_mappings; i++)
-        if (strcmp(weight_map[i - 1].tensor, weight_map[i].tensor) == 0)
-            return attn_fail(error, ATTN_MALFORMED, weight_map[i].tensor,
-                             INDEX ": tensor '%.96s' is named twice", weight_map[i].tensor);
     return ATTN_OK;
 }
 
@@ -150,26 +135,33 @@ static enum attn_status walk_index(struct attn_checkpoint *checkpoint, struct at
 {
     struct attn_json_members m = {.text = checkpoint->index, .length = checkpoint->index_length};
     bool mapped = false;
-    char *key;
-    enum attn_status status = attn_json_members_enter(&m);
-    while (status == ATTN_OK && (status = attn_json_members_next(&key, &m)) == ATTN_OK && key) {
-        if (strcmp(key, "weight_map") == 0) {
-            if (mapped)
-                return fail_index(&m, ATTN_MALFORMED, error);
-            mapped = true;
-            if ((status = walk_weight_map(checkpoint, &m, error)) != ATTN_OK)
-                return status;
-            continue;
-        }
-        json_t *value;
-        if ((status = attn_json_members_value(&value, &m, METADATA_TEXT)) == ATTN_OK)
-            json_decref(value);
+    attn_json_members_enter(&m);
+    for (const char *key; (key = attn_json_members_next(&m)) != NULL;) {
+        const bool is_map = strcmp(key, "weight_map") == 0;
+        enum attn_status status = ATTN_OK;
+        if (is_map && mapped)
+            m.status = ATTN_MALFORMED;
+        else if (is_map)
+            status = walk_weight_map(checkpoint, &m, error);
+        else
+            json_decref(attn_json_members_value(&m, METADATA_TEXT));
+        if (status != ATTN_OK)
+            return status;
+        mapped = mapped || is_map;
     }
-    if (status == ATTN_OK)
-        status = attn_json_members_finish(&m);
-    if (status == ATTN_OK && !mapped)
+    attn_json_members_finish(&m);
+    if (m.status == ATTN_NO_MEMORY)
+        return attn_fail_memory(error, m.length);
+    if (m.status != ATTN_OK)
+        return attn_fail(error, ATTN_MALFORMED, INDEX, INDEX ": not a valid index, near byte %zu",
+                         m.at);
+    if (!mapped)
         return attn_fail(error, ATTN_MALFORMED, "weight_map", INDEX ": no weight_map");
-    return status == ATTN_OK ? sort_weight_map(checkpoint, error) : fail_index(&m, status, error);
+    const struct mapping *twice = attn_sort_names(checkpoint->weight_map, checkpoint->num_mappings,
+                                                  sizeof *checkpoint->weight_map);
+    return twice == NULL ? ATTN_OK
+                         : attn_fail(error, ATTN_MALFORMED, twice->tensor,
+                                     INDEX ": tensor '%.96s' is named twice", twice->tensor);
 }
 
 static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct attn_error *error)
@@ -186,11 +178,12 @@ static enum attn_status open_index(struct attn_checkpoint *checkpoint, struct at
     checkpoint->weight_map = attn_alloc(checkpoint->capacity, sizeof *checkpoint->weight_map);
     if (checkpoint->weight_map == NULL)
         return attn_fail_memory(error, checkpoint->capacity * sizeof *checkpoint->weight_map);
-    size_t max = checkpoint->capacity < ATTN_CHECKPOINT_MAX_SHARDS ? checkpoint->capacity
-                                                                   : ATTN_CHECKPOINT_MAX_SHARDS;
-    status = make_shards(checkpoint, max, error);
+    status =
+        make_shards(checkpoint, attn_min(checkpoint->capacity, ATTN_CHECKPOINT_MAX_SHARDS), error);
     return status == ATTN_OK ? walk_index(checkpoint, error) : status;
 }
+
+/* ---- Opening ---- */
 
 /* Opens a file that has all tensors. */
 static enum attn_status open_single(struct attn_checkpoint *checkpoint, const char *name,
@@ -202,13 +195,6 @@ static enum attn_status open_single(struct attn_checkpoint *checkpoint, const ch
     status = attn_safetensors_open(&checkpoint->shards[0].file, checkpoint->directory, name, error);
     checkpoint->num_shards = status == ATTN_OK;
     return status;
-}
-
-/* Opens the single file or, in its absence, the index. */
-static enum attn_status open_tensors(struct attn_checkpoint *checkpoint, struct attn_error *error)
-{
-    enum attn_status status = open_single(checkpoint, SINGLE, error);
-    return status == ATTN_NOT_FOUND ? open_index(checkpoint, error) : status;
 }
 
 static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct attn_error *error)
@@ -225,13 +211,17 @@ static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct a
     return status;
 }
 
+/* Opens the single file of a directory or, in its absence, the index. */
 static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool configured,
                                        struct attn_error *error)
 {
     enum attn_status status = attn_refuse_adapter(checkpoint->directory, error);
     if (status == ATTN_OK && !configured)
         status = read_config(checkpoint, error);
-    return status == ATTN_OK ? open_tensors(checkpoint, error) : status;
+    if (status != ATTN_OK)
+        return status;
+    status = open_single(checkpoint, SINGLE, error);
+    return status == ATTN_NOT_FOUND ? open_index(checkpoint, error) : status;
 }
 
 /* Opens the directory that the file `path` is in; *name becomes its name there. */
@@ -343,8 +333,8 @@ static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpo
                                     const char *name, struct attn_error *error)
 {
     const struct mapping key = {.tensor = name};
-    const struct mapping *mapping =
-        bsearch(&key, checkpoint->weight_map, checkpoint->num_mappings, sizeof key, by_tensor);
+    const struct mapping *mapping = bsearch(&key, checkpoint->weight_map, checkpoint->num_mappings,
+                                            sizeof key, attn_compare_names);
     if (mapping == NULL)
         return ATTN_OK;
     struct shard *shard = &checkpoint->shards[mapping->shard];
@@ -401,4 +391,89 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint)
     for (size_t i = 0; i < checkpoint->num_shards; i++)
         bytes += attn_safetensors_memory(checkpoint->shards[i].file);
     return bytes;
+}
+
+/* ---- Names: the index and each open file have them in order ---- */
+
+void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char *prefix,
+                           attn_visit_name *visit, void *context)
+{
+    bool goes_on = attn_visit_names(checkpoint->weight_map, checkpoint->num_mappings,
+                                    sizeof *checkpoint->weight_map, prefix, visit, context);
+    if (goes_on && checkpoint->npz != NULL)
+        goes_on = attn_npz_visit(checkpoint->npz, prefix, visit, context);
+    for (size_t i = 0; goes_on && i < checkpoint->num_shards; i++)
+        if (checkpoint->shards[i].file != NULL)
+            goes_on = attn_safetensors_visit(checkpoint->shards[i].file, prefix, visit, context);
+}
+
+struct list {
+    char *out;
+    size_t size, at;
+};
+
+static bool add_name(void *context, const char *name)
+{
+    struct list *list = context;
+    if (list->at < list->size)
+        list->at += (size_t)snprintf(list->out + list->at, list->size - list->at, "%s%.48s",
+                                     list->at > 0 ? ", " : "", name);
+    return list->at < list->size;
+}
+
+void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint,
+                          const char *prefix)
+{
+    struct list list = {.out = out, .size = size};
+    out[0] = '\0';
+    attn_checkpoint_visit(checkpoint, prefix, add_name, &list);
+    if (list.at >= size && size > 4)
+        memcpy(out + size - 4, "...", 4);
+}
+
+/* ---- What tells this content from another ---- */
+
+#define SAMPLES 64 /* of a file, about, at equal distances; all of it where it is short */
+#define SAMPLE_BYTES ((size_t)4096)
+
+static bool add_samples(struct attn_checksum *sum, int file, size_t size)
+{
+    char bytes[SAMPLE_BYTES];
+    const size_t distance = attn_max(size / SAMPLES / SAMPLE_BYTES, 1) * SAMPLE_BYTES;
+    for (size_t at = 0; at < size; at += distance) {
+        const size_t count = attn_min(size - at, SAMPLE_BYTES);
+        if (attn_file_read(bytes, file, "checkpoint", at, count, NULL) != ATTN_OK)
+            return false;
+        attn_checksum_add(sum, bytes, count);
+    }
+    return true;
+}
+
+/* A change sets the time st_ctim, which no program can set.  In images of file systems (squashfs,
+ * EROFS) and on some network storage that time is the image's or the object's own, so that other
+ * content may have the same: samples tell one checkpoint from another there. */
+static bool stamp_file(struct attn_checksum *sum, time_t *changed, int file)
+{
+    struct stat info;
+    if (fstat(file, &info) != 0 || !add_samples(sum, file, (size_t)info.st_size))
+        return false;
+    attn_checksum_add_stat(sum, &info);
+    *changed = info.st_ctim.tv_sec > *changed ? info.st_ctim.tv_sec : *changed;
+    return true;
+}
+
+bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
+                           const struct attn_checkpoint *checkpoint)
+{
+    *changed = 0;
+    attn_checksum_add(sum, checkpoint->index, checkpoint->index_length);
+    if (checkpoint->npz != NULL)
+        return stamp_file(sum, changed, attn_npz_descriptor(checkpoint->npz));
+    for (size_t i = 0; i < checkpoint->num_shards; i++) {
+        const struct attn_safetensors *file = checkpoint->shards[i].file;
+        attn_checksum_add(sum, &i, sizeof i);
+        if (file != NULL && !stamp_file(sum, changed, attn_safetensors_descriptor(file)))
+            return false;
+    }
+    return true;
 }

@@ -60,12 +60,25 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
 
 /* Calls visit() with the name of each tensor that begins with `prefix`, as the open files and the
  * index have them: a name that both have comes twice.  Ends where visit() returns false. */
-typedef bool attn_visit_name(void *context, const char *name);
 void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char *prefix,
                            attn_visit_name *visit, void *context);
 
 /* Writes the names of the first tensors that begin with `prefix`, "a, b, ...". */
 void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint,
                           const char *prefix);
+
+/* ---- checkpoint_absent.c: what to do about a directory that lacks what a checkpoint has ---- */
+
+/* Refuses a directory with an adapter, which would have to be applied.
+ * Error: ATTN_UNSUPPORTED. */
+enum attn_status attn_refuse_adapter(int directory, struct attn_error *error);
+
+/* Fails with ATTN_NOT_FOUND: `name` is not there, in the words of `absent`; what else is there, and
+ * what to do about it, follows. */
+enum attn_status attn_fail_absent(int directory, const char *name, const char *absent,
+                                  struct attn_error *error);
+
+/* The same for a path that leads nowhere. */
+enum attn_status attn_fail_no_path(const char *path, struct attn_error *error);
 
 #endif

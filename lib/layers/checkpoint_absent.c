@@ -1,11 +1,10 @@
 /* checkpoint_absent.c: a table of what lies where a checkpoint was expected. */
-#include "layers/checkpoint_absent.h"
+#include "layers/checkpoint.h"
 
-#include <dirent.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "basics/status.h"
 
@@ -56,31 +55,17 @@ enum attn_status attn_refuse_adapter(int directory, struct attn_error *error)
     return ATTN_OK;
 }
 
-static bool fits(const char *pattern, const char *name)
-{
-    const char *star = strchr(pattern, '*');
-    const size_t length = strlen(name), before = star != NULL ? (size_t)(star - pattern) : 0;
-    if (star == NULL)
-        return strcmp(pattern, name) == 0;
-    const size_t after = strlen(star + 1);
-    return length >= before + after && memcmp(pattern, name, before) == 0 &&
-           strcmp(star + 1, name + length - after) == 0;
-}
-
 /* The first row that fits an entry, whose name is copied; NUM_OTHERS where none does. */
 static size_t find_other(char name[NAME_MAX + 1], int directory)
 {
     size_t best = NUM_OTHERS;
-    int copy = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = copy >= 0 ? fdopendir(copy) : NULL;
-    if (list == NULL && copy >= 0)
-        close(copy);
+    DIR *list = attn_list_directory(directory);
     if (list == NULL)
         return best;
     const struct dirent *entry;
     for (size_t i = 0; i < MOST_ENTRIES && (entry = readdir(list)) != NULL; i++)
         for (size_t row = 0; row < best; row++)
-            if (fits(others[row].name, entry->d_name)) {
+            if (fnmatch(others[row].name, entry->d_name, 0) == 0) {
                 best = row;
                 memcpy(name, entry->d_name, strlen(entry->d_name) + 1);
             }

@@ -1,5 +1,5 @@
 /* fingerprint.c: a hash of a layer's specification and of its weights as they were loaded. */
-#include "layers/fingerprint.h"
+#include "layers/layer.h"
 
 #include <string.h>
 
@@ -40,6 +40,12 @@ static uint64_t hash_weights(uint64_t hash, struct attn_linear *linear,
     return weights->add(weights->context, attn_hash_word(hash, count), linear);
 }
 
+static uint64_t hash_matrix(uint64_t hash, struct attn_linear *linear,
+                            const struct attn_weights_hash *weights)
+{
+    return hash_floats(hash_weights(hash, linear, weights), linear->bias, linear->out);
+}
+
 static uint64_t hash_sizes(uint64_t hash, const size_t *sizes, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -77,24 +83,22 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
 {
     const struct attn_norm_spec *qk = &s->qk_norm, *v = &s->v_norm;
     const struct attn_query_scaling *scaling = &s->query_scaling;
-    const size_t sizes[] = {
-        qk->type == ATTN_NORM_LAYER,
-        (size_t)qk->extent,
-        qk->weightless,
-        qk->bias,
-        qk->after_rope,
-        (size_t)v->type,
-        s->position_bias.by_slot,
-        s->position_bias.content_to_position,
-        s->position_bias.position_to_content,
-        s->position_bias.table_norm,
-        s->output_gate,
-        s->attention_chunk_size,
-        scaling->next,
-        scaling->by_slot,
-        s->shares_layer + 1,
-        s->rope.proportional_dim,
-    };
+    const size_t sizes[] = {qk->type == ATTN_NORM_LAYER,
+                            (size_t)qk->extent,
+                            qk->weightless,
+                            qk->bias,
+                            qk->after_rope,
+                            (size_t)v->type,
+                            s->position_bias.by_slot,
+                            s->position_bias.content_to_position,
+                            s->position_bias.position_to_content,
+                            s->position_bias.table_norm,
+                            s->output_gate,
+                            s->attention_chunk_size,
+                            scaling->next,
+                            scaling->by_slot,
+                            s->shares_layer + 1,
+                            s->rope.proportional_dim};
     const double reals[] = {v->eps, scaling->beta, scaling->period,
                             s->position_bias.table_norm_eps};
     bool any = v->eps != 0 || scaling->period != 0;
@@ -110,82 +114,47 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
 {
     bool normed = s->qk_norm.type != ATTN_NORM_NONE;
     const struct attn_position_bias_spec *b = &s->position_bias;
-    const size_t sizes[] = {
-        s->hidden_size,
-        s->key_size,
-        s->value_size,
-        s->num_heads,
-        s->num_kv_heads,
-        s->head_dim,
-        s->value_head_dim,
-        s->is_causal,
-        s->is_cross,
-        s->q_bias,
-        s->k_bias,
-        s->v_bias,
-        s->o_bias,
-        s->bias_kv,
-        s->add_zero_attn,
-        s->sinks,
-        normed,
-        s->sliding_window,
-        (size_t)b->type,
-        b->bfloat16,
-        b->buckets,
-        b->max_distance,
-        b->bidirectional,
-        (size_t)s->dtype,
-        (size_t)s->kv_dtype,
-    };
+    const size_t sizes[] = {s->hidden_size,     s->key_size,      s->value_size,
+                            s->num_heads,       s->num_kv_heads,  s->head_dim,
+                            s->value_head_dim,  s->is_causal,     s->is_cross,
+                            s->q_bias,          s->k_bias,        s->v_bias,
+                            s->o_bias,          s->bias_kv,       s->add_zero_attn,
+                            s->sinks,           normed,           s->sliding_window,
+                            (size_t)b->type,    b->bfloat16,      b->buckets,
+                            b->max_distance,    b->bidirectional, (size_t)s->dtype,
+                            (size_t)s->kv_dtype};
     const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
     hash = hash_reals(hash, reals, COUNT(reals));
     return hash_variants(hash_rope(hash, &s->rope), s);
 }
 
-static uint64_t hash_latent(uint64_t hash, struct attn_layer *layer,
-                            const struct attn_weights_hash *weights)
-{
-    struct attn_linear *const linears[] = {&layer->kv_a, &layer->k_rope, &layer->q_a};
-    const struct attn_mla_spec *m = &layer->spec.mla;
-    const size_t sizes[] = {m->kv_lora_rank, m->q_lora_rank, m->rope_head_dim};
-    hash = hash_real(hash_sizes(hash, sizes, COUNT(sizes)), m->norm_eps);
-    for (size_t i = 0; i < COUNT(linears); i++)
-        hash = hash_weights(hash, linears[i], weights);
-    hash = hash_floats(hash, layer->kv_a_norm, m->kv_lora_rank);
-    return hash_floats(hash, layer->q_a_norm, m->q_lora_rank);
-}
-
 uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
                          const struct attn_weights_hash *weights)
 {
-    struct attn_linear *const linears[] = {&layer->q, &layer->k, &layer->v, &layer->o};
     const struct attn_layer_spec *spec = &layer->spec;
-    size_t q_norm = attn_norm_floats(&spec->qk_norm, spec->num_heads, spec->head_dim);
-    size_t k_norm = attn_norm_floats(&spec->qk_norm, spec->num_kv_heads, spec->head_dim);
+    const struct attn_members all = attn_layer_members(spec);
+    const struct attn_mla_spec *m = &spec->mla;
+    const size_t latent[] = {m->kv_lora_rank, m->q_lora_rank, m->rope_head_dim};
     hash = hash_spec(hash, spec);
-    for (size_t i = 0; i < COUNT(linears); i++) {
-        hash = hash_weights(hash, linears[i], weights);
-        hash = hash_floats(hash, linears[i]->bias, linears[i]->out);
-    }
-    hash = hash_floats(hash, layer->bias_k, layer->k.out);
-    hash = hash_floats(hash, layer->bias_v, layer->v.out);
-    hash = hash_floats(hash, layer->q_norm, q_norm);
-    hash = hash_floats(hash, layer->k_norm, k_norm);
-    hash = hash_floats(hash, layer->sinks, spec->num_heads);
-    hash = hash_floats(hash, layer->bias_table, attn_layer_table_floats(spec));
+    for (size_t i = 0; i <= ATTN_MATRIX_O; i++)
+        hash = hash_matrix(hash, &layer->matrices[i], weights);
+    for (size_t i = 0; i <= ATTN_ARRAY_BIAS_TABLE; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (layer->relative.keys != NULL)
         hash = hash_floats(hash, layer->relative.keys,
                            layer->relative.tiles * ATTN_TILE * layer->k.out);
     if (layer->relative.queries != NULL)
         hash = hash_floats(hash, layer->relative.queries, layer->relative.rows * layer->q.out);
-    if (spec->qk_norm.bias) {
-        hash = hash_floats(hash, layer->q_norm_bias, q_norm);
-        hash = hash_floats(hash, layer->k_norm_bias, k_norm);
-    }
-    if (spec->output_gate) {
-        hash = hash_weights(hash, &layer->gate, weights);
-        hash = hash_floats(hash, layer->gate.bias, layer->gate.out);
-    }
-    return spec->mla.kv_lora_rank > 0 ? hash_latent(hash, layer, weights) : hash;
+    for (size_t i = ATTN_ARRAY_Q_NORM_BIAS; i <= ATTN_ARRAY_K_NORM_BIAS && spec->qk_norm.bias; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
+    if (spec->output_gate)
+        hash = hash_matrix(hash, &layer->gate, weights);
+    if (m->kv_lora_rank == 0)
+        return hash;
+    hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);
+    for (size_t i = ATTN_MATRIX_KV_A; i < ATTN_NUM_MATRICES; i++)
+        hash = hash_weights(hash, &layer->matrices[i], weights);
+    hash = hash_floats(hash, layer->kv_a_norm, m->kv_lora_rank);
+    return hash_floats(hash, layer->q_a_norm, m->q_lora_rank);
 }

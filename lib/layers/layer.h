@@ -12,31 +12,42 @@
 #include "basics/tile.h"
 #include "engine/mask.h"
 #include "layers/linear.h"
+#include "layers/members.h"
 #include "layers/relative.h"
 
 struct attn_layer {
     struct attn_layer_spec spec;
-    struct attn_linear q;    /* E -> H*D */
-    struct attn_linear k;    /* key_size -> G*D */
-    struct attn_linear v;    /* value_size -> G*Dv */
-    struct attn_linear o;    /* H*Dv -> E */
-    struct attn_linear gate; /* E -> H*Dv; zeroed without output_gate */
-    /* Latent attention: hidden states to latents and the shared part, E -> q_lora_rank, E -> R and
-     * E -> rope_head_dim, weights of the RMSNorms of both latents, and what mla.h makes of k and v,
-     * [H].  q then reads the latent of queries (E where there is none), k is R -> H*nope, v is
-     * R -> H*Dv; both are without panels once packed. */
-    struct attn_linear q_a, kv_a, k_rope;
-    float *q_a_norm, *kv_a_norm;
-    struct attn_mla_head *mla_heads;
-    float *bias_k, *bias_v;           /* [G*D], [G*Dv]: PyTorch add_bias_kv; NULL without */
-    float *q_norm, *k_norm;           /* attn_norm_floats of qk_norm: its weights; NULL without */
-    float *q_norm_bias, *k_norm_bias; /* likewise: its biases; NULL without */
-    float *sinks;                     /* [H]; NULL without */
-    float *bias_table;                /* [buckets][H] of a T5 position bias; until `relative` is
-                                         derived, [2S][E] of a disentangled one; NULL without */
-    float *table_norm;                /* [2][E] weight and bias of that table's norm, likewise */
-    float *inv_freq;                  /* [rope.dim/2] up to the trained length, NULL without RoPE */
-    struct attn_relative relative;    /* of a disentangled position bias, else zeroed */
+    union {
+        struct {
+            struct attn_linear q;    /* E -> H*D */
+            struct attn_linear k;    /* key_size -> G*D */
+            struct attn_linear v;    /* value_size -> G*Dv */
+            struct attn_linear o;    /* H*Dv -> E */
+            struct attn_linear gate; /* E -> H*Dv; zeroed without output_gate */
+            /* Latent attention: hidden states to latents and the shared part, E -> R,
+             * E -> rope_head_dim and E -> q_lora_rank.  q then reads the latent of queries (E
+             * where there is none), k is R -> H*nope, v is R -> H*Dv; both are without panels
+             * once packed, which mla_heads has. */
+            struct attn_linear kv_a, k_rope, q_a;
+        };
+        struct attn_linear matrices[ATTN_NUM_MATRICES];
+    };
+    union {
+        struct {                    /* NULL where the layer has none */
+            float *bias_k, *bias_v; /* [G*D], [G*Dv]: PyTorch add_bias_kv */
+            float *q_norm, *k_norm; /* weights of qk_norm, shaped by its extent */
+            float *sinks;           /* [H] */
+            float *bias_table;      /* [buckets][H] of a T5 position bias; until `relative` is
+                                       derived, [2S][E] of a disentangled one */
+            float *q_norm_bias, *k_norm_bias;
+            float *table_norm, *table_norm_bias; /* [E]: norm of that table's rows, likewise */
+            float *q_a_norm, *kv_a_norm;         /* weights of the RMSNorms of both latents */
+        };
+        float *arrays[ATTN_NUM_ARRAYS];
+    };
+    struct attn_mla_head *mla_heads; /* [H], what mla.h makes of k and v of latent attention */
+    float *inv_freq;                 /* [rope.dim/2] up to the trained length, NULL without RoPE */
+    struct attn_relative relative;   /* of a disentangled position bias, else zeroed */
     struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */
     /* The keys and values of bias_kv and add_zero_attn as one tile for each key/value head, which
      * follows the real keys: [G][D][ATTN_TILE] and [G] tiles of values; NULL where the layer has
@@ -81,16 +92,12 @@ void attn_layer_visit(struct attn_layer *layer, attn_visit *visit, void *context
  * Errors: ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED. */
 enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct attn_error *error);
 
-/* The weights that a norm of rows of `heads` heads of D = `width` has; 0 where it has none. */
-size_t attn_norm_floats(const struct attn_norm_spec *norm, size_t heads, size_t width);
-
 /* x [n] in place: RMSNorm (Zhang and Sennrich 2019), or LayerNorm (Ba et al. 2016), by the type and
  * eps of `norm`.  weight and bias [n] may be NULL. */
 void attn_norm_vector(float *x, const struct attn_norm_spec *norm, const float *weight,
                       const float *bias, size_t n);
 
-/* Floats of bias_table, as it is loaded; and with those of table_norm. */
-size_t attn_layer_table_floats(const struct attn_layer_spec *spec);
+/* The numbers of bias_table, as it is loaded, and of its norm. */
 size_t attn_layer_table_parameters(const struct attn_layer_spec *spec);
 
 /* Bytes of what is loaded but not resident: the table of a disentangled position bias. */
@@ -101,5 +108,25 @@ size_t attn_layer_loading_bytes(const struct attn_layer_spec *spec);
 size_t attn_layer_parameters(const struct attn_layer_spec *spec);
 size_t attn_layer_weight_bytes(const struct attn_layer_spec *spec);
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec);
+
+/* ---- fingerprint.c: what a model's fingerprint says of a layer ---- */
+
+/* How the weights of a matrix are hashed: `add` returns the hash continued by linear's in x out
+ * weights, as attn_hash_floats has it, and may read and pack them meanwhile.  The matrices come in
+ * an order that follows from the specification. */
+struct attn_weights_hash {
+    uint64_t (*add)(void *context, uint64_t hash, struct attn_linear *linear);
+    void *context;
+};
+
+/* `hash` continued by the layer's specification and weights, which are not packed yet; matrices are
+ * left to `weights`.  Members that only newer layers have are hashed where they are set, so the
+ * fingerprints of others stay. */
+uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
+                         const struct attn_weights_hash *weights);
+
+/* `hash` continued by floats, two at a step; of an array in parts, all but the last have an even
+ * count. */
+uint64_t attn_hash_floats(uint64_t hash, const float *x, size_t count);
 
 #endif

@@ -9,8 +9,6 @@
 #include "basics/mem.h"
 #include "kernels/gemm.h"
 
-static size_t panels_of(size_t out) { return attn_linear_panels(out); }
-
 /* ---- Projections ---- */
 
 struct project_context {
@@ -42,7 +40,7 @@ static struct group group_of(const struct project_context *context,
                  projections->rows >= context->engine->gemm_project_rows;
     const size_t most = group.gemm ? 1 : count;
     while (group.count < most && attn_same_rows(projections, &projections[group.count]))
-        group.panels += panels_of(projections[group.count++].linear->out);
+        group.panels += attn_linear_panels(projections[group.count++].linear->out);
     return group;
 }
 
@@ -142,8 +140,8 @@ struct piece {
 static const struct attn_projection *projection_of(const struct group *group, size_t *panel)
 {
     const struct attn_projection *p = group->projections;
-    for (; *panel >= panels_of(p->linear->out); p++)
-        *panel -= panels_of(p->linear->out);
+    for (; *panel >= attn_linear_panels(p->linear->out); p++)
+        *panel -= attn_linear_panels(p->linear->out);
     return p;
 }
 
@@ -234,7 +232,8 @@ static void run_range(const struct piece *piece, size_t i, size_t k)
         size_t own = panel;
         const struct attn_projection *p = projection_of(&piece->group, &own);
         const struct attn_linear *linear = p->linear;
-        panels = attn_min(attn_min(end - panel, PAUSE_PANELS), panels_of(linear->out) - own);
+        panels =
+            attn_min(attn_min(end - panel, PAUSE_PANELS), attn_linear_panels(linear->out) - own);
         const size_t n = attn_min(panels * ATTN_PANEL, linear->out - own * ATTN_PANEL);
         struct attn_projection_part part = part_of(piece, p, own * ATTN_PANEL, n, i, k);
         part.w = weights_of(piece, panel, i);

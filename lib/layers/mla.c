@@ -7,12 +7,6 @@
 
 /* ---- Packing ---- */
 
-bool attn_mla_divides(const struct attn_layer_spec *spec, const struct attn_linear *linear,
-                      const struct attn_layer *layer)
-{
-    return spec->mla.kv_lora_rank > 0 && (linear == &layer->k || linear == &layer->v);
-}
-
 size_t attn_mla_weight_bytes(const struct attn_layer_spec *spec)
 {
     const size_t rank = spec->mla.kv_lora_rank, nope = attn_mla_nope(spec);

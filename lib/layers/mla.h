@@ -44,9 +44,12 @@ static inline size_t attn_mla_nope(const struct attn_layer_spec *spec)
     return spec->head_dim - spec->mla.rope_head_dim;
 }
 
-/* Whether `linear` of a layer is packed by heads; bytes of what is. */
-bool attn_mla_divides(const struct attn_layer_spec *spec, const struct attn_linear *linear,
-                      const struct attn_layer *layer);
+/* Whether a matrix of such a layer is packed by heads; bytes of what is. */
+static inline bool attn_mla_divides(const struct attn_layer_spec *spec, enum attn_matrix matrix)
+{
+    return spec->mla.kv_lora_rank > 0 && (matrix == ATTN_MATRIX_K || matrix == ATTN_MATRIX_V);
+}
+
 size_t attn_mla_weight_bytes(const struct attn_layer_spec *spec);
 
 /* Makes the maps of heads without their arrays; does nothing in other layers.  False where memory

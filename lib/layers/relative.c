@@ -1,5 +1,5 @@
 /* relative.c: rows of distances; queries and keys made of a table's rows. */
-#include "layers/relative.h"
+#include "layers/layer.h"
 
 #include <math.h>
 
@@ -11,15 +11,11 @@
 
 /* ---- Specification ---- */
 
-static size_t half_rows(const struct attn_layer_spec *spec)
-{
-    const struct attn_position_bias_spec *bias = &spec->position_bias;
-    return bias->buckets != 0 ? bias->buckets : bias->max_distance;
-}
-
 size_t attn_relative_rows(const struct attn_layer_spec *spec)
 {
-    return spec->position_bias.type == ATTN_BIAS_DISENTANGLED ? 2 * half_rows(spec) : 0;
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const size_t half = bias->buckets != 0 ? bias->buckets : bias->max_distance;
+    return bias->type == ATTN_BIAS_DISENTANGLED ? 2 * half : 0;
 }
 
 size_t attn_relative_floats(const struct attn_layer_spec *spec)
@@ -74,9 +70,13 @@ static int64_t bucket_of(const struct attn_position_bias_spec *bias, int64_t dis
     return distance < 0 ? -bucket : bucket;
 }
 
-static bool make_rows(struct attn_relative *out, const struct attn_layer_spec *spec)
+bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec)
 {
-    const int64_t half = (int64_t)half_rows(spec), last = 2 * half - 1;
+    const size_t rows = attn_relative_rows(spec);
+    const int64_t half = (int64_t)rows / 2, last = (int64_t)rows - 1;
+    *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
+    if (rows == 0)
+        return true;
     out->reach = (int64_t)spec->position_bias.max_distance;
     out->row = attn_alloc(2 * (size_t)out->reach + 1, sizeof *out->row);
     for (int64_t d = -out->reach; out->row != NULL && d <= out->reach; d++) {
@@ -88,11 +88,13 @@ static bool make_rows(struct attn_relative *out, const struct attn_layer_spec *s
 
 /* ---- Tables ---- */
 
-/* LayerNorm of each row of `table`. */
-static void normalize(float *table, const float *norm, size_t rows, size_t width, double eps)
+/* LayerNorm of each row of the table. */
+static void normalize(struct attn_layer *layer, size_t rows)
 {
+    const double eps = layer->spec.position_bias.table_norm_eps;
+    const size_t width = layer->spec.hidden_size;
     for (size_t r = 0; r < rows; r++) {
-        float *x = table + r * width;
+        float *x = layer->bias_table + r * width;
         double mean = 0, squares = 0;
         for (size_t i = 0; i < width; i++)
             mean += (double)x[i] / (double)width;
@@ -100,8 +102,8 @@ static void normalize(float *table, const float *norm, size_t rows, size_t width
             squares += ((double)x[i] - mean) * ((double)x[i] - mean);
         const double factor = 1 / sqrt(squares / (double)width + eps);
         for (size_t i = 0; i < width; i++)
-            x[i] =
-                (float)(((double)x[i] - mean) * factor * (double)norm[i] + (double)norm[width + i]);
+            x[i] = (float)(((double)x[i] - mean) * factor * (double)layer->table_norm[i] +
+                           (double)layer->table_norm_bias[i]);
     }
 }
 
@@ -145,45 +147,33 @@ static enum attn_status project(const struct destination *to, const struct attn_
     return ATTN_OK;
 }
 
-static bool take_tables(struct attn_relative *out, const struct attn_layer_spec *spec)
+enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error *error)
 {
-    const size_t width = spec->num_heads * spec->head_dim;
-    const struct attn_position_bias_spec *bias = &spec->position_bias;
-    if (bias->content_to_position)
-        out->keys = attn_calloc(attn_mul(out->tiles * ATTN_TILE, width), sizeof(float));
-    if (bias->position_to_content)
-        out->queries = attn_alloc(attn_mul(out->rows, width), sizeof(float));
-    return (out->keys != NULL || !bias->content_to_position) &&
-           (out->queries != NULL || !bias->position_to_content);
-}
-
-bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec)
-{
-    const size_t rows = attn_relative_rows(spec);
-    *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
-    return rows == 0 || make_rows(out, spec);
-}
-
-enum attn_status attn_relative_init(struct attn_relative *out, const struct attn_layer_spec *spec,
-                                    float *table, const float *norm, const struct attn_linear *q,
-                                    const struct attn_linear *k, struct attn_error *error)
-{
+    const struct attn_layer_spec *spec = &layer->spec;
+    struct attn_relative *out = &layer->relative;
     const size_t d = spec->head_dim, rows = attn_relative_rows(spec);
     enum attn_status status = ATTN_OK;
     const bool made = attn_relative_shape(out, spec);
     if (rows == 0)
         return ATTN_OK;
-    if (!made || !take_tables(out, spec))
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const size_t width = spec->num_heads * d;
+    if (bias->content_to_position)
+        out->keys = attn_calloc(attn_mul(out->tiles * ATTN_TILE, width), sizeof(float));
+    if (bias->position_to_content)
+        out->queries = attn_alloc(attn_mul(rows, width), sizeof(float));
+    if (!made || (out->keys == NULL && bias->content_to_position) ||
+        (out->queries == NULL && bias->position_to_content))
         return attn_fail_memory(error, attn_relative_floats(spec) * sizeof(float));
     const size_t tile = d * ATTN_TILE;
     const struct destination keys = {out->keys, out->tiles * tile, tile, 1, ATTN_TILE};
     const struct destination queries = {out->queries, rows * d, tile, d, 1};
-    if (norm != NULL)
-        normalize(table, norm, rows, spec->hidden_size, spec->position_bias.table_norm_eps);
+    if (layer->table_norm != NULL)
+        normalize(layer, rows);
     if (out->keys != NULL)
-        status = project(&keys, k, table, rows, d, error);
+        status = project(&keys, &layer->k, layer->bias_table, rows, d, error);
     if (status == ATTN_OK && out->queries != NULL)
-        status = project(&queries, q, table, rows, d, error);
+        status = project(&queries, &layer->q, layer->bias_table, rows, d, error);
     return status;
 }
 

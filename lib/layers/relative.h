@@ -29,13 +29,12 @@ size_t attn_relative_floats(const struct attn_layer_spec *spec);
  * ATTN_UNSUPPORTED. */
 enum attn_status attn_relative_check(const struct attn_layer_spec *spec, struct attn_error *error);
 
-/* Builds the tables; all zero where the bias is of another type.  `table` [rows][E] is normalised
- * in place by `norm`, [2][E] weight and bias, unless that is NULL.  q and k are not packed yet.
- * Cost: 2 rows E H D multiply-adds.  *out is valid for fini also after an error.
+/* Builds the tables layer->relative of layer->bias_table, which is normalised in place by the norm
+ * that it has; all zero where the bias is of another type.  q and k are not packed yet.
+ * Cost: 2 rows E H D multiply-adds.  The tables are valid for fini also after an error.
  * Errors: ATTN_OUT_OF_RANGE (a number beyond ATTN_MAX_MAGNITUDE), ATTN_NO_MEMORY. */
-enum attn_status attn_relative_init(struct attn_relative *out, const struct attn_layer_spec *spec,
-                                    float *table, const float *norm, const struct attn_linear *q,
-                                    const struct attn_linear *k, struct attn_error *error);
+struct attn_layer;
+enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error *error);
 
 /* Makes the rows of distances alone: as attn_relative_init leaves *out, without the tables.  False
  * where memory is short. */

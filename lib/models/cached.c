@@ -27,25 +27,11 @@ struct cache {
 
 /* ---- The key ---- */
 
-static void add_text(struct attn_checksum *sum, const char *text)
-{
-    attn_checksum_add(sum, text, strlen(text) + 1);
-}
-
-static void add_layers(struct attn_checksum *sum, const struct attn_model *model)
-{
-    attn_checksum_add(sum, &model->num_resident, sizeof model->num_resident);
-    attn_checksum_add(sum, model->indices, model->num_resident * sizeof *model->indices);
-    for (size_t i = 0; i < model->num_resident; i++) {
-        const uint32_t dtypes[] = {model->specs[i].dtype, model->specs[i].kv_dtype};
-        attn_checksum_add(sum, dtypes, sizeof dtypes);
-    }
-}
-
 /* Fills key and changed. */
 static bool make_key(struct cache *cache, const struct attn_model *model, struct attn_error *error)
 {
     const struct attn_family *family = model->config.family;
+    const char *stack = family->stack != NULL ? family->stack : "";
     struct attn_build_id build;
     struct attn_checksum sum;
     attn_checksum_init(&sum);
@@ -55,9 +41,14 @@ static bool make_key(struct cache *cache, const struct attn_model *model, struct
     }
     attn_checksum_add(&sum, build.bytes, build.count);
     attn_checksum_add(&sum, model->config_sum, sizeof model->config_sum);
-    add_text(&sum, family->name);
-    add_text(&sum, family->stack != NULL ? family->stack : "");
-    add_layers(&sum, model);
+    attn_checksum_add(&sum, family->name, strlen(family->name) + 1);
+    attn_checksum_add(&sum, stack, strlen(stack) + 1);
+    attn_checksum_add(&sum, &model->num_resident, sizeof model->num_resident);
+    attn_checksum_add(&sum, model->indices, model->num_resident * sizeof *model->indices);
+    for (size_t i = 0; i < model->num_resident; i++) {
+        const uint32_t dtypes[] = {model->specs[i].dtype, model->specs[i].kv_dtype};
+        attn_checksum_add(&sum, dtypes, sizeof dtypes);
+    }
     if (model->checkpoint != NULL &&
         !attn_checkpoint_stamp(&sum, &cache->changed, model->checkpoint)) {
         (void)attn_fail(error, ATTN_IO, "weights_cache", "a file of the checkpoint cannot be read");
@@ -130,8 +121,7 @@ static enum attn_status place_layers(struct attn_model *model, char *next, struc
         if (status != ATTN_OK)
             return status;
         attn_layer_visit(&model->layers[i], place_array, &next);
-        status = attn_layer_derive(&model->layers[i], error);
-        if (status != ATTN_OK)
+        if ((status = attn_layer_derive(&model->layers[i], error)) != ATTN_OK)
             return status;
     }
     return ATTN_OK;
@@ -208,21 +198,6 @@ static enum attn_status write_and_use(struct attn_cached_load *out, struct attn_
     return ATTN_OK;
 }
 
-/* Whether a file that is written now would be found by the next start. */
-static bool may_write(const struct attn_model *model, const struct cache *cache,
-                      struct attn_error *why)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (model->checkpoint != NULL && now.tv_sec - cache->changed < SETTLED_S) {
-        (void)attn_fail(why, ATTN_IO, "weights_cache",
-                        "a file of the checkpoint changed less than %d s ago and may change again",
-                        SETTLED_S);
-        return false;
-    }
-    return attn_weights_lock(cache->directory, why) == ATTN_OK;
-}
-
 static enum attn_status load_with(struct attn_cached_load *out, struct attn_model *model,
                                   struct cache *cache, struct attn_error *error)
 {
@@ -235,8 +210,18 @@ static enum attn_status load_with(struct attn_cached_load *out, struct attn_mode
         out->mapped = true;
         return ATTN_OK;
     }
-    if (known && may_write(model, cache, &why))
+    /* A file that is written now has to be found by the next start. */
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (model->checkpoint != NULL && now.tv_sec - cache->changed < SETTLED_S) {
+        if (known)
+            (void)attn_fail(
+                &why, ATTN_IO, "weights_cache",
+                "a file of the checkpoint changed less than %d s ago and may change again",
+                SETTLED_S);
+    } else if (known && attn_weights_lock(cache->directory, &why) == ATTN_OK) {
         return write_and_use(out, model, cache, error);
+    }
     snprintf(out->reason, sizeof out->reason, "%.190s", why.message);
     return ATTN_OK;
 }

@@ -15,8 +15,7 @@
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "families/weights.h"
-#include "files/read_ahead.h"
-#include "layers/fingerprint.h"
+#include "files/file.h"
 #include "layers/mla.h"
 #include "machine/pool.h"
 #include "models/internal.h"
@@ -37,9 +36,9 @@ struct loading {
     struct whole {
         float *weight;
         size_t floats;
-    } spare[ATTN_NUM_PROJECTIONS]; /* of the layer before, where matrices stand whole */
-    bool is_last;                  /* no layer comes that could take them */
-    size_t done, total;            /* bytes of packed weights */
+    } spare[ATTN_NUM_MATRICES]; /* of the layer before, where matrices stand whole */
+    bool is_last;               /* no layer comes that could take them */
+    size_t done, total;         /* bytes of packed weights */
 };
 
 /* A layer that is being hashed and packed. */
@@ -47,7 +46,7 @@ struct layer_load {
     struct loading *loading;
     struct attn_layer *layer;
     bool by_rows; /* its matrices do not stand whole */
-    struct attn_weight_rows rows[ATTN_NUM_PROJECTIONS];
+    struct attn_weight_rows rows[ATTN_NUM_MATRICES];
     enum attn_status status;
     struct attn_error *error;
 };
@@ -142,21 +141,6 @@ static void run_task(void *context, size_t i, unsigned thread)
         read_piece(matrix, i - 1 - pieces);
 }
 
-/* Makes room for strips of so many floats in the first `count` buffers. */
-static bool reserve_buffers(struct loading *loading, size_t count, size_t floats)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (loading->room[i] >= floats)
-            continue;
-        attn_free(loading->buffers[i]);
-        loading->buffers[i] = attn_alloc_huge(floats, sizeof(float));
-        loading->room[i] = loading->buffers[i] != NULL ? floats : 0;
-        if (loading->buffers[i] == NULL)
-            return false;
-    }
-    return true;
-}
-
 /* Rows of a piece: whole panels, and whole heads where rows are gathered; or a head. */
 static size_t rows_of_piece(const struct matrix *matrix)
 {
@@ -181,22 +165,22 @@ static bool open_matrix(struct matrix *matrix, const struct layer_load *load)
                              : attn_min(linear->out, STRIP_PIECES * matrix->piece_rows);
     matrix->buffers = loading->buffers;
     const size_t count = matrix->rows == NULL ? 0 : matrix->strip_rows < linear->out ? 2 : 1;
-    if (!reserve_buffers(loading, count, attn_mul(matrix->strip_rows, linear->in)) ||
-        (matrix->layer == NULL && !attn_linear_pack_begin(linear, matrix->dtype)))
+    const size_t floats = attn_mul(matrix->strip_rows, linear->in);
+    for (size_t i = 0; i < count; i++) {
+        if (loading->room[i] >= floats)
+            continue;
+        attn_free(loading->buffers[i]);
+        loading->buffers[i] = attn_alloc_huge(floats, sizeof(float));
+        loading->room[i] = loading->buffers[i] != NULL ? floats : 0;
+        if (loading->buffers[i] == NULL)
+            return false;
+    }
+    if (matrix->layer == NULL && !attn_linear_pack_begin(linear, matrix->dtype))
         return false;
     matrix->scratch_bytes = matrix->layer != NULL ? attn_mla_pack_scratch(&matrix->layer->spec)
                                                   : attn_linear_pack_scratch(linear);
     matrix->scratch = attn_alloc(attn_pool_threads(loading->pool), matrix->scratch_bytes);
     return matrix->scratch != NULL;
-}
-
-static void close_matrix(struct matrix *matrix, struct whole *spare)
-{
-    struct attn_linear *linear = matrix->linear;
-    attn_free(matrix->scratch);
-    attn_free(spare->weight);
-    *spare = (struct whole){linear->weight, linear->weight != NULL ? linear->in * linear->out : 0};
-    linear->weight = NULL;
 }
 
 static void tell_progress(struct loading *loading, size_t done)
@@ -207,17 +191,21 @@ static void tell_progress(struct loading *loading, size_t done)
         model->progress(model->progress_context, loading->done, loading->total);
 }
 
-/* Bytes of the file of so many elements of a matrix. */
-static size_t file_bytes(const struct attn_weight_rows *rows, size_t elements)
+/* Hashes and packs the current strip and reads the next one. */
+static enum attn_status run_strip(struct matrix *matrix, struct loading *loading,
+                                  struct attn_error *error)
 {
-    const struct attn_tensor_entry *entry = rows != NULL ? rows->tensor.entry : NULL;
-    return entry != NULL ? elements * (entry->dtype->bits / 8) : 0;
-}
-
-/* The status of a strip whose tasks have ended. */
-static enum attn_status result_of(struct matrix *matrix, struct attn_error *error)
-{
-    const struct strip *next = &matrix->next;
+    const struct strip *current = &matrix->current, *next = &matrix->next;
+    const struct attn_tensor_entry *entry =
+        matrix->rows != NULL ? matrix->rows->tensor.entry : NULL;
+    const size_t in = matrix->linear->in;
+    const size_t packing = current->count > 0 ? 1 + pieces_of(matrix, current) : 0;
+    attn_read_ahead_advance(&loading->ahead,
+                            entry != NULL ? next->count * in * (entry->dtype->bits / 8) : 0);
+    attn_pool_run(loading->pool, run_task, matrix, packing + reading_tasks(matrix));
+    if (current->count > 0)
+        tell_progress(loading,
+                      loading->done + attn_linear_bytes(in, current->count, matrix->dtype));
     if (atomic_load(&matrix->lacks_memory))
         return attn_fail_memory(error, matrix->scratch_bytes);
     if (!atomic_load(&matrix->failed))
@@ -226,26 +214,11 @@ static enum attn_status result_of(struct matrix *matrix, struct attn_error *erro
     return attn_weight_rows_read(next->x, matrix->rows, next->first, next->count, error);
 }
 
-/* Hashes and packs the current strip and reads the next one. */
-static enum attn_status run_strip(struct matrix *matrix, struct loading *loading,
-                                  struct attn_error *error)
-{
-    const struct strip *current = &matrix->current, *next = &matrix->next;
-    const size_t in = matrix->linear->in;
-    const size_t packing = current->count > 0 ? 1 + pieces_of(matrix, current) : 0;
-    attn_read_ahead_advance(&loading->ahead, file_bytes(matrix->rows, next->count * in));
-    attn_pool_run(loading->pool, run_task, matrix, packing + reading_tasks(matrix));
-    if (current->count > 0)
-        tell_progress(loading,
-                      loading->done + attn_linear_bytes(in, current->count, matrix->dtype));
-    return result_of(matrix, error);
-}
-
-/* Matrix i by the order of attn_projections. */
+/* Matrix i by enum attn_matrix. */
 static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_linear *linear,
                             size_t i)
 {
-    const bool divided = attn_mla_divides(&load->layer->spec, linear, load->layer);
+    const bool divided = attn_mla_divides(&load->layer->spec, i);
     struct matrix matrix = {
         .linear = linear,
         .rows = load->by_rows ? &load->rows[i] : NULL,
@@ -254,6 +227,7 @@ static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_
         .in_order = load->by_rows && load->rows[i].tensor.npz != NULL,
         .hash = hash,
     };
+    struct whole *spare = &load->loading->spare[i];
     if (!open_matrix(&matrix, load))
         load->status = attn_fail_memory(load->error,
                                         attn_linear_bytes(linear->in, linear->out, linear->dtype));
@@ -264,11 +238,14 @@ static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_
         first += matrix.next.count;
         matrix.current = matrix.next;
     }
+    attn_free(matrix.scratch);
+    attn_free(spare->weight);
+    *spare = (struct whole){linear->weight, linear->weight != NULL ? linear->in * linear->out : 0};
+    linear->weight = NULL;
     if (load->loading->is_last) {
-        attn_free(linear->weight);
-        linear->weight = NULL;
+        attn_free(spare->weight);
+        *spare = (struct whole){NULL, 0};
     }
-    close_matrix(&matrix, &load->loading->spare[i]);
     return matrix.hash;
 }
 
@@ -278,40 +255,31 @@ static uint64_t load_matrix(struct layer_load *load, uint64_t hash, struct attn_
 static uint64_t add_matrix(void *context, uint64_t hash, struct attn_linear *linear)
 {
     struct layer_load *load = context;
-    size_t i = 0;
-    if (load->status != ATTN_OK)
-        return hash;
-    while (attn_weights_linear(load->layer, attn_projections[i]) != linear)
-        i++;
-    return load_matrix(load, hash, linear, i);
+    const size_t i = (size_t)(linear - load->layer->matrices);
+    return load->status == ATTN_OK ? load_matrix(load, hash, linear, i) : hash;
 }
 
-/* Gives the layer matrices to stand whole in, those of the layer before where they fit. */
-static enum attn_status make_weights(struct layer_load *load)
-{
-    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++) {
-        struct attn_linear *linear = attn_weights_linear(load->layer, attn_projections[i]);
-        struct whole *spare = &load->loading->spare[i];
-        if (spare->floats == attn_mul(linear->in, linear->out)) {
-            linear->weight = spare->weight;
-            *spare = (struct whole){NULL, 0};
-        }
-    }
-    return attn_layer_make_weights(load->layer, load->error);
-}
-
-/* Reads all arrays of a layer but the matrices that come by rows, of which the places are told. */
+/* Reads all arrays of a layer but the matrices that come by rows, of which the places are told.
+ * Others stand whole where those of the layer before stood, if they fit. */
 static enum attn_status read_layer(struct layer_load *load, size_t index)
 {
     const struct attn_model *model = load->loading->model;
     const struct attn_weights_source source = {model->checkpoint, &model->config,
                                                load->loading->pool, &load->loading->ahead};
     enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < ATTN_NUM_MATRICES && !load->by_rows; i++) {
+        struct attn_linear *linear = &load->layer->matrices[i];
+        struct whole *spare = &load->loading->spare[i];
+        if (spare->floats == attn_mul(linear->in, linear->out)) {
+            linear->weight = spare->weight;
+            *spare = (struct whole){NULL, 0};
+        }
+    }
     if (!load->by_rows)
-        status = make_weights(load);
+        status = attn_layer_make_weights(load->layer, load->error);
     if (status == ATTN_OK && model->checkpoint == NULL) {
-        attn_weights_random(load->layer, model->config.seed, index);
-        attn_weights_random_rows(load->rows, load->layer, model->config.seed, index);
+        attn_weights_random(load->layer, model->config.hf.seed, index);
+        attn_weights_random_rows(load->rows, load->layer, model->config.hf.seed, index);
         return ATTN_OK;
     }
     if (status == ATTN_OK)
@@ -349,19 +317,20 @@ static enum attn_status load_slot(uint64_t *hash, struct loading *loading, size_
 
 /* ---- A model ---- */
 
-static void find_total(struct loading *loading)
-{
-    struct attn_model *model = loading->model;
-    for (size_t i = 0; i < model->num_resident; i++)
-        if (attn_model_weights_slot(model, i) == i)
-            loading->total += attn_layer_weight_bytes(&model->specs[i]);
-}
-
-/* Lists the matrices for reading ahead. */
-static enum attn_status list_matrices(struct loading *loading, struct attn_error *error)
+/* Starts the threads, and lists the matrices for reading ahead. */
+static enum attn_status begin_loading(struct loading *loading, struct attn_error *error)
 {
     const struct attn_model *model = loading->model;
     enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < model->num_resident; i++)
+        if (attn_model_weights_slot(model, i) == i)
+            loading->total += attn_layer_weight_bytes(&model->specs[i]);
+    const size_t most = loading->total / BYTES_PER_THREAD + 1;
+    const size_t given = model->threads != 0 ? model->threads : attn_cpu_count();
+    size_t threads = attn_min(attn_min(given, most), MAX_THREADS);
+    while (attn_pool_open(&loading->pool, (unsigned)threads) != ATTN_OK)
+        if ((threads /= 2) == 0) /* fewer do, where the system has no room for more */
+            return attn_fail(error, ATTN_NO_MEMORY, "threads", "no thread can be started");
     if (model->checkpoint == NULL)
         return ATTN_OK;
     if (!attn_read_ahead_init(&loading->ahead, model->num_resident * RANGES_PER_LAYER))
@@ -371,19 +340,6 @@ static enum attn_status list_matrices(struct loading *loading, struct attn_error
             status = attn_weights_list(&loading->ahead, model->checkpoint, &model->config,
                                        model->indices[i], error);
     return status;
-}
-
-static enum attn_status begin_loading(struct loading *loading, struct attn_error *error)
-{
-    const struct attn_model *model = loading->model;
-    find_total(loading);
-    const size_t most = loading->total / BYTES_PER_THREAD + 1;
-    const size_t given = model->threads != 0 ? model->threads : attn_usable_cpus();
-    size_t threads = attn_min(attn_min(given, most), MAX_THREADS);
-    while (attn_pool_open(&loading->pool, (unsigned)threads) != ATTN_OK)
-        if ((threads /= 2) == 0) /* fewer do, where the system has no room for more */
-            return attn_fail(error, ATTN_NO_MEMORY, "threads", "no thread can be started");
-    return list_matrices(loading, error);
 }
 
 void attn_model_unload(struct attn_model *model)
@@ -417,7 +373,7 @@ enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer
     attn_read_ahead_fini(&loading.ahead);
     attn_free(loading.buffers[0]);
     attn_free(loading.buffers[1]);
-    for (size_t i = 0; i < ATTN_NUM_PROJECTIONS; i++)
+    for (size_t i = 0; i < ATTN_NUM_MATRICES; i++)
         attn_free(loading.spare[i].weight);
     if (status != ATTN_OK) {
         attn_model_unload(model);

@@ -41,7 +41,7 @@ static enum attn_status list_layers(struct attn_model *model, const size_t *chos
                                     struct attn_error *error)
 {
     const struct attn_config *config = &model->config;
-    for (size_t i = 0; i < (chosen != NULL ? count : config->num_layers); i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t layer = chosen != NULL ? chosen[i] : i;
         if (attn_config_attends(config, layer))
             model->indices[model->num_resident++] = layer;
@@ -60,14 +60,12 @@ static enum attn_status choose_layers(struct attn_model *model,
                                       const struct attn_model_options *options,
                                       struct attn_error *error)
 {
-    size_t num_layers = model->config.num_layers;
-    bool all = options == NULL || options->layers == NULL;
-    if (!all) {
-        enum attn_status status = check_chosen(options, num_layers, error);
-        if (status != ATTN_OK)
-            return status;
-    }
-    size_t most = all ? num_layers : options->num_layers;
+    const size_t num_layers = model->config.num_layers;
+    const bool all = options == NULL || options->layers == NULL;
+    const size_t most = all ? num_layers : options->num_layers;
+    enum attn_status status = all ? ATTN_OK : check_chosen(options, num_layers, error);
+    if (status != ATTN_OK)
+        return status;
     model->indices = attn_alloc(most, sizeof *model->indices);
     model->slots = attn_alloc(num_layers, sizeof *model->slots);
     model->specs = attn_alloc(most, sizeof *model->specs);
@@ -76,8 +74,7 @@ static enum attn_status choose_layers(struct attn_model *model,
         model->layers == NULL)
         return attn_fail_memory(error, num_layers * sizeof *model->layers);
 
-    enum attn_status status =
-        list_layers(model, all ? NULL : options->layers, all ? 0 : options->num_layers, error);
+    status = list_layers(model, all ? NULL : options->layers, most, error);
     if (status != ATTN_OK)
         return status;
     for (size_t i = 0; i < num_layers; i++)
@@ -95,33 +92,18 @@ static enum attn_status choose_layers(struct attn_model *model,
     return ATTN_OK;
 }
 
-/* Checks the last layer first, so that the dtype reported is that of the first layer. */
-static enum attn_status check_weights(struct attn_model *model, struct attn_error *error)
-{
-    enum attn_status status = ATTN_OK;
-    for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
-        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
-                                    model->indices[i], error);
-    return status;
-}
-
-static void keep_options(struct attn_model *model, const struct attn_model_options *options)
-{
-    if (options == NULL)
-        return;
-    model->threads = options->threads;
-    model->progress = options->progress;
-    model->progress_context = options->progress_context;
-}
-
 static enum attn_status configure(struct attn_model *model, const struct attn_family *family,
                                   const char *text, size_t length,
                                   const struct attn_model_options *options,
                                   struct attn_error *error)
 {
     const char *stack = options != NULL ? options->stack : NULL;
-    keep_options(model, options);
     struct attn_checksum sum;
+    if (options != NULL) {
+        model->threads = options->threads;
+        model->progress = options->progress;
+        model->progress_context = options->progress_context;
+    }
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
     attn_checksum_hex(model->config_sum, &sum);
@@ -147,14 +129,15 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
             config != NULL ? config : attn_checkpoint_config(model->checkpoint, &length);
         status = configure(model, NULL, text, length, options, error);
     }
+    /* The last layer is checked first, so that the dtype reported is that of the first layer. */
+    for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
+        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
+                                    model->indices[i], error);
     if (status == ATTN_OK)
-        status = check_weights(model, error);
-    if (status != ATTN_OK) {
+        *out = model;
+    else
         attn_model_close(model);
-        return status;
-    }
-    *out = model;
-    return ATTN_OK;
+    return status;
 }
 
 enum attn_status attn_model_open_random(struct attn_model **out, const char *config, size_t length,
@@ -166,12 +149,11 @@ enum attn_status attn_model_open_random(struct attn_model **out, const char *con
         return attn_fail_memory(error, sizeof *model);
     model->weights_dtype = "F32";
     enum attn_status status = configure(model, &attn_family_random, config, length, options, error);
-    if (status != ATTN_OK) {
+    if (status == ATTN_OK)
+        *out = model;
+    else
         attn_model_close(model);
-        return status;
-    }
-    *out = model;
-    return ATTN_OK;
+    return status;
 }
 
 size_t attn_model_weights_slot(const struct attn_model *model, size_t slot)

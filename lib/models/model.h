@@ -22,7 +22,7 @@ const struct attn_layer_spec *attn_model_slot_spec(const struct attn_model *mode
 
 /* The checksum of the file that the weights are pages of, in ATTN_CHECKSUM_DIGITS digits; NULL
  * where they are memory of this process.  Of such a file: whether its note has that line; adding
- * one (layers/weights_directory.h). */
+ * one (layers/weights_file.h). */
 const char *attn_model_mapped_checksum(const struct attn_model *model);
 bool attn_model_noted(const struct attn_model *model, const char *fact,
                       const char digest[ATTN_CHECKSUM_DIGITS]);

@@ -13,6 +13,17 @@
 
 #define DIGITS 21 /* digits of the longest length, and a blank */
 
+static struct attn_cache_file_layer layer_of(const struct attn_layer_spec *spec, size_t layer)
+{
+    const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
+    return (struct attn_cache_file_layer){
+        .layer = layer,
+        .spec = spec,
+        .heads = sizes.heads,
+        .row_bytes = {sizes.key * sizeof(float), sizes.value * sizeof(float)},
+    };
+}
+
 enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size_t *count,
                                         const struct attn_model *model, struct attn_error *error)
 {
@@ -23,35 +34,25 @@ enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size
     for (size_t i = 0; found < resident; i++) {
         const struct attn_layer_spec *spec = attn_model_layer(model, i);
         if (spec != NULL)
-            layers[found++] = (struct attn_cache_file_layer){.layer = i, .spec = spec};
+            layers[found++] = layer_of(spec, i);
     }
     *out = layers;
     *count = resident;
     return ATTN_OK;
 }
 
-size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer,
-                                 enum attn_cache_file_kind kind)
-{
-    const struct attn_cached_sizes sizes = attn_cached_sizes(layer->spec);
-    return (kind == ATTN_CACHE_FILE_KEY ? sizes.key : sizes.value) * sizeof(float);
-}
-
 size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer,
                                     enum attn_cache_file_kind kind)
 {
-    return attn_cached_sizes(layer->spec).heads * (layer->length - layer->first) *
-           attn_cache_file_row_bytes(layer, kind);
+    return layer->heads * (layer->length - layer->first) * layer->row_bytes[kind];
 }
 
 size_t attn_cache_file_scratch_bytes(const struct attn_model *model)
 {
     size_t most = 0;
     for (size_t i = 0; i < attn_model_num_resident(model); i++) {
-        const struct attn_cache_file_layer layer = {.spec = attn_model_slot_spec(model, i)};
-        size_t token = attn_cache_file_row_bytes(&layer, ATTN_CACHE_FILE_KEY) +
-                       attn_cache_file_row_bytes(&layer, ATTN_CACHE_FILE_VALUE);
-        most = attn_max(most, attn_cached_sizes(layer.spec).heads * token);
+        const struct attn_cache_file_layer layer = layer_of(attn_model_slot_spec(model, i), i);
+        most = attn_max(most, layer.heads * (layer.row_bytes[0] + layer.row_bytes[1]));
     }
     return ATTN_TILE * most;
 }
@@ -71,9 +72,8 @@ void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
              kind == ATTN_CACHE_FILE_KEY ? "key" : "value");
 }
 
-/* Writes the lengths or the first tokens, with blanks between them. */
-static enum attn_status print_numbers(char **out, const struct attn_cache_file_layer *layers,
-                                      size_t count, bool firsts, struct attn_error *error)
+enum attn_status attn_cache_file_numbers(char **out, const struct attn_cache_file_layer *layers,
+                                         size_t count, bool firsts, struct attn_error *error)
 {
     char *text = attn_alloc(count + 1, DIGITS);
     if (text == NULL)
@@ -87,19 +87,7 @@ static enum attn_status print_numbers(char **out, const struct attn_cache_file_l
     return ATTN_OK;
 }
 
-enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,
-                                         size_t count, struct attn_error *error)
-{
-    return print_numbers(out, layers, count, false, error);
-}
-
-enum attn_status attn_cache_file_firsts(char **out, const struct attn_cache_file_layer *layers,
-                                        size_t count, struct attn_error *error)
-{
-    return print_numbers(out, layers, count, true, error);
-}
-
-/* Reads one number of the list, as print_numbers writes it. */
+/* Reads one number of the list, as attn_cache_file_numbers writes it. */
 static bool read_number(size_t *out, const char **at)
 {
     char *end;
@@ -122,14 +110,6 @@ bool attn_cache_file_read_firsts(struct attn_cache_file_layer *layers, size_t co
             return false;
     }
     return *at == '\0';
-}
-
-bool attn_cache_file_forgets(const struct attn_cache_file_layer *layers, size_t count)
-{
-    size_t i = 0;
-    while (i < count && layers[i].first == 0)
-        i++;
-    return i < count;
 }
 
 void attn_cache_file_sum_note(struct attn_checksum *sum, const char *name, const char *value)

@@ -4,6 +4,7 @@
 #define ATTN_LIB_STATES_CACHE_FILE_H
 
 #include "attn_state.h"
+#include "caches/kvcache.h"
 #include "files/checksum.h"
 #include "files/safetensors.h"
 
@@ -13,10 +14,14 @@
  * token of each layer. */
 #define ATTN_CACHE_FILE_WINDOWS "attn-cache-2"
 
-/* A resident layer, in the order of layers.  Its tensors have tokens [first, length). */
+/* The two tensors of a layer, in the order of the file. */
+enum attn_cache_file_kind { ATTN_CACHE_FILE_KEY = 0, ATTN_CACHE_FILE_VALUE = 1 };
+
+/* A resident layer, in the order of layers.  Its tensors are [heads][length - first][row]. */
 struct attn_cache_file_layer {
     size_t layer, first, length;
     const struct attn_layer_spec *spec;
+    size_t heads, row_bytes[2]; /* of a token's key or value in one head, by kind */
 };
 
 /* Lists the resident layers of a model, with length 0.  *out is the caller's to attn_free.
@@ -24,22 +29,15 @@ struct attn_cache_file_layer {
 enum attn_status attn_cache_file_layers(struct attn_cache_file_layer **out, size_t *count,
                                         const struct attn_model *model, struct attn_error *error);
 
-/* The two tensors of a layer, in the order of the file. */
-enum attn_cache_file_kind { ATTN_CACHE_FILE_KEY = 0, ATTN_CACHE_FILE_VALUE = 1 };
-
-/* Bytes of one token's key or value in one head of the layer. */
-size_t attn_cache_file_row_bytes(const struct attn_cache_file_layer *layer,
-                                 enum attn_cache_file_kind kind);
-
-/* Bytes of the whole tensor, [G][length - first][row]. */
+/* Bytes of a whole tensor. */
 size_t attn_cache_file_tensor_bytes(const struct attn_cache_file_layer *layer,
                                     enum attn_cache_file_kind kind);
 
 /* Bytes of ATTN_TILE tokens of the largest layer, keys and values. */
 size_t attn_cache_file_scratch_bytes(const struct attn_model *model);
 
-/* Memory of the lists that attn_cache_file_layers, attn_cache_file_lengths and
- * attn_cache_file_firsts make for the model. */
+/* Memory of the lists that attn_cache_file_layers and attn_cache_file_numbers make for the
+ * model. */
 size_t attn_cache_file_lists_bytes(const struct attn_model *model);
 
 /* Writes the name of a tensor: "layers.3.key" or "layers.3.value". */
@@ -48,32 +46,38 @@ void attn_cache_file_tensor_name(char out[ATTN_CACHE_FILE_NAME],
                                  const struct attn_cache_file_layer *layer,
                                  enum attn_cache_file_kind kind);
 
-/* Writes the lengths with blanks between them, as the note `lengths` has them.  *out is the
- * caller's to attn_free.
+/* Writes the lengths, or the first tokens, with blanks between them, as the notes `lengths` and
+ * `first` have them.  *out is the caller's to attn_free.
  * Error: ATTN_NO_MEMORY. */
-enum attn_status attn_cache_file_lengths(char **out, const struct attn_cache_file_layer *layers,
-                                         size_t count, struct attn_error *error);
+enum attn_status attn_cache_file_numbers(char **out, const struct attn_cache_file_layer *layers,
+                                         size_t count, bool firsts, struct attn_error *error);
 
-/* The same for the note `first`, and back; false where the note is not what is written for these
- * layers, each first token a multiple of ATTN_TILE. */
-enum attn_status attn_cache_file_firsts(char **out, const struct attn_cache_file_layer *layers,
-                                        size_t count, struct attn_error *error);
+/* Reads the note `first`; false where it is not what is written for these layers, each first token
+ * a multiple of ATTN_TILE. */
 bool attn_cache_file_read_firsts(struct attn_cache_file_layer *layers, size_t count,
                                  const char *note);
-
-/* Whether a layer has forgotten tokens: the file is of format ATTN_CACHE_FILE_WINDOWS. */
-bool attn_cache_file_forgets(const struct attn_cache_file_layer *layers, size_t count);
 
 /* Adds a note to the checksum: name, '=', value, line feed. */
 void attn_cache_file_sum_note(struct attn_checksum *sum, const char *name, const char *value);
 
-/* Ends the sum of a file's tensors with its notes and compares it with the note `checksum`.  Error:
- * ATTN_MALFORMED. */
-enum attn_status attn_cache_file_check_sum(struct attn_checksum *sum,
-                                           const struct attn_safetensors *file,
-                                           struct attn_error *error);
+/* ---- import_share.c: an import that shares blocks with a cache which was imported before.
+ *
+ * One block can hold the tokens of two caches where the tokens of one are the first tokens of the
+ * other, since a cache shows no slot beyond its own length. ---- */
 
-/* As attn_import_verify. */
-enum attn_status attn_cache_file_verify(struct attn_safetensors *file, struct attn_error *error);
+/* Which blocks of a layer the import is to share. */
+struct attn_import_share {
+    size_t layer;                  /* index among the resident ones */
+    const struct attn_cache *from; /* of the same model and pool */
+    size_t blocks; /* those before this place, of blocks of both; 0: none is left to share */
+};
+
+/* attn_cache_write of up to ATTN_TILE tokens to a layer whose length is a multiple of that.  The
+ * cache adopts the block of `share` where that block holds the same tokens; else it takes a block
+ * of its own, and so do all writes after this one, unless a window of `from` has forgotten it.
+ * Errors: as attn_cache_write. */
+enum attn_status attn_import_share_write(struct attn_import_share *share, struct attn_cache *cache,
+                                         size_t layer, size_t count, const float *key,
+                                         const float *value, struct attn_error *error);
 
 #endif

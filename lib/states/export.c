@@ -6,13 +6,12 @@
  * the first. */
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "attn_limits.h"
 #include "basics/mem.h"
 #include "basics/status.h"
-#include "caches/kvcache.h"
+#include "files/file.h"
 #include "models/model.h"
 #include "states/cache_file.h"
 
@@ -49,12 +48,6 @@ static bool is_plain(const char *text)
         if (*text < 0x20 || *text > 0x7e || *text == '"' || *text == '\\')
             return false;
     return true;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    const struct attn_note *x = a, *y = b;
-    return strcmp(x->name, y->name);
 }
 
 static const char *copy_text(char **at, const char *text)
@@ -106,12 +99,11 @@ static enum attn_status take_notes(struct attn_export *export, const struct attn
     enum attn_status status = copy_notes(export, notes, count, error);
     if (status != ATTN_OK)
         return status;
-    qsort(export->notes, export->num_notes, sizeof *export->notes, by_name);
-    for (size_t i = 1; i < export->num_notes; i++)
-        if (by_name(&export->notes[i - 1], &export->notes[i]) == 0)
-            return attn_fail(error, ATTN_INVALID, "notes", "'%.64s' is noted twice",
-                             export->notes[i].name);
-    return ATTN_OK;
+    const struct attn_note *twice =
+        attn_sort_names(export->notes, export->num_notes, sizeof *export->notes);
+    return twice == NULL
+               ? ATTN_OK
+               : attn_fail(error, ATTN_INVALID, "notes", "'%.64s' is noted twice", twice->name);
 }
 
 /* ---- The header ------------------------------------------------------------------------------ */
@@ -142,9 +134,8 @@ static void add_tensor(struct text *text, const struct attn_cache_file_layer *la
     char name[ATTN_CACHE_FILE_NAME];
     attn_cache_file_tensor_name(name, layer, kind);
     add(text, ",\"%s\":{\"dtype\":\"F32\",\"shape\":[%zu,%zu,%zu],\"data_offsets\":[%zu,%zu]}",
-        name, attn_cached_sizes(layer->spec).heads, layer->length - layer->first,
-        attn_cache_file_row_bytes(layer, kind) / sizeof(float), begin,
-        begin + attn_cache_file_tensor_bytes(layer, kind));
+        name, layer->heads, layer->length - layer->first, layer->row_bytes[kind] / sizeof(float),
+        begin, begin + attn_cache_file_tensor_bytes(layer, kind));
 }
 
 static void add_header(struct text *text, const struct attn_export *export)
@@ -187,11 +178,6 @@ static enum attn_status make_header(struct attn_export *export, struct attn_erro
 
 /* ---- Progress -------------------------------------------------------------------------------- */
 
-static size_t tensor_bytes(const struct attn_export *export)
-{
-    return attn_cache_file_tensor_bytes(&export->layers[export->layer], export->kind);
-}
-
 static void next_tensor(struct attn_export *export)
 {
     export->token = export->group = 0;
@@ -202,7 +188,8 @@ static void next_tensor(struct attn_export *export)
 
 static void skip_empty(struct attn_export *export)
 {
-    while (export->layer < export->num_layers && tensor_bytes(export) == 0)
+    while (export->layer < export->num_layers &&
+           attn_cache_file_tensor_bytes(&export->layers[export->layer], export->kind) == 0)
         next_tensor(export);
 }
 
@@ -213,18 +200,21 @@ static enum attn_status read_lengths(struct attn_export *export, struct attn_err
     const struct attn_model *model = attn_cache_model(export->cache);
     enum attn_status status =
         attn_cache_file_layers(&export->layers, &export->num_layers, model, error);
-    if (status != ATTN_OK)
-        return status;
-    for (size_t i = 0; i < export->num_layers; i++) {
+    bool forgets = false;
+    for (size_t i = 0; status == ATTN_OK && i < export->num_layers; i++) {
         struct attn_cache_file_layer *layer = &export->layers[i];
         layer->length = attn_cache_length(export->cache, layer->layer);
         layer->first = attn_cache_first(export->cache, layer->layer);
+        forgets = forgets || layer->first > 0;
         export->data_bytes += attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_KEY) +
                               attn_cache_file_tensor_bytes(layer, ATTN_CACHE_FILE_VALUE);
     }
-    status = attn_cache_file_lengths(&export->lengths, export->layers, export->num_layers, error);
-    if (status == ATTN_OK && attn_cache_file_forgets(export->layers, export->num_layers))
-        status = attn_cache_file_firsts(&export->firsts, export->layers, export->num_layers, error);
+    if (status == ATTN_OK)
+        status = attn_cache_file_numbers(&export->lengths, export->layers, export->num_layers,
+                                         false, error);
+    if (status == ATTN_OK && forgets)
+        status = attn_cache_file_numbers(&export->firsts, export->layers, export->num_layers, true,
+                                         error);
     return status;
 }
 
@@ -289,7 +279,7 @@ size_t attn_export_memory(const struct attn_cache *cache, const struct attn_note
 
 static size_t row_bytes(const struct attn_export *export)
 {
-    return attn_cache_file_row_bytes(&export->layers[export->layer], export->kind);
+    return export->layers[export->layer].row_bytes[export->kind];
 }
 
 /* Reads rows of one head, as many as there is room for; returns their bytes. */
@@ -307,7 +297,7 @@ static size_t read_rows(char *out, struct attn_export *export, size_t room)
     if (export->token < kept)
         return count * row;
     export->token = 0;
-    if (++export->group == attn_cached_sizes(layer->spec).heads) {
+    if (++export->group == layer->heads) {
         next_tensor(export);
         skip_empty(export);
     }

@@ -5,16 +5,17 @@
  * against the model, the checksum.  Only then are tokens copied, 64 at a time, and each number is
  * checked on the way.  The cache belongs to the import alone until it is complete, so a refused
  * file leaves nothing to undo. */
+#include <stdio.h>
 #include <string.h>
 
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
-#include "caches/kvcache.h"
-#include "files/safetensors.h"
 #include "models/model.h"
 #include "states/cache_file.h"
-#include "states/import_share.h"
+
+#define VERIFY_BYTES ((size_t)256 << 10) /* read at a time */
+#define FORMATS "attn-cache-"            /* the name of each format begins so */
 
 struct attn_import {
     struct attn_safetensors *file;
@@ -111,8 +112,7 @@ static enum attn_status find_tensor(const struct attn_tensor_entry **out, size_t
     const struct attn_tensor_entry *entry = attn_safetensors_find(import->file, name);
     if (entry == NULL)
         return fail_form(error, name, "a tensor of the model's layers is missing");
-    size_t groups = attn_cached_sizes(layer->spec).heads,
-           width = attn_cache_file_row_bytes(layer, kind) / sizeof(float);
+    const size_t groups = layer->heads, width = layer->row_bytes[kind] / sizeof(float);
     if (strcmp(entry->dtype->name, "F32") != 0)
         return attn_fail(error, ATTN_SHAPE_MISMATCH, name, "%s is %s, not F32", name,
                          entry->dtype->name);
@@ -133,14 +133,6 @@ static bool begins_with_source(const struct attn_import *import, size_t i)
         if (import->layers[j].layer == layer->spec->shares_layer)
             first = import->layers[j].first;
     return layer->spec->shares_layer == SIZE_MAX || layer->first == first;
-}
-
-/* Whether the file has what the layer of a cache with its lengths still lacks before its end. */
-static bool has_missing(const struct attn_import *import, const struct attn_cache_file_layer *layer)
-{
-    const size_t end = import->ends[layer->layer];
-    const size_t filled = attn_cache_filled(import->cache, layer->layer);
-    return end <= layer->length && (filled >= end || filled >= layer->first);
 }
 
 static enum attn_status find_layer(struct attn_import *import, size_t i, struct attn_error *error)
@@ -164,10 +156,12 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
                          limit);
     if (import->ends == NULL && attn_cache_length(import->cache, layer->layer) > 0)
         return attn_fail(error, ATTN_INVALID, "cache", "the cache is not empty");
-    if (import->ends != NULL && !has_missing(import, layer))
+    const size_t end = import->ends != NULL ? import->ends[layer->layer] : 0;
+    const size_t filled = attn_cache_filled(import->cache, layer->layer);
+    if (import->ends != NULL && (end > layer->length || (filled < end && filled < layer->first)))
         return attn_fail(error, ATTN_INVALID, "cache",
                          "layer %zu has tokens %zu to %zu, not all that are missing before %zu",
-                         layer->layer, layer->first, layer->length, import->ends[layer->layer]);
+                         layer->layer, layer->first, layer->length, end);
     if (!begins_with_source(import, i))
         return attn_fail(error, ATTN_MALFORMED, "first",
                          "layer %zu begins at token %zu, the layer that it reads at another",
@@ -177,43 +171,6 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
                          "layer %zu begins at token %zu, after what its window sees at %zu",
                          layer->layer, layer->first, layer->length);
     return ATTN_OK;
-}
-
-/* Reads the first token of each layer, where the format has them. */
-static enum attn_status read_firsts(struct attn_import *import, struct attn_error *error)
-{
-    const char *note = attn_import_note(import, "first");
-    if (!has_format(import, ATTN_CACHE_FILE_WINDOWS) ||
-        (note != NULL && attn_cache_file_read_firsts(import->layers, import->num_layers, note)))
-        return ATTN_OK;
-    return fail_form(error, "first", "first is no list of the layers' first tokens");
-}
-
-static enum attn_status check_lengths(const struct attn_import *import, struct attn_error *error)
-{
-    char *lengths;
-    const char *note = attn_import_note(import, "lengths");
-    enum attn_status status =
-        attn_cache_file_lengths(&lengths, import->layers, import->num_layers, error);
-    if (status != ATTN_OK)
-        return status;
-    if (note == NULL || strcmp(note, lengths) != 0)
-        status = fail_form(error, "lengths", "lengths are not those of its tensors");
-    attn_free(lengths);
-    return status;
-}
-
-static enum attn_status check_fingerprint(const struct attn_import *import,
-                                          struct attn_error *error)
-{
-    struct attn_model_info info;
-    const char *note = attn_import_note(import, "fingerprint");
-    attn_model_describe(&info, attn_cache_model(import->cache));
-    if (note != NULL && strcmp(note, info.fingerprint) == 0)
-        return ATTN_OK;
-    return attn_fail(error, ATTN_INVALID, "fingerprint",
-                     "the state is of a model with fingerprint %.32s, this one's is %s",
-                     note != NULL ? note : "(none)", info.fingerprint);
 }
 
 size_t attn_import_memory(const struct attn_model *model)
@@ -226,11 +183,17 @@ size_t attn_import_memory(const struct attn_model *model)
 enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache *cache,
                                    struct attn_error *error)
 {
+    struct attn_model_info info;
+    const char *note = attn_import_note(import, "fingerprint");
+    char *lengths = NULL;
     import->cache = cache;
-    enum attn_status status = check_fingerprint(import, error);
-    if (status == ATTN_OK)
-        status = attn_cache_file_layers(&import->layers, &import->num_layers,
-                                        attn_cache_model(cache), error);
+    attn_model_describe(&info, attn_cache_model(cache));
+    if (note == NULL || strcmp(note, info.fingerprint) != 0)
+        return attn_fail(error, ATTN_INVALID, "fingerprint",
+                         "the state is of a model with fingerprint %.32s, this one's is %s",
+                         note != NULL ? note : "(none)", info.fingerprint);
+    enum attn_status status = attn_cache_file_layers(&import->layers, &import->num_layers,
+                                                     attn_cache_model(cache), error);
     if (status != ATTN_OK)
         return status;
     import->tensors = attn_alloc(2 * import->num_layers, sizeof *import->tensors);
@@ -238,13 +201,21 @@ enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache
     import->scratch = attn_alloc(import->scratch_bytes, 1);
     if (import->tensors == NULL || import->scratch == NULL)
         return attn_fail_memory(error, import->scratch_bytes);
-    status = read_firsts(import, error);
+    const char *first = attn_import_note(import, "first");
+    if (has_format(import, ATTN_CACHE_FILE_WINDOWS) &&
+        (first == NULL || !attn_cache_file_read_firsts(import->layers, import->num_layers, first)))
+        status = fail_form(error, "first", "first is no list of the layers' first tokens");
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK; i++)
         status = find_layer(import, i, error);
     if (status == ATTN_OK && attn_safetensors_count(import->file) != 2 * import->num_layers)
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
     if (status == ATTN_OK)
-        status = check_lengths(import, error);
+        status =
+            attn_cache_file_numbers(&lengths, import->layers, import->num_layers, false, error);
+    if (status == ATTN_OK &&
+        ((note = attn_import_note(import, "lengths")) == NULL || strcmp(note, lengths) != 0))
+        status = fail_form(error, "lengths", "lengths are not those of its tensors");
+    attn_free(lengths);
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK && import->ends == NULL; i++)
         status =
             attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);
@@ -299,6 +270,79 @@ enum attn_status attn_import_share_blocks(struct attn_import *import, size_t lay
     return ATTN_OK;
 }
 
+/* ---- Without a model ------------------------------------------------------------------------- */
+
+/* Ends the sum of a file's tensors with its notes and compares it with the note `checksum`. */
+static enum attn_status check_sum(struct attn_checksum *sum, const struct attn_safetensors *file,
+                                  struct attn_error *error)
+{
+    size_t count;
+    char digits[ATTN_CHECKSUM_DIGITS + 1];
+    const char *said = attn_safetensors_note(file, "checksum");
+    const struct attn_safetensors_note_pair *notes = attn_safetensors_notes(&count, file);
+    for (size_t i = 0; i < count; i++)
+        if (notes[i].value != said)
+            attn_cache_file_sum_note(sum, notes[i].name, notes[i].value);
+    attn_checksum_hex(digits, sum);
+    digits[ATTN_CHECKSUM_DIGITS] = '\0';
+    if (said != NULL && strcmp(said, digits) == 0)
+        return ATTN_OK;
+    return fail_form(error, "checksum", "its checksum is not that of its contents");
+}
+
+enum attn_status attn_import_verify(struct attn_import *import, struct attn_error *error)
+{
+    struct attn_safetensors *file = import->file;
+    struct attn_checksum sum;
+    char name[ATTN_CACHE_FILE_NAME], *room = attn_alloc(VERIFY_BYTES, 1);
+    enum attn_status status = room != NULL ? ATTN_OK : attn_fail_memory(error, VERIFY_BYTES);
+    size_t found = 0;
+    const void *bytes;
+    bool has_key = false;
+    attn_checksum_init(&sum);
+    for (size_t i = 0; i < 2 * (size_t)ATTN_MAX_LAYERS && status == ATTN_OK; i++) {
+        const struct attn_cache_file_layer layer = {.layer = i / 2};
+        attn_cache_file_tensor_name(name, &layer, (enum attn_cache_file_kind)(i % 2));
+        const struct attn_tensor_entry *tensor = attn_safetensors_find(file, name);
+        if (i % 2 == 0)
+            has_key = tensor != NULL;
+        else if (has_key != (tensor != NULL))
+            status = fail_form(error, NULL, "a layer has keys or values alone");
+        found += tensor != NULL;
+        size_t left = tensor != NULL ? tensor->end - tensor->begin : 0, at = 0;
+        for (size_t count; left > 0 && status == ATTN_OK; at += count, left -= count) {
+            count = attn_min(left, VERIFY_BYTES);
+            status = attn_safetensors_read_bytes(&bytes, file, tensor, at, count, room, error);
+            if (status == ATTN_OK)
+                attn_checksum_add(&sum, bytes, count);
+        }
+    }
+    attn_free(room);
+    if (status == ATTN_OK && found != attn_safetensors_count(file))
+        status = fail_form(error, NULL, "it has tensors that are no layer's");
+    return status == ATTN_OK ? check_sum(&sum, file, error) : status;
+}
+
+bool attn_import_other_format(char out[ATTN_STATE_FORMAT], int file, size_t size)
+{
+    const struct attn_safetensors_source source = {NULL, file, size};
+    struct attn_import import = {.file = NULL};
+    struct attn_error error;
+    if (attn_safetensors_open_source(&import.file, &source, "state", ATTN_MAX_STATE_HEADER,
+                                     &error) != ATTN_OK)
+        return false;
+    const char *note = attn_import_note(&import, "format");
+    const bool other = note != NULL && strncmp(note, FORMATS, strlen(FORMATS)) == 0 &&
+                       strlen(note) < ATTN_STATE_FORMAT &&
+                       !has_format(&import, ATTN_CACHE_FILE_FORMAT) &&
+                       !has_format(&import, ATTN_CACHE_FILE_WINDOWS) &&
+                       attn_import_verify(&import, &error) == ATTN_OK;
+    if (other)
+        snprintf(out, ATTN_STATE_FORMAT, "%s", note);
+    attn_safetensors_close(import.file);
+    return other;
+}
+
 /* ---- Pieces ---------------------------------------------------------------------------------- */
 
 /* Adds up to `most` bytes of the current tensor to the sum, and goes on to the next at its end. */
@@ -324,11 +368,6 @@ static enum attn_status sum_piece(size_t *done, struct attn_import *import, size
     return ATTN_OK;
 }
 
-enum attn_status attn_import_verify(struct attn_import *import, struct attn_error *error)
-{
-    return attn_cache_file_verify(import->file, error);
-}
-
 /* Copies `count` tokens of one kind, from import->token on, into rows [G][count][..], and checks
  * that they are finite. */
 static enum attn_status read_rows(float *rows, const struct attn_import *import, size_t count,
@@ -336,8 +375,7 @@ static enum attn_status read_rows(float *rows, const struct attn_import *import,
 {
     const struct attn_cache_file_layer *layer = &import->layers[import->layer];
     const struct attn_tensor_entry *from = import->tensors[2 * import->layer + (size_t)kind];
-    size_t row = attn_cache_file_row_bytes(layer, kind),
-           groups = attn_cached_sizes(layer->spec).heads;
+    const size_t row = layer->row_bytes[kind], groups = layer->heads;
     for (size_t g = 0; g < groups; g++) {
         const void *bytes;
         char *room = (char *)rows + g * count * row;
@@ -395,9 +433,8 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *import,
     const struct attn_cache_file_layer *layer = &import->layers[import->layer];
     const size_t kept = tokens_to_copy(import);
     size_t count = attn_min(ATTN_TILE, kept - import->token);
-    const struct attn_cached_sizes sizes = attn_cached_sizes(layer->spec);
-    const size_t groups = sizes.heads;
-    float *key = import->scratch, *value = key + groups * count * sizes.key;
+    float *key = import->scratch;
+    float *value = key + layer->heads * count * layer->row_bytes[ATTN_CACHE_FILE_KEY] / sizeof *key;
     enum attn_status status = ATTN_OK;
     if (import->ends == NULL)
         status = attn_cache_reserve_list(import->cache, layer->layer, layer->length, error);
@@ -407,9 +444,7 @@ static enum attn_status copy_piece(size_t *done, struct attn_import *import,
         status = read_rows(value, import, count, ATTN_CACHE_FILE_VALUE, error);
     if (status == ATTN_OK)
         status = write_piece(import, count, key, value, error);
-    *done += groups * count *
-             (attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_KEY) +
-              attn_cache_file_row_bytes(layer, ATTN_CACHE_FILE_VALUE));
+    *done += layer->heads * count * (layer->row_bytes[0] + layer->row_bytes[1]);
     import->token += count;
     if (import->token == kept) {
         import->token = 0;
@@ -429,7 +464,7 @@ enum attn_status attn_import_run(bool *more, struct attn_import *import, size_t 
     if (status != ATTN_OK || *more)
         return status;
     if (!import->summed)
-        status = attn_cache_file_check_sum(&import->sum, import->file, error);
+        status = check_sum(&import->sum, import->file, error);
     import->summed = true;
     while (status == ATTN_OK && done < budget && import->layer < import->num_layers)
         status = copy_piece(&done, import, error);

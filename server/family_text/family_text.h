@@ -33,9 +33,6 @@ void add_biases(struct text *text, const struct attn_family *family);
  * if there is none. */
 bool add_ignored(struct text *text, const struct attn_hf_key *keys, const char *note);
 
-/* The name of a RoPE type in configurations. */
-const char *rope_name(size_t type);
-
 /* Print parts of a family's section. */
 void print_traits(const struct attn_family *family);
 void print_tensors(const struct attn_family *family);

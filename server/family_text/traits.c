@@ -32,14 +32,6 @@ static void print_sliding(const struct attn_family *family)
     print_paragraph(&p);
 }
 
-const char *rope_name(size_t type)
-{
-    for (const struct attn_rope_name *known = attn_rope_names; known->name != NULL; known++)
-        if (known->type == type)
-            return known->name;
-    return "none";
-}
-
 /* Which layers rotate, and what sliding layers have of their own. */
 static void print_rotating(struct text *p, const struct attn_family *family)
 {
@@ -72,13 +64,22 @@ static void print_rope(const struct attn_family *family)
             key_name(family, HF_FIELD(rope.theta)) != NULL ? "if a base is given" : "none");
     else
         add(&p, "- RoPE: type `%s`, base %g, unless keys say otherwise; pairs are %s",
-            rope_name(rope->type), rope->theta, rope->interleaved ? "neighbours" : "halves");
+            attn_rope_type_name(rope->type), rope->theta,
+            rope->interleaved ? "neighbours" : "halves");
     if (rope->type == ATTN_ROPE_YARN)
         add(&p, "; factor %g, beta_fast %g, beta_slow %g, truncate %s", rope->factor,
             rope->beta_fast, rope->beta_slow, rope->truncate ? "true" : "false");
     if (rope->type != ATTN_ROPE_NONE)
         add(&p, "%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "");
     print_rotating(&p, family);
+    print_paragraph(&p);
+    if (family->rope_keys == NULL)
+        return;
+    add(&p, "- Further keys inside a RoPE object:");
+    for (const struct attn_hf_key *key = family->rope_keys; key->kind == ATTN_CONFIG_NUMBER; key++)
+        add(&p, " `%s`%s", key->name, key[1].name != NULL ? "," : "");
+    add_ignored(&p, family->rope_keys, " (ignored)");
+    add(&p, ".");
     print_paragraph(&p);
 }
 
@@ -94,15 +95,6 @@ void add_biases(struct text *text, const struct attn_family *family)
     if (biased != 0 && flag != NULL)
         add(text, ", if `%s` is true", flag);
     add(text, "%s", always ? "; always o" : "");
-}
-
-static void print_kv_heads(const struct attn_family *family)
-{
-    struct text p = {.length = 0};
-    add(&p, "- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.",
-        key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
-        key_name(family, HF_FIELD(multi_query)));
-    print_paragraph(&p);
 }
 
 /* The norms of queries, keys and values. */
@@ -137,18 +129,6 @@ static void print_norms(const struct attn_family *family)
         add(&p, ", if `%s` is true", flag);
     add(&p, "%s.%s", defaults->norm_rope_layers ? ", in layers that rotate" : "",
         defaults->v_norm ? " RMSNorm without weights of each value head." : "");
-    print_paragraph(&p);
-}
-
-/* Keys of RoPE objects that this family alone has. */
-static void print_own_rope_keys(const struct attn_family *family)
-{
-    struct text p = {.length = 0};
-    add(&p, "- Further keys inside a RoPE object:");
-    for (const struct attn_hf_key *key = family->rope_keys; key->kind == ATTN_CONFIG_NUMBER; key++)
-        add(&p, " `%s`%s", key->name, key[1].name != NULL ? "," : "");
-    add_ignored(&p, family->rope_keys, " (ignored)");
-    add(&p, ".");
     print_paragraph(&p);
 }
 
@@ -226,10 +206,10 @@ void print_traits(const struct attn_family *family)
             "must.\n",
             family->either_way);
     if (family->kv_by_flags)
-        print_kv_heads(family);
+        printf("- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.\n",
+               key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
+               key_name(family, HF_FIELD(multi_query)));
     print_sliding(family);
     print_types(family);
     print_rope(family);
-    if (family->rope_keys != NULL)
-        print_own_rope_keys(family);
 }

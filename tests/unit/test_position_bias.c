@@ -2,7 +2,7 @@
  *
  * Expected buckets and slopes were computed by PyTorch with the formulas of Hugging Face. */
 #include "engine/mask.h"
-#include "layers/relative.h"
+#include "layers/layer.h"
 
 #include <check.h>
 #include <float.h>
@@ -278,24 +278,23 @@ START_TEST(test_disentangled_distances_share_rows_beyond_half_of_the_buckets)
     } rows[] = {{0, 256},    {1, 257},   {-1, 255},  {128, 384}, {-128, 128},
                 {129, 385},  {130, 386}, {256, 448}, {511, 511}, {512, 511},
                 {9999, 511}, {-511, 1},  {-512, 0},  {-9999, 0}};
-    const struct attn_layer_spec spec = DISENTANGLED(256, 512), plain = DISENTANGLED(0, 5);
     float *table = calloc(512 * 8, sizeof *table), weight[64] = {0};
     const struct attn_linear linear = {.in = 8, .out = 8, .weight = weight};
-    struct attn_relative relative;
+    struct attn_layer layer = {
+        .spec = DISENTANGLED(256, 512), .q = linear, .k = linear, .bias_table = table};
     struct attn_error error;
     ck_assert_ptr_nonnull(table);
-    ck_assert_int_eq(attn_relative_init(&relative, &spec, table, NULL, &linear, &linear, &error),
-                     ATTN_OK);
+    ck_assert_int_eq(attn_relative_init(&layer, &error), ATTN_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        ck_assert_uint_eq(attn_relative_row(&relative, rows[i].distance), rows[i].row);
-    attn_relative_fini(&relative);
-    ck_assert_int_eq(attn_relative_init(&relative, &plain, table, NULL, &linear, &linear, &error),
-                     ATTN_OK);
+        ck_assert_uint_eq(attn_relative_row(&layer.relative, rows[i].distance), rows[i].row);
+    attn_relative_fini(&layer.relative);
+    layer.spec = (struct attn_layer_spec)DISENTANGLED(0, 5);
+    ck_assert_int_eq(attn_relative_init(&layer, &error), ATTN_OK);
     for (int64_t d = -20; d <= 20; d++)
-        ck_assert_uint_eq(attn_relative_row(&relative, d), d < -5  ? 0
-                                                           : d > 4 ? 9
-                                                                   : (size_t)(d + 5));
-    attn_relative_fini(&relative);
+        ck_assert_uint_eq(attn_relative_row(&layer.relative, d), d < -5  ? 0
+                                                                 : d > 4 ? 9
+                                                                         : (size_t)(d + 5));
+    attn_relative_fini(&layer.relative);
     free(table);
 }
 END_TEST

@@ -1,0 +1,86 @@
+/* members.c: a specification -> the rows of a layer's matrices and arrays. */
+#include "layers/members.h"
+
+#include <string.h>
+
+#include "layers/mla.h"
+
+#define BIAS ATTN_RANDOM_BIAS
+#define SCORE 1 /* bound of random sinks and position biases */
+
+static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
+                         const struct attn_layer_spec *spec)
+{
+    const struct attn_mla_spec *m = &spec->mla;
+    const bool latent = m->kv_lora_rank > 0, gate = spec->output_gate;
+    const size_t e = spec->hidden_size, heads = spec->num_heads, groups = spec->num_kv_heads;
+    const size_t q_in = m->q_lora_rank > 0 ? m->q_lora_rank : e;
+    const size_t k_in = latent ? m->kv_lora_rank : spec->key_size;
+    const size_t v_in = latent ? m->kv_lora_rank : spec->value_size, a_in = latent ? e : 0;
+    const size_t k_out = groups * (spec->head_dim - m->rope_head_dim);
+    const size_t o_in = heads * spec->value_head_dim;
+    const struct attn_matrix_shape shapes[ATTN_NUM_MATRICES] = {
+        [ATTN_MATRIX_Q] = {q_in, heads * spec->head_dim, spec->q_bias},
+        [ATTN_MATRIX_K] = {k_in, k_out, spec->k_bias},
+        [ATTN_MATRIX_V] = {v_in, groups * spec->value_head_dim, spec->v_bias},
+        [ATTN_MATRIX_O] = {o_in, e, spec->o_bias},
+        [ATTN_MATRIX_GATE] = {e, gate ? o_in : 0, gate && spec->q_bias},
+        [ATTN_MATRIX_KV_A] = {a_in, m->kv_lora_rank, false},
+        [ATTN_MATRIX_K_ROPE] = {a_in, m->rope_head_dim, false},
+        [ATTN_MATRIX_Q_A] = {a_in, m->q_lora_rank, false},
+    };
+    memcpy(out, shapes, sizeof shapes);
+    for (size_t i = 0; i < ATTN_NUM_MATRICES; i++)
+        out[i].packed = out[i].in != 0 && out[i].out != 0 && !attn_mla_divides(spec, i);
+}
+
+/* The shape of weights of a norm of rows of `heads` heads. */
+static struct attn_tensor_shape norm_shape(const struct attn_layer_spec *spec, size_t heads)
+{
+    const size_t d = spec->head_dim;
+    if (spec->qk_norm.extent == ATTN_NORM_EACH_HEAD)
+        return (struct attn_tensor_shape){2, {heads, d}};
+    return (struct attn_tensor_shape){1, {spec->qk_norm.extent == ATTN_NORM_HEAD ? d : heads * d}};
+}
+
+static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
+                       const struct attn_layer_spec *spec)
+{
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const bool normed = spec->qk_norm.type != ATTN_NORM_NONE && !spec->qk_norm.weightless;
+    const bool shifted = normed && spec->qk_norm.bias, t5 = bias->type == ATTN_BIAS_T5;
+    const size_t e = spec->hidden_size, heads = spec->num_heads, rows = attn_relative_rows(spec);
+    const size_t r = spec->mla.kv_lora_rank, q_rank = spec->mla.q_lora_rank;
+    const struct attn_tensor_shape of_e = {1, {e}};
+    const struct attn_tensor_shape q_norm = norm_shape(spec, heads);
+    const struct attn_tensor_shape k_norm = norm_shape(spec, spec->num_kv_heads);
+    const struct attn_tensor_shape key = {3, {1, 1, spec->num_kv_heads * spec->head_dim}};
+    const struct attn_tensor_shape value = {3, {1, 1, spec->num_kv_heads * spec->value_head_dim}};
+    const struct attn_tensor_shape table = {2, {t5 ? bias->buckets : rows, t5 ? heads : e}};
+    const struct attn_array_row all[ATTN_NUM_ARRAYS] = {
+        {"bias_k", ATTN_ROLE_BIAS_KV, ATTN_PROJ_K, spec->bias_kv, key, BIAS, 0},
+        {"bias_v", ATTN_ROLE_BIAS_KV, ATTN_PROJ_V, spec->bias_kv, value, BIAS, 0},
+        {"q_norm", ATTN_ROLE_NORM, ATTN_PROJ_Q, normed, q_norm, BIAS, 1},
+        {"k_norm", ATTN_ROLE_NORM, ATTN_PROJ_K, normed, k_norm, BIAS, 1},
+        {"sinks", ATTN_ROLE_SINKS, ATTN_PROJ_Q, spec->sinks, {1, {heads}}, SCORE, 0},
+        {NULL, ATTN_ROLE_POSITION_BIAS, ATTN_PROJ_Q, t5 || rows > 0, table, SCORE, 0},
+        {"q_norm", ATTN_ROLE_NORM_BIAS, ATTN_PROJ_Q, shifted, q_norm, BIAS, 0},
+        {"k_norm", ATTN_ROLE_NORM_BIAS, ATTN_PROJ_K, shifted, k_norm, BIAS, 0},
+        {NULL, ATTN_ROLE_POSITION_NORM, ATTN_PROJ_Q, bias->table_norm, of_e, BIAS, 1},
+        {NULL, ATTN_ROLE_POSITION_NORM, ATTN_PROJ_K, bias->table_norm, of_e, BIAS, 0},
+        {"q_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_Q_A, q_rank > 0, {1, {q_rank}}, BIAS, 1},
+        {"kv_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_KV_A, r > 0, {1, {r}}, BIAS, 1},
+    };
+    memcpy(out, all, sizeof all);
+    for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++) /* so far 1 where the layer has the array */
+        for (size_t d = 0; d < out[i].shape.ndim; d++)
+            out[i].floats *= out[i].shape.size[d];
+}
+
+struct attn_members attn_layer_members(const struct attn_layer_spec *spec)
+{
+    struct attn_members all;
+    set_matrices(all.matrices, spec);
+    set_arrays(all.arrays, spec);
+    return all;
+}
