@@ -4,7 +4,6 @@
  * The model is random and never loaded: caches need its shape only. */
 #include <check.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
