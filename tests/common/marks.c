@@ -1,9 +1,9 @@
 /* marks.c: fewer of libcheck's marks.
  *
- * libcheck writes the place of each assertion that holds into a file, for the message where a signal
- * ends the test.  One that holds again, as in a loop, says nothing new there, and the write takes
- * longer than most assertions.  The linker puts the wrapper in libcheck's place (--wrap, in the
- * Makefile). */
+ * libcheck writes the place of each assertion that holds into a file, for the message where a
+ * signal ends the test.  One that holds again, as in a loop, says nothing new there, and the write
+ * takes longer than most assertions.  The linker puts the wrapper in libcheck's place (--wrap, in
+ * the Makefile). */
 #include <stddef.h>
 
 void __real__mark_point(const char *file, int line);

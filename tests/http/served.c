@@ -17,3 +17,9 @@ void serve_end(void)
     client_close(&client);
     daemon_stop(&served);
 }
+
+void serve_kill(void)
+{
+    client_close(&client);
+    process_end(&served.process);
+}

@@ -13,7 +13,8 @@ extern struct client client;
 void serve(const char *config);
 void serve_small(void);
 
-/* Closes the connection and stops the daemon. */
+/* Closes the connection and stops the daemon, or ends it with SIGKILL. */
 void serve_end(void);
+void serve_kill(void);
 
 #endif

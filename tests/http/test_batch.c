@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -254,7 +255,7 @@ START_TEST(test_a_repeat_finds_the_forks_and_ends_nothing_twice)
 }
 END_TEST
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
 static void start_journal(void)
 {
@@ -265,17 +266,14 @@ static void start_journal(void)
 
 static void begin_journal(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-batch-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     start_journal();
 }
 
 static void end_journal(void)
 {
-    char command[96];
     serve_end();
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
 START_TEST(test_a_batch_outlives_a_kill)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "suites.h"
 #include "tensors.h"
@@ -14,7 +15,7 @@
 #define FOREIGN "other-2.0123456789abcdefghjkmnpqrs"
 #define ROW "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]"
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 static const char *durability;
 
 static void start(void)
@@ -26,8 +27,7 @@ static void start(void)
 
 static void set_up(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     durability = "journal";
 }
 

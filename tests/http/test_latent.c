@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "state_files.h"
 #include "suites.h"
@@ -20,20 +21,11 @@
     "\"models\":[{\"name\":\"tiny\",\"random\":" LATENT "}]}"
 enum { RANK = 10, ROPE = 4, HEADS = 4, D = 10, DV = 5, ROWS = 70 };
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
-static void set_up(void)
-{
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
-}
+static void set_up(void) { scratch_make(directory); }
 
-static void tear_down(void)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(directory); }
 
 static void start(void)
 {

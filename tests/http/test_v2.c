@@ -9,6 +9,7 @@
 
 #include "calls.h"
 #include "raw.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -158,7 +159,7 @@ END_TEST
 
 /* ---- In a journal ---------------------------------------------------------------------------- */
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
 static void start_journal(void)
 {
@@ -167,38 +168,29 @@ static void start_journal(void)
     client_open(&client, &served);
 }
 
-static void kill_daemon(void)
-{
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
-}
-
 static void begin_journal(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-v2-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     start_journal();
 }
 
 static void end_journal(void)
 {
-    char command[96];
     serve_end();
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
 START_TEST(test_starts_and_ends_outlive_a_kill)
 {
     expect_infer(infer(1, 2, "\"id\":\"a\",", START "\"position\":0,"), 200, NULL);
-    kill_daemon();
+    serve_kill();
     start_journal();
     struct answer again = infer(1, 2, "\"id\":\"a\",", START "\"position\":0,");
     ck_assert_msg(again.status == 200 && is_replayed(&again), "%s", again.text);
     answer_free(&again);
     expect_infer(infer(1, 2, "\"id\":\"b\",", START "\"position\":0,"), 409, "session_exists");
     expect_infer(infer(2, 1, "\"id\":\"c\",", END "\"position\":2,"), 200, NULL);
-    kill_daemon();
+    serve_kill();
     start_journal();
     ck_assert_int_eq(call_status(&client, "7"), 404);
     ck_assert(call_metric(&client, "attnd_sessions_restored_total") == 0);

@@ -11,6 +11,7 @@
 
 #include "calls.h"
 #include "reference.h"
+#include "scratch.h"
 #include "served.h"
 #include "state_files.h"
 #include "suites.h"
@@ -21,7 +22,7 @@ enum { H = 4, G = 2, D = 4, V = 3, MOST = 80 };
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":4,\"value_head_dim\":3"
 #define TOLERANCE 1e-5
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
 static void start_as(const char *durability)
 {
@@ -34,17 +35,14 @@ static void start(void) { start_as("journal"); }
 
 static void set_up(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     start();
 }
 
 static void tear_down(void)
 {
-    char command[96];
     serve_end();
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
 /* ---- Tokens ---------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* main.c: runs every unit suite, each test in a process of its own.  Some suites wait for a disk, so
- * that one more runs than there are CPUs.
+/* main.c: runs every unit suite, each test in a process of its own.  Some suites wait for a disk,
+ * so that one more runs than there are CPUs.
  *
  * libcheck reads CK_RUN_SUITE=name (one suite), CK_RUN_CASE=name, CK_FORK=no (one process, for a
  * debugger), CK_VERBOSITY=verbose and CK_DEFAULT_TIMEOUT=seconds from the environment. */

@@ -33,13 +33,11 @@ void store_app_open(struct srv_app *app, const struct srv_config *config, const 
 
 void store_app_close(struct srv_app *app)
 {
-    char command[SCRATCH_PATH + 16];
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);
     srv_metrics_close(app->metrics);
     srv_log_close(&app->log);
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
 static void ask_snapshot(void *callback_context)

@@ -147,6 +147,18 @@ static void add(const char *id)
     srv_session_put(session);
 }
 
+START_TEST(test_session_left_out_options_take_the_model_s_and_the_table_s)
+{
+    struct srv_session *session;
+    ck_assert_int_eq(create(&session, NULL, 0, 0), SRV_OK);
+    ck_assert_uint_eq(attn_cache_max_length(session->cache), 64);
+    ck_assert_uint_eq(session->ttl_ns, 100 * NS_PER_S);
+    ck_assert_int_eq(strncmp(session->id, "here.", 5), 0);
+    ck_assert_uint_eq(strlen(session->id), 5 + 26);
+    srv_session_put(session);
+}
+END_TEST
+
 START_TEST(test_session_expires_when_its_time_is_over_and_nothing_waits_for_it)
 {
     struct srv_session *waited;
@@ -299,6 +311,7 @@ Suite *suite_session(void)
                         sizeof missing / sizeof missing[0]);
     tcase_add_test(tests, test_session_ids_have_instance_generation_and_105_other_bits);
     tcase_add_test(tests, test_session_tables_have_generations_of_their_own);
+    tcase_add_test(tests, test_session_left_out_options_take_the_model_s_and_the_table_s);
     tcase_add_test(tests, test_session_expires_when_its_time_is_over_and_nothing_waits_for_it);
     tcase_add_test(tests, test_idle_time_may_have_begun_before_the_machine_did);
     tcase_add_test(tests, test_session_nearest_to_a_caller_is_its_own_then_its_group_s);
