@@ -28,15 +28,10 @@ static float row[STORE_APP_WIDTH] = {1, 2, 3, 4};
 
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {
-        .durability = SRV_DURABLE_JOURNAL,
-        .journal_fsync = SRV_FSYNC_EVERYSEC,
-        .journal_bytes = (size_t)1 << 30,
-        .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}};
     error = (struct srv_error){0};
     disk_reset();
-    store_app_open(&app, &config, "tiny", random, (size_t)1 << 20);
+    store_app_open_tiny(&app, 8, 64);
+    app.config.journal_fsync = SRV_FSYNC_EVERYSEC;
     store_app_begin(&app);
 }
 
