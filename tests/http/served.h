@@ -13,6 +13,10 @@ extern struct client client;
 void serve(const char *config);
 void serve_small(void);
 
+/* The same with a file of keys, and with the sessions of a directory. */
+void serve_keys(const char *config, const char *keys_path);
+void serve_state(const char *config, const char *directory, const char *durability);
+
 /* Closes the connection and stops the daemon, or ends it with SIGKILL. */
 void serve_end(void);
 void serve_kill(void);

@@ -562,8 +562,7 @@ START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
     answer_free(&answer);
     char *want = bits_of("a");
     for (int round = 0; round < 2; round++) {
-        client_close(&client);
-        process_end(&served.process); /* SIGKILL */
+        serve_kill();
         start(CONFIG(""), "journal", NULL);
         expect_bits("a", want);
         expect_bits("f", want);

@@ -184,8 +184,7 @@ static void start(const char *durability)
 
 static void restart(const char *durability)
 {
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
+    serve_kill();
     start(durability);
 }
 

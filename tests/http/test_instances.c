@@ -18,12 +18,7 @@
 static char directory[SCRATCH_PATH];
 static const char *durability;
 
-static void start(void)
-{
-    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
-    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
-    client_open(&client, &served);
-}
+static void start(void) { serve_state(CONFIG_SMALL(""), directory, durability); }
 
 static void set_up(void)
 {

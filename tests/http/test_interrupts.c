@@ -15,7 +15,7 @@
 #include "served.h"
 #include "suites.h"
 
-#define LONG 6144 /* tokens: seconds of one thread with portable kernels */
+#define LONG 5120 /* tokens: seconds of one thread with portable kernels */
 #define SMALL 256 /* tokens */
 #define CALLS 15
 #define SOON_MS \
@@ -207,7 +207,7 @@ START_TEST(test_decodes_go_on_after_one_long_attend_has_interrupted_another)
     struct long_call first, second;
     double slowest = 0;
     ck_assert_int_eq(step(&other, "short", true), 0);
-    long_begin(&first, &one, "", LONG * 2);
+    long_begin(&first, &one, "", LONG * 3 / 2);
     long_begin(&second, &other, "", LONG * 3 / 4);
     long_end(&second, 200, NULL);
     for (int i = 1; i < CALLS; i++) {

@@ -36,12 +36,9 @@ static char state_dir[SCRATCH_PATH], keys_path[SECRET_PATH];
 
 static void start(const char *durability)
 {
-    char config[1024], variable[96];
-    const char *const variables[] = {variable, NULL};
+    char config[1024];
     snprintf(config, sizeof config, CONFIG, durability, state_dir);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, config, NULL, variables);
-    client_open(&client, &served);
+    serve_keys(config, keys_path);
 }
 
 static void prepare(void)
@@ -56,16 +53,10 @@ static void begin(void)
     start("none");
 }
 
-static void clean_up(void)
-{
-    unlink(keys_path);
-    scratch_remove(state_dir);
-}
-
 static void end(void)
 {
     serve_end();
-    clean_up();
+    scratch_remove(state_dir);
 }
 
 /* Sends a request with the key of this name. */

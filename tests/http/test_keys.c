@@ -22,20 +22,16 @@ static char state_dir[SCRATCH_PATH], keys_path[SECRET_PATH];
 static void end(void)
 {
     serve_end();
-    unlink(keys_path);
     scratch_remove(state_dir);
 }
 
 static void begin(void)
 {
-    char config[1024], variable[96];
-    const char *const variables[] = {variable, NULL};
+    char config[1024];
     scratch_make(state_dir);
     secret_write(keys_path, KEYS_THREE);
     snprintf(config, sizeof config, CONFIG, state_dir);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, config, NULL, variables);
-    client_open(&client, &served);
+    serve_keys(config, keys_path);
 }
 
 static struct answer ask(const char *method, const char *path, const char *body, const char *field)

@@ -175,16 +175,14 @@ START_TEST(test_latent_sessions_survive_a_kill)
     prefill("s", ROWS);
     expect_decode(&client, "s", 7, ROWS);
     char *before = call_next_bits(&client, "s");
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
+    serve_kill();
     start();
     ck_assert_uint_eq(call_length(&client, "s", 0), ROWS + 1);
     char *after = call_next_bits(&client, "s");
     ck_assert_str_eq(before, after);
     free(before);
     free(after);
-    client_close(&client);
-    process_end(&served.process);
+    serve_kill();
     ck_assert_uint_ge(state_files_find(path, directory, ".journal"), 1);
     off_t last = state_files_record(path, SRV_RECORD_ROWS, 1);
     state_files_flip(path, last + 100);

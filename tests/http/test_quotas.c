@@ -58,12 +58,9 @@ static char state_dir[SCRATCH_PATH], keys_path[SECRET_PATH];
 
 static void start(void)
 {
-    char config[1024], variable[96];
-    const char *const variables[] = {variable, NULL};
+    char config[1024];
     snprintf(config, sizeof config, CONFIG, state_dir);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, config, NULL, variables);
-    client_open(&client, &served);
+    serve_keys(config, keys_path);
 }
 
 static void begin(void)
@@ -76,7 +73,6 @@ static void begin(void)
 static void end(void)
 {
     serve_end();
-    unlink(keys_path);
     scratch_remove(state_dir);
 }
 

@@ -161,12 +161,7 @@ END_TEST
 
 static char directory[SCRATCH_PATH];
 
-static void start_journal(void)
-{
-    const char *const arguments[] = {"--state-dir", directory, "--durability", "journal", NULL};
-    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
-    client_open(&client, &served);
-}
+static void start_journal(void) { serve_state(CONFIG_SMALL(""), directory, "journal"); }
 
 static void begin_journal(void)
 {
@@ -372,21 +367,11 @@ static char keys_path[SECRET_PATH];
 
 static void begin_keys(void)
 {
-    char variable[96];
-    const char *const variables[] = {variable, NULL};
     secret_write(keys_path,
                  "{\"keys\":[{\"name\":\"one\",\"key\":\"" KEY_INFER "\",\"scopes\":[\"infer\"]},"
                  "{\"name\":\"two\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\"]},"
                  "{\"name\":\"ops\",\"key\":\"" KEY_ADMIN "\",\"scopes\":[\"admin\"]}]}");
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, CONFIG_SMALL(""), NULL, variables);
-    client_open(&client, &served);
-}
-
-static void end_keys(void)
-{
-    serve_end();
-    unlink(keys_path);
+    serve_keys(CONFIG_SMALL(""), keys_path);
 }
 
 #define AS_ONE "Authorization: Bearer " KEY_INFER
@@ -435,7 +420,7 @@ Suite *suite_v2(void)
     tcase_add_test(journal, test_many_sequences_end_at_once);
     suite_add_tcase(suite, journal);
     TCase *keys = tcase_create("keys");
-    tcase_add_checked_fixture(keys, begin_keys, end_keys);
+    tcase_add_checked_fixture(keys, begin_keys, serve_end);
     tcase_add_test(keys, test_keys_hold_and_sequences_belong_to_them);
     suite_add_tcase(suite, keys);
     TCase *deep = tcase_create("deep");

@@ -26,9 +26,7 @@ static char directory[SCRATCH_PATH];
 
 static void start_as(const char *durability)
 {
-    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
-    daemon_start(&served, CONFIG_SMALL("\"max_weightless_shapes\":2,"), arguments, NULL);
-    client_open(&client, &served);
+    serve_state(CONFIG_SMALL("\"max_weightless_shapes\":2,"), directory, durability);
 }
 
 static void start(void) { start_as("journal"); }
@@ -336,8 +334,7 @@ START_TEST(test_a_restart_restores_sessions_from_journal_and_snapshot)
             answer_free(&answer);
         }
         if (restart == 0) {
-            client_close(&client);
-            process_end(&served.process); /* SIGKILL */
+            serve_kill();
         } else {
             serve_end();
         }
@@ -398,8 +395,7 @@ START_TEST(test_rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill)
         answer_free(&answer);
         if (i == 0) {
             state_files_await(directory, ".base");
-            client_close(&client);
-            process_end(&served.process); /* SIGKILL */
+            serve_kill();
         } else {
             serve_end();
         }
