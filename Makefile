@@ -198,7 +198,7 @@ OBSERVE_OBJS = $(call objects,tests/metrics/*.c)
 FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
 POWER_OBJS  = $(filter-out %/recorder.o,$(call objects,tests/power/*.c)) \
               $(call objects_of,tests/kill/mirror.c) \
-              $(filter-out %/main.o %/suite_run.o,$(HTTP_OBJS))
+              $(filter-out %/main.o %/suite_run.o %/marks.o,$(HTTP_OBJS))
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 INVARIANCE_OBJS = $(call objects,tests/invariance/*.c tests/unit/property_draw.c tests/unit/rng.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
@@ -684,8 +684,9 @@ $(OUT)/attnd_no_ui: $(OBJ)/server/main.o $(UI_OBJS_0) $(OBJ)/server.a $(OUT)/lib
 $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
-# tests/http/suite_run.c stands before libcheck's own.
+# tests/http/suite_run.c and tests/common/marks.c stand before libcheck's own.
 $(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+$(addprefix $(OUT)/,unit http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_mark_point
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so $(OUT)/held_disk.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
@@ -708,7 +709,6 @@ $(OUT)/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/server.
 $(OUT)/kill: $(KILL_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
-$(OUT)/power: LDFLAGS += -Wl,--wrap=_mark_point
 $(OUT)/power: $(POWER_OBJS) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 

@@ -5,15 +5,20 @@
 
 #include <check.h>
 
-/* Several run at a time: the longest three stand first. */
+/* Several run at a time: the longest stand first. */
 #define SUITES(X)     \
     X(store)          \
-    X(forget)         \
     X(golden)         \
+    X(ablation)       \
+    X(store_gap)      \
+    X(store_disk)     \
+    X(store_unread)   \
+    X(own)            \
+    X(property)       \
+    X(forget)         \
     X(thread)         \
     X(safetensors)    \
     X(weights_cache)  \
-    X(own)            \
     X(load)           \
     X(load_files)     \
     X(model)          \
@@ -62,10 +67,7 @@
     X(restore)        \
     X(store_snapshot) \
     X(store_room)     \
-    X(store_unread)   \
     X(unread)         \
-    X(store_gap)      \
-    X(store_disk)     \
     X(store_check)    \
     X(stores)         \
     X(versions)       \
@@ -73,7 +75,6 @@
     X(position_bias)  \
     X(stats)          \
     X(head_stats)     \
-    X(ablation)       \
     X(largest)        \
     X(dtype)          \
     X(yield)          \
@@ -83,7 +84,6 @@
     X(weightless)     \
     X(footprint)      \
     X(sandbox)        \
-    X(property)       \
     X(promises)       \
     X(bench)
 

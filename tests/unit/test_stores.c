@@ -59,13 +59,9 @@ static enum srv_error_code append(const char *id)
 /* The directory of b has the session b.x. */
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {
-        .durability = SRV_DURABLE_JOURNAL,
-        .journal_bytes = (size_t)1 << 30,
-        .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = TTL_S}};
     disk_reset();
-    store_app_open(&app, &config, "tiny", random, (size_t)8 << 20);
+    store_app_open_tiny(&app, 8, 64);
+    app.config.limits.session_ttl_s = TTL_S;
     snprintf(own, sizeof own, "%s", app.config.state_dir);
     scratch_make(adopted);
     open_stores("b", adopted, NULL);

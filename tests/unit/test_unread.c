@@ -35,15 +35,7 @@ static void make_unread(void)
 
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {.durability = SRV_DURABLE_JOURNAL,
-                                      .journal_bytes = (size_t)1 << 30,
-                                      .limits = {.max_sessions = 8,
-                                                 .max_session_length = 256,
-                                                 .session_ttl_s = 3600,
-                                                 .max_reply_bytes = (size_t)1 << 20,
-                                                 .max_in_flight_bytes = (size_t)1 << 30}};
-    store_app_open(app, &config, "one", random, (size_t)8 << 20);
+    store_app_open_tiny(app, 8, 256);
     store_app_begin(app);
     make_unread();
     dispatch_app_open(&served, NULL);
