@@ -167,6 +167,8 @@ $(call objects_of,lib/kernels/neon*.c):        EXTRA = $(NEON)
 $(call objects_of,lib/kernels/neon_dotprod*.c): EXTRA = $(NEON) -march=armv8.2-a+dotprod
 $(call objects_of,lib/kernels/neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+bf16
 $(call objects_of,lib/kernels/portable*.c):    EXTRA = -O3 -ffp-contract=off
+$(call objects_of,lib/basics/tile.c):                  EXTRA = -O3
+$(call objects_of,lib/basics/widen.c):                 EXTRA = -O3
 $(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
 $(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3
 $(call objects_of,tests/bench/check.c):                EXTRA = -O3 -ffp-contract=off
@@ -196,7 +198,7 @@ OBSERVE_OBJS = $(call objects,tests/metrics/*.c)
 FAULT_OBJS  = $(filter-out %/shim.o,$(call objects,tests/fault/*.c))
 POWER_OBJS  = $(filter-out %/recorder.o,$(call objects,tests/power/*.c)) \
               $(call objects_of,tests/kill/mirror.c) \
-              $(filter-out %/main.o %/suite_run.o,$(HTTP_OBJS))
+              $(filter-out %/main.o %/suite_run.o %/marks.o,$(HTTP_OBJS))
 CORRUPT_OBJS = $(call objects,tests/corrupt/*.c)
 INVARIANCE_OBJS = $(call objects,tests/invariance/*.c tests/unit/property_draw.c tests/unit/rng.c)
 KERNEL_OBJS = $(call objects,tests/kernels/*.c)
@@ -583,7 +585,7 @@ HOST_CC = gcc
 HOST_CFLAGS = -std=c11 -O1 -ffunction-sections -fdata-sections $(WARNINGS) $(WERROR)
 OPENAPI_TABLES = lib/kernels/stats.c $(addprefix server/,base/errors.c config/bounds.c \
                  api/sessions.c api/session_change.c api/session_batch.c wire/call_fields.c \
-                 wire/tensor_binary.c wire/tensor_narrow.c)
+                 wire/tensor_binary.c wire/output_tensor.c)
 OPENAPI_OBJS = $(patsubst %.c,$(HOST)/%.o,$(filter-out %/routes.c,$(wildcard server/openapi/*.c)) $(OPENAPI_TABLES))
 OPENAPI_FILES = $(HOST)/openapi.json.gz $(HOST)/openapi_no_ui.json.gz
 
@@ -682,8 +684,9 @@ $(OUT)/attnd_no_ui: $(OBJ)/server/main.o $(UI_OBJS_0) $(OBJ)/server.a $(OUT)/lib
 $(OUT)/unit: $(UNIT_OBJS) $(OBJ)/server.a $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(SERVER_PKGS) $(LIB_PKGS))
 
-# tests/http/suite_run.c stands before libcheck's own.
+# tests/http/suite_run.c and tests/common/marks.c stand before libcheck's own.
 $(addprefix $(OUT)/,http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_ck_assert_failed
+$(addprefix $(OUT)/,unit http_suite catalogue kill power retry soak overload framing v2 fault observe): LDFLAGS += -Wl,--wrap=_mark_point
 
 $(OUT)/http_suite: $(HTTP_OBJS) $(OUT)/libattn.a | $(OUT)/slow_sync.so $(OUT)/held_disk.so
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
@@ -706,7 +709,6 @@ $(OUT)/replay_%: $(OBJ)/tests/fuzz/%.o $(OBJ)/tests/fuzz/replay.o $(OBJ)/server.
 $(OUT)/kill: $(KILL_OBJS) $(filter-out %/main.o,$(HTTP_OBJS)) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 
-$(OUT)/power: LDFLAGS += -Wl,--wrap=_mark_point
 $(OUT)/power: $(POWER_OBJS) $(OUT)/libattn.a
 	$(call link,$(TEST_PKGS) $(LIB_PKGS))
 

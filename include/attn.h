@@ -92,21 +92,21 @@
 /* ---- Engine: kernels and threads ----------------------------------------------------------- */
 
 /* The instruction sets that kernels use, of the architecture that the library is built for, and
- * their names.  Each level includes those above it in its list. */
+ * their names.  A level needs what stands beside it, and uses what the CPU has of those above. */
 enum attn_cpu_level {
     ATTN_CPU_AUTO = 0, /* the fastest of those that CPU and operating system support */
     ATTN_CPU_PORTABLE, /* C only */
 #if defined __x86_64__
     ATTN_CPU_AVX2,       /* AVX2 and FMA */
     ATTN_CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
-    ATTN_CPU_AVX512VNNI, /* and VNNI: dot products of bytes */
-    ATTN_CPU_AVX512BF16, /* and BF16: dot products of bfloat16 */
-    ATTN_CPU_AVX512AMX,  /* and AMX: products of tiles of bfloat16 and bytes */
+    ATTN_CPU_AVX512VNNI, /* these and VNNI: dot products of bytes */
+    ATTN_CPU_AVX512BF16, /* AVX-512 and BF16: dot products of bfloat16 */
+    ATTN_CPU_AVX512AMX,  /* all of these and AMX: products of tiles of bfloat16 and bytes */
 #define ATTN_CPU_LEVEL_NAMES "auto|portable|avx2|avx512|avx512vnni|avx512bf16|avx512amx"
 #elif defined __aarch64__
     ATTN_CPU_NEON,    /* Advanced SIMD */
-    ATTN_CPU_DOTPROD, /* and FEAT_DotProd: dot products of bytes */
-    ATTN_CPU_BF16,    /* and FEAT_BF16: dot products of bfloat16 */
+    ATTN_CPU_DOTPROD, /* this and FEAT_DotProd: dot products of bytes */
+    ATTN_CPU_BF16,    /* Advanced SIMD and FEAT_BF16: dot products of bfloat16 */
 #define ATTN_CPU_LEVEL_NAMES "auto|portable|neon|dotprod|bf16"
 #else
 #define ATTN_CPU_LEVEL_NAMES "auto|portable"

@@ -27,8 +27,8 @@
  * that counts, in a few words; the string is static.  Reads files of /proc and /sys. */
 size_t attn_memory_limit(const char **source);
 
-/* CPUs that this process may use, by affinity and control groups: the threads of an engine that is
- * opened with 0.  At least 1. */
+/* CPUs that this process may use: its affinity mask, bounded by the CPU quota of its control
+ * groups, rounded up.  An engine that is opened with 0 threads has as many.  At least 1. */
 unsigned attn_usable_cpus(void);
 
 /* The memory of a model beside attn_model_info's weight_bytes. */

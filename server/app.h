@@ -18,12 +18,11 @@
 #include "ops/notify.h"
 #include "ops/usage.h"
 #include "schedule/scheduler.h"
-#include "schedule/scheduler_context.h"
 #include "session/models.h"
 #include "session/session.h"
 #include "store/store.h"
 
-struct srv_upkeep; /* upkeep.h */
+struct srv_upkeep; /* main.h */
 
 #define SRV_DRAIN_SIGNAL SIGUSR1 /* to the main thread, by POST /admin/drain */
 
@@ -50,5 +49,9 @@ struct srv_app {
     atomic_bool stopping;        /* what still runs or waits is refused */
     struct srv_budget in_flight; /* bodies, arenas and replies, as admitted */
 };
+
+/* The context that the store is opened with: the configuration's options, and parts that are
+ * open. */
+struct srv_store_context srv_app_store_context(struct srv_app *app);
 
 #endif

@@ -4,7 +4,7 @@
  * A program of the build, server/family_text/, prints that from the table in lib/families/.  The
  * binary has its text compressed: for each family its model_type, its name in replies and its
  * section, of which each ends with a NUL. */
-#include "commands.h"
+#include "main.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,25 +41,6 @@ static bool take_section(struct section *out, const char **at, const char *end)
     return true;
 }
 
-/* Prints each model_type once: rows of one follow each other. */
-static void print_types(const char *at, const char *end)
-{
-    const char *last = "";
-    for (struct section section; take_section(&section, &at, end); last = section.type)
-        if (strcmp(section.type, last) != 0)
-            printf("%s\n", section.type);
-}
-
-/* Prints the sections of a family and returns their number. */
-static size_t print_sections(const char *family, const char *at, const char *end)
-{
-    size_t count = 0;
-    for (struct section section; take_section(&section, &at, end);)
-        if (strcmp(section.type, family) == 0 || strcmp(section.name, family) == 0)
-            printf("%s%s", count++ > 0 ? "\n" : "", section.text);
-    return count;
-}
-
 static void refuse(const char *family, const char *at, const char *end)
 {
     const char *names[MOST_NAMES];
@@ -88,10 +69,17 @@ int srv_command_family(const char *family)
         fprintf(stderr, "attnd: inspect: %s\n", error.message);
         return 1;
     }
-    if (family[0] == '\0') {
-        print_types(text, text + length);
-    } else if (print_sections(family, text, text + length) == 0) {
-        refuse(family, text, text + length);
+    const char *at = text, *end = text + length, *last = "";
+    size_t count = 0;
+    for (struct section section; take_section(&section, &at, end); last = section.type) {
+        if (family[0] == '\0' &&
+            strcmp(section.type, last) != 0) /* rows of one follow each other */
+            printf("%s\n", section.type);
+        if (strcmp(section.type, family) == 0 || strcmp(section.name, family) == 0)
+            printf("%s%s", count++ > 0 ? "\n" : "", section.text);
+    }
+    if (family[0] != '\0' && count == 0) {
+        refuse(family, text, end);
         status = 2;
     }
     free(text);

@@ -19,7 +19,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "main.h"
 
 #define STATUS_LINE 12 /* bytes of it that matter: "HTTP/1.1 200" */
 #define STATUS_CODE 9  /* where the code begins */

@@ -4,7 +4,7 @@
  * A layer's text is made from its JSON in GET /models (api/layer_json.c), so the two cannot differ.
  * Each stack of an architecture with several is a model of its own and is printed as one.  Weights
  * are not read. */
-#include "commands.h"
+#include "main.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -14,9 +14,6 @@
 
 #include "api/layer_json.h"
 #include "attn_limits.h"
-#include "base/buffer.h"
-#include "config/config.h"
-#include "session/models.h"
 
 #define TEXT_MAX ((size_t)4 << 20) /* of what is printed */
 
@@ -42,24 +39,6 @@ __attribute__((format(printf, 1, 2))) static bool refuse(const char *format, ...
 }
 
 /* ---- Arguments ------------------------------------------------------------------------------- */
-
-static bool take_stack(struct arguments *arguments, const char *text)
-{
-    arguments->stack = text;
-    return true;
-}
-
-static bool take_config(struct arguments *arguments, const char *text)
-{
-    arguments->config = text;
-    return true;
-}
-
-static bool take_family(struct arguments *arguments, const char *text)
-{
-    arguments->family = text;
-    return true;
-}
 
 /* The text holds indices in ascending order, separated by commas. */
 static bool take_layers(struct arguments *arguments, const char *text)
@@ -92,14 +71,21 @@ static bool take_kv_dtype(struct arguments *arguments, const char *text)
            refuse("--kv-dtype must be " ATTN_KV_DTYPE_WORDS ", not %s", text);
 }
 
+#define TEXT(name_, member) .name = name_, .text = offsetof(struct arguments, member)
+#define TAKE(name_, function) .name = name_, .take = function
+
 static const struct {
     const char *name;
     bool (*take)(struct arguments *arguments, const char *text);
+    size_t text;         /* where `take` is NULL: the member that the value becomes */
     const char *without; /* the value where none is given, NULL: one must be */
 } flags[] = {
-    {"--stack", take_stack, NULL},       {"--config", take_config, NULL},
-    {"--layers", take_layers, NULL},     {"--dtype", take_dtype, NULL},
-    {"--kv-dtype", take_kv_dtype, NULL}, {"--family", take_family, ""},
+    {TEXT("--stack", stack)},
+    {TEXT("--config", config)},
+    {TAKE("--layers", take_layers)},
+    {TAKE("--dtype", take_dtype)},
+    {TAKE("--kv-dtype", take_kv_dtype)},
+    {TEXT("--family", family), .without = ""},
 };
 #define NUM_FLAGS (sizeof flags / sizeof flags[0])
 
@@ -114,12 +100,15 @@ static bool take_flag(struct arguments *arguments, int *at, int argc, char *cons
         i++;
     if (i == NUM_FLAGS)
         return refuse("unknown argument \"%.64s\"", flag);
-    if (flag[length] == '=')
-        return flags[i].take(arguments, flag + length + 1);
-    if (*at + 1 < argc)
-        return flags[i].take(arguments, argv[++*at]);
-    return flags[i].without != NULL ? flags[i].take(arguments, flags[i].without)
-                                    : refuse("%s needs a value", flag);
+    const char *value = flag[length] == '=' ? flag + length + 1
+                        : *at + 1 < argc    ? argv[++*at]
+                                            : flags[i].without;
+    if (value == NULL)
+        return refuse("%s needs a value", flag);
+    if (flags[i].take != NULL)
+        return flags[i].take(arguments, value);
+    *(const char **)(void *)((char *)arguments + flags[i].text) = value;
+    return true;
 }
 
 static bool parse(struct arguments *arguments, int argc, char *const argv[])
@@ -183,14 +172,6 @@ static void print_value(struct srv_buffer *out, const json_t *value)
     }
 }
 
-/* Prints the layers from first to last, which all have this JSON. */
-static void print_layers(struct srv_buffer *out, size_t first, size_t last, const json_t *layer)
-{
-    srv_buffer_printf(out, first == last ? "  layer %zu: " : "  layers %zu-%zu: ", first, last);
-    print_members(out, layer);
-    srv_buffer_text(out, "\n");
-}
-
 /* Prints each run of consecutive resident layers with the same JSON as one. */
 static void print_runs(struct srv_buffer *out, const struct attn_model *model, size_t num_layers)
 {
@@ -203,28 +184,16 @@ static void print_runs(struct srv_buffer *out, const struct attn_model *model, s
             json_decref(layer);
             continue;
         }
-        if (run != NULL)
-            print_layers(out, first, i - 1, run);
+        if (run != NULL) {
+            srv_buffer_printf(out, first + 1 == i ? "  layer %zu: " : "  layers %zu-%zu: ", first,
+                              i - 1);
+            print_members(out, run);
+            srv_buffer_text(out, "\n");
+        }
         json_decref(run);
         run = layer;
         first = i;
     }
-}
-
-static void print_costs(struct srv_buffer *out, const struct attn_model *model,
-                        const struct attn_model_info *info)
-{
-    srv_buffer_printf(out, "  %zu parameters, loading takes %zu bytes", info->num_parameters,
-                      info->weight_bytes);
-    if (srv_model_first_layer(model)->is_cross) {
-        srv_buffer_printf(out, ", a cached encoder row %zu\n", info->cache_bytes_per_token);
-        return;
-    }
-    srv_buffer_printf(out, ", a cached token %zu", info->cache_bytes_per_token);
-    if (info->max_position > 0)
-        srv_buffer_printf(out, ", a session of %zu tokens %zu", info->max_position,
-                          attn_model_cache_bytes(model, info->max_position));
-    srv_buffer_text(out, "\n");
 }
 
 static void print_model(struct srv_buffer *out, const struct attn_model *model)
@@ -246,7 +215,15 @@ static void print_model(struct srv_buffer *out, const struct attn_model *model)
                           info.num_linear_layers);
     srv_buffer_text(out, "\n");
     print_runs(out, model, info.num_layers);
-    print_costs(out, model, &info);
+    srv_buffer_printf(out, "  %zu parameters, loading takes %zu bytes", info.num_parameters,
+                      info.weight_bytes);
+    srv_buffer_printf(out, ", a cached %s %zu",
+                      srv_model_first_layer(model)->is_cross ? "encoder row" : "token",
+                      info.cache_bytes_per_token);
+    if (info.max_position > 0 && !srv_model_first_layer(model)->is_cross)
+        srv_buffer_printf(out, ", a session of %zu tokens %zu", info.max_position,
+                          attn_model_cache_bytes(model, info.max_position));
+    srv_buffer_text(out, "\n");
 }
 
 /* ---- Models ---------------------------------------------------------------------------------- */
@@ -295,28 +272,21 @@ static bool inspect(struct srv_buffer *out, const struct arguments *arguments)
     return true;
 }
 
-static int print_checkpoint(const struct arguments *arguments)
-{
-    struct srv_buffer text;
-    srv_buffer_init(&text, TEXT_MAX);
-    bool printed = inspect(&text, arguments) && !text.failed &&
-                   fwrite(text.data, 1, text.length, stdout) == text.length && fflush(stdout) == 0;
-    srv_buffer_fini(&text);
-    return printed ? 0 : 1;
-}
-
 int srv_command_inspect(int argc, char *const argv[])
 {
     struct arguments *arguments = calloc(1, sizeof *arguments);
+    struct srv_buffer text;
     int status = 1;
+    srv_buffer_init(&text, TEXT_MAX);
     if (arguments == NULL)
         refuse("out of memory");
     else if (!parse(arguments, argc, argv))
         status = 2;
     else if (arguments->family != NULL)
         status = srv_command_family(arguments->family);
-    else
-        status = print_checkpoint(arguments);
+    else if (inspect(&text, arguments))
+        status = srv_print_text(&text);
+    srv_buffer_fini(&text);
     free(arguments);
     return status;
 }

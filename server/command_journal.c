@@ -3,7 +3,7 @@
  * Both hold the directory's lock, so that no daemon changes the files meanwhile.  `check` needs no
  * configuration and changes nothing.  `salvage` begins with what a start does, so that damaged
  * files are set aside, and then saves what that start leaves out. */
-#include "commands.h"
+#include "main.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +15,7 @@
 #include <unistd.h>
 
 #include "api/endpoints.h"
-#include "attn.h"
-#include "config/config.h"
-#include "memory.h"
-#include "ops/log.h"
-#include "ops/metrics.h"
-#include "session/models.h"
 #include "store/salvage.h"
-#include "store/store.h"
 #include "store/store_check.h"
 #include "store/store_files.h"
 
@@ -66,24 +59,6 @@ static void close_directory(int directory, int lock_file)
         close(directory);
 }
 
-static int print_check(const char *path, const struct srv_store_check *check,
-                       const struct srv_buffer *text)
-{
-    if (text->length > 0)
-        fwrite(text->data, 1, text->length, stdout);
-    printf("%s: %zu files, %zu damaged; %zu were set aside\n", path, check->files, check->damaged,
-           check->set_aside);
-    if (check->later == 0)
-        printf("a start serves %zu sessions; %zu have expired, %zu are lost\n", check->served,
-               check->expired, check->lost);
-    if (check->later > 0)
-        printf("%zu are of another version: start the build that wrote them\n", check->later);
-    else if (check->damaged > 0 || check->set_aside > 0)
-        printf("attnd journal salvage %s --config FILE saves what can be saved of them\n", path);
-    return check->damaged > 0 || check->lost > 0 || check->later > 0 || check->set_aside > 0 ||
-           text->failed || fflush(stdout) != 0;
-}
-
 static int run_check(const char *path)
 {
     char message[SRV_STORE_CHECK_MESSAGE];
@@ -96,10 +71,24 @@ static int run_check(const char *path)
         return fail(path, why);
     }
     srv_buffer_init(&text, TEXT_MAX);
-    if (srv_store_check(&check, &text, directory, message))
-        status = print_check(path, &check, &text);
-    else
+    if (srv_store_check(&check, &text, directory, message)) {
+        if (text.length > 0)
+            fwrite(text.data, 1, text.length, stdout);
+        printf("%s: %zu files, %zu damaged; %zu were set aside\n", path, check.files, check.damaged,
+               check.set_aside);
+        if (check.later == 0)
+            printf("a start serves %zu sessions; %zu have expired, %zu are lost\n", check.served,
+                   check.expired, check.lost);
+        else
+            printf("%zu are of another version: start the build that wrote them\n", check.later);
+        if (check.later == 0 && (check.damaged > 0 || check.set_aside > 0))
+            printf("attnd journal salvage %s --config FILE saves what can be saved of them\n",
+                   path);
+        status = check.damaged > 0 || check.lost > 0 || check.later > 0 || check.set_aside > 0 ||
+                 text.failed || fflush(stdout) != 0;
+    } else {
         fail(path, message);
+    }
     srv_buffer_fini(&text);
     close_directory(directory, lock_file);
     return status;
@@ -107,61 +96,19 @@ static int run_check(const char *path)
 
 /* ---- salvage --------------------------------------------------------------------------------- */
 
-/* The parts that reading sessions takes. */
-struct parts {
-    struct srv_config config;
-    struct srv_log log;
-    struct srv_metrics *metrics;
-    struct srv_models models;
-    struct srv_memory memory;
-    struct attn_cache_pool *pool;
-    struct srv_sessions *sessions;
-};
-
-/* False with the message: also where the configuration names no model. */
-static bool open_parts(struct parts *parts, char *message)
+/* Opens the parts that reading sessions takes.  False with the message: also where the
+ * configuration names no model. */
+static bool open_parts(struct srv_app *app, char *message)
 {
-    struct srv_config *config = &parts->config;
-    srv_log_open(&parts->log, (enum srv_log_level)config->log, STDERR_FILENO);
-    snprintf(message, SRV_MESSAGE_MAX, "out of memory");
-    return srv_metrics_open(&parts->metrics, &srv_routes) &&
-           srv_models_open(&parts->models, config, message, SRV_MESSAGE_MAX) &&
-           srv_memory_fit(&parts->memory, config, &parts->models, message, SRV_MESSAGE_MAX) &&
-           attn_cache_pool_new(&parts->pool, config->limits.cache_bytes) == ATTN_OK &&
-           srv_models_load(&parts->models, parts->pool, message, SRV_MESSAGE_MAX) &&
-           srv_sessions_open(&parts->sessions, &config->limits, config->instance);
-}
-
-static void close_parts(struct parts *parts)
-{
-    srv_sessions_close(parts->sessions);
-    srv_models_close(&parts->models);
-    attn_cache_pool_free(parts->pool);
-    srv_metrics_close(parts->metrics);
-    srv_log_close(&parts->log);
-    srv_config_fini(&parts->config);
-}
-
-static void ask_nobody(void *callback_context) { (void)callback_context; }
-
-static struct srv_store_context store_context(struct parts *parts)
-{
-    const struct srv_config *config = &parts->config;
-    return (struct srv_store_context){
-        .durability = (enum srv_durability)config->durability,
-        .fsync = (enum srv_journal_fsync)config->journal_fsync,
-        .state_dir = config->state_dir,
-        .naming = SRV_NAME_NONE,
-        .journal_bytes = config->journal_bytes,
-        .max_sessions = config->limits.max_sessions,
-        .sessions = parts->sessions,
-        .models = &parts->models,
-        .pool = parts->pool,
-        .metrics = parts->metrics,
-        .log = &parts->log,
-        .ask_snapshot = ask_nobody,
-        .reads_at_once = true, /* no thread reads anything later */
-    };
+    struct srv_config *config = &app->config;
+    srv_log_open(&app->log, (enum srv_log_level)config->log, STDERR_FILENO);
+    srv_refuse(message, "out of memory");
+    return srv_metrics_open(&app->metrics, &srv_routes) &&
+           srv_models_open(&app->models, config, message, SRV_MESSAGE_MAX) &&
+           srv_memory_fit(&app->memory, config, &app->models, message) &&
+           attn_cache_pool_new(&app->pool, config->limits.cache_bytes) == ATTN_OK &&
+           srv_models_load(&app->models, app->pool, message, SRV_MESSAGE_MAX) &&
+           srv_sessions_open(&app->sessions, &config->limits, config->instance);
 }
 
 static int by_epoch(const void *a, const void *b)
@@ -172,10 +119,11 @@ static int by_epoch(const void *a, const void *b)
 
 /* Lists what a start serves, by its epoch; *served is the caller's to free.  False where memory is
  * short. */
-static bool list_served(struct srv_salvage_served **served, size_t *count, struct parts *parts)
+static bool list_served(struct srv_salvage_served **served, size_t *count,
+                        struct srv_sessions *sessions)
 {
     struct srv_session **all;
-    if (!srv_sessions_all(&all, count, parts->sessions))
+    if (!srv_sessions_all(&all, count, sessions))
         return false;
     *served = malloc((*count + 1) * sizeof **served);
     for (size_t i = 0; i < *count; i++) {
@@ -190,37 +138,35 @@ static bool list_served(struct srv_salvage_served **served, size_t *count, struc
 }
 
 /* Makes the start that a daemon would make, and lists what it serves. */
-static bool start(struct srv_salvage_served **served, size_t *count, struct parts *parts,
+static bool start(struct srv_salvage_served **served, size_t *count, struct srv_app *app,
                   char *message)
 {
     struct srv_store *store = NULL;
-    const struct srv_store_context context = store_context(parts);
+    struct srv_store_context context = srv_app_store_context(app);
+    context.naming = SRV_NAME_NONE;
+    context.reads_at_once = true; /* no thread reads anything later */
     bool started = srv_store_open(&store, &context, message, SRV_MESSAGE_MAX) &&
                    srv_store_load(store, message, SRV_MESSAGE_MAX);
-    if (started && !list_served(served, count, parts)) {
-        snprintf(message, SRV_MESSAGE_MAX, "out of memory");
-        started = false;
-    }
-    if (!srv_store_close(store) && started) {
-        snprintf(message, SRV_MESSAGE_MAX, "the sessions could not be saved");
-        started = false;
-    }
+    if (started && !list_served(served, count, app->sessions))
+        started = srv_refuse(message, "out of memory");
+    if (!srv_store_close(store) && started)
+        started = srv_refuse(message, "the sessions could not be saved");
     return started;
 }
 
 /* Saves what that start left out; the table gives its blocks back first. */
-static bool salvage(struct srv_buffer *text, struct parts *parts,
+static bool salvage(struct srv_buffer *text, struct srv_app *app,
                     struct srv_salvage_context *context, char *message)
 {
     struct srv_salvage result;
-    const char *path = parts->config.state_dir, *why;
+    const char *path = app->config.state_dir, *why;
     int lock_file;
-    srv_sessions_close(parts->sessions);
-    parts->sessions = NULL;
+    srv_sessions_close(app->sessions);
+    app->sessions = NULL;
     bool opened = open_directory(&context->directory, &lock_file, &why, path);
-    snprintf(message, SRV_MESSAGE_MAX, "%s", opened ? "out of memory" : why);
-    opened = opened && srv_sessions_open(&parts->sessions, &parts->config.limits, "salvage");
-    context->sessions = parts->sessions;
+    srv_refuse(message, "%s", opened ? "out of memory" : why);
+    opened = opened && srv_sessions_open(&app->sessions, &app->config.limits, "salvage");
+    context->sessions = app->sessions;
     bool saved = opened && srv_salvage(&result, text, context, message);
     close_directory(context->directory, lock_file);
     if (!saved)
@@ -233,25 +179,30 @@ static bool salvage(struct srv_buffer *text, struct parts *parts,
     return true;
 }
 
-static int run_salvage(struct parts *parts)
+static int run_salvage(struct srv_app *app)
 {
     char message[SRV_MESSAGE_MAX];
     struct srv_salvage_served *served = NULL;
-    struct srv_salvage_context context = {.models = &parts->models,
-                                          .max_sessions = parts->config.limits.max_sessions};
+    struct srv_salvage_context context = {.models = &app->models,
+                                          .max_sessions = app->config.limits.max_sessions};
     struct srv_buffer text;
     srv_buffer_init(&text, TEXT_MAX);
-    bool saved = open_parts(parts, message) && start(&served, &context.num_served, parts, message);
+    bool saved = open_parts(app, message) && start(&served, &context.num_served, app, message);
     context.served = served;
-    saved = saved && salvage(&text, parts, &context, message);
+    saved = saved && salvage(&text, app, &context, message);
     if (text.length > 0)
         fwrite(text.data, 1, text.length, stdout);
     if (!saved)
-        fail(parts->config.state_dir, message);
+        fail(app->config.state_dir, message);
     saved = saved && !text.failed && fflush(stdout) == 0;
     free(served);
     srv_buffer_fini(&text);
-    close_parts(parts);
+    srv_sessions_close(app->sessions);
+    srv_models_close(&app->models);
+    attn_cache_pool_free(app->pool);
+    srv_metrics_close(app->metrics);
+    srv_log_close(&app->log);
+    srv_config_fini(&app->config);
     return saved ? 0 : 1;
 }
 
@@ -259,39 +210,31 @@ static int run_salvage(struct parts *parts)
 static bool read_config(struct srv_config *config, int argc, char *const argv[], char *message)
 {
     char flag[] = "--state-dir", **all = calloc((size_t)argc + 3, sizeof(char *));
-    snprintf(message, SRV_MESSAGE_MAX, "out of memory");
     if (all == NULL)
-        return false;
+        return srv_refuse(message, "out of memory");
     memcpy(all, argv, (size_t)argc * sizeof(char *));
     all[argc] = flag;
     all[argc + 1] = argv[0];
-    bool read = srv_config_read(config, argc + 2, all, environ, message, SRV_MESSAGE_MAX);
+    bool read = srv_config_read(config, argc + 2, all, environ, message);
     free(all);
     if (read && config->durability == SRV_DURABLE_NONE)
         config->durability = SRV_DURABLE_JOURNAL;
     return read;
 }
 
-/* A start as another user would leave files that the daemon cannot open. */
-static bool is_owner(const char *path, char *message)
-{
-    struct stat directory;
-    bool found = stat(path, &directory) == 0;
-    snprintf(message, SRV_MESSAGE_MAX, "%s",
-             found ? "it belongs to another user: run this as that user" : strerror(errno));
-    return found && directory.st_uid == geteuid();
-}
-
 static int read_and_salvage(int argc, char *const argv[])
 {
-    struct parts parts = {0};
+    struct srv_app app = {.routes = &srv_routes};
+    struct stat directory;
     char message[SRV_MESSAGE_MAX];
-    if (!is_owner(argv[0], message))
-        return fail(argv[0], message);
-    if (read_config(&parts.config, argc, argv, message))
-        return run_salvage(&parts);
+    if (stat(argv[0], &directory) != 0)
+        return fail(argv[0], strerror(errno));
+    if (directory.st_uid != geteuid()) /* it would leave files that the daemon cannot open */
+        return fail(argv[0], "it belongs to another user: run this as that user");
+    if (read_config(&app.config, argc, argv, message))
+        return run_salvage(&app);
     fail("", message);
-    srv_config_fini(&parts.config);
+    srv_config_fini(&app.config);
     return 2;
 }
 

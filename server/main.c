@@ -5,27 +5,21 @@
  * not use each other, so their order is free.  The port opens before weights are read, so that
  * /livez answers and /readyz says "loading". */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "api/endpoints.h"
-#include "app.h"
 #include "attn_json.h"
+#include "base/clock.h"
 #include "base/thread.h"
-#include "commands.h"
-#include "config/first_process.h"
 #include "http/loop.h"
 #include "http/tls.h"
-#include "mapped.h"
-#include "ops/heap.h"
+#include "main.h"
 #include "ops/sandbox.h"
-#include "self_check.h"
-#include "serve.h"
-#include "signals.h"
 #include "store/stores.h"
-#include "upkeep.h"
 
 #define FILES_BESIDE_CONNECTIONS 64 /* descriptors that are no connections, without those */
 #define FILES_OF_MAPPED_MODEL 2     /* the file of weights, and its directory */
@@ -37,12 +31,6 @@
 extern char **environ;
 
 /* ---- Opening --------------------------------------------------------------------------------- */
-
-/* Whether there are files that SIGHUP makes the daemon read again. */
-static bool reads_again(const struct srv_config *config)
-{
-    return config->api_keys != NULL || config->tls_cert != NULL;
-}
 
 /* Raises the limit on descriptors to the hard limit, and lowers max_connections where even that is
  * too low, so that the daemon's own files never lack a descriptor. */
@@ -67,15 +55,23 @@ static void fit_connections(struct srv_app *app)
     *connections = allowed;
 }
 
-static bool open_pool(struct srv_app *app, char *message)
+static bool open_engine(struct srv_app *app, char *message)
 {
-    snprintf(message, SRV_MESSAGE_MAX, "out of memory");
-    return attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK;
-}
-
-static void log_engine(struct srv_app *app)
-{
+    struct attn_engine_options options = {
+        .threads = (unsigned)app->config.threads,
+        .level = (enum attn_cpu_level)app->config.cpu_level,
+        .gemm = (enum attn_gemm_mode)app->config.gemm,
+        .call_bytes = app->memory.call_bytes,
+        .yield_call_bytes = app->memory.yield_call_bytes,
+    };
     struct attn_engine_info info;
+    struct attn_error error = {0};
+    errno = 0;
+    if (attn_engine_open(&app->engine, &options, &error) != ATTN_OK) {
+        srv_refuse(message, "%s", error.message);
+        srv_thread_explain(message, SRV_MESSAGE_MAX);
+        return false;
+    }
     attn_engine_describe(&info, app->engine);
     const bool openblas = info.blas_core != NULL;
     srv_log_event(&app->log, SRV_LOG_INFO, "engine", "%u threads, %s kernels, gemm %s%s%s%s",
@@ -86,25 +82,6 @@ static void log_engine(struct srv_app *app)
     if (info.gemm_missing[0] != '\0')
         srv_log_event(&app->log, SRV_LOG_ERROR, "gemm", "packed products only: %s",
                       info.gemm_missing);
-}
-
-static bool open_engine(struct srv_app *app, char *message)
-{
-    struct attn_engine_options options = {
-        .threads = (unsigned)app->config.threads,
-        .level = (enum attn_cpu_level)app->config.cpu_level,
-        .gemm = (enum attn_gemm_mode)app->config.gemm,
-        .call_bytes = app->memory.call_bytes,
-        .yield_call_bytes = app->memory.yield_call_bytes,
-    };
-    struct attn_error error = {0};
-    errno = 0;
-    if (attn_engine_open(&app->engine, &options, &error) != ATTN_OK) {
-        snprintf(message, SRV_MESSAGE_MAX, "%s", error.message);
-        srv_thread_explain(message, SRV_MESSAGE_MAX);
-        return false;
-    }
-    log_engine(app);
     return true;
 }
 
@@ -113,7 +90,7 @@ static bool fit_memory(struct srv_app *app, char *message)
 {
     struct srv_memory *memory = &app->memory;
     size_t *connections = &app->config.limits.max_connections, allowed = *connections;
-    if (!srv_memory_fit(memory, &app->config, &app->models, message, SRV_MESSAGE_MAX))
+    if (!srv_memory_fit(memory, &app->config, &app->models, message))
         return false;
     if (*connections > allowed) /* the fit began with the default */
         *connections = allowed;
@@ -125,37 +102,9 @@ static bool fit_memory(struct srv_app *app, char *message)
     return true;
 }
 
-static void ask_snapshot(void *callback_context)
-{
-    const struct srv_app *app = callback_context;
-    srv_scheduler_wake(app->scheduler);
-}
-
-static struct srv_store_context store_context(struct srv_app *app)
-{
-    const struct srv_config *config = &app->config;
-    return (struct srv_store_context){
-        .durability = (enum srv_durability)config->durability,
-        .fsync = (enum srv_journal_fsync)config->journal_fsync,
-        .state_dir = config->state_dir,
-        .naming = config->names_instance ? SRV_NAME_GIVEN : SRV_NAME_DEFAULT,
-        .journal_bytes = config->journal_bytes,
-        .snapshot_interval_s = config->snapshot_interval_s,
-        .snapshot_tokens = config->snapshot_tokens,
-        .max_sessions = config->limits.max_sessions,
-        .sessions = app->sessions,
-        .models = &app->models,
-        .pool = app->pool,
-        .metrics = app->metrics,
-        .log = &app->log,
-        .ask_snapshot = ask_snapshot,
-        .callback_context = app,
-    };
-}
-
 static bool open_store(struct srv_app *app, char *message)
 {
-    const struct srv_store_context context = store_context(app);
+    const struct srv_store_context context = srv_app_store_context(app);
     if (srv_config_implies_journal(&app->config))
         srv_log_event(&app->log, SRV_LOG_INFO, "durability",
                       "journal, since state_dir is given and no durability is");
@@ -191,39 +140,36 @@ static bool open_scheduler(struct srv_app *app, char *message)
     return opened;
 }
 
-static bool open_models(struct srv_app *app, char *message)
-{
-    if (!srv_models_open(&app->models, &app->config, message, SRV_MESSAGE_MAX))
-        return false;
-    for (size_t i = 0; i < app->models.count; i++)
-        srv_metrics_add_model(app->metrics, app->models.items[i].name);
-    return true;
-}
-
 /* Opens the parts that neither read files of models nor take requests. */
 static bool open_parts(struct srv_app *app, char *message)
 {
     const struct srv_limits *limits = &app->config.limits;
     if (app->config.api_keys != NULL &&
-        srv_keyring_read(&app->keys, app->config.api_keys, message, SRV_MESSAGE_MAX) == 0)
+        srv_keyring_read(&app->keys, app->config.api_keys, message) == 0)
         return false;
-    snprintf(message, SRV_MESSAGE_MAX, "out of memory");
-    return srv_metrics_open(&app->metrics, app->routes) &&
-           (app->usage = srv_usage_open()) != NULL && open_models(app, message) &&
-           fit_memory(app, message) && open_pool(app, message) && open_engine(app, message) &&
+    srv_refuse(message, "out of memory");
+    bool opened = srv_metrics_open(&app->metrics, app->routes) &&
+                  (app->usage = srv_usage_open()) != NULL &&
+                  srv_models_open(&app->models, &app->config, message, SRV_MESSAGE_MAX);
+    for (size_t i = 0; i < app->models.count && opened; i++)
+        srv_metrics_add_model(app->metrics, app->models.items[i].name);
+    return opened && fit_memory(app, message) &&
+           attn_cache_pool_new(&app->pool, app->config.limits.cache_bytes) == ATTN_OK &&
+           open_engine(app, message) &&
            srv_sessions_open(&app->sessions, limits, app->config.instance) &&
            open_store(app, message) && open_scheduler(app, message);
 }
 
-static struct srv_http_context http_context(struct srv_app *app)
+static bool open_http(struct srv_app *app, char *message)
 {
-    return (struct srv_http_context){
-        .limits = &app->config.limits,
+    const struct srv_config *config = &app->config;
+    const struct srv_http_context context = {
+        .limits = &config->limits,
         .routes = app->routes,
         .instance = srv_sessions_identity(app->sessions)->instance,
-        .keys = app->config.api_keys != NULL ? &app->keys : NULL,
-        .allowed_hosts = app->config.allowed_hosts,
-        .allow_origins = app->config.allow_origins,
+        .keys = config->api_keys != NULL ? &app->keys : NULL,
+        .allowed_hosts = config->allowed_hosts,
+        .allow_origins = config->allow_origins,
         .log = &app->log,
         .metrics = app->metrics,
         .scheduler = app->scheduler,
@@ -232,12 +178,6 @@ static struct srv_http_context http_context(struct srv_app *app)
         .stopping = &app->stopping,
         .app = app,
     };
-}
-
-static bool open_http(struct srv_app *app, char *message)
-{
-    const struct srv_config *config = &app->config;
-    const struct srv_http_context context = http_context(app);
     struct srv_tls tls;
     char date[SRV_TLS_DATE];
     struct srv_http_options options = {
@@ -281,19 +221,17 @@ static bool load(struct srv_app *app, char *message)
     bool loaded = srv_models_load(&app->models, app->pool, message, SRV_MESSAGE_MAX);
     if (loaded)
         log_weights(app);
-    loaded = loaded && srv_self_check(app, message, SRV_MESSAGE_MAX) &&
+    loaded = loaded && srv_self_check(app, message) &&
              srv_stores_load(app->store, message, SRV_MESSAGE_MAX);
     if (loaded && app->config.api_keys != NULL)
         srv_sessions_set_accounts(app->sessions, &app->keys.accounts);
     srv_signals_hold();
-    if (loaded && !srv_models_describe(app)) {
-        snprintf(message, SRV_MESSAGE_MAX, "out of memory");
-        return false;
-    }
+    if (loaded && !srv_models_describe(app))
+        return srv_refuse(message, "out of memory");
     if (!loaded || !srv_stores_start(app->store, message, SRV_MESSAGE_MAX))
         return false;
-    if (!srv_upkeep_open(&app->upkeep, app->sessions, app->store, app->metrics)) {
-        snprintf(message, SRV_MESSAGE_MAX, "out of memory");
+    if (!srv_upkeep_open(app)) {
+        srv_refuse(message, "out of memory");
         srv_thread_explain(message, SRV_MESSAGE_MAX);
         return false;
     }
@@ -324,9 +262,10 @@ static void note_configuration(struct srv_app *app)
 static bool restrict_calls(struct srv_app *app, char *message)
 {
     int directories[SRV_MAX_ADOPTED + 1];
+    const bool reads_again = app->config.api_keys != NULL || app->config.tls_cert != NULL;
     return !app->config.sandbox ||
            srv_sandbox_restrict_calls(directories, srv_stores_directories(directories, app->store),
-                                      reads_again(&app->config), message, SRV_MESSAGE_MAX);
+                                      reads_again, message);
 }
 
 static bool restrict_files(struct srv_app *app, char *message)
@@ -342,8 +281,7 @@ static bool restrict_files(struct srv_app *app, char *message)
         directories[count++] = config->state_dir;
     if (config->weights_cache != NULL)
         directories[count++] = config->weights_cache;
-    return !config->sandbox ||
-           srv_sandbox_restrict_files(directories, count, message, SRV_MESSAGE_MAX);
+    return !config->sandbox || srv_sandbox_restrict_files(directories, count, message);
 }
 
 static void announce_ready(struct srv_app *app)
@@ -386,10 +324,9 @@ static bool close_all(struct srv_app *app)
 
 static bool open_log(struct srv_app *app, char *message)
 {
-    bool opened = srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO);
-    if (opened)
+    if (srv_log_open(&app->log, (enum srv_log_level)app->config.log, STDERR_FILENO))
         return true;
-    snprintf(message, SRV_MESSAGE_MAX, "neither memory nor a thread for the log");
+    srv_refuse(message, "neither memory nor a thread for the log");
     srv_thread_explain(message, SRV_MESSAGE_MAX);
     return false;
 }
@@ -397,7 +334,7 @@ static bool open_log(struct srv_app *app, char *message)
 static int run(struct srv_app *app)
 {
     char message[SRV_MESSAGE_MAX];
-    struct srv_stop stop = {0};
+    uint64_t asked_ns = 0;
     app->main_thread = pthread_self();
     srv_heap_configure(app->config.event_threads);
     srv_signals_hold();
@@ -417,20 +354,15 @@ static int run(struct srv_app *app)
             srv_log_event(
                 &app->log, SRV_LOG_ERROR, "metrics",
                 "/proc cannot be read: memory and descriptors of the process are unknown");
-        sigset_t signals = srv_signals_served();
-        srv_serve(&stop, app, &signals);
-        if (stop.signalled)
-            srv_signals_stop_at_once(1);
-        else
-            srv_signals_expect_another();
-        srv_drain(app, &stop);
+        asked_ns = srv_serve(app);
     } else {
         srv_log_flush(&app->log);
         fprintf(stderr, "attnd: %s\n", message);
     }
     bool saved = close_all(app);
     if (opened)
-        srv_log_stopped(app, &stop);
+        srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%" PRIu64 " ms after it was asked for",
+                      (srv_now_ns() - asked_ns) / 1000000);
     srv_log_close(&app->log);
     return opened && saved ? 0 : 1;
 }
@@ -441,12 +373,12 @@ static bool read_configuration(struct srv_config *config, int argc, char *argv[]
     struct srv_first_process first;
     if (argc == 2 && strcmp(argv[1], "--health-check") == 0 &&
         srv_first_process_read(&first, "/proc/1/cmdline")) {
-        if (srv_config_read(config, first.count, first.words, environ, message, SRV_MESSAGE_MAX) &&
+        if (srv_config_read(config, first.count, first.words, environ, message) &&
             config->mode == SRV_RUN_HEALTH)
             return true;
         srv_config_fini(config);
     }
-    return srv_config_read(config, argc, argv, environ, message, SRV_MESSAGE_MAX);
+    return srv_config_read(config, argc, argv, environ, message);
 }
 
 int main(int argc, char *argv[])

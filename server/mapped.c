@@ -3,7 +3,7 @@
  * The handler of SIGBUS runs in the thread that touched the page.  That thread was reading weights,
  * in a kernel or a checksum, so it holds no lock and is inside no function of the C library that
  * the log uses: the line is logged as any other, and awaited. */
-#include "mapped.h"
+#include "main.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -79,32 +79,24 @@ struct footprint {
     size_t call, inner; /* of a long call, and of the steps computed during its pauses */
 };
 
-/* Bytes of a block's tokens as float32 in the model's largest layer. */
-static size_t tile_bytes(const struct srv_model *model)
+/* Finds the bytes of a block's tokens as float32 in the model's largest layer, and the rows that
+ * one body can bring to a layer: a number takes at least two bytes. */
+static void measure(size_t *tile, size_t *rows, const struct srv_config *config,
+                    const struct srv_model *model)
 {
-    size_t tile = 0;
+    const size_t numbers = config->limits.max_body_bytes / 2;
+    *tile = *rows = 0;
     for (size_t i = 0; i < model->info.num_layers; i++) {
         const struct attn_layer_spec *spec = attn_model_layer(model->attn, i);
         if (spec == NULL)
             continue;
         const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
-        tile = larger(
-            tile, mul(ATTN_BLOCK_TOKENS * sizeof(float) * sizes.heads, sizes.key + sizes.value));
+        const size_t width = smaller(spec->key_size, spec->value_size);
+        *tile = larger(
+            *tile, mul(ATTN_BLOCK_TOKENS * sizeof(float) * sizes.heads, sizes.key + sizes.value));
+        *rows = larger(*rows, numbers / smaller(spec->hidden_size, width));
     }
-    return tile;
-}
-
-/* Rows that one body can bring to a layer: a number takes at least two bytes. */
-static size_t max_rows(const struct srv_config *config, const struct srv_model *model)
-{
-    size_t rows = 0, numbers = config->limits.max_body_bytes / 2;
-    for (size_t i = 0; i < model->info.num_layers; i++) {
-        const struct attn_layer_spec *spec = attn_model_layer(model->attn, i);
-        if (spec != NULL)
-            rows = larger(rows, numbers / smaller(spec->hidden_size,
-                                                  smaller(spec->key_size, spec->value_size)));
-    }
-    return smaller(rows, mul(config->limits.max_tokens, ATTN_MAX_BATCH)) + 1;
+    *rows = smaller(*rows, mul(config->limits.max_tokens, ATTN_MAX_BATCH)) + 1;
 }
 
 /* Sessions of so many layers, whose caches take so many bytes when they are empty. */
@@ -122,8 +114,10 @@ static void add_sessions(struct footprint *out, const struct srv_config *config,
 static void add_model(struct footprint *out, const struct srv_config *config,
                       const struct srv_model *model, unsigned threads)
 {
+    size_t tile, rows;
+    measure(&tile, &rows, config, model);
     const struct attn_call_size call = {
-        .rows = max_rows(config, model),
+        .rows = rows,
         .tokens = config->limits.max_tokens,
         .shared_rows = SRV_BATCH_ROWS,
         .cached = larger(SRV_BATCH_KEYS, config->limits.max_session_length),
@@ -137,34 +131,28 @@ static void add_model(struct footprint *out, const struct srv_config *config,
     out->loading = larger(out->loading, memory.loading_bytes + WRITER_BYTES);
     add_sessions(out, config, model->info.num_layers, memory.cache_bytes, memory.block_bytes);
     out->slack = add(out->slack, ATTN_POOL_SLACK);
-    out->tile = larger(out->tile, tile_bytes(model));
+    out->tile = larger(out->tile, tile);
     out->call = larger(out->call, attn_call_bytes(model->attn, &call, threads));
     out->inner = larger(out->inner, attn_call_bytes(model->attn, &inner, threads));
-}
-
-/* Weightless sessions may have any shape within bounds, and max_weightless_shapes at once. */
-static void add_weightless(struct footprint *out, const struct srv_config *config, unsigned threads)
-{
-    struct srv_weightless_memory memory;
-    size_t shapes = config->limits.max_weightless_shapes;
-    if (shapes == 0)
-        return;
-    srv_weightless_memory(&memory, threads);
-    add_sessions(out, config, memory.layers, memory.cache_bytes, memory.block_bytes);
-    out->slack = add(out->slack, mul(shapes, ATTN_POOL_SLACK));
-    out->tile = larger(out->tile, memory.tile_bytes);
-    out->inner = larger(out->inner, memory.batch_bytes);
 }
 
 static struct footprint add_models(const struct srv_config *config, const struct srv_models *models,
                                    unsigned threads)
 {
-    struct footprint all = {.inner = MIB};
+    const size_t shapes = config->limits.max_weightless_shapes;
     const struct attn_call_size weightless = {.rows = config->limits.max_body_bytes / 4};
-    all.call = attn_call_bytes(NULL, &weightless, threads);
+    struct footprint all = {.inner = MIB, .call = attn_call_bytes(NULL, &weightless, threads)};
+    struct srv_weightless_memory memory;
     for (size_t i = 0; i < models->count; i++)
         add_model(&all, config, &models->items[i], threads);
-    add_weightless(&all, config, threads);
+    if (shapes >
+        0) { /* weightless sessions may have any shape within bounds, and so many at once */
+        srv_weightless_memory(&memory, threads);
+        add_sessions(&all, config, memory.layers, memory.cache_bytes, memory.block_bytes);
+        all.slack = add(all.slack, mul(shapes, ATTN_POOL_SLACK));
+        all.tile = larger(all.tile, memory.tile_bytes);
+        all.inner = larger(all.inner, memory.batch_bytes);
+    }
     all.call = larger(all.call, all.inner);
     return all;
 }
@@ -262,25 +250,26 @@ static const struct {
 };
 
 /* The memory that is needed, and what there is of it: of all memory, or of address space. */
-static size_t need(const struct srv_memory *memory, size_t *limit, const char **source)
+struct need {
+    size_t bytes, limit;
+    const char *source; /* of the limit */
+};
+
+static struct need need_of(const struct srv_memory *memory)
 {
     struct rlimit space;
     size_t reserved = add(memory->total, memory->reserved);
-    *limit = memory->limit;
-    *source = memory->source;
     if (memory->total > memory->limit || getrlimit(RLIMIT_AS, &space) != 0 ||
         space.rlim_cur == RLIM_INFINITY || space.rlim_cur >= reserved)
-        return memory->total;
-    *limit = (size_t)space.rlim_cur;
-    *source = "with address space that is reserved, and the limit on that (ulimit -v)";
-    return reserved;
+        return (struct need){memory->total, memory->limit, memory->source};
+    return (struct need){reserved, (size_t)space.rlim_cur,
+                         "with address space that is reserved, and the limit on that (ulimit -v)"};
 }
 
 static bool fits(const struct srv_memory *memory)
 {
-    size_t limit;
-    const char *source;
-    return need(memory, &limit, &source) <= limit;
+    const struct need need = need_of(memory);
+    return need.bytes <= need.limit;
 }
 
 /* Options with which it would start, or where none are enough the least that would do. */
@@ -288,10 +277,8 @@ static void advise(struct srv_buffer *text, struct srv_config config,
                    const struct srv_models *models)
 {
     const size_t count = sizeof reductions / sizeof reductions[0];
-    const char *source;
     char flags[320] = "";
     struct srv_memory memory;
-    size_t limit;
     add_up(&memory, &config, models);
     for (size_t i = 0, length = 0; i < count && !fits(&memory); i++) {
         size_t *value = (size_t *)((char *)&config + reductions[i].place);
@@ -303,41 +290,21 @@ static void advise(struct srv_buffer *text, struct srv_config config,
         add_up(&memory, &config, models);
     }
     /* Rounded up, so that the number suffices as a limit. */
-    size_t least = need(&memory, &limit, &source);
+    const struct need least = need_of(&memory);
     srv_buffer_printf(text, "; %s %.1f MiB, with%s",
-                      least <= limit ? "it would start in" : "the least that would start is",
-                      mib(add(least, MIB / 20)), flags[0] != '\0' ? flags : " these options");
-}
-
-static void explain_refusal(const struct srv_memory *memory, const struct srv_config *config,
-                            const struct srv_models *models, char *message, size_t size)
-{
-    struct srv_buffer text;
-    size_t limit;
-    const char *source;
-    size_t needed = need(memory, &limit, &source);
-    srv_buffer_init(&text, size);
-    srv_buffer_lend(&text, message, size);
-    srv_buffer_printf(&text, "%.1f MiB of memory are needed, %s gives %.1f MiB:", mib(needed),
-                      source, mib(limit));
-    for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
-        if (memory->terms[i] > 0)
-            srv_buffer_printf(&text, "%s %s %.1f", i > 0 ? " +" : "", terms[i].name,
-                              mib(memory->terms[i]));
-    srv_buffer_printf(&text, " = %.1f MiB", mib(memory->total));
-    advise(&text, *config, models);
-    if (memory->terms[SRV_MEMORY_WEIGHTS] > memory->total / WEIGHTS_SHARE)
-        srv_buffer_text(&text, "; weights take less as --dtype bf16 or int8, and with fewer layers "
-                               "(\"layers\" of a model)");
+                      least.bytes <= least.limit ? "it would start in"
+                                                 : "the least that would start is",
+                      mib(add(least.bytes, MIB / 20)), flags[0] != '\0' ? flags : " these options");
 }
 
 /* The divisor is tried and not computed: the sum is not linear in the shares (working memory of a
  * call is not in max_body_bytes, and terms of phases that do not overlap are maxima).  A few sums
  * take microseconds. */
 bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
-                    const struct srv_models *models, char *message, size_t size)
+                    const struct srv_models *models, char message[SRV_MESSAGE_MAX])
 {
     struct srv_limits *limits = &config->limits;
+    struct srv_buffer text;
     bool half = limits->max_client_in_flight_bytes == 0;
     for (unsigned divisor = 1; divisor <= SRV_MAX_DIVISOR; divisor *= 2) {
         srv_config_divide_shares(config, divisor);
@@ -348,7 +315,20 @@ bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
         if (fits(out))
             return true;
     }
-    explain_refusal(out, config, models, message, size);
+    const struct need need = need_of(out);
+    srv_buffer_init(&text, SRV_MESSAGE_MAX);
+    srv_buffer_lend(&text, message, SRV_MESSAGE_MAX);
+    srv_buffer_printf(&text, "%.1f MiB of memory are needed, %s gives %.1f MiB:", mib(need.bytes),
+                      need.source, mib(need.limit));
+    for (size_t i = 0; i < SRV_MEMORY_TERMS; i++)
+        if (out->terms[i] > 0)
+            srv_buffer_printf(&text, "%s %s %.1f", i > 0 ? " +" : "", terms[i].name,
+                              mib(out->terms[i]));
+    srv_buffer_printf(&text, " = %.1f MiB", mib(out->total));
+    advise(&text, *config, models);
+    if (out->terms[SRV_MEMORY_WEIGHTS] > out->total / WEIGHTS_SHARE)
+        srv_buffer_text(&text, "; weights take less as --dtype bf16 or int8, and with fewer layers "
+                               "(\"layers\" of a model)");
     return false;
 }
 

@@ -6,8 +6,7 @@
 #ifndef SRV_MEMORY_H
 #define SRV_MEMORY_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/errors.h"
 
 struct srv_config;
 struct srv_models;
@@ -40,9 +39,8 @@ struct srv_memory {
  * memory that nobody has set (srv_config_divide_shares) by the least power of two with which the
  * sum fits.  False where none does: `message` is then one line with every term, and *out is the
  * last sum. */
-#define SRV_MESSAGE_MAX 1024
 bool srv_memory_fit(struct srv_memory *out, struct srv_config *config,
-                    const struct srv_models *models, char *message, size_t size);
+                    const struct srv_models *models, char message[SRV_MESSAGE_MAX]);
 
 /* Appends the terms as --check prints them, one a line, their sum and the limit. */
 void srv_memory_print(struct srv_buffer *out, const struct srv_memory *memory);

@@ -1,8 +1,9 @@
 /* serve.c: the main thread while the daemon serves: reloading, the lame duck, draining.
  *
  * All other work is done by other threads, so that the main thread sees a signal at once. */
-#include "serve.h"
+#include "main.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -10,7 +11,6 @@
 #include "base/clock.h"
 #include "base/text_file.h"
 #include "http/tls.h"
-#include "memory.h"
 
 /* ---- Reloading ------------------------------------------------------------------------------- */
 
@@ -19,7 +19,7 @@ static void reload_keys(struct srv_app *app)
     char message[SRV_MESSAGE_MAX], file[SRV_TEXT_DESCRIBED];
     if (app->config.api_keys == NULL)
         return;
-    size_t keys = srv_keyring_read(&app->keys, app->config.api_keys, message, sizeof message);
+    size_t keys = srv_keyring_read(&app->keys, app->config.api_keys, message);
     srv_text_describe(file, app->config.api_keys);
     if (keys > 0)
         srv_log_event(&app->log, SRV_LOG_INFO, "keys", "%zu, from %s (%s)", keys,
@@ -61,82 +61,45 @@ static void reload(struct srv_app *app)
 
 /* ---- Serving --------------------------------------------------------------------------------- */
 
-/* Waits for one signal; 0 where none came before `until_ns`. */
-static int next_signal(const sigset_t *signals, uint64_t until_ns)
+/* Reloads until another signal or `until_ns` comes; returns that signal, or 0. */
+static int serve_until(struct srv_app *app, const sigset_t *signals, uint64_t until_ns)
 {
     for (;;) {
         uint64_t now = srv_now_ns(), left = until_ns > now ? until_ns - now : 0;
         const struct timespec wait = {.tv_sec = (time_t)(left / SRV_S_NS),
                                       .tv_nsec = (long)(left % SRV_S_NS)};
         int number = sigtimedwait(signals, NULL, until_ns != UINT64_MAX ? &wait : NULL);
-        if (number > 0)
-            return number;
-        if (left == 0)
-            return 0;
+        if (number == SIGHUP)
+            reload(app);
+        else if (number > 0 || left == 0)
+            return number > 0 ? number : 0;
     }
 }
 
-/* Reloads until another signal or `until_ns` comes; returns that signal, or 0. */
-static int serve_until(struct srv_app *app, const sigset_t *signals, uint64_t until_ns)
+/* Serves, with /readyz 503, until `until_ns` or SIGINT comes.  *signalled becomes true with the
+ * first signal; the second one ends the process. */
+static void serve_as_lame_duck(bool *signalled, struct srv_app *app, const sigset_t *signals,
+                               uint64_t until_ns)
 {
     int number;
-    while ((number = next_signal(signals, until_ns)) == SIGHUP)
-        reload(app);
-    return number;
-}
-
-/* srv_post_drain has set the phase before it sent this signal; from others it means nothing. */
-static bool is_asked(struct srv_app *app, int number)
-{
-    return number != SRV_DRAIN_SIGNAL || atomic_load(&app->phase) == SRV_LAME_DUCK;
-}
-
-static void announce_lame_duck(struct srv_app *app)
-{
     char detail[64];
     snprintf(detail, sizeof detail, "serves for %zu more seconds", app->config.lame_duck_s);
     atomic_store(&app->phase, SRV_LAME_DUCK);
     srv_notify(&app->notifier, SRV_NOTICE_STOPPING, detail);
     srv_log_event(&app->log, SRV_LOG_INFO, "lame_duck", "%s; /readyz is 503", detail);
-}
-
-/* Returns when `until_ns` or SIGINT comes. */
-static void serve_as_lame_duck(struct srv_stop *stop, struct srv_app *app, const sigset_t *signals,
-                               uint64_t until_ns)
-{
-    int number;
-    announce_lame_duck(app);
     while ((number = serve_until(app, signals, until_ns)) != 0) {
         if (number == SRV_DRAIN_SIGNAL)
             continue;
-        if (stop->signalled)
+        if (*signalled)
             _exit(1);
-        stop->signalled = true;
+        *signalled = true;
         if (number == SIGINT)
             return;
     }
 }
 
-void srv_serve(struct srv_stop *stop, struct srv_app *app, const sigset_t *signals)
-{
-    uint64_t lame_duck_ns = app->config.lame_duck_s * SRV_S_NS;
-    int number;
-    do
-        number = serve_until(app, signals, UINT64_MAX);
-    while (!is_asked(app, number));
-    *stop = (struct srv_stop){.asked_ns = srv_now_ns(), .signalled = number != SRV_DRAIN_SIGNAL};
-    if (number != SIGINT && lame_duck_ns > 0)
-        serve_as_lame_duck(stop, app, signals, stop->asked_ns + lame_duck_ns);
-}
-
-/* ---- Draining -------------------------------------------------------------------------------- */
-
-static unsigned long long ms_since(const struct srv_stop *stop)
-{
-    return (srv_now_ns() - stop->asked_ns) / 1000000;
-}
-
-void srv_drain(struct srv_app *app, const struct srv_stop *stop)
+/* Takes no new requests and lets the running ones finish, within `drain_timeout_s`. */
+static void drain(struct srv_app *app, uint64_t asked_ns)
 {
     const struct timespec poll = {.tv_nsec = 1000 * 1000};
     uint64_t deadline_ns = srv_now_ns() + app->config.limits.drain_timeout_s * SRV_S_NS;
@@ -148,12 +111,26 @@ void srv_drain(struct srv_app *app, const struct srv_stop *stop)
     while (srv_http_active(app->http) > 0 && srv_now_ns() < deadline_ns)
         nanosleep(&poll, NULL);
     srv_log_event(&app->log, SRV_LOG_INFO, "drained",
-                  "%llu ms after it was asked for; %zu requests were cut off", ms_since(stop),
-                  srv_http_active(app->http));
+                  "%" PRIu64 " ms after it was asked for; %zu requests were cut off",
+                  (srv_now_ns() - asked_ns) / 1000000, srv_http_active(app->http));
 }
 
-void srv_log_stopped(struct srv_app *app, const struct srv_stop *stop)
+uint64_t srv_serve(struct srv_app *app)
 {
-    srv_log_event(&app->log, SRV_LOG_INFO, "stopped", "%llu ms after it was asked for",
-                  ms_since(stop));
+    const sigset_t signals = srv_signals_served();
+    const uint64_t lame_duck_ns = app->config.lame_duck_s * SRV_S_NS;
+    int number;
+    do /* srv_post_drain sets the phase before it sends its signal, of others' it means nothing */
+        number = serve_until(app, &signals, UINT64_MAX);
+    while (number == SRV_DRAIN_SIGNAL && atomic_load(&app->phase) != SRV_LAME_DUCK);
+    const uint64_t asked_ns = srv_now_ns();
+    bool signalled = number != SRV_DRAIN_SIGNAL; /* a further signal ends the process at once */
+    if (number != SIGINT && lame_duck_ns > 0)
+        serve_as_lame_duck(&signalled, app, &signals, asked_ns + lame_duck_ns);
+    if (signalled)
+        srv_signals_stop_at_once(1);
+    else
+        srv_signals_expect_another();
+    drain(app, asked_ns);
+    return asked_ns;
 }

@@ -1,12 +1,10 @@
 /* signals.c: the signals of the daemon, as a table of those that stop it and one of those that it
  * ignores. */
-#include "signals.h"
+#include "main.h"
 
 #include <pthread.h>
 #include <stddef.h>
 #include <unistd.h>
-
-#include "app.h"
 
 static const int stopping[] = {SIGTERM, SIGINT, SIGQUIT};
 static const int ignored[] = {SIGPIPE, SIGXFSZ, SIGUSR2, SIGALRM,  SIGVTALRM,

@@ -2,50 +2,45 @@
  *
  * Expiring a hundred thousand sessions and trimming a large heap take long, so they are not the
  * main thread's, which has to see signals at once. */
-#include "upkeep.h"
+#include "main.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "mapped.h"
-#include "ops/heap.h"
-#include "ops/metrics.h"
-#include "session/session.h"
-#include "store/store.h"
 
 #define TRIM_NS (10 * SRV_S_NS) /* from one trim of the heap to the next, at least */
 #define GAP_NS (3 * SRV_S_NS)   /* of a wait for a second: the process stood still */
 #define TRIM_SHARE 1000         /* a trim may take this part of the time */
 
 struct srv_upkeep {
-    struct srv_sessions *sessions;
-    struct srv_store *store;
-    struct srv_metrics *metrics;
+    struct srv_app *app;
     pthread_t thread;
     pthread_mutex_t lock; /* guards `stop` */
     pthread_cond_t wake;
     bool stop;
 };
 
-static void expire_sessions(struct srv_upkeep *upkeep, uint64_t now)
+static void expire_sessions(struct srv_app *app, uint64_t now)
 {
-    struct srv_session *session = srv_sessions_expire(upkeep->sessions, now), *next;
+    struct srv_session *session = srv_sessions_expire(app->sessions, now), *next;
     for (; session != NULL; session = next) {
         next = session->next;
-        srv_store_expire(upkeep->store, session);
-        srv_metrics_session(upkeep->metrics, SRV_SESSION_EXPIRED, 1);
+        srv_store_expire(app->store, session);
+        srv_metrics_session(app->metrics, SRV_SESSION_EXPIRED, 1);
         srv_session_put(session);
     }
 }
 
-/* Trims the heap, while which threads that allocate wait, and returns when to do it next. */
+/* Gives free pages of the heap back to the system, also those between blocks in use; threads that
+ * allocate wait meanwhile.  Returns when to do it next. */
 static uint64_t trim_heap(void)
 {
     uint64_t start = srv_now_ns();
-    srv_heap_trim();
+    (void)malloc_trim(0);
     uint64_t took = srv_now_ns() - start;
     return start + (took > TRIM_NS / TRIM_SHARE ? took * TRIM_SHARE : TRIM_NS);
 }
@@ -76,7 +71,7 @@ static void *upkeep_main(void *argument)
         bool expires = passed_over == 0 && now - ended_ns < GAP_NS;
         passed_over = expires ? 0 : (passed_over + 1) % 3;
         if (expires || passed_over == 0)
-            expire_sessions(upkeep, now);
+            expire_sessions(upkeep->app, now);
         srv_mapped_check();
         if (srv_now_ns() >= trim_ns)
             trim_ns = trim_heap();
@@ -92,22 +87,19 @@ static void free_upkeep(struct srv_upkeep *upkeep)
     free(upkeep);
 }
 
-bool srv_upkeep_open(struct srv_upkeep **out, struct srv_sessions *sessions,
-                     struct srv_store *store, struct srv_metrics *metrics)
+bool srv_upkeep_open(struct srv_app *app)
 {
     struct srv_upkeep *upkeep = calloc(1, sizeof *upkeep);
     if (upkeep == NULL)
         return false;
-    upkeep->sessions = sessions;
-    upkeep->store = store;
-    upkeep->metrics = metrics;
+    upkeep->app = app;
     pthread_mutex_init(&upkeep->lock, NULL);
     srv_cond_init(&upkeep->wake);
     if (!srv_thread_start(&upkeep->thread, upkeep_main, upkeep)) {
         free_upkeep(upkeep);
         return false;
     }
-    *out = upkeep;
+    app->upkeep = upkeep;
     return true;
 }
 

@@ -23,7 +23,7 @@ struct attn_rows {
 /* Bounds on the memory of a solution.  calls/footprint.c adds them up. */
 #define ATTN_TILES_BYTES ((size_t)8 << 20)   /* tiles filled at a time, or those of one head */
 #define ATTN_SPLITS_FLOATS ((size_t)2 << 20) /* sums of splits of keys, of all threads */
-#define ATTN_ITEM_BYTES ((size_t)120)        /* for each key/value head of each problem */
+#define ATTN_HEAD_RANGE_BYTES ((size_t)120)  /* for each key/value head of each problem */
 
 /* Bytes of a sequence of a call, or a step of a batch, beside its rows (calls/decode.c). */
 #define ATTN_SEQUENCE_BYTES ((size_t)2024)

@@ -16,18 +16,6 @@ void attn_unit_load_queries_by_columns(struct attn_unit *u)
     u->kernels->transpose(u->q, ATTN_TILE, rows, u->rows, p->head_dim, p->scale);
 }
 
-/* The keys of a tile that each row sees, [first[r], end[r]), counted from the tile's first
- * `key`. */
-static void clip_spans(const struct attn_unit *u, int32_t *first, int32_t *end, size_t key,
-                       size_t count)
-{
-    for (size_t r = 0; r < u->rows; r++) {
-        struct attn_span span = attn_mask_visible(&u->p->mask, attn_unit_token(u, r));
-        first[r] = (int32_t)(attn_min(attn_max(span.first, key), key + count) - key);
-        end[r] = (int32_t)(attn_min(attn_max(span.end, key), key + count) - key);
-    }
-}
-
 /* Scores, online softmax and weighted sum of some of the unit's rows (part.rows, part.s) over the
  * first part.n keys of a tile. */
 static void update_column_block(struct attn_unit *u, const struct attn_tile *tile,
@@ -60,27 +48,26 @@ static void update_column_block(struct attn_unit *u, const struct attn_tile *til
     }
 }
 
-void attn_unit_add_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part)
+/* Of a tile that rows see in part BLOCK_ROWS rows at a time are computed over the keys up to the
+ * last that one of them sees: of a causal unit's last tile that is far from all. */
+void attn_unit_add_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part,
+                                   size_t first, bool masked)
 {
-    const struct attn_score_columns all = {
-        .s = u->scores, .lds = ATTN_TILE, .rows = u->rows, .n = part->count};
-    update_column_block(u, &part->tile, all);
-}
-
-/* BLOCK_ROWS rows at a time are computed over the keys up to the last that one of them sees: of a
- * causal unit's last tile that is far from all. */
-void attn_unit_add_masked_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part,
-                                          size_t first)
-{
-    int32_t firsts[ATTN_TILE], ends[ATTN_TILE];
-    clip_spans(u, firsts, ends, first, part->count);
-    for (size_t r = 0; r < u->rows; r += BLOCK_ROWS) {
+    int32_t firsts[ATTN_TILE], ends[ATTN_TILE]; /* of the keys that a row sees, in the tile */
+    const size_t end = first + part->count, step = masked ? BLOCK_ROWS : ATTN_TILE;
+    for (size_t r = 0; masked && r < u->rows; r++) {
+        const struct attn_span span = attn_mask_visible(&u->p->mask, attn_unit_token(u, r));
+        firsts[r] = (int32_t)(attn_min(attn_max(span.first, first), end) - first);
+        ends[r] = (int32_t)(attn_min(attn_max(span.end, first), end) - first);
+    }
+    for (size_t r = 0; r < u->rows; r += step) {
         struct attn_score_columns block = {.s = u->scores + r,
                                            .lds = ATTN_TILE,
-                                           .rows = attn_min(u->rows - r, BLOCK_ROWS),
-                                           .first = firsts + r,
-                                           .end = ends + r};
-        for (size_t i = 0; i < block.rows; i++)
+                                           .rows = attn_min(u->rows - r, step),
+                                           .n = masked ? 0 : part->count,
+                                           .first = masked ? firsts + r : NULL,
+                                           .end = masked ? ends + r : NULL};
+        for (size_t i = 0; masked && i < block.rows; i++)
             block.n = attn_max(block.n, (size_t)block.end[i]);
         if (block.n > 0)
             update_column_block(u, &part->tile, block);

@@ -106,14 +106,6 @@ static void copy_heads(float *to, const float *from, size_t heads, size_t n, siz
         memcpy(to + h * width, from + (h * n + i) * width, width * sizeof *to);
 }
 
-static void copy_given(struct attn_qkv to, const struct attn_layer_spec *spec,
-                       const struct attn_call *c, size_t i)
-{
-    copy_heads(to.q, c->query_states, spec->num_heads, c->queries, spec->head_dim, i);
-    copy_heads(to.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
-    copy_heads(to.v, c->value_states, spec->num_kv_heads, c->queries, spec->value_head_dim, i);
-}
-
 /* Copies the rotated part of a row, which all heads share, into the keys of its heads; false where
  * a number of these or of the values is beyond ATTN_MAX_MAGNITUDE. */
 static bool share_rotated_part(const struct attn_pass *pass, size_t r)
@@ -133,6 +125,7 @@ static bool share_rotated_part(const struct attn_pass *pass, size_t r)
 static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r)
 {
     const struct attn_layer *layer = pass->layer;
+    const struct attn_layer_spec *spec = &layer->spec;
     const struct attn_kernels *kernels = &pass->engine->kernels;
     const bool has_query = r < pass->query_rows, has_key = r < pass->key_rows;
     const int64_t *ids = has_query ? c->modifiers->position_ids : NULL;
@@ -140,8 +133,11 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
     const struct attn_qkv row = {.q = has_query ? pass->q + r * layer->q.out : NULL,
                                  .k = has_key ? pass->k + r * pass->in.k->out : NULL,
                                  .v = has_key ? pass->v + r * pass->in.v->out : NULL};
-    if (layer->spec.is_weightless)
-        copy_given(row, &layer->spec, c, i);
+    if (spec->is_weightless) {
+        copy_heads(row.q, c->query_states, spec->num_heads, c->queries, spec->head_dim, i);
+        copy_heads(row.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
+        copy_heads(row.v, c->value_states, spec->num_kv_heads, c->queries, spec->value_head_dim, i);
+    }
     bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq,
                                 ids ? ids[c->first * c->queries + i] : (int64_t)slot, slot);
     if (has_query)
@@ -200,52 +196,34 @@ void attn_call_set(struct attn_problem *p, const struct attn_call *call, size_t 
         p->lse = call->outputs->lse + b * p->num_heads * p->queries;
 }
 
-/* The problem of one sequence as the layer defines it, still without sizes, rows, mask and maps. */
-static struct attn_problem layer_problem(const struct attn_pass *pass, const struct attn_call *c)
-{
-    const struct attn_layer *layer = pass->layer;
-    const struct attn_layer_spec *spec = &layer->spec;
-    const struct attn_modifiers *modifiers = c->modifiers;
-    return (struct attn_problem){
-        .num_heads = spec->num_heads,
-        .num_kv_heads = attn_pass_kv_heads(pass, c),
-        .head_dim = spec->head_dim,
-        .value_head_dim = spec->value_head_dim,
-        .extra_k = layer->extra_k,
-        .extra_v = layer->extra_v,
-        .extra = layer->extra,
-        .scale = (float)(modifiers->scale != 0 ? modifiers->scale : spec->scale),
-        .softcap = (float)(modifiers->has_softcap ? modifiers->softcap : spec->softcap),
-        .relative = layer->relative.rows != 0 ? &layer->relative : NULL,
-        .sinks = layer->sinks,
-        .head_mask = modifiers->head_mask,
-    };
-}
-
-/* Makes a problem one over cached latents. */
-static void absorb_problem(struct attn_problem *p, const struct attn_pass *pass, size_t row)
-{
-    const size_t rank = pass->layer->spec.mla.kv_lora_rank, heads = p->num_heads;
-    const size_t d = rank + pass->layer->spec.mla.rope_head_dim;
-    p->head_dim = d;
-    p->value_head_dim = rank;
-    p->q = (struct attn_rows){pass->absorbed + row * heads * d, heads * d, d};
-    if (p->out.data != NULL)
-        p->out = (struct attn_rows){pass->sums + row * heads * rank, heads * rank, rank};
-}
-
 /* The problem of sequence i of those that the pass computes of a call. */
 static struct attn_problem problem_of(const struct attn_pass *pass, const struct attn_call *c,
                                       size_t i)
 {
     const struct attn_layer *layer = pass->layer;
-    struct attn_problem p = layer_problem(pass, c);
-    const size_t d = p.head_dim, dv = p.value_head_dim, key_width = layer->spec.num_kv_heads * d;
+    const struct attn_layer_spec *spec = &layer->spec;
+    const struct attn_modifiers *modifiers = c->modifiers;
     const size_t row = c->row + i * c->queries, key_row = c->key_row + i * c->new_keys;
-    p.queries = c->queries;
-    p.keys = c->keys;
-    p.invariant = c->shares;
-    p.q = (struct attn_rows){pass->q + row * layer->q.out, layer->q.out, d};
+    const size_t heads = spec->num_heads, d = spec->head_dim, dv = spec->value_head_dim;
+    const size_t key_width = spec->num_kv_heads * d;
+    struct attn_problem p = {
+        .queries = c->queries,
+        .keys = c->keys,
+        .num_heads = heads,
+        .num_kv_heads = attn_pass_kv_heads(pass, c),
+        .head_dim = d,
+        .value_head_dim = dv,
+        .q = {pass->q + row * layer->q.out, layer->q.out, d},
+        .extra_k = layer->extra_k,
+        .extra_v = layer->extra_v,
+        .extra = layer->extra,
+        .relative = layer->relative.rows != 0 ? &layer->relative : NULL,
+        .scale = (float)(modifiers->scale != 0 ? modifiers->scale : spec->scale),
+        .softcap = (float)(modifiers->has_softcap ? modifiers->softcap : spec->softcap),
+        .sinks = layer->sinks,
+        .head_mask = modifiers->head_mask,
+        .invariant = c->shares,
+    };
     if (attn_outputs_need_heads(c->outputs))
         p.out = (struct attn_rows){pass->o + row * layer->o.in, layer->o.in, dv};
     if (c->cache != NULL) {
@@ -256,8 +234,14 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
         p.v = (struct attn_rows){pass->head_v + key_row * layer->v.out, layer->v.out, dv};
     }
     attn_call_set(&p, c, c->first + i);
-    if (attn_pass_absorbs(pass))
-        absorb_problem(&p, pass, row);
+    if (attn_pass_absorbs(pass)) { /* the problem becomes one over cached latents */
+        const size_t rank = spec->mla.kv_lora_rank, width = rank + spec->mla.rope_head_dim;
+        p.head_dim = width;
+        p.value_head_dim = rank;
+        p.q = (struct attn_rows){pass->absorbed + row * heads * width, heads * width, width};
+        if (p.out.data != NULL)
+            p.out = (struct attn_rows){pass->sums + row * heads * rank, heads * rank, rank};
+    }
     return p;
 }
 

@@ -64,22 +64,6 @@ static size_t count_tasks(const struct copy *copy, size_t sequences)
     return copy->to != NULL ? sequences * attn_ceil_div(shown_tokens(copy), TASK_ROWS) : 0;
 }
 
-/* Copies tokens [begin, end) of those shown, of all heads shown, of one sequence. */
-static void copy_tokens(float *to, const float *from, const struct copy *copy, size_t begin,
-                        size_t end)
-{
-    const struct attn_selection *selected = &copy->selected;
-    const size_t width = copy->width;
-    for (size_t h = 0; h < shown_heads(copy); h++) {
-        const size_t head = selected->heads != NULL ? selected->heads[h] : h;
-        for (size_t t = begin; t < end; t++) {
-            const size_t token = selected->rows != NULL ? selected->rows[t] : t;
-            memcpy(to + (h * shown_tokens(copy) + t) * width,
-                   from + (token * copy->heads + head) * width, width * sizeof(float));
-        }
-    }
-}
-
 /* Task i of all tasks of all calls, one copy after the other. */
 static void copy_task(void *argument, size_t i, unsigned thread)
 {
@@ -94,11 +78,18 @@ static void copy_task(void *argument, size_t i, unsigned thread)
     for (size_t tasks; i >= (tasks = count_tasks(copy, c->count)); copy++)
         i -= tasks;
     const size_t blocks = attn_ceil_div(shown_tokens(copy), TASK_ROWS);
-    const size_t sequence = i / blocks, begin = i % blocks * TASK_ROWS;
-    const size_t from = sequence * copy->tokens * copy->heads * copy->width;
-    const size_t to = (c->first + sequence) * shown_heads(copy) * shown_tokens(copy) * copy->width;
-    copy_tokens(copy->to + to, copy->from + from, copy, begin,
-                attn_min(begin + TASK_ROWS, shown_tokens(copy)));
+    const size_t sequence = i / blocks, begin = i % blocks * TASK_ROWS, width = copy->width;
+    const size_t end = attn_min(begin + TASK_ROWS, shown_tokens(copy));
+    const float *from = copy->from + sequence * copy->tokens * copy->heads * width;
+    float *to = copy->to + (c->first + sequence) * shown_heads(copy) * shown_tokens(copy) * width;
+    for (size_t h = 0; h < shown_heads(copy); h++) {
+        const size_t head = copy->selected.heads != NULL ? copy->selected.heads[h] : h;
+        for (size_t t = begin; t < end; t++) {
+            const size_t token = copy->selected.rows != NULL ? copy->selected.rows[t] : t;
+            memcpy(to + (h * shown_tokens(copy) + t) * width,
+                   from + (token * copy->heads + head) * width, width * sizeof(float));
+        }
+    }
 }
 
 /* Copies query, head_output, concat, key and value of the calls that ask for them. */
@@ -167,27 +158,24 @@ static void copy_expanded_task(void *argument, size_t h, unsigned thread)
     }
 }
 
-static bool take_expanded(struct expanded *out, struct attn_workspace *workspace)
-{
-    const struct attn_layer_spec *s = out->spec;
-    const size_t float_size = sizeof(float), rows = ATTN_TILE;
-    out->latent = attn_workspace_take(workspace, rows * s->mla.kv_lora_rank, float_size);
-    out->shared = attn_workspace_take(workspace, rows * s->mla.rope_head_dim, float_size);
-    out->key = attn_workspace_take(workspace, rows * s->num_heads * s->head_dim, float_size);
-    out->value =
-        attn_workspace_take(workspace, rows * s->num_heads * s->value_head_dim, float_size);
-    return out->latent != NULL && out->shared != NULL && out->key != NULL && out->value != NULL;
-}
-
 static enum attn_status copy_expanded(const struct attn_pass *pass, const struct attn_call *c)
 {
     struct attn_engine *engine = pass->engine;
-    const struct attn_workspace_mark before = attn_workspace_get_mark(&engine->workspace);
-    struct expanded tile = {.outputs = c->outputs, .spec = &pass->layer->spec, .keys = c->keys};
+    struct attn_workspace *workspace = &engine->workspace;
+    const struct attn_layer_spec *spec = &pass->layer->spec;
+    const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
+    const size_t widths[] = {spec->mla.kv_lora_rank, spec->mla.rope_head_dim,
+                             spec->num_heads * spec->head_dim,
+                             spec->num_heads * spec->value_head_dim};
+    struct expanded tile = {.outputs = c->outputs, .spec = spec, .keys = c->keys};
+    float **rows[] = {&tile.latent, &tile.shared, &tile.key, &tile.value};
     enum attn_status status = ATTN_OK;
     for (; tile.first < c->keys && status == ATTN_OK; tile.first += ATTN_TILE) {
         tile.count = attn_min(c->keys - tile.first, ATTN_TILE);
-        status = take_expanded(&tile, &engine->workspace) ? ATTN_OK : ATTN_NO_MEMORY;
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            *rows[i] = attn_workspace_take(workspace, ATTN_TILE * widths[i], sizeof(float));
+            status = *rows[i] != NULL ? status : ATTN_NO_MEMORY;
+        }
         if (status == ATTN_OK) {
             attn_cache_read_strided(tile.latent, tile.shared, c->cache, pass->layer_index,
                                     tile.first, tile.count, tile.count);
@@ -195,8 +183,8 @@ static enum attn_status copy_expanded(const struct attn_pass *pass, const struct
                 attn_mla_expand(engine, pass->layer, tile.key, tile.value, tile.latent, tile.count);
         }
         if (status == ATTN_OK)
-            attn_pool_run(engine->pool, copy_expanded_task, &tile, tile.spec->num_heads);
-        attn_workspace_rewind(&engine->workspace, before);
+            attn_pool_run(engine->pool, copy_expanded_task, &tile, spec->num_heads);
+        attn_workspace_rewind(workspace, before);
     }
     return status;
 }

@@ -89,13 +89,6 @@ static bool take_rows(struct attn_pass *pass)
  * and those that share none. */
 enum place { SHARED_WITH_OUTPUT, SHARED, ALONE, PLACES };
 
-static enum place place_of(const struct attn_call *c)
-{
-    if (!c->shares)
-        return ALONE;
-    return c->outputs->output != NULL ? SHARED_WITH_OUTPUT : SHARED;
-}
-
 void attn_pass_assign_rows(struct attn_pass *pass)
 {
     size_t end[PLACES];
@@ -103,7 +96,8 @@ void attn_pass_assign_rows(struct attn_pass *pass)
     for (enum place place = 0; place < PLACES; place++) {
         for (size_t i = 0; i < pass->count; i++) {
             struct attn_call *c = &pass->calls[i];
-            if (place_of(c) != place)
+            const enum place shared = c->outputs->output != NULL ? SHARED_WITH_OUTPUT : SHARED;
+            if ((c->shares ? shared : ALONE) != place)
                 continue;
             c->row = pass->query_rows;
             c->key_row = pass->key_rows;

@@ -63,20 +63,12 @@ static bool turn_latent(struct attn_qkv row, const struct attn_layer *layer,
            kernels->all_within(row.v, spec->mla.rope_head_dim, ATTN_MAX_MAGNITUDE);
 }
 
-static void scale_query(float *q, const struct attn_query_scaling *scaling, size_t n,
-                        int64_t position, size_t slot)
-{
-    double at = (scaling->by_slot ? (double)slot : (double)position) + (scaling->next ? 1 : 0);
-    float factor = (float)(1 + scaling->beta * log(1 + floor(at / scaling->period)));
-    for (size_t i = 0; i < n; i++)
-        q[i] *= factor;
-}
-
 bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
                    const struct attn_kernels *kernels, const float *inv_freq, int64_t position,
                    size_t slot)
 {
     const struct attn_layer_spec *spec = &layer->spec;
+    const struct attn_query_scaling *scaling = &spec->query_scaling;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
     if (attn_layer_is_latent(layer))
@@ -92,8 +84,12 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
     }
     if (spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
-    if (spec->query_scaling.period != 0)
-        scale_query(row.q, &spec->query_scaling, q_heads * spec->head_dim, position, slot);
+    if (scaling->period != 0) {
+        double at = (scaling->by_slot ? (double)slot : (double)position) + (scaling->next ? 1 : 0);
+        float factor = (float)(1 + scaling->beta * log(1 + floor(at / scaling->period)));
+        for (size_t i = 0; i < q_heads * spec->head_dim; i++)
+            row.q[i] *= factor;
+    }
     return kernels->all_within(row.q, q_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.k, k_heads * spec->head_dim, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(row.v, v_heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);

@@ -11,16 +11,6 @@ struct rows {
     size_t first, end;
 };
 
-static int64_t query_position(const struct attn_mask *mask, size_t t)
-{
-    return mask->query_positions != NULL ? mask->query_positions[t] : mask->offset + (int64_t)t;
-}
-
-static int64_t key_position(const struct attn_mask *mask, size_t s)
-{
-    return mask->key_positions != NULL ? mask->key_positions[s] : (int64_t)s;
-}
-
 /* Queries, scaled, times keys made of rows: [R][ATTN_RELATIVE_ROWS]. */
 static void multiply_queries(const struct attn_unit *u, struct rows rows)
 {
@@ -79,11 +69,12 @@ static void pick(const struct attn_unit *u, size_t first, size_t count, struct r
     const struct attn_relative *relative = u->p->relative;
     const struct attn_mask *mask = &u->p->mask;
     for (size_t r = 0; r < u->rows; r++) {
-        const int64_t query = query_position(mask, attn_unit_token(u, r));
+        const int64_t query = attn_mask_query_position(mask, attn_unit_token(u, r));
         const float *by_query = u->relative.by_query + r * ATTN_RELATIVE_ROWS;
         for (size_t j = 0; j < count; j++) {
             const size_t x =
-                attn_relative_row(relative, query - key_position(mask, first + j)) - rows.first;
+                attn_relative_row(relative, query - attn_mask_key_position(mask, first + j)) -
+                rows.first;
             float *score = u->scores + r * ATTN_TILE + j;
             if (x >= rows.end - rows.first)
                 continue;
@@ -99,12 +90,12 @@ void attn_unit_add_relative(const struct attn_unit *u, const struct attn_unit_ti
     const struct attn_mask *mask = &u->p->mask;
     int64_t query[2] = {INT64_MAX, INT64_MIN}, key[2] = {INT64_MAX, INT64_MIN};
     for (size_t r = 0; r < u->rows; r++) {
-        const int64_t at = query_position(mask, attn_unit_token(u, r));
+        const int64_t at = attn_mask_query_position(mask, attn_unit_token(u, r));
         query[0] = at < query[0] ? at : query[0];
         query[1] = at > query[1] ? at : query[1];
     }
     for (size_t j = 0; j < part->count; j++) {
-        const int64_t at = key_position(mask, first + j);
+        const int64_t at = attn_mask_key_position(mask, first + j);
         key[0] = at < key[0] ? at : key[0];
         key[1] = at > key[1] ? at : key[1];
     }

@@ -98,14 +98,6 @@ static void add_weighted_values(const struct attn_unit *u, const struct attn_uni
 
 /* ---- Scores ---- */
 
-/* Soft-capping as in Gemma 2: scores stay within +-c and keep their order. */
-static void soft_cap(float *scores, size_t rows, size_t n, float c)
-{
-    for (size_t r = 0; r < rows; r++)
-        for (size_t j = 0; j < n; j++)
-            scores[r * ATTN_TILE + j] = c * tanhf(scores[r * ATTN_TILE + j] / c);
-}
-
 /* Hands the tile's scores to the maps if these ask for this stage. */
 static void copy_scores(const struct attn_unit *u, enum attn_stage stage, size_t first, size_t n)
 {
@@ -117,18 +109,6 @@ static void copy_scores(const struct attn_unit *u, enum attn_stage stage, size_t
                               u->scores + r * ATTN_TILE, n);
 }
 
-/* Keeps the tile's scores in their rows of weights, which they become after the last tile. */
-static void keep_scores(const struct attn_unit *u, size_t first, size_t n)
-{
-    if (!attn_unit_makes_weights(u))
-        return;
-    for (size_t r = 0; r < u->rows; r++) {
-        float *row = attn_unit_weight_row(u, r);
-        if (row != NULL)
-            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
-    }
-}
-
 void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile *part,
                                 size_t first, bool masked)
 {
@@ -137,8 +117,11 @@ void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile
     const size_t n = part->count, dv = p->value_head_dim;
     scores_of_keys(u, part);
     copy_scores(u, ATTN_STAGE_RAW, first, n);
-    if (p->softcap > 0)
-        soft_cap(u->scores, u->rows, n, p->softcap);
+    for (size_t r = 0; p->softcap > 0 && r < u->rows; r++) /* as in Gemma 2 */
+        for (size_t j = 0; j < n; j++) {
+            float *score = u->scores + r * ATTN_TILE + j;
+            *score = p->softcap * tanhf(*score / p->softcap);
+        }
     copy_scores(u, ATTN_STAGE_SOFTCAP, first, n);
     if (p->relative != NULL && first < p->keys)
         attn_unit_add_relative(u, part, first);
@@ -147,7 +130,11 @@ void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile
             attn_mask_apply(u->scores + r * ATTN_TILE, &p->mask, attn_unit_head(u, r),
                             attn_unit_token(u, r), first, n);
     copy_scores(u, ATTN_STAGE_MASKED, first, n);
-    keep_scores(u, first, n);
+    for (size_t r = 0; attn_unit_makes_weights(u) && r < u->rows; r++) {
+        float *row = attn_unit_weight_row(u, r); /* its scores are kept until the last tile */
+        if (row != NULL)
+            memcpy(row + first, u->scores + r * ATTN_TILE, n * sizeof(float));
+    }
     kernels->softmax(u->scores, ATTN_TILE, u->sums.max, u->sums.sum, u->rescale, u->rows, n);
     kernels->scale_rows(u->sums.out, dv, u->rescale, u->rows, dv);
     if (part->tile.dtype == ATTN_INT8) /* the scales of values join the weights */

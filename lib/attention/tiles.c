@@ -36,36 +36,26 @@ static void find_rows(const float **out, const struct attn_rows *rows, size_t gr
         out[s] = rows->data + (first + s) * rows->token + group * rows->head;
 }
 
-static void fill_pairs(const struct attn_tile *tile, const struct attn_kernels *kernels,
-                       const struct attn_head_tiles *head, size_t j, size_t count)
-{
-    const struct attn_problem *p = head->problem;
-    const float *rows[ATTN_TILE];
-    find_rows(rows, &p->k, head->group, j * ATTN_TILE, count);
-    kernels->pair_keys(tile->k, ATTN_TILE, rows, count, p->head_dim);
-    find_rows(rows, &p->v, head->group, j * ATTN_TILE, count);
-    kernels->pair_values(tile->v, p->value_head_dim, rows, count, p->value_head_dim);
-}
-
 void attn_fill_tile(const struct attn_kernels *kernels, const struct attn_head_tiles *head,
                     size_t j)
 {
     const struct attn_problem *p = head->problem;
-    const size_t count = attn_head_tile_tokens(head, j);
+    const size_t count = attn_head_tile_tokens(head, j), d = p->head_dim, dv = p->value_head_dim;
+    const float *keys[ATTN_TILE], *values[ATTN_TILE];
     struct attn_tile tile;
-    const float *rows[ATTN_TILE];
-    const float *value = p->v.data + j * ATTN_TILE * p->v.token + head->group * p->v.head;
     attn_head_tile(&tile, head, j);
+    find_rows(keys, &p->k, head->group, j * ATTN_TILE, count);
+    find_rows(values, &p->v, head->group, j * ATTN_TILE, count);
     if (tile.pairs) {
-        fill_pairs(&tile, kernels, head, j, count);
+        kernels->pair_keys(tile.k, ATTN_TILE, keys, count, d);
+        kernels->pair_values(tile.v, dv, values, count, dv);
         return;
     }
-    find_rows(rows, &p->k, head->group, j * ATTN_TILE, count);
     if (count < ATTN_TILE)
-        memset(tile.k, 0, p->head_dim * ATTN_TILE * sizeof(float));
-    kernels->transpose(tile.k, ATTN_TILE, rows, count, p->head_dim, 1);
+        memset(tile.k, 0, d * ATTN_TILE * sizeof(float));
+    kernels->transpose(tile.k, ATTN_TILE, keys, count, d, 1);
     for (size_t s = 0; s < count; s++)
-        (void)attn_tile_put_value(&tile, s, value + s * p->v.token, p->value_head_dim);
+        (void)attn_tile_put_value(&tile, s, values[s], dv);
 }
 
 /* ---- Tiles of latents ----
@@ -80,19 +70,6 @@ size_t attn_latent_floats(const struct attn_problem *p)
     if (!attn_is_latent(p))
         return 0;
     return attn_ceil_div(ATTN_TILE * (p->head_dim + p->value_head_dim), line) * line;
-}
-
-/* Values in panels, [ATTN_TILE][width] each, of latents [R][ATTN_TILE]. */
-static void transpose_values(float *out, const float *latents, const struct attn_kernels *kernels,
-                             size_t rank, size_t count)
-{
-    const float *rows[ATTN_TILE];
-    for (size_t j = 0, width; j < rank; j += width) {
-        width = attn_tile_width(ATTN_F32, rank, j);
-        for (size_t i = 0; i < width; i++)
-            rows[i] = latents + (j + i) * ATTN_TILE;
-        kernels->transpose(out + j * ATTN_TILE, width, rows, width, count, 1);
-    }
 }
 
 void attn_latent_read(struct attn_latent_tile *latent, const struct attn_problem *p, float *floats,
@@ -117,5 +94,11 @@ void attn_latent_read(struct attn_latent_tile *latent, const struct attn_problem
         kernels->widen_keys(floats + rank * ATTN_TILE, cached.v, cached.v_scale, cached.dtype,
                             shared);
     }
-    transpose_values(latent->tile.v, latent->tile.k, kernels, rank, count);
+    const float *keys = latent->tile.k, *rows[ATTN_TILE];
+    for (size_t at = 0, width; at < rank; at += width) { /* values in panels, [ATTN_TILE][width] */
+        width = attn_tile_width(ATTN_F32, rank, at);
+        for (size_t i = 0; i < width; i++)
+            rows[i] = keys + (at + i) * ATTN_TILE;
+        kernels->transpose((float *)latent->tile.v + at * ATTN_TILE, width, rows, width, count, 1);
+    }
 }

@@ -92,16 +92,6 @@ static void merge_split(struct attn_unit *u, struct attn_sums sums)
     attn_sums_merge(u->kernels, u->total, sums, u->rows, dv);
 }
 
-/* Called before tile j, which may be the first of another split. */
-static void enter_split(struct attn_unit *u, size_t j)
-{
-    if (j / ATTN_SPLIT_TILES != u->split) {
-        merge_split(u, u->sums);
-        attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
-    }
-    u->split = j / ATTN_SPLIT_TILES;
-}
-
 /* Makes the total the sums that results are written from.  The two are swapped, since the unit
  * needs the memory of both if it goes on with other heads. */
 static void swap_sums(struct attn_unit *u)
@@ -117,14 +107,6 @@ static void swap_sums(struct attn_unit *u)
 struct tile_range {
     size_t first, end;
 };
-
-/* Whether the tile of the last of `keys` keys is in a range of tiles.  If there are no keys, the
- * range that begins at tile 0 counts as having that tile. */
-static bool has_last_tile(struct tile_range range, size_t keys)
-{
-    size_t tiles = attn_ceil_div(keys, ATTN_TILE);
-    return tiles <= range.end && (tiles > range.first || range.first == 0);
-}
 
 /* Fills kept scores of keys [first, end), whose tiles were not computed as no row sees them. */
 static void keep_unseen_scores(const struct attn_unit *u, size_t first, size_t end)
@@ -181,12 +163,6 @@ static bool by_columns(const struct attn_unit *u)
            !attn_unit_makes_weights(u);
 }
 
-/* Whether the span of some row of the unit does not hold all keys [first, end). */
-static bool is_partly_seen(const struct attn_unit *u, size_t first, size_t end)
-{
-    return first < u->last_span.first || end > u->first_span.end;
-}
-
 /* Tile j of the unit's head, as attn_head_tile. */
 static void read_tile(struct attn_unit_tile *part, const struct attn_unit *u, size_t j)
 {
@@ -198,36 +174,30 @@ static void read_tile(struct attn_unit_tile *part, const struct attn_unit *u, si
     part->tile = u->latent->tile;
 }
 
-/* Computes tile j by rows and prefetches the tile that is computed next: tile `after` of the unit
+/* Computes tile j, and by rows prefetches the tile that is computed next: tile `after` of the unit
  * `next`, unless that is beyond the last tile. */
-static void solve_tile_by_rows(struct attn_unit *u, size_t j, const struct attn_unit *next,
-                               size_t after)
+static void solve_tile(struct attn_unit *u, size_t j, bool columns, const struct attn_unit *next,
+                       size_t after)
 {
     struct attn_unit_tile part = {.count = attn_head_tile_tokens(&u->kv, j)};
     const size_t first = j * ATTN_TILE;
-    const bool masked =
-        !attn_mask_is_span(&u->p->mask) || is_partly_seen(u, first, first + part.count);
+    const bool masked = !attn_mask_is_span(&u->p->mask) || first < u->last_span.first ||
+                        first + part.count > u->first_span.end; /* not in the span of some row */
     read_tile(&part, u, j);
-    if (u->latent == NULL && after < attn_key_tiles(next->p))
+    if (!columns && u->latent == NULL && after < attn_key_tiles(next->p))
         attn_head_tile(&part.next, &next->kv, after);
     attn_pool_pause(u->pool, u->thread);
-    enter_split(u, j);
-    attn_unit_add_tile_by_rows(u, &part, first, masked);
-}
-
-static void solve_tile_by_columns(struct attn_unit *u, size_t j)
-{
-    struct attn_unit_tile part = {.count = attn_head_tile_tokens(&u->kv, j)};
-    const size_t first = j * ATTN_TILE;
-    const bool masked = is_partly_seen(u, first, first + part.count);
-    read_tile(&part, u, j);
+    if (j / ATTN_SPLIT_TILES != u->split) { /* the tile is the first of another split */
+        merge_split(u, u->sums);
+        attn_sums_clear(u->sums, u->rows, u->p->value_head_dim);
+    }
+    u->split = j / ATTN_SPLIT_TILES;
+    if (!columns) {
+        attn_unit_add_tile_by_rows(u, &part, first, masked);
+        return;
+    }
     part.count = attn_min(part.count, u->last_span.end - first);
-    attn_pool_pause(u->pool, u->thread);
-    enter_split(u, j);
-    if (masked)
-        attn_unit_add_masked_tile_by_columns(u, &part, first);
-    else
-        attn_unit_add_tile_by_columns(u, &part);
+    attn_unit_add_tile_by_columns(u, &part, first, masked);
 }
 
 /* Called after the last tile of a range: the extra tile, and kept scores of keys without a tile. */
@@ -235,11 +205,13 @@ static void end_tiles(struct attn_unit *u, struct tile_range range, bool columns
 {
     const struct attn_problem *p = u->p;
     const struct tile_range own = computed_tiles(u, range);
+    const size_t tiles = attn_ceil_div(computed_keys(u).end, ATTN_TILE);
     if (attn_unit_makes_weights(u)) {
         keep_unseen_scores(u, 0, attn_min(own.first * ATTN_TILE, p->keys));
         keep_unseen_scores(u, attn_min(own.end * ATTN_TILE, p->keys), p->keys);
     }
-    if (p->extra == 0 || !has_last_tile(range, computed_keys(u).end))
+    /* The extra tile comes after the last one of all; without keys, after those from 0 on. */
+    if (p->extra == 0 || tiles > range.end || (tiles <= range.first && range.first > 0))
         return;
     const struct attn_unit_tile extra = {
         .tile.k = p->extra_k + u->kv.group * p->head_dim * ATTN_TILE,
@@ -247,7 +219,7 @@ static void end_tiles(struct attn_unit *u, struct tile_range range, bool columns
         .count = p->extra,
     };
     if (columns) {
-        attn_unit_add_tile_by_columns(u, &extra);
+        attn_unit_add_tile_by_columns(u, &extra, p->keys, false);
     } else {
         attn_unit_load_queries_by_rows(u, ATTN_F32);
         attn_unit_add_tile_by_rows(u, &extra, p->keys, false);
@@ -268,18 +240,6 @@ static void add_sink(struct attn_unit *u, size_t r, float sink)
     u->kernels->scale_rows(u->sums.out + r * dv, dv, &shrink, 1, dv);
 }
 
-/* Marks the keys that row r could reach, for statistics; none where all its scores are -inf. */
-static void mark_reachable(const struct attn_unit *u, size_t r, const float *scores)
-{
-    size_t n = u->p->keys, s = 0;
-    while (s < n && scores[s] == -INFINITY)
-        s++;
-    if (s < n)
-        attn_mask_reachable(u->reachable, &u->p->mask, attn_unit_token(u, r));
-    else
-        memset(u->reachable, 0, n);
-}
-
 /* Turns the kept scores of row r into weights and hands them to the maps. */
 static void finish_weight_row(struct attn_unit *u, size_t r, float gate)
 {
@@ -290,8 +250,15 @@ static void finish_weight_row(struct attn_unit *u, size_t r, float gate)
           share = u->sums.sum[r] > 0 ? 1.0f / u->sums.sum[r] : 0.0f;
     if (row == NULL)
         return;
-    if (maps->head_stats != NULL)
-        mark_reachable(u, r, row);
+    if (maps->head_stats != NULL) { /* keys that the row could reach; none where all are -inf */
+        size_t s = 0;
+        while (s < p->keys && row[s] == -INFINITY)
+            s++;
+        if (s < p->keys)
+            attn_mask_reachable(u->reachable, &p->mask, t);
+        else
+            memset(u->reachable, 0, p->keys);
+    }
     u->kernels->finish_weights(row, u->sums.sum[r] > 0 ? u->sums.max[r] : 0.0f, share,
                                maps->columns);
     if (maps->head_stats != NULL) {
@@ -356,12 +323,8 @@ static void solve_tiles(struct attn_unit units[], size_t count, struct tile_rang
     for (size_t j = all.first; j < all.end; j++)
         for (size_t i = 0; i < count; i++) {
             const struct tile_range own = computed_tiles(&units[i], range);
-            if (j < own.first || j >= own.end)
-                continue;
-            if (columns)
-                solve_tile_by_columns(&units[i], j);
-            else
-                solve_tile_by_rows(&units[i], j, &units[(i + 1) % count], j + (i + 1) / count);
+            if (j >= own.first && j < own.end)
+                solve_tile(&units[i], j, columns, &units[(i + 1) % count], j + (i + 1) / count);
         }
     for (size_t i = 0; i < count; i++)
         end_tiles(&units[i], range, columns);

@@ -205,11 +205,10 @@ void attn_unit_add_tile_by_rows(struct attn_unit *u, const struct attn_unit_tile
 /* Fills u->q with the scaled queries, transposed. */
 void attn_unit_load_queries_by_columns(struct attn_unit *u);
 
-/* Adds a tile to u->sums: one of which all rows see all keys; or, masked, one of which each row
- * sees its span, where `first` is the tile's first key. */
-void attn_unit_add_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part);
-void attn_unit_add_masked_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part,
-                                          size_t first);
+/* Adds a tile, whose first key is `first`, to u->sums: one of which all rows see all keys, or, if
+ * `masked`, each row its span. */
+void attn_unit_add_tile_by_columns(struct attn_unit *u, const struct attn_unit_tile *part,
+                                   size_t first, bool masked);
 
 /* ---- Solving ---- */
 

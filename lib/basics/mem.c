@@ -41,10 +41,10 @@ static size_t page_size(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 /* Maps a huge page more than asked for, so that an aligned part is inside, and unmaps the rest
  * before and after it. */
-void *attn_map(size_t bytes)
+static char *map_aligned(size_t bytes, int protection, int flags)
 {
     const size_t asked = attn_add(bytes, ATTN_HUGE_PAGE);
-    char *all = mmap(NULL, asked, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *all = mmap(NULL, asked, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     if (all == MAP_FAILED)
         return NULL;
     char *memory = align_up(all, ATTN_HUGE_PAGE), *end = align_up(memory + bytes, page_size());
@@ -52,7 +52,14 @@ void *attn_map(size_t bytes)
         (void)munmap(all, (size_t)(memory - all));
     if (all + asked > end)
         (void)munmap(end, (size_t)(all + asked - end));
-    (void)madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
+void *attn_map(size_t bytes)
+{
+    void *memory = map_aligned(bytes, PROT_READ | PROT_WRITE, 0);
+    if (memory != NULL)
+        (void)madvise(memory, bytes, MADV_HUGEPAGE);
     return memory;
 }
 
@@ -64,22 +71,13 @@ void *attn_map(size_t bytes)
 #define MADV_COLLAPSE 25
 #endif
 
-/* Reserves a huge page more than asked for and maps the file in an aligned part of it. */
-static char *map_file(int file, size_t bytes)
+static void *map_file(int file, size_t bytes)
 {
-    const size_t asked = attn_add(bytes, ATTN_HUGE_PAGE);
-    char *all = mmap(NULL, asked, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (all == MAP_FAILED)
-        return NULL;
-    char *memory = align_up(all, ATTN_HUGE_PAGE), *end = align_up(memory + bytes, page_size());
-    bool mapped = mmap(memory, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == (void *)memory;
-    if (!mapped)
-        (void)munmap(all, asked);
-    if (mapped && memory > all)
-        (void)munmap(all, (size_t)(memory - all));
-    if (mapped && all + asked > end)
-        (void)munmap(end, (size_t)(all + asked - end));
-    return mapped ? memory : NULL;
+    void *memory = map_aligned(bytes, PROT_NONE, MAP_NORESERVE);
+    if (memory == NULL || mmap(memory, bytes, PROT_READ, MAP_SHARED | MAP_FIXED, file, 0) == memory)
+        return memory;
+    attn_unmap(memory, bytes);
+    return NULL;
 }
 
 /* A page that cannot be read shows here as an error, and later as SIGBUS.  EINVAL: the kernel does

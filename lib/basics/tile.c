@@ -2,8 +2,8 @@
  *
  * A token's numbers are first converted to the tile's dtype, side by side, and then moved to their
  * places: words of a key a panel's width apart, a value panel by panel.  All that depends on the
- * dtype is a row of the table `formats`; no loop asks for the dtype.  Loops over numbers run over
- * blocks of fixed length, which gcc vectorises at -O2 too. */
+ * dtype is a row of the table `formats`; no loop asks for the dtype.  Loops over numbers are
+ * plain: gcc makes vector code of them at -O3 (Makefile). */
 #include "basics/tile.h"
 
 #include <float.h>
@@ -15,64 +15,42 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-#define BLOCK 16 /* numbers converted at a time */
 #define INT8_LARGEST 127
 #define WORD 4 /* bytes, and numbers of int8 */
 
 /* ---- Converting ------------------------------------------------------------------------------ */
 
-static bool encode_bf16(void *out, float *scale, const float *x, size_t n)
+static bool encode_bf16(void *restrict out, float *scale, const float *restrict x, size_t n)
 {
     uint16_t *to = out;
-    size_t i = 0;
     (void)scale;
-    for (; i + BLOCK <= n; i += BLOCK)
-        for (size_t j = 0; j < BLOCK; j++)
-            to[i + j] = attn_float_to_bf16(x[i + j]);
-    for (; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         to[i] = attn_float_to_bf16(x[i]);
     return true;
 }
 
-static bool encode_f16(void *out, float *scale, const float *x, size_t n)
+static bool encode_f16(void *restrict out, float *scale, const float *restrict x, size_t n)
 {
     uint16_t *to = out;
-    uint32_t largest[BLOCK] = {0}, most = 0; /* bits without sign, ordered as magnitudes */
-    size_t i = 0;
+    int16_t largest = 0; /* bits without sign, ordered as magnitudes */
     (void)scale;
-    for (; i + BLOCK <= n; i += BLOCK)
-        for (size_t j = 0; j < BLOCK; j++) {
-            uint16_t half = attn_float_to_f16(x[i + j]);
-            uint32_t size = half & 0x7fffu;
-            largest[j] = size > largest[j] ? size : largest[j];
-            to[i + j] = half;
-        }
-    for (; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         to[i] = attn_float_to_f16(x[i]);
-        most = (to[i] & 0x7fffu) > most ? to[i] & 0x7fffu : most;
+        const int16_t size = (int16_t)(to[i] & 0x7fffu);
+        largest = size > largest ? size : largest;
     }
-    for (size_t j = 0; j < BLOCK; j++)
-        most = largest[j] > most ? largest[j] : most;
-    return most < 0x7c00;
+    return largest < 0x7c00;
 }
 
 /* max |x| */
 static float magnitude(const float *x, size_t n)
 {
-    uint32_t largest[BLOCK] = {0}, most = 0;
-    size_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK)
-        for (size_t j = 0; j < BLOCK; j++) {
-            uint32_t size = attn_float_to_bits(x[i + j]) & 0x7fffffffu;
-            largest[j] = size > largest[j] ? size : largest[j];
-        }
-    for (; i < n; i++)
-        most = (attn_float_to_bits(x[i]) & 0x7fffffffu) > most
-                   ? attn_float_to_bits(x[i]) & 0x7fffffffu
-                   : most;
-    for (size_t j = 0; j < BLOCK; j++)
-        most = largest[j] > most ? largest[j] : most;
-    return attn_bits_to_float(most);
+    int32_t largest = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int32_t size = (int32_t)(attn_float_to_bits(x[i]) & 0x7fffffffu);
+        largest = size > largest ? size : largest;
+    }
+    return attn_bits_to_float((uint32_t)largest);
 }
 
 /* The nearest integer to x, which is within +-127, plus 128.  Near 1.5 * 2^23 the last bit of a
@@ -95,19 +73,15 @@ float attn_tile_largest(enum attn_dtype dtype)
 }
 
 /* Where the scale would not be a normal float all numbers become 0. */
-static bool encode_int8(void *out, float *scale, const float *x, size_t n)
+static bool encode_int8(void *restrict out, float *scale, const float *restrict x, size_t n)
 {
     uint8_t *to = out;
     float largest = magnitude(x, n);
     bool zero = largest < INT8_LARGEST * FLT_MIN;
     float step = zero ? 0 : scale_of(largest), per_step = zero ? 0 : 1 / step;
-    size_t i = 0;
-    for (; i + BLOCK <= n; i += BLOCK)
-        for (size_t j = 0; j < BLOCK; j++)
-            to[i + j] = nearest(x[i + j] * per_step);
-    for (; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         to[i] = nearest(x[i] * per_step);
-    for (; i % WORD != 0; i++)
+    for (size_t i = n; i % WORD != 0; i++)
         to[i] = nearest(0);
     *scale = step;
     return true;
@@ -188,26 +162,10 @@ struct format {
 };
 
 static const struct format formats[] = {
-    [ATTN_F32] =
-        {.bytes = 4, .each = 1, .decode = decode_f32, .move_words = move_4, .move = copy_4},
-    [ATTN_BF16] = {.bytes = 2,
-                   .each = 1,
-                   .encode = encode_bf16,
-                   .decode = decode_bf16,
-                   .move_words = move_2,
-                   .move = copy_2},
-    [ATTN_F16] = {.bytes = 2,
-                  .each = 1,
-                  .encode = encode_f16,
-                  .decode = decode_f16,
-                  .move_words = move_2,
-                  .move = copy_2},
-    [ATTN_INT8] = {.bytes = 1,
-                   .each = WORD,
-                   .encode = encode_int8,
-                   .decode = decode_int8,
-                   .move_words = move_4,
-                   .move = move_1},
+    [ATTN_F32] = {4, 1, NULL, decode_f32, move_4, copy_4},
+    [ATTN_BF16] = {2, 1, encode_bf16, decode_bf16, move_2, copy_2},
+    [ATTN_F16] = {2, 1, encode_f16, decode_f16, move_2, copy_2},
+    [ATTN_INT8] = {1, WORD, encode_int8, decode_int8, move_4, move_1},
 };
 
 static size_t words_of(const struct format *format, size_t n)

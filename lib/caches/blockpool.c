@@ -113,8 +113,11 @@ static void reclaim(struct free_lists *lists, struct attn_block *block)
     slab_free(slab);
 }
 
-static void reclaim_lists(struct free_lists *lists)
+static void reclaim_lists(struct attn_cache_pool *pool, struct free_lists *lists)
 {
+    struct attn_block *block;
+    LIST_FOREACH(block, &lists->idle, place)
+        pool->idle -= lists->bytes;
     while (!LIST_EMPTY(&lists->idle))
         reclaim(lists, LIST_FIRST(&lists->idle));
 }
@@ -122,43 +125,32 @@ static void reclaim_lists(struct free_lists *lists)
 static void reclaim_idle(struct attn_cache_pool *pool)
 {
     for (size_t i = 0; i < pool->num_sizes; i++)
-        reclaim_lists(&pool->sizes[i]);
-    pool->idle = 0;
+        reclaim_lists(pool, &pool->sizes[i]);
 }
 
 /* Gives back what sizes hold of which no block is in use: their partly used huge pages pass the
  * budget, and shapes of weightless sessions come and go. */
 static void reclaim_unused(struct attn_cache_pool *pool)
 {
-    for (size_t i = 0; i < pool->num_sizes; i++) {
-        struct free_lists *lists = &pool->sizes[i];
-        struct attn_block *block;
-        if (lists->live > 0)
-            continue;
-        LIST_FOREACH(block, &lists->idle, place)
-            pool->idle -= lists->bytes;
-        reclaim_lists(lists);
-    }
+    for (size_t i = 0; i < pool->num_sizes; i++)
+        if (pool->sizes[i].live == 0)
+            reclaim_lists(pool, &pool->sizes[i]);
 }
 
 /* Free lists for a size that has none: new ones, or those of a size of which no block is in use;
  * NULL where all are in use. */
 static struct free_lists *make_lists(struct attn_cache_pool *pool, size_t bytes)
 {
-    struct attn_block *block;
     struct free_lists *lists = pool->sizes;
     while (lists < pool->sizes + pool->num_sizes &&
            (pool->num_sizes < MAX_SIZES || lists->live > 0))
         lists++;
     if (lists == pool->sizes + MAX_SIZES)
         return NULL;
-    if (pool->num_sizes < MAX_SIZES) {
+    if (pool->num_sizes < MAX_SIZES)
         pool->num_sizes++;
-    } else {
-        LIST_FOREACH(block, &lists->idle, place)
-            pool->idle -= lists->bytes;
-        reclaim_lists(lists);
-    }
+    else
+        reclaim_lists(pool, lists);
     *lists = (struct free_lists){.bytes = bytes};
     return lists;
 }
@@ -224,9 +216,9 @@ static struct attn_block *fresh_block(struct free_lists *lists, size_t bytes)
     return &slab->blocks[0];
 }
 
-/* Takes an idle block, or a fresh one within the budget, out of the free lists. */
-static enum attn_status take_block(struct attn_block **out, struct attn_cache_pool *pool,
-                                   size_t bytes)
+/* Allocates a block: an idle one, or a fresh one within the budget.  The caller holds the lock. */
+static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_pool *pool,
+                                     size_t bytes)
 {
     if (!has_room(pool, bytes))
         return ATTN_POOL_FULL;
@@ -237,26 +229,18 @@ static enum attn_status take_block(struct attn_block **out, struct attn_cache_po
         *out = LIST_FIRST(&lists->idle);
         LIST_REMOVE(*out, place);
         pool->idle -= bytes;
-        return ATTN_OK;
+    } else {
+        if (lists == NULL || LIST_EMPTY(&lists->empty))
+            reclaim_unused(pool);
+        make_room(pool, bytes);
+        *out = fresh_block(lists, bytes);
+        if (*out == NULL)
+            return ATTN_NO_MEMORY;
     }
-    if (lists == NULL || LIST_EMPTY(&lists->empty))
-        reclaim_unused(pool);
-    make_room(pool, bytes);
-    *out = fresh_block(lists, bytes);
-    return *out != NULL ? ATTN_OK : ATTN_NO_MEMORY;
-}
-
-/* Allocates a block.  The caller holds the lock. */
-static enum attn_status alloc_locked(struct attn_block **out, struct attn_cache_pool *pool,
-                                     size_t bytes)
-{
-    enum attn_status status = take_block(out, pool, bytes);
-    if (status != ATTN_OK)
-        return status;
     atomic_fetch_add(&pool->used, bytes);
     (*out)->slab->live++;
-    if (!(*out)->slab->is_unlisted)
-        find_lists(pool, bytes)->live++;
+    if (lists != NULL)
+        lists->live++;
     (*out)->holders = 1;
     (*out)->tokens = 0;
     atomic_store(&(*out)->references, 1);

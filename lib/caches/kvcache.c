@@ -39,25 +39,24 @@ static size_t kept_blocks(const struct cache_layer *l, size_t tokens)
     return all > first ? all - first : 0;
 }
 
-static const struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
+/* NULL where the layer is not resident.  A cache that is const is only read. */
+static struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
 {
-    size_t slot = attn_model_slot(cache->model, layer);
-    return slot < cache->num_slots ? &cache->slots[slot] : NULL;
-}
-
-static struct cache_layer *writable_layer(struct attn_cache *cache, size_t layer)
-{
-    return &cache->slots[attn_model_slot(cache->model, layer)];
+    const size_t slot = attn_model_slot(cache->model, layer);
+    return slot < cache->num_slots ? (struct cache_layer *)&cache->slots[slot] : NULL;
 }
 
 /* ---- Lists ----
  *
  * The memory of a block bounds one place in a list, not the many places that forks of a long cache
  * have.  So the pool's budget covers the places of every holder but the first: the place itself,
- * and as much again for one in a frozen copy, which therefore needs nothing of the budget.  Spare
- * places of a list are in proportion to the blocks that the cache did not get from others. */
+ * and as much again for one in a frozen copy, which therefore needs nothing of the budget.  A list
+ * of `shared` blocks from other caches and n of its own has at most
+ *   shared + LIST_SLACK * max(n, 1)
+ * places. */
 
 #define LIST_SLACK 4
+#define LIST_PLACE sizeof(struct attn_block *)
 
 /* Gives a list room for `capacity` blocks, at least those it has; 0: frees the list. */
 static bool resize_list(struct cache_layer *l, size_t capacity)
@@ -104,19 +103,6 @@ static void drop_first(struct attn_cache_pool *pool, struct cache_layer *l, size
     l->shared -= attn_min(l->shared, count);
     memmove(l->blocks, l->blocks + count, l->reserved * sizeof *l->blocks);
     shrink_list(l);
-}
-
-/* Frees a list with its blocks.  A frozen copy has references to its blocks and does not hold them;
- * its list is part of the copy's memory. */
-static void free_list(struct attn_cache_pool *pool, struct cache_layer *l)
-{
-    bool frozen = l->capacity == 0;
-    while (frozen && l->reserved > 0)
-        attn_block_unref(pool, l->blocks[--l->reserved]);
-    if (frozen)
-        return;
-    drop_blocks(pool, l, 0);
-    attn_free(l->blocks);
 }
 
 /* Appends a block of another cache to the list. */
@@ -172,8 +158,16 @@ void attn_cache_free(struct attn_cache *cache)
 {
     if (cache == NULL)
         return;
-    for (size_t i = 0; i < cache->num_slots; i++)
-        free_list(cache->pool, &cache->slots[i]);
+    for (size_t i = 0; i < cache->num_slots; i++) {
+        struct cache_layer *l = &cache->slots[i];
+        const bool frozen = l->capacity == 0; /* it refers to blocks, and the list is part of it */
+        while (frozen && l->reserved > 0)
+            attn_block_unref(cache->pool, l->blocks[--l->reserved]);
+        if (frozen)
+            continue;
+        drop_blocks(cache->pool, l, 0);
+        attn_free(l->blocks);
+    }
     attn_free(cache);
 }
 
@@ -223,36 +217,20 @@ static enum attn_status copy_shared(struct attn_cache_pool *pool, struct cache_l
     return ATTN_OK;
 }
 
-/* Makes the list `count` blocks long.  On an error some have been taken. */
-static enum attn_status take_blocks(struct attn_cache_pool *pool, struct cache_layer *l,
-                                    size_t count)
+/* The error of a cache that gets no blocks, or no `bytes` for a list of them. */
+static enum attn_status fail_blocks(const struct attn_cache *cache, enum attn_status status,
+                                    size_t bytes, struct attn_error *error)
 {
-    enum attn_status status = grow_list(l, count) ? ATTN_OK : ATTN_NO_MEMORY;
-    while (status == ATTN_OK && l->reserved < count) {
-        status = attn_block_alloc(&l->blocks[l->reserved], pool, attn_block_bytes(l->spec));
-        if (status == ATTN_OK)
-            l->reserved++;
-    }
-    return status;
-}
-
-static enum attn_status fail_budget(const struct attn_cache_pool *pool, struct attn_error *error)
-{
+    if (status != ATTN_POOL_FULL)
+        return attn_fail_memory(error, bytes);
     return attn_fail(error, ATTN_POOL_FULL, NULL, "the cache pool's budget of %zu bytes is used up",
-                     attn_cache_pool_budget(pool));
-}
-
-static enum attn_status fail_list(const struct attn_cache *cache, enum attn_status status,
-                                  size_t blocks, struct attn_error *error)
-{
-    return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
-                                    : attn_fail_memory(error, blocks * sizeof(struct attn_block *));
+                     attn_cache_pool_budget(cache->pool));
 }
 
 enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, size_t position,
                                         size_t rows, bool content, struct attn_error *error)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     size_t end = position + rows, before = l->reserved;
     if (rows > cache->max_length || position > cache->max_length - rows)
         return attn_fail(error, ATTN_CACHE_FULL, "position",
@@ -261,25 +239,28 @@ enum attn_status attn_cache_reserve_for(struct attn_cache *cache, size_t layer, 
     if (attn_cache_check_source(cache, layer, end, error) != ATTN_OK)
         return error->status;
     const size_t count = kept_blocks(l, end);
-    enum attn_status status = take_blocks(cache->pool, l, count);
+    enum attn_status status = grow_list(l, count) ? ATTN_OK : ATTN_NO_MEMORY;
+    while (status == ATTN_OK && l->reserved < count) {
+        status = attn_block_alloc(&l->blocks[l->reserved], cache->pool, attn_block_bytes(l->spec));
+        l->reserved += status == ATTN_OK;
+    }
     if (status == ATTN_OK)
         status = copy_shared(cache->pool, l, position / ATTN_TILE - atomic_load(&l->first),
                              attn_min(before, count), content);
     if (status == ATTN_OK)
         return ATTN_OK;
     drop_blocks(cache->pool, l, before);
-    return status == ATTN_POOL_FULL ? fail_budget(cache->pool, error)
-                                    : attn_fail_memory(error, attn_block_bytes(l->spec));
+    return fail_blocks(cache, status, attn_block_bytes(l->spec), error);
 }
 
 void attn_cache_publish(struct attn_cache *cache, size_t layer, size_t length)
 {
-    atomic_store_explicit(&writable_layer(cache, layer)->length, length, memory_order_release);
+    atomic_store_explicit(&layer_of(cache, layer)->length, length, memory_order_release);
 }
 
 void attn_cache_unreserve(struct attn_cache *cache, size_t layer)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     drop_blocks(cache->pool, l, kept_blocks(l, atomic_load(&l->length)));
 }
 
@@ -300,18 +281,18 @@ static size_t begin_of_readers(bool *read, const struct attn_cache *cache, size_
 
 void attn_cache_note_step(struct attn_cache *cache, size_t layer, size_t position)
 {
-    const size_t length = attn_cache_length(cache, layer);
-    if (layer_of(cache, layer) != NULL)
-        writable_layer(cache, layer)->again = length - attn_min(position, length);
+    struct cache_layer *l = layer_of(cache, layer);
+    if (l != NULL)
+        l->again = atomic_load(&l->length) - attn_min(position, atomic_load(&l->length));
 }
 
 void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 {
     bool read;
+    struct cache_layer *l = layer_of(cache, layer);
     attn_cache_note_step(cache, layer, position);
-    if (layer_of(cache, layer) == NULL || attn_cache_shares(cache, layer))
+    if (l == NULL || attn_cache_shares(cache, layer))
         return;
-    struct cache_layer *l = writable_layer(cache, layer);
     const size_t length = begin_of_readers(&read, cache, layer, atomic_load(&l->length));
     const size_t seen =
         attn_window_first(l->spec, position > 0 || read ? attn_min(position, length) : length);
@@ -323,14 +304,13 @@ void attn_cache_forget(struct attn_cache *cache, size_t layer, size_t position)
 enum attn_status attn_cache_begin_at(struct attn_cache *cache, size_t layer, size_t first,
                                      struct attn_error *error)
 {
-    const struct cache_layer *found = layer_of(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     if (first == 0)
         return ATTN_OK;
-    if (found == NULL || attn_cache_length(cache, layer) > 0 || first % ATTN_TILE != 0 ||
-        first >= cache->max_length || attn_window_first(found->spec, cache->max_length) < first)
+    if (l == NULL || atomic_load(&l->length) > 0 || first % ATTN_TILE != 0 ||
+        first >= cache->max_length || attn_window_first(l->spec, cache->max_length) < first)
         return attn_fail(error, ATTN_INVALID, "first", "layer %zu cannot begin at token %zu", layer,
                          first);
-    struct cache_layer *l = writable_layer(cache, layer);
     atomic_store(&l->first, first / ATTN_TILE);
     atomic_store(&l->length, first);
     return ATTN_OK;
@@ -424,7 +404,7 @@ enum attn_status attn_cache_fork(struct attn_cache **out, const struct attn_cach
         return ATTN_OK;
     }
     attn_cache_free(fork);
-    return fail_list(cache, status, attn_ceil_div(length, ATTN_TILE), error);
+    return fail_blocks(cache, status, attn_ceil_div(length, ATTN_TILE) * LIST_PLACE, error);
 }
 
 size_t attn_cache_frozen_bytes(const struct attn_cache *cache)
@@ -464,19 +444,20 @@ enum attn_status attn_cache_freeze(struct attn_cache **out, const struct attn_ca
 enum attn_status attn_cache_reserve_list(struct attn_cache *cache, size_t layer, size_t tokens,
                                          struct attn_error *error)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     const size_t blocks = kept_blocks(l, tokens);
     if (blocks <= l->capacity || resize_list(l, blocks))
         return ATTN_OK;
-    return fail_list(cache, ATTN_NO_MEMORY, blocks, error);
+    return attn_fail_memory(error, blocks * LIST_PLACE);
 }
 
 enum attn_status attn_cache_adopt(struct attn_cache *cache, size_t layer, struct attn_block *block,
                                   struct attn_error *error)
 {
-    struct cache_layer *l = writable_layer(cache, layer);
+    struct cache_layer *l = layer_of(cache, layer);
     enum attn_status status = share_block(cache->pool, l, block);
-    return status == ATTN_OK ? ATTN_OK : fail_list(cache, status, l->reserved + 1, error);
+    return status == ATTN_OK ? ATTN_OK
+                             : fail_blocks(cache, status, (l->reserved + 1) * LIST_PLACE, error);
 }
 
 /* ---- Reading ---- */

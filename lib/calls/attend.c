@@ -41,15 +41,18 @@ static enum attn_status check(const struct attend *call, struct attn_error *erro
 {
     const struct attn_attend_args *a = call->args;
     const struct attn_layer_spec *spec = &call->layer->spec;
-    struct attn_engine *engine = call->engine;
-    enum attn_status status = attn_call_check_sizes(a->batch, call->queries, call->keys, error);
-    if (status == ATTN_OK)
-        status = attn_mask_check(&a->modifiers, a->batch, spec->num_heads, call->queries,
-                                 call->keys, error);
-    if (status == ATTN_OK && call->shared)
-        status = check_shared(call, error);
-    if (status != ATTN_OK)
-        return status;
+    const struct {
+        const float *rows;
+        size_t count, width;
+        const char *name;
+    } inputs[] = {{a->hidden_states, call->queries, spec->hidden_size, "hidden_states"},
+                  {a->key_hidden_states, call->keys, spec->key_size, "key_hidden_states"},
+                  {a->value_hidden_states, call->keys, spec->value_size, "value_hidden_states"}};
+    if (attn_call_check_sizes(a->batch, call->queries, call->keys, error) != ATTN_OK ||
+        attn_mask_check(&a->modifiers, a->batch, spec->num_heads, call->queries, call->keys,
+                        error) != ATTN_OK ||
+        (call->shared && check_shared(call, error) != ATTN_OK))
+        return error->status;
     if (spec->is_weightless)
         return attn_fail(error, ATTN_UNSUPPORTED, "hidden_states",
                          "a weightless model has no projections");
@@ -74,25 +77,23 @@ static enum attn_status check(const struct attend *call, struct attn_error *erro
                          "this layer's keys come from rows of width %zu and its values of %zu, so "
                          "both have to be given",
                          spec->key_size, spec->value_size);
-    status = attn_input_check(engine, a->hidden_states,
-                              a->batch * call->queries * spec->hidden_size, "hidden_states", error);
-    if (status == ATTN_OK && a->key_hidden_states != NULL)
-        status =
-            attn_input_check(engine, a->key_hidden_states, a->batch * call->keys * spec->key_size,
-                             "key_hidden_states", error);
-    if (status == ATTN_OK && a->value_hidden_states != NULL)
-        status = attn_input_check(engine, a->value_hidden_states,
-                                  a->batch * call->keys * spec->value_size, "value_hidden_states",
-                                  error);
-    return status;
+    for (size_t i = 0; i < sizeof inputs / sizeof inputs[0]; i++)
+        if ((i == 0 || inputs[i].rows != NULL) &&
+            attn_input_check(call->engine, inputs[i].rows,
+                             a->batch * inputs[i].count * inputs[i].width, inputs[i].name,
+                             error) != ATTN_OK)
+            return error->status;
+    return ATTN_OK;
 }
 
-static struct attn_call describe(const struct attend *attend, const struct attn_mask_defaults *mask,
-                                 struct attn_error *error)
+static enum attn_status run(const struct attend *attend, struct attn_error *error)
 {
+    struct attn_engine *engine = attend->engine;
     const struct attn_attend_args *a = attend->args;
+    const struct attn_mask_defaults mask =
+        attn_layer_mask_defaults(attend->layer, attend->layer->spec.is_causal && !attend->cross);
     const float *keys = a->key_hidden_states ? a->key_hidden_states : a->hidden_states;
-    return (struct attn_call){
+    struct attn_call call = {
         .modifiers = &a->modifiers,
         .outputs = &a->outputs,
         .error = error,
@@ -103,16 +104,8 @@ static struct attn_call describe(const struct attend *attend, const struct attn_
         .query_states = a->hidden_states,
         .key_states = keys,
         .value_states = a->value_hidden_states ? a->value_hidden_states : keys,
-        .mask = mask,
+        .mask = &mask,
     };
-}
-
-static enum attn_status run(const struct attend *attend, struct attn_error *error)
-{
-    struct attn_engine *engine = attend->engine;
-    const struct attn_mask_defaults mask =
-        attn_layer_mask_defaults(attend->layer, attend->layer->spec.is_causal && !attend->cross);
-    struct attn_call call = describe(attend, &mask, error);
     struct attn_pass pass = {.engine = engine, .layer = attend->layer, .calls = &call, .count = 1};
     const size_t rows = attn_max(call.queries, call.keys);
     const size_t most = attn_min(attn_max(PORTION_ROWS / rows, 1), call.batch);

@@ -126,29 +126,7 @@ static void record(const struct batch *batch, const struct attn_recorder *record
             attn_fail(&batch->admitted[i].step->error, ATTN_IO, error.param, "%s", error.message);
 }
 
-static void end_step(const struct batch *batch, const struct admitted *a)
-{
-    struct attn_step *step = a->step;
-    const size_t layer = batch->pass.layer_index;
-    if (publishes(a))
-        attn_cache_publish(step->cache, layer, step->position + step->rows);
-    attn_cache_unreserve(step->cache, layer);
-    if (publishes(a))
-        attn_cache_forget(step->cache, layer, step->position);
-    attn_cache_free(a->replay_cache);
-    attn_cache_unclaim(step->cache);
-}
-
 /* ---- The batch ---- */
-
-static size_t work_of(const struct batch *batch)
-{
-    const struct attn_pass *pass = &batch->pass;
-    size_t work = 0;
-    for (size_t i = 0; i < pass->count; i++)
-        work += attn_step_work(&pass->layer->spec, pass->calls[i].queries, pass->calls[i].keys);
-    return work;
-}
 
 /* Takes what the recorder is shown. */
 static bool take_appended(struct batch *batch)
@@ -170,13 +148,17 @@ static bool take_appended(struct batch *batch)
 
 static enum attn_status run(struct batch *batch)
 {
-    struct attn_pool *pool = batch->pass.engine->pool;
-    if (batch->pass.count == 0)
+    struct attn_pass *pass = &batch->pass;
+    struct attn_pool *pool = pass->engine->pool;
+    size_t work = 0;
+    if (pass->count == 0)
         return ATTN_OK;
-    attn_pool_set_caller_only(pool, work_of(batch) < CALLER_ONLY_WORK);
-    enum attn_status status = take_appended(batch) ? attn_pass_begin(&batch->pass) : ATTN_NO_MEMORY;
+    for (size_t i = 0; i < pass->count; i++)
+        work += attn_step_work(&pass->layer->spec, pass->calls[i].queries, pass->calls[i].keys);
+    attn_pool_set_caller_only(pool, work < CALLER_ONLY_WORK);
+    enum attn_status status = take_appended(batch) ? attn_pass_begin(pass) : ATTN_NO_MEMORY;
     if (status == ATTN_OK)
-        status = attn_forward(&batch->pass);
+        status = attn_forward(pass);
     attn_pool_set_caller_only(pool, false);
     return status;
 }
@@ -223,8 +205,16 @@ enum attn_status attn_decode_recorded(struct attn_engine *engine, const struct a
                  status == ATTN_CANCELLED ? "the call was told to stop" : "out of memory");
     if (recorder != NULL)
         record(&batch, recorder);
-    for (size_t i = 0; i < batch.pass.count; i++)
-        end_step(&batch, &batch.admitted[i]);
+    for (struct admitted *a = batch.admitted; a < batch.admitted + batch.pass.count; a++) {
+        const size_t position = a->step->position;
+        if (publishes(a))
+            attn_cache_publish(a->step->cache, layer, position + a->step->rows);
+        attn_cache_unreserve(a->step->cache, layer);
+        if (publishes(a))
+            attn_cache_forget(a->step->cache, layer, position);
+        attn_cache_free(a->replay_cache);
+        attn_cache_unclaim(a->step->cache);
+    }
     attn_engine_unlock(engine);
     return status;
 }

@@ -56,11 +56,13 @@ static enum attn_status check_layer(const struct encode *e, struct attn_error *e
     return ATTN_OK;
 }
 
-/* Goes on to the next resident layer from `layer` on; false where there is none. */
-static bool find_layer(struct encode *e, size_t layer)
+/* Goes on to the next resident layer, or to the first one; false, and back at the beginning, where
+ * there is none. */
+static bool next_layer(struct encode *e)
 {
     const struct attn_model *model = attn_cache_model(e->cache);
     struct attn_pass *pass = &e->pass;
+    size_t layer = pass->layer != NULL ? pass->layer_index + 1 : 0;
     for (pass->layer = NULL; pass->layer == NULL && layer < ATTN_MAX_LAYERS; layer++) {
         pass->layer = attn_model_loaded_layer(model, layer);
         pass->layer_index = layer;
@@ -79,19 +81,19 @@ static enum attn_status check(struct encode *e, struct attn_error *error)
     if (e->kept == 0)
         return attn_fail(error, ATTN_INVALID, "encoder_padding_mask",
                          "all %zu encoder rows are padding", args->rows);
-    if (!find_layer(e, 0))
+    if (!next_layer(e))
         return attn_fail(error, ATTN_NOT_FOUND, "layer", "no layer is resident");
     const size_t width = e->pass.layer->spec.key_size;
-    for (bool found = true; found && status == ATTN_OK;
-         found = find_layer(e, e->pass.layer_index + 1)) {
+    do {
         status = check_layer(e, error);
-        if (status == ATTN_OK && e->pass.layer->spec.key_size != width)
-            status = attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
-                               "the layers read rows of different widths");
-    }
-    return status != ATTN_OK ? status
-                             : attn_input_check(e->pass.engine, args->encoder_hidden_states,
-                                                args->rows * width, "encoder_hidden_states", error);
+        if (status != ATTN_OK)
+            return status;
+        if (e->pass.layer->spec.key_size != width)
+            return attn_fail(error, ATTN_UNSUPPORTED, "encoder_hidden_states",
+                             "the layers read rows of different widths");
+    } while (next_layer(e));
+    return attn_input_check(e->pass.engine, args->encoder_hidden_states, args->rows * width,
+                            "encoder_hidden_states", error);
 }
 
 /* ---- Projecting ---- */
@@ -158,15 +160,17 @@ static enum attn_status encode_layer(struct encode *e, struct attn_error *error)
 static enum attn_status run(struct encode *e, struct attn_error *error)
 {
     enum attn_status status = check(e, error);
-    for (bool found = find_layer(e, 0); status == ATTN_OK && found;
-         found = find_layer(e, e->pass.layer_index + 1))
-        status = attn_cache_reserve(e->cache, e->pass.layer_index, 0, e->kept, error);
-    for (bool found = find_layer(e, 0); status == ATTN_OK && found;
-         found = find_layer(e, e->pass.layer_index + 1)) {
-        status = encode_layer(e, error);
-        attn_workspace_reset(&e->pass.engine->workspace);
-    }
-    for (bool found = find_layer(e, 0); found; found = find_layer(e, e->pass.layer_index + 1)) {
+    if (status != ATTN_OK)
+        return status;
+    while (next_layer(e))
+        if (status == ATTN_OK)
+            status = attn_cache_reserve(e->cache, e->pass.layer_index, 0, e->kept, error);
+    while (next_layer(e))
+        if (status == ATTN_OK) {
+            status = encode_layer(e, error);
+            attn_workspace_reset(&e->pass.engine->workspace);
+        }
+    while (next_layer(e)) {
         if (status == ATTN_OK)
             attn_cache_publish(e->cache, e->pass.layer_index, e->kept);
         attn_cache_unreserve(e->cache, e->pass.layer_index);

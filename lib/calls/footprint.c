@@ -16,7 +16,6 @@
 #include "layers/ablation.h"
 #include "layers/mla.h"
 #include "machine/cgroup.h"
-#include "machine/cpu.h"
 #include "models/model.h"
 
 _Static_assert(ATTN_BLOCK_TOKENS == ATTN_TILE, "a block of a cache has a tile of each head");
@@ -31,8 +30,6 @@ size_t attn_memory_limit(const char **source)
     *source = group < machine ? "the control group" : "the machine";
     return attn_min(group, machine);
 }
-
-unsigned attn_usable_cpus(void) { return attn_cpu_count(); }
 
 /* ---- Models ---- */
 
@@ -126,16 +123,7 @@ static size_t solve_bytes(size_t tile_floats, size_t threads)
 static size_t list_bytes(size_t rows, size_t heads)
 {
     size_t sequences = attn_min(rows / ROWS_OF_SEQUENCE + 1, ATTN_MAX_BATCH);
-    return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_ITEM_BYTES);
-}
-
-/* Bytes of the rows of one head, as integers too, and of what they add to the output
- * (layers/ablation.c), which is projected once more where it is not there. */
-static size_t ablation_bytes(const struct attn_layer_spec *s)
-{
-    const size_t floats = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;
-    const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
-    return ATTN_ABLATED_ROWS * (floats * sizeof(float) + integers);
+    return attn_mul(sequences, ATTN_SEQUENCE_BYTES + heads * ATTN_HEAD_RANGE_BYTES);
 }
 
 static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_call_size *size,
@@ -147,7 +135,11 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
         attn_add(attn_mul(size->rows, row_bytes(&shared, s)), solve_bytes(tiles, threads));
     bytes = attn_add(bytes, list_bytes(size->rows, s->num_kv_heads));
     bytes = attn_add(bytes, attn_mul(size->shared_rows, shared * sizeof(float)));
-    bytes = attn_add(bytes, ablation_bytes(s));
+    /* layers/ablation.c: rows of one head, as integers too, and what they add to the output, which
+     * is projected once more where it is not there. */
+    const size_t ablated = s->hidden_size + s->value_head_dim + 2 * ATTN_ALIGN;
+    const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
+    bytes = attn_add(bytes, ATTN_ABLATED_ROWS * (ablated * sizeof(float) + integers));
     bytes = attn_add(bytes, attn_mla_call_bytes(s));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
 }

@@ -46,19 +46,13 @@ struct check {
     struct attn_step steps[STEPS];
 };
 
-static bool keeps_cache(const struct attn_layer_spec *spec)
-{
-    return !spec->is_cross && spec->shares_layer == SIZE_MAX &&
-           spec->key_size == spec->hidden_size && spec->value_size == spec->hidden_size;
-}
-
 /* The first layer that keeps a cache, NULL where none does; *index is its number. */
 static const struct attn_layer_spec *find_layer(size_t *index, const struct attn_model *model)
 {
-    for (size_t i = 0; i < ATTN_MAX_LAYERS; i++) {
-        const struct attn_layer_spec *spec = attn_model_layer(model, i);
-        *index = i;
-        if (spec != NULL && keeps_cache(spec))
+    for (*index = 0; *index < ATTN_MAX_LAYERS; ++*index) {
+        const struct attn_layer_spec *spec = attn_model_layer(model, *index);
+        if (spec != NULL && !spec->is_cross && spec->shares_layer == SIZE_MAX &&
+            spec->key_size == spec->hidden_size && spec->value_size == spec->hidden_size)
             return spec;
     }
     return NULL;
@@ -111,7 +105,8 @@ static enum attn_status make_step(struct check *check, size_t i, size_t layer, s
 static enum attn_status set_up(struct check *check, struct attn_self_check *out,
                                const struct attn_engine *engine, struct attn_error *error)
 {
-    const struct attn_engine_options one = {.threads = 1, .level = engine->level};
+    const struct attn_engine_options one = {.threads = 1,
+                                            .level = attn_cpu_level_of(engine->kernels.features)};
     const size_t width = check->spec->hidden_size;
     enum attn_status status = attn_engine_open(&check->single, &one, error);
     if (status != ATTN_OK)
@@ -160,24 +155,19 @@ static enum attn_status run(struct results *results, struct check *check,
     return status;
 }
 
-static bool is_same(const struct check *check, size_t i)
-{
-    const struct attn_step *step = &check->steps[i];
-    size_t at = (size_t)(step->hidden_states - check->x);
-    return check->want.status[i] == check->got.status[i] &&
-           (check->want.status[i] != ATTN_OK ||
-            memcmp(check->want.y + at, check->got.y + at,
-                   step->rows * check->spec->hidden_size * sizeof(float)) == 0);
-}
-
 /* Compares the results of these steps with those of each alone on one thread. */
 static void compare(struct attn_self_check *out, const struct check *check, size_t first,
                     size_t count)
 {
     for (size_t i = first; i < first + count && out->same; i++) {
-        out->same = is_same(check, i);
-        out->step_rows = check->steps[i].rows;
-        out->step_length = check->steps[i].position;
+        const struct attn_step *step = &check->steps[i];
+        const size_t at = (size_t)(step->hidden_states - check->x);
+        const size_t bytes = step->rows * check->spec->hidden_size * sizeof(float);
+        out->same = check->want.status[i] == check->got.status[i] &&
+                    (check->want.status[i] != ATTN_OK ||
+                     memcmp(check->want.y + at, check->got.y + at, bytes) == 0);
+        out->step_rows = step->rows;
+        out->step_length = step->position;
         out->in_batch = count > 1;
     }
 }
@@ -205,13 +195,13 @@ static enum attn_status compute_and_compare(struct attn_self_check *out, struct 
 
 #define PROVED "proved" /* the note's fact */
 
-/* The digest of all that came together here: CPU, build, kernels, threads, weights.  False where
+/* The digest of all that came together here: CPU, build, features, threads, weights.  False where
  * the weights are not mapped, or the build is unknown. */
 static bool name_proof(char out[ATTN_CHECKSUM_DIGITS], const struct attn_engine *engine,
                        const struct attn_engine_info *info, const struct attn_model *model)
 {
     const char *weights = attn_model_mapped_checksum(model);
-    const uint32_t facts[] = {info->threads, engine->level, engine->gemm_mode};
+    const uint32_t facts[] = {info->threads, engine->kernels.features, engine->gemm_mode};
     char cpu[ATTN_CPU_TEXT_MAX];
     struct attn_build_id build;
     struct attn_checksum sum;

@@ -11,23 +11,6 @@
 #include "basics/status.h"
 #include "machine/cpu.h"
 
-static enum attn_status check_options(unsigned *threads, enum attn_cpu_level *level,
-                                      const struct attn_engine_options *options,
-                                      struct attn_error *error)
-{
-    *threads = options->threads ? options->threads : attn_cpu_count();
-    if (*threads > ATTN_MAX_THREADS)
-        return attn_fail(error, ATTN_OUT_OF_RANGE, "threads", "threads is %u, at most %u", *threads,
-                         ATTN_MAX_THREADS);
-    enum attn_cpu_level best = attn_cpu_best(options->level);
-    *level = options->level == ATTN_CPU_AUTO ? attn_cpu_auto() : options->level;
-    if (*level > best)
-        return attn_fail(error, ATTN_UNSUPPORTED, "cpu_level",
-                         "cpu_level is %s, this CPU has at most %s", attn_cpu_level_name(*level),
-                         attn_cpu_level_name(best));
-    return ATTN_OK;
-}
-
 /* ---- OpenBLAS ---- */
 
 const char *attn_gemm_mode_name(enum attn_gemm_mode mode)
@@ -43,11 +26,8 @@ const char *attn_gemm_mode_name(enum attn_gemm_mode mode)
 
 bool attn_engine_uses_openblas(const struct attn_engine_options *options)
 {
-    enum attn_cpu_level level = options->level;
-    if (level == ATTN_CPU_AUTO)
-        level = attn_cpu_auto();
     return options->gemm == ATTN_GEMM_OPENBLAS ||
-           (options->gemm == ATTN_GEMM_AUTO && level == ATTN_CPU_PORTABLE);
+           (options->gemm == ATTN_GEMM_AUTO && attn_cpu_features(options->level) == 0);
 }
 
 /* Chooses the products that go through OpenBLAS.  ATTN_GEMM_AUTO means those for which OpenBLAS is
@@ -153,15 +133,6 @@ bool attn_engine_cancelled(const struct attn_engine *engine, struct attn_error *
 
 /* ---- Opening and closing ---- */
 
-static void make_lock(pthread_mutex_t *lock)
-{
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(lock, &attributes);
-    pthread_mutexattr_destroy(&attributes);
-}
-
 static bool open_scratch(struct attn_engine *engine, unsigned threads)
 {
     engine->scratch = attn_alloc_huge(threads, ATTN_SCRATCH_FLOATS * sizeof(float));
@@ -178,23 +149,31 @@ enum attn_status attn_engine_open(struct attn_engine **out,
                                   struct attn_error *error)
 {
     const struct attn_engine_options defaults = {0};
-    unsigned threads;
-    enum attn_cpu_level level = ATTN_CPU_AUTO;
     options = options != NULL ? options : &defaults;
-    enum attn_status status = check_options(&threads, &level, options, error);
-    if (status != ATTN_OK)
-        return status;
+    const unsigned threads = options->threads ? options->threads : attn_usable_cpus();
+    if (threads > ATTN_MAX_THREADS)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "threads", "threads is %u, at most %u", threads,
+                         ATTN_MAX_THREADS);
+    const unsigned features = attn_cpu_features(options->level);
+    const enum attn_cpu_level level = attn_cpu_level_of(features);
+    if (options->level != ATTN_CPU_AUTO && options->level != level)
+        return attn_fail(error, ATTN_UNSUPPORTED, "cpu_level",
+                         "cpu_level is %s, this CPU has at most %s",
+                         attn_cpu_level_name(options->level), attn_cpu_level_name(level));
     struct attn_engine *engine = attn_calloc(1, sizeof *engine);
     if (engine == NULL)
         return attn_fail_memory(error, sizeof *engine);
-    engine->level = level;
     engine->call_bytes = options->call_bytes;
     engine->yield_call_bytes = options->yield_call_bytes;
-    attn_kernels_get(&engine->kernels, level);
+    attn_kernels_get(&engine->kernels, features);
     engine->pool_yield = (struct attn_yield){yield_wanted, yield_run, engine};
-    make_lock(&engine->lock);
-    bool made = open_scratch(engine, threads);
-    status = attn_pool_open(&engine->pool, threads);
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&engine->lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+    const bool made = open_scratch(engine, threads);
+    enum attn_status status = attn_pool_open(&engine->pool, threads);
     if (made && status != ATTN_OK && errno != ENOMEM)
         status = attn_fail(error, ATTN_NO_MEMORY, "threads", "%u threads cannot be started: %s",
                            threads, strerror(errno));
@@ -228,8 +207,8 @@ void attn_engine_describe(struct attn_engine_info *out, const struct attn_engine
 {
     *out = (struct attn_engine_info){
         .threads = attn_pool_threads(engine->pool),
-        .level = engine->level,
-        .level_name = attn_cpu_level_name(engine->level),
+        .level = attn_cpu_level_of(engine->kernels.features),
+        .level_name = engine->kernels.name,
         .gemm = engine->gemm_mode,
         .gemm_name = attn_gemm_mode_name(engine->gemm_mode),
         .gemm_missing = engine->gemm_missing.message,

@@ -14,7 +14,6 @@
 struct attn_engine {
     struct attn_kernels kernels;
     struct attn_pool *pool;
-    enum attn_cpu_level level;
     enum attn_gemm_mode gemm_mode;
     struct attn_gemm gemm;          /* OpenBLAS; not loaded where no product goes through it */
     size_t gemm_project_rows;       /* of a projection that does, at least; SIZE_MAX: none does */

@@ -134,36 +134,6 @@ static size_t task_rows(const struct attn_maps *maps, size_t numbers)
     return attn_max(numbers / attn_max(maps->columns, 1), 1);
 }
 
-/* Tasks that clear the mean, and one kind of pooled maps. */
-static size_t clear_mean_tasks(const struct attn_maps *maps)
-{
-    return maps->average != NULL ? attn_ceil_div(maps->rows, task_rows(maps, ZERO_WEIGHTS)) : 0;
-}
-
-static size_t clear_pooled_tasks(const struct attn_maps *maps, enum attn_pooled kind)
-{
-    const struct attn_pooling *p = pooling(maps, kind);
-    return p != NULL ? attn_ceil_div(attn_pooling_doubles(p), ZERO_SUMS) : 0;
-}
-
-static size_t clear_tasks(const struct attn_maps *maps)
-{
-    size_t tasks = clear_mean_tasks(maps);
-    for (size_t i = 0; i < ATTN_POOLED_MAPS; i++)
-        tasks += clear_pooled_tasks(maps, i);
-    return tasks;
-}
-
-static void clear_pooled(const struct attn_maps *maps, size_t i)
-{
-    enum attn_pooled kind = 0;
-    for (; i >= clear_pooled_tasks(maps, kind); kind++)
-        i -= clear_pooled_tasks(maps, kind);
-    const size_t doubles = attn_pooling_doubles(&maps->pooled[kind]), first = i * ZERO_SUMS;
-    attn_pooling_clear(&maps->pooled[kind], maps->sequence * doubles + first,
-                       attn_min(doubles - first, ZERO_SUMS));
-}
-
 /* The context of all tasks of a run. */
 struct maps_run {
     const struct attn_maps *maps;
@@ -171,24 +141,41 @@ struct maps_run {
     int64_t query; /* key position of query 0 */
 };
 
+/* Tasks that clear a part: part 0 is the mean, each further one a kind of pooled maps. */
+static size_t clear_tasks(const struct attn_maps *maps, size_t part)
+{
+    if (part == 0)
+        return maps->average != NULL ? attn_ceil_div(maps->rows, task_rows(maps, ZERO_WEIGHTS)) : 0;
+    const struct attn_pooling *p = pooling(maps, part - 1);
+    return p != NULL ? attn_ceil_div(attn_pooling_doubles(p), ZERO_SUMS) : 0;
+}
+
 static void clear_task(void *argument, size_t i, unsigned thread)
 {
     const struct maps_run *run = argument;
     const struct attn_maps *maps = run->maps;
+    size_t part = 0;
     (void)thread;
-    size_t rows = task_rows(maps, ZERO_WEIGHTS), first = i * rows;
-    if (i >= clear_mean_tasks(maps)) {
-        clear_pooled(maps, i - clear_mean_tasks(maps));
+    for (; i >= clear_tasks(maps, part); part++)
+        i -= clear_tasks(maps, part);
+    if (part == 0) {
+        const size_t rows = task_rows(maps, ZERO_WEIGHTS), first = i * rows;
+        memset(maps->average + first * maps->columns, 0,
+               attn_min(rows, maps->rows - first) * maps->columns * sizeof(float));
         return;
     }
-    memset(maps->average + first * maps->columns, 0,
-           attn_min(rows, maps->rows - first) * maps->columns * sizeof(float));
+    const struct attn_pooling *p = &maps->pooled[part - 1];
+    const size_t doubles = attn_pooling_doubles(p), first = i * ZERO_SUMS;
+    attn_pooling_clear(p, maps->sequence * doubles + first, attn_min(doubles - first, ZERO_SUMS));
 }
 
 void attn_maps_clear(const struct attn_maps *maps, struct attn_pool *pool)
 {
     struct maps_run run = {.maps = maps};
-    attn_pool_run(pool, clear_task, &run, clear_tasks(maps));
+    size_t tasks = 0;
+    for (size_t part = 0; part <= ATTN_POOLED_MAPS; part++)
+        tasks += clear_tasks(maps, part);
+    attn_pool_run(pool, clear_task, &run, tasks);
 }
 
 void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, const float *weights,
@@ -197,8 +184,8 @@ void attn_maps_measure_row(const struct attn_maps *maps, size_t h, size_t t, con
     const size_t at = h * maps->queries + t;
     attn_stats_row(&maps->row_stats[at], weights, reachable, maps->keys, query, first,
                    maps->local_radius);
-    if (maps->targets != NULL)
-        attn_stats_target_row(&maps->row_stats[at], weights, maps->targets[t]);
+    if (maps->targets != NULL && maps->targets[t] >= 0)
+        maps->row_stats[at].target = weights[maps->targets[t]];
 }
 
 void attn_maps_measure_groups(const struct attn_maps *maps, size_t h, size_t t,
@@ -249,52 +236,6 @@ void attn_maps_take_average(const struct attn_maps *maps, size_t t, const float 
 
 /* ---- Reducing ---- */
 
-/* Tasks that pick the largest of the mean's rows. */
-static size_t rank_tasks(const struct attn_maps *maps)
-{
-    bool ranked = maps->average != NULL && maps->top_index != NULL;
-    return ranked ? attn_ceil_div(maps->rows, task_rows(maps, RANK_WEIGHTS)) : 0;
-}
-
-static size_t stats_tasks(const struct attn_maps *maps)
-{
-    return maps->head_stats != NULL ? maps->num_heads : 0;
-}
-
-/* Rows of bins that a task reduces; and the tasks of one kind of pooled maps. */
-static size_t pooled_task_rows(const struct attn_pooling *p)
-{
-    return attn_max(POOL_WEIGHTS / p->column_bins, 1);
-}
-
-static size_t pooled_tasks(const struct attn_maps *maps, enum attn_pooled kind)
-{
-    const struct attn_pooling *p = pooling(maps, kind);
-    return p != NULL ? attn_ceil_div(p->maps * p->row_bins, pooled_task_rows(p)) : 0;
-}
-
-static size_t reduce_tasks(const struct attn_maps *maps)
-{
-    size_t tasks = rank_tasks(maps) + stats_tasks(maps);
-    for (size_t i = 0; i < ATTN_POOLED_MAPS; i++)
-        tasks += pooled_tasks(maps, i);
-    return tasks;
-}
-
-/* Reduces some rows of a kind of pooled maps. */
-static void reduce_pooled(const struct attn_maps *maps, size_t i, struct attn_pool *pool,
-                          unsigned thread)
-{
-    enum attn_pooled kind = 0;
-    for (; i >= pooled_tasks(maps, kind); kind++)
-        i -= pooled_tasks(maps, kind);
-    const struct attn_pooling *p = &maps->pooled[kind];
-    const size_t rows = pooled_task_rows(p), end = p->maps * p->row_bins;
-    const size_t first = maps->sequence * p->maps;
-    for (size_t r = i * rows; r < attn_min((i + 1) * rows, end); r++)
-        attn_pooling_reduce(p, first + r / p->row_bins, r % p->row_bins, pool, thread);
-}
-
 /* Reduces the groups of a head, whose statistics are reduced already. */
 static void reduce_groups(const struct attn_maps *maps, size_t h, struct attn_pool *pool,
                           unsigned thread)
@@ -327,25 +268,54 @@ static void reduce_head(const struct attn_maps *maps, size_t h, int64_t query,
         reduce_groups(maps, h, pool, thread);
 }
 
+/* Rows of bins that a task reduces. */
+static size_t pooled_task_rows(const struct attn_pooling *p)
+{
+    return attn_max(POOL_WEIGHTS / p->column_bins, 1);
+}
+
+/* The parts that are reduced: the largest of the mean's rows, statistics of heads, and each kind of
+ * pooled maps. */
+enum { RANKS, STATS, POOLED, REDUCED = POOLED + ATTN_POOLED_MAPS };
+
+static size_t reduce_tasks(const struct attn_maps *maps, size_t part)
+{
+    const bool ranked = maps->average != NULL && maps->top_index != NULL;
+    if (part == RANKS)
+        return ranked ? attn_ceil_div(maps->rows, task_rows(maps, RANK_WEIGHTS)) : 0;
+    if (part == STATS)
+        return maps->head_stats != NULL ? maps->num_heads : 0;
+    const struct attn_pooling *p = pooling(maps, part - POOLED);
+    return p != NULL ? attn_ceil_div(p->maps * p->row_bins, pooled_task_rows(p)) : 0;
+}
+
 static void reduce_task(void *argument, size_t i, unsigned thread)
 {
     const struct maps_run *run = argument;
     const struct attn_maps *maps = run->maps;
-    size_t rows = task_rows(maps, RANK_WEIGHTS), h = i - rank_tasks(maps);
-    if (i >= rank_tasks(maps) + stats_tasks(maps)) {
-        reduce_pooled(maps, h - stats_tasks(maps), run->pool, thread);
-        return;
+    size_t part = 0;
+    for (; i >= reduce_tasks(maps, part); part++)
+        i -= reduce_tasks(maps, part);
+    if (part == STATS) {
+        reduce_head(maps, i, run->query, run->pool, thread);
+    } else if (part == RANKS) {
+        const size_t rows = task_rows(maps, RANK_WEIGHTS);
+        for (size_t r = i * rows; r < attn_min((i + 1) * rows, maps->rows); r++)
+            pick_largest(maps, r, maps->average + r * maps->columns, run->pool, thread);
+    } else {
+        const struct attn_pooling *p = &maps->pooled[part - POOLED];
+        const size_t rows = pooled_task_rows(p), end = p->maps * p->row_bins;
+        const size_t first = maps->sequence * p->maps;
+        for (size_t r = i * rows; r < attn_min((i + 1) * rows, end); r++)
+            attn_pooling_reduce(p, first + r / p->row_bins, r % p->row_bins, run->pool, thread);
     }
-    if (i >= rank_tasks(maps)) {
-        reduce_head(maps, h, run->query, run->pool, thread);
-        return;
-    }
-    for (size_t r = i * rows; r < attn_min((i + 1) * rows, maps->rows); r++)
-        pick_largest(maps, r, maps->average + r * maps->columns, run->pool, thread);
 }
 
 void attn_maps_reduce(const struct attn_maps *maps, int64_t query, struct attn_pool *pool)
 {
     struct maps_run run = {maps, pool, query};
-    attn_pool_run(pool, reduce_task, &run, reduce_tasks(maps));
+    size_t tasks = 0;
+    for (size_t part = 0; part < REDUCED; part++)
+        tasks += reduce_tasks(maps, part);
+    attn_pool_run(pool, reduce_task, &run, tasks);
 }

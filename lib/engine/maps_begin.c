@@ -31,20 +31,6 @@ static enum attn_status invert_list(const uint32_t **out, struct attn_workspace 
     return ATTN_OK;
 }
 
-static enum attn_status select_parts(struct attn_maps *maps, struct attn_workspace *workspace,
-                                     const struct attn_selection *selection,
-                                     struct attn_error *error)
-{
-    enum attn_status status = ATTN_OK;
-    if (selection->heads != NULL)
-        status = invert_list(&maps->head_slot, workspace, selection->heads, selection->num_heads,
-                             maps->num_heads, "heads", error);
-    if (status == ATTN_OK && selection->rows != NULL)
-        status = invert_list(&maps->row_slot, workspace, selection->rows, selection->num_rows,
-                             maps->queries, "rows", error);
-    return status;
-}
-
 static enum attn_status check_targets(const struct attn_maps *maps, size_t batch,
                                       struct attn_error *error)
 {
@@ -64,36 +50,7 @@ static enum attn_status check_targets(const struct attn_maps *maps, size_t batch
     return ATTN_OK;
 }
 
-/* Checks what statistics ask for, and takes the memory of their rows. */
-static enum attn_status take_row_stats(struct attn_maps *maps, struct attn_workspace *workspace,
-                                       size_t batch, struct attn_error *error)
-{
-    const size_t count = attn_mul(attn_mul(batch, maps->num_heads), maps->queries);
-    const size_t shares = attn_mul(count, maps->num_target_groups);
-    enum attn_status status = check_targets(maps, batch, error);
-    if (status != ATTN_OK)
-        return status;
-    maps->row_stats = attn_workspace_take(workspace, count, sizeof *maps->row_stats);
-    if (shares > 0)
-        maps->group_shares = attn_workspace_take(workspace, shares, sizeof *maps->group_shares);
-    if (maps->row_stats == NULL || (shares > 0 && maps->group_shares == NULL))
-        return attn_fail_memory(error, count * sizeof *maps->row_stats);
-    return ATTN_OK;
-}
-
 /* ---- Pooling ---- */
-
-/* Rows of a unit: ATTN_TILE, or fewer where rows of weights are kept and are long; a mean that is
- * to be pooled is kept beside them, a row for each token. */
-static void size_units(struct attn_maps *maps, size_t heads_per_group)
-{
-    size_t rows = ATTN_TILE, kept = maps->columns;
-    kept *= attn_maps_pool_average(maps) ? 2 : 1;
-    if (attn_maps_need_rows(maps))
-        rows = attn_min(attn_max(ATTN_WEIGHT_ROWS_FLOATS / kept, 1), ATTN_TILE);
-    maps->unit_heads = attn_min(heads_per_group, rows);
-    maps->unit_tokens = attn_min(rows / maps->unit_heads, maps->queries);
-}
 
 /* Makes pooled [ATTN_POOLED_MAPS] of the maps that are wanted, in place of whole ones; pooled NULL:
  * they stay whole. */
@@ -190,7 +147,13 @@ static struct attn_maps maps_of(struct attn_pooling *pooled, const struct attn_o
         .rows = outputs->selection.rows ? outputs->selection.num_rows : sizes->queries,
     };
     pool_maps(&maps, pooled, outputs);
-    size_units(&maps, sizes->num_heads / sizes->num_kv_heads);
+    /* Rows of a unit: ATTN_TILE, or fewer where rows of weights are kept and are long; a mean that
+     * is to be pooled is kept beside them, a row for each token. */
+    size_t rows = ATTN_TILE, kept = maps.columns * (attn_maps_pool_average(&maps) ? 2 : 1);
+    if (attn_maps_need_rows(&maps))
+        rows = attn_min(attn_max(ATTN_WEIGHT_ROWS_FLOATS / kept, 1), ATTN_TILE);
+    maps.unit_heads = attn_min(sizes->num_heads / sizes->num_kv_heads, rows);
+    maps.unit_tokens = attn_min(rows / maps.unit_heads, maps.queries);
     return maps;
 }
 
@@ -209,6 +172,7 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
                                 const struct attn_outputs *outputs,
                                 const struct attn_map_sizes *sizes, struct attn_error *error)
 {
+    const struct attn_selection *selection = &outputs->selection;
     struct attn_pooling *pooled = NULL;
     if (outputs->pool.rows > 0 &&
         (pooled = attn_workspace_take(workspace, ATTN_POOLED_MAPS, sizeof *pooled)) == NULL)
@@ -226,11 +190,24 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
         return attn_fail(error, ATTN_OUT_OF_RANGE, "top_k", "top_k is %zu, allowed are 1 to %zu",
                          out->top_k, sizes->columns);
     enum attn_status status = check_pool(outputs, error);
-    if (status == ATTN_OK)
-        status = select_parts(out, workspace, &outputs->selection, error);
+    if (status == ATTN_OK && selection->heads != NULL)
+        status = invert_list(&out->head_slot, workspace, selection->heads, selection->num_heads,
+                             out->num_heads, "heads", error);
+    if (status == ATTN_OK && selection->rows != NULL)
+        status = invert_list(&out->row_slot, workspace, selection->rows, selection->num_rows,
+                             out->queries, "rows", error);
     if (status == ATTN_OK && pooled != NULL)
         share_sums(pooled, outputs->pool.sums, out->unit_tokens, sizes->batch);
-    return status == ATTN_OK && out->head_stats != NULL
-               ? take_row_stats(out, workspace, sizes->batch, error)
-               : status;
+    if (status == ATTN_OK && out->head_stats != NULL)
+        status = check_targets(out, sizes->batch, error);
+    if (status != ATTN_OK || out->head_stats == NULL)
+        return status;
+    const size_t count = attn_mul(attn_mul(sizes->batch, out->num_heads), out->queries);
+    const size_t shares = attn_mul(count, out->num_target_groups);
+    out->row_stats = attn_workspace_take(workspace, count, sizeof *out->row_stats);
+    if (shares > 0)
+        out->group_shares = attn_workspace_take(workspace, shares, sizeof *out->group_shares);
+    if (out->row_stats == NULL || (shares > 0 && out->group_shares == NULL))
+        return attn_fail_memory(error, count * sizeof *out->row_stats);
+    return ATTN_OK;
 }

@@ -71,16 +71,8 @@ bool attn_mask_needs_positions(const struct attn_modifiers *m,
     return counts_tokens(m, bias) || has_tree_positions(m);
 }
 
-/* The position of a slot, which may be outside of the keys: positions go on one by one there. */
-static int64_t position_at(const struct attn_mask *mask, const int64_t *keys, int64_t slot)
-{
-    int64_t last = (int64_t)mask->keys - 1;
-    if (slot < 0)
-        return keys[0] + slot;
-    return slot > last ? keys[last] + slot - last : keys[slot];
-}
-
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The first key that is in a window or chunk, or the first row of the tree.  No cached key's
  * position is beyond its slot, so a key whose slot is left of all windows and chunks is left of
@@ -89,7 +81,7 @@ static size_t tree_first(const struct attn_mask *mask, const int64_t *keys, cons
 {
     int64_t lowest = queries[0];
     for (size_t t = 1; t < mask->queries; t++)
-        lowest = queries[t] < lowest ? queries[t] : lowest;
+        lowest = earlier(lowest, queries[t]);
     int64_t first = mask->left >= 0 && lowest > mask->left ? lowest - mask->left : 0;
     if (mask->chunk > 0)
         first = later(first, lowest / mask->chunk * mask->chunk);
@@ -111,8 +103,12 @@ void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
         real += count && mask->padding[s];
         keys[s] = !count ? (int64_t)s : mask->padding[s] ? real - 1 : 0;
     }
-    for (size_t t = 0; t < mask->queries; t++)
-        queries[t] = position_at(mask, keys, mask->offset + (int64_t)t);
+    for (size_t t = 0; t < mask->queries; t++) { /* outside of the keys they go on one by one */
+        const int64_t slot = mask->offset + (int64_t)t, last = (int64_t)mask->keys - 1;
+        queries[t] = slot < 0      ? keys[0] + slot
+                     : slot > last ? keys[last] + slot - last
+                                   : keys[slot];
+    }
     if (mask->tree)
         for (size_t t = 0; t < mask->queries; t++)
             queries[t] = keys[mask->allowed_from + t] = m->position_ids[b * mask->queries + t];
@@ -122,67 +118,13 @@ void attn_mask_set_positions(struct attn_mask *mask, int64_t *positions,
     mask->query_positions = queries;
 }
 
-/* The number of elements that a mask of these strides has. */
-static size_t extent(size_t batch, size_t heads, size_t batch_stride, size_t head_stride,
-                     size_t plane)
-{
-    size_t last = (batch_stride ? (batch - 1) * batch_stride : 0) +
-                  (head_stride ? (heads - 1) * head_stride : 0);
-    return last + plane;
-}
-
-static enum attn_status check_bias(const struct attn_modifiers *m, size_t count,
-                                   struct attn_error *error)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (isnan(m->attention_bias[i]))
-            return attn_fail(error, ATTN_NON_FINITE, "attention_bias",
-                             "attention_bias holds NaN at element %zu", i);
-        if (m->attention_bias[i] > ATTN_MAX_MAGNITUDE)
-            return attn_fail(error, ATTN_OUT_OF_RANGE, "attention_bias",
-                             "attention_bias holds %g at element %zu, at most %g is allowed",
-                             (double)m->attention_bias[i], i, (double)ATTN_MAX_MAGNITUDE);
-    }
-    return ATTN_OK;
-}
-
-static enum attn_status check_positions(const struct attn_modifiers *m, size_t count,
-                                        struct attn_error *error)
-{
-    for (size_t i = 0; i < count; i++)
-        if (m->position_ids[i] < 0 || m->position_ids[i] > INT32_MAX)
-            return attn_fail(error, ATTN_OUT_OF_RANGE, "position_ids",
-                             "position_ids holds %lld at element %zu, allowed are 0 to %d",
-                             (long long)m->position_ids[i], i, INT32_MAX);
-    return ATTN_OK;
-}
-
-static enum attn_status check_offsets(const struct attn_modifiers *m, size_t batch,
-                                      struct attn_error *error)
-{
-    for (size_t b = 0; b < batch; b++)
-        if (m->query_offset[b] < -INT32_MAX || m->query_offset[b] > INT32_MAX)
-            return attn_fail(error, ATTN_OUT_OF_RANGE, "query_offset",
-                             "query_offset is %lld, allowed are -%d to %d",
-                             (long long)m->query_offset[b], INT32_MAX, INT32_MAX);
-    return ATTN_OK;
-}
-
-static enum attn_status check_head_mask(const struct attn_modifiers *m, size_t heads,
-                                        struct attn_error *error)
-{
-    for (size_t h = 0; h < heads; h++)
-        if (!(fabsf(m->head_mask[h]) <= ATTN_MAX_MAGNITUDE))
-            return attn_fail(error, ATTN_OUT_OF_RANGE, "head_mask",
-                             "head_mask holds %g at head %zu, at most %g is allowed",
-                             (double)m->head_mask[h], h, (double)ATTN_MAX_MAGNITUDE);
-    return ATTN_OK;
-}
-
 enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, size_t heads,
                                  size_t queries, size_t keys, struct attn_error *error)
 {
-    enum attn_status status = ATTN_OK;
+    const float *bias = m->attention_bias;
+    const size_t plane = m->attention_bias_one_row ? keys : queries * keys;
+    const size_t biases = (batch - 1) * m->attention_bias_batch_stride +
+                          (heads - 1) * m->attention_bias_head_stride + plane;
     if (!(fabs(m->scale) <= ATTN_MAX_SCALE))
         return attn_fail(error, ATTN_OUT_OF_RANGE, "scale", "scale is %g, at most %g is allowed",
                          m->scale, ATTN_MAX_SCALE);
@@ -195,52 +137,51 @@ enum attn_status attn_mask_check(const struct attn_modifiers *m, size_t batch, s
         return attn_fail(error, ATTN_OUT_OF_RANGE, "sliding_window",
                          "sliding_window is [%lld,%lld], allowed are -1 (open) to %d",
                          (long long)m->window_left, (long long)m->window_right, INT32_MAX);
-    if (m->attention_bias != NULL)
-        status = check_bias(m,
-                            extent(batch, heads, m->attention_bias_batch_stride,
-                                   m->attention_bias_head_stride,
-                                   m->attention_bias_one_row ? keys : queries * keys),
-                            error);
-    if (status == ATTN_OK && m->position_ids != NULL)
-        status = check_positions(m, batch * queries, error);
-    if (status == ATTN_OK && m->query_offset != NULL)
-        status = check_offsets(m, batch, error);
-    if (status == ATTN_OK && m->head_mask != NULL)
-        status = check_head_mask(m, heads, error);
-    return status;
+    for (size_t i = 0; bias != NULL && i < biases; i++) {
+        if (isnan(bias[i]))
+            return attn_fail(error, ATTN_NON_FINITE, "attention_bias",
+                             "attention_bias holds NaN at element %zu", i);
+        if (bias[i] > ATTN_MAX_MAGNITUDE)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "attention_bias",
+                             "attention_bias holds %g at element %zu, at most %g is allowed",
+                             (double)bias[i], i, (double)ATTN_MAX_MAGNITUDE);
+    }
+    for (size_t i = 0; m->position_ids != NULL && i < batch * queries; i++)
+        if (m->position_ids[i] < 0 || m->position_ids[i] > INT32_MAX)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "position_ids",
+                             "position_ids holds %lld at element %zu, allowed are 0 to %d",
+                             (long long)m->position_ids[i], i, INT32_MAX);
+    for (size_t b = 0; m->query_offset != NULL && b < batch; b++)
+        if (m->query_offset[b] < -INT32_MAX || m->query_offset[b] > INT32_MAX)
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "query_offset",
+                             "query_offset is %lld, allowed are -%d to %d",
+                             (long long)m->query_offset[b], INT32_MAX, INT32_MAX);
+    for (size_t h = 0; m->head_mask != NULL && h < heads; h++)
+        if (!(fabsf(m->head_mask[h]) <= ATTN_MAX_MAGNITUDE))
+            return attn_fail(error, ATTN_OUT_OF_RANGE, "head_mask",
+                             "head_mask holds %g at head %zu, at most %g is allowed",
+                             (double)m->head_mask[h], h, (double)ATTN_MAX_MAGNITUDE);
+    return ATTN_OK;
 }
 
 /* ---- What a query sees ---- */
-
-/* The slot where the chunk of slot `at` begins. */
-static int64_t chunk_start(const struct attn_mask *mask, int64_t at)
-{
-    int64_t from = at - mask->first_chunk, past = from % mask->chunk;
-    return at - (past < 0 ? past + mask->chunk : past);
-}
-
-/* Where the span of a query at slot `at` ends: at most S, negative for a slot far before all
- * keys. */
-static int64_t span_end(const struct attn_mask *mask, int64_t at)
-{
-    int64_t end = (int64_t)mask->keys;
-    if (mask->causal && end > at + 1)
-        end = at + 1;
-    if (mask->right >= 0 && !mask->tree && end > at + mask->right + 1)
-        end = at + mask->right + 1;
-    if (mask->chunk > 0 && !mask->tree && end > chunk_start(mask, at) + mask->chunk)
-        end = chunk_start(mask, at) + mask->chunk;
-    return end;
-}
 
 /* Rows of a tree have positions in any order.  Their span only leaves out the keys that none of
  * them sees; forbid_far applies the rest of the window. */
 struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t)
 {
-    int64_t at = mask->offset + (int64_t)t, end = span_end(mask, at);
-    int64_t first = mask->left >= 0 ? at - mask->left : 0;
-    if (mask->chunk > 0)
-        first = later(first, chunk_start(mask, at));
+    const int64_t at = mask->offset + (int64_t)t;
+    int64_t first = mask->left >= 0 ? at - mask->left : 0, end = (int64_t)mask->keys;
+    if (mask->causal)
+        end = earlier(end, at + 1);
+    if (mask->right >= 0 && !mask->tree)
+        end = earlier(end, at + mask->right + 1);
+    if (mask->chunk > 0) {
+        int64_t from = at - mask->first_chunk, past = from % mask->chunk;
+        const int64_t start = at - (past < 0 ? past + mask->chunk : past);
+        first = later(first, start);
+        end = mask->tree ? end : earlier(end, start + mask->chunk);
+    }
     if (mask->tree)
         first = (int64_t)mask->tree_first;
     struct attn_span span = {.first = first > 0 ? attn_min((size_t)first, mask->keys) : 0,
@@ -268,11 +209,6 @@ bool attn_mask_is_span(const struct attn_mask *mask)
 {
     return mask->padding == NULL && mask->allowed == NULL && mask->bias == NULL &&
            mask->position_bias == NULL && !mask->tree;
-}
-
-static int64_t query_position(const struct attn_mask *mask, size_t t)
-{
-    return mask->query_positions ? mask->query_positions[t] : mask->offset + (int64_t)t;
 }
 
 /* ---- Applying ---- */
@@ -314,9 +250,9 @@ static void forbid_masked(float *scores, const struct attn_mask *mask, size_t h,
 /* Applies window and chunks to a row of a tree, by positions. */
 static void forbid_far(float *scores, const struct attn_mask *mask, size_t t, size_t from, size_t n)
 {
-    int64_t at = query_position(mask, t);
+    int64_t at = attn_mask_query_position(mask, t);
     for (size_t j = 0; j < n; j++) {
-        int64_t key = mask->key_positions ? mask->key_positions[from + j] : (int64_t)(from + j);
+        int64_t key = attn_mask_key_position(mask, from + j);
         if ((mask->left >= 0 && key < at - mask->left) ||
             (mask->right >= 0 && key > at + mask->right) ||
             (mask->chunk > 0 && key / mask->chunk != at / mask->chunk))
@@ -338,7 +274,7 @@ void attn_mask_apply(float *scores, const struct attn_mask *mask, size_t h, size
     if (mask->tree && (mask->left >= 0 || mask->right >= 0 || mask->chunk > 0))
         forbid_far(visible, mask, t, from, seen);
     if (mask->position_bias != NULL)
-        attn_position_bias_add(visible, mask->position_bias, h, query_position(mask, t),
+        attn_position_bias_add(visible, mask->position_bias, h, attn_mask_query_position(mask, t),
                                mask->key_positions ? mask->key_positions + from : NULL,
                                (int64_t)from, seen);
     if (mask->bias != NULL)

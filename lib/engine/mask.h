@@ -78,6 +78,17 @@ struct attn_mask {
     size_t tree_first; /* keys before this one are left of what all rows of the tree see */
 };
 
+/* The positions of query t and of key s, which the mask counts distances by. */
+static inline int64_t attn_mask_query_position(const struct attn_mask *mask, size_t t)
+{
+    return mask->query_positions != NULL ? mask->query_positions[t] : mask->offset + (int64_t)t;
+}
+
+static inline int64_t attn_mask_key_position(const struct attn_mask *mask, size_t s)
+{
+    return mask->key_positions != NULL ? mask->key_positions[s] : (int64_t)s;
+}
+
 /* A layer's settings, which hold where the modifiers say nothing; all zero without a layer. */
 struct attn_mask_defaults {
     bool causal;

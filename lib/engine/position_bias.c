@@ -6,8 +6,8 @@
 #include "engine/mask.h"
 
 #include <math.h>
-#include <string.h>
 
+#include "basics/half_float.h"
 #include "basics/mem.h"
 #include "basics/status.h"
 
@@ -15,40 +15,28 @@
 
 /* ---- ALiBi ---- */
 
-/* The float32 x, rounded to bfloat16, ties to even.  x is finite. */
-static inline float round_bfloat16(float x)
-{
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
+static float round_bfloat16(float x) { return attn_bf16_to_float(attn_float_to_bf16(x)); }
 
-/* slope_h for H = heads, where c is the power of two at or below H: head h < c has power h + 1 of
- * 2^(-8/c), the heads from c on the odd powers of its square root. */
-static float alibi_slope(size_t h, size_t heads)
-{
-    size_t c = 1;
-    while (c * 2 <= heads)
-        c *= 2;
-    double base = exp2(-8.0 / (double)(h < c ? c : 2 * c));
-    double power = (double)(h < c ? h + 1 : 2 * (h - c) + 1);
-    return (float)pow((double)(float)base, power);
-}
-
+/* With c the power of two at or below H, head h < c has slope h + 1 as power of 2^(-8/c), the heads
+ * from c on the odd powers of its square root. */
 static enum attn_status init_alibi(struct attn_position_bias *out,
                                    const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const size_t heads = spec->num_heads;
+    size_t c = 1;
     out->bfloat16 = bias->bfloat16;
     out->by_slot = bias->by_slot;
     out->scale = (float)bias->scale;
-    out->slopes = attn_alloc(spec->num_heads, sizeof(float));
+    out->slopes = attn_alloc(heads, sizeof(float));
     if (out->slopes == NULL)
-        return attn_fail_memory(error, spec->num_heads * sizeof(float));
-    for (size_t h = 0; h < spec->num_heads; h++) {
-        float slope = alibi_slope(h, spec->num_heads);
+        return attn_fail_memory(error, heads * sizeof(float));
+    while (c * 2 <= heads)
+        c *= 2;
+    for (size_t h = 0; h < heads; h++) {
+        const double base = exp2(-8.0 / (double)(h < c ? c : 2 * c));
+        const double power = (double)(h < c ? h + 1 : 2 * (h - c) + 1);
+        const float slope = (float)pow((double)(float)base, power);
         out->slopes[h] = bias->bfloat16 ? round_bfloat16(slope) : slope * out->scale;
     }
     return ATTN_OK;
@@ -160,47 +148,30 @@ void attn_position_bias_fini(struct attn_position_bias *bias)
     *bias = (struct attn_position_bias){0};
 }
 
-static void add_alibi(float *scores, float slope, int64_t query, const int64_t *keys, size_t n)
-{
-    for (size_t j = 0; j < n; j++)
-        scores[j] += slope * (float)(keys[j] - query);
-}
-
 /* slope * position in bfloat16: the position is rounded to it, and the product. */
 static inline float slope_bfloat16(float slope, int64_t position)
 {
     return round_bfloat16(slope * round_bfloat16((float)position));
 }
 
-static void add_alibi_bfloat16(float *scores, float slope, float scale, int64_t query,
-                               const int64_t *keys, size_t n)
-{
-    float own = slope_bfloat16(slope, query);
-    for (size_t j = 0; j < n; j++)
-        scores[j] += scale * (slope_bfloat16(slope, keys[j]) - own);
-}
-
-/* `table` is that of one head, indexed by key - query + reach. */
-static void add_t5(float *scores, const float *table, size_t reach, int64_t query,
-                   const int64_t *keys, size_t n)
-{
-    int64_t last = 2 * (int64_t)reach;
-    for (size_t j = 0; j < n; j++) {
-        int64_t at = keys[j] - query + (int64_t)reach;
-        at = at < 0 ? 0 : at;
-        scores[j] += table[at > last ? last : at];
-    }
-}
-
 static void add_run(float *scores, const struct attn_position_bias *bias, size_t h, int64_t query,
                     const int64_t *keys, size_t n)
 {
-    if (bias->type == ATTN_BIAS_T5)
-        add_t5(scores, bias->table + h * (2 * bias->reach + 1), bias->reach, query, keys, n);
-    else if (bias->bfloat16)
-        add_alibi_bfloat16(scores, bias->slopes[h], bias->scale, query, keys, n);
-    else
-        add_alibi(scores, bias->slopes[h], query, keys, n);
+    if (bias->type == ATTN_BIAS_T5) {
+        const int64_t reach = (int64_t)bias->reach, last = 2 * reach;
+        const float *table = bias->table + h * (size_t)(last + 1); /* by key - query + reach */
+        for (size_t j = 0; j < n; j++) {
+            const int64_t at = keys[j] - query + reach;
+            scores[j] += table[at < 0 ? 0 : at > last ? last : at];
+        }
+    } else if (bias->bfloat16) {
+        const float slope = bias->slopes[h], own = slope_bfloat16(slope, query);
+        for (size_t j = 0; j < n; j++)
+            scores[j] += bias->scale * (slope_bfloat16(slope, keys[j]) - own);
+    } else {
+        for (size_t j = 0; j < n; j++)
+            scores[j] += bias->slopes[h] * (float)(keys[j] - query);
+    }
 }
 
 void attn_position_bias_add(float *scores, const struct attn_position_bias *bias, size_t h,

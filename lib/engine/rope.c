@@ -86,20 +86,15 @@ static rule_fn *const rules[ATTN_NUM_ROPE_TYPES] = {
     [ATTN_ROPE_PROPORTIONAL] = proportional,
 };
 
-/* The theta of type dynamic for a call longer than the model was trained for.  Only the power has a
- * double exponent. */
-static float dynamic_theta(const struct attn_rope_spec *spec, int64_t length)
-{
-    double dim = (double)spec->dim;
-    float growth = (float)spec->factor * (float)length / (float)spec->original_max_position -
-                   (float)(spec->factor - 1);
-    return (float)spec->theta * (float)pow((double)growth, dim / (dim - 2));
-}
-
 void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, int64_t length)
 {
-    bool rescaled = spec->type == ATTN_ROPE_DYNAMIC && attn_rope_is_rescaled(spec, length);
-    float theta = rescaled ? dynamic_theta(spec, length) : (float)spec->theta;
+    float theta = (float)spec->theta;
+    if (spec->type == ATTN_ROPE_DYNAMIC && attn_rope_is_rescaled(spec, length)) {
+        double dim = (double)spec->dim; /* only the power has a double exponent */
+        float growth = (float)spec->factor * (float)length / (float)spec->original_max_position -
+                       (float)(spec->factor - 1);
+        theta *= (float)pow((double)growth, dim / (dim - 2));
+    }
     for (size_t i = 0; i < spec->dim / 2; i++) {
         float exponent = (float)(2 * i) / (float)spec->dim;
         float period = (float)pow((double)theta, (double)exponent);
@@ -177,20 +172,6 @@ static const struct field {
     {"beta_slow", OFFSET(beta_slow), YARN, 1e-6, 1e6},
 };
 
-static enum attn_status check_fields(const struct attn_rope_spec *spec, struct attn_error *error)
-{
-    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        const struct field *field = &fields[i];
-        double value = *(const double *)((const char *)spec + field->offset);
-        if ((field->types & 1u << spec->type) != 0 &&
-            !(value >= field->least && value <= field->most))
-            return attn_fail(error, ATTN_OUT_OF_RANGE, field->name,
-                             "%s is %g, allowed are %g to %g", field->name, value, field->least,
-                             field->most);
-    }
-    return ATTN_OK;
-}
-
 /* The factors of longrope, one for each pair. */
 static enum attn_status check_factors(const double *factors, size_t n, const char *name,
                                       struct attn_error *error)
@@ -248,6 +229,14 @@ enum attn_status attn_rope_check(const struct attn_rope_spec *spec, size_t head_
         return attn_fail(error, ATTN_OUT_OF_RANGE, "head_dim",
                          "rotary width is %zu, needs to be even and at most head_dim %zu",
                          spec->dim, head_dim);
-    enum attn_status status = check_fields(spec, error);
-    return status == ATTN_OK ? check_type(spec, error) : status;
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const struct field *field = &fields[i];
+        double value = *(const double *)((const char *)spec + field->offset);
+        if ((field->types & 1u << spec->type) != 0 &&
+            !(value >= field->least && value <= field->most))
+            return attn_fail(error, ATTN_OUT_OF_RANGE, field->name,
+                             "%s is %g, allowed are %g to %g", field->name, value, field->least,
+                             field->most);
+    }
+    return check_type(spec, error);
 }

@@ -101,13 +101,6 @@ static size_t stem_length(const char *name)
     return length;
 }
 
-/* The class looks at later tokens: LlamaBiModel, LlamaBidirectionalModel. */
-static bool looks_both_ways(const char *name, size_t length)
-{
-    return (length > 2 && memcmp(name + length - 2, "Bi", 2) == 0) ||
-           strstr(name, "Bidirec") != NULL;
-}
-
 /* Refuses a class whose attention is another than that of the family, as far as its name tells: a
  * class of another row, whose keys are others, or one without the causal mask. */
 static enum attn_status check_class(const struct attn_family *family, const char *name,
@@ -116,7 +109,10 @@ static enum attn_status check_class(const struct attn_family *family, const char
     char stem[CLASS_MAX], type[CLASS_MAX];
     const struct attn_family *row, *other = NULL;
     const size_t length = stem_length(name);
-    if (family->defaults.is_causal && looks_both_ways(name, length))
+    /* as LlamaBiModel, LlamaBidirectionalModel */
+    const bool both_ways =
+        strstr(name, "Bidirec") != NULL || (length > 2 && memcmp(name + length - 2, "Bi", 2) == 0);
+    if (family->defaults.is_causal && both_ways)
         return attn_fail(error, ATTN_UNSUPPORTED, "architectures",
                          "architectures: %.64s attends in both directions, a model of model_type "
                          "\"%s\" to earlier tokens only: this class is not supported",
@@ -136,18 +132,6 @@ static enum attn_status check_class(const struct attn_family *family, const char
                      "architectures: %.64s is a class of model_type \"%s\", but model_type is "
                      "\"%s\": which of the two is it?",
                      name, other->model_type, family->model_type);
-}
-
-static enum attn_status check_classes(const struct attn_family *family, const json_t *object,
-                                      struct attn_error *error)
-{
-    const json_t *classes = json_object_get(object, "architectures");
-    enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < json_array_size(classes) && status == ATTN_OK; i++) {
-        const char *name = json_string_value(json_array_get(classes, i));
-        status = name != NULL ? check_class(family, name, error) : ATTN_OK;
-    }
-    return status;
 }
 
 /* ---- The family ---- */
@@ -181,10 +165,14 @@ enum attn_status attn_config_family(const struct attn_family **out, const json_t
     if (attn_family_find(json_string_value(type), NULL, NULL) == NULL)
         return fail_type(json_string_value(type), error);
     enum attn_status status = find_nested(out, object, json_string_value(type), stack, error);
-    if (status == ATTN_OK && *out != NULL)
-        return check_classes(*out, object, error);
-    if (status != ATTN_OK)
-        return status;
-    return attn_fail(error, ATTN_UNSUPPORTED, "stack", "stack: a %.32s model has no stack '%.64s'",
-                     json_string_value(type), stack);
+    if (status == ATTN_OK && *out == NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, "stack",
+                         "stack: a %.32s model has no stack '%.64s'", json_string_value(type),
+                         stack);
+    const json_t *classes = json_object_get(object, "architectures");
+    for (size_t i = 0; i < json_array_size(classes) && status == ATTN_OK; i++) {
+        const char *name = json_string_value(json_array_get(classes, i));
+        status = name != NULL ? check_class(*out, name, error) : ATTN_OK;
+    }
+    return status;
 }

@@ -55,22 +55,11 @@ static bool check_range(struct reader *reader, const struct attn_hf_key *key, do
 /* The bytes of the field that a key of this kind fills. */
 static size_t size_of(enum attn_hf_key_kind kind)
 {
-    switch (kind) {
-    case ATTN_CONFIG_NUMBER:
-        return sizeof(double);
-    case ATTN_CONFIG_FLAG:
-        return sizeof(bool);
-    case ATTN_CONFIG_FACTORS:
-        return sizeof(struct attn_factors);
-    case ATTN_CONFIG_ROPE:
-    case ATTN_CONFIG_QUANTIZATION:
-    case ATTN_CONFIG_FIXED:
-    case ATTN_CONFIG_OBJECT:
-    case ATTN_CONFIG_IGNORED:
-        return 0;
-    default:
-        return sizeof(size_t);
-    }
+    return kind == ATTN_CONFIG_NUMBER                              ? sizeof(double)
+           : kind == ATTN_CONFIG_FLAG                              ? sizeof(bool)
+           : kind == ATTN_CONFIG_FACTORS                           ? sizeof(struct attn_factors)
+           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_FIXED ? 0
+                                                                   : sizeof(size_t);
 }
 
 /* Fills a field.  One that another key has filled must keep its value. */
@@ -111,21 +100,6 @@ static bool read_size(struct reader *reader, const struct attn_hf_key *key, cons
         return refuse_type(reader, key->name, "an integer");
     return check_range(reader, key, (double)json_integer_value(value)) &&
            set_field(reader, key, &size);
-}
-
-static bool read_number(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    double number = json_number_value(value);
-    if (!json_is_number(value))
-        return refuse_type(reader, key->name, "a number");
-    return check_range(reader, key, number) && set_field(reader, key, &number);
-}
-
-static bool read_flag(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
-{
-    if (!json_is_boolean(value))
-        return refuse_type(reader, key->name, "true or false");
-    return set_field(reader, key, &(bool){json_is_true(value)});
 }
 
 static bool read_name(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
@@ -290,9 +264,13 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
     case ATTN_CONFIG_INTEGER:
         return read_size(reader, key, value);
     case ATTN_CONFIG_NUMBER:
-        return read_number(reader, key, value);
+        if (!json_is_number(value))
+            return refuse_type(reader, key->name, "a number");
+        return check_range(reader, key, json_number_value(value)) &&
+               set_field(reader, key, &(double){json_number_value(value)});
     case ATTN_CONFIG_FLAG:
-        return read_flag(reader, key, value);
+        return json_is_boolean(value) ? set_field(reader, key, &(bool){json_is_true(value)})
+                                      : refuse_type(reader, key->name, "true or false");
     case ATTN_CONFIG_ROPE_TYPE:
     case ATTN_CONFIG_NAME:
         return read_name(reader, key, value);

@@ -159,22 +159,22 @@ enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
 
 /* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
-    ATTN_CONFIG_INTEGER,      /* integer in [min, max] -> size_t */
-    ATTN_CONFIG_NUMBER,       /* number in [min, max] -> double */
-    ATTN_CONFIG_FLAG,         /* boolean -> bool */
-    ATTN_CONFIG_ROPE,         /* object of the keys in attn_rope_keys, or one for each layer type */
-    ATTN_CONFIG_ROPE_TYPE,    /* a name in attn_rope_names -> size_t */
-    ATTN_CONFIG_NAME,         /* one of the names in `only`, with blanks between -> its place, from
+    ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
+    ATTN_CONFIG_NUMBER,      /* number in [min, max] -> double */
+    ATTN_CONFIG_FLAG,        /* boolean -> bool */
+    ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
+    ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
+    ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
                                 1 on, as size_t */
-    ATTN_CONFIG_FACTORS,      /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES,  /* list of names in attn_layer_types -> its length */
-    ATTN_CONFIG_PERIOD,       /* integer in [min, max], or a string such as "LLLG" -> its length */
-    ATTN_CONFIG_ROPE_LAYERS,  /* list of 1 (rotates) and 0 -> its length; empty: absent */
-    ATTN_CONFIG_TERMS,        /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
+    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
+    ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
+    ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
-    ATTN_CONFIG_FIXED,   /* would change the mathematics; only the JSON value `only` is computed */
-    ATTN_CONFIG_OBJECT,  /* object; the list has its keys as "NAME.KEY" */
-    ATTN_CONFIG_IGNORED, /* does not touch attention; any value is accepted */
+    ATTN_CONFIG_OBJECT,       /* object; the list has its keys as "NAME.KEY" */
+    ATTN_CONFIG_IGNORED,      /* does not touch attention; any value is accepted */
 };
 
 /* One key of a configuration: which value it may have, and which field it fills. */

@@ -51,7 +51,7 @@ static const struct {
 };
 
 /* The remedy for a tensor whose name below the module has `part` in it; the first that fits. */
-static const struct {
+static const struct cure {
     const char *part, *remedy;
 } remedies[] = {
     {"lora_", MERGE},
@@ -71,11 +71,10 @@ static const struct {
     {"SCB", CONVERT},
     {"g_idx", CONVERT},
 };
+#define NUM_REMEDIES (sizeof remedies / sizeof remedies[0])
 
 /* Parts of names that programs put around a model, or a module inside it. */
-static const struct {
-    const char *part, *remedy;
-} wrappings[] = {
+static const struct cure wrappings[] = {
     {"_fsdp_wrapped_module.", "take '_fsdp_wrapped_module.' (FSDP) out of the names"},
     {"_orig_mod.", "take '_orig_mod.' (torch.compile) out of the names"},
     {"base_layer.", MERGE},
@@ -193,17 +192,18 @@ static bool is_harmless(struct module *module, const char *name, const char *tai
 
 static void refuse(struct module *module, const char *name, const char *tail)
 {
-    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++)
-        if (strstr(tail, remedies[i].part) != NULL) {
-            module->status =
-                attn_fail(module->error, ATTN_UNSUPPORTED, name,
-                          "tensor '%.96s' would be left out: %s", name, remedies[i].remedy);
-            return;
-        }
-    module->status = attn_fail(module->error, ATTN_UNSUPPORTED, name,
-                               "tensor '%.96s' is no part of a layer of %.32s: is model_type "
-                               "another? If it is not needed, leave it out of the file",
-                               name, module->source->config->family->name);
+    size_t i = 0;
+    while (i < NUM_REMEDIES && strstr(tail, remedies[i].part) == NULL)
+        i++;
+    if (i < NUM_REMEDIES)
+        module->status =
+            attn_fail(module->error, ATTN_UNSUPPORTED, name, "tensor '%.96s' would be left out: %s",
+                      name, remedies[i].remedy);
+    else
+        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, name,
+                                   "tensor '%.96s' is no part of a layer of %.32s: is model_type "
+                                   "another? If it is not needed, leave it out of the file",
+                                   name, module->source->config->family->name);
 }
 
 static bool check_name(void *context, const char *name)
@@ -303,16 +303,6 @@ static bool find_adapter(void *context, const char *name)
     return false;
 }
 
-/* Whether the tensor of the pattern would hold one of the missing projections. */
-static bool would_do(const struct attn_checkpoint_layer *source,
-                     const struct attn_family_tensor *pattern, enum attn_tensor_role role,
-                     unsigned missing)
-{
-    struct attn_matrix_shape shape;
-    return pattern->role == role && (pattern->projections & missing) != 0 &&
-           attn_fused_shape(&shape, &source->spec, pattern);
-}
-
 enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
                                    const struct attn_checkpoint_layer *source,
                                    enum attn_tensor_role role, unsigned missing,
@@ -324,7 +314,9 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
     const size_t index = attn_config_tensor_index(source->config, source->layer);
     const struct attn_family_tensor *pattern = attn_tensors_of(source);
     for (; pattern->name != NULL && search.found[0] == '\0'; pattern++) {
-        if (!would_do(source, pattern, role, missing))
+        struct attn_matrix_shape shape;
+        if (pattern->role != role || (pattern->projections & missing) == 0 ||
+            !attn_fused_shape(&shape, &source->spec, pattern))
             continue;
         attn_expand_name(wanted, "", pattern->name, index);
         search.indexed = strchr(pattern->name, '*') != NULL;

@@ -176,22 +176,6 @@ static enum attn_status read_columns(struct attn_layer *out, const struct attn_b
 
 /* ---- A layer ---- */
 
-/* Adds 1 to the weights of a norm that are stored as their distance from 1. */
-static void shift_norm(struct attn_layer *out, const struct attn_binding *binding)
-{
-    const size_t matrix = (size_t)__builtin_ctz(binding->pattern->projections);
-    float *weight = destination_of(out, binding->pattern, matrix);
-    for (size_t i = 0; i < elements_of(binding, &out->matrices[matrix]); i++)
-        weight[i] += 1;
-}
-
-/* Whether the binding is of matrices that do not stand whole. */
-static bool is_of_rows(const struct attn_layer *layer, const struct attn_binding *binding)
-{
-    return binding->pattern->role == ATTN_ROLE_WEIGHT &&
-           layer->matrices[__builtin_ctz(binding->pattern->projections)].weight == NULL;
-}
-
 enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_weights_source *source,
                                    size_t layer, struct attn_error *error)
 {
@@ -202,9 +186,10 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
     enum attn_status status = attn_bind_layer(&bindings, source->checkpoint, &own, error);
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct attn_binding *binding = &bindings.items[i];
-        enum attn_tensor_role role = binding->pattern->role;
-        if (is_of_rows(out, binding))
-            continue;
+        const enum attn_tensor_role role = binding->pattern->role;
+        const size_t first = (size_t)__builtin_ctz(binding->pattern->projections);
+        if (role == ATTN_ROLE_WEIGHT && out->matrices[first].weight == NULL)
+            continue; /* its matrices do not stand whole */
         if (role == ATTN_ROLE_WEIGHT)
             attn_read_ahead_advance(source->ahead,
                                     binding->tensor.entry->end - binding->tensor.entry->begin);
@@ -213,8 +198,11 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
         else
             status =
                 read_rows(out, binding, groups_of(&own, binding->pattern), source->pool, error);
-        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one)
-            shift_norm(out, binding);
+        if (status == ATTN_OK && role == ATTN_ROLE_NORM && config->family->norm_plus_one) {
+            float *weight = destination_of(out, binding->pattern, first);
+            for (size_t e = 0; e < elements_of(binding, NULL); e++)
+                weight[e] += 1;
+        }
     }
     return status;
 }

@@ -197,15 +197,6 @@ static enum attn_status check_by_head(const struct attn_checkpoint_layer *source
         entry->name, got, o ? "" : ".swapaxes(0, 1)", whole.in, whole.out);
 }
 
-/* Whether neither the tensor's name nor the configuration says how the weight is stored. */
-static bool lies_either_way(const struct attn_config *config,
-                            const struct attn_family_tensor *pattern)
-{
-    const char *prefix = config->family->either_way;
-    return prefix != NULL && !config->says_layout && pattern->role == ATTN_ROLE_WEIGHT &&
-           strncmp(pattern->name, prefix, strlen(prefix)) == 0;
-}
-
 static enum attn_status check_tensor(const struct attn_checkpoint_layer *source,
                                      const struct attn_family_tensor *pattern,
                                      const struct attn_tensor_entry *entry,
@@ -219,7 +210,10 @@ static enum attn_status check_tensor(const struct attn_checkpoint_layer *source,
     enum attn_status status = check_by_head(source, pattern, entry, error);
     if (status != ATTN_OK)
         return status;
-    if (lies_either_way(source->config, pattern))
+    /* Neither the tensor's name nor the configuration may say how the weight is stored. */
+    const char *prefix = source->config->family->either_way;
+    if (prefix != NULL && !source->config->says_layout && pattern->role == ATTN_ROLE_WEIGHT &&
+        strncmp(pattern->name, prefix, strlen(prefix)) == 0)
         return attn_fail(error, ATTN_MALFORMED, "transposed",
                          "transposed must say how '%.80s' is stored: true for [in, out], as in x @ "
                          "W; false for [out, in], as in x @ W.T",

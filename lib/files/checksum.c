@@ -10,6 +10,16 @@ void attn_checksum_add(struct attn_checksum *sum, const void *bytes, size_t coun
     sha256_update(&sum->sha256, count, bytes);
 }
 
+void attn_checksum_add_stat(struct attn_checksum *sum, const struct stat *info)
+{
+    const uint64_t facts[] = {
+        (uint64_t)info->st_size,        info->st_ino,
+        (uint64_t)info->st_mtim.tv_sec, (uint64_t)info->st_mtim.tv_nsec,
+        (uint64_t)info->st_ctim.tv_sec, (uint64_t)info->st_ctim.tv_nsec,
+    };
+    attn_checksum_add(sum, facts, sizeof facts);
+}
+
 void attn_checksum_hex(char out[ATTN_CHECKSUM_DIGITS], struct attn_checksum *sum)
 {
     uint8_t bytes[SHA256_DIGEST_SIZE];

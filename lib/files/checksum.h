@@ -7,6 +7,7 @@
 #define ATTN_LIB_FILES_CHECKSUM_H
 
 #include <nettle/sha2.h>
+#include <sys/stat.h>
 
 #define ATTN_CHECKSUM_DIGITS (2 * SHA256_DIGEST_SIZE)
 
@@ -16,6 +17,9 @@ struct attn_checksum {
 
 void attn_checksum_init(struct attn_checksum *sum);
 void attn_checksum_add(struct attn_checksum *sum, const void *bytes, size_t count);
+
+/* Adds what tells a file's content from another's unread: size, inode, times of change. */
+void attn_checksum_add_stat(struct attn_checksum *sum, const struct stat *info);
 
 /* Writes the digits of all that was added, in lower case and without a NUL, and ends the sum. */
 void attn_checksum_hex(char out[ATTN_CHECKSUM_DIGITS], struct attn_checksum *sum);

@@ -40,15 +40,6 @@ static const struct {
     {"{", 1, "JSON", "take the file of tensors itself"},
 };
 
-static bool is_text(const char *start, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if ((start[i] < 0x20 || start[i] > 0x7e) && start[i] != '\t' && start[i] != '\r' &&
-            start[i] != '\n')
-            return false;
-    return true;
-}
-
 static enum attn_status fail_kind(const char *name, const char *what, const char *wanted,
                                   const char *remedy, struct attn_error *error)
 {
@@ -67,8 +58,11 @@ enum attn_status attn_check_kind(const char *start, size_t count, const char *na
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (kinds[i].count <= count && memcmp(kinds[i].bytes, start, kinds[i].count) == 0)
             return fail_kind(name, kinds[i].what, wanted, kinds[i].remedy, error);
-    return is_text(start, attn_min(count, START)) ? fail_kind(name, "text", wanted, READ_IT, error)
-                                                  : ATTN_OK;
+    for (size_t i = 0; i < attn_min(count, START); i++)
+        if ((start[i] < 0x20 || start[i] > 0x7e) && start[i] != '\t' && start[i] != '\r' &&
+            start[i] != '\n')
+            return ATTN_OK;
+    return fail_kind(name, "text", wanted, READ_IT, error);
 }
 
 enum attn_status attn_file_kind(int file, const char *name, size_t size, struct attn_error *error)

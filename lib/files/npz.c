@@ -395,20 +395,21 @@ static enum attn_status order(struct attn_npz *npz, const struct array *array, s
     return status;
 }
 
-/* The same as attn_npz_read_f32 of an array in Fortran's order. */
-static enum attn_status read_ordered(float *out, struct attn_npz *npz, const struct array *array,
-                                     size_t first, size_t count, struct attn_error *error)
+enum attn_status attn_npz_read_f32(float *out, struct attn_npz *npz,
+                                   const struct attn_tensor_entry *entry, size_t first,
+                                   size_t count, struct attn_error *error)
 {
-    size_t all = 1;
-    for (size_t d = 0; d < array->entry.ndim; d++)
-        all *= array->entry.shape[d];
-    if (count == 0)
-        return ATTN_OK;
-    if (npz->ordered != array) {
-        const enum attn_status status = order(npz, array, all, error);
-        if (status != ATTN_OK)
-            return status;
-    }
+    enum attn_status status = ATTN_OK;
+    const struct array *array = (const struct array *)(const void *)entry;
+    for (size_t at = 0; at < count && status == ATTN_OK && !array->fortran; at += CHUNK)
+        status = read_chunk(out + at, npz, entry, first + at, attn_min(count - at, CHUNK), error);
+    if (!array->fortran || count == 0)
+        return status;
+    const size_t all = room_of(entry) - CHUNK;
+    if (npz->ordered != array)
+        status = order(npz, array, all, error);
+    if (status != ATTN_OK)
+        return status;
     memcpy(out, npz->numbers + first, count * sizeof *out);
     if (first + count == all) {
         attn_free(npz->numbers);
@@ -416,17 +417,4 @@ static enum attn_status read_ordered(float *out, struct attn_npz *npz, const str
         npz->ordered = NULL;
     }
     return ATTN_OK;
-}
-
-enum attn_status attn_npz_read_f32(float *out, struct attn_npz *npz,
-                                   const struct attn_tensor_entry *entry, size_t first,
-                                   size_t count, struct attn_error *error)
-{
-    enum attn_status status = ATTN_OK;
-    const struct array *array = (const struct array *)(const void *)entry;
-    if (array->fortran)
-        return read_ordered(out, npz, array, first, count, error);
-    for (size_t at = 0; at < count && status == ATTN_OK; at += CHUNK)
-        status = read_chunk(out + at, npz, entry, first + at, attn_min(count - at, CHUNK), error);
-    return status;
 }

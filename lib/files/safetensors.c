@@ -270,28 +270,30 @@ static enum attn_status read_header(struct attn_safetensors *file, size_t size, 
     return read_bytes(file->header, file, PREFIX, file->header_length, error);
 }
 
-/* A reader without its bytes. */
-static enum attn_status new_file(struct attn_safetensors **out, const char *name,
-                                 struct attn_error *error)
+/* Opens a container, reads and checks its header.  Notes are kept of a borrowed one; the descriptor
+ * of another is closed after an error. */
+static enum attn_status open_container(struct attn_safetensors **out,
+                                       const struct attn_safetensors *container, const char *name,
+                                       size_t size, size_t limit, struct attn_error *error)
 {
-    struct attn_safetensors *file = attn_calloc(1, sizeof *file);
-    size_t name_size = strlen(name) + 1;
-    if (file == NULL || (file->name = attn_alloc(name_size, 1)) == NULL) {
-        attn_free(file);
-        return attn_fail_memory(error, sizeof *file + name_size);
+    struct attn_safetensors *file = attn_alloc(1, sizeof *file);
+    const size_t name_size = strlen(name) + 1;
+    enum attn_status status = ATTN_OK;
+    if (file == NULL) {
+        if (!container->borrowed)
+            close(container->file);
+        return attn_fail_memory(error, sizeof *file);
     }
-    memcpy(file->name, name, name_size);
-    file->file = -1;
-    *out = file;
-    return ATTN_OK;
-}
-
-/* Reads and checks the header of a container of `size` bytes.  Hands `file` to *out, or closes it
- * on an error. */
-static enum attn_status finish_open(struct attn_safetensors **out, struct attn_safetensors *file,
-                                    size_t size, size_t limit, struct attn_error *error)
-{
-    enum attn_status status = read_header(file, size, limit, error);
+    *file = *container;
+    file->name = attn_alloc(name_size, 1);
+    if (file->borrowed)
+        file->notes = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->notes);
+    if (file->name == NULL || (file->borrowed && file->notes == NULL))
+        status = attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->notes);
+    else
+        memcpy(file->name, name, name_size);
+    if (status == ATTN_OK)
+        status = read_header(file, size, limit, error);
     if (status == ATTN_OK)
         status = walk_header(file, error);
     if (status == ATTN_OK)
@@ -306,16 +308,12 @@ static enum attn_status finish_open(struct attn_safetensors **out, struct attn_s
 enum attn_status attn_safetensors_open(struct attn_safetensors **out, int directory,
                                        const char *name, struct attn_error *error)
 {
-    struct attn_safetensors *file;
+    struct attn_safetensors container = {.borrowed = false};
     size_t size;
-    enum attn_status status = new_file(&file, name, error);
-    if (status != ATTN_OK)
-        return status;
-    status = attn_file_open(&file->file, &size, directory, name, error);
-    if (status == ATTN_OK)
-        return finish_open(out, file, size, ATTN_SAFETENSORS_MAX_HEADER, error);
-    attn_safetensors_close(file);
-    return status;
+    enum attn_status status = attn_file_open(&container.file, &size, directory, name, error);
+    return status == ATTN_OK
+               ? open_container(out, &container, name, size, ATTN_SAFETENSORS_MAX_HEADER, error)
+               : status;
 }
 
 enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
@@ -323,25 +321,16 @@ enum attn_status attn_safetensors_open_source(struct attn_safetensors **out,
                                               const char *name, size_t max_header,
                                               struct attn_error *error)
 {
-    struct attn_safetensors *file;
-    enum attn_status status = new_file(&file, name, error);
-    if (status != ATTN_OK)
-        return status;
-    file->file = source->file;
-    file->borrowed = true;
-    file->bytes = source->bytes;
-    file->notes = attn_alloc(ATTN_SAFETENSORS_MAX_NOTES, sizeof *file->notes);
-    if (file->notes != NULL)
-        return finish_open(out, file, source->size, max_header, error);
-    attn_safetensors_close(file);
-    return attn_fail_memory(error, ATTN_SAFETENSORS_MAX_NOTES * sizeof *file->notes);
+    const struct attn_safetensors container = {
+        .file = source->file, .borrowed = true, .bytes = source->bytes};
+    return open_container(out, &container, name, source->size, max_header, error);
 }
 
 void attn_safetensors_close(struct attn_safetensors *file)
 {
     if (file == NULL)
         return;
-    if (file->file >= 0 && !file->borrowed)
+    if (!file->borrowed)
         close(file->file);
     for (size_t i = 0; i < file->num_notes; i++)
         json_decref(file->notes[i].owner);

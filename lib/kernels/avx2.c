@@ -11,7 +11,6 @@
 
 #include "kernels/avx2.h"
 
-#include "kernels/columns.h"
 #include "kernels/rows.h"
 #include "kernels/widen.h"
 
@@ -156,7 +155,6 @@ void attn_kernels_avx2(struct attn_kernels *table)
     table->matmul[ATTN_BF16] = matmul_bf16_avx2;
     table->matmul[ATTN_F16] = matmul_f16_avx2;
     table->matmul[ATTN_INT8] = matmul_int8_avx2;
-    attn_kernels_avx2_project(table);
     table->columns_from_rows = LANES;
     table->outer = outer_avx2;
     table->softmax_columns = softmax_columns;

@@ -91,7 +91,7 @@ INLINE vec exp_lanes(vec x)
     return _mm256_and_ps(e, _mm256_cmp_ps(x, _mm256_set1_ps(EXP_LOWEST), _CMP_GE_OQ));
 }
 
-#define EXP_VECTORS 2 /* of rows, side by side in columns.h */
+#define EXP_VECTORS 2 /* of rows, side by side in rows.h */
 #define MAX_CHAINS 2  /* maxima of keys that do not wait for one another */
 #define ROW_VECTORS 1 /* of one row */
 

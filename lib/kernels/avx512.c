@@ -10,7 +10,6 @@
 
 #include "kernels/avx512.h"
 
-#include "kernels/columns.h"
 #include "kernels/rows.h"
 #include "kernels/widen.h"
 
@@ -216,7 +215,6 @@ void attn_kernels_avx512(struct attn_kernels *table)
     table->matmul[ATTN_BF16] = matmul_bf16_avx512;
     table->matmul[ATTN_F16] = matmul_f16_avx512;
     table->matmul[ATTN_INT8] = matmul_int8_avx512;
-    attn_kernels_avx512_project(table);
     table->columns_from_rows = LANES;
     table->outer = outer_avx512;
     table->softmax_columns = softmax_columns;

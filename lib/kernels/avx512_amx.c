@@ -181,8 +181,6 @@ static void project_int8_avx512amx(const struct attn_projection_part *p)
 
 void attn_kernels_avx512_amx(struct attn_kernels *table)
 {
-    attn_kernels_avx512_amx_matmul(table);
-    attn_kernels_avx512_amx_pairs(table);
     table->project[ATTN_BF16] = project_bf16_avx512amx;
     table->project[ATTN_INT8] = project_int8_avx512amx;
 }

@@ -125,21 +125,37 @@ struct steps {
     bool accumulate;
 };
 
-/* 16 rows of 64 columns at c. */
-INLINE void multiply_wide_avx512amx(float *c, size_t ldc, const struct steps *s)
+/* Tiles 0 and 1 are sums at c, tiles 2 and 3 at `second`, side by side each. */
+INLINE void begin_block_avx512amx(const float *c, const float *second, size_t ldc, bool accumulate)
 {
     const size_t stride = ldc * sizeof *c;
-    if (s->accumulate) {
+    if (accumulate) {
         TILE_LOAD(0, c, stride);
         TILE_LOAD(1, c + LANES, stride);
-        TILE_LOAD(2, c + 2 * LANES, stride);
-        TILE_LOAD(3, c + 3 * LANES, stride);
+        TILE_LOAD(2, second, stride);
+        TILE_LOAD(3, second + LANES, stride);
     } else {
         TILE_ZERO(0);
         TILE_ZERO(1);
         TILE_ZERO(2);
         TILE_ZERO(3);
     }
+}
+
+INLINE void end_block_avx512amx(float *c, float *second, size_t ldc)
+{
+    const size_t stride = ldc * sizeof *c;
+    TILE_STORE(0, c, stride);
+    TILE_STORE(1, c + LANES, stride);
+    TILE_STORE(2, second, stride);
+    TILE_STORE(3, second + LANES, stride);
+}
+
+/* 16 rows of 64 columns at c. */
+INLINE void multiply_wide_avx512amx(float *c, size_t ldc, const struct steps *s)
+{
+    float *const third = c + 2 * LANES;
+    begin_block_avx512amx(c, third, ldc, s->accumulate);
     for (size_t i = 0; i < s->count * PIECES; i++) {
         const uint32_t *b = s->b + i / PIECES * WORDS * COLUMNS;
         TILE_LOAD(4, s->a + i * WORDS, A_BYTES);
@@ -152,28 +168,14 @@ INLINE void multiply_wide_avx512amx(float *c, size_t ldc, const struct steps *s)
         TILE_LOAD(5, b + 3 * LANES, B_BYTES);
         TILE_MULTIPLY("tdpbf16ps", 3, 4, 5);
     }
-    TILE_STORE(0, c, stride);
-    TILE_STORE(1, c + LANES, stride);
-    TILE_STORE(2, c + 2 * LANES, stride);
-    TILE_STORE(3, c + 3 * LANES, stride);
+    end_block_avx512amx(c, third, ldc);
 }
 
 /* 32 rows of 32 columns at c. */
 INLINE void multiply_square_avx512amx(float *c, size_t ldc, const struct steps *s)
 {
-    const size_t stride = ldc * sizeof *c;
-    float *below = c + TILE_ROWS * ldc;
-    if (s->accumulate) {
-        TILE_LOAD(0, c, stride);
-        TILE_LOAD(1, c + LANES, stride);
-        TILE_LOAD(2, below, stride);
-        TILE_LOAD(3, below + LANES, stride);
-    } else {
-        TILE_ZERO(0);
-        TILE_ZERO(1);
-        TILE_ZERO(2);
-        TILE_ZERO(3);
-    }
+    float *const below = c + TILE_ROWS * ldc;
+    begin_block_avx512amx(c, below, ldc, s->accumulate);
     for (size_t i = 0; i < s->count; i++) {
         const uint32_t *b = s->b + i * WORDS * COLUMNS;
         TILE_LOAD(6, b, B_BYTES);
@@ -188,10 +190,7 @@ INLINE void multiply_square_avx512amx(float *c, size_t ldc, const struct steps *
             TILE_MULTIPLY("tdpbf16ps", 3, 5, 7);
         }
     }
-    TILE_STORE(0, c, stride);
-    TILE_STORE(1, c + LANES, stride);
-    TILE_STORE(2, below, stride);
-    TILE_STORE(3, below + LANES, stride);
+    end_block_avx512amx(c, below, ldc);
 }
 
 /* Copies `rows` rows of n floats. */

@@ -62,13 +62,6 @@ void attn_gemm_matmul(const struct attn_gemm *gemm, const struct attn_matmul *p)
  * a million. */
 #define ROWS_BY_PANEL 64
 
-static void begin_rows(const struct attn_projection_part *p)
-{
-    for (size_t r = 0; r < p->rows && p->addend != p->y; r++)
-        for (size_t j = 0; j < p->n; j++)
-            p->y[r * p->ldy + j] = p->addend != NULL ? p->addend[r * p->ldaddend + j] : 0;
-}
-
 /* y += x w for n columns from j on; w [k][ldw] float32. */
 static void add_columns(const struct attn_gemm *gemm, const struct attn_projection_part *p,
                         size_t j, size_t n, const float *w, size_t ldw)
@@ -112,52 +105,45 @@ static void project_wide(const struct attn_gemm *gemm, const struct attn_project
     add_columns(gemm, p, 0, p->n, p->scratch, ldw);
 }
 
-/* A panel of bf16 weights as [k][ldw]: in a panel, pairs of a column's weights stand together. */
-static void put_pairs_apart(uint16_t *out, size_t ldw, const uint16_t *panel, size_t k)
-{
-    for (size_t i = 0; i < k; i++)
-        for (size_t c = 0; c < ATTN_PANEL; c++)
-            out[i * ldw + c] = panel[(i / 2 * ATTN_PANEL + c) * 2 + i % 2];
-}
-
 #define ROUNDED_ROWS 128 /* that are made bf16 at a time */
 _Static_assert(ATTN_GEMM_SCRATCH * sizeof(float) >=
                    sizeof(uint16_t) * 2 * ATTN_RANGE_WORDS *
                        (ATTN_GEMM_PANELS * ATTN_PANEL + ROUNDED_ROWS),
                "weights and rows fit");
 
-/* Rows [first, first + rows) as bf16, [rows][k]. */
-static void round_rows(uint16_t *out, const struct attn_projection_part *p, size_t first,
-                       size_t rows)
-{
-    for (size_t r = 0; r < rows; r++)
-        for (size_t i = 0; i < p->k; i++)
-            out[r * p->k + i] = attn_float_to_bf16(((const float *)p->x)[(first + r) * p->ldx + i]);
-}
-
-/* Weights and rows of bf16, where rows are rounded to it at this level anyway. */
+/* Weights and rows of bf16, where rows are rounded to it at this level anyway.  In a panel, pairs
+ * of a column's weights stand together; here they are put apart, [k][ldw]. */
 static void project_bf16(const struct attn_gemm *gemm, const struct attn_projection_part *p)
 {
     const size_t ldw = attn_ceil_div(p->n, ATTN_PANEL) * ATTN_PANEL;
-    uint16_t *w = (uint16_t *)p->scratch, *x = w + p->k * ldw;
-    for (size_t j = 0; j < p->n; j += ATTN_PANEL)
-        put_pairs_apart(w + j, ldw, panel_at(p, j), p->k);
-    for (size_t r = 0, rows; r < p->rows; r += rows) {
-        rows = attn_min(p->rows - r, ROUNDED_ROWS);
-        round_rows(x, p, r, rows);
+    uint16_t *w = (uint16_t *)p->scratch, *x = w + p->k * ldw; /* x: [rows][k] */
+    for (size_t j = 0; j < p->n; j += ATTN_PANEL) {
+        const uint16_t *panel = panel_at(p, j);
+        for (size_t i = 0; i < p->k; i++)
+            for (size_t c = 0; c < ATTN_PANEL; c++)
+                w[i * ldw + j + c] = panel[(i / 2 * ATTN_PANEL + c) * 2 + i % 2];
+    }
+    for (size_t first = 0, rows; first < p->rows; first += rows) {
+        rows = attn_min(p->rows - first, ROUNDED_ROWS);
+        const float *from = (const float *)p->x + first * p->ldx;
+        for (size_t r = 0; r < rows; r++)
+            for (size_t i = 0; i < p->k; i++)
+                x[r * p->k + i] = attn_float_to_bf16(from[r * p->ldx + i]);
         gemm->sbgemm(ROW_MAJOR, AS_IT_IS, AS_IT_IS, (int)rows, (int)p->n, (int)p->k, 1.0f, x,
-                     (int)p->k, w, (int)ldw, 1.0f, p->y + r * p->ldy, (int)p->ldy);
+                     (int)p->k, w, (int)ldw, 1.0f, p->y + first * p->ldy, (int)p->ldy);
     }
 }
 
-void attn_gemm_project(const struct attn_gemm *gemm, const struct attn_projection_part *part,
+void attn_gemm_project(const struct attn_gemm *gemm, const struct attn_projection_part *p,
                        enum attn_dtype dtype, bool rounds_rows)
 {
-    begin_rows(part);
+    for (size_t r = 0; r < p->rows && p->addend != p->y; r++)
+        for (size_t j = 0; j < p->n; j++)
+            p->y[r * p->ldy + j] = p->addend != NULL ? p->addend[r * p->ldaddend + j] : 0;
     if (dtype == ATTN_BF16 && rounds_rows && gemm->sbgemm != NULL)
-        project_bf16(gemm, part);
-    else if (part->rows <= ROWS_BY_PANEL)
-        project_by_panel(gemm, part, dtype);
+        project_bf16(gemm, p);
+    else if (p->rows <= ROWS_BY_PANEL)
+        project_by_panel(gemm, p, dtype);
     else
-        project_wide(gemm, part, dtype);
+        project_wide(gemm, p, dtype);
 }

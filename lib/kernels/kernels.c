@@ -1,26 +1,39 @@
-/* kernels.c: fills the kernel table: the portable level first, then each higher level over it. */
+/* kernels.c: fills the kernel table with the best that a CPU's features allow. */
 #include "kernels/kernels.h"
 
 #include "machine/cpu.h"
 
-void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level)
-{
-    static void (*const fill[ATTN_NUM_CPU_LEVELS])(struct attn_kernels *) = {
-        [ATTN_CPU_PORTABLE] = attn_kernels_portable,
-#ifdef __x86_64__
-        [ATTN_CPU_AVX2] = attn_kernels_avx2,
-        [ATTN_CPU_AVX512] = attn_kernels_avx512,
-        [ATTN_CPU_AVX512VNNI] = attn_kernels_avx512_vnni,
-        [ATTN_CPU_AVX512BF16] = attn_kernels_avx512_bf16,
-        [ATTN_CPU_AVX512AMX] = attn_kernels_avx512_amx,
+/* A function that sets some slots, and the features that these need.  Later rows are faster. */
+static const struct {
+    unsigned needs;
+    void (*fill)(struct attn_kernels *table);
+} rows[] = {
+    {0, attn_kernels_portable},
+    {0, attn_kernels_portable_project},
+#if defined __x86_64__
+    {ATTN_HAS_AVX2, attn_kernels_avx2},
+    {ATTN_HAS_AVX2, attn_kernels_avx2_project},
+    {ATTN_HAS_AVX512, attn_kernels_avx512},
+    {ATTN_HAS_AVX512, attn_kernels_avx512_project},
+    {ATTN_HAS_AVX512 | ATTN_HAS_VNNI, attn_kernels_avx512_vnni},
+    {ATTN_HAS_AVX512 | ATTN_HAS_BF16, attn_kernels_avx512_bf16},
+#define NEEDS_TILES (ATTN_HAS_AVX512 | ATTN_HAS_VNNI | ATTN_HAS_BF16 | ATTN_HAS_AMX)
+    {NEEDS_TILES, attn_kernels_avx512_amx},
+    {NEEDS_TILES, attn_kernels_avx512_amx_matmul},
+    {NEEDS_TILES, attn_kernels_avx512_amx_pairs},
 #elif defined __aarch64__
-        [ATTN_CPU_NEON] = attn_kernels_neon,
-        [ATTN_CPU_DOTPROD] = attn_kernels_neon_dotprod,
-        [ATTN_CPU_BF16] = attn_kernels_neon_bf16,
+    {ATTN_HAS_NEON, attn_kernels_neon},
+    {ATTN_HAS_NEON, attn_kernels_neon_project},
+    {ATTN_HAS_NEON | ATTN_HAS_DOTPROD, attn_kernels_neon_dotprod},
+    {ATTN_HAS_NEON | ATTN_HAS_BF16, attn_kernels_neon_bf16},
 #endif
-    };
-    for (size_t i = ATTN_CPU_PORTABLE; i <= (size_t)level; i++)
-        if (fill[i] != NULL)
-            fill[i](out);
-    out->name = attn_cpu_level_name(level);
+};
+
+void attn_kernels_get(struct attn_kernels *out, unsigned features)
+{
+    *out = (struct attn_kernels){.features = features,
+                                 .name = attn_cpu_level_name(attn_cpu_level_of(features))};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if ((rows[i].needs & ~features) == 0)
+            rows[i].fill(out);
 }

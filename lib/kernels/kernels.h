@@ -1,14 +1,14 @@
 /* kernels.h: the kernel table, and the contract of each slot.
  *
- * A kernel is an inner loop: one tile, one thread.  attn_kernels_get fills the table with the
- * portable functions first; each level up to the chosen one then replaces the slots that it does
- * better.  Every slot is therefore filled, but for those of levels that multiply tiles.
+ * A kernel is an inner loop: one tile, one thread.  attn_kernels_get takes for each slot the best
+ * function whose features the CPU has; there is a portable one for every slot but those of products
+ * of tiles.
  *
  * Common to all slots:
  *   - A kernel reads and writes exactly the elements named (of int8 rounded up to whole words),
  *     never one beyond; it requires no alignment.
  *   - **Row independence**: the bits of row r of the result depend on row r of the inputs and on
- *     k, n and the level, not on `rows` nor on the other rows.  Batch invariance of decoding
+ *     k, n and the features, not on `rows` nor on the other rows.  Batch invariance of decoding
  *     rests on this rule, and kernelcheck tests it.
  *   - rows, k and n are at least 1 unless said otherwise.  Strides (ld*) count floats unless said
  *     otherwise.
@@ -120,7 +120,8 @@ struct attn_score_columns {
 };
 
 struct attn_kernels {
-    const char *name; /* of the level */
+    const char *name;  /* of the level */
+    unsigned features; /* of the CPU, from which the slots were chosen */
 
     /* A unit of attention with so many rows or more may be computed by columns (outer,
      * softmax_columns); attention/unit.c has the other conditions.  The bits are the same either
@@ -215,14 +216,14 @@ struct attn_kernels {
     bool (*all_within)(const float *x, size_t n, float limit);
 };
 
-/* Fills *out for `level`, which the CPU must support (attn_cpu_best). */
-void attn_kernels_get(struct attn_kernels *out, enum attn_cpu_level level);
+/* Fills *out for a CPU with these features (attn_cpu_features). */
+void attn_kernels_get(struct attn_kernels *out, unsigned features);
 
 /* Widens a panel of k bf16 weights to float32: out [k][ldo], of which ATTN_PANEL columns are
  * written. */
 void attn_widen_panel(float *out, size_t ldo, const uint16_t *w, size_t k);
 
-/* The slots that each level replaces; called by attn_kernels_get only. */
+/* Set the slots of a file; called by attn_kernels_get only. */
 void attn_kernels_portable(struct attn_kernels *table);
 void attn_kernels_avx2(struct attn_kernels *table);
 void attn_kernels_avx512(struct attn_kernels *table);
@@ -232,14 +233,10 @@ void attn_kernels_avx512_amx(struct attn_kernels *table);
 void attn_kernels_neon(struct attn_kernels *table);
 void attn_kernels_neon_dotprod(struct attn_kernels *table);
 void attn_kernels_neon_bf16(struct attn_kernels *table);
-
-/* The slots project and quantize of a level; called by the level's function above. */
 void attn_kernels_portable_project(struct attn_kernels *table);
 void attn_kernels_avx2_project(struct attn_kernels *table);
 void attn_kernels_avx512_project(struct attn_kernels *table);
 void attn_kernels_neon_project(struct attn_kernels *table);
-
-/* The slots of products with tiles of bf16, and with pairs; called likewise. */
 void attn_kernels_avx512_amx_matmul(struct attn_kernels *table);
 void attn_kernels_avx512_amx_pairs(struct attn_kernels *table);
 

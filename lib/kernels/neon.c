@@ -10,7 +10,6 @@
 
 #include "kernels/neon.h"
 
-#include "kernels/columns.h"
 #include "kernels/rows.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
@@ -178,7 +177,6 @@ void attn_kernels_neon(struct attn_kernels *table)
     table->matmul[ATTN_BF16] = matmul_bf16_neon;
     table->matmul[ATTN_F16] = matmul_f16_neon;
     table->matmul[ATTN_INT8] = matmul_int8_neon;
-    attn_kernels_neon_project(table);
     table->columns_from_rows = 2 * LANES;
     table->outer = outer_neon;
     table->softmax_columns = softmax_columns;

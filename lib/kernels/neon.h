@@ -110,7 +110,7 @@ INLINE vec exp_lanes(vec x)
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(e), normal));
 }
 
-#define EXP_VECTORS 4 /* of rows, side by side in columns.h */
+#define EXP_VECTORS 4 /* of rows, side by side in rows.h */
 #define MAX_CHAINS 2  /* maxima of keys that do not wait for one another */
 #define ROW_VECTORS 1 /* of one row */
 

@@ -29,14 +29,6 @@ static struct span bins_of_cells(size_t first, size_t end, size_t cells, size_t 
 
 /* ---- Sums ---- */
 
-static bool ascends(const size_t *list, size_t count)
-{
-    size_t i = 1;
-    while (list != NULL && i < count && list[i - 1] < list[i])
-        i++;
-    return list == NULL || i >= count;
-}
-
 static size_t token_of(const struct attn_pooling *p, size_t row)
 {
     return p->tokens != NULL ? p->tokens[row] : row;
@@ -46,7 +38,10 @@ void attn_pooling_plan(struct attn_pooling *p)
 {
     p->by_row = true;
     p->sum_rows = p->rows;
-    if (p->rows == 0 || !ascends(p->tokens, p->rows))
+    for (size_t i = 1; p->tokens != NULL && i < p->rows; i++)
+        if (p->tokens[i - 1] >= p->tokens[i])
+            return;
+    if (p->rows == 0)
         return;
     size_t of_units = token_of(p, p->rows - 1) / p->unit_tokens + p->row_bins;
     p->by_row = p->rows <= of_units;
@@ -160,17 +155,6 @@ void attn_pooling_add(const struct attn_pooling *p, size_t m, struct attn_poolin
         add_cells(p, (sums + unit + r) * p->column_bins, first, cells, n);
 }
 
-/* The sum rows of row r of bins.  Units in the middle that have no row were cleared, and their sum
- * rows are nobody's. */
-static struct span sums_of_bin(const struct attn_pooling *p, size_t r)
-{
-    const struct span rows = cells_of_bin(r, p->rows, p->row_bins);
-    if (p->by_row)
-        return rows;
-    return (struct span){token_of(p, rows.first) / p->unit_tokens + r,
-                         token_of(p, rows.end - 1) / p->unit_tokens + r + 1};
-}
-
 /* Reduces the sum rows of a bin in their order, columns [first, first + n) of them. */
 static void reduce_columns(double *out, double *counts, const struct attn_pooling *p,
                            struct span rows, size_t first, size_t n)
@@ -204,8 +188,11 @@ void attn_pooling_reduce(const struct attn_pooling *p, size_t m, size_t r, struc
                          unsigned thread)
 {
     double sums[REDUCED_COLUMNS], counts[REDUCED_COLUMNS];
-    struct span rows = sums_of_bin(p, r);
+    struct span rows = cells_of_bin(r, p->rows, p->row_bins);
     float *out = p->out + (m * p->row_bins + r) * p->column_bins;
+    if (!p->by_row) /* sum rows of units in the middle without a row were cleared: nobody's */
+        rows = (struct span){token_of(p, rows.first) / p->unit_tokens + r,
+                             token_of(p, rows.end - 1) / p->unit_tokens + r + 1};
     rows.first += m * p->sum_rows;
     rows.end += m * p->sum_rows;
     for (size_t first = 0; first < p->column_bins; first += REDUCED_COLUMNS) {

@@ -5,11 +5,37 @@
  * compiler keeps in whatever vector registers the target has.  The code spells out the order of
  * every sum; without -ffast-math and with -ffp-contract=off the machine follows it.
  */
-#include "kernels/portable.h"
-
 #include <math.h>
 
+#include "basics/half_float.h"
+#include "basics/mem.h"
+#include "kernels/exp.h"
+#include "kernels/kernels.h"
 #include "kernels/widen.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+#define LANES 32 /* columns or partial sums side by side; gcc makes no vector loop of fewer */
+
+/* The sum of all lanes, the upper half added to the lower until one lane is left. */
+INLINE float sum_lanes_portable(float lane[LANES])
+{
+    for (size_t half = LANES / 2; half > 0; half /= 2)
+        for (size_t l = 0; l < half; l++)
+            lane[l] += lane[l + half];
+    return lane[0];
+}
+
+/* exp(x), see exp.h.  The comparison becomes a mask because the compiler does not vectorise
+ * a choice between a result and 0. */
+INLINE float exp_portable(float x)
+{
+    float rounded = x * EXP_LOG2E + EXP_ROUND, n = rounded - EXP_ROUND;
+    float r = (x - n * EXP_LN2_HI) - n * EXP_LN2_LO;
+    float q = (((EXP_Q4 * r + EXP_Q3) * r + EXP_Q2) * r + EXP_Q1) * r + EXP_Q0;
+    float e = (1.0f + (r + r * r * q)) * attn_bits_to_float(attn_float_to_bits(rounded) << 23);
+    return attn_bits_to_float(attn_float_to_bits(e) & -(uint32_t)(x >= EXP_LOWEST));
+}
 
 #define FEW 8 /* columns of a tile where fewer than LANES are left */
 
@@ -248,17 +274,16 @@ static void transpose_portable(float *out, size_t ldo, const float *const in[], 
 
 void attn_kernels_portable(struct attn_kernels *table)
 {
-    *table = (struct attn_kernels){
-        .matmul = {matmul_f32_portable, matmul_bf16_portable, matmul_f16_portable,
-                   matmul_int8_portable},
-        .softmax = softmax_portable,
-        .finish_weights = finish_weights_portable,
-        .prepare_rows = prepare_rows_portable,
-        .scale_rows = scale_rows_portable,
-        .scale = scale_portable,
-        .all_within = all_within_portable,
-    };
-    attn_kernels_portable_project(table);
+    table->matmul[ATTN_F32] = matmul_f32_portable;
+    table->matmul[ATTN_BF16] = matmul_bf16_portable;
+    table->matmul[ATTN_F16] = matmul_f16_portable;
+    table->matmul[ATTN_INT8] = matmul_int8_portable;
+    table->softmax = softmax_portable;
+    table->finish_weights = finish_weights_portable;
+    table->prepare_rows = prepare_rows_portable;
+    table->scale_rows = scale_rows_portable;
+    table->scale = scale_portable;
+    table->all_within = all_within_portable;
     table->columns_from_rows = SIZE_MAX; /* never: compilers vectorise none of these loops */
     table->outer = outer_portable;
     table->softmax_columns = softmax_columns_portable;

@@ -7,6 +7,7 @@
 #include "kernels/stats.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define LIFT_MIN 0.5          /* a head with at least this lift has the pattern */
 #define LIFT_ROOM_MIN 0.01    /* with a smaller 1 - chance a share says nothing */
@@ -23,12 +24,6 @@ static void take_share(float *share, float *chance, const float *weights, const 
     *chance = there ? 1.0f / (float)reached : 0;
 }
 
-static size_t distance_of(int64_t query, size_t key)
-{
-    int64_t distance = query - (int64_t)key;
-    return (size_t)(distance < 0 ? -distance : distance);
-}
-
 void attn_stats_row(struct attn_row_stats *out, const float *weights, const uint8_t *reachable,
                     size_t n, int64_t query, size_t first, size_t local_radius)
 {
@@ -39,7 +34,7 @@ void attn_stats_row(struct attn_row_stats *out, const float *weights, const uint
         if (!reachable[j])
             continue;
         float w = weights[j];
-        size_t away = distance_of(query, j);
+        size_t away = (size_t)llabs(query - (int64_t)j);
         if (reached++ == 0 || w > out->largest) {
             out->strongest = (uint32_t)j;
             out->largest = w;

@@ -16,7 +16,7 @@ struct attn_row_stats {
     float entropy, distance;                     /* nats; sum of weight times |query - key| */
     float self, previous, first, local, largest; /* weights, as in struct attn_head_stats */
     float chance_self, chance_previous, chance_first, chance_local;
-    float target; /* weight; set by attn_stats_target_row */
+    float target; /* weight, set by who has targets; 0: the row has none */
 };
 
 /* Measures the weights [n] of a query at key position `query`.  reachable[j] != 0 where key j is
@@ -25,14 +25,6 @@ struct attn_row_stats {
  * others are 0. */
 void attn_stats_row(struct attn_row_stats *out, const float *weights, const uint8_t *reachable,
                     size_t n, int64_t query, size_t first, size_t local_radius);
-
-/* Adds the weight of key `target` to the statistics of a row of weights; -1: the row has no
- * target. */
-static inline void attn_stats_target_row(struct attn_row_stats *row, const float *weights,
-                                         int64_t target)
-{
-    row->target = target >= 0 ? weights[target] : 0;
-}
 
 /* Adds some of a row's weights [n] to its sums over groups of keys; bit g of groups[j] is set where
  * key j is in group g. */
@@ -43,8 +35,7 @@ void attn_stats_add_keys(double sums[ATTN_MAX_TARGET_GROUPS], const float *weigh
 void attn_stats_reduce(struct attn_head_stats *out, const struct attn_row_stats *rows, size_t count,
                        int64_t query);
 
-/* Sets the members about targets from the same rows and their targets [count], which
- * attn_stats_target_row was given. */
+/* Sets the members about targets from the same rows and their targets [count]. */
 void attn_stats_reduce_targets(struct attn_head_stats *out, const struct attn_row_stats *rows,
                                size_t count, const int64_t *targets);
 

@@ -564,12 +564,7 @@ static bool stamp_file(struct attn_checksum *sum, time_t *changed, int file)
     struct stat info;
     if (fstat(file, &info) != 0 || !add_samples(sum, file, (size_t)info.st_size))
         return false;
-    const uint64_t facts[] = {
-        (uint64_t)info.st_size,        info.st_ino,
-        (uint64_t)info.st_mtim.tv_sec, (uint64_t)info.st_mtim.tv_nsec,
-        (uint64_t)info.st_ctim.tv_sec, (uint64_t)info.st_ctim.tv_nsec,
-    };
-    attn_checksum_add(sum, facts, sizeof facts);
+    attn_checksum_add_stat(sum, &info);
     *changed = info.st_ctim.tv_sec > *changed ? info.st_ctim.tv_sec : *changed;
     return true;
 }

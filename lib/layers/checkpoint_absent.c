@@ -2,6 +2,7 @@
 #include "layers/checkpoint.h"
 
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -54,17 +55,6 @@ enum attn_status attn_refuse_adapter(int directory, struct attn_error *error)
     return ATTN_OK;
 }
 
-static bool fits(const char *pattern, const char *name)
-{
-    const char *star = strchr(pattern, '*');
-    const size_t length = strlen(name), before = star != NULL ? (size_t)(star - pattern) : 0;
-    if (star == NULL)
-        return strcmp(pattern, name) == 0;
-    const size_t after = strlen(star + 1);
-    return length >= before + after && memcmp(pattern, name, before) == 0 &&
-           strcmp(star + 1, name + length - after) == 0;
-}
-
 /* The first row that fits an entry, whose name is copied; NUM_OTHERS where none does. */
 static size_t find_other(char name[NAME_MAX + 1], int directory)
 {
@@ -75,7 +65,7 @@ static size_t find_other(char name[NAME_MAX + 1], int directory)
     const struct dirent *entry;
     for (size_t i = 0; i < MOST_ENTRIES && (entry = readdir(list)) != NULL; i++)
         for (size_t row = 0; row < best; row++)
-            if (fits(others[row].name, entry->d_name)) {
+            if (fnmatch(others[row].name, entry->d_name, 0) == 0) {
                 best = row;
                 memcpy(name, entry->d_name, strlen(entry->d_name) + 1);
             }
@@ -87,7 +77,7 @@ static size_t find_other(char name[NAME_MAX + 1], int directory)
  * the projector of an image tower. */
 static bool is_gguf_model(const char *name)
 {
-    return fits("*.gguf", name) && strncmp(name, "mmproj", 6) != 0 &&
+    return fnmatch("*.gguf", name, 0) == 0 && strncmp(name, "mmproj", 6) != 0 &&
            (strstr(name, "-of-") == NULL || strstr(name, "-00001-of-") != NULL);
 }
 

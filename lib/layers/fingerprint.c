@@ -1,5 +1,5 @@
 /* fingerprint.c: a hash of a layer's specification and of its weights as they were loaded. */
-#include "layers/fingerprint.h"
+#include "layers/layer.h"
 
 #include <string.h>
 
@@ -83,24 +83,22 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
 {
     const struct attn_norm_spec *qk = &s->qk_norm, *v = &s->v_norm;
     const struct attn_query_scaling *scaling = &s->query_scaling;
-    const size_t sizes[] = {
-        qk->type == ATTN_NORM_LAYER,
-        (size_t)qk->extent,
-        qk->weightless,
-        qk->bias,
-        qk->after_rope,
-        (size_t)v->type,
-        s->position_bias.by_slot,
-        s->position_bias.content_to_position,
-        s->position_bias.position_to_content,
-        s->position_bias.table_norm,
-        s->output_gate,
-        s->attention_chunk_size,
-        scaling->next,
-        scaling->by_slot,
-        s->shares_layer + 1,
-        s->rope.proportional_dim,
-    };
+    const size_t sizes[] = {qk->type == ATTN_NORM_LAYER,
+                            (size_t)qk->extent,
+                            qk->weightless,
+                            qk->bias,
+                            qk->after_rope,
+                            (size_t)v->type,
+                            s->position_bias.by_slot,
+                            s->position_bias.content_to_position,
+                            s->position_bias.position_to_content,
+                            s->position_bias.table_norm,
+                            s->output_gate,
+                            s->attention_chunk_size,
+                            scaling->next,
+                            scaling->by_slot,
+                            s->shares_layer + 1,
+                            s->rope.proportional_dim};
     const double reals[] = {v->eps, scaling->beta, scaling->period,
                             s->position_bias.table_norm_eps};
     bool any = v->eps != 0 || scaling->period != 0;
@@ -116,33 +114,15 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
 {
     bool normed = s->qk_norm.type != ATTN_NORM_NONE;
     const struct attn_position_bias_spec *b = &s->position_bias;
-    const size_t sizes[] = {
-        s->hidden_size,
-        s->key_size,
-        s->value_size,
-        s->num_heads,
-        s->num_kv_heads,
-        s->head_dim,
-        s->value_head_dim,
-        s->is_causal,
-        s->is_cross,
-        s->q_bias,
-        s->k_bias,
-        s->v_bias,
-        s->o_bias,
-        s->bias_kv,
-        s->add_zero_attn,
-        s->sinks,
-        normed,
-        s->sliding_window,
-        (size_t)b->type,
-        b->bfloat16,
-        b->buckets,
-        b->max_distance,
-        b->bidirectional,
-        (size_t)s->dtype,
-        (size_t)s->kv_dtype,
-    };
+    const size_t sizes[] = {s->hidden_size,     s->key_size,      s->value_size,
+                            s->num_heads,       s->num_kv_heads,  s->head_dim,
+                            s->value_head_dim,  s->is_causal,     s->is_cross,
+                            s->q_bias,          s->k_bias,        s->v_bias,
+                            s->o_bias,          s->bias_kv,       s->add_zero_attn,
+                            s->sinks,           normed,           s->sliding_window,
+                            (size_t)b->type,    b->bfloat16,      b->buckets,
+                            b->max_distance,    b->bidirectional, (size_t)s->dtype,
+                            (size_t)s->kv_dtype};
     const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
     hash = hash_reals(hash, reals, COUNT(reals));

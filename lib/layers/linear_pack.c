@@ -23,17 +23,11 @@ static enum attn_dtype stored_as(enum attn_dtype dtype)
     return dtype == ATTN_W8A16 ? ATTN_INT8 : dtype;
 }
 
-/* The index of the weight of input i in output o, in numbers of the dtype, in linear->panels. */
-static size_t weight_index(const struct attn_linear *linear, size_t o, size_t i)
+float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
 {
     const size_t each = attn_numbers_per_word(linear->dtype);
     const size_t word = attn_linear_word(linear, o / ATTN_PANEL, i - i % each);
-    return (word + o % ATTN_PANEL) * each + i % each;
-}
-
-float attn_linear_weight(const struct attn_linear *linear, size_t o, size_t i)
-{
-    const size_t at = weight_index(linear, o, i);
+    const size_t at = (word + o % ATTN_PANEL) * each + i % each; /* in numbers of the dtype */
     switch (linear->dtype) {
     case ATTN_BF16:
         return attn_bf16_to_float(((const uint16_t *)linear->panels)[at]);
@@ -81,11 +75,6 @@ struct panel {
     const int8_t *integers; /* [columns][in], for int8 */
 };
 
-static void words_of_f32(uint32_t words[BLOCK], const float *x, size_t count)
-{
-    memcpy(words, x, count * sizeof *x);
-}
-
 static uint32_t pair_of(float low, float high)
 {
     return attn_float_to_bf16(low) | (uint32_t)attn_float_to_bf16(high) << 16;
@@ -127,7 +116,7 @@ static void words_of(uint32_t words[BLOCK], const struct panel *panel, size_t c,
     else if (linear->dtype == ATTN_BF16)
         words_of_bf16(words, panel->rows + at, count);
     else
-        words_of_f32(words, panel->rows + at, count);
+        memcpy(words, panel->rows + at, count * sizeof *words);
 }
 
 /* Packs inputs [i, i + count) of all columns, a block of words at most. */
@@ -149,7 +138,7 @@ void attn_linear_pack_rows(struct attn_linear *linear, const float *rows, size_t
 {
     struct attn_kernels kernels; /* which all give the same bits */
     const size_t in = linear->in, depth = BLOCK * attn_numbers_per_word(linear->dtype);
-    attn_kernels_get(&kernels, ATTN_CPU_PORTABLE);
+    attn_kernels_get(&kernels, 0);
     for (size_t row = 0; row < count; row += ATTN_PANEL) {
         const struct panel panel = {.linear = linear,
                                     .index = (first + row) / ATTN_PANEL,

@@ -147,18 +147,6 @@ static enum attn_status project(const struct destination *to, const struct attn_
     return ATTN_OK;
 }
 
-static bool take_tables(struct attn_relative *out, const struct attn_layer_spec *spec)
-{
-    const size_t width = spec->num_heads * spec->head_dim;
-    const struct attn_position_bias_spec *bias = &spec->position_bias;
-    if (bias->content_to_position)
-        out->keys = attn_calloc(attn_mul(out->tiles * ATTN_TILE, width), sizeof(float));
-    if (bias->position_to_content)
-        out->queries = attn_alloc(attn_mul(out->rows, width), sizeof(float));
-    return (out->keys != NULL || !bias->content_to_position) &&
-           (out->queries != NULL || !bias->position_to_content);
-}
-
 enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error *error)
 {
     const struct attn_layer_spec *spec = &layer->spec;
@@ -168,7 +156,14 @@ enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error 
     const bool made = attn_relative_shape(out, spec);
     if (rows == 0)
         return ATTN_OK;
-    if (!made || !take_tables(out, spec))
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
+    const size_t width = spec->num_heads * d;
+    if (bias->content_to_position)
+        out->keys = attn_calloc(attn_mul(out->tiles * ATTN_TILE, width), sizeof(float));
+    if (bias->position_to_content)
+        out->queries = attn_alloc(attn_mul(rows, width), sizeof(float));
+    if (!made || (out->keys == NULL && bias->content_to_position) ||
+        (out->queries == NULL && bias->position_to_content))
         return attn_fail_memory(error, attn_relative_floats(spec) * sizeof(float));
     const size_t tile = d * ATTN_TILE;
     const struct destination keys = {out->keys, out->tiles * tile, tile, 1, ATTN_TILE};

@@ -236,18 +236,10 @@ static bool identify(char out[ATTN_CHECKSUM_DIGITS], int file)
         close(source);
     if (got <= 0 || fstat(file, &info) != 0)
         return false;
-    const uint64_t facts[] = {
-        info.st_dev,
-        info.st_ino,
-        (uint64_t)info.st_size,
-        (uint64_t)info.st_ctim.tv_sec,
-        (uint64_t)info.st_ctim.tv_nsec,
-        (uint64_t)info.st_mtim.tv_sec,
-        (uint64_t)info.st_mtim.tv_nsec,
-    };
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, boot, (size_t)got);
-    attn_checksum_add(&sum, facts, sizeof facts);
+    attn_checksum_add(&sum, &info.st_dev, sizeof info.st_dev);
+    attn_checksum_add_stat(&sum, &info);
     attn_checksum_hex(out, &sum);
     return true;
 }

@@ -1,39 +1,15 @@
-/* cpu.c: names of levels, and the CPUs that the machine offers this process.
+/* cpu.c: how many CPUs the machine offers this process.
  *
  * A container's share shows in the affinity mask, in cgroup v2's cpu.max and in cgroup v1's
  * cfs quota.  A quota binds everything below it, so the files of the process's own group and of all
  * its ancestors are read and the smallest wins.  A file that cannot be read sets no limit. */
-#include "machine/cpu.h"
-
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 
+#include "attn_limits.h"
+#include "basics/mem.h"
 #include "machine/cgroup.h"
-
-const char *attn_cpu_level_name(enum attn_cpu_level level)
-{
-    static const char *const names[] = {
-        [ATTN_CPU_AUTO] = "auto",
-        [ATTN_CPU_PORTABLE] = "portable",
-#ifdef __x86_64__
-        [ATTN_CPU_AVX2] = "avx2",
-        [ATTN_CPU_AVX512] = "avx512",
-        [ATTN_CPU_AVX512VNNI] = "avx512vnni",
-        [ATTN_CPU_AVX512BF16] = "avx512bf16",
-        [ATTN_CPU_AVX512AMX] = "avx512amx",
-#endif
-#ifdef __aarch64__
-        [ATTN_CPU_NEON] = "neon",
-        [ATTN_CPU_DOTPROD] = "dotprod",
-        [ATTN_CPU_BF16] = "bf16",
-#endif
-    };
-    size_t i = (size_t)level;
-    return i < sizeof names / sizeof names[0] ? names[i] : "unknown";
-}
-
-/* ---- CPUs ----------------------------------------------------------------------------------- */
 
 /* The CPUs that `quota` microseconds out of every `period` amount to, rounded up. */
 static unsigned quota_cpus(long quota, long period)
@@ -60,19 +36,12 @@ static size_t directory_cpus(const char *directory)
     return quota_cpus(quota, period);
 }
 
-/* The CPUs of the affinity mask.  The kernel refuses masks smaller than its own, so a machine of
- * more than CPU_SETSIZE processors counts as CPU_SETSIZE. */
-static unsigned affinity_cpus(void)
+/* The kernel refuses masks smaller than its own, so a machine of more than CPU_SETSIZE processors
+ * counts as CPU_SETSIZE. */
+unsigned attn_usable_cpus(void)
 {
     cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return CPU_SETSIZE;
-    int count = CPU_COUNT(&set);
-    return count > 0 ? (unsigned)count : 1;
-}
-
-unsigned attn_cpu_count(void)
-{
-    size_t affinity = affinity_cpus(), quota = attn_cgroup_least("", "cpu", directory_cpus);
-    return (unsigned)(quota < affinity ? quota : affinity);
+    const bool known = sched_getaffinity(0, sizeof set, &set) == 0;
+    const size_t affinity = known ? attn_max((size_t)CPU_COUNT(&set), 1) : CPU_SETSIZE;
+    return (unsigned)attn_min(affinity, attn_cgroup_least("", "cpu", directory_cpus));
 }

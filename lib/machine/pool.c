@@ -178,14 +178,6 @@ void attn_pool_set_yield(struct attn_pool *pool, const struct attn_yield *yield)
     atomic_store(&lane->cancelled, false);
 }
 
-static void sleep_until_change(struct attn_pool *pool, unsigned generation)
-{
-    atomic_fetch_add(&pool->sleepers, 1);
-    if (!atomic_load(&pool->stop))
-        syscall(SYS_futex, &pool->generation, FUTEX_WAIT_PRIVATE, generation, NULL, NULL, 0);
-    atomic_fetch_sub(&pool->sleepers, 1);
-}
-
 static void *worker_main(void *argument)
 {
     struct worker *self = argument;
@@ -198,8 +190,12 @@ static void *worker_main(void *argument)
         while (!(joined = try_join_any(self)) && now_ns() < deadline)
             for (int i = 0; i < 16; i++)
                 pause_cpu();
-        if (!joined)
-            sleep_until_change(pool, generation);
+        if (joined)
+            continue;
+        atomic_fetch_add(&pool->sleepers, 1);
+        if (!atomic_load(&pool->stop))
+            syscall(SYS_futex, &pool->generation, FUTEX_WAIT_PRIVATE, generation, NULL, NULL, 0);
+        atomic_fetch_sub(&pool->sleepers, 1);
     }
     return NULL;
 }
@@ -211,21 +207,15 @@ static void wake_sleepers(struct attn_pool *pool)
         syscall(SYS_futex, &pool->generation, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Runs the tasks on the caller's thread, in order. */
-static void run_on_caller(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        ask_yield(pool);
-        if (attn_pool_cancelled(pool))
-            return;
-        task(context, i, 0);
-    }
-}
-
 void attn_pool_run(struct attn_pool *pool, attn_pool_task *task, void *context, size_t count)
 {
     if (count <= 1 || pool->threads == 1 || pool->caller_only) {
-        run_on_caller(pool, task, context, count);
+        for (size_t i = 0; i < count; i++) {
+            ask_yield(pool);
+            if (attn_pool_cancelled(pool))
+                return;
+            task(context, i, 0);
+        }
         return;
     }
     unsigned which = attn_pool_level(pool);

@@ -198,21 +198,6 @@ static enum attn_status write_and_use(struct attn_cached_load *out, struct attn_
     return ATTN_OK;
 }
 
-/* Whether a file that is written now would be found by the next start. */
-static bool may_write(const struct attn_model *model, const struct cache *cache,
-                      struct attn_error *why)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    if (model->checkpoint != NULL && now.tv_sec - cache->changed < SETTLED_S) {
-        (void)attn_fail(why, ATTN_IO, "weights_cache",
-                        "a file of the checkpoint changed less than %d s ago and may change again",
-                        SETTLED_S);
-        return false;
-    }
-    return attn_weights_lock(cache->directory, why) == ATTN_OK;
-}
-
 static enum attn_status load_with(struct attn_cached_load *out, struct attn_model *model,
                                   struct cache *cache, struct attn_error *error)
 {
@@ -225,8 +210,18 @@ static enum attn_status load_with(struct attn_cached_load *out, struct attn_mode
         out->mapped = true;
         return ATTN_OK;
     }
-    if (known && may_write(model, cache, &why))
+    /* A file that is written now has to be found by the next start. */
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (model->checkpoint != NULL && now.tv_sec - cache->changed < SETTLED_S) {
+        if (known)
+            (void)attn_fail(
+                &why, ATTN_IO, "weights_cache",
+                "a file of the checkpoint changed less than %d s ago and may change again",
+                SETTLED_S);
+    } else if (known && attn_weights_lock(cache->directory, &why) == ATTN_OK) {
         return write_and_use(out, model, cache, error);
+    }
     snprintf(out->reason, sizeof out->reason, "%.190s", why.message);
     return ATTN_OK;
 }

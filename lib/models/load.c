@@ -10,14 +10,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "attn_limits.h"
 #include "basics/hash.h"
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "families/weights.h"
 #include "files/file.h"
-#include "layers/fingerprint.h"
 #include "layers/mla.h"
-#include "machine/cpu.h"
 #include "machine/pool.h"
 #include "models/internal.h"
 
@@ -327,7 +326,7 @@ static enum attn_status begin_loading(struct loading *loading, struct attn_error
         if (attn_model_weights_slot(model, i) == i)
             loading->total += attn_layer_weight_bytes(&model->specs[i]);
     const size_t most = loading->total / BYTES_PER_THREAD + 1;
-    const size_t given = model->threads != 0 ? model->threads : attn_cpu_count();
+    const size_t given = model->threads != 0 ? model->threads : attn_usable_cpus();
     size_t threads = attn_min(attn_min(given, most), MAX_THREADS);
     while (attn_pool_open(&loading->pool, (unsigned)threads) != ATTN_OK)
         if ((threads /= 2) == 0) /* fewer do, where the system has no room for more */

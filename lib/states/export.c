@@ -11,7 +11,6 @@
 #include "attn_limits.h"
 #include "basics/mem.h"
 #include "basics/status.h"
-#include "caches/kvcache.h"
 #include "files/file.h"
 #include "models/model.h"
 #include "states/cache_file.h"

@@ -11,10 +11,8 @@
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "basics/widen.h"
-#include "caches/kvcache.h"
 #include "models/model.h"
 #include "states/cache_file.h"
-#include "states/import_share.h"
 
 #define VERIFY_BYTES ((size_t)256 << 10) /* read at a time */
 #define FORMATS "attn-cache-"            /* the name of each format begins so */
@@ -175,20 +173,6 @@ static enum attn_status find_layer(struct attn_import *import, size_t i, struct 
     return ATTN_OK;
 }
 
-static enum attn_status check_lengths(const struct attn_import *import, struct attn_error *error)
-{
-    char *lengths;
-    const char *note = attn_import_note(import, "lengths");
-    enum attn_status status =
-        attn_cache_file_numbers(&lengths, import->layers, import->num_layers, false, error);
-    if (status != ATTN_OK)
-        return status;
-    if (note == NULL || strcmp(note, lengths) != 0)
-        status = fail_form(error, "lengths", "lengths are not those of its tensors");
-    attn_free(lengths);
-    return status;
-}
-
 size_t attn_import_memory(const struct attn_model *model)
 {
     size_t tensors = 2 * attn_model_num_resident(model) * sizeof(struct attn_tensor_entry *);
@@ -201,6 +185,7 @@ enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache
 {
     struct attn_model_info info;
     const char *note = attn_import_note(import, "fingerprint");
+    char *lengths = NULL;
     import->cache = cache;
     attn_model_describe(&info, attn_cache_model(cache));
     if (note == NULL || strcmp(note, info.fingerprint) != 0)
@@ -225,7 +210,12 @@ enum attn_status attn_import_begin(struct attn_import *import, struct attn_cache
     if (status == ATTN_OK && attn_safetensors_count(import->file) != 2 * import->num_layers)
         status = fail_form(error, NULL, "it has tensors that belong to none of the model's layers");
     if (status == ATTN_OK)
-        status = check_lengths(import, error);
+        status =
+            attn_cache_file_numbers(&lengths, import->layers, import->num_layers, false, error);
+    if (status == ATTN_OK &&
+        ((note = attn_import_note(import, "lengths")) == NULL || strcmp(note, lengths) != 0))
+        status = fail_form(error, "lengths", "lengths are not those of its tensors");
+    attn_free(lengths);
     for (size_t i = 0; i < import->num_layers && status == ATTN_OK && import->ends == NULL; i++)
         status =
             attn_cache_begin_at(cache, import->layers[i].layer, import->layers[i].first, error);
@@ -300,23 +290,6 @@ static enum attn_status check_sum(struct attn_checksum *sum, const struct attn_s
     return fail_form(error, "checksum", "its checksum is not that of its contents");
 }
 
-/* Adds a whole tensor to the sum, in pieces that fit `room`. */
-static enum attn_status sum_tensor(struct attn_checksum *sum, struct attn_safetensors *file,
-                                   const struct attn_tensor_entry *tensor, void *room,
-                                   struct attn_error *error)
-{
-    const void *bytes;
-    enum attn_status status = ATTN_OK;
-    size_t left = tensor->end - tensor->begin, at = 0;
-    for (size_t count; left > 0 && status == ATTN_OK; at += count, left -= count) {
-        count = attn_min(left, VERIFY_BYTES);
-        status = attn_safetensors_read_bytes(&bytes, file, tensor, at, count, room, error);
-        if (status == ATTN_OK)
-            attn_checksum_add(sum, bytes, count);
-    }
-    return status;
-}
-
 enum attn_status attn_import_verify(struct attn_import *import, struct attn_error *error)
 {
     struct attn_safetensors *file = import->file;
@@ -324,6 +297,7 @@ enum attn_status attn_import_verify(struct attn_import *import, struct attn_erro
     char name[ATTN_CACHE_FILE_NAME], *room = attn_alloc(VERIFY_BYTES, 1);
     enum attn_status status = room != NULL ? ATTN_OK : attn_fail_memory(error, VERIFY_BYTES);
     size_t found = 0;
+    const void *bytes;
     bool has_key = false;
     attn_checksum_init(&sum);
     for (size_t i = 0; i < 2 * (size_t)ATTN_MAX_LAYERS && status == ATTN_OK; i++) {
@@ -334,10 +308,14 @@ enum attn_status attn_import_verify(struct attn_import *import, struct attn_erro
             has_key = tensor != NULL;
         else if (has_key != (tensor != NULL))
             status = fail_form(error, NULL, "a layer has keys or values alone");
-        if (tensor == NULL || status != ATTN_OK)
-            continue;
-        found++;
-        status = sum_tensor(&sum, file, tensor, room, error);
+        found += tensor != NULL;
+        size_t left = tensor != NULL ? tensor->end - tensor->begin : 0, at = 0;
+        for (size_t count; left > 0 && status == ATTN_OK; at += count, left -= count) {
+            count = attn_min(left, VERIFY_BYTES);
+            status = attn_safetensors_read_bytes(&bytes, file, tensor, at, count, room, error);
+            if (status == ATTN_OK)
+                attn_checksum_add(&sum, bytes, count);
+        }
     }
     attn_free(room);
     if (status == ATTN_OK && found != attn_safetensors_count(file))

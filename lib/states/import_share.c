@@ -8,7 +8,7 @@
  * shows them.  A longer cache that shares the block later compares that many tokens and writes the
  * rest after them.  A step that writes to a block sets its count to 0, and no import shares the
  * block from then on. */
-#include "states/import_share.h"
+#include "states/cache_file.h"
 
 #include <string.h>
 

@@ -7,8 +7,7 @@
 
 #include "api/endpoints.h"
 #include "app.h"
-#include "schedule/batch.h"
-#include "wire/field_rules.h"
+#include "schedule/steps.h"
 #include "wire/outputs.h"
 
 /* ---- The reply ---- */
@@ -17,8 +16,7 @@ static void write_attend(const struct srv_job *job, struct srv_buffer *out)
 {
     srv_buffer_text(out, "{\"model\":");
     srv_model_write_name(out, job->model);
-    srv_buffer_text(out, ",\"layer\":");
-    srv_buffer_unsigned(out, (uint64_t)job->call.layer, 1);
+    srv_buffer_number(out, ",\"layer\":", (uint64_t)job->call.layer);
     srv_outputs_write(out, &job->outputs, &job->sizes, job->request->binary);
     srv_buffer_text(out, "}");
 }
@@ -165,7 +163,7 @@ static enum srv_error_code read_layer_rows(struct srv_job *job, struct srv_error
     const struct srv_rows *rows = &job->call.rows;
     const struct attn_layer_spec *spec = NULL;
     job->stage = &layer_stage;
-    if (srv_job_find_model(&job->model, job, error) != SRV_OK ||
+    if (srv_models_find(&job->model, job->context->models, job->call.model, error) != SRV_OK ||
         srv_job_find_layer(&spec, job, job->model, error) != SRV_OK ||
         srv_field_rules_check(rows, key_rows(rows)->present ? SRV_FORM_CROSS : SRV_FORM_SELF, spec,
                               error) != SRV_OK)

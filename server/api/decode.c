@@ -5,7 +5,6 @@
 #include "api/endpoints.h"
 #include "app.h"
 #include "schedule/steps.h"
-#include "wire/error_body.h"
 
 static void write_one(const struct srv_job *job, struct srv_buffer *out)
 {
@@ -58,7 +57,7 @@ static enum srv_error_code prepare_many(struct srv_job *job, struct srv_error *e
     for (size_t i = 0; i < job->num_items; i++) {
         struct srv_item *item = &job->items[i];
         item->rows = &job->call.sequences[i];
-        srv_item_prepare(item, &item->error);
+        srv_item_prepare(item);
     }
     job->type = &many_type;
     job->stage = &srv_steps_stage;

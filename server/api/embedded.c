@@ -4,7 +4,7 @@
  * such a reply takes no memory, and none is charged.  Who does not accept gzip gets the file
  * expanded.  Clients keep the files and ask whether they are still as they were: a visit to the
  * same build is answered without bodies, and a visit after an upgrade mixes no two builds. */
-#include "api/embedded.h"
+#include "api/endpoints.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,18 +23,6 @@ static uint32_t tag_of(const struct srv_embedded *file)
     const uint64_t seed = XXH3_64bits(fields, strlen(fields));
     const uint32_t tag = (uint32_t)XXH3_64bits_withSeed(trailer, TRAILER, seed);
     return tag != 0 ? tag : 1;
-}
-
-/* Whether the client has kept what the reply has: tags are compared without their W/.  Hexadecimal
- * digits between two quotes are a whole tag of the list. */
-static bool is_held(const struct srv_request *request)
-{
-    const char *held = request->held_tags;
-    char tag[SRV_TAG_SIZE];
-    if (held == NULL)
-        return false;
-    srv_reply_write_tag(tag, &request->reply);
-    return strcmp(held, "*") == 0 || strstr(held, tag + 2) != NULL;
 }
 
 static bool charge(void *request, size_t bytes) { return srv_request_charge(request, bytes); }
@@ -57,11 +45,14 @@ static enum srv_error_code expand(struct srv_request *request, const struct srv_
     return SRV_OK;
 }
 
-/* The body of a 304 is there for its length, and not sent. */
+/* Tags are compared without their W/: hexadecimal digits between two quotes are a whole tag of the
+ * list that the client has sent.  The body of a 304 is there for its length, and not sent. */
 void srv_reply_embedded(struct srv_request *request, const struct srv_embedded *file)
 {
     struct srv_reply *reply = &request->reply;
     struct srv_error error = {0};
+    const char *held = request->held_tags;
+    char tag[SRV_TAG_SIZE];
     if (request->accepted == SRV_GZIP) {
         srv_buffer_hold(&reply->body, file->bytes, file->length);
         reply->coding = SRV_GZIP;
@@ -74,7 +65,8 @@ void srv_reply_embedded(struct srv_request *request, const struct srv_embedded *
     reply->content_type = file->type;
     reply->fields = file->fields;
     srv_reply_status(request, 200);
-    if (is_held(request)) {
+    srv_reply_write_tag(tag, reply);
+    if (held != NULL && (strcmp(held, "*") == 0 || strstr(held, tag + 2) != NULL)) {
         srv_reply_status(request, 304);
         reply->fields = NULL;
     }

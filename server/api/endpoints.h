@@ -1,9 +1,13 @@
-/* endpoints.h: the route table, and the handlers and parsers that it calls, by their files. */
+/* endpoints.h: the route table, the handlers and parsers that it calls, by their files, and what
+ * several of them use. */
 #ifndef SRV_ENDPOINTS_H
 #define SRV_ENDPOINTS_H
 
 #include "wire/document.h"
 #include "wire/route.h"
+
+struct srv_model;
+struct srv_models; /* session/models.h */
 
 /* routes.c */
 extern const struct srv_routes srv_routes;
@@ -39,10 +43,6 @@ srv_job_parser srv_parse_batch;
 srv_job_parser srv_parse_export;
 srv_job_parser srv_parse_import;
 
-/* snapshot.c */
-srv_handler srv_post_snapshot;
-srv_handler srv_get_snapshot;
-
 /* models.c.  srv_models_describe makes the replies, once models are loaded; false where
  * memory is short. */
 bool srv_models_describe(struct srv_app *app);
@@ -59,6 +59,8 @@ srv_handler srv_get_ready;
 srv_handler srv_get_metrics;
 srv_is_long srv_metrics_are_long;
 srv_handler srv_post_drain;
+srv_handler srv_post_snapshot;
+srv_handler srv_get_snapshot;
 
 /* ui.c */
 srv_handler srv_get_page;
@@ -75,5 +77,36 @@ srv_handler srv_get_v2_stats;
 srv_handler srv_post_v2_index;
 srv_handler srv_post_v2_load;
 srv_is_long srv_v2_is_long; /* what lists all models */
+
+/* Models of the protocol: each layer is one, NAME.LAYER; NAME is all layers of a model, and
+ * `attention` attention without weights. */
+#define SRV_V2_VERSION "1" /* of every model */
+#define SRV_V2_WEIGHTLESS "attention"
+
+struct srv_v2_model {
+    const char *name;              /* as the path has it */
+    const struct srv_model *model; /* NULL: weightless */
+    bool has_layer;
+    size_t layer; /* else 0 */
+};
+
+/* Finds a model by its name: one that is configured under the whole of it, else `attention`, else
+ * NAME.LAYER with a resident layer.  `name` must outlive *out.  Error: model_not_found. */
+enum srv_error_code srv_v2_find(struct srv_v2_model *out, const struct srv_models *models,
+                                const char *name, struct srv_error *error);
+
+/* ---- embedded.c: replies that are files of the binary ---- */
+
+#define SRV_EMBEDDED_MAX_BYTES (1 << 20) /* of a file, expanded */
+
+struct srv_embedded {
+    const char *bytes; /* [length], constant: the file as a member of gzip */
+    size_t length;
+    const char *type;   /* media type, as Content-Type has it; NULL: application/json */
+    const char *fields; /* further header fields, as struct srv_reply has them; or NULL */
+};
+
+/* Replies with the file, or with 304 where the client has kept it. */
+void srv_reply_embedded(struct srv_request *request, const struct srv_embedded *file);
 
 #endif

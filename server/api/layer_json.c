@@ -123,37 +123,24 @@ static json_t *count_or_null(size_t count)
     return count > 0 ? json_integer((json_int_t)count) : json_null();
 }
 
-static json_t *layer_or_null(size_t layer)
-{
-    return layer != SIZE_MAX ? json_integer((json_int_t)layer) : json_null();
-}
-
-static json_t *sizes_json(const struct attn_layer_spec *spec)
-{
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "hidden_size",
-                     (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
-                     "value_size", (json_int_t)spec->value_size, "num_attention_heads",
-                     (json_int_t)spec->num_heads, "num_key_value_heads",
-                     (json_int_t)spec->num_kv_heads, "head_dim", (json_int_t)spec->head_dim,
-                     "value_head_dim", (json_int_t)spec->value_head_dim);
-}
-
 static json_t *mla_json(const struct attn_mla_spec *mla)
 {
     if (mla->kv_lora_rank == 0)
         return json_null();
-    return json_pack(
-        "{s:I, s:o, s:I, s:f}", "kv_lora_rank", (json_int_t)mla->kv_lora_rank, "q_lora_rank",
-        mla->q_lora_rank > 0 ? json_integer((json_int_t)mla->q_lora_rank) : json_null(),
-        "qk_rope_head_dim", (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps);
+    return json_pack("{s:I, s:o, s:I, s:f}", "kv_lora_rank", (json_int_t)mla->kv_lora_rank,
+                     "q_lora_rank", count_or_null(mla->q_lora_rank), "qk_rope_head_dim",
+                     (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps);
 }
 
 json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
-    json_t *json = sizes_json(spec);
-    json_t *rest = json_pack(
-        "{s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:b,"
-        " s:{s:b, s:b, s:b, s:b}, s:b, s:b}",
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b,"
+        " s:o, s:o, s:b, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o}",
+        "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
+        "value_size", (json_int_t)spec->value_size, "num_attention_heads",
+        (json_int_t)spec->num_heads, "num_key_value_heads", (json_int_t)spec->num_kv_heads,
+        "head_dim", (json_int_t)spec->head_dim, "value_head_dim", (json_int_t)spec->value_head_dim,
         "scale", spec->scale, "softcap", spec->softcap > 0 ? json_real(spec->softcap) : json_null(),
         "is_causal", spec->is_causal, "is_cross", spec->is_cross, "mask", mask_kind(spec),
         "sliding_window", count_or_null(spec->sliding_window), "attention_chunk_size",
@@ -163,13 +150,7 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         norm_json(&spec->qk_norm), "v_norm", norm_json(&spec->v_norm), "output_gate",
         spec->output_gate, "biases", "query", spec->q_bias, "key", spec->k_bias, "value",
         spec->v_bias, "output", spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn",
-        spec->add_zero_attn);
-    srv_document_set(&rest, "mla", mla_json(&spec->mla));
-    srv_document_set(&rest, "shares_layer", layer_or_null(spec->shares_layer));
-    if (json == NULL || rest == NULL || json_object_update(json, rest) != 0) {
-        json_decref(json);
-        json = NULL;
-    }
-    json_decref(rest);
-    return json;
+        spec->add_zero_attn, "mla", mla_json(&spec->mla), "shares_layer",
+        spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer)
+                                       : json_null());
 }

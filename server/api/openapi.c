@@ -2,7 +2,6 @@
  *
  * A program of the build, server/openapi/, prints it from the daemon's tables.  This file is
  * compiled once for each form of the route table, with and without the page. */
-#include "api/embedded.h"
 #include "api/endpoints.h"
 #include "base/embed.h"
 

@@ -1,5 +1,5 @@
 /* ops.c: the endpoints for operators: GET /livez, /healthz, /health, /readyz, /metrics,
- * POST /admin/drain.
+ * POST /admin/drain, POST and GET of /snapshot.
  *
  * Alive means that an event thread answers; ready means that requests are served and will be.
  * While models load, while the journal's disk does not answer, before the daemon stops and while
@@ -85,28 +85,6 @@ void srv_post_drain(struct srv_request *request)
 
 /* ---- Metrics --------------------------------------------------------------------------------- */
 
-static void add_weights(struct srv_gauges *g, const struct srv_models *models)
-{
-    for (size_t i = 0; i < models->count; i++) {
-        const struct attn_model_info *info = &models->items[i].info;
-        g->weight_bytes += info->weight_bytes;
-        g->mapped_bytes += info->is_mapped ? info->weight_bytes : 0;
-    }
-}
-
-static void read_sizes(struct srv_gauges *g, struct srv_app *app, bool loading)
-{
-    g->in_flight = atomic_load(&app->in_flight.used);
-    g->cache_used_bytes = attn_cache_pool_used(app->pool);
-    g->cache_budget_bytes = attn_cache_pool_budget(app->pool);
-    if (!loading)
-        add_weights(g, &app->models);
-    g->memory_limit_bytes = app->memory.limit;
-    g->heap_bytes = srv_usage_heap_bytes(app->usage);
-    g->open_files = srv_usage_open_files(app->usage);
-    srv_usage_read(&g->process, app->usage);
-}
-
 static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
 {
     bool loading = phase == SRV_LOADING; /* app->http and app->models are not set yet */
@@ -119,10 +97,21 @@ static void read_gauges(struct srv_gauges *g, struct srv_app *app, int phase)
     g->running = srv_scheduler_running(app->scheduler);
     g->queue = srv_scheduler_depth(app->scheduler);
     g->waiting = g->queue > g->running ? g->queue - g->running : 0; /* read one after the other */
-    g->connections = loading ? 0 : srv_http_connections(app->http);
-    g->certificate_expires = loading ? 0 : (double)srv_http_certificate_expires(app->http);
-    g->weightless_shapes = loading ? 0 : srv_weightless_count(app->models.weightless);
-    read_sizes(g, app, loading);
+    g->in_flight = atomic_load(&app->in_flight.used);
+    g->cache_used_bytes = attn_cache_pool_used(app->pool);
+    g->cache_budget_bytes = attn_cache_pool_budget(app->pool);
+    g->memory_limit_bytes = app->memory.limit;
+    srv_usage_read(&g->process, app->usage);
+    if (loading)
+        return;
+    g->connections = srv_http_connections(app->http);
+    g->certificate_expires = (double)srv_http_certificate_expires(app->http);
+    g->weightless_shapes = srv_weightless_count(app->models.weightless);
+    for (size_t i = 0; i < app->models.count; i++) {
+        const struct attn_model_info *info = &app->models.items[i].info;
+        g->weight_bytes += info->weight_bytes;
+        g->mapped_bytes += info->is_mapped ? info->weight_bytes : 0;
+    }
 }
 
 static void print_models(struct srv_buffer *out, const struct srv_app *app)
@@ -165,4 +154,36 @@ void srv_get_metrics(struct srv_request *request)
         srv_metrics_print_accounts(out, &app->keys.accounts);
     request->reply.content_type = "text/plain; version=0.0.4; charset=utf-8";
     srv_reply_status(request, 200);
+}
+
+/* ---- Snapshots ------------------------------------------------------------------------------- */
+
+/* POST replies before the snapshot is written, which the store's thread does.  The snapshot is
+ * complete when GET shows a larger `base` than POST did. */
+static void reply_status(struct srv_request *request, unsigned code,
+                         void (*get_status)(struct srv_store_status *, struct srv_store *))
+{
+    struct srv_store_status status;
+    struct srv_error error = {0};
+    if (request->app->store == NULL) {
+        srv_fail(&error, SRV_E_UNSUPPORTED, "durability", "durability is none: nothing is kept");
+        srv_reply_error(request, &error);
+        return;
+    }
+    get_status(&status, request->app->store);
+    srv_document_reply(request, code,
+                       json_pack("{s:I, s:I, s:I, s:b}", "generation",
+                                 (json_int_t)status.generation, "base", (json_int_t)status.base,
+                                 "journal_bytes", (json_int_t)status.journal_bytes, "running",
+                                 status.running));
+}
+
+void srv_post_snapshot(struct srv_request *request)
+{
+    reply_status(request, 202, srv_stores_request_snapshot);
+}
+
+void srv_get_snapshot(struct srv_request *request)
+{
+    reply_status(request, 200, srv_stores_describe);
 }

@@ -3,6 +3,38 @@
 
 #define BYTES "application/octet-stream"
 
+/* Probes. */
+#define OPEN .access = SRV_FOR_ALL, .while_draining = true
+#define IS_ALIVE .handle = srv_get_health, OPEN
+#define ALIVE "200 while the daemon answers", .reply = "Health"
+#define IS_READY .handle = srv_get_ready, OPEN
+#define READY                                                \
+    "200 while ready; 503 while loading, stalled, stopping", \
+        .reply = "Ready", .errors = "loading storage_stalled lame_duck draining"
+
+/* Routes of a model of the Open Inference Protocol, with its version or without. */
+#define ROW(...)    \
+    {               \
+        __VA_ARGS__ \
+    }
+#define V2_GET(path, handler, ...)                            \
+    ROW(SRV_GET, "/v2/models/{name}" path, .handle = handler, \
+        .doc = {__VA_ARGS__, .errors = "model_not_found"})
+#define V2_MODEL(version, id)                                                           \
+    V2_GET(version, srv_get_v2_model, "getV2Model" id, "Inputs and outputs of a model", \
+           .reply = "V2Model"),                                                         \
+        V2_GET(version "/ready", srv_get_v2_model_ready, "getV2ModelReady" id,          \
+               "200 where there is such a model", .reply = "V2ModelReady"),             \
+        V2_GET(version "/config", srv_get_v2_model_config, "getV2ModelConfig" id,       \
+               "The configuration of a model", .reply = "V2Config"),                    \
+        V2_GET(version "/stats", srv_get_v2_model_stats, "getV2ModelStatistics" id,     \
+               "Statistics of a model", .reply = "V2Statistics"),                       \
+        ROW(SRV_POST, "/v2/models/{name}" version "/infer", SRV_BODY_TENSORS,           \
+            .parse = srv_parse_v2_infer,                                                \
+            .doc = {"inferV2" id,                                                       \
+                    "Attention over inputs; with sequence_id, a step over a session",   \
+                    .request = "V2InferRequest", .reply = "V2InferReply"})
+
 static const struct srv_route table[] = {
     {SRV_POST, "/attend", SRV_BODY_TENSORS, .parse = srv_parse_attend,
      .doc = {"attend", "Attention over given rows; with session_id, a prefill",
@@ -17,15 +49,15 @@ static const struct srv_route table[] = {
              .errors = "model_not_found unsupported shape_mismatch non_finite_input "
                        "too_many_tokens numeric_overflow",
              .parameters = "Idempotency-Key"}},
-    {SRV_GET, "/sessions", SRV_BODY_NONE, .handle = srv_get_sessions,
-     .is_long = srv_sessions_are_long, .access = SRV_FOR_ADMIN,
+    {SRV_GET, "/sessions", .handle = srv_get_sessions, .is_long = srv_sessions_are_long,
+     .access = SRV_FOR_ADMIN,
      .doc = {"listSessions", "Lists sessions in the order of their ids", .reply = "SessionPage",
              .parameters = "after limit details"}},
     {SRV_POST, "/sessions/batch", SRV_BODY_OPTIONAL, .parse = srv_parse_batch,
      .fields = &srv_batch_fields,
      .doc = {"changeSessions", "Forks and ends several sessions", .request = "BatchRequest",
              .reply = "BatchReply", .errors = "session_lost", .parameters = "Idempotency-Key"}},
-    {SRV_GET, "/sessions/{id}", SRV_BODY_NONE, .handle = srv_get_session, .access = SRV_FOR_OWNER,
+    {SRV_GET, "/sessions/{id}", .handle = srv_get_session, .access = SRV_FOR_OWNER,
      .doc = {"getSession", "One session", .reply = "Session", .parameters = "owner"}},
     {SRV_DELETE, "/sessions/{id}", SRV_BODY_IGNORED, .parse = srv_parse_delete,
      .access = SRV_FOR_OWNER,
@@ -39,112 +71,62 @@ static const struct srv_route table[] = {
      .fields = &srv_truncate_fields,
      .doc = {"truncateSession", "Rolls a session back", .request = "TruncateRequest",
              .reply = "Session"}},
-    {SRV_GET, "/sessions/{id}/state", SRV_BODY_NONE, .parse = srv_parse_export, .type = BYTES,
+    {SRV_GET, "/sessions/{id}/state", .parse = srv_parse_export, .type = BYTES,
      .doc = {"exportSession", "A session as a safetensors file", .errors = "reply_too_large"}},
     {SRV_PUT, "/sessions/{id}/state", SRV_BODY_BYTES, .parse = srv_parse_import,
      .doc = {"importSession", "Makes a session from a safetensors file", 201, .reply = "Session",
              .errors = "model_not_found unsupported"}},
 
-    {SRV_POST, "/snapshot", SRV_BODY_NONE, .handle = srv_post_snapshot, .access = SRV_FOR_ADMIN,
+    {SRV_POST, "/snapshot", .handle = srv_post_snapshot, .access = SRV_FOR_ADMIN,
      .doc = {"requestSnapshot", "Asks for all sessions to be written to disk", 202,
              .reply = "Snapshot", .errors = "unsupported"}},
-    {SRV_GET, "/snapshot", SRV_BODY_NONE, .handle = srv_get_snapshot, .access = SRV_FOR_ADMIN,
+    {SRV_GET, "/snapshot", .handle = srv_get_snapshot, .access = SRV_FOR_ADMIN,
      .doc = {"getSnapshot", "How far writing all sessions to disk is", .reply = "Snapshot",
              .errors = "unsupported"}},
 
-    {SRV_POST, "/admin/drain", SRV_BODY_NONE, .handle = srv_post_drain, .access = SRV_FOR_ADMIN,
+    {SRV_POST, "/admin/drain", .handle = srv_post_drain, .access = SRV_FOR_ADMIN,
      .doc = {"drain", "Stops the daemon, as SIGTERM does", 202, .reply = "Stopping"}},
 
-    {SRV_GET, "/models", SRV_BODY_NONE, .handle = srv_get_models, .slash = true,
+    {SRV_GET, "/models", .handle = srv_get_models, .slash = true,
      .doc = {"listModels", "All models, as they were resolved", .reply = "ModelList"}},
-    {SRV_GET, "/models/{name}", SRV_BODY_NONE, .handle = srv_get_model,
+    {SRV_GET, "/models/{name}", .handle = srv_get_model,
      .doc = {"getModel", "One model", .reply = "Model", .errors = "model_not_found"}},
 
-    {SRV_GET, "/openapi.json", SRV_BODY_NONE, .handle = srv_get_openapi,
-     .is_long = srv_openapi_is_long, .access = SRV_FOR_ANY_KEY,
+    {SRV_GET, "/openapi.json", .handle = srv_get_openapi, .is_long = srv_openapi_is_long,
+     .access = SRV_FOR_ANY_KEY,
      .doc = {"getOpenapi", "This description of the interface", .reply = "OpenapiDocument"}},
 
-    {SRV_GET, "/healthz", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,
-     .while_draining = true,
-     .doc = {"getHealthz", "200 while the daemon answers", .reply = "Health"}},
-    {SRV_GET, "/health", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,
-     .while_draining = true,
-     .doc = {"getHealth", "200 while the daemon answers", .reply = "Health"}},
-    {SRV_GET, "/livez", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,
-     .while_draining = true,
-     .doc = {"getLivez", "200 while the daemon answers", .reply = "Health"}},
-    {SRV_GET, "/readyz", SRV_BODY_NONE, .handle = srv_get_ready, .access = SRV_FOR_ALL,
-     .while_draining = true,
-     .doc = {"getReadyz", "200 while ready; 503 while loading, stalled, stopping", .reply = "Ready",
-             .errors = "loading storage_stalled lame_duck draining"}},
-    {SRV_GET, "/metrics", SRV_BODY_NONE, .handle = srv_get_metrics, .is_long = srv_metrics_are_long,
+    {SRV_GET, "/healthz", IS_ALIVE, .doc = {"getHealthz", ALIVE}},
+    {SRV_GET, "/health", IS_ALIVE, .doc = {"getHealth", ALIVE}},
+    {SRV_GET, "/livez", IS_ALIVE, .doc = {"getLivez", ALIVE}},
+    {SRV_GET, "/readyz", IS_READY, .doc = {"getReadyz", READY}},
+    {SRV_GET, "/metrics", .handle = srv_get_metrics, .is_long = srv_metrics_are_long,
      .access = SRV_FOR_METRICS, .while_draining = true, .type = "text/plain",
      .doc = {"getMetrics", "Figures of the daemon in the text form of Prometheus"}},
 
 #ifndef SRV_NO_UI /* make UI=0 */
-    {SRV_GET, "/", SRV_BODY_NONE, .handle = srv_get_page, .access = SRV_FOR_ALL,
-     .while_draining = true, .type = "text/html",
+    {SRV_GET, "/", .handle = srv_get_page, OPEN, .type = "text/html",
      .doc = {"getPage", "The attention viewer: a page for a browser"}},
-    {SRV_GET, "/ui/{file}", SRV_BODY_NONE, .handle = srv_get_page_file, .access = SRV_FOR_ALL,
-     .while_draining = true, .type = "text/javascript text/css image/svg+xml",
+    {SRV_GET, "/ui/{file}", .handle = srv_get_page_file, OPEN,
+     .type = "text/javascript text/css image/svg+xml",
      .doc = {"getPageFile", "A file that the page loads", .errors = "route_not_found"}},
 #endif
 
     /* The Open Inference Protocol: the first row whose path matches counts. */
-    {SRV_GET, "/v2", SRV_BODY_NONE, .handle = srv_get_v2, .slash = true,
-     .doc = {"getV2", "The server: name, version, extensions", .reply = "V2Server",
-             .error = "V2Error"}},
-    {SRV_GET, "/v2/health/live", SRV_BODY_NONE, .handle = srv_get_health, .access = SRV_FOR_ALL,
-     .while_draining = true,
-     .doc = {"getV2Live", "200 while the daemon answers", .reply = "Health", .error = "V2Error"}},
-    {SRV_GET, "/v2/health/ready", SRV_BODY_NONE, .handle = srv_get_ready, .access = SRV_FOR_ALL,
-     .while_draining = true,
-     .doc = {"getV2Ready", "200 while ready; 503 while loading, stalled, stopping",
-             .reply = "Ready", .error = "V2Error",
-             .errors = "loading storage_stalled lame_duck draining"}},
-    {SRV_GET, "/v2/models/stats", SRV_BODY_NONE, .handle = srv_get_v2_stats,
-     .is_long = srv_v2_is_long,
-     .doc = {"getV2Statistics", "Statistics of all models", .reply = "V2Statistics",
-             .error = "V2Error"}},
-    {SRV_GET, "/v2/models/{name}", SRV_BODY_NONE, .handle = srv_get_v2_model,
-     .doc = {"getV2Model", "Inputs and outputs of a model", .reply = "V2Model", .error = "V2Error",
-             .errors = "model_not_found"}},
-    {SRV_GET, "/v2/models/{name}/ready", SRV_BODY_NONE, .handle = srv_get_v2_model_ready,
-     .doc = {"getV2ModelReady", "200 where there is such a model", .reply = "V2ModelReady",
-             .error = "V2Error", .errors = "model_not_found"}},
-    {SRV_GET, "/v2/models/{name}/config", SRV_BODY_NONE, .handle = srv_get_v2_model_config,
-     .doc = {"getV2ModelConfig", "The configuration of a model", .reply = "V2Config",
-             .error = "V2Error", .errors = "model_not_found"}},
-    {SRV_GET, "/v2/models/{name}/stats", SRV_BODY_NONE, .handle = srv_get_v2_model_stats,
-     .doc = {"getV2ModelStatistics", "Statistics of a model", .reply = "V2Statistics",
-             .error = "V2Error", .errors = "model_not_found"}},
-    {SRV_POST, "/v2/models/{name}/infer", SRV_BODY_TENSORS, .parse = srv_parse_v2_infer,
-     .doc = {"inferV2", "Attention over inputs; with sequence_id, a step over a session",
-             .request = "V2InferRequest", .reply = "V2InferReply", .error = "V2Error"}},
-    {SRV_GET, "/v2/models/{name}/versions/1", SRV_BODY_NONE, .handle = srv_get_v2_model,
-     .doc = {"getV2ModelOfVersion", "Inputs and outputs of a model", .reply = "V2Model",
-             .error = "V2Error", .errors = "model_not_found"}},
-    {SRV_GET, "/v2/models/{name}/versions/1/ready", SRV_BODY_NONE, .handle = srv_get_v2_model_ready,
-     .doc = {"getV2ModelReadyOfVersion", "200 where there is such a model", .reply = "V2ModelReady",
-             .error = "V2Error", .errors = "model_not_found"}},
-    {SRV_GET, "/v2/models/{name}/versions/1/config", SRV_BODY_NONE,
-     .handle = srv_get_v2_model_config,
-     .doc = {"getV2ModelConfigOfVersion", "The configuration of a model", .reply = "V2Config",
-             .error = "V2Error", .errors = "model_not_found"}},
-    {SRV_GET, "/v2/models/{name}/versions/1/stats", SRV_BODY_NONE, .handle = srv_get_v2_model_stats,
-     .doc = {"getV2ModelStatisticsOfVersion", "Statistics of a model", .reply = "V2Statistics",
-             .error = "V2Error", .errors = "model_not_found"}},
-    {SRV_POST, "/v2/models/{name}/versions/1/infer", SRV_BODY_TENSORS, .parse = srv_parse_v2_infer,
-     .doc = {"inferV2OfVersion", "Attention over inputs; with sequence_id, a step over a session",
-             .request = "V2InferRequest", .reply = "V2InferReply", .error = "V2Error"}},
+    {SRV_GET, "/v2", .handle = srv_get_v2, .slash = true,
+     .doc = {"getV2", "The server: name, version, extensions", .reply = "V2Server"}},
+    {SRV_GET, "/v2/health/live", IS_ALIVE, .doc = {"getV2Live", ALIVE}},
+    {SRV_GET, "/v2/health/ready", IS_READY, .doc = {"getV2Ready", READY}},
+    {SRV_GET, "/v2/models/stats", .handle = srv_get_v2_stats, .is_long = srv_v2_is_long,
+     .doc = {"getV2Statistics", "Statistics of all models", .reply = "V2Statistics"}},
+    V2_MODEL("", ""),
+    V2_MODEL("/versions/1", "OfVersion"),
     {SRV_POST, "/v2/repository/index", SRV_BODY_IGNORED, .handle = srv_post_v2_index,
-     .is_long = srv_v2_is_long,
-     .doc = {"indexV2", "The names of all models", .reply = "V2Index", .error = "V2Error"}},
+     .is_long = srv_v2_is_long, .doc = {"indexV2", "The names of all models", .reply = "V2Index"}},
     {SRV_POST, "/v2/repository/models/{name}/load", SRV_BODY_IGNORED, .handle = srv_post_v2_load,
-     .doc = {"loadV2", "400: models are configured", .reply = "V2ModelReady", .error = "V2Error"}},
+     .doc = {"loadV2", "400: models are configured", .reply = "V2ModelReady"}},
     {SRV_POST, "/v2/repository/models/{name}/unload", SRV_BODY_IGNORED, .handle = srv_post_v2_load,
-     .doc = {"unloadV2", "400: models are configured", .reply = "V2ModelReady",
-             .error = "V2Error"}},
+     .doc = {"unloadV2", "400: models are configured", .reply = "V2ModelReady"}},
 };
 
 const struct srv_routes srv_routes = {.items = table, .count = sizeof table / sizeof table[0]};

@@ -7,12 +7,10 @@
 #include <string.h>
 
 #include "api/endpoints.h"
-#include "api/session_change.h"
-#include "api/session_reply.h"
+#include "api/sessions.h"
 #include "app.h"
 #include "base/digest.h"
 #include "schedule/job.h"
-#include "wire/error_body.h"
 
 #define ITEMS_MAX 64   /* of each list */
 #define ITEM_TEXT 2560 /* bytes of a reply's item that is no session: an error's at most */
@@ -131,55 +129,54 @@ static void set_key(struct srv_session_options *out, char key[SRV_KEY_DIGITS + 1
     srv_digest_add(out->key_digest, numbers, sizeof numbers);
 }
 
-static void write_failure(struct srv_buffer *out, const struct srv_error *error)
-{
-    srv_buffer_text(out, "{\"error\":");
-    srv_error_write(out, error, NULL);
-    srv_buffer_text(out, "}");
-}
-
-static void make_fork(struct batch *batch, size_t i)
+static enum srv_error_code make_fork(struct batch *batch, size_t i, struct srv_error *error)
 {
     char key[SRV_KEY_DIGITS + 1];
     struct srv_request *request = batch->job.request;
     struct srv_session_options options = {0};
     struct srv_session *session = NULL;
-    struct srv_error error = {0};
     bool replayed;
     set_key(&options, key, batch, i);
-    if (srv_fork_make(&session, &replayed, request, &batch->forks[i], &options, &error) != SRV_OK) {
-        write_failure(&request->reply.body, &error);
-        return;
-    }
+    if (srv_fork_make(&session, &replayed, request, &batch->forks[i], &options, error) != SRV_OK)
+        return error->code;
     srv_session_print(&request->reply.body, session, request, replayed);
     srv_session_put(session);
+    return SRV_OK;
 }
 
-static enum srv_error_code end_session(const struct srv_change_call *call,
-                                       const struct srv_request *request, struct srv_error *error)
+static enum srv_error_code make_delete(struct batch *batch, size_t i, struct srv_error *error)
 {
+    const struct srv_change_call *call = &batch->deletes[i];
+    struct srv_request *request = batch->job.request;
+    struct srv_buffer *out = &request->reply.body;
     struct srv_sessions *sessions = request->app->sessions;
     struct srv_session *session = srv_session_peek(sessions, &request->key, call->session_id);
     if (session == NULL)
         srv_session_fail_missing(sessions, call->session_id, error);
-    else if (srv_session_check_named(session, call->epoch, call->revision, error) == SRV_OK)
-        srv_session_end(session, request, error);
+    else if (srv_session_check_named(session, call->epoch, call->revision, error) == SRV_OK &&
+             srv_session_end(session, request, error) == SRV_OK) {
+        srv_buffer_text(out, "{\"session_id\":");
+        srv_buffer_json_string(out, call->session_id);
+        srv_buffer_text(out, "}");
+    }
     srv_session_put(session);
     return error->code;
 }
 
-static void make_delete(struct batch *batch, size_t i)
+/* Makes each item of a list, and appends what has become of it. */
+static void make_list(struct batch *batch, size_t count,
+                      enum srv_error_code (*make)(struct batch *, size_t, struct srv_error *))
 {
-    struct srv_request *request = batch->job.request;
-    struct srv_buffer *out = &request->reply.body;
-    struct srv_error error = {0};
-    if (end_session(&batch->deletes[i], request, &error) != SRV_OK) {
-        write_failure(out, &error);
-        return;
+    struct srv_buffer *out = &batch->job.request->reply.body;
+    for (size_t i = 0; i < count; i++) {
+        struct srv_error error = {0};
+        srv_buffer_text(out, i > 0 ? "," : "");
+        if (make(batch, i, &error) == SRV_OK)
+            continue;
+        srv_buffer_text(out, "{\"error\":");
+        srv_error_write(out, &error, NULL);
+        srv_buffer_text(out, "}");
     }
-    srv_buffer_text(out, "{\"session_id\":");
-    srv_buffer_json_string(out, batch->deletes[i].session_id);
-    srv_buffer_text(out, "}");
 }
 
 /* Room for the whole reply, so that what is done is also said. */
@@ -203,15 +200,9 @@ static const struct srv_job_stage *make_batch(struct srv_job *job)
     if (reserve_reply(batch, &job->error) != SRV_OK)
         return NULL;
     srv_buffer_text(out, "{\"fork\":[");
-    for (size_t i = 0; i < batch->num_forks; i++) {
-        srv_buffer_text(out, i > 0 ? "," : "");
-        make_fork(batch, i);
-    }
+    make_list(batch, batch->num_forks, make_fork);
     srv_buffer_text(out, "],\"delete\":[");
-    for (size_t i = 0; i < batch->num_deletes; i++) {
-        srv_buffer_text(out, i > 0 ? "," : "");
-        make_delete(batch, i);
-    }
+    make_list(batch, batch->num_deletes, make_delete);
     srv_buffer_text(out, "]}");
     srv_reply_status(job->request, 200);
     return NULL;
@@ -225,15 +216,12 @@ static struct srv_session *needed_session(const struct srv_job *job)
     for (size_t i = 0; i < batch->num_forks; i++) {
         struct srv_session *session =
             srv_session_get(job->request->app->sessions, &job->request->key, batch->forks[i].from);
-        if (session != NULL && session->presence == SRV_UNREAD) {
-            srv_session_put(waited);
-            return session;
-        }
-        bool takes = waited == NULL && session != NULL && session->parked > 0;
-        if (takes)
-            waited = session;
-        else
-            srv_session_put(session);
+        bool unread = session != NULL && session->presence == SRV_UNREAD;
+        bool takes = unread || (waited == NULL && session != NULL && session->parked > 0);
+        srv_session_put(takes ? waited : session);
+        waited = takes ? session : waited;
+        if (unread)
+            break;
     }
     return waited;
 }

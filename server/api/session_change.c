@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "api/endpoints.h"
-#include "api/session_change.h"
-#include "api/session_reply.h"
+#include "api/sessions.h"
 #include "app.h"
 #include "attn_state.h"
 #include "base/clock.h"
@@ -100,33 +99,26 @@ static enum srv_error_code check_kept(size_t length, const struct srv_session *s
     return error->code;
 }
 
-/* A session of cross-attention keeps its encoder rows. */
-static enum srv_error_code check_whole(size_t length, size_t longest, struct srv_error *error)
-{
-    if (length == longest)
-        return SRV_OK;
-    srv_fail(error, SRV_E_POSITION_CONFLICT, "length",
-             "length is %zu, a session of cross-attention keeps its %zu encoder rows", length,
-             longest);
-    error->has_length = true;
-    error->length = (uint32_t)longest;
-    return error->code;
-}
-
-/* Checks the epoch, revision and length of the body, where given, against the session. */
+/* Checks the epoch, revision and length of the body, where given, against the session.  One of
+ * cross-attention keeps its encoder rows. */
 static enum srv_error_code check_call(const struct srv_change_call *call,
                                       const struct srv_session *session, struct srv_error *error)
 {
-    size_t longest = srv_session_longest(session);
+    const bool cross = session->model->is_cross;
+    const size_t longest = srv_session_longest(session);
     if (srv_session_check_named(session, call->epoch, call->revision, error) != SRV_OK)
         return error->code;
-    if (call->length == SRV_NOT_GIVEN)
+    if (call->length == SRV_NOT_GIVEN || (cross && call->length == longest))
         return SRV_OK;
-    if (call->length <= longest)
-        return session->model->is_cross ? check_whole(call->length, longest, error)
-                                        : check_kept(call->length, session, error);
-    srv_fail(error, SRV_E_POSITION_GAP, "length", "length is %zu, the longest layer has %zu",
-             call->length, longest);
+    if (!cross && call->length <= longest)
+        return check_kept(call->length, session, error);
+    if (call->length > longest)
+        srv_fail(error, SRV_E_POSITION_GAP, "length", "length is %zu, the longest layer has %zu",
+                 call->length, longest);
+    else
+        srv_fail(error, SRV_E_POSITION_CONFLICT, "length",
+                 "length is %zu, a session of cross-attention keeps its %zu encoder rows",
+                 call->length, longest);
     error->has_length = true;
     error->length = (uint32_t)longest;
     return error->code;
@@ -252,13 +244,11 @@ static const struct srv_job_stage *truncate_session(struct srv_job *job)
     struct srv_error *error = &job->error;
     find_session(&session, job->request, &change->call, error);
     const bool replayed = error->code == SRV_OK && repeats_last(&change->call, session);
-    if (error->code == SRV_OK && !replayed)
-        check_call(&change->call, session, error);
-    if (error->code == SRV_OK)
-        srv_job_reserve_reply(job->request, srv_session_text_bytes(session->model), error);
-    if (error->code == SRV_OK && !replayed)
-        cut_session(session, change, error);
-    if (error->code == SRV_OK)
+    if (error->code == SRV_OK &&
+        (replayed || check_call(&change->call, session, error) == SRV_OK) &&
+        srv_job_reserve_reply(job->request, srv_session_text_bytes(session->model), error) ==
+            SRV_OK &&
+        (replayed || cut_session(session, change, error) == SRV_OK))
         srv_session_reply(job->request, 200, session, replayed);
     else
         srv_session_put(session);

@@ -3,7 +3,7 @@
  * Lengths of layers are read while steps may extend them: each length is one that the layer had,
  * but not all need be of one moment.  The revision is read first, so that no length is from before
  * the truncation that made it. */
-#include "api/session_reply.h"
+#include "api/sessions.h"
 
 #include <string.h>
 
@@ -50,17 +50,6 @@ static void write_shape(struct srv_buffer *out, const struct srv_model *model)
     srv_buffer_text(out, "}");
 }
 
-/* Who may see the sessions of all sees whose they are. */
-static void write_owner(struct srv_buffer *out, const struct srv_session *session,
-                        const struct srv_request *request)
-{
-    bool without_keys = request->key.scopes == 0 && session->owner[0] == '\0';
-    if (!srv_request_is_admin(request) || without_keys)
-        return;
-    srv_buffer_text(out, ",\"owner\":");
-    srv_buffer_json_string(out, session->owner);
-}
-
 /* Appends all but lengths and the object's end. */
 static void write_facts(struct srv_buffer *out, const struct srv_session *session,
                         const struct srv_request *request, bool shape)
@@ -73,17 +62,22 @@ static void write_facts(struct srv_buffer *out, const struct srv_session *sessio
     srv_model_write_name(out, session->model);
     if (shape && session->model->weightless != NULL)
         write_shape(out, session->model);
-    write_owner(out, session, request);
+    /* Who may see the sessions of all sees whose they are. */
+    bool without_keys = request->key.scopes == 0 && session->owner[0] == '\0';
+    if (srv_request_is_admin(request) && !without_keys) {
+        srv_buffer_text(out, ",\"owner\":");
+        srv_buffer_json_string(out, session->owner);
+    }
     srv_buffer_text(out, session->shared ? ",\"shared\":true" : "");
-    srv_buffer_printf(out, ",\"epoch\":%llu,\"revision\":%llu", (unsigned long long)session->epoch,
-                      (unsigned long long)session->revision);
-    srv_buffer_printf(out, ",\"max_length\":%zu,\"ttl_s\":%llu,\"idle_s\":%.3f",
-                      attn_cache_max_length(session->cache),
-                      (unsigned long long)(session->ttl_ns / SRV_S_NS), idle_s);
-    srv_buffer_printf(out, ",\"bytes\":%zu", attn_cache_bytes(session->cache));
+    srv_buffer_number(out, ",\"epoch\":", session->epoch);
+    srv_buffer_number(out, ",\"revision\":", session->revision);
+    srv_buffer_number(out, ",\"max_length\":", attn_cache_max_length(session->cache));
+    srv_buffer_number(out, ",\"ttl_s\":", session->ttl_ns / SRV_S_NS);
+    srv_buffer_printf(out, ",\"idle_s\":%.3f", idle_s);
+    srv_buffer_number(out, ",\"bytes\":", attn_cache_bytes(session->cache));
     size_t lowest = attn_cache_lowest_length(session->cache);
     if (lowest > 0)
-        srv_buffer_printf(out, ",\"lowest_length\":%zu", lowest);
+        srv_buffer_number(out, ",\"lowest_length\":", lowest);
 }
 
 void srv_session_print(struct srv_buffer *out, const struct srv_session *session,

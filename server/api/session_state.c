@@ -9,11 +9,10 @@
 #include <string.h>
 
 #include "api/endpoints.h"
-#include "api/session_reply.h"
+#include "api/sessions.h"
 #include "app.h"
 #include "attn_state.h"
 #include "basics/mem.h"
-#include "schedule/encoding.h"
 #include "session/weightless.h"
 #include "store/session_notes.h"
 
@@ -173,17 +172,6 @@ static enum srv_error_code fail_state(struct srv_error *error, const struct attn
     return error->code = code;
 }
 
-/* Charges the API key for all blocks that the cache will have. */
-static enum srv_error_code charge_blocks(struct state_job *state, struct srv_error *error)
-{
-    struct srv_account *account = state->job.request->key.account;
-    size_t bytes = attn_import_cache_bytes(state->import);
-    if (!srv_account_take(account, SRV_QUOTA_CACHE, bytes, 0))
-        return srv_account_refuse(account, SRV_QUOTA_CACHE, error);
-    state->charged_bytes = bytes;
-    return SRV_OK;
-}
-
 /* Finds the model that the file names, makes a cache for it, and checks the file against it. */
 static enum srv_error_code open_cache(struct state_job *state, struct srv_error *error)
 {
@@ -192,7 +180,7 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
     const char *name = attn_import_note(state->import, "model");
     if (name == NULL)
         return srv_fail(error, SRV_E_MALFORMED_STATE, "model", "the state names no model");
-    if (srv_models_take(&state->model, &request->app->models, name, error) != SRV_OK)
+    if (srv_models_get(&state->model, &request->app->models, name, error) != SRV_OK)
         return error->code;
     if (charge(request, attn_import_memory(state->model->attn), error) != SRV_OK)
         return error->code;
@@ -202,7 +190,12 @@ static enum srv_error_code open_cache(struct state_job *state, struct srv_error 
         return srv_fail_attn(error, &cause);
     if (attn_import_begin(state->import, state->cache, &cause) != ATTN_OK)
         return fail_state(error, &cause);
-    return charge_blocks(state, error);
+    /* All blocks that the cache will have. */
+    size_t bytes = attn_import_cache_bytes(state->import);
+    if (!srv_account_take(request->key.account, SRV_QUOTA_CACHE, bytes, 0))
+        return srv_account_refuse(request->key.account, SRV_QUOTA_CACHE, error);
+    state->charged_bytes = bytes;
+    return SRV_OK;
 }
 
 /* On a compute thread: makes all checks of the file that come before its checksum. */

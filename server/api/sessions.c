@@ -2,10 +2,9 @@
  *
  * The engine owner creates and deletes sessions, since both are recorded in the journal, and may
  * wait for the disk.  GET is answered on an event thread. */
+#include "api/sessions.h"
 #include "api/endpoints.h"
-#include "api/session_reply.h"
 #include "app.h"
-#include "schedule/encoding.h"
 #include "session/weightless.h"
 #include "wire/document.h"
 
@@ -131,7 +130,7 @@ static enum srv_error_code make_session(struct srv_session **out, const struct c
     struct srv_app *app = request->app;
     const struct srv_model *model = create->model;
     if (model == NULL &&
-        srv_weightless_take(&model, app->models.weightless, &create->shape, error) != SRV_OK)
+        srv_weightless_get(&model, app->models.weightless, &create->shape, error) != SRV_OK)
         return error->code;
     if (srv_job_reserve_reply(request, srv_session_text_bytes(model), error) == SRV_OK)
         srv_session_create(out, app->sessions, model, &create->options, error);

@@ -4,7 +4,6 @@
  * a reply takes no memory but for the origins that may frame the page, where there are some. */
 #include <string.h>
 
-#include "api/embedded.h"
 #include "api/endpoints.h"
 #include "app.h"
 #include "ui/ui.h"

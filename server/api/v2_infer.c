@@ -1,20 +1,18 @@
 /* v2_infer.c: POST /v2/models/{name}/infer: a call of /attend in the form of the Open Inference
  * Protocol; with a sequence_id, a step over the session of that name.
  *
- * The body becomes the call that /attend would have read (wire/v2_request.h), and the job the one
+ * The body becomes the call that /attend would have read (wire/v2.h), and the job the one
  * that /attend would have made: only its reply is written otherwise.  A sequence ends after its
  * step: the session is deleted before the reply goes out, and only where the step has succeeded. */
 #include <stdio.h>
 #include <string.h>
 
 #include "api/endpoints.h"
-#include "api/v2_models.h"
 #include "app.h"
 #include "base/clock.h"
 #include "schedule/job.h"
 #include "schedule/steps.h"
-#include "session/model_stats.h"
-#include "wire/v2_reply.h"
+#include "wire/v2.h"
 
 struct infer {
     struct srv_job job; /* first, so that a job is cast to its infer */
@@ -25,26 +23,20 @@ struct infer {
 
 /* ---- The reply ------------------------------------------------------------------------------- */
 
-static void write_number(struct srv_buffer *out, const char *name, uint64_t number)
-{
-    srv_buffer_text(out, name);
-    srv_buffer_unsigned(out, number, 1);
-}
-
 /* The members that the reply of /attend or /decode has beside its outputs. */
 static void write_parameters(const struct srv_job *job, struct srv_buffer *out)
 {
     const struct srv_item *item = job->num_items > 0 ? &job->items[0] : NULL;
     if (item == NULL && job->model == NULL)
         return;
-    write_number(out, ",\"parameters\":{\"layer\":", (uint64_t)job->call.layer);
+    srv_buffer_number(out, ",\"parameters\":{\"layer\":", (uint64_t)job->call.layer);
     if (item != NULL) {
         srv_buffer_text(out, ",\"sequence_id\":");
         srv_buffer_json_string(out, item->session->id);
-        write_number(out, ",\"position\":", item->step.position);
-        write_number(out, ",\"length\":", srv_item_length(item));
-        write_number(out, ",\"epoch\":", item->session->epoch);
-        write_number(out, ",\"revision\":", item->revision);
+        srv_buffer_number(out, ",\"position\":", item->step.position);
+        srv_buffer_number(out, ",\"length\":", srv_item_length(item));
+        srv_buffer_number(out, ",\"epoch\":", item->session->epoch);
+        srv_buffer_number(out, ",\"revision\":", item->revision);
         srv_buffer_text(out, item->is_replay ? ",\"replayed\":true" : "");
     }
     srv_buffer_text(out, "}");
@@ -152,35 +144,23 @@ static enum srv_error_code prepare(struct infer *infer, struct srv_error *error)
     return srv_attend_prepare(job, error);
 }
 
-/* Counts a request that could not be read or prepared. */
-static void count_failure(const struct srv_request *request, const struct srv_v2_model *model)
-{
-    const struct srv_models *models = &request->app->models;
-    uint64_t ns[SRV_INFERENCE_PARTS] = {srv_now_ns() - request->t_start};
-    if (model->model == NULL || attn_model_layer(model->model->attn, model->layer) != NULL)
-        srv_model_count_request(srv_models_stats(models, model->model, model->layer), false, 0, ns);
-}
-
-static enum srv_error_code parse(struct srv_request *request, struct srv_v2_model *model,
-                                 struct srv_error *error)
-{
-    struct infer *infer =
-        srv_job_new(sizeof *infer, &infer_type, request, &request->app->scheduler_context, error);
-    if (infer == NULL)
-        return error->code;
-    infer->model_name = request->path_arg;
-    if (read_call(infer, model, error) == SRV_OK && prepare(infer, error) == SRV_OK)
-        request->job = &infer->job;
-    return error->code;
-}
-
 enum srv_error_code srv_parse_v2_infer(struct srv_request *request, struct srv_error *error)
 {
+    const struct srv_models *models = &request->app->models;
     struct srv_v2_model model;
-    if (srv_v2_find(&model, &request->app->models, request->path_arg, error) != SRV_OK)
+    if (srv_v2_find(&model, models, request->path_arg, error) != SRV_OK)
         return error->code;
-    enum srv_error_code code = parse(request, &model, error);
-    if (code != SRV_OK)
-        count_failure(request, &model);
-    return code;
+    struct infer *infer =
+        srv_job_new(sizeof *infer, &infer_type, request, &request->app->scheduler_context, error);
+    if (infer != NULL) {
+        infer->model_name = request->path_arg;
+        if (read_call(infer, &model, error) == SRV_OK && prepare(infer, error) == SRV_OK) {
+            request->job = &infer->job;
+            return SRV_OK;
+        }
+    }
+    const uint64_t ns[SRV_INFERENCE_PARTS] = {srv_now_ns() - request->t_start};
+    if (model.model == NULL || attn_model_layer(model.model->attn, model.layer) != NULL)
+        srv_model_count_request(srv_models_stats(models, model.model, model.layer), false, 0, ns);
+    return error->code;
 }

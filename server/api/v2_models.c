@@ -2,16 +2,14 @@
  * configurations and statistics, the repository.
  *
  * Inputs and outputs are rows of two tables: which models have them.  Shapes and datatypes are
- * those of the fields and outputs of a call (wire/call_fields.h). */
-#include "api/v2_models.h"
-
+ * those of the fields and outputs of a call (wire/call.h). */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/endpoints.h"
 #include "app.h"
-#include "session/model_stats.h"
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -30,18 +28,15 @@ static const struct srv_model *find_configured(const struct srv_models *models, 
 static bool find_layer(struct srv_v2_model *out, const struct srv_models *models, const char *name)
 {
     const char *dot = strrchr(name, '.');
-    if (dot == NULL || strlen(dot) > sizeof ".1023" - 1 || (dot[1] == '0' && dot[2] != '\0'))
+    size_t digits = dot != NULL ? strspn(dot + 1, "0123456789") : 0;
+    if (digits == 0 || digits > strlen("1023") || dot[1 + digits] != '\0' ||
+        (dot[1] == '0' && digits > 1))
         return false;
-    size_t layer = 0, digits = strspn(dot + 1, "0123456789");
-    if (digits == 0 || dot[1 + digits] != '\0')
-        return false;
-    for (size_t i = 0; i < digits; i++)
-        layer = layer * 10 + (size_t)(dot[1 + i] - '0');
     out->model = find_configured(models, name, (size_t)(dot - name));
     out->has_layer = true;
-    out->layer = layer;
-    return out->model != NULL && layer < ATTN_MAX_LAYERS &&
-           attn_model_layer(out->model->attn, layer) != NULL;
+    out->layer = strtoul(dot + 1, NULL, 10);
+    return out->model != NULL && out->layer < ATTN_MAX_LAYERS &&
+           attn_model_layer(out->model->attn, out->layer) != NULL;
 }
 
 enum srv_error_code srv_v2_find(struct srv_v2_model *out, const struct srv_models *models,
@@ -55,24 +50,36 @@ enum srv_error_code srv_v2_find(struct srv_v2_model *out, const struct srv_model
                     "there is no model \"%.64s\"; POST /v2/repository/index lists all", name);
 }
 
-/* Calls `write` for every name that a path can have.  The caller's buffer is in `context`. */
-static void for_each_name(const struct srv_models *models,
-                          void (*write)(void *context, const char *name), void *context)
+/* Appends what there is to say of a model. */
+typedef void model_writer(struct srv_buffer *out, const struct srv_v2_model *model,
+                          const struct srv_app *app);
+
+/* Appends a list of what `write` writes of each name that a path can have. */
+static void write_all(struct srv_request *request, model_writer *write)
 {
+    const struct srv_models *models = &request->app->models;
+    struct srv_buffer *out = &request->reply.body;
     char name[SRV_ID_MAX + 8];
+    srv_buffer_text(out, "[");
     for (size_t i = 0; i < models->count; i++) {
-        const struct srv_model *model = &models->items[i];
-        write(context, model->name);
-        for (size_t layer = 0; layer < model->info.num_layers; layer++) {
-            int length = snprintf(name, sizeof name, "%s.%zu", model->name, layer);
-            bool named =
-                length <= SRV_ID_MAX && find_configured(models, name, (size_t)length) == NULL;
-            if (named && attn_model_layer(model->attn, layer) != NULL)
-                write(context, name);
+        struct srv_v2_model model = {.name = models->items[i].name, .model = &models->items[i]};
+        srv_buffer_text(out, i > 0 ? "," : "");
+        write(out, &model, request->app);
+        model = (struct srv_v2_model){.name = name, .model = model.model, .has_layer = true};
+        for (; model.layer < model.model->info.num_layers; model.layer++) {
+            int length = snprintf(name, sizeof name, "%s.%zu", model.model->name, model.layer);
+            if (length > SRV_ID_MAX || find_configured(models, name, (size_t)length) != NULL ||
+                attn_model_layer(model.model->attn, model.layer) == NULL)
+                continue;
+            srv_buffer_text(out, ",");
+            write(out, &model, request->app);
         }
     }
-    if (find_configured(models, SRV_V2_WEIGHTLESS, strlen(SRV_V2_WEIGHTLESS)) == NULL)
-        write(context, SRV_V2_WEIGHTLESS);
+    if (find_configured(models, SRV_V2_WEIGHTLESS, strlen(SRV_V2_WEIGHTLESS)) == NULL) {
+        srv_buffer_text(out, models->count > 0 ? "," : "");
+        write(out, &(struct srv_v2_model){.name = SRV_V2_WEIGHTLESS}, request->app);
+    }
+    srv_buffer_text(out, "]");
 }
 
 /* The specification that describes the model: its layer's, for NAME layer 0's or else that of the
@@ -210,9 +217,7 @@ static void write_tensors(struct srv_buffer *out, const struct tensor_row rows[]
 /* ---- One model ------------------------------------------------------------------------------- */
 
 /* Replies with what `write` writes of the model in the path. */
-static void reply_model(struct srv_request *request,
-                        void (*write)(struct srv_buffer *out, const struct srv_v2_model *model,
-                                      const struct srv_app *app))
+static void reply_model(struct srv_request *request, model_writer *write)
 {
     struct srv_v2_model model;
     struct srv_error error = {0};
@@ -273,18 +278,6 @@ void srv_get_v2_model_ready(struct srv_request *request) { reply_model(request, 
 
 /* ---- Statistics ------------------------------------------------------------------------------ */
 
-/* Of the model's layer; of NAME, the sums of all its layers. */
-static void gather(struct srv_model_stats *out, const struct srv_v2_model *model,
-                   const struct srv_models *models)
-{
-    size_t first = model->layer, end = model->layer + 1;
-    if (model->model != NULL && !model->has_layer)
-        end = model->model->info.num_layers;
-    memset(out, 0, sizeof *out);
-    for (size_t layer = first; layer < end; layer++)
-        srv_model_stats_add(out, srv_models_stats(models, model->model, layer));
-}
-
 static void write_stats(struct srv_buffer *out, const struct srv_v2_model *model,
                         const struct srv_app *app)
 {
@@ -293,23 +286,21 @@ static void write_stats(struct srv_buffer *out, const struct srv_v2_model *model
         [SRV_INFERENCE_QUEUE] = "queue",         [SRV_INFERENCE_INPUT] = "compute_input",
         [SRV_INFERENCE_INFER] = "compute_infer", [SRV_INFERENCE_OUTPUT] = "compute_output",
     };
-    struct srv_model_stats stats;
-    gather(&stats, model, &app->models);
+    struct srv_model_stats stats = {0};
+    /* Of the model's layer; of NAME, the sums of all its layers. */
+    size_t layers = model->model != NULL && !model->has_layer ? model->model->info.num_layers : 1;
+    for (size_t i = 0; i < layers; i++)
+        srv_model_stats_add(&stats, srv_models_stats(&app->models, model->model, model->layer + i));
     srv_buffer_printf(out, "{\"name\":\"%s\",\"version\":\"" SRV_V2_VERSION "\"", model->name);
-    srv_buffer_text(out, ",\"last_inference\":");
-    srv_buffer_unsigned(out, stats.last_ms, 1);
-    srv_buffer_text(out, ",\"inference_count\":");
-    srv_buffer_unsigned(out, stats.inferences, 1);
-    srv_buffer_text(out, ",\"execution_count\":");
-    srv_buffer_unsigned(out, stats.executions, 1);
+    srv_buffer_number(out, ",\"last_inference\":", stats.last_ms);
+    srv_buffer_number(out, ",\"inference_count\":", stats.inferences);
+    srv_buffer_number(out, ",\"execution_count\":", stats.executions);
     srv_buffer_text(out, ",\"inference_stats\":{");
     for (size_t part = 0; part < SRV_INFERENCE_PARTS; part++) {
         srv_buffer_text(out, part > 0 ? ",\"" : "\"");
         srv_buffer_text(out, names[part]);
-        srv_buffer_text(out, "\":{\"count\":");
-        srv_buffer_unsigned(out, stats.parts[part].count, 1);
-        srv_buffer_text(out, ",\"ns\":");
-        srv_buffer_unsigned(out, stats.parts[part].ns, 1);
+        srv_buffer_number(out, "\":{\"count\":", stats.parts[part].count);
+        srv_buffer_number(out, ",\"ns\":", stats.parts[part].ns);
         srv_buffer_text(out, "}");
     }
     srv_buffer_text(out, "},\"batch_stats\":[]}");
@@ -328,18 +319,6 @@ void srv_get_v2_model_stats(struct srv_request *request)
     reply_model(request, write_one_of_stats);
 }
 
-static void append_stats(void *context, const char *name)
-{
-    struct srv_request *request = context;
-    struct srv_buffer *out = &request->reply.body;
-    struct srv_v2_model model;
-    struct srv_error error;
-    if (srv_v2_find(&model, &request->app->models, name, &error) != SRV_OK)
-        return;
-    srv_buffer_text(out, out->data[out->length - 1] == '[' ? "" : ",");
-    write_stats(out, &model, request->app);
-}
-
 #define FEW_LAYERS 64 /* each has several names */
 
 bool srv_v2_is_long(const struct srv_request *request)
@@ -353,9 +332,9 @@ bool srv_v2_is_long(const struct srv_request *request)
 
 void srv_get_v2_stats(struct srv_request *request)
 {
-    srv_buffer_text(&request->reply.body, "{\"model_stats\":[");
-    for_each_name(&request->app->models, append_stats, request);
-    srv_buffer_text(&request->reply.body, "]}");
+    srv_buffer_text(&request->reply.body, "{\"model_stats\":");
+    write_all(request, write_stats);
+    srv_buffer_text(&request->reply.body, "}");
     srv_reply_status(request, 200);
 }
 
@@ -370,21 +349,20 @@ void srv_get_v2(struct srv_request *request)
     srv_reply_status(request, 200);
 }
 
-static void append_name(void *context, const char *name)
+static void write_entry(struct srv_buffer *out, const struct srv_v2_model *model,
+                        const struct srv_app *app)
 {
-    struct srv_buffer *out = context;
+    (void)app;
     srv_buffer_printf(out,
-                      "%s{\"name\":\"%s\",\"version\":\"" SRV_V2_VERSION
+                      "{\"name\":\"%s\",\"version\":\"" SRV_V2_VERSION
                       "\",\"state\":\"READY\",\"reason\":\"\"}",
-                      out->data[out->length - 1] == '[' ? "" : ",", name);
+                      model->name);
 }
 
 /* All models are ready, so that what the body may ask for does not matter. */
 void srv_post_v2_index(struct srv_request *request)
 {
-    srv_buffer_text(&request->reply.body, "[");
-    for_each_name(&request->app->models, append_name, &request->reply.body);
-    srv_buffer_text(&request->reply.body, "]");
+    write_all(request, write_entry);
     srv_reply_status(request, 200);
 }
 

@@ -62,13 +62,9 @@ size_t srv_arena_room(const struct srv_arena *arena)
  * refuses it or memory is short. */
 static struct srv_arena_chunk *open_chunk(struct srv_arena *arena, size_t bytes)
 {
-    size_t capacity = CHUNK_MIN;
-    if (arena->chunks != NULL)
-        capacity = arena->chunks->capacity * 2;
-    if (capacity > CHUNK_MAX)
-        capacity = CHUNK_MAX;
-    if (capacity < bytes)
-        capacity = bytes;
+    size_t capacity = arena->chunks != NULL ? arena->chunks->capacity * 2 : CHUNK_MIN;
+    capacity = capacity < CHUNK_MAX ? capacity : CHUNK_MAX;
+    capacity = capacity > bytes ? capacity : bytes;
     struct srv_arena_chunk *chunk = NULL;
     if (capacity <= PTRDIFF_MAX - sizeof *chunk &&
         (arena->grant == NULL || arena->grant(arena->context, sizeof *chunk + capacity)))

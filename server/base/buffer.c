@@ -66,19 +66,13 @@ static bool grow(struct srv_buffer *buffer, size_t needed)
     return true;
 }
 
-/* Whether the writer is cancelled; asks once every SRV_CANCEL_BYTES. */
-static bool is_cancelled(struct srv_buffer *buffer)
-{
-    struct srv_error error;
-    if (buffer->cancel.ask == NULL || buffer->length < buffer->cancel_at)
-        return false;
-    buffer->cancel_at = buffer->length + SRV_CANCEL_BYTES;
-    return srv_cancel_ask(&buffer->cancel, &error) != SRV_OK;
-}
-
 char *srv_buffer_reserve(struct srv_buffer *buffer, size_t bytes)
 {
-    buffer->failed = buffer->failed || is_cancelled(buffer);
+    struct srv_error error;
+    if (buffer->cancel.ask != NULL && buffer->length >= buffer->cancel_at) {
+        buffer->cancel_at = buffer->length + SRV_CANCEL_BYTES;
+        buffer->failed = buffer->failed || srv_cancel_ask(&buffer->cancel, &error) != SRV_OK;
+    }
     if (buffer->failed)
         return NULL;
     if (bytes > buffer->capacity - buffer->length || buffer->data == NULL) {

@@ -66,6 +66,14 @@ static inline void srv_buffer_text(struct srv_buffer *buffer, const char *text)
 
 /* Appends the number in decimal, padded with zeros to `width` digits. */
 void srv_buffer_unsigned(struct srv_buffer *buffer, uint64_t number, size_t width);
+
+/* Appends a constant and then the number. */
+static inline void srv_buffer_number(struct srv_buffer *buffer, const char *before, uint64_t number)
+{
+    srv_buffer_text(buffer, before);
+    srv_buffer_unsigned(buffer, number, 1);
+}
+
 void srv_buffer_printf(struct srv_buffer *buffer, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

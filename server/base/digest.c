@@ -1,4 +1,4 @@
-/* digest.c: a chain of 128-bit hashes. */
+/* digest.c: a chain of 128-bit hashes, and a polynomial modulo a prime. */
 #include "base/digest.h"
 
 #include "base/checksum.h"
@@ -12,4 +12,17 @@ void srv_digest_add(uint64_t digest[2], const void *bytes, size_t count)
     const XXH128_hash_t next = XXH3_128bits(chain, sizeof chain);
     digest[0] = next.low64;
     digest[1] = next.high64;
+}
+
+#define PRIME ((UINT64_C(1) << 61) - 1)
+
+uint64_t srv_hash_text(uint64_t point, const char *text)
+{
+    uint64_t hash = 1;
+    point %= PRIME;
+    for (const char *c = text; *c != '\0'; c++) {
+        unsigned __int128 product = (unsigned __int128)hash * point;
+        hash = (uint64_t)((product + (unsigned char)*c + 1) % PRIME);
+    }
+    return hash;
 }

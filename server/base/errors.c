@@ -49,6 +49,17 @@ enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, 
     return code;
 }
 
+bool srv_refuse(char message[SRV_MESSAGE_MAX], const char *format, ...)
+{
+    char text[SRV_MESSAGE_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(message, text, strlen(text) + 1);
+    return false;
+}
+
 /* Called for every member that is read, so without printf: number.h says why. */
 void srv_field_path(char *out, size_t size, const char *outer, const char *name)
 {

@@ -101,6 +101,13 @@ struct srv_error {
 enum srv_error_code srv_fail(struct srv_error *error, enum srv_error_code code, const char *param,
                              const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* Writes one line for standard error or the log: why attnd does not start, or what it could not
+ * read.  Always false, so that a check reads `return srv_refuse(message, ...)`; the message before
+ * may be among the values. */
+#define SRV_MESSAGE_MAX 1024
+bool srv_refuse(char message[SRV_MESSAGE_MAX], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 /* Writes "outer.name", truncated to `size` bytes with its NUL: a field as errors name it. */
 void srv_field_path(char *out, size_t size, const char *outer, const char *name);
 

@@ -4,12 +4,13 @@
 
 #include <stddef.h>
 
-/* The struct that a node is a member of; job.h and codec_workers.c turn one into the other. */
-enum srv_node_kind { SRV_NODE_ITEM, SRV_NODE_JOB, SRV_NODE_REQUEST };
+struct srv_item; /* schedule/job.h */
+struct srv_request;
 
 struct srv_queue_node {
     struct srv_queue_node *next;
-    enum srv_node_kind kind;
+    struct srv_request *request; /* that waits, or whose job waits */
+    struct srv_item *item;       /* of that job, which waits instead; or NULL */
     unsigned caller; /* place of the API key that the request came with, below SRV_MAX_CALLERS */
     size_t cost;     /* that the caller is charged, in units of the queue's user; at least 1 */
 };

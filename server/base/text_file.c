@@ -75,45 +75,36 @@ static bool read_whole(char *text, size_t *length, size_t room, int fd)
     return true;
 }
 
-/* As PowerShell and some editors write it. */
-static bool is_utf16(const char *text, size_t length)
-{
-    return length >= 2 && (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
-}
-
 bool srv_text_read(char **out, size_t *length, const char *path, size_t limit,
                    enum srv_text_kind kind, char *message, size_t size)
 {
-    bool whole = false;
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     char *text = fd >= 0 ? malloc(limit + 2) : NULL;
     *length = 0;
+    *out = NULL;
     if (text == NULL) {
         explain(path, message, size);
-    } else if (check_mode(fd, path, kind, message, size)) {
-        bool read = read_whole(text, length, limit + 1, fd);
-        whole = read && *length <= limit;
-        if (!read)
-            snprintf(message, size, "%s: %s", path,
-                     errno == ETIMEDOUT ? "a pipe that nobody writes to" : strerror(errno));
-        else if (!whole)
-            snprintf(message, size, "%s: more than %zu bytes", path, limit);
-        else if (is_utf16(text, *length)) {
-            snprintf(message, size, "%s: is UTF-16; save it as UTF-8", path);
-            whole = false;
-        }
+    } else if (!check_mode(fd, path, kind, message, size)) {
+        /* which has said why */
+    } else if (!read_whole(text, length, limit + 1, fd)) {
+        snprintf(message, size, "%s: %s", path,
+                 errno == ETIMEDOUT ? "a pipe that nobody writes to" : strerror(errno));
+    } else if (*length > limit) {
+        snprintf(message, size, "%s: more than %zu bytes", path, limit);
+    } else if (*length >= 2 &&
+               (memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0)) {
+        /* as PowerShell and some editors write it */
+        snprintf(message, size, "%s: is UTF-16; save it as UTF-8", path);
+    } else {
+        *length = attn_text_drop_mark(text, *length);
+        text[*length] = '\0';
+        *out = text;
     }
     if (fd >= 0)
         close(fd);
-    if (whole) {
-        *length = attn_text_drop_mark(text, *length);
-        text[*length] = '\0';
-    } else {
+    if (*out == NULL)
         srv_text_wipe(text, *length);
-        text = NULL;
-    }
-    *out = text;
-    return whole;
+    return *out != NULL;
 }
 
 void srv_text_describe(char out[SRV_TEXT_DESCRIBED], const char *path)

@@ -38,20 +38,6 @@ void srv_accounts_free(struct srv_accounts *accounts)
     accounts->count = 0;
 }
 
-/* Under the lock. */
-static struct srv_account *add_account(struct srv_accounts *accounts, const char *name)
-{
-    if (accounts->count == SRV_MAX_ACCOUNTS)
-        return NULL;
-    struct srv_account *account = calloc(1, sizeof *account);
-    if (account == NULL)
-        return NULL;
-    snprintf(account->name, sizeof account->name, "%s", name);
-    srv_account_set_limits(account, accounts->defaults);
-    accounts->items[accounts->count++] = account;
-    return account;
-}
-
 struct srv_account *srv_accounts_get(struct srv_accounts *accounts, const char *name)
 {
     struct srv_account *found = NULL;
@@ -60,8 +46,13 @@ struct srv_account *srv_accounts_get(struct srv_accounts *accounts, const char *
     pthread_mutex_lock(&accounts->lock);
     for (size_t i = 0; i < accounts->count && found == NULL; i++)
         found = strcmp(accounts->items[i]->name, name) == 0 ? accounts->items[i] : NULL;
-    if (found == NULL)
-        found = add_account(accounts, name);
+    if (found == NULL && accounts->count < SRV_MAX_ACCOUNTS)
+        found = calloc(1, sizeof *found);
+    if (found != NULL && found->name[0] == '\0') {
+        snprintf(found->name, sizeof found->name, "%s", name);
+        srv_account_set_limits(found, accounts->defaults);
+        accounts->items[accounts->count++] = found;
+    }
     pthread_mutex_unlock(&accounts->lock);
     return found;
 }

@@ -85,11 +85,8 @@ struct srv_bound {
 extern const struct srv_bound srv_bounds[];
 extern const size_t srv_bound_count;
 
-/* The bound as the configuration has it. */
-struct srv_config;
-size_t srv_bound_value(const struct srv_bound *bound, const struct srv_config *config);
-
 /* Appends the table with the configuration's values, one row a line, as --check prints it. */
+struct srv_config;
 struct srv_buffer;
 void srv_bounds_print(struct srv_buffer *out, const struct srv_config *config);
 

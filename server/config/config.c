@@ -4,10 +4,8 @@
  * Values are applied from the weakest source to the strongest, each checked as it is applied, so a
  * wrong value is an error even where a stronger source overrides it. */
 #include "config/config.h"
-#include "attn_json.h"
 
 #include <arpa/inet.h>
-#include <jansson.h>
 #include <limits.h>
 #include <netinet/in.h>
 #include <stdarg.h>
@@ -18,8 +16,6 @@
 
 #include "base/buffer.h"
 #include "base/nearest.h"
-#include "base/text_file.h"
-#include "config/models.h"
 #include "config/options.h"
 
 /* The texts that command line and environment give for each option; NULL: none. */
@@ -31,15 +27,6 @@ struct given {
     const char *repeated[SRV_MAX_ADOPTED]; /* of the flags of the option that repeats */
     size_t num_repeated;
 };
-
-bool srv_config_refuse(struct srv_config_reading *reading, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(reading->message, reading->size, format, args);
-    va_end(args);
-    return false;
-}
 
 void srv_config_note(struct srv_config_reading *reading, const char *format, ...)
 {
@@ -56,19 +43,18 @@ void srv_config_note(struct srv_config_reading *reading, const char *format, ...
 
 /* ---- Unknown names --------------------------------------------------------------------------- */
 
-static bool may_come_from(const struct srv_option *option, enum srv_config_source source)
-{
-    return source == SRV_FROM_FLAG ||
-           (source == SRV_FROM_FILE ? srv_option_in_file(option) : option->kind != SRV_OPTION_MODE);
-}
-
 /* The option of which `name`, without the prefix of its source, is probably a misspelling; NULL
  * where there is none. */
 static const struct srv_option *option_near(const char *name, enum srv_config_source source)
 {
     const char *names[SRV_MAX_OPTIONS] = {NULL};
-    for (size_t i = 0; i < srv_option_count; i++)
-        names[i] = may_come_from(&srv_options[i], source) ? srv_options[i].name : NULL;
+    for (size_t i = 0; i < srv_option_count; i++) {
+        const struct srv_option *option = &srv_options[i];
+        bool may_come_from =
+            source == SRV_FROM_FLAG || (source == SRV_FROM_FILE ? srv_option_in_file(option)
+                                                                : option->kind != SRV_OPTION_MODE);
+        names[i] = may_come_from ? option->name : NULL;
+    }
     const char *nearest = attn_nearest(name, names, srv_option_count);
     for (size_t i = 0; i < srv_option_count; i++) {
         if (nearest != NULL && names[i] == nearest)
@@ -90,11 +76,11 @@ static bool refuse_unknown(struct srv_config_reading *reading, const char *text,
     const struct srv_option *option = option_near(name, source);
     int shown = (int)(length < 64 ? length : 64);
     if (option == NULL)
-        return srv_config_refuse(reading, "unknown %s \"%.*s\" (see attnd --help)", kinds[source],
-                                 shown, text);
+        return srv_refuse(reading->message, "unknown %s \"%.*s\" (see attnd --help)", kinds[source],
+                          shown, text);
     srv_option_spell(spelled, option, source);
-    return srv_config_refuse(reading, "unknown %s \"%.*s\": did you mean %s?", kinds[source], shown,
-                             text, spelled);
+    return srv_refuse(reading->message, "unknown %s \"%.*s\": did you mean %s?", kinds[source],
+                      shown, text, spelled);
 }
 
 /* ---- Flags and variables --------------------------------------------------------------------- */
@@ -112,16 +98,16 @@ static bool take_flag(struct srv_config_reading *reading, struct given *given, i
     const char *value = flag[length] == '=' ? flag + length + 1 : NULL;
     if (option->kind == SRV_OPTION_MODE) {
         if (value != NULL)
-            return srv_config_refuse(reading, "%.*s takes no value", (int)length, flag);
+            return srv_refuse(reading->message, "%.*s takes no value", (int)length, flag);
         reading->config->mode = option->mode;
         return true;
     }
     if (value == NULL && *at + 1 == argc)
-        return srv_config_refuse(reading, "%.64s needs a value", flag);
+        return srv_refuse(reading->message, "%.64s needs a value", flag);
     if (value == NULL)
         value = argv[++*at];
     if (option->repeats && given->num_repeated == SRV_MAX_ADOPTED)
-        return srv_config_refuse(reading, "%.64s: more than %d are given", flag, SRV_MAX_ADOPTED);
+        return srv_refuse(reading->message, "%.64s: more than %d are given", flag, SRV_MAX_ADOPTED);
     if (option->repeats)
         given->repeated[given->num_repeated++] = value;
     else if (option->kind != SRV_OPTION_MODELS)
@@ -129,7 +115,7 @@ static bool take_flag(struct srv_config_reading *reading, struct given *given, i
     else if (given->num_models < SRV_MAX_MODELS)
         given->models[given->num_models++] = value;
     else
-        return srv_config_refuse(reading, "--model: more than %d are given", SRV_MAX_MODELS);
+        return srv_refuse(reading->message, "--model: more than %d are given", SRV_MAX_MODELS);
     return true;
 }
 
@@ -175,12 +161,6 @@ static bool take_variable(struct srv_config_reading *reading, struct given *give
     return true;
 }
 
-static bool set(struct srv_config_reading *reading, const struct srv_option *option,
-                enum srv_config_source source, const char *text)
-{
-    return srv_option_set(reading->config, option, source, text, reading->message, reading->size);
-}
-
 static bool apply_given(struct srv_config_reading *reading, const char *const texts[],
                         enum srv_config_source source)
 {
@@ -192,38 +172,31 @@ static bool apply_given(struct srv_config_reading *reading, const char *const te
         srv_option_spell(name, option, source);
         if (option->kind == SRV_OPTION_MODELS
                 ? !srv_config_model_list(reading, name, texts[i], source)
-                : !set(reading, option, source, texts[i]))
+                : !srv_option_set(reading, option, source, texts[i]))
             return false;
     }
     return true;
 }
 
-/* Applies the flags of the option that repeats, which make one list. */
+/* Applies the flags that may be given several times; those of the option that repeats make one
+ * list. */
 static bool apply_repeated(struct srv_config_reading *reading, const struct given *given)
 {
     struct srv_buffer text;
     const struct srv_option *option = srv_options;
-    if (given->num_repeated == 0)
-        return true;
     while (!option->repeats)
         option++;
     srv_buffer_init(&text, SRV_MAX_CONFIG_BYTES);
     for (size_t i = 0; i < given->num_repeated; i++)
         srv_buffer_printf(&text, "%s%s", i > 0 ? "," : "", given->repeated[i]);
     srv_buffer_append(&text, "", 1);
-    bool applied = text.failed ? srv_config_refuse(reading, "out of memory")
-                               : set(reading, option, SRV_FROM_FLAG, text.data);
+    bool applied = text.failed ? srv_refuse(reading->message, "out of memory")
+                               : given->num_repeated == 0 ||
+                                     srv_option_set(reading, option, SRV_FROM_FLAG, text.data);
     srv_buffer_fini(&text);
+    for (size_t i = 0; i < given->num_models && applied; i++)
+        applied = srv_config_model_list(reading, "--model", given->models[i], SRV_FROM_FLAG);
     return applied;
-}
-
-static bool apply_model_flags(struct srv_config_reading *reading, const struct given *given)
-{
-    for (size_t i = 0; i < given->num_models; i++) {
-        if (!srv_config_model_list(reading, "--model", given->models[i], SRV_FROM_FLAG))
-            return false;
-    }
-    return true;
 }
 
 /* ---- Defaults -------------------------------------------------------------------------------- */
@@ -243,72 +216,50 @@ void srv_instance_of(char out[SRV_INSTANCE_MAX + 1], const char *host)
         memcpy(out, "attnd", sizeof "attnd");
 }
 
-static char *host_instance(void)
-{
-    char host[HOST_NAME_MAX + 1] = "", name[SRV_INSTANCE_MAX + 1];
-    if (gethostname(host, sizeof host) != 0)
-        host[0] = '\0';
-    host[HOST_NAME_MAX] = '\0';
-    srv_instance_of(name, host);
-    return strdup(name);
-}
-
 static bool apply_defaults(struct srv_config_reading *reading)
 {
+    char host[HOST_NAME_MAX + 1] = "", name[SRV_INSTANCE_MAX + 1];
     for (size_t i = 0; i < srv_option_count; i++) {
         const struct srv_option *option = &srv_options[i];
-        if (option->initial != NULL && !set(reading, option, SRV_FROM_DEFAULT, option->initial))
+        if (option->initial != NULL &&
+            !srv_option_set(reading, option, SRV_FROM_DEFAULT, option->initial))
             return false;
     }
-    reading->config->instance = host_instance();
-    return reading->config->instance != NULL || srv_config_refuse(reading, "out of memory");
+    if (gethostname(host, sizeof host - 1) != 0)
+        host[0] = '\0';
+    srv_instance_of(name, host);
+    reading->config->instance = strdup(name);
+    return reading->config->instance != NULL || srv_refuse(reading->message, "out of memory");
 }
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
-static json_t *parse(struct srv_config_reading *reading, const char *path)
-{
-    size_t length;
-    char *text;
-    if (!srv_text_read(&text, &length, path, SRV_MAX_CONFIG_BYTES, SRV_TEXT_PUBLIC,
-                       reading->message, reading->size))
-        return NULL;
-    json_error_t error;
-    json_t *root;
-    enum attn_status status = attn_json_load(&root, text, length, JSON_REJECT_DUPLICATES, &error);
-    free(text);
-    if (status == ATTN_NO_MEMORY)
-        srv_config_refuse(reading, "%s: out of memory", path);
-    else if (status != ATTN_OK)
-        srv_config_refuse(reading, "%s: line %d, column %d: %s", path, error.line, error.column,
-                          error.text);
-    return root;
-}
-
 /* Sets an option from a list of texts, which are joined by commas. */
 static bool set_list(struct srv_config_reading *reading, const struct srv_option *option,
-                     const json_t *list)
+                     json_t *list)
 {
     struct srv_buffer text;
     size_t i;
     json_t *entry;
     bool strings = true;
     srv_buffer_init(&text, SRV_MAX_CONFIG_BYTES);
-    json_array_foreach((json_t *)(uintptr_t)list, i, entry) {
+    json_array_foreach(list, i, entry) {
         strings = strings && json_is_string(entry) && strchr(json_string_value(entry), ',') == NULL;
         srv_buffer_text(&text, i > 0 ? "," : "");
         srv_buffer_text(&text, strings ? json_string_value(entry) : "");
     }
     srv_buffer_append(&text, "", 1);
     bool done = strings && !text.failed
-                    ? set(reading, option, SRV_FROM_FILE, text.data)
-                    : srv_config_refuse(reading, "%s: must be a list of strings", option->name);
+                    ? srv_option_set(reading, option, SRV_FROM_FILE, text.data)
+                    : srv_refuse(reading->message, "%s: must be a list of strings", option->name);
     srv_buffer_fini(&text);
     return done;
 }
 
-static bool apply_member(struct srv_config_reading *reading, const char *key, const json_t *value)
+static bool apply_member(struct srv_object *object, json_t *value)
 {
+    struct srv_config_reading *reading = object->context;
+    const char *key = object->member;
     const struct srv_option *option = srv_option_find(key, strlen(key), SRV_FROM_FILE);
     if (option == NULL || !srv_option_in_file(option))
         return refuse_unknown(reading, key, strlen(key), 0, SRV_FROM_FILE);
@@ -317,76 +268,40 @@ static bool apply_member(struct srv_config_reading *reading, const char *key, co
     if (json_is_array(value) && option->is_list)
         return set_list(reading, option, value);
     if (json_is_string(value))
-        return set(reading, option, SRV_FROM_FILE, json_string_value(value));
+        return srv_option_set(reading, option, SRV_FROM_FILE, json_string_value(value));
     if (json_is_boolean(value) && option->kind == SRV_OPTION_CHOICE)
-        return set(reading, option, SRV_FROM_FILE, json_is_true(value) ? "true" : "false");
+        return srv_option_set(reading, option, SRV_FROM_FILE,
+                              json_is_true(value) ? "true" : "false");
     if (!json_is_integer(value) || option->kind != SRV_OPTION_SIZE)
-        return srv_config_refuse(reading, "%s: must be a string%s", key,
-                                 option->kind == SRV_OPTION_SIZE ? " or a whole number" : "");
+        return srv_refuse(reading->message, "%s: must be a string%s", key,
+                          option->kind == SRV_OPTION_SIZE ? " or a whole number" : "");
     char text[32];
     snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
-    return set(reading, option, SRV_FROM_FILE, text);
+    return srv_option_set(reading, option, SRV_FROM_FILE, text);
 }
 
-static bool apply_root(struct srv_config_reading *reading, const char *path, json_t *root)
+static const struct srv_option *option_of(const char *key)
 {
-    char message[256];
-    struct srv_config_reading inner = {
-        .config = reading->config, .message = message, .size = sizeof message};
-    const char *key;
-    json_t *value;
-    if (!json_is_object(root))
-        return srv_config_refuse(reading, "%s: must hold one JSON object", path);
-    json_object_foreach(root, key, value) {
-        if (!apply_member(&inner, key, value))
-            return srv_config_refuse(reading, "%s: %s", path, message);
-    }
-    return true;
-}
-
-static bool apply_file(struct srv_config_reading *reading, const char *path)
-{
-    json_t *root = parse(reading, path);
-    bool applied = root != NULL && apply_root(reading, path, root);
-    json_decref(root);
-    return applied;
-}
-
-/* ---- All together ---------------------------------------------------------------------------- */
-
-static bool take_flags(struct srv_config_reading *reading, struct given *given, int argc,
-                       char *const argv[])
-{
-    for (int i = 1; i < argc; i++) {
-        if (!take_flag(reading, given, &i, argc, argv))
-            return false;
-    }
-    return true;
-}
-
-static bool take_variables(struct srv_config_reading *reading, struct given *given,
-                           char *const variables[])
-{
-    for (; *variables != NULL; variables++) {
-        if (!take_variable(reading, given, *variables))
-            return false;
-    }
-    return true;
+    return srv_option_find(key, strlen(key), SRV_FROM_FILE);
 }
 
 /* Applies the file, which a flag or a variable names: that option comes before all others. */
 static bool apply_named_file(struct srv_config_reading *reading, const struct given *given)
 {
-    static const char key[] = "config";
-    size_t i = (size_t)(srv_option_find(key, strlen(key), SRV_FROM_FILE) - srv_options);
-    if (given->variables[i] != NULL &&
-        !set(reading, &srv_options[i], SRV_FROM_VARIABLE, given->variables[i]))
-        return false;
-    if (given->flags[i] != NULL && !set(reading, &srv_options[i], SRV_FROM_FLAG, given->flags[i]))
+    static const struct srv_member members[] = {{.name = NULL, .read = apply_member}};
+    struct srv_object file = {.context = reading, .message = reading->message};
+    const struct srv_option *option = option_of("config");
+    const char *variable = given->variables[option - srv_options];
+    const char *flag = given->flags[option - srv_options];
+    if ((variable != NULL && !srv_option_set(reading, option, SRV_FROM_VARIABLE, variable)) ||
+        (flag != NULL && !srv_option_set(reading, option, SRV_FROM_FLAG, flag)))
         return false;
     const char *path = reading->config->config_file;
-    return path == NULL || apply_file(reading, path);
+    return path == NULL ||
+           srv_object_read_file(&file, members, path, SRV_MAX_CONFIG_BYTES, SRV_TEXT_PUBLIC);
 }
+
+/* ---- All together ---------------------------------------------------------------------------- */
 
 bool srv_config_is_loopback(const char *host)
 {
@@ -397,24 +312,9 @@ bool srv_config_is_loopback(const char *host)
     return inet_pton(AF_INET6, host, &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-/* Refuses an address beyond loopback without API keys, unless an option says that this is meant:
- * anyone who reaches the port can use and end every session. */
-static bool check_exposure(struct srv_config_reading *reading)
-{
-    const struct srv_config *config = reading->config;
-    if (config->mode == SRV_RUN_HEALTH || config->api_keys != NULL ||
-        config->allow_unauthenticated || srv_config_is_loopback(config->host))
-        return true;
-    return srv_config_refuse(reading,
-                             "host: %s can be reached from elsewhere: give api_keys, or say "
-                             "allow_unauthenticated true where something in front of attnd decides "
-                             "who may ask",
-                             config->host);
-}
-
 static enum srv_config_source source_of(const struct srv_config *config, const char *key)
 {
-    return config->sources[srv_option_find(key, strlen(key), SRV_FROM_FILE) - srv_options];
+    return config->sources[option_of(key) - srv_options];
 }
 
 bool srv_config_implies_journal(const struct srv_config *config)
@@ -422,53 +322,53 @@ bool srv_config_implies_journal(const struct srv_config *config)
     return source_of(config, "durability") == SRV_FROM_STATE_DIR;
 }
 
-/* Fills in what several options say together. */
+/* Fills in what several options say together, and checks it. */
 static bool complete(struct srv_config_reading *reading)
 {
     struct srv_config *config = reading->config;
-    static const char durability[] = "durability";
     config->names_instance = source_of(config, "instance") != SRV_FROM_DEFAULT;
-    if (config->state_dir != NULL && source_of(config, durability) == SRV_FROM_DEFAULT &&
-        !set(reading, srv_option_find(durability, strlen(durability), SRV_FROM_FILE),
-             SRV_FROM_STATE_DIR, "journal"))
+    if (config->state_dir != NULL && source_of(config, "durability") == SRV_FROM_DEFAULT &&
+        !srv_option_set(reading, option_of("durability"), SRV_FROM_STATE_DIR, "journal"))
         return false;
     if (strcmp(config->host, "localhost") == 0)
         memcpy(config->host, "127.0.0.1", sizeof "localhost"); /* which is as long */
     if (config->mode != SRV_RUN_HEALTH && !srv_config_model_dir(reading))
         return false;
     srv_config_model_dtypes(config);
-    return true;
-}
-
-/* Checks that span several options. */
-static bool check_together(struct srv_config_reading *reading)
-{
-    const struct srv_config *config = reading->config;
-    if (!check_exposure(reading))
-        return false;
+    /* Anyone who reaches a port without API keys can use and end every session. */
+    if (config->mode != SRV_RUN_HEALTH && config->api_keys == NULL &&
+        !config->allow_unauthenticated && !srv_config_is_loopback(config->host))
+        return srv_refuse(reading->message,
+                          "host: %s can be reached from elsewhere: give api_keys, or say "
+                          "allow_unauthenticated true where something in front of attnd decides "
+                          "who may ask",
+                          config->host);
     if ((config->tls_cert == NULL) != (config->tls_key == NULL))
-        return srv_config_refuse(reading, "tls_cert and tls_key: one needs the other");
+        return srv_refuse(reading->message, "tls_cert and tls_key: one needs the other");
     if (config->adopt != NULL && config->durability == 0)
-        return srv_config_refuse(reading, "adopt: needs a durability, and a state_dir beside");
+        return srv_refuse(reading->message, "adopt: needs a durability, and a state_dir beside");
     return config->durability == 0 || config->state_dir != NULL ||
-           srv_config_refuse(reading, "durability: snapshot and journal need a state_dir");
+           srv_refuse(reading->message, "durability: snapshot and journal need a state_dir");
 }
 
 bool srv_config_read(struct srv_config *config, int argc, char *const argv[],
-                     char *const variables[], char *message, size_t size)
+                     char *const variables[], char message[SRV_MESSAGE_MAX])
 {
-    struct srv_config_reading reading = {.config = config, .message = message, .size = size};
+    struct srv_config_reading reading = {.config = config, .message = message};
     struct given given = {.flags = {NULL}};
     memset(config, 0, sizeof *config);
-    if (!take_flags(&reading, &given, argc, argv))
-        return false;
+    for (int i = 1; i < argc; i++)
+        if (!take_flag(&reading, &given, &i, argc, argv))
+            return false;
     if (config->mode == SRV_RUN_HELP || config->mode == SRV_RUN_VERSION)
         return true; /* even where something else is wrong */
-    return take_variables(&reading, &given, variables) && apply_defaults(&reading) &&
-           apply_named_file(&reading, &given) &&
+    for (; *variables != NULL; variables++)
+        if (!take_variable(&reading, &given, *variables))
+            return false;
+    return apply_defaults(&reading) && apply_named_file(&reading, &given) &&
            apply_given(&reading, given.variables, SRV_FROM_VARIABLE) &&
            apply_given(&reading, given.flags, SRV_FROM_FLAG) && apply_repeated(&reading, &given) &&
-           apply_model_flags(&reading, &given) && complete(&reading) && check_together(&reading);
+           complete(&reading);
 }
 
 void srv_config_fini(struct srv_config *config)
@@ -476,17 +376,8 @@ void srv_config_fini(struct srv_config *config)
     for (size_t i = 0; i < config->num_models; i++)
         srv_config_free_model(&config->models[i]);
     free(config->models);
-    free(config->config_file);
-    free(config->model_dir);
-    free(config->host);
-    free(config->instance);
-    free(config->state_dir);
-    free(config->adopt);
-    free(config->weights_cache);
-    free(config->api_keys);
-    free(config->allowed_hosts);
-    free(config->allow_origins);
-    free(config->tls_cert);
-    free(config->tls_key);
+    for (size_t i = 0; i < srv_option_count; i++)
+        if (srv_options[i].kind == SRV_OPTION_TEXT)
+            free(*(char **)(void *)((char *)config + srv_options[i].offset));
     memset(config, 0, sizeof *config);
 }

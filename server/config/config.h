@@ -99,7 +99,7 @@ struct srv_config {
 /* Reads flags, variables and file.  False with one line in `message` that names the option as its
  * source spells it, and what it accepts.  In either case srv_config_fini frees what was read. */
 bool srv_config_read(struct srv_config *config, int argc, char *const argv[], char *const environ[],
-                     char *message, size_t size);
+                     char message[SRV_MESSAGE_MAX]);
 void srv_config_fini(struct srv_config *config);
 
 /* Makes an instance's name of the host's name up to its first dot: a hyphen replaces every
@@ -127,5 +127,20 @@ void srv_config_print(struct srv_buffer *out, const struct srv_config *config);
 
 /* Appends the text of --help: every option with its default. */
 void srv_config_help(struct srv_buffer *out);
+
+/* ---- first_process.c: the flags of a container's daemon, for a health check that is given none */
+
+#define SRV_FIRST_WORDS 256
+#define SRV_FIRST_BYTES 16384
+
+struct srv_first_process {
+    int count;
+    char *words[SRV_FIRST_WORDS + 2]; /* as argv: attnd's, and --health-check after them */
+    char text[SRV_FIRST_BYTES];
+};
+
+/* Reads the command line at `path`, /proc/1/cmdline: what follows the word attnd, which may stand
+ * after an init of the container.  False where there is none, or it is too long. */
+bool srv_first_process_read(struct srv_first_process *out, const char *path);
 
 #endif

@@ -1,16 +1,10 @@
 /* first_process.c: the first process of a container's name space is the daemon, or an init whose
  * command line ends with the daemon's.  Outside containers the first process is neither. */
-#include "config/first_process.h"
+#include "config/config.h"
 
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
-
-static bool is_attnd(const char *word)
-{
-    const char *slash = strrchr(word, '/');
-    return strcmp(slash != NULL ? slash + 1 : word, "attnd") == 0;
-}
 
 bool srv_first_process_read(struct srv_first_process *out, const char *path)
 {
@@ -30,7 +24,8 @@ bool srv_first_process_read(struct srv_first_process *out, const char *path)
         char *word = out->text + at;
         if (out->count == SRV_FIRST_WORDS)
             return false;
-        if (out->count > 0 || is_attnd(word))
+        const char *slash = strrchr(word, '/');
+        if (out->count > 0 || strcmp(slash != NULL ? slash + 1 : word, "attnd") == 0)
             out->words[out->count++] = word;
     }
     static char health[] = "--health-check";

@@ -1,28 +1,25 @@
 /* keys.c: the file of keys, and looking one up.
  *
  * The file is read as strictly as the configuration: an unknown field is an error that names it,
- * since a misspelt `scopes` must not become a key for everything.  jansson's message of a syntax
- * error quotes the text around it, possibly a key, so only line and column are passed on. */
+ * since a misspelt `scopes` must not become a key for everything. */
 #include "config/keys.h"
-#include "attn_json.h"
 
-#include <jansson.h>
 #include <nettle/base16.h>
 #include <nettle/memops.h>
 #include <nettle/sha2.h>
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/id.h"
-#include "base/text_file.h"
+#include "config/options.h"
 
 #define MAX_LIMIT ((json_int_t)1 << 50)
 #define MAX_REQUESTS_PER_S 1000000
-#define NO_LIMIT "must be a whole number from 1 to 2^50, of requests_per_s to 1000000"
+#define WANTED_LIMIT "must be a whole number from 1 to 2^50, of requests_per_s to 1000000"
+#define WANTED_KEYS "must be a list of 1 to 64 keys"
 
 _Static_assert(SRV_KEY_DIGEST == SHA256_DIGEST_SIZE, "a digest is SHA-256");
+_Static_assert(SRV_MAX_KEYS == 64, "WANTED_KEYS says how many");
 
 static const struct {
     const char *text;
@@ -36,6 +33,7 @@ void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t l
     sha256_init(&context);
     sha256_update(&context, length, (const uint8_t *)key);
     sha256_digest(&context, SRV_KEY_DIGEST, out);
+    explicit_bzero(&context, sizeof context); /* it holds the key's last block */
 }
 
 void srv_key_digest_print(char out[SRV_KEY_DIGITS + 1], const char *key, size_t length)
@@ -94,276 +92,196 @@ bool srv_keyring_metrics_keys(struct srv_keyring *ring)
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
+/* The readers' context of a key's members, besides the key. */
 struct reading {
-    struct srv_keys *keys;
-    const char *path;
-    char *message;
-    size_t size;
-};
-
-/* The member that is being read, which messages name: keys[index].field */
-struct member {
-    struct reading *reading;
-    struct srv_key *key;
-    size_t index;
-    const char *field;
+    struct srv_keys *keys; /* those before it */
     bool has_digest;
 };
 
-static bool refuse(const struct reading *reading, const char *format, ...)
+static bool read_id(struct srv_object *object, json_t *value)
 {
-    char what[256];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    snprintf(reading->message, reading->size, "%s: %s", reading->path, what);
-    return false;
-}
-
-static bool refuse_member(const struct member *member, const char *what)
-{
-    return refuse(member->reading, "keys[%zu].%.64s: %s", member->index, member->field, what);
-}
-
-static bool read_id(char out[SRV_ID_MAX + 1], const struct member *member, const json_t *value)
-{
-    const char *text = json_string_value(value);
-    if (text == NULL || !srv_id_valid(text))
-        return refuse_member(member,
-                             "must be 1 to 64 letters, digits, '.', '_' or '-', the first a letter "
-                             "or digit");
-    memcpy(out, text, strlen(text) + 1);
-    return true;
-}
-
-static bool read_group(struct member *member, json_t *value)
-{
-    return read_id(member->key->group, member, value);
-}
-
-static bool read_name(struct member *member, json_t *value)
-{
-    char name[SRV_ID_MAX + 1];
-    const struct srv_keys *keys = member->reading->keys;
-    if (!read_id(name, member, value))
+    const char *id = json_string_value(value);
+    if (id == NULL || !srv_id_valid(id))
         return false;
-    for (size_t i = 0; i < keys->count; i++) {
-        if (strcmp(keys->items[i].name, name) == 0)
-            return refuse_member(member, "names an earlier key too");
-    }
-    memcpy(member->key->name, name, strlen(name) + 1);
+    memcpy(object->to, id, strlen(id) + 1);
     return true;
 }
 
-/* Whether the entry already has a key, after a refusal. */
-static bool has_digest(const struct member *member)
+static bool read_name(struct srv_object *object, json_t *value)
 {
-    return member->has_digest && !refuse_member(member, "a key has either key or sha256");
+    const struct reading *reading = object->context;
+    if (!read_id(object, value))
+        return false;
+    for (size_t i = 0; i < reading->keys->count; i++) {
+        if (strcmp(reading->keys->items[i].name, object->to) == 0)
+            return srv_object_refuse(object, "names an earlier key too");
+    }
+    return true;
+}
+
+/* Notes that the entry has a key; false, refused, where it already had one. */
+static bool take_digest(struct srv_object *object)
+{
+    struct reading *reading = object->context;
+    if (reading->has_digest)
+        return srv_object_refuse(object, "a key has either key or sha256");
+    return reading->has_digest = true;
 }
 
 /* A key consists of characters that a header field carries without quotes (RFC 6750, token68). */
-static bool read_key(struct member *member, json_t *value)
+static bool read_key(struct srv_object *object, json_t *value)
 {
     static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=";
     const char *text = json_string_value(value);
     size_t length = json_string_length(value);
-    if (has_digest(member))
-        return false;
-    if (text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
+    if (!take_digest(object) || text == NULL || length < SRV_KEY_MIN || length > SRV_KEY_MAX ||
         strspn(text, letters) != length)
-        return refuse_member(member, "must be 32 to 256 letters, digits or -._~+/=");
-    srv_key_digest(member->key->digest, text, length);
+        return false;
+    srv_key_digest(object->to, text, length);
     explicit_bzero((char *)(uintptr_t)text, length); /* the tree is not read again */
-    member->has_digest = true;
     return true;
 }
 
-static bool read_sha256(struct member *member, json_t *value)
+static bool read_sha256(struct srv_object *object, json_t *value)
 {
     static const char digits[] = "0123456789abcdefABCDEF";
     const char *text = json_string_value(value);
     size_t length = json_string_length(value), size;
     struct base16_decode_ctx context;
-    if (has_digest(member))
+    if (!take_digest(object) || length != SRV_KEY_DIGITS || strspn(text, digits) != length)
         return false;
-    if (length != SRV_KEY_DIGITS || strspn(text, digits) != length)
-        return refuse_member(member, "must be the 64 hexadecimal digits of a key's SHA-256");
     base16_decode_init(&context);
-    member->has_digest =
-        base16_decode_update(&context, &size, member->key->digest, length, text) == 1;
-    return true;
+    return base16_decode_update(&context, &size, object->to, length, text) == 1;
 }
 
-static bool read_scope(struct member *member, const json_t *value)
+static bool read_scopes(struct srv_object *object, json_t *value)
 {
-    const char *text = json_string_value(value);
-    for (size_t i = 0; text != NULL && i < sizeof scope_names / sizeof scope_names[0]; i++) {
-        if (strcmp(scope_names[i].text, text) != 0)
-            continue;
-        if ((member->key->scopes & scope_names[i].scope) != 0)
-            return refuse_member(member, "names a scope twice");
-        member->key->scopes |= scope_names[i].scope;
-        return true;
-    }
-    return refuse_member(member,
-                         "must be a list of \"infer\", \"admin\" and \"metrics\", at least one");
-}
-
-static bool read_scopes(struct member *member, json_t *value)
-{
+    unsigned *scopes = object->to;
     size_t i;
-    json_t *scope;
-    json_array_foreach(value, i, scope) {
-        if (!read_scope(member, scope))
+    json_t *item;
+    json_array_foreach(value, i, item) {
+        const char *text = json_is_string(item) ? json_string_value(item) : "";
+        unsigned scope = 0;
+        for (size_t k = 0; k < sizeof scope_names / sizeof scope_names[0]; k++)
+            if (strcmp(scope_names[k].text, text) == 0)
+                scope = scope_names[k].scope;
+        if (scope == 0)
             return false;
+        if ((*scopes & scope) != 0)
+            return srv_object_refuse(object, "names a scope twice");
+        *scopes |= scope;
     }
-    return json_array_size(value) > 0 || read_scope(member, NULL);
+    return json_array_size(value) > 0;
 }
 
-static bool is_quota(enum srv_quota *out, const char *field)
+static bool read_limit(struct srv_object *object, json_t *value)
 {
-    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++) {
-        *out = quota;
-        if (strcmp(srv_quota_name(quota), field) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Reads a limit; false where it is no number that a limit may be. */
-static bool read_limit(size_t limits[SRV_QUOTAS], enum srv_quota quota, const json_t *value)
-{
-    json_int_t most = quota == SRV_QUOTA_REQUESTS ? MAX_REQUESTS_PER_S : MAX_LIMIT;
+    size_t *limits = object->to; /* [SRV_QUOTAS] */
     json_int_t number = json_integer_value(value);
-    limits[quota] = (size_t)number;
-    return json_is_integer(value) && number >= 1 && number <= most;
-}
-
-static bool read_member(struct member *member, json_t *value)
-{
-    static const struct {
-        const char *field;
-        bool (*read)(struct member *member, json_t *value);
-    } readers[] = {{"name", read_name},
-                   {"key", read_key},
-                   {"sha256", read_sha256},
-                   {"scopes", read_scopes},
-                   {"group", read_group}};
-    enum srv_quota quota;
-    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
-        if (strcmp(readers[i].field, member->field) == 0)
-            return readers[i].read(member, value);
+    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++) {
+        if (strcmp(srv_quota_name(quota), object->member) != 0)
+            continue;
+        limits[quota] = (size_t)number;
+        return json_is_integer(value) && number >= 1 &&
+               number <= (quota == SRV_QUOTA_REQUESTS ? MAX_REQUESTS_PER_S : MAX_LIMIT);
     }
-    if (!is_quota(&quota, member->field))
-        return refuse_member(member, "unknown field");
-    return read_limit(member->key->limits, quota, value) || refuse_member(member, NO_LIMIT);
+    return srv_object_refuse(object, "unknown field");
 }
 
-static bool read_entry(struct reading *reading, json_t *object)
-{
-    struct srv_keys *keys = reading->keys;
-    struct member member = {
-        .reading = reading, .key = &keys->items[keys->count], .index = keys->count, .field = ""};
-    json_t *value;
-    if (!json_is_object(object))
-        return refuse(reading, "keys[%zu]: must be an object", member.index);
-    memcpy(member.key->limits, keys->defaults, sizeof keys->defaults);
-    json_object_foreach(object, member.field, value) {
-        if (!read_member(&member, value))
-            return false;
-    }
-    const char *missing = member.key->name[0] == '\0' ? "name: is missing"
-                          : member.key->scopes == 0   ? "scopes: is missing"
-                          : !member.has_digest        ? "key: is missing, and so is sha256"
-                                                      : NULL;
-    if (missing != NULL)
-        return refuse(reading, "keys[%zu].%s", member.index, missing);
-    for (size_t i = 0; i < keys->count; i++)
-        if (memeql_sec(keys->items[i].digest, member.key->digest, SRV_KEY_DIGEST))
-            return refuse(reading, "keys[%zu]: is the same key as %s", member.index,
-                          keys->items[i].name);
-    keys->count++;
-    return true;
-}
+#define AT(member) offsetof(struct srv_key, member)
 
-static bool read_list(struct reading *reading, json_t *list)
+static bool read_entry(struct srv_object *object, json_t *value)
 {
-    size_t i, count = json_array_size(list);
-    json_t *object;
-    if (count == 0 || count > SRV_MAX_KEYS)
-        return refuse(reading, "keys: must be a list of 1 to %d keys", SRV_MAX_KEYS);
-    json_array_foreach(list, i, object) {
-        if (!read_entry(reading, object))
-            return false;
-    }
-    return true;
-}
-
-static bool read_defaults(struct reading *reading, json_t *object)
-{
-    const char *field;
-    json_t *value;
-    enum srv_quota quota;
-    for (size_t i = 0; i < SRV_QUOTAS; i++)
-        reading->keys->defaults[i] = SRV_NO_QUOTA;
-    if (object != NULL && !json_is_object(object))
-        return refuse(reading, "defaults: must be an object");
-    json_object_foreach(object, field, value) {
-        if (!is_quota(&quota, field))
-            return refuse(reading, "defaults.%.64s: unknown field", field);
-        if (!read_limit(reading->keys->defaults, quota, value))
-            return refuse(reading, "defaults.%.64s: %s", field, NO_LIMIT);
-    }
-    return true;
-}
-
-static bool read_metrics_keys(struct reading *reading, const json_t *value)
-{
-    reading->keys->metrics_keys = json_is_true(value);
-    return value == NULL || json_is_boolean(value) ||
-           refuse(reading, "metrics_keys: must be true or false");
-}
-
-static bool read_root(struct reading *reading, json_t *root)
-{
-    const char *field;
-    json_t *value;
-    if (!json_is_object(root))
-        return refuse(reading, "must hold one JSON object");
-    json_object_foreach(root, field, value) {
-        if (strcmp(field, "keys") != 0 && strcmp(field, "defaults") != 0 &&
-            strcmp(field, "metrics_keys") != 0)
-            return refuse(reading, "unknown field \"%.64s\"", field);
-    }
-    return read_defaults(reading, json_object_get(root, "defaults")) &&
-           read_metrics_keys(reading, json_object_get(root, "metrics_keys")) &&
-           read_list(reading, json_object_get(root, "keys"));
-}
-
-bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t size)
-{
-    struct reading reading = {.keys = out, .path = path, .message = message, .size = size};
-    json_error_t error;
-    char *text;
-    size_t length;
-    *out = (struct srv_keys){.count = 0};
-    if (!srv_text_read(&text, &length, path, SRV_MAX_KEYS_BYTES, SRV_TEXT_SECRET, message, size))
+    static const struct srv_member members[] = {
+        {"name", read_name, AT(name), "must be " SRV_ID_RULE},
+        {"key", read_key, AT(digest), "must be 32 to 256 letters, digits or -._~+/="},
+        {"sha256", read_sha256, AT(digest), "must be the 64 hexadecimal digits of a key's SHA-256"},
+        {"scopes", read_scopes, AT(scopes),
+         "must be a list of \"infer\", \"admin\" and \"metrics\", at least one"},
+        {"group", read_id, AT(group), "must be " SRV_ID_RULE},
+        {NULL, read_limit, AT(limits), WANTED_LIMIT}};
+    const struct reading *reading = object->context;
+    const struct srv_keys *keys = reading->keys;
+    const struct srv_key *key = object->out;
+    if (!srv_object_read(object, members, value))
         return false;
-    json_t *root;
-    enum attn_status status = attn_json_load(&root, text, length, JSON_REJECT_DUPLICATES, &error);
-    srv_text_wipe(text, length);
-    bool read = false;
-    if (status == ATTN_OK)
-        read = read_root(&reading, root);
-    else if (status == ATTN_NO_MEMORY)
-        refuse(&reading, "out of memory");
-    else
-        refuse(&reading, "line %d, column %d: %s", error.line, error.column,
-               json_error_code(&error) == json_error_duplicate_key ? "a field that is given twice"
-                                                                   : "not JSON");
-    json_decref(root);
+    const char *missing = key->name[0] == '\0'   ? "name: is missing"
+                          : key->scopes == 0     ? "scopes: is missing"
+                          : !reading->has_digest ? "key: is missing, and so is sha256"
+                                                 : NULL;
+    if (missing != NULL)
+        return srv_refuse(object->message, "%s.%s", object->place, missing);
+    for (size_t i = 0; i < keys->count; i++)
+        if (memeql_sec(keys->items[i].digest, key->digest, SRV_KEY_DIGEST))
+            return srv_refuse(object->message, "%s: is the same key as %s", object->place,
+                              keys->items[i].name);
+    return true;
+}
+
+static bool read_list(struct srv_object *object, json_t *list)
+{
+    struct srv_keys *keys = object->out;
+    size_t i;
+    json_t *value;
+    if (json_array_size(list) == 0 || json_array_size(list) > SRV_MAX_KEYS)
+        return false;
+    json_array_foreach(list, i, value) {
+        struct reading reading = {.keys = keys};
+        struct srv_object entry = {
+            .out = &keys->items[i], .context = &reading, .message = object->message};
+        snprintf(entry.place, sizeof entry.place, "keys[%zu]", i);
+        if (!read_entry(&entry, value))
+            return false;
+        keys->count++;
+    }
+    return true;
+}
+
+static bool read_defaults(struct srv_object *object, json_t *value)
+{
+    static const struct srv_member members[] = {{NULL, read_limit, 0, WANTED_LIMIT}};
+    struct srv_object defaults = {
+        .out = object->to, .place = "defaults", .message = object->message};
+    return srv_object_read(&defaults, members, value);
+}
+
+static bool read_metrics_keys(struct srv_object *object, json_t *value)
+{
+    *(bool *)object->to = json_is_true(value);
+    return json_is_boolean(value);
+}
+
+static bool refuse_unknown(struct srv_object *object, json_t *value)
+{
+    (void)value;
+    return srv_refuse(object->message, "unknown field \"%.64s\"", object->member);
+}
+
+/* Gives a limit that the file leaves out, which is 0, its default. */
+static void fill_limits(size_t limits[SRV_QUOTAS], const size_t *defaults)
+{
+    for (size_t i = 0; i < SRV_QUOTAS; i++)
+        if (limits[i] == 0)
+            limits[i] = defaults != NULL ? defaults[i] : SRV_NO_QUOTA;
+}
+
+bool srv_keys_read(struct srv_keys *out, const char *path, char message[SRV_MESSAGE_MAX])
+{
+    static const struct srv_member members[] = {
+        {"keys", read_list, 0, WANTED_KEYS},
+        {"defaults", read_defaults, offsetof(struct srv_keys, defaults), NULL},
+        {"metrics_keys", read_metrics_keys, offsetof(struct srv_keys, metrics_keys),
+         "must be true or false"},
+        {NULL, refuse_unknown, 0, NULL}};
+    struct srv_object file = {.out = out, .message = message};
+    *out = (struct srv_keys){.count = 0};
+    bool read = srv_object_read_file(&file, members, path, SRV_MAX_KEYS_BYTES, SRV_TEXT_SECRET);
+    if (read && out->count == 0)
+        read = srv_refuse(message, "%s: keys: " WANTED_KEYS, path);
+    fill_limits(out->defaults, NULL);
+    for (size_t i = 0; i < out->count; i++)
+        fill_limits(out->items[i].limits, out->defaults);
     if (!read)
         explicit_bzero(out, sizeof *out);
     return read;
@@ -371,17 +289,7 @@ bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t
 
 /* ---- The keys in use ------------------------------------------------------------------------- */
 
-/* Gives each key its account; false where there is no room for one. */
-static bool find_accounts(struct srv_keys *keys, struct srv_accounts *accounts)
-{
-    bool found = true;
-    for (size_t i = 0; i < keys->count && found; i++) {
-        keys->items[i].account = srv_accounts_get(accounts, keys->items[i].name);
-        found = keys->items[i].account != NULL;
-    }
-    return found;
-}
-
+/* The limits of the account's key; the defaults of one without a key. */
 static const size_t *limits_of(const struct srv_keys *keys, const struct srv_account *account)
 {
     for (size_t i = 0; i < keys->count; i++)
@@ -390,30 +298,27 @@ static const size_t *limits_of(const struct srv_keys *keys, const struct srv_acc
     return keys->defaults;
 }
 
-/* Each account goes from its old limits to its new ones at once; one without a key has the
- * defaults. */
-static void set_limits(struct srv_accounts *accounts, const struct srv_keys *keys)
+size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char message[SRV_MESSAGE_MAX])
 {
-    pthread_mutex_lock(&accounts->lock);
-    memcpy(accounts->defaults, keys->defaults, sizeof accounts->defaults);
-    for (size_t i = 0; i < accounts->count; i++)
-        srv_account_set_limits(accounts->items[i], limits_of(keys, accounts->items[i]));
-    pthread_mutex_unlock(&accounts->lock);
-}
-
-size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char *message, size_t size)
-{
+    struct srv_accounts *accounts = &ring->accounts;
     struct srv_keys read;
-    if (!srv_keys_read(&read, path, message, size))
+    if (!srv_keys_read(&read, path, message))
         return 0;
-    if (!find_accounts(&read, &ring->accounts)) {
-        snprintf(message, size, "%s: more than %d names of keys since the start, or no memory",
-                 path, SRV_MAX_ACCOUNTS);
-        return 0;
+    for (size_t i = 0; i < read.count; i++) {
+        read.items[i].account = srv_accounts_get(accounts, read.items[i].name);
+        if (read.items[i].account == NULL) {
+            srv_refuse(message, "%s: more than %d names of keys since the start, or no memory",
+                       path, SRV_MAX_ACCOUNTS);
+            return 0;
+        }
     }
     pthread_mutex_lock(&ring->lock);
     ring->keys = read;
-    set_limits(&ring->accounts, &read);
+    pthread_mutex_lock(&accounts->lock); /* each account changes its limits at once */
+    memcpy(accounts->defaults, read.defaults, sizeof accounts->defaults);
+    for (size_t i = 0; i < accounts->count; i++)
+        srv_account_set_limits(accounts->items[i], limits_of(&read, accounts->items[i]));
+    pthread_mutex_unlock(&accounts->lock);
     pthread_mutex_unlock(&ring->lock);
     return read.count;
 }

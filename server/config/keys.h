@@ -4,7 +4,7 @@
  * digested and compared with all of them, in a time that depends on neither.  A key has a name,
  * which the log may show, scopes, and quotas (accounts.h); keys of one group share sessions.  The
  * file may be read again while requests are checked (srv_keyring).  Checking a request against its
- * key is http/auth.h's. */
+ * key is http/auth.c's. */
 #ifndef SRV_KEYS_H
 #define SRV_KEYS_H
 
@@ -50,7 +50,7 @@ struct srv_keys {
  * "defaults": {quotas}, "metrics_keys": true or false}, at least one key and no two with the same
  * name or digest.  On failure *out has no keys and `message` is one line that names the place, and
  * never has a key in it. */
-bool srv_keys_read(struct srv_keys *out, const char *path, char *message, size_t size);
+bool srv_keys_read(struct srv_keys *out, const char *path, char message[SRV_MESSAGE_MAX]);
 
 /* The SHA-256 by which a key is kept. */
 void srv_key_digest(unsigned char out[SRV_KEY_DIGEST], const char *key, size_t length);
@@ -79,7 +79,7 @@ void srv_keyring_fini(struct srv_keyring *ring);
 /* Replaces the keys and the limits of all accounts by those of the file, and returns how many keys
  * there are.  Where srv_keys_read refuses the file, or there is no room for their accounts, the
  * keys stay: 0, with its `message`. */
-size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char *message, size_t size);
+size_t srv_keyring_read(struct srv_keyring *ring, const char *path, char message[SRV_MESSAGE_MAX]);
 
 /* Copies the key that these bytes are, and its place in the file; false where they are no key.  Any
  * thread. */

@@ -8,14 +8,14 @@
 
 #include "base/id.h"
 #include "base/owner.h"
-#include "config/models.h"
+#include "config/options.h"
 
 #define SHOWN 4 /* entries that are named in the note */
 
-/* The entries of a directory that are no checkpoints. */
-struct passed_over {
-    char text[SRV_CONFIG_NOTE / 2];
-    size_t count;
+struct scan {
+    bool found;                     /* a checkpoint */
+    size_t passed;                  /* entries that are none */
+    char text[SRV_CONFIG_NOTE / 2]; /* the first of these */
 };
 
 /* Looks for a config.json in `directory`, or in the directory `name` of it: 0 where there is one,
@@ -31,77 +31,46 @@ static int find_checkpoint(const char *directory, const char *name)
     return code;
 }
 
-static void pass_over(struct passed_over *over, const char *name, int code)
-{
-    size_t length = strlen(over->text);
-    if (name[0] == '.')
-        return;
-    if (over->count++ < SHOWN)
-        snprintf(over->text + length, sizeof over->text - length, "%s%.48s (%s)",
-                 length > 0 ? ", " : "", name, code == ENOTDIR ? "a file" : "no config.json");
-}
-
-static void note(struct srv_config_reading *reading, const struct passed_over *over, bool empty)
-{
-    char more[32] = "";
-    if (over->count > SHOWN)
-        snprintf(more, sizeof more, " and %zu more", over->count - SHOWN);
-    if (empty || over->count > 0)
-        srv_config_note(reading, "model_dir %.160s%s%s%s%s", reading->config->model_dir,
-                        empty ? ": no checkpoint in it" : "",
-                        over->count > 0 ? ": passed over: " : "", over->text, more);
-}
-
 /* Refuses `path`, of model_dir or in it, with the remedy where another user owns it. */
 static bool refuse_errno(struct srv_config_reading *reading, const char *path, int why)
 {
     char remedy[SRV_OWNER_TEXT] = "";
     if (why == EACCES)
         srv_owner_remedy(remedy, path, SRV_OWNER_READ);
-    return srv_config_refuse(reading, "model_dir: %.200s: %s%s", path, strerror(why), remedy);
+    return srv_refuse(reading->message, "model_dir: %.200s: %s%s", path, strerror(why), remedy);
 }
 
-/* Whether the directory `name` is a model.  One that may not be looked into, and could be a model
- * by its name, is refused, and not left out in silence. */
-static bool is_model(bool *found, struct srv_config_reading *reading, const char *name,
-                     struct passed_over *over)
+/* Adds the model `name` where it is one.  A directory that may not be looked into, and could be a
+ * model by its name, is refused, and not left out in silence. */
+static bool add_directory(struct srv_config_reading *reading, const char *name, struct scan *scan)
 {
     const char *directory = reading->config->model_dir;
-    int code = name[0] == '.' ? ENOENT : find_checkpoint(directory, name);
     char path[256];
-    *found = code == 0;
-    if (!*found)
-        pass_over(over, name, code);
-    snprintf(path, sizeof path, "%.128s/%.64s", directory, name);
-    return *found || code == ENOENT || code == ENOTDIR || !srv_id_valid(name) ||
-           refuse_errno(reading, path, code);
-}
-
-/* Adds the model `name` where it is one; *any then is true. */
-static bool add_directory(struct srv_config_reading *reading, const char *name,
-                          struct passed_over *over, bool *any)
-{
-    const struct srv_config *config = reading->config;
-    bool found;
-    if (srv_config_find_model(config, name, strlen(name)) != NULL)
+    size_t length = strlen(scan->text);
+    if (srv_config_find_model(reading->config, name, strlen(name)) != NULL || name[0] == '.')
         return true;
-    if (!is_model(&found, reading, name, over))
-        return false;
-    if (!found)
-        return true;
-    *any = true;
+    int code = find_checkpoint(directory, name);
+    if (code != 0) {
+        if (scan->passed++ < SHOWN)
+            snprintf(scan->text + length, sizeof scan->text - length, "%s%.48s (%s)",
+                     length > 0 ? ", " : "", name, code == ENOTDIR ? "a file" : "no config.json");
+        snprintf(path, sizeof path, "%.128s/%.64s", directory, name);
+        return code == ENOENT || code == ENOTDIR || !srv_id_valid(name) ||
+               refuse_errno(reading, path, code);
+    }
+    scan->found = true;
     if (!srv_id_valid(name))
-        return srv_config_refuse(reading,
-                                 "model_dir: %.128s/%.64s: a model's name must be " SRV_ID_RULE,
-                                 config->model_dir, name);
+        return srv_refuse(reading->message,
+                          "model_dir: %.128s/%.64s: a model's name must be " SRV_ID_RULE, directory,
+                          name);
     struct srv_model_entry *entry = srv_config_new_model(reading);
     if (entry == NULL)
         return false;
     memcpy(entry->name, name, strlen(name) + 1);
-    if (asprintf(&entry->path, "%s/%s", config->model_dir, name) >= 0)
+    if (asprintf(&entry->path, "%s/%s", directory, name) >= 0)
         return true;
     entry->path = NULL;
-    return srv_config_refuse(reading, "model_dir: out of memory");
+    return srv_refuse(reading->message, "model_dir: out of memory");
 }
 
 bool srv_config_model_dir(struct srv_config_reading *reading)
@@ -111,20 +80,26 @@ bool srv_config_model_dir(struct srv_config_reading *reading)
     if (directory == NULL)
         return true;
     if (find_checkpoint(directory, ".") == 0)
-        return srv_config_refuse(reading,
-                                 "model_dir: %.128s is a checkpoint itself: name it by --model "
-                                 "NAME=DIR, or give the directory that it is in",
-                                 directory);
+        return srv_refuse(reading->message,
+                          "model_dir: %.128s is a checkpoint itself: name it by --model "
+                          "NAME=DIR, or give the directory that it is in",
+                          directory);
     int count = scandir(directory, &list, NULL, alphasort);
     if (count < 0)
         return refuse_errno(reading, directory, errno);
-    bool good = true, any = false;
-    struct passed_over over = {.count = 0};
+    struct scan scan = {.found = false};
+    bool good = true;
+    char more[32] = "";
     for (int i = 0; i < count; i++) {
-        good = good && add_directory(reading, list[i]->d_name, &over, &any);
+        good = good && add_directory(reading, list[i]->d_name, &scan);
         free(list[i]);
     }
     free(list);
-    note(reading, &over, !any);
+    if (scan.passed > SHOWN)
+        snprintf(more, sizeof more, " and %zu more", scan.passed - SHOWN);
+    if (!scan.found || scan.passed > 0)
+        srv_config_note(reading, "model_dir %.160s%s%s%s%s", directory,
+                        scan.found ? "" : ": no checkpoint in it",
+                        scan.passed > 0 ? ": passed over: " : "", scan.text, more);
     return good;
 }

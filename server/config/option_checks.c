@@ -1,11 +1,9 @@
 /* option_checks.c: which texts an option may have, where not every text will do. */
-#include "config/option_checks.h"
+#include "config/options.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "config/config.h"
 
 bool srv_host_valid(const char *text)
 {

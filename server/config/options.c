@@ -13,19 +13,23 @@
 
 #include "attn.h"
 #include "base/buffer.h"
-#include "config/option_checks.h"
 
 #define OPTION(kind_, name_, member) \
     .name = #name_, .kind = SRV_OPTION_##kind_, .offset = offsetof(struct srv_config, member)
-#define TEXT(member) OPTION(TEXT, member, member)
-#define CHOICE(member) OPTION(CHOICE, member, member)
-#define SIZE(member) OPTION(SIZE, member, member)
-#define LIMIT(member) OPTION(SIZE, member, limits.member)
-#define SHARE(member) LIMIT(member), .scales_with_memory = true
-#define MODE(name_, value) .name = #name_, .kind = SRV_OPTION_MODE, .mode = value
+#define TEXT(member, accepts_, help_) \
+    OPTION(TEXT, member, member), .accepts = accepts_, .help = help_
+#define CHOICE(member, initial_, choices_, help_) \
+    OPTION(CHOICE, member, member), .initial = initial_, .choices = choices_, .help = help_
+#define NUMBER(name_, member, initial_, min_, max_, unit_, help_)                              \
+    OPTION(SIZE, name_, member), .initial = initial_, .min = min_, .max = max_, .unit = unit_, \
+                                 .help = help_
+#define SIZE(member, ...) NUMBER(member, member, __VA_ARGS__)
+#define LIMIT(member, ...) NUMBER(member, limits.member, __VA_ARGS__)
+#define SHARE(member, ...) LIMIT(member, __VA_ARGS__), .scales_with_memory = true
+#define MODE(name_, value, help_) \
+    .name = #name_, .kind = SRV_OPTION_MODE, .mode = value, .help = help_
 #define A_FILE "a file name"
 #define A_DIRECTORY "a directory name"
-#define RANGE(low, high) .min = low, .max = high
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
@@ -33,7 +37,7 @@
 
 /* A new option is a row here and the member of struct srv_config (config.h) that the row names, or
  * of struct srv_limits (bounds.h) where it is a bound, and a row in the table of
- * docs/OPERATIONS.md.  A bound also needs a row in bounds.c; a TEXT is freed in srv_config_fini.
+ * docs/OPERATIONS.md.  A bound also needs a row in bounds.c.
  *
  * The value of a CHOICE is the index of its word: the words stand in the order of the enum, or of
  * the numbers, that the member's comment names. */
@@ -44,118 +48,105 @@ const struct srv_option srv_options[] = {
      .kind = SRV_OPTION_MODELS,
      .accepts = "NAME=DIR",
      .help = "serve the checkpoint in DIR as NAME; may be given several times"},
-    {TEXT(model_dir), .accepts = A_DIRECTORY,
-     .help = "serve each directory in it that holds a config.json, by its own name"},
-    {CHOICE(dtype), .initial = "f32", .choices = ATTN_DTYPE_NAMES,
-     .help = "how weights are kept, where a model does not say it"},
-    {CHOICE(kv_dtype), .initial = "f32", .choices = ATTN_KV_DTYPE_NAMES,
-     .help = "how sessions cache keys and values, where a model does not say it"},
-    {TEXT(weights_cache), .accepts = A_DIRECTORY,
-     .help = "directory of packed weights, which daemons that are given the same one share"},
-    {TEXT(host), .initial = "127.0.0.1", .accepts = "localhost, or a numeric IPv4 or IPv6 address",
-     .valid = srv_host_valid, .help = "address to listen on; localhost is 127.0.0.1"},
-    {SIZE(port), .initial = "8080", RANGE(0, 65535), .help = "TCP port; 0 for any free one"},
-    {TEXT(instance), .accepts = "1 to 32 letters, digits and hyphens, the first no hyphen",
-     .valid = srv_instance_valid,
-     .help = "this daemon's name, which begins its session ids [state_dir's, or the host's]"},
-    {SIZE(event_threads), .initial = "1", RANGE(1, SRV_MAX_EVENT_THREADS),
-     .help = "threads that watch connections"},
-    {SIZE(threads), .initial = "0", RANGE(0, ATTN_MAX_THREADS),
-     .help = "threads that compute; 0 for one per usable CPU"},
-    {CHOICE(cpu_level), .initial = "auto", .choices = ATTN_CPU_LEVEL_NAMES,
-     .help = "instructions to use"},
-    {CHOICE(gemm), .initial = "auto", .choices = "auto|packed|openblas",
-     .help = "what matrix products go through; auto: whichever is faster"},
-    {CHOICE(log), .initial = "access", .choices = "off|error|info|access",
-     .help = "what to log; access: a line per request"},
-    {CHOICE(sharded), .initial = "off", .choices = "off|on",
-     .help = "every session id begins with its instance's name and a point, those of clients too"},
-    {CHOICE(sandbox), .initial = "off", .choices = "off|on",
-     .help = "give up what serving does not need: seccomp, and landlock where the kernel has it"},
-    {SHARE(max_body_bytes), .initial = "128MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
-     .help = "one request body"},
-    {SHARE(max_reply_bytes), .initial = "256MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
-     .help = "one reply, estimated before computing"},
-    {SHARE(max_state_bytes), .initial = "512MiB", RANGE(KIB, 64 * GIB), .unit = "bytes",
-     .help = "one session's state, sent or received"},
-    {SHARE(max_in_flight_bytes), .initial = "1GiB", RANGE(KIB, 1024 * GIB), .unit = "bytes",
-     .help = "bodies, tensors and replies of all requests together"},
-    {LIMIT(max_client_in_flight_bytes), .initial = "0", RANGE(0, 1024 * GIB), .unit = "bytes",
-     .help = "of these, what one API key or address may hold; 0 for half"},
-    {SHARE(max_connections), .initial = "16384", RANGE(1, MIB),
-     .help = "open connections; beyond: 503 connection_limit, but to probes"},
-    {LIMIT(max_queue), .initial = "4096", RANGE(1, MIB), .help = "requests waiting or running"},
-    {SHARE(max_sessions), .initial = "16384", RANGE(1, MIB), .help = "live sessions"},
-    {LIMIT(max_weightless_shapes), .initial = "4", RANGE(0, 64),
-     .help = "different shapes of live weightless sessions; 0: none are made"},
-    {LIMIT(max_session_length), .initial = "131072", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
-     .help = "cache of one session, unless it asks for less"},
-    {LIMIT(max_tokens), .initial = "32768", RANGE(1, ATTN_MAX_TOKENS), .unit = "tokens",
-     .help = "rows of one call or of one decode item"},
-    {LIMIT(max_scores), .initial = "8589934592", RANGE(1, SIZE_MAX / 2),
-     .help = "scores of one computation: sequences x heads x query tokens x key tokens"},
-    {LIMIT(max_sequences), .initial = "1024", RANGE(1, MIB), .help = "items of one /decode"},
-    {LIMIT(max_session_waiting), .initial = "2", RANGE(1, MIB),
-     .help = "requests waiting for one session, beside the one that runs"},
-    {SHARE(cache_bytes), .initial = "1GiB", RANGE(KIB, 65536 * GIB), .unit = "bytes",
-     .help = "key/value caches of all sessions together"},
-    {SIZE(memory_limit), .initial = "0", RANGE(0, 65536 * GIB), .unit = "bytes",
-     .help = "memory that attnd may count on; 0 for what the control group or the machine gives"},
-    {LIMIT(session_ttl_s), .initial = "3600", RANGE(1, SRV_MAX_TTL_S), .unit = "seconds",
-     .help = "idle time after which a session expires"},
-    {LIMIT(header_timeout_ms), .initial = "10000", RANGE(1, 3600000), .unit = "milliseconds",
-     .help = "time for a request's headers to arrive"},
-    {LIMIT(body_timeout_ms), .initial = "30000", RANGE(1, 3600000), .unit = "milliseconds",
-     .help = "time for a request's body to arrive"},
-    {LIMIT(reply_timeout_ms), .initial = "30000", RANGE(1, 3600000), .unit = "milliseconds",
-     .help = "time that a client may take nothing of its reply"},
-    {LIMIT(idle_timeout_s), .initial = "75", RANGE(1, 86400), .unit = "seconds",
-     .help = "time a connection may stay open between requests"},
-    {SIZE(lame_duck_s), .initial = "5", RANGE(0, 3600), .unit = "seconds",
-     .help = "time after SIGTERM in which /readyz is 503 and all is still served"},
-    {LIMIT(drain_timeout_s), .initial = "30", RANGE(0, 86400), .unit = "seconds",
-     .help = "time for running requests to finish after that"},
-    {CHOICE(reply_compression), .initial = "asked", .choices = "asked|json|all",
-     .help = "large replies to compress for Accept-Encoding; asked: by compressed_output only"},
-    {CHOICE(durability), .initial = "none", .choices = "none|snapshot|journal",
-     .help = "how sessions outlive the process"},
-    {TEXT(state_dir), .accepts = A_DIRECTORY,
-     .help = "directory of the sessions' files, for one daemon"},
-    {TEXT(adopt), .accepts = "names of directories, separated by commas, 16 at most",
-     .valid = srv_adopted_valid, .is_list = true, .repeats = true,
-     .help = "state directory of another instance to serve too; may be given several times"},
-    {CHOICE(journal_fsync), .initial = "os", .choices = "os|everysec|always",
-     .help = "when the journal is brought to the disk"},
-    {SIZE(journal_bytes), .initial = "256MiB", RANGE(4 * KIB, 64 * GIB), .unit = "bytes",
-     .help = "journal that a snapshot replaces"},
-    {SIZE(snapshot_interval_s), .initial = "300", RANGE(0, 86400), .unit = "seconds",
-     .help = "time between snapshots; 0 for none"},
-    {SIZE(snapshot_tokens), .initial = "0", RANGE(0, SIZE_MAX / 2), .unit = "tokens",
-     .help = "tokens between snapshots; 0 for any number"},
-    {TEXT(api_keys), .accepts = A_FILE,
-     .help = "JSON file of the keys that requests must come with"},
-    {TEXT(tls_cert), .accepts = A_FILE,
-     .help = "PEM file of the certificate, and its chain, for HTTPS"},
-    {TEXT(tls_key), .accepts = A_FILE, .help = "PEM file of that certificate's key"},
-    {CHOICE(allow_unauthenticated), .initial = "false", .choices = "false|true",
-     .help = "listen beyond loopback without api_keys"},
-    {TEXT(allowed_hosts), .accepts = "names without ports, separated by commas",
-     .valid = srv_hosts_valid, .is_list = true,
-     .help = "names beside addresses and localhost that Host may have; needed without api_keys"},
-    {TEXT(allow_origins),
-     .accepts = "exact origins such as https://app.example, separated by commas "
-                "(a star would let in every page that a browser shows)",
-     .valid = srv_origins_valid, .is_list = true,
-     .help = "web pages that may use the daemon from a browser (CORS)"},
-    {MODE(check, SRV_RUN_CHECK),
-     .help = "read configuration and models' headers, print what would be served"},
-    {MODE(check_short, SRV_RUN_CHECK_SHORT),
-     .help = "the same without options and bounds: models, memory and the verdict"},
-    {MODE(health_check, SRV_RUN_HEALTH),
-     .help = "ask the daemon at host and port whether it is ready"},
-    {MODE(help, SRV_RUN_HELP), .help = "print this text"},
-    {MODE(version, SRV_RUN_VERSION),
-     .help = "print the versions of attnd and of what it stands on"},
+    {TEXT(model_dir, A_DIRECTORY,
+          "serve each directory in it that holds a config.json, by its own name")},
+    {CHOICE(dtype, "f32", ATTN_DTYPE_NAMES, "how weights are kept, where a model does not say it")},
+    {CHOICE(kv_dtype, "f32", ATTN_KV_DTYPE_NAMES,
+            "how sessions cache keys and values, where a model does not say it")},
+    {TEXT(weights_cache, A_DIRECTORY,
+          "directory of packed weights, which daemons that are given the same one share")},
+    {TEXT(host, "localhost, or a numeric IPv4 or IPv6 address",
+          "address to listen on; localhost is 127.0.0.1"),
+     .initial = "127.0.0.1", .valid = srv_host_valid},
+    {SIZE(port, "8080", 0, 65535, NULL, "TCP port; 0 for any free one")},
+    {TEXT(instance, "1 to 32 letters, digits and hyphens, the first no hyphen",
+          "this daemon's name, which begins its session ids [state_dir's, or the host's]"),
+     .valid = srv_instance_valid},
+    {SIZE(event_threads, "1", 1, SRV_MAX_EVENT_THREADS, NULL, "threads that watch connections")},
+    {SIZE(threads, "0", 0, ATTN_MAX_THREADS, NULL,
+          "threads that compute; 0 for one per usable CPU")},
+    {CHOICE(cpu_level, "auto", ATTN_CPU_LEVEL_NAMES, "instructions to use")},
+    {CHOICE(gemm, "auto", "auto|packed|openblas",
+            "what matrix products go through; auto: whichever is faster")},
+    {CHOICE(log, "access", "off|error|info|access", "what to log; access: a line per request")},
+    {CHOICE(sharded, "off", "off|on",
+            "every session id begins with its instance's name and a point, those of clients too")},
+    {CHOICE(sandbox, "off", "off|on",
+            "give up what serving does not need: seccomp, and landlock where the kernel has it")},
+    {SHARE(max_body_bytes, "128MiB", KIB, 64 * GIB, "bytes", "one request body")},
+    {SHARE(max_reply_bytes, "256MiB", KIB, 64 * GIB, "bytes",
+           "one reply, estimated before computing")},
+    {SHARE(max_state_bytes, "512MiB", KIB, 64 * GIB, "bytes",
+           "one session's state, sent or received")},
+    {SHARE(max_in_flight_bytes, "1GiB", KIB, 1024 * GIB, "bytes",
+           "bodies, tensors and replies of all requests together")},
+    {LIMIT(max_client_in_flight_bytes, "0", 0, 1024 * GIB, "bytes",
+           "of these, what one API key or address may hold; 0 for half")},
+    {SHARE(max_connections, "16384", 1, MIB, NULL,
+           "open connections; beyond: 503 connection_limit, but to probes")},
+    {LIMIT(max_queue, "4096", 1, MIB, NULL, "requests waiting or running")},
+    {SHARE(max_sessions, "16384", 1, MIB, NULL, "live sessions")},
+    {LIMIT(max_weightless_shapes, "4", 0, 64, NULL,
+           "different shapes of live weightless sessions; 0: none are made")},
+    {LIMIT(max_session_length, "131072", 1, ATTN_MAX_TOKENS, "tokens",
+           "cache of one session, unless it asks for less")},
+    {LIMIT(max_tokens, "32768", 1, ATTN_MAX_TOKENS, "tokens",
+           "rows of one call or of one decode item")},
+    {LIMIT(max_scores, "8589934592", 1, SIZE_MAX / 2, NULL,
+           "scores of one computation: sequences x heads x query tokens x key tokens")},
+    {LIMIT(max_sequences, "1024", 1, MIB, NULL, "items of one /decode")},
+    {LIMIT(max_session_waiting, "2", 1, MIB, NULL,
+           "requests waiting for one session, beside the one that runs")},
+    {SHARE(cache_bytes, "1GiB", KIB, 65536 * GIB, "bytes",
+           "key/value caches of all sessions together")},
+    {SIZE(memory_limit, "0", 0, 65536 * GIB, "bytes",
+          "memory that attnd may count on; 0 for what the control group or the machine gives")},
+    {LIMIT(session_ttl_s, "3600", 1, SRV_MAX_TTL_S, "seconds",
+           "idle time after which a session expires")},
+    {LIMIT(header_timeout_ms, "10000", 1, 3600000, "milliseconds",
+           "time for a request's headers to arrive")},
+    {LIMIT(body_timeout_ms, "30000", 1, 3600000, "milliseconds",
+           "time for a request's body to arrive")},
+    {LIMIT(reply_timeout_ms, "30000", 1, 3600000, "milliseconds",
+           "time that a client may take nothing of its reply")},
+    {LIMIT(idle_timeout_s, "75", 1, 86400, "seconds",
+           "time a connection may stay open between requests")},
+    {SIZE(lame_duck_s, "5", 0, 3600, "seconds",
+          "time after SIGTERM in which /readyz is 503 and all is still served")},
+    {LIMIT(drain_timeout_s, "30", 0, 86400, "seconds",
+           "time for running requests to finish after that")},
+    {CHOICE(reply_compression, "asked", "asked|json|all",
+            "large replies to compress for Accept-Encoding; asked: by compressed_output only")},
+    {CHOICE(durability, "none", "none|snapshot|journal", "how sessions outlive the process")},
+    {TEXT(state_dir, A_DIRECTORY, "directory of the sessions' files, for one daemon")},
+    {TEXT(adopt, "names of directories, separated by commas, 16 at most",
+          "state directory of another instance to serve too; may be given several times"),
+     .valid = srv_adopted_valid, .is_list = true, .repeats = true},
+    {CHOICE(journal_fsync, "os", "os|everysec|always", "when the journal is brought to the disk")},
+    {SIZE(journal_bytes, "256MiB", 4 * KIB, 64 * GIB, "bytes", "journal that a snapshot replaces")},
+    {SIZE(snapshot_interval_s, "300", 0, 86400, "seconds", "time between snapshots; 0 for none")},
+    {SIZE(snapshot_tokens, "0", 0, SIZE_MAX / 2, "tokens",
+          "tokens between snapshots; 0 for any number")},
+    {TEXT(api_keys, A_FILE, "JSON file of the keys that requests must come with")},
+    {TEXT(tls_cert, A_FILE, "PEM file of the certificate, and its chain, for HTTPS")},
+    {TEXT(tls_key, A_FILE, "PEM file of that certificate's key")},
+    {CHOICE(allow_unauthenticated, "false", "false|true",
+            "listen beyond loopback without api_keys")},
+    {TEXT(allowed_hosts, "names without ports, separated by commas",
+          "names beside addresses and localhost that Host may have; needed without api_keys"),
+     .valid = srv_hosts_valid, .is_list = true},
+    {TEXT(allow_origins,
+          "exact origins such as https://app.example, separated by commas "
+          "(a star would let in every page that a browser shows)",
+          "web pages that may use the daemon from a browser (CORS)"),
+     .valid = srv_origins_valid, .is_list = true},
+    {MODE(check, SRV_RUN_CHECK,
+          "read configuration and models' headers, print what would be served")},
+    {MODE(check_short, SRV_RUN_CHECK_SHORT,
+          "the same without options and bounds: models, memory and the verdict")},
+    {MODE(health_check, SRV_RUN_HEALTH, "ask the daemon at host and port whether it is ready")},
+    {MODE(help, SRV_RUN_HELP, "print this text")},
+    {MODE(version, SRV_RUN_VERSION, "print the versions of attnd and of what it stands on")},
 };
 const size_t srv_option_count = sizeof srv_options / sizeof srv_options[0];
 
@@ -203,22 +194,20 @@ bool srv_size_parse(size_t *out, const char *text)
     static const struct {
         const char *suffix;
         size_t factor;
-    } units[] = {
-        {"", 1},
-        {"KiB", KIB},
-        {"MiB", MIB},
-        {"GiB", GIB},
-        {"TiB", TIB},
-        {"k", 1000u},
-        {"kB", 1000u},
-        {"KB", 1000u},
-        {"M", 1000000u},
-        {"MB", 1000000u},
-        {"G", 1000000000u},
-        {"GB", 1000000000u},
-        {"T", 1000000000000u},
-        {"TB", 1000000000000u},
-    };
+    } units[] = {{"", 1},
+                 {"KiB", KIB},
+                 {"MiB", MIB},
+                 {"GiB", GIB},
+                 {"TiB", TIB},
+                 {"k", 1000u},
+                 {"kB", 1000u},
+                 {"KB", 1000u},
+                 {"M", 1000000u},
+                 {"MB", 1000000u},
+                 {"G", 1000000000u},
+                 {"GB", 1000000000u},
+                 {"T", 1000000000000u},
+                 {"TB", 1000000000000u}};
     size_t value = 0;
     const char *at = text;
     for (; isdigit((unsigned char)*at); at++) {
@@ -250,24 +239,13 @@ void srv_option_describe(char *out, size_t size, const struct srv_option *option
         snprintf(out, size, "a whole number %s%s%sfrom %zu to %zu%s", has_unit ? "of " : "",
                  has_unit ? option->unit : "", has_unit ? " " : "", option->min, option->max,
                  is_bytes ? " (suffixes KiB MiB GiB TiB KB MB GB TB)" : "");
-    } else if (option->kind == SRV_OPTION_TEXT) {
-        snprintf(out, size, "%s", option->accepts);
-    } else if (option->kind == SRV_OPTION_MODELS) {
+    } else if (option->accepts != NULL) {
         snprintf(out, size, "%s", option->accepts);
     } else {
         snprintf(out, size, "one of %s", option->choices);
         for (char *bar = strchr(out, '|'); bar != NULL; bar = strchr(bar, '|'))
             *bar = ' ';
     }
-}
-
-static bool set_size(size_t *out, const struct srv_option *option, const char *text)
-{
-    size_t value;
-    if (!srv_size_parse(&value, text) || value < option->min || value > option->max)
-        return false;
-    *out = value;
-    return true;
 }
 
 /* The start and length of word `index` of the option's choices; NULL past the last. */
@@ -285,15 +263,14 @@ static const char *choice(size_t *length, const struct srv_option *option, unsig
 static bool set_choice(unsigned *out, const struct srv_option *option, const char *text)
 {
     size_t length;
-    for (unsigned i = 0;; i++) {
-        const char *word = choice(&length, option, i);
-        if (word == NULL)
-            return false;
-        if (strlen(text) == length && memcmp(word, text, length) == 0) {
-            *out = i;
-            return true;
-        }
+    const char *word;
+    for (unsigned i = 0; (word = choice(&length, option, i)) != NULL; i++) {
+        if (strlen(text) != length || memcmp(word, text, length) != 0)
+            continue;
+        *out = i;
+        return true;
     }
+    return false;
 }
 
 static bool set_text(char **out, const struct srv_option *option, const char *text)
@@ -308,34 +285,29 @@ static bool set_text(char **out, const struct srv_option *option, const char *te
     return true;
 }
 
-bool srv_option_set(struct srv_config *config, const struct srv_option *option,
-                    enum srv_config_source source, const char *text, char *message, size_t size)
+bool srv_option_set(struct srv_config_reading *reading, const struct srv_option *option,
+                    enum srv_config_source source, const char *text)
 {
-    void *value = value_at(config, option);
+    void *value = value_at(reading->config, option);
+    char name[SRV_OPTION_SPELL_MAX], accepted[160];
+    size_t number;
     bool set = false;
-    switch (option->kind) {
-    case SRV_OPTION_TEXT:
+    if (option->kind == SRV_OPTION_TEXT) {
         set = set_text(value, option, text);
-        break;
-    case SRV_OPTION_SIZE:
-        set = set_size(value, option, text);
-        break;
-    case SRV_OPTION_CHOICE:
+    } else if (option->kind == SRV_OPTION_CHOICE) {
         set = set_choice(value, option, text);
-        break;
-    case SRV_OPTION_MODELS: /* srv_config_model_list */
-    case SRV_OPTION_MODE:   /* without a value */
-        break;
+    } else if (option->kind == SRV_OPTION_SIZE) {
+        set = srv_size_parse(&number, text) && number >= option->min && number <= option->max;
+        if (set)
+            *(size_t *)value = number;
     }
-    if (!set) {
-        char name[SRV_OPTION_SPELL_MAX], accepted[160];
-        srv_option_spell(name, option, source);
-        srv_option_describe(accepted, sizeof accepted, option);
-        snprintf(message, size, "%s: \"%.64s\" is not %s", name, text, accepted);
-        return false;
+    if (set) {
+        reading->config->sources[option - srv_options] = (unsigned char)source;
+        return true;
     }
-    config->sources[option - srv_options] = (unsigned char)source;
-    return true;
+    srv_option_spell(name, option, source);
+    srv_option_describe(accepted, sizeof accepted, option);
+    return srv_refuse(reading->message, "%s: \"%.64s\" is not %s", name, text, accepted);
 }
 
 void srv_config_divide_shares(struct srv_config *config, unsigned divisor)
@@ -353,23 +325,6 @@ void srv_config_divide_shares(struct srv_config *config, unsigned divisor)
 
 /* ---- Texts made from the table --------------------------------------------------------------- */
 
-static void print_value(struct srv_buffer *out, const struct srv_config *config,
-                        const struct srv_option *option)
-{
-    const void *value = value_at(config, option);
-    if (option->kind == SRV_OPTION_SIZE) {
-        srv_buffer_printf(out, "%zu%s%s", *(const size_t *)value, option->unit != NULL ? " " : "",
-                          option->unit != NULL ? option->unit : "");
-    } else if (option->kind == SRV_OPTION_CHOICE) {
-        size_t length;
-        const char *word = choice(&length, option, *(const unsigned *)value);
-        srv_buffer_append(out, word, length);
-    } else {
-        const char *text = *(char *const *)value;
-        srv_buffer_text(out, text != NULL ? text : "none");
-    }
-}
-
 void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
 {
     static const char *const sources[] = {
@@ -377,10 +332,23 @@ void srv_config_print(struct srv_buffer *out, const struct srv_config *config)
         [SRV_FROM_STATE_DIR] = "state_dir", [SRV_FROM_FILE] = "file",
         [SRV_FROM_VARIABLE] = "variable",   [SRV_FROM_FLAG] = "flag"};
     for (size_t i = 0; i < srv_option_count; i++) {
-        if (srv_options[i].kind == SRV_OPTION_MODE || srv_options[i].kind == SRV_OPTION_MODELS)
+        const struct srv_option *option = &srv_options[i];
+        const void *value = value_at(config, option);
+        const char *unit = option->unit != NULL ? option->unit : "";
+        size_t length;
+        if (option->kind == SRV_OPTION_MODE || option->kind == SRV_OPTION_MODELS)
             continue;
-        srv_buffer_printf(out, "  %-19s = ", srv_options[i].name);
-        print_value(out, config, &srv_options[i]);
+        srv_buffer_printf(out, "  %-19s = ", option->name);
+        if (option->kind == SRV_OPTION_SIZE) {
+            srv_buffer_printf(out, "%zu%s%s", *(const size_t *)value, unit[0] != '\0' ? " " : "",
+                              unit);
+        } else if (option->kind == SRV_OPTION_CHOICE) {
+            const char *word = choice(&length, option, *(const unsigned *)value);
+            srv_buffer_append(out, word, length);
+        } else {
+            const char *text = *(char *const *)value;
+            srv_buffer_text(out, text != NULL ? text : "none");
+        }
         srv_buffer_printf(out, " (%s)\n", sources[config->sources[i]]);
     }
 }
@@ -399,21 +367,6 @@ const char *srv_option_value(const struct srv_option *option)
     return values[option->kind];
 }
 
-static void help_option(struct srv_buffer *out, const struct srv_option *option)
-{
-    char flag[SRV_OPTION_SPELL_MAX];
-    srv_option_spell(flag, option, SRV_FROM_FLAG);
-    int width = 27 - (int)strlen(flag);
-    srv_buffer_printf(out, "  %s %-*s %s", flag, width, srv_option_value(option), option->help);
-    if (option->choices != NULL)
-        srv_buffer_printf(out, ": %s", option->choices);
-    if (option->unit != NULL)
-        srv_buffer_printf(out, ", %s", option->unit);
-    if (option->initial != NULL)
-        srv_buffer_printf(out, " [%s]", option->initial);
-    srv_buffer_text(out, "\n");
-}
-
 void srv_config_help(struct srv_buffer *out)
 {
     srv_buffer_text(out, "attnd: attention layers and key/value caches over HTTP\n\n"
@@ -430,8 +383,20 @@ void srv_config_help(struct srv_buffer *out)
                          "DIR are damaged; salvage saves what can be saved of sessions that a\n"
                          "start with this configuration leaves out.\n\n"
                          "Options, with their defaults:\n\n");
-    for (size_t i = 0; i < srv_option_count; i++)
-        help_option(out, &srv_options[i]);
+    for (size_t i = 0; i < srv_option_count; i++) {
+        const struct srv_option *option = &srv_options[i];
+        char flag[SRV_OPTION_SPELL_MAX];
+        srv_option_spell(flag, option, SRV_FROM_FLAG);
+        int width = 27 - (int)strlen(flag);
+        srv_buffer_printf(out, "  %s %-*s %s", flag, width, srv_option_value(option), option->help);
+        if (option->choices != NULL)
+            srv_buffer_printf(out, ": %s", option->choices);
+        if (option->unit != NULL)
+            srv_buffer_printf(out, ", %s", option->unit);
+        if (option->initial != NULL)
+            srv_buffer_printf(out, " [%s]", option->initial);
+        srv_buffer_text(out, "\n");
+    }
     srv_buffer_text(
         out, "\nEach option with a value is also a variable, as ATTN_MAX_QUEUE is of\n"
              "--max-queue, and, but for --config, a key of the file, \"max_queue\".  A flag\n"

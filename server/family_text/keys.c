@@ -4,7 +4,122 @@
 #include <string.h>
 
 #include "family_text/family_text.h"
-#include "family_text/words.h"
+
+/* ---- What is said of each field of a configuration ---- */
+
+#define ROPE_FIELD(field) offsetof(struct attn_hf_rope, field)
+
+/* The meaning of a field, and of 0 or null in it. */
+struct field_words {
+    size_t offset;
+    const char *meaning, *zero;
+};
+
+static const struct field_words config_words[] = {
+    {HF_FIELD(hidden_size), "width E", "required"},
+    {HF_FIELD(num_heads), "query heads H", "required"},
+    {HF_FIELD(num_kv_heads), "key/value heads G", "H"},
+    {HF_FIELD(head_dim), "head width D", "E / H"},
+    {HF_FIELD(value_head_dim), "head width of values", "D"},
+    {HF_FIELD(key_size), "width of key inputs", "E"},
+    {HF_FIELD(value_size), "width of value inputs", "E"},
+    {HF_FIELD(num_layers), "layers", "required"},
+    {HF_FIELD(num_layers_fallback), "layers, if the key above is absent", "required"},
+    {HF_FIELD(num_groups), "groups of layers that share their tensors", "none"},
+    {HF_FIELD(max_position), "longest position", "not given"},
+    {HF_FIELD(original_max_position), "trained length, for longrope", "by rope_scaling"},
+    {HF_FIELD(seed), "seed of the weights", "0"},
+    {HF_FIELD(is_causal), "a token sees no later token", NULL},
+    {HF_FIELD(is_cross), "keys come from another sequence", NULL},
+    {HF_FIELD(transposed), "weights are stored as [in, out]; false: as [out, in]", NULL},
+    {HF_FIELD(bias), "biases", NULL},
+    {HF_FIELD(bias_kv), "one learned key and value is appended", NULL},
+    {HF_FIELD(add_zero_attn), "one key and value of zeros is appended", NULL},
+    {HF_FIELD(sinks), "each head has a sink", NULL},
+    {HF_FIELD(kv_lora_rank), "width R of the latent of keys and values", "no latents"},
+    {HF_FIELD(q_lora_rank), "width of the latent of queries", "none"},
+    {HF_FIELD(qk_nope_head_dim), "components of a head that do not rotate", "required"},
+    {HF_FIELD(qk_rope_head_dim), "components of a head that rotate, after those", "required"},
+    {HF_FIELD(rope_gathered), "neighbouring components rotate together, and come as halves", NULL},
+    {HF_FIELD(qk_norm), "RMSNorm of each query and key head", NULL},
+    {HF_FIELD(norm_type), "type of that norm", "`rms_norm`"},
+    {HF_FIELD(norm_extent), "over what its mean is taken, its weights having that shape",
+     "each head alone, weights [D] for all"},
+    {HF_FIELD(norm_weightless), "that norm has no weights", NULL},
+    {HF_FIELD(norm_bias), "that norm has a bias", NULL},
+    {HF_FIELD(norm_after_rope), "that norm comes after RoPE", NULL},
+    {HF_FIELD(v_norm), "RMSNorm without weights of each value head", NULL},
+    {HF_FIELD(norm_eps), "epsilon of the norms", "0"},
+    {HF_FIELD(output_gate), "rows of heads are multiplied by sigmoid(gate)", NULL},
+    {HF_FIELD(query_scaling.next), "that scaling counts positions from 1", NULL},
+    {HF_FIELD(query_scaling.by_slot), "that scaling counts rows, whatever position_ids say", NULL},
+    {HF_FIELD(grouped), "`num_kv_heads` counts", NULL},
+    {HF_FIELD(multi_query), "one key/value head; false: H", NULL},
+    {HF_FIELD(scale_attn_weights), "scores are divided by sqrt(D)", NULL},
+    {HF_FIELD(scale_by_layer), "scores of layer l are divided by l + 1", NULL},
+    {HF_FIELD(scale), "scale of scores", "1 / sqrt(D)"},
+    {HF_FIELD(query_pre_attn_scalar), "q: the scale of scores is 1 / sqrt(q)", "D"},
+    {HF_FIELD(softcap), "soft-capping c: scores become c tanh(score / c)", "none"},
+    {HF_FIELD(sliding_window), "window W of sliding layers", "none"},
+    {HF_FIELD(use_sliding_window), "any layer has the window", NULL},
+    {HF_FIELD(first_sliding), "first layer with the window", "0"},
+    {HF_FIELD(num_layer_types), "the type of each layer", "by the rule above"},
+    {HF_FIELD(full_period), "every n-th layer has full attention", "none"},
+    {HF_FIELD(num_rope_layers), "the layers that rotate", "by the rule above"},
+    {HF_FIELD(no_rope_period), "every n-th layer does not rotate", "none"},
+    {HF_FIELD(bidirectional), "not causal, with W / 2 tokens on both sides", NULL},
+    {HF_FIELD(o_bias), "bias of o", NULL},
+    {HF_FIELD(attention_chunk_size), "tokens of a chunk", "none"},
+    {HF_FIELD(query_tuning), "layers that do not rotate scale their queries", NULL},
+    {HF_FIELD(query_scaling.beta), "beta of that scaling", "0"},
+    {HF_FIELD(query_scaling.period), "its period", "none"},
+    {HF_FIELD(global_head_dim), "head width D of full layers", "that of the others"},
+    {HF_FIELD(num_global_kv_heads), "key/value heads G of full layers", "that of the others"},
+    {HF_FIELD(keys_as_values), "full layers: the weights of k serve for v", NULL},
+    {HF_FIELD(num_shared_layers), "last layers that read an earlier cache", "0"},
+    {HF_FIELD(sliding_rope.theta), "RoPE base of sliding layers", "that of the others"},
+    {HF_FIELD(alibi), "ALiBi", NULL},
+    {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
+    {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
+    {HF_FIELD(alibi_by_slot), "padding counts in the distances of ALiBi", NULL},
+    {HF_FIELD(buckets), "buckets of the relative position bias", "none"},
+    {HF_FIELD(position_terms), "products of DeBERTa's position bias", "none"},
+    {HF_FIELD(position_buckets), "S, half of its rows; -1: none", "`max_relative_positions`"},
+    {HF_FIELD(max_relative_positions), "its longest distance", "`max_position_embeddings`"},
+    {HF_FIELD(relative_norm), "norm of the rows of its table", "none"},
+    {HF_FIELD(relative_norm_eps), "epsilon of that norm", "0"},
+    {HF_FIELD(relative_attention), "required to be true beside `pos_att_type`", NULL},
+    {HF_FIELD(share_att_key), "required to be true beside `pos_att_type`", NULL},
+    {HF_FIELD(max_distance), "distance from which on all share a bucket", "required"},
+    {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
+    {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
+    {HF_FIELD(rope.interleaved), "pairs are neighbours; false: halves", NULL},
+    {HF_FIELD(rope.theta), "RoPE base", "no RoPE"},
+};
+
+static const struct field_words rope_words[] = {
+    {ROPE_FIELD(type), "type; one of the two keys is required", ""},
+    {ROPE_FIELD(theta), "base", "the one beside the object"},
+    {ROPE_FIELD(factor), "factor; required by linear, dynamic, yarn, llama3",
+     "longrope: ratio of the lengths"},
+    {ROPE_FIELD(attention_factor), "yarn, longrope: multiplies cosine and sine",
+     "computed from `factor`"},
+    {ROPE_FIELD(mscale), "yarn: gives the attention factor, with `mscale_all_dim`", "not used"},
+    {ROPE_FIELD(mscale_all_dim), "yarn: gives the attention factor, with `mscale`", "not used"},
+    {ROPE_FIELD(low_freq_factor), "llama3: required", ""},
+    {ROPE_FIELD(high_freq_factor), "llama3: required", ""},
+    {ROPE_FIELD(beta_fast), "yarn: turns where the ramp begins", "32"},
+    {ROPE_FIELD(beta_slow), "yarn: turns where the ramp ends", "1"},
+    {ROPE_FIELD(original_max_position), "yarn, llama3 (required), longrope: trained length",
+     "`max_position_embeddings`"},
+    {ROPE_FIELD(partial_rotary_factor), "share of a head that rotates",
+     "the one beside the object"},
+    {ROPE_FIELD(truncate), "yarn: the ramp's ends are whole numbers", NULL},
+    {ROPE_FIELD(short_factor), "longrope: required; factors up to the trained length", ""},
+    {ROPE_FIELD(long_factor), "longrope: required; factors beyond the trained length", ""},
+};
+
+/* ---- Keys ---- */
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 

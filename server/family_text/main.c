@@ -5,7 +5,7 @@
  *
  * Keys, values, tensors and defaults are read from the rows by which the library itself reads
  * configurations, so a section cannot say other than what the library does.  The words for fields
- * stand in words.h.  Before each section stand the family's model_type and its name in replies;
+ * stand in keys.c.  Before each section stand the family's model_type and its name in replies;
  * each of the three ends with a NUL. */
 #include <stdio.h>
 #include <string.h>
@@ -18,16 +18,6 @@ const char *key_name(const struct attn_family *family, size_t offset)
     return key != NULL ? key->name : NULL;
 }
 
-static void print_model_type(const struct attn_family *family)
-{
-    printf("`\"model_type\": \"%s\"`", family->model_type);
-    if (family->subconfig != NULL)
-        printf("; settings stand under `%s`", family->subconfig);
-    if (family->subconfig != NULL && family->submodel_type != NULL)
-        printf(", whose `model_type` is `%s`", family->submodel_type);
-    printf("\n\n");
-}
-
 /* The model_type of random models is "random". */
 static void print_section(const struct attn_family *family)
 {
@@ -36,23 +26,20 @@ static void print_section(const struct attn_family *family)
     printf("## %s%s%s\n\n", family->name, family->stack != NULL ? ", stack " : "",
            family->stack != NULL ? family->stack : "");
     if (family->model_type != NULL)
-        print_model_type(family);
+        printf("`\"model_type\": \"%s\"`", family->model_type);
     else
         printf("The configuration of a model of random weights, which has no tensors to read. Keys "
-               "that are not in this table are\nrefused.\n\n");
+               "that are not in this table are\nrefused.");
+    if (family->subconfig != NULL)
+        printf("; settings stand under `%s`", family->subconfig);
+    if (family->subconfig != NULL && family->submodel_type != NULL)
+        printf(", whose `model_type` is `%s`", family->submodel_type);
+    printf("\n\n");
     print_traits(family);
     if (family->tensors != NULL)
         print_tensors(family);
     print_keys(family);
     printf("%c", '\0');
-}
-
-static void print_sections(void)
-{
-    const struct attn_family *family;
-    for (size_t i = 0; (family = attn_family_at(i)) != NULL; i++)
-        print_section(family);
-    print_section(&attn_family_random);
 }
 
 int main(int argc, char *argv[])
@@ -62,7 +49,9 @@ int main(int argc, char *argv[])
         print_rope_keys();
         print_common_keys();
     } else {
-        print_sections();
+        for (size_t i = 0; attn_family_at(i) != NULL; i++)
+            print_section(attn_family_at(i));
+        print_section(&attn_family_random);
     }
     return fflush(stdout) != 0 || ferror(stdout) != 0;
 }

@@ -52,18 +52,6 @@ static const char *layout_words(const struct attn_family *family,
     return fused ? "[out], q, then k, then v" : "[out]";
 }
 
-static void print_prefixes(const struct attn_family *family)
-{
-    struct text prefixes = {.length = 0};
-    for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
-        add(&prefixes, "%s %s%s%s",
-            prefixes.length == 0 ? "Prefixes of these names, tried in order:" : ",",
-            **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
-            **prefix != '\0' ? "`" : "");
-    add(&prefixes, ".");
-    print_paragraph(&prefixes);
-}
-
 void print_tensors(const struct attn_family *family)
 {
     static const char *const roles[ATTN_NUM_ROLES] = {
@@ -99,5 +87,11 @@ void print_tensors(const struct attn_family *family)
     printf("\n");
     print_table(&table);
     printf("\n");
-    print_prefixes(family);
+    for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
+        add(&table, "%s %s%s%s",
+            table.length == 0 ? "Prefixes of these names, tried in order:" : ",",
+            **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
+            **prefix != '\0' ? "`" : "");
+    add(&table, ".");
+    print_paragraph(&table);
 }

@@ -66,41 +66,27 @@ static const char *take_cell(size_t *length, const char **at)
     return cell;
 }
 
-static void measure(size_t widths[MOST_CELLS], const char *rows)
+void print_table(struct text *text)
 {
-    const char *at = rows;
-    while (*at != '\0') {
-        size_t length;
+    size_t widths[MOST_CELLS] = {0}, length;
+    const char *at = text->data, *cell;
+    while (*at != '\0')
         for (size_t i = 0; take_cell(&length, &at) != NULL; i++) {
             if (i == MOST_CELLS)
                 fail("a row has more cells", MOST_CELLS);
             widths[i] = length > widths[i] ? length : widths[i];
         }
-    }
-}
-
-/* The line between the head of a table and its rows. */
-static void print_rule(const size_t widths[MOST_CELLS])
-{
-    for (size_t i = 0; i < MOST_CELLS && widths[i] > 0; i++) {
-        printf("|");
-        for (size_t dash = 0; dash < widths[i] + 2; dash++)
-            printf("-");
-    }
-    printf("|\n");
-}
-
-void print_table(struct text *text)
-{
-    size_t widths[MOST_CELLS] = {0}, length;
-    const char *at = text->data, *cell;
-    measure(widths, text->data);
+    at = text->data;
     for (bool head = true; *at != '\0'; head = false) {
         for (size_t i = 0; (cell = take_cell(&length, &at)) != NULL; i++)
             printf("| %.*s%*s ", (int)length, cell, (int)(widths[i] - length), "");
         printf("|\n");
-        if (head)
-            print_rule(widths);
+        for (size_t i = 0; head && i < MOST_CELLS && widths[i] > 0; i++) {
+            printf("|");
+            for (size_t dash = 0; dash < widths[i] + 2; dash++)
+                printf("-");
+        }
+        printf("%s", head ? "|\n" : "");
     }
     empty(text);
 }

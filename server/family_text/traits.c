@@ -73,6 +73,14 @@ static void print_rope(const struct attn_family *family)
         add(&p, "%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "");
     print_rotating(&p, family);
     print_paragraph(&p);
+    if (family->rope_keys == NULL)
+        return;
+    add(&p, "- Further keys inside a RoPE object:");
+    for (const struct attn_hf_key *key = family->rope_keys; key->kind == ATTN_CONFIG_NUMBER; key++)
+        add(&p, " `%s`%s", key->name, key[1].name != NULL ? "," : "");
+    add_ignored(&p, family->rope_keys, " (ignored)");
+    add(&p, ".");
+    print_paragraph(&p);
 }
 
 void add_biases(struct text *text, const struct attn_family *family)
@@ -87,15 +95,6 @@ void add_biases(struct text *text, const struct attn_family *family)
     if (biased != 0 && flag != NULL)
         add(text, ", if `%s` is true", flag);
     add(text, "%s", always ? "; always o" : "");
-}
-
-static void print_kv_heads(const struct attn_family *family)
-{
-    struct text p = {.length = 0};
-    add(&p, "- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.",
-        key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
-        key_name(family, HF_FIELD(multi_query)));
-    print_paragraph(&p);
 }
 
 /* The norms of queries, keys and values. */
@@ -130,18 +129,6 @@ static void print_norms(const struct attn_family *family)
         add(&p, ", if `%s` is true", flag);
     add(&p, "%s.%s", defaults->norm_rope_layers ? ", in layers that rotate" : "",
         defaults->v_norm ? " RMSNorm without weights of each value head." : "");
-    print_paragraph(&p);
-}
-
-/* Keys of RoPE objects that this family alone has. */
-static void print_own_rope_keys(const struct attn_family *family)
-{
-    struct text p = {.length = 0};
-    add(&p, "- Further keys inside a RoPE object:");
-    for (const struct attn_hf_key *key = family->rope_keys; key->kind == ATTN_CONFIG_NUMBER; key++)
-        add(&p, " `%s`%s", key->name, key[1].name != NULL ? "," : "");
-    add_ignored(&p, family->rope_keys, " (ignored)");
-    add(&p, ".");
     print_paragraph(&p);
 }
 
@@ -219,10 +206,10 @@ void print_traits(const struct attn_family *family)
             "must.\n",
             family->either_way);
     if (family->kv_by_flags)
-        print_kv_heads(family);
+        printf("- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.\n",
+               key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
+               key_name(family, HF_FIELD(multi_query)));
     print_sliding(family);
     print_types(family);
     print_rope(family);
-    if (family->rope_keys != NULL)
-        print_own_rope_keys(family);
 }

@@ -2,7 +2,7 @@
  *
  * The field is checked as soon as the head can be believed, before any byte of the body and before
  * anything is said of the path: a client without a key learns only that it needs one. */
-#include "http/auth.h"
+#include "http/guard.h"
 
 #include <stdio.h>
 #include <string.h>

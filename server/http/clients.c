@@ -1,5 +1,5 @@
 /* clients.c: counters of bytes in flight, by a hash of the address. */
-#include "http/clients.h"
+#include "http/exchange.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -29,11 +29,6 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "http/auth.h"
-#include "http/guard.h"
-#include "http/mhd_workarounds.h"
-#include "http/origin.h"
-#include "http/reply.h"
 #include "http/tls.h"
 #include "ops/log.h"
 #include "ops/metrics.h"
@@ -67,18 +62,10 @@ static bool reply_through_mhd(struct srv_exchange *x)
 {
     x->state = REPLIED;
     x->request.t_replied = srv_now_ns();
-    if (!srv_reply_through_mhd(x->mhd, &x->request, is_last_reply(x)))
+    if (!srv_reply_through_mhd(x, is_last_reply(x)))
         return false;
     srv_connection_deadline(x->connection, x->request.limits->reply_timeout_ms);
     return true;
-}
-
-void srv_exchange_reply_past_mhd(struct srv_exchange *x)
-{
-    x->state = REPLIED;
-    x->body_unread = true;
-    x->request.t_replied = srv_now_ns();
-    srv_reply_past_mhd(x->connection, &x->request);
 }
 
 /* Replies with what the reply is now.  A short body is read and discarded first where the
@@ -103,7 +90,7 @@ static bool discard_body(struct srv_exchange *x, size_t *count)
     *count = 0;
     if (x->discarded <= SRV_DISCARD_BYTES && !srv_connection_is_cut_off(x->connection))
         return true;
-    srv_exchange_reply_past_mhd(x);
+    srv_reply_past_mhd(x);
     return false;
 }
 
@@ -131,17 +118,6 @@ static enum MHD_Result take_field(void *context, enum MHD_ValueKind kind, const 
         .value_length = value_length,
     };
     return MHD_YES;
-}
-
-static void read_head(struct srv_head *head, const struct srv_exchange *x,
-                      const struct srv_http_input *input)
-{
-    head->method = input->method;
-    head->path = input->path;
-    head->target = x->target;
-    head->version = input->version;
-    head->count = 0;
-    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, head);
 }
 
 static enum srv_error_code find_route(struct srv_request *request, const struct srv_routes *routes,
@@ -175,20 +151,17 @@ static enum srv_error_code check_types(struct srv_request *request, const struct
                                        bool has_body, struct srv_error *error)
 {
     const struct srv_route *route = request->route;
-    bool binary_reply = route->body == SRV_BODY_TENSORS;
-    bool tensors = binary_reply || route->body == SRV_BODY_OPTIONAL_TENSORS;
+    const bool binary_reply = route->body == SRV_BODY_TENSORS,
+               bytes = route->body == SRV_BODY_BYTES;
+    const bool tensors = binary_reply || route->body == SRV_BODY_OPTIONAL_TENSORS;
     if (request->is_v2)
         return srv_v2_check_types(request, head, has_body, error);
     has_body = has_body && route->body != SRV_BODY_IGNORED;
-    if (tensors &&
-        srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK)
-        return error->code;
-    if (route->body == SRV_BODY_BYTES && srv_guard_content_type_bytes(head, error) != SRV_OK)
-        return error->code;
-    if (has_body && route->body != SRV_BODY_BYTES &&
-        srv_guard_content_type(head, tensors, error) != SRV_OK)
-        return error->code;
-    if (has_body && srv_guard_content_encoding(&request->coding, head, error) != SRV_OK)
+    if ((tensors &&
+         srv_guard_json_length(&request->framed, &request->json_length, head, error) != SRV_OK) ||
+        (bytes && srv_guard_content_type_bytes(head, error) != SRV_OK) ||
+        (has_body && !bytes && srv_guard_content_type(head, tensors, error) != SRV_OK) ||
+        (has_body && srv_guard_content_encoding(&request->coding, head, error) != SRV_OK))
         return error->code;
     request->accepted = srv_guard_accept_encoding(head);
     if (binary_reply)
@@ -219,17 +192,15 @@ static enum srv_error_code check_fields(struct srv_exchange *x, const struct srv
     if (route->body >= SRV_BODY_TENSORS && !x->framing.chunked && !x->framing.has_length)
         return srv_fail(error, SRV_E_LENGTH_REQUIRED, "Content-Length",
                         "a body with Content-Length or chunked is needed");
-    if (check_types(&x->request, head, has_body, error) != SRV_OK)
-        return error->code;
-    if (srv_guard_deadline(&deadline_ms, head, error) != SRV_OK)
+    if (check_types(&x->request, head, has_body, error) != SRV_OK ||
+        srv_guard_deadline(&deadline_ms, head, error) != SRV_OK)
         return error->code;
     if (deadline_ms > 0)
         x->request.deadline_ns = srv_now_ns() + deadline_ms * SRV_MS_NS;
     if (x->request.method == SRV_GET)
         x->request.held_tags = held_tags(&x->request, head);
-    if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK)
-        return error->code;
-    if (srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)
+    if (srv_guard_id(x->request.session_header, head, "X-Session-Id", error) != SRV_OK ||
+        srv_guard_id(x->request.idempotency_key, head, "Idempotency-Key", error) != SRV_OK)
         return error->code;
     srv_auth_scope_idempotency_key(&x->request);
     return SRV_OK;
@@ -241,10 +212,9 @@ static enum srv_error_code check_room(struct srv_exchange *x, struct srv_error *
 {
     const struct srv_request *request = &x->request;
     size_t limit = request->limits->max_in_flight_bytes;
-    if (request->route->parse != NULL &&
-        srv_scheduler_admits(context_of(x)->scheduler, request, error) != SRV_OK)
-        return error->code;
-    if (srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
+    if ((request->route->parse != NULL &&
+         srv_scheduler_admits(context_of(x)->scheduler, request, error) != SRV_OK) ||
+        srv_exchange_check_length(x, x->framing.length, error) != SRV_OK)
         return error->code;
     size_t used = atomic_load(&request->in_flight->used);
     if (used > limit || x->framing.length > limit - used ||
@@ -308,7 +278,12 @@ static bool take_head(struct srv_exchange *x, const struct srv_http_input *input
     struct srv_request *request = &x->request;
     struct srv_error error = {0};
     struct srv_head head;
-    read_head(&head, x, input);
+    head.method = input->method;
+    head.path = input->path;
+    head.target = x->target;
+    head.version = input->version;
+    head.count = 0; /* the fields stay unset */
+    MHD_get_connection_values_n(x->mhd, MHD_HEADER_KIND, take_field, &head);
     srv_exchange_take_names(x, &head);
     x->state = READING_BODY;
     x->knows_interim = strcmp(head.version, "HTTP/1.1") == 0;
@@ -377,15 +352,23 @@ static bool finish_body(struct srv_exchange *x)
 
 /* ---- What http.c calls ----------------------------------------------------------------------- */
 
-static void init_request(struct srv_exchange *x, struct srv_http *http)
+struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
+                                       struct MHD_Connection *mhd, const char *target)
 {
-    const struct srv_http_context *context = &http->context;
+    const struct srv_http_context *context = &connection->loop->http->context;
+    struct srv_exchange *x = srv_exchange_new(connection->loop);
+    if (x == NULL)
+        return NULL;
     struct srv_request *request = &x->request;
+    x->mhd = mhd;
+    x->loop = connection->loop;
+    x->connection = connection;
+    srv_exchange_set_target(x, target);
     request->app = context->app;
     request->limits = context->limits;
     request->stopping = context->stopping;
     request->in_flight = context->in_flight;
-    request->held = x->connection->held;
+    request->held = connection->held;
     request->small_body = x->body;
     request->method = SRV_METHOD_COUNT;
     request->connection = x;
@@ -395,23 +378,9 @@ static void init_request(struct srv_exchange *x, struct srv_http *http)
     srv_arena_lend(&request->arena, x->arena);
     srv_buffer_init(&request->reply.body, context->limits->max_reply_bytes);
     srv_buffer_lend(&request->reply.body, x->reply, sizeof x->reply);
-}
-
-struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
-                                       struct MHD_Connection *mhd, const char *target)
-{
-    struct srv_http *http = connection->loop->http;
-    struct srv_exchange *x = srv_exchange_new(connection->loop);
-    if (x == NULL)
-        return NULL;
-    x->mhd = mhd;
-    x->loop = connection->loop;
-    x->connection = connection;
-    srv_exchange_set_target(x, target);
-    init_request(x, http);
-    srv_connection_deadline(connection, http->context.limits->header_timeout_ms);
+    srv_connection_deadline(connection, context->limits->header_timeout_ms);
     connection->exchange = x;
-    atomic_fetch_add(&http->active, 1);
+    atomic_fetch_add(&connection->loop->http->active, 1);
     return x;
 }
 
@@ -452,7 +421,7 @@ void srv_exchange_timeout(struct srv_exchange *x)
         srv_reply_error(&x->request, &error);
     }
     if (x->state != REPLIED) {
-        srv_exchange_reply_past_mhd(x);
+        srv_reply_past_mhd(x);
         srv_connection_finish(x->connection);
     } else /* the client does not read its reply: the system, too, discards the rest */
         setsockopt(x->connection->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

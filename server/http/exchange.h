@@ -3,13 +3,12 @@
 #ifndef SRV_HTTP_EXCHANGE_H
 #define SRV_HTTP_EXCHANGE_H
 
-#include "http/clients.h"
 #include "http/guard.h"
-#include "http/http.h"
 #include "http/loop.h"
 #include "http/tls.h"
 
 struct MHD_Connection;
+struct sockaddr;
 
 #define BODY_FIRST 4096  /* bytes: first room for a body */
 #define SMALL_REPLY 4096 /* bytes: first room for a reply; one that fits is not charged */
@@ -58,6 +57,14 @@ struct srv_exchange {
     };
 };
 
+/* clients.c: bytes that the requests of each address hold in flight.  Addresses (of IPv6 the first
+ * 64 bits) share SRV_CLIENT_COUNTERS counters by a hash, so the table never grows, and nobody can
+ * choose an address that shares a counter with another's. */
+struct srv_clients {
+    uint64_t seed;                              /* of the hash; secret */
+    atomic_size_t held[SRV_CLIENT_COUNTERS][2]; /* bytes: of requests, and of probes */
+};
+
 struct srv_http {
     struct srv_http_context context;
     int listen_fd;
@@ -79,6 +86,15 @@ struct srv_http_input {
     const char *method, *path, *version, *bytes;
 };
 
+/* ---- clients.c: any thread ---- */
+
+/* The peer of a socket as a number: 32 bits of IPv4, also where IPv6 carries it, or the first 64
+ * of IPv6; 0 where it has none. */
+uint64_t srv_client_address(const struct sockaddr *peer);
+
+/* The two counters of an address (srv_client_address), which last as long as the table. */
+atomic_size_t *srv_clients_held(struct srv_clients *clients, uint64_t address);
+
 /* ---- exchange.c: the connection's event thread only, but for srv_exchange_log ---- */
 
 /* Begins an exchange once the request line has been read.  `target` is path and query, and gone
@@ -90,10 +106,6 @@ struct srv_exchange *srv_exchange_open(struct srv_connection *connection,
  * the connection. */
 bool srv_exchange_advance(struct srv_exchange *exchange, const struct srv_http_input *input,
                           size_t *count);
-
-/* Writes the reply to the socket itself, since libmicrohttpd sends none while the body still
- * arrives (mhd_workarounds.c, 11).  The caller ends the connection. */
-void srv_exchange_reply_past_mhd(struct srv_exchange *exchange);
 
 /* ---- fault.c: the connection's event thread only ---- */
 
@@ -154,6 +166,24 @@ bool srv_exchange_abandon(struct srv_exchange *exchange);
 
 /* At the end of a turn: has the requests that were submitted in it computed. */
 void srv_exchange_run_submitted(struct srv_loop *loop);
+
+/* ---- reply.c: from a filled struct srv_reply to bytes on a connection ---- */
+
+/* Gives request->reply to libmicrohttpd, which closes the connection after it where `close` is set.
+ * The body is not copied: the request must live until libmicrohttpd has completed it.  False where
+ * memory is short: nothing is sent then. */
+bool srv_reply_through_mhd(struct srv_exchange *exchange, bool close);
+
+/* Writes the reply to the socket itself, as far as it goes without waiting, since libmicrohttpd
+ * sends none while the body still arrives (mhd_workarounds.c, 11).  The caller ends the
+ * connection. */
+void srv_reply_past_mhd(struct srv_exchange *exchange);
+
+/* At each sweep while the reply is sent: moves the deadline on by the time in which
+ * SRV_MIN_WRITE_RATE sends what the client's system has taken since the last, up to
+ * reply_timeout_ms from now.  So a client that takes nothing for so long, or less than that rate,
+ * meets its deadline. */
+void srv_reply_follow(struct srv_exchange *exchange, uint64_t now_ns);
 
 /* ---- v2.c ---- */
 

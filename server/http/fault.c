@@ -18,7 +18,7 @@ void srv_exchange_refuse(struct srv_connection *connection)
         srv_reply_error(&x->request, &error);
     }
     if (x != NULL && x->state < RUNNING_JOB)
-        srv_exchange_reply_past_mhd(x);
+        srv_reply_past_mhd(x);
     if (x != NULL && begun == NULL)
         srv_exchange_close(x);
     srv_connection_finish(connection);

@@ -1,8 +1,7 @@
 /* guard.c: refuses heads that two parsers could read in two ways, and reads single fields.
  *
  * Behind a proxy that reads a head otherwise, each ambiguity smuggles a request.  Bytes that no
- * head may hold have been refused by then (scan.c).  `rules` lists the checks in their
- * order. */
+ * head may hold have been refused by then (scan.c). */
 #include "http/guard.h"
 
 #include <stdlib.h>
@@ -85,10 +84,8 @@ enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head
 
 /* ---- The rules ------------------------------------------------------------------------------- */
 
-static enum srv_error_code check_host(struct srv_framing *out, const struct srv_head *head,
-                                      struct srv_error *error)
+static enum srv_error_code check_host(const struct srv_head *head, struct srv_error *error)
 {
-    (void)out;
     bool repeated;
     const struct srv_header_field *host = srv_head_single(&repeated, head, "Host");
     if (repeated)
@@ -180,42 +177,49 @@ static enum srv_error_code check_expect(struct srv_framing *out, const struct sr
     return SRV_OK;
 }
 
-static enum srv_error_code (*const rules[])(struct srv_framing *, const struct srv_head *,
-                                            struct srv_error *) = {
-    check_host, check_target, check_coding, check_length, check_expect,
-};
-
 enum srv_error_code srv_guard_head(struct srv_framing *out, const struct srv_head *head,
                                    struct srv_error *error)
 {
     *out = (struct srv_framing){0};
-    enum srv_error_code code = SRV_OK;
-    for (size_t i = 0; i < sizeof rules / sizeof rules[0] && code == SRV_OK; i++)
-        code = rules[i](out, head, error);
-    return code;
+    if (check_host(head, error) != SRV_OK || check_target(out, head, error) != SRV_OK ||
+        check_coding(out, head, error) != SRV_OK || check_length(out, head, error) != SRV_OK)
+        return error->code;
+    return check_expect(out, head, error);
 }
 
 /* ---- Media types ----------------------------------------------------------------------------- */
 
-static const char *skip_blanks(const char *text, const char *end)
+/* Bytes of a value. */
+struct piece {
+    const char *text;
+    size_t length;
+};
+
+static struct piece value_of(const struct srv_header_field *field)
 {
-    while (text < end && (*text == ' ' || *text == '\t'))
-        text++;
-    return text;
+    return (struct piece){field->value, field->value_length};
 }
 
-/* Length of `text` without the blanks at its end. */
-static size_t trimmed_length(const char *text, const char *end)
+static bool is_blank(char c) { return c == ' ' || c == '\t'; }
+
+/* Takes what stands before the first `stop`, or all, off the front of *rest; returns it without
+ * blanks around it. */
+static struct piece take_piece(struct piece *rest, char stop)
 {
-    while (end > text && (end[-1] == ' ' || end[-1] == '\t'))
-        end--;
-    return (size_t)(end - text);
+    const char *found = memchr(rest->text, stop, rest->length);
+    struct piece piece = {rest->text, found != NULL ? (size_t)(found - rest->text) : rest->length};
+    const size_t taken = piece.length + (found != NULL);
+    *rest = (struct piece){rest->text + taken, rest->length - taken};
+    for (; piece.length > 0 && is_blank(piece.text[0]); piece.length--)
+        piece.text++;
+    while (piece.length > 0 && is_blank(piece.text[piece.length - 1]))
+        piece.length--;
+    return piece;
 }
 
-static const char *find_byte(const char *text, const char *end, char byte)
+static bool is_word(struct piece piece, const char *word)
 {
-    const char *found = memchr(text, byte, (size_t)(end - text));
-    return found != NULL ? found : end;
+    return piece.length == strlen(word) && strncasecmp(piece.text, word, piece.length) == 0;
 }
 
 #define JSON_TYPE "application/json"
@@ -225,9 +229,8 @@ static const char *find_byte(const char *text, const char *end, char byte)
 /* Whether the field's value is the media type, parameters aside. */
 static bool type_is(const struct srv_header_field *field, const char *type)
 {
-    const char *end = field->value + field->value_length;
-    size_t length = trimmed_length(field->value, find_byte(field->value, end, ';'));
-    return length == strlen(type) && strncasecmp(field->value, type, length) == 0;
+    struct piece value = value_of(field);
+    return is_word(take_piece(&value, ';'), type);
 }
 
 static const struct {
@@ -317,22 +320,22 @@ enum srv_error_code srv_guard_deadline(uint64_t *ms, const struct srv_head *head
                     SRV_MAX_DEADLINE_MS);
 }
 
-/* How specifically a range of Accept or Accept-Encoding (`length` characters) names `type`: 3 as
- * "kind/subtype", 2 as "kind/" and a star, 1 as two stars, 0 not at all.  A coding has no kind: 3
- * is its name, 1 one star. */
-static int specificity_of(const char *range, size_t length, const char *type)
+/* How specifically a range of Accept or Accept-Encoding names `type`: 3 as "kind/subtype", 2 as
+ * "kind/" and a star, 1 as two stars, 0 not at all.  A coding has no kind: 3 is its name, 1 one
+ * star. */
+static int specificity_of(struct piece range, const char *type)
 {
     const char *slash = strchr(type, '/');
-    size_t kind = slash != NULL ? (size_t)(slash - type) + 1 : SIZE_MAX - 1;
-    if (length == strlen(type) && strncasecmp(range, type, length) == 0)
+    size_t kind = slash != NULL ? (size_t)(slash - type) + 1 : 0;
+    if (is_word(range, type))
         return 3;
-    if (length == kind + 1 && strncasecmp(range, type, kind) == 0 && range[kind] == '*')
+    if (kind > 0 && range.length == kind + 1 && strncasecmp(range.text, type, kind) == 0 &&
+        range.text[kind] == '*')
         return 2;
-    const char *any = slash != NULL ? "*/*" : "*";
-    return length == strlen(any) && memcmp(range, any, length) == 0 ? 1 : 0;
+    return is_word(range, kind > 0 ? "*/*" : "*") ? 1 : 0;
 }
 
-/* A weight ("q=") in thousandths: 250 for "0.25"; 1000 for text that is none. */
+/* A weight in thousandths: 250 for "0.25"; 1000 for text that is none. */
 static unsigned read_weight(const char *text, size_t length)
 {
     unsigned weight = 0, unit = 1000;
@@ -348,16 +351,13 @@ static unsigned read_weight(const char *text, size_t length)
     return weight < 1000 ? weight : 1000;
 }
 
-/* The weight among the parameters after a range; 1000 without one. */
-static unsigned find_weight(const char *text, const char *end)
+/* The weight ("q=") among the parameters of a range; 1000 without one. */
+static unsigned weight_of(struct piece parameters)
 {
-    while (text < end) {
-        const char *stop = find_byte(text, end, ';');
-        text = skip_blanks(text, stop);
-        size_t length = trimmed_length(text, stop);
-        if (length >= 3 && (text[0] == 'q' || text[0] == 'Q') && text[1] == '=')
-            return read_weight(text + 2, length - 2);
-        text = stop < end ? stop + 1 : end;
+    while (parameters.length > 0) {
+        struct piece one = take_piece(&parameters, ';');
+        if (one.length >= 3 && strncasecmp(one.text, "q=", 2) == 0)
+            return read_weight(one.text + 2, one.length - 2);
     }
     return 1000;
 }
@@ -369,34 +369,23 @@ struct preference {
     unsigned weight; /* of that range; 0: not acceptable */
 };
 
-/* Takes in the ranges of one field. */
-static void read_ranges(struct preference *out, const struct srv_header_field *field,
-                        const char *type)
-{
-    const char *at = field->value, *end = field->value + field->value_length;
-    while (at < end) {
-        const char *stop = find_byte(at, end, ',');
-        const char *parameters = find_byte(at, stop, ';');
-        at = skip_blanks(at, parameters);
-        int specificity = specificity_of(at, trimmed_length(at, parameters), type);
-        if (specificity > out->specificity) {
-            out->specificity = specificity;
-            out->weight = find_weight(parameters < stop ? parameters + 1 : stop, stop);
-        }
-        at = stop < end ? stop + 1 : end;
-    }
-}
-
 static struct preference find_preference(const struct srv_head *head, const char *name,
                                          const char *type)
 {
     struct preference found = {0};
-    size_t length = strlen(name);
     for (size_t i = 0; i < head->count; i++) {
-        if (!name_is(&head->fields[i], name, length))
+        struct piece rest = value_of(&head->fields[i]);
+        if (!name_is(&head->fields[i], name, strlen(name)))
             continue;
-        found.given = found.given || head->fields[i].value_length > 0;
-        read_ranges(&found, &head->fields[i], type);
+        found.given = found.given || rest.length > 0;
+        while (rest.length > 0) {
+            struct piece range = take_piece(&rest, ',');
+            int specificity = specificity_of(take_piece(&range, ';'), type);
+            if (specificity > found.specificity) {
+                found.specificity = specificity;
+                found.weight = weight_of(range);
+            }
+        }
     }
     return found;
 }
@@ -415,8 +404,7 @@ enum srv_error_code srv_guard_accept_binary(bool *binary, const struct srv_head 
 {
     struct preference json = find_preference(head, "Accept", JSON_TYPE);
     struct preference bytes = find_preference(head, "Accept", BYTES_TYPE);
-    bool named = bytes.specificity == 3;
-    *binary = named && bytes.weight > 0 && bytes.weight >= json.weight;
+    *binary = bytes.specificity == 3 && bytes.weight > 0 && bytes.weight >= json.weight;
     return *binary ? SRV_OK : srv_guard_accept(head, JSON_TYPE, error);
 }
 

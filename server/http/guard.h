@@ -1,4 +1,5 @@
-/* guard.h: what a request's head must look like before anything else in it is believed.
+/* guard.h: what a request's head must look like before anything else in it is believed: its form,
+ * the name that it uses, the page and the API key that it comes with.
  *
  * A head is the request line and header fields, given as pointers into the bytes as they arrived
  * (libmicrohttpd parses in place) and passed the scan (scan.h).  The guard sees no socket, so
@@ -8,9 +9,9 @@
 
 #include <stdint.h>
 
-#include "base/errors.h"
-#include "config/bounds.h"
-#include "wire/coding.h"
+#include "http/http.h"
+
+struct srv_buffer;
 
 struct srv_header_field {
     const char *name, *value;
@@ -91,5 +92,55 @@ bool srv_header_field_id(char out[SRV_ID_MAX + 1], const struct srv_header_field
 /* Reads a field that must hold one id; `out` is empty without the field.  Error: invalid_value. */
 enum srv_error_code srv_guard_id(char out[SRV_ID_MAX + 1], const struct srv_head *head,
                                  const char *name, struct srv_error *error);
+
+/* ---- origin.c: which names of the daemon a request may use, and which web pages may send it ----
+ *
+ * A browser sends requests for every page that it shows, to any address that its machine reaches.
+ * Two header fields that pages cannot forge say for which: Host has the name by which the page
+ * found the daemon, which for a page of somebody else's is not one of ours even where that name
+ * resolves to our address (DNS rebinding); Origin has the page's own. */
+
+/* Whether Host (`length` bytes, with or without a port) is an address, localhost, a name under it,
+ * or one of `names`: a list separated by commas, or NULL for an empty one. */
+bool srv_host_is_allowed(const char *host, size_t length, const char *names);
+
+/* Whether Origin is `scheme://` and the same authority as Host; with `tls` only as https. */
+bool srv_origin_is_own(const struct srv_header_field *origin, const struct srv_header_field *host,
+                       bool tls);
+
+/* Checks Host and Origin before anything else that the head says is used, and sets
+ * request->origin.  Without API keys Host must be allowed, and Origin, where given, must be listed
+ * in allow_origins or the daemon's own.  With keys Host must be allowed where allowed_hosts is set;
+ * a page without a key learns nothing.  `tls`: the connection's.  Errors: host_not_allowed,
+ * origin_not_allowed. */
+enum srv_error_code srv_origin_check(struct srv_request *request,
+                                     const struct srv_http_context *context,
+                                     const struct srv_head *head, bool tls,
+                                     struct srv_error *error);
+
+/* Replies 204 to a preflight: OPTIONS without a body, from a listed origin, with
+ * Access-Control-Request-Method.  False for any other request.  No path is looked at: which ones
+ * exist is not said to callers without a key. */
+bool srv_origin_answer_preflight(struct srv_request *request, const struct srv_head *head,
+                                 const struct srv_framing *framing);
+
+/* Appends the lines of Vary and Access-Control-* that the reply needs.  `pages`: allow_origins is
+ * set. */
+void srv_origin_write_fields(struct srv_buffer *out, const struct srv_request *request, bool pages);
+
+/* ---- auth.c: whether a request comes with an API key, and one that suffices for its route ---- */
+
+/* Checks that the request has a key with a scope that request->route accepts, or any key where no
+ * route matched, and sets request->caller and key.  The request counts towards the key's
+ * requests_per_s.  keys NULL: none are configured, and every request passes.
+ * Errors: unauthorized, forbidden, quota_exceeded. */
+enum srv_error_code srv_auth_check(struct srv_request *request, struct srv_keyring *keys,
+                                   const struct srv_head *head, struct srv_error *error);
+
+/* Separates callers that send the same Idempotency-Key: the request's becomes a digest, in 64
+ * characters that an id may have, of the name of its API key ("" without) and of what was sent.
+ * The name is digested since a key's place in the file, and the key itself, may change while its
+ * sessions live. */
+void srv_auth_scope_idempotency_key(struct srv_request *request);
 
 #endif

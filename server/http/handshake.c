@@ -1,10 +1,7 @@
 /* handshake.c: suspending handshakes that wait for their client, and bounding their number. */
-#include "http/handshake.h"
-
 #include <microhttpd.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "config/bounds.h"
@@ -12,20 +9,6 @@
 
 #define GRACE_MS 1000 /* a younger handshake is not ended for its number */
 #define EVENTS 64
-
-bool srv_handshakes_open(struct srv_handshakes *handshakes)
-{
-    TAILQ_INIT(&handshakes->list);
-    handshakes->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    return handshakes->epoll_fd >= 0;
-}
-
-void srv_handshakes_close(struct srv_handshakes *handshakes)
-{
-    if (handshakes->epoll_fd >= 0)
-        close(handshakes->epoll_fd);
-    handshakes->epoll_fd = -1;
-}
 
 /* ---- Suspending ------------------------------------------------------------------------------ */
 
@@ -70,13 +53,6 @@ void srv_handshakes_resume(struct srv_loop *loop)
         for (int i = 0; i < count; i++)
             srv_handshake_release(events[i].data.ptr);
     }
-}
-
-void srv_handshakes_stop(struct srv_loop *loop)
-{
-    struct srv_connection *c;
-    LIST_FOREACH(c, &loop->connections, link)
-        srv_handshake_release(c);
 }
 
 /* ---- Number ---------------------------------------------------------------------------------- */

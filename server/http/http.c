@@ -11,6 +11,7 @@
 #include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,9 +39,7 @@ const char *srv_http_library_version(void) { return MHD_get_version(); }
 static void *on_request_line(void *context, const char *target, struct MHD_Connection *mhd)
 {
     (void)context;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct srv_connection *connection = info != NULL ? info->socket_context : NULL;
+    struct srv_connection *connection = srv_connection_of(mhd);
     return connection != NULL ? srv_exchange_open(connection, mhd, target) : NULL;
 }
 
@@ -67,14 +66,6 @@ static void on_completed(void *context, struct MHD_Connection *mhd, void **state
     *state = NULL;
 }
 
-static void disconnected(struct srv_http *http, struct srv_connection *connection)
-{
-    if (connection != NULL)
-        srv_tls_session_fini(connection);
-    srv_loop_disconnected(connection);
-    atomic_fetch_sub(&http->connections, 1);
-}
-
 /* A TLS connection counts as open before its handshake, which has half the time of a head.  Where
  * memory is short the connection is ended. */
 static void on_connection(void *context, struct MHD_Connection *mhd, void **socket_context,
@@ -83,8 +74,10 @@ static void on_connection(void *context, struct MHD_Connection *mhd, void **sock
     struct srv_loop *loop = context;
     struct srv_http *http = loop->http;
     if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
-        disconnected(http, *socket_context);
+        if (*socket_context != NULL)
+            srv_loop_disconnected(*socket_context);
         *socket_context = NULL;
+        atomic_fetch_sub(&http->connections, 1);
         return;
     }
     int fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
@@ -140,22 +133,18 @@ union address {
     struct sockaddr_in6 v6;
 };
 
+/* The port stands in the same place in both families. */
+_Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+               "sin_port is the port of either");
+
 static bool read_address(union address *out, socklen_t *size, const char *host, unsigned port)
 {
     memset(out, 0, sizeof *out);
-    if (inet_pton(AF_INET, host, &out->v4.sin_addr) == 1) {
-        out->v4.sin_family = AF_INET;
-        out->v4.sin_port = htons((uint16_t)port);
-        *size = sizeof out->v4;
-        return true;
-    }
-    if (inet_pton(AF_INET6, host, &out->v6.sin6_addr) == 1) {
-        out->v6.sin6_family = AF_INET6;
-        out->v6.sin6_port = htons((uint16_t)port);
-        *size = sizeof out->v6;
-        return true;
-    }
-    return false;
+    const bool v4 = inet_pton(AF_INET, host, &out->v4.sin_addr) == 1;
+    out->any.sa_family = v4 ? AF_INET : AF_INET6;
+    out->v4.sin_port = htons((uint16_t)port);
+    *size = v4 ? sizeof out->v4 : sizeof out->v6;
+    return v4 || inet_pton(AF_INET6, host, &out->v6.sin6_addr) == 1;
 }
 
 /* The remedy for an error of bind, or "". */
@@ -195,8 +184,7 @@ static bool listen_at(struct srv_http *http, const char *host, unsigned port)
         bind(http->listen_fd, &address.any, size) != 0 || listen(http->listen_fd, BACKLOG) != 0 ||
         getsockname(http->listen_fd, &address.any, &size) != 0)
         return false;
-    http->port =
-        ntohs(address.any.sa_family == AF_INET ? address.v4.sin_port : address.v6.sin6_port);
+    http->port = ntohs(address.v4.sin_port);
     return true;
 }
 
@@ -214,9 +202,6 @@ static bool start_loop(struct srv_loop *loop, const struct srv_tls *tls)
         {MHD_OPTION_HTTPS_PRIORITIES, 0, SRV_TLS_PRIORITIES},
         {MHD_OPTION_END, 0, NULL},
     };
-    loop->on_deadline = srv_exchange_timeout;
-    loop->on_sweep = srv_exchange_sweep;
-    loop->after_turn = srv_exchange_run_submitted;
     loop->listen_fd = http->listen_fd;
     loop->daemon = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
@@ -263,12 +248,6 @@ static struct srv_http *new_http(const struct srv_http_context *context)
     return http;
 }
 
-static void explain_threads(size_t loops, char *message, size_t size)
-{
-    snprintf(message, size, "cannot start %zu event threads", loops);
-    srv_thread_explain(message, size);
-}
-
 bool srv_http_open(struct srv_http **out, const struct srv_http_context *context,
                    const struct srv_http_options *options, char *message, size_t size)
 {
@@ -283,9 +262,10 @@ bool srv_http_open(struct srv_http **out, const struct srv_http_context *context
     else if (!listen_at(http, options->host, options->port))
         snprintf(message, size, "cannot listen on %s port %u: %s%s", options->host, options->port,
                  strerror(errno), listen_remedy(errno));
-    else if (!start_loops(http, options->tls, loops > 0 ? loops : 1))
-        explain_threads(loops, message, size);
-    else
+    else if (!start_loops(http, options->tls, loops > 0 ? loops : 1)) {
+        snprintf(message, size, "cannot start %zu event threads", loops);
+        srv_thread_explain(message, size);
+    } else
         return true;
     srv_http_close(http);
     *out = NULL;

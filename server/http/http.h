@@ -33,7 +33,7 @@ struct srv_http_context {
     const struct srv_routes *routes;
     const char *instance;      /* X-Attn-Instance */
     struct srv_keyring *keys;  /* NULL: no API key is asked for */
-    const char *allowed_hosts; /* lists, as origin.h has them; NULL: empty */
+    const char *allowed_hosts; /* lists, as guard.h has them; NULL: empty */
     const char *allow_origins;
     struct srv_log *log;
     struct srv_metrics *metrics;

@@ -10,39 +10,41 @@
 #include <sys/socket.h>
 
 #include "http/exchange.h"
-#include "http/mhd_workarounds.h"
 #include "schedule/scheduler.h"
 
 #define MAX_POLLS 4096                     /* of all polled exchanges, before one is suspended */
 #define PROBE_AFTER_NS UINT64_C(100000000) /* of a job: before that its client is not probed */
 
-bool srv_exchange_submit(struct srv_exchange *x)
+static struct srv_scheduler *begin_job(struct srv_exchange *x)
 {
-    struct srv_request *request = &x->request;
-    struct srv_error error = {0};
     x->state = RUNNING_JOB;
     atomic_store(&x->held_by, HELD_BY_SCHEDULER);
-    if (!srv_scheduler_submit(x->loop->http->context.scheduler, request, &error)) {
+    return x->loop->http->context.scheduler;
+}
+
+/* Polls for the reply where the scheduler has taken the request; returns whether it has. */
+static bool poll_taken(struct srv_exchange *x, bool taken)
+{
+    if (!taken)
         atomic_store(&x->held_by, HELD_BY_EVENT_THREAD);
-        srv_reply_error(request, &error);
+    x->polled = taken;
+    x->loop->num_polled += taken;
+    return taken;
+}
+
+bool srv_exchange_submit(struct srv_exchange *x)
+{
+    struct srv_error error = {0};
+    if (!poll_taken(x, srv_scheduler_submit(begin_job(x), &x->request, &error))) {
+        srv_reply_error(&x->request, &error);
         return false;
     }
-    x->polled = x->loop->has_submitted = true;
-    x->loop->num_polled++;
-    return true;
+    return x->loop->has_submitted = true;
 }
 
 bool srv_exchange_handle_elsewhere(struct srv_exchange *x)
 {
-    x->state = RUNNING_JOB;
-    atomic_store(&x->held_by, HELD_BY_SCHEDULER);
-    if (!srv_scheduler_handle(x->loop->http->context.scheduler, &x->request)) {
-        atomic_store(&x->held_by, HELD_BY_EVENT_THREAD);
-        return false;
-    }
-    x->polled = true;
-    x->loop->num_polled++;
-    return true;
+    return poll_taken(x, srv_scheduler_handle(begin_job(x), &x->request));
 }
 
 void srv_exchange_run_submitted(struct srv_loop *loop)

@@ -1,8 +1,6 @@
 /* linger.c: a list of sockets, the oldest first, and an epoll descriptor that says which of
  * them have bytes.  The calls of epoll are those of libmicrohttpd's turns only under other names
  * (mhd_workarounds.c), so here epoll_pwait stands. */
-#include "http/linger.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -13,20 +11,19 @@
 #include "config/bounds.h"
 #include "http/exchange.h"
 
+struct srv_linger {
+    int fd;
+    uint64_t end_ns, idle_end_ns;
+    size_t bytes; /* thrown away so far */
+    TAILQ_ENTRY(srv_linger) entry;
+};
+
 #define EVENTS 32                      /* sockets of one turn */
 #define TURN_BYTES ((size_t)256 << 10) /* of one socket in one turn */
-
-bool srv_lingers_open(struct srv_lingers *lingers)
-{
-    TAILQ_INIT(&lingers->list);
-    lingers->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    return lingers->epoll_fd >= 0;
-}
 
 static void end(struct srv_loop *loop, struct srv_linger *linger)
 {
     TAILQ_REMOVE(&loop->lingers.list, linger, entry);
-    loop->lingers.count--;
     atomic_fetch_sub(&loop->http->lingering, 1);
     close(linger->fd);
     free(linger);
@@ -34,12 +31,8 @@ static void end(struct srv_loop *loop, struct srv_linger *linger)
 
 void srv_lingers_close(struct srv_loop *loop)
 {
-    struct srv_lingers *lingers = &loop->lingers;
-    while (lingers->count > 0)
-        end(loop, TAILQ_FIRST(&lingers->list));
-    if (lingers->epoll_fd >= 0)
-        close(lingers->epoll_fd);
-    lingers->epoll_fd = -1;
+    while (!TAILQ_EMPTY(&loop->lingers.list))
+        end(loop, TAILQ_FIRST(&loop->lingers.list));
 }
 
 /* The descriptor is a copy, since libmicrohttpd closes its own. */
@@ -55,7 +48,6 @@ void srv_linger_begin(struct srv_loop *loop, int fd)
     linger->end_ns = now + SRV_LINGER_MS * SRV_MS_NS;
     linger->idle_end_ns = now + SRV_LINGER_IDLE_MS * SRV_MS_NS;
     TAILQ_INSERT_TAIL(&lingers->list, linger, entry);
-    lingers->count++;
     atomic_fetch_add(&loop->http->lingering, 1);
     if (linger->fd < 0 || epoll_ctl(lingers->epoll_fd, EPOLL_CTL_ADD, linger->fd, &event) != 0)
         end(loop, linger);
@@ -80,7 +72,7 @@ static bool throw_away(struct srv_linger *linger, uint64_t now)
 void srv_lingers_serve(struct srv_loop *loop, uint64_t now)
 {
     struct epoll_event events[EVENTS];
-    if (loop->lingers.count == 0)
+    if (TAILQ_EMPTY(&loop->lingers.list))
         return;
     int count = epoll_pwait(loop->lingers.epoll_fd, events, EVENTS, 0, NULL);
     for (int i = 0; i < count; i++)
@@ -103,7 +95,7 @@ void srv_lingers_make_room(struct srv_loop *loop)
 {
     const struct srv_http *http = loop->http;
     size_t room = http->context.limits->max_connections + http->loop_count * SRV_MAX_RESERVED;
-    while (loop->lingers.count > 0 &&
+    while (!TAILQ_EMPTY(&loop->lingers.list) &&
            atomic_load(&http->connections) + atomic_load(&http->lingering) > room)
         end(loop, TAILQ_FIRST(&loop->lingers.list));
 }

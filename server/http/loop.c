@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -31,12 +32,15 @@
 bool srv_loop_open(struct srv_loop *loop, struct srv_http *http)
 {
     loop->http = http;
-    srv_turns_init(&loop->turns);
-    srv_places_init(loop);
+    TAILQ_INIT(&loop->handshakes.list);
+    TAILQ_INIT(&loop->lingers.list);
+    TAILQ_INIT(&loop->turns.waiting);
+    TAILQ_INIT(&loop->reserved.list);
     loop->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    loop->handshakes.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->lingers.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     atomic_init(&loop->command, SRV_LOOP_RUN);
-    return loop->wake_fd >= 0 && srv_handshakes_open(&loop->handshakes) &&
-           srv_lingers_open(&loop->lingers);
+    return loop->wake_fd >= 0 && loop->handshakes.epoll_fd >= 0 && loop->lingers.epoll_fd >= 0;
 }
 
 /* The waker sets wake_pending and then reads `sleeping`, the loop sets `sleeping` and then reads
@@ -75,6 +79,13 @@ struct srv_connection *srv_loop_find(const struct srv_loop *loop, int fd)
     return fd >= 0 && (size_t)fd < loop->num_fds ? loop->by_fd[fd] : NULL;
 }
 
+struct srv_connection *srv_connection_of(struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info != NULL ? info->socket_context : NULL;
+}
+
 struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Connection *mhd, int fd)
 {
     struct srv_connection *connection = grow_by_fd(loop, fd) ? calloc(1, sizeof *connection) : NULL;
@@ -92,8 +103,7 @@ struct srv_connection *srv_loop_connected(struct srv_loop *loop, struct MHD_Conn
 
 void srv_loop_disconnected(struct srv_connection *connection)
 {
-    if (connection == NULL)
-        return;
+    srv_tls_session_fini(connection);
     if (connection->is_faulty)
         LIST_REMOVE(connection, faulty_link);
     connection->loop->by_fd[connection->fd] = NULL;
@@ -125,7 +135,7 @@ void srv_connection_end(struct srv_connection *connection)
     srv_handshake_release(connection);
 }
 
-/* Ends connections whose deadline has passed, unless on_sweep or on_deadline sets another.  For a
+/* Ends connections whose deadline has passed, unless its exchange sets another.  For a
  * while after a gap, as of SIGSTOP or a paused container, none is ended: what clients have sent in
  * time is still in their sockets. */
 static void sweep(struct srv_loop *loop, uint64_t now)
@@ -133,14 +143,14 @@ static void sweep(struct srv_loop *loop, uint64_t now)
     struct srv_connection *c;
     LIST_FOREACH(c, &loop->connections, link) {
         if (c->exchange != NULL)
-            loop->on_sweep(c->exchange, now);
+            srv_exchange_sweep(c->exchange, now);
         if (srv_connection_is_cut_off(c))
             srv_connection_end(c);
         if (c->deadline_ns == 0 || c->deadline_ns > now || now < loop->gap_ns + GAP_MS * SRV_MS_NS)
             continue;
         c->deadline_ns = 0;
         if (c->exchange != NULL && !c->finished)
-            loop->on_deadline(c->exchange);
+            srv_exchange_timeout(c->exchange);
         if (c->deadline_ns == 0)
             srv_connection_end(c);
     }
@@ -160,27 +170,24 @@ static int wait_ms(struct srv_loop *loop)
     if (MHD_get_timeout(loop->daemon, &timeout) == MHD_YES)
         return loop->idle_turns++ < max_turns ? 0 : IDLE_WAIT_MS;
     loop->idle_turns = 0;
-    if (loop->turns.count > 0)
+    if (!TAILQ_EMPTY(&loop->turns.waiting))
         return 0;
     if (accept_ms >= 0)
         return accept_ms;
-    return !LIST_EMPTY(&loop->connections) || loop->lingers.count > 0 ? SWEEP_MS : -1;
+    return !LIST_EMPTY(&loop->connections) || !TAILQ_EMPTY(&loop->lingers.list) ? SWEEP_MS : -1;
 }
 
 static void sleep_for(struct srv_loop *loop, int ms)
 {
-    struct pollfd fds[4];
-    const size_t count = sizeof fds / sizeof fds[0];
-    fds[0].fd = loop->accept.backing_off
-                    ? -1
-                    : MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
-    fds[1].fd = loop->wake_fd;
-    fds[2].fd = loop->handshakes.epoll_fd;
-    fds[3].fd = loop->lingers.epoll_fd;
-    for (size_t i = 0; i < count; i++)
-        fds[i].events = POLLIN;
+    const int sockets = MHD_get_daemon_info(loop->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+    struct pollfd fds[] = {
+        {.fd = loop->wake_fd, .events = POLLIN},
+        {.fd = loop->accept.backing_off ? -1 : sockets, .events = POLLIN},
+        {.fd = loop->handshakes.epoll_fd, .events = POLLIN},
+        {.fd = loop->lingers.epoll_fd, .events = POLLIN},
+    };
     uint64_t wakes;
-    if (poll(fds, count, ms) > 0 && fds[1].revents != 0)
+    if (poll(fds, sizeof fds / sizeof fds[0], ms) > 0 && fds[0].revents != 0)
         (void)!read(loop->wake_fd, &wakes, sizeof wakes);
 }
 
@@ -199,23 +206,13 @@ static void wait_for_work(struct srv_loop *loop)
 
 /* ---- The thread ------------------------------------------------------------------------------ */
 
-static void begin_thread(struct srv_loop *loop)
-{
-    sigset_t pipe;
-    pthread_setname_np(pthread_self(), "attnd-event");
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
-    srv_mhd_begin_reading(loop);
-}
-
 static void run_turn(struct srv_loop *loop, bool accepting)
 {
     wait_for_work(loop);
     srv_handshakes_resume(loop);
     srv_turns_resume(loop);
     MHD_run(loop->daemon);
-    loop->after_turn(loop);
+    srv_exchange_run_submitted(loop);
     if (accepting)
         srv_mhd_accept_after_turn(loop);
     uint64_t now = srv_now_ns();
@@ -239,7 +236,12 @@ static void *serve(void *context)
     struct srv_loop *loop = context;
     int command;
     bool accepting = true;
-    begin_thread(loop);
+    sigset_t pipe;
+    pthread_setname_np(pthread_self(), "attnd-event");
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+    srv_mhd_begin_reading(loop);
     while ((command = atomic_load(&loop->command)) != SRV_LOOP_STOP) {
         if (command == SRV_LOOP_QUIESCE && accepting) {
             MHD_quiesce_daemon(loop->daemon);
@@ -247,8 +249,10 @@ static void *serve(void *context)
         }
         run_turn(loop, accepting);
     }
-    loop->stopping = true;
-    srv_handshakes_stop(loop);
+    struct srv_connection *c;
+    loop->stopping = true; /* for good: no connection may be suspended when the daemon is stopped */
+    LIST_FOREACH(c, &loop->connections, link)
+        srv_handshake_release(c);
     srv_turns_resume(loop);
     for (int i = 0; i < LAST_TURNS; i++)
         MHD_run(loop->daemon);
@@ -283,8 +287,8 @@ void srv_loop_stop(struct srv_loop *loop)
     srv_lingers_close(loop);
     free(loop->by_fd);
     loop->by_fd = NULL;
-    srv_handshakes_close(&loop->handshakes);
-    if (loop->wake_fd >= 0)
-        close(loop->wake_fd);
-    loop->wake_fd = -1;
+    const int fds[] = {loop->wake_fd, loop->handshakes.epoll_fd, loop->lingers.epoll_fd};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
 }

@@ -30,11 +30,6 @@
 
 /* ---- Exchanges ------------------------------------------------------------------------------- */
 
-static bool is_from_pool(const struct srv_exchange *x, const struct srv_loop *loop)
-{
-    return (uintptr_t)x - (uintptr_t)loop->pool < POOL_SIZE * sizeof *x;
-}
-
 /* A freed exchange, or else the next unused one of the pool; NULL where there is none. */
 static struct srv_exchange *take_from_pool(struct srv_loop *loop)
 {
@@ -103,7 +98,7 @@ void srv_exchange_free(struct srv_exchange *x, bool on_loop_thread)
     srv_request_uncharge(request);
     srv_request_release(request);
     srv_buffer_fini(&request->reply.body);
-    if (is_from_pool(x, x->loop))
+    if ((uintptr_t)x - (uintptr_t)x->loop->pool < POOL_SIZE * sizeof *x)
         return_to_pool(x, x->loop, on_loop_thread);
     else
         free(x);

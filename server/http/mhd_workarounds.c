@@ -55,8 +55,6 @@
  * 15 A run reads from every socket that is ready, so that all requests of 1,000 connections are
  *    read, then computed, then answered, and none of their memory is still in the CPU's caches when
  *    it is needed again.  Answer: epoll_wait here reports at most TURN_SOCKETS at a time. */
-#include "http/mhd_workarounds.h"
-
 #include <errno.h>
 #include <microhttpd.h>
 #include <poll.h>
@@ -142,23 +140,17 @@ int epoll_ctl(int epoll_fd, int what, int fd, struct epoll_event *event)
     return (int)syscall(SYS_epoll_ctl, epoll_fd, what, fd, event);
 }
 
-static void note_end(struct MHD_Connection *mhd)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    struct srv_connection *connection = info != NULL ? info->socket_context : NULL;
-    if (connection != NULL)
-        connection->may_have_ended = true;
-}
-
 int epoll_wait(int epoll_fd, struct epoll_event *events, int most, int ms)
 {
     bool is_turn = reading_loop != NULL && epoll_fd != reading_loop->handshakes.epoll_fd;
     int limit = is_turn && most > TURN_SOCKETS ? TURN_SOCKETS : most;
     int count = epoll_pwait(epoll_fd, events, limit, ms, NULL);
-    for (int i = 0; is_turn && i < count; i++)
-        if ((events[i].events & EPOLLRDHUP) != 0)
-            note_end(events[i].data.ptr);
+    for (int i = 0; is_turn && i < count; i++) {
+        bool ended = (events[i].events & EPOLLRDHUP) != 0;
+        struct srv_connection *connection = ended ? srv_connection_of(events[i].data.ptr) : NULL;
+        if (connection != NULL)
+            connection->may_have_ended = true;
+    }
     return count;
 }
 

@@ -3,7 +3,7 @@
  * Both options are texts, `a,b,c`, checked when the configuration was read; they are searched as
  * they stand, for they are short and most requests need neither: an address is tried first, and
  * programs send no Origin. */
-#include "http/origin.h"
+#include "http/guard.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>

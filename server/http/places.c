@@ -1,10 +1,6 @@
 /* places.c: a count of ordinary places, which all loops share, and a list of reserved ones. */
-#include "http/places.h"
-
 #include "config/bounds.h"
 #include "http/exchange.h"
-
-void srv_places_init(struct srv_loop *loop) { TAILQ_INIT(&loop->reserved.list); }
 
 static bool take_ordinary(struct srv_http *http)
 {

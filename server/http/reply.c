@@ -2,8 +2,6 @@
  *
  * Nearly all replies go through libmicrohttpd.  The few that cannot wait for the end of a body that
  * still arrives are written to the socket (mhd_workarounds.c, 11). */
-#include "http/reply.h"
-
 #include <assert.h>
 #include <linux/tcp.h>
 #include <microhttpd.h>
@@ -15,8 +13,6 @@
 #include "base/clock.h"
 #include "base/number.h"
 #include "http/exchange.h"
-#include "http/mhd_workarounds.h"
-#include "http/origin.h"
 #include "http/tls.h"
 #include "ops/stage.h"
 #include "schedule/scheduler.h"
@@ -31,17 +27,10 @@ static const char no_memory[] =
 static const char no_memory_v2[] =
     "{\"error\":\"no memory for the reply\",\"code\":\"out_of_memory\",\"retryable\":true}";
 
-static const char *body_of(size_t *length, const struct srv_request *request)
-{
-    const struct srv_reply *reply = &request->reply;
-    const char *failure = request->is_v2 ? no_memory_v2 : no_memory;
-    *length = reply->body.failed ? strlen(failure) : reply->body.length;
-    return reply->body.failed ? failure : reply->body.data;
-}
-
-/* Makes an error of a reply without a status, and of one whose body met its ceiling or the end of
- * memory. */
-static void replace_failed(struct srv_request *request)
+/* Settles the reply's status, body and Retry-After: a reply without a status, and one whose body
+ * met its ceiling or the end of memory, becomes an error.  Returns the body. */
+static const char *finish_reply(size_t *length, struct srv_request *request,
+                                const struct srv_loop *loop)
 {
     struct srv_error error = {0};
     struct srv_reply *reply = &request->reply;
@@ -49,19 +38,15 @@ static void replace_failed(struct srv_request *request)
         srv_fail(&error, SRV_E_INTERNAL, NULL, "no reply was made");
     else if (reply->body.failed)
         srv_fail(&error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the reply");
-    else
-        return;
-    srv_reply_error(request, &error);
-}
-
-static void finish_reply(struct srv_request *request, const struct srv_loop *loop)
-{
-    struct srv_reply *reply = &request->reply;
-    replace_failed(request);
+    if (error.code != SRV_OK)
+        srv_reply_error(request, &error);
     if (srv_error_retryable(reply->code) && (reply->status == 429 || reply->status == 503))
         reply->retry_after_s = srv_scheduler_retry_after_s(loop->http->context.scheduler, request);
     if (reply->code == SRV_E_WRONG_INSTANCE)
         reply->retry_after_s = MOVED_S;
+    const char *failure = request->is_v2 ? no_memory_v2 : no_memory;
+    *length = reply->body.failed ? strlen(failure) : reply->body.length;
+    return reply->body.failed ? failure : reply->body.data;
 }
 
 /* ---- Header fields --------------------------------------------------------------------------- */
@@ -78,24 +63,8 @@ static inline void add(struct srv_buffer *out, const char *name, const char *val
 
 static void add_number(struct srv_buffer *out, const char *name, uint64_t number)
 {
-    srv_buffer_text(out, name);
-    srv_buffer_text(out, ": ");
-    srv_buffer_unsigned(out, number, 1);
+    srv_buffer_number(out, name, number);
     srv_buffer_text(out, "\r\n");
-}
-
-static void add_tag(struct srv_buffer *out, const struct srv_reply *reply)
-{
-    char value[SRV_TAG_SIZE];
-    srv_reply_write_tag(value, reply);
-    add(out, "ETag", value);
-}
-
-static void add_trace(struct srv_buffer *out, const struct srv_trace *trace)
-{
-    char value[SRV_TRACEPARENT + 1];
-    srv_trace_write(value, trace);
-    add(out, "traceparent", value);
 }
 
 /* "parse;dur=0.123, ...": milliseconds, to the microsecond. */
@@ -106,8 +75,7 @@ static void add_timing(struct srv_buffer *out, const struct srv_request *request
         uint64_t us = srv_stage_ns(request, stage) / 1000;
         srv_buffer_text(out, stage > 0 ? ", " : "");
         srv_buffer_text(out, srv_stage_name(stage));
-        srv_buffer_text(out, ";dur=");
-        srv_buffer_unsigned(out, us / 1000, 1);
+        srv_buffer_number(out, ";dur=", us / 1000);
         srv_buffer_text(out, ".");
         srv_buffer_unsigned(out, us % 1000, 3);
     }
@@ -119,21 +87,26 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
                         const struct srv_request *request)
 {
     const struct srv_reply *reply = &request->reply;
+    char tag[SRV_TAG_SIZE], trace[SRV_TRACEPARENT + 1];
     add(out, "Cache-Control", reply->tag != 0 ? "no-cache" : "no-store");
-    if (reply->tag != 0)
-        add_tag(out, reply);
+    if (reply->tag != 0) {
+        srv_reply_write_tag(tag, reply);
+        add(out, "ETag", tag);
+    }
     if (reply->body.length > 0 || reply->body.failed)
         add(out, "Content-Type", reply->content_type ? reply->content_type : "application/json");
     if (reply->fields != NULL)
         srv_buffer_text(out, reply->fields);
     if (reply->json_length > 0)
-        add_number(out, "Inference-Header-Content-Length", reply->json_length);
+        add_number(out, "Inference-Header-Content-Length: ", reply->json_length);
     if (reply->coding != SRV_IDENTITY)
         add(out, "Content-Encoding", srv_coding_name(reply->coding));
     srv_origin_write_fields(out, request, loop->http->context.allow_origins != NULL);
     add(out, "X-Request-Id", request->request_id);
-    if (request->trace.trace_id[0] != '\0')
-        add_trace(out, &request->trace);
+    if (request->trace.trace_id[0] != '\0') {
+        srv_trace_write(trace, &request->trace);
+        add(out, "traceparent", trace);
+    }
     add(out, "X-Attn-Instance", loop->http->context.instance);
     if (reply->owner[0] != '\0')
         add(out, "X-Attn-Owner", reply->owner);
@@ -142,7 +115,7 @@ static void list_fields(struct srv_buffer *out, struct srv_loop *loop,
     if (reply->code == SRV_E_UNAUTHORIZED)
         add(out, "WWW-Authenticate", "Bearer");
     if (reply->retry_after_s > 0)
-        add_number(out, "Retry-After", reply->retry_after_s);
+        add_number(out, "Retry-After: ", reply->retry_after_s);
     if (request->t_taken != 0)
         add_timing(out, request);
 }
@@ -191,46 +164,48 @@ static bool add_lines(struct MHD_Response *response, struct srv_buffer *lines)
 
 /* Where a field cannot be added nothing is sent: a reply that lacks one could be read as another
  * one. */
-bool srv_reply_through_mhd(struct MHD_Connection *connection, struct srv_request *request,
-                           bool close)
+bool srv_reply_through_mhd(struct srv_exchange *x, bool close)
 {
-    struct srv_loop *loop = ((const struct srv_exchange *)request->connection)->loop;
+    struct srv_request *request = &x->request;
     char room[LINES_MAX];
     struct srv_buffer lines;
     size_t length;
-    finish_reply(request, loop);
-    const char *body = body_of(&length, request);
+    const char *body = finish_reply(&length, request, x->loop);
     struct MHD_Response *response = make_response(request, body, length);
     if (response == NULL)
         return false;
     srv_buffer_init(&lines, sizeof room);
     srv_buffer_lend(&lines, room, sizeof room);
-    list_fields(&lines, loop, request);
+    list_fields(&lines, x->loop, request);
     bool good = !close || MHD_add_response_header(response, "Connection", "close") == MHD_YES;
     good = good && add_lines(response, &lines);
-    good = good && MHD_queue_response(connection, request->reply.status, response) == MHD_YES;
+    good = good && MHD_queue_response(x->mhd, request->reply.status, response) == MHD_YES;
     MHD_destroy_response(response);
     return good;
 }
 
 /* The fields stand in libmicrohttpd's order, so that all replies have one form. */
-void srv_reply_past_mhd(const struct srv_connection *connection, struct srv_request *request)
+void srv_reply_past_mhd(struct srv_exchange *x)
 {
+    const struct srv_connection *connection = x->connection;
+    struct srv_request *request = &x->request;
     char date[sizeof "Sun, 06 Nov 1994 08:49:37 GMT"];
     struct tm utc;
     struct srv_buffer out;
     size_t length;
-    finish_reply(request, connection->loop);
-    const char *body = body_of(&length, request);
+    x->state = REPLIED;
+    x->body_unread = true;
+    request->t_replied = srv_now_ns();
+    const char *body = finish_reply(&length, request, x->loop);
     srv_buffer_init(&out, SIZE_MAX);
     const time_t now = time(NULL);
     strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &utc));
     srv_buffer_printf(&out, "HTTP/1.1 %u %s\r\nDate: %s\r\nConnection: close\r\n",
                       request->reply.status, MHD_get_reason_phrase_for(request->reply.status),
                       date);
-    list_fields(&out, connection->loop, request);
+    list_fields(&out, x->loop, request);
     srv_buffer_printf(&out, "Content-Length: %zu\r\n\r\n", length);
-    if (connection->exchange == NULL || !connection->exchange->is_head)
+    if (!x->is_head)
         srv_buffer_append(&out, body, length);
     if (!out.failed && connection->tls != NULL)
         srv_tls_send(connection->tls, out.data, out.length);

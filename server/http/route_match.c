@@ -66,19 +66,6 @@ static bool matches(char arg[SRV_ID_MAX + 1], const struct srv_route *route, con
     return true;
 }
 
-static const char *const method_names[SRV_METHOD_COUNT] = {
-    [SRV_GET] = "GET, HEAD",
-    [SRV_POST] = "POST",
-    [SRV_PUT] = "PUT",
-    [SRV_DELETE] = "DELETE",
-};
-
-static void add_method(char allowed[64], enum srv_method method)
-{
-    size_t length = strlen(allowed);
-    snprintf(allowed + length, 64 - length, "%s%s", length > 0 ? ", " : "", method_names[method]);
-}
-
 const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64],
                                        const struct srv_routes *routes, enum srv_method method,
                                        const char *path)
@@ -92,8 +79,10 @@ const struct srv_route *srv_route_find(char arg[SRV_ID_MAX + 1], char allowed[64
             allowed[0] = '\0';
             return route;
         }
-        if (strstr(allowed, method_names[route->method]) == NULL) /* two patterns may match */
-            add_method(allowed, route->method);
+        const char *name = route->method == SRV_GET ? "GET, HEAD" : srv_method_name(route->method);
+        size_t length = strlen(allowed);
+        if (strstr(allowed, name) == NULL) /* two patterns may match */
+            snprintf(allowed + length, 64 - length, "%s%s", length > 0 ? ", " : "", name);
     }
     arg[0] = '\0';
     return NULL;

@@ -1,5 +1,5 @@
 /* scan.c: a state machine over bytes.  Each state is a row of `steps`, a function that reads
- * as far as it goes and says which state follows; `faults` lists all that can be wrong.
+ * as far as it goes and says which state follows.
  *
  * Rules that need the whole head, such as which fields exclude each other, are guard.c's. */
 #include "http/scan.h"
@@ -35,49 +35,31 @@ enum state {
 
 enum field { OTHER_FIELD, LENGTH_FIELD, CODING_FIELD };
 
-enum fault {
-    BAD_LINE_END,
-    BAD_METHOD,
-    BAD_TARGET,
-    BAD_VERSION,
-    BAD_NAME,
-    BAD_VALUE,
-    BAD_LENGTH,
-    LARGE_LENGTH,
-    BAD_CODING,
-    BAD_CHUNK,
-    LARGE_CHUNK,
-    LONG_CHUNK_LINE,
-    LONG_HEAD,
-    MANY_FIELDS,
-};
+/* All that can be wrong. */
+static const struct srv_scan_fault
+    bad_line_end = {SRV_E_BAD_REQUEST, NULL, "CR and LF do not stand together"},
+    bad_method = {SRV_E_BAD_REQUEST, NULL, "the method is not a token"},
+    bad_target = {SRV_E_BAD_REQUEST, NULL,
+                  "the request target is empty or holds a byte that no URI has"},
+    bad_version = {SRV_E_BAD_REQUEST, NULL, "the version must be HTTP/1.1 or HTTP/1.0"},
+    bad_name = {SRV_E_BAD_REQUEST, NULL, "a line of the header is folded or has no valid name"},
+    bad_value = {SRV_E_BAD_REQUEST, NULL, "a header field holds a control character"},
+    bad_length = {SRV_E_BAD_REQUEST, "Content-Length", "Content-Length is no number of bytes"},
+    large_length = {SRV_E_BODY_TOO_LARGE, "Content-Length", "Content-Length is 2^64 or more"},
+    bad_coding = {SRV_E_NOT_IMPLEMENTED, "Transfer-Encoding",
+                  "Transfer-Encoding has more than `chunked`"},
+    bad_chunk = {SRV_E_BAD_REQUEST, NULL, "the size or the end of a chunk is malformed"},
+    large_chunk = {SRV_E_BODY_TOO_LARGE, NULL, "the size of a chunk is 2^64 or more"},
+    long_chunk_line = {SRV_E_BAD_REQUEST, NULL,
+                       "the line before a chunk has more than " TEXT(SRV_MAX_CHUNK_LINE) " bytes"},
+    long_head = {SRV_E_HEADERS_TOO_LARGE, NULL,
+                 "more than " TEXT(SRV_MAX_HEADER_BYTES) " bytes of header"},
+    many_fields = {SRV_E_HEADERS_TOO_LARGE, NULL,
+                   "more than " TEXT(SRV_MAX_HEADERS) " header fields and query parameters"};
 
-static const struct srv_scan_fault faults[] = {
-    [BAD_LINE_END] = {SRV_E_BAD_REQUEST, NULL, "CR and LF do not stand together"},
-    [BAD_METHOD] = {SRV_E_BAD_REQUEST, NULL, "the method is not a token"},
-    [BAD_TARGET] = {SRV_E_BAD_REQUEST, NULL,
-                    "the request target is empty or holds a byte that no URI has"},
-    [BAD_VERSION] = {SRV_E_BAD_REQUEST, NULL, "the version must be HTTP/1.1 or HTTP/1.0"},
-    [BAD_NAME] = {SRV_E_BAD_REQUEST, NULL, "a line of the header is folded or has no valid name"},
-    [BAD_VALUE] = {SRV_E_BAD_REQUEST, NULL, "a header field holds a control character"},
-    [BAD_LENGTH] = {SRV_E_BAD_REQUEST, "Content-Length", "Content-Length is no number of bytes"},
-    [LARGE_LENGTH] = {SRV_E_BODY_TOO_LARGE, "Content-Length", "Content-Length is 2^64 or more"},
-    [BAD_CODING] = {SRV_E_NOT_IMPLEMENTED, "Transfer-Encoding",
-                    "Transfer-Encoding has more than `chunked`"},
-    [BAD_CHUNK] = {SRV_E_BAD_REQUEST, NULL, "the size or the end of a chunk is malformed"},
-    [LARGE_CHUNK] = {SRV_E_BODY_TOO_LARGE, NULL, "the size of a chunk is 2^64 or more"},
-    [LONG_CHUNK_LINE] = {SRV_E_BAD_REQUEST, NULL,
-                         "the line before a chunk has more than " TEXT(
-                             SRV_MAX_CHUNK_LINE) " bytes"},
-    [LONG_HEAD] = {SRV_E_HEADERS_TOO_LARGE, NULL,
-                   "more than " TEXT(SRV_MAX_HEADER_BYTES) " bytes of header"},
-    [MANY_FIELDS] = {SRV_E_HEADERS_TOO_LARGE, NULL,
-                     "more than " TEXT(SRV_MAX_HEADERS) " header fields and query parameters"},
-};
-
-static char *fail(struct srv_scan *s, enum fault fault, char *at)
+static char *fail(struct srv_scan *s, const struct srv_scan_fault *fault, char *at)
 {
-    s->fault = &faults[fault];
+    s->fault = fault;
     return at;
 }
 
@@ -119,7 +101,7 @@ static bool word_is(const struct srv_scan *s, const char *text)
 /* The byte at `at` must be LF. */
 static char *expect_lf(struct srv_scan *s, enum state next, char *at)
 {
-    return *at == '\n' ? go_on(s, next, at + 1) : fail(s, BAD_LINE_END, at);
+    return *at == '\n' ? go_on(s, next, at + 1) : fail(s, &bad_line_end, at);
 }
 
 /* ---- The head -------------------------------------------------------------------------------- */
@@ -128,7 +110,7 @@ static char *scan_method(struct srv_scan *s, char *at, char *end)
 {
     for (; at < end && (*at != ' ' || s->word_length == 0); at++, s->word_length = 1)
         if (!is_token_character(*at))
-            return fail(s, BAD_METHOD, at);
+            return fail(s, &bad_method, at);
     s->word_length = at < end ? 0 : s->word_length;
     return at < end ? go_on(s, TARGET, at + 1) : at;
 }
@@ -137,9 +119,9 @@ static char *scan_target(struct srv_scan *s, char *at, char *end)
 {
     for (; at < end && *at != ' '; at++) {
         if (!is_target_character(*at))
-            return fail(s, BAD_TARGET, at);
+            return fail(s, &bad_target, at);
         if ((*at == '?' || *at == '&') && ++s->fields > SRV_MAX_HEADERS)
-            return fail(s, MANY_FIELDS, at);
+            return fail(s, &many_fields, at);
         if (s->word_length < strlen("/v2/")) { /* what follows does not matter */
             s->word[s->word_length++] = *at;
             s->word[s->word_length] = '\0';
@@ -149,7 +131,7 @@ static char *scan_target(struct srv_scan *s, char *at, char *end)
     if (at == end)
         return at;
     if (s->word_length == 0)
-        return fail(s, BAD_TARGET, at);
+        return fail(s, &bad_target, at);
     s->word_length = 0;
     return go_on(s, VERSION, at + 1);
 }
@@ -160,12 +142,12 @@ static char *scan_version(struct srv_scan *s, char *at, char *end)
     for (; at < end && s->word_length < sizeof version; at++, s->word_length++) {
         size_t i = s->word_length;
         if (i < sizeof version - 1 ? *at != version[i] : *at != '0' && *at != '1')
-            return fail(s, BAD_VERSION, at);
+            return fail(s, &bad_version, at);
         s->is_old = *at == '0';
     }
     if (at == end)
         return at;
-    return *at == '\r' ? go_on(s, LINE_LF, at + 1) : fail(s, BAD_VERSION, at);
+    return *at == '\r' ? go_on(s, LINE_LF, at + 1) : fail(s, &bad_version, at);
 }
 
 static char *scan_line_lf(struct srv_scan *s, char *at, char *end)
@@ -180,9 +162,9 @@ static char *scan_field(struct srv_scan *s, char *at, char *end)
     if (*at == '\r')
         return go_on(s, HEAD_LF, at + 1);
     if (!is_token_character(*at))
-        return fail(s, BAD_NAME, at);
+        return fail(s, &bad_name, at);
     if (++s->fields > SRV_MAX_HEADERS)
-        return fail(s, MANY_FIELDS, at);
+        return fail(s, &many_fields, at);
     s->word_length = 0;
     return go_on(s, NAME, at);
 }
@@ -203,7 +185,7 @@ static char *scan_name(struct srv_scan *s, char *at, char *end)
 {
     for (; at < end && *at != ':'; at++) {
         if (!is_token_character(*at))
-            return fail(s, BAD_NAME, at);
+            return fail(s, &bad_name, at);
         if (word_is(s, "cooki") && small(*at) == 'e')
             *at = '_';
         keep(s, *at);
@@ -241,18 +223,18 @@ static char *scan_length(struct srv_scan *s, char *at, char *end)
     for (; at < end && *at != '\r' && !is_blank_behind(s, *at); at++, s->word_length = 1) {
         unsigned digit = (unsigned)(*at - '0');
         if (digit > 9)
-            return fail(s, BAD_LENGTH, at);
+            return fail(s, &bad_length, at);
         if (__builtin_mul_overflow(s->left, 10u, &s->left) ||
             __builtin_add_overflow(s->left, digit, &s->left))
-            return fail(s, LARGE_LENGTH, at);
+            return fail(s, &large_length, at);
     }
-    return at < end && s->word_length == 0 ? fail(s, BAD_LENGTH, at) : at;
+    return at < end && s->word_length == 0 ? fail(s, &bad_length, at) : at;
 }
 
 static char *scan_value(struct srv_scan *s, char *at, char *end)
 {
     if (s->blank && *at != '\r')
-        return fail(s, s->field == LENGTH_FIELD ? BAD_LENGTH : BAD_CODING, at);
+        return fail(s, s->field == LENGTH_FIELD ? &bad_length : &bad_coding, at);
     if (s->field == LENGTH_FIELD)
         at = scan_length(s, at, end);
     for (; at < end && s->fault == NULL && is_text_character(*at) && !is_blank_behind(s, *at); at++)
@@ -261,7 +243,7 @@ static char *scan_value(struct srv_scan *s, char *at, char *end)
     if (at == end || s->fault != NULL || is_blank_behind(s, *at))
         return at;
     if (*at != '\r')
-        return fail(s, *at == '\n' ? BAD_LINE_END : BAD_VALUE, at);
+        return fail(s, *at == '\n' ? &bad_line_end : &bad_value, at);
     if (s->field == CODING_FIELD)
         s->unframed = s->unframed || !word_is(s, "chunked");
     return go_on(s, LINE_LF, at + 1);
@@ -324,13 +306,13 @@ static char *scan_chunk_digits(struct srv_scan *s, char *at, char *end)
 {
     for (; at < end && hex_digit(*at) < 16; at++, s->word_length = 1) {
         if (s->left >> 60 != 0)
-            return fail(s, LARGE_CHUNK, at);
+            return fail(s, &large_chunk, at);
         s->left = s->left * 16 + hex_digit(*at);
     }
     if (at == end)
         return at;
     if (s->word_length == 0 || (*at != ';' && *at != '\r'))
-        return fail(s, BAD_CHUNK, at);
+        return fail(s, &bad_chunk, at);
     return go_on(s, *at == ';' ? CHUNK_EXTENSION : CHUNK_LINE_LF, at + 1);
 }
 
@@ -340,7 +322,7 @@ static char *scan_chunk_extension(struct srv_scan *s, char *at, char *end)
         at++;
     if (at == end)
         return at;
-    return *at == '\r' ? go_on(s, CHUNK_LINE_LF, at + 1) : fail(s, BAD_CHUNK, at);
+    return *at == '\r' ? go_on(s, CHUNK_LINE_LF, at + 1) : fail(s, &bad_chunk, at);
 }
 
 /* The empty lines after head and trailer count as one. */
@@ -356,7 +338,7 @@ static char *scan_chunk_line_lf(struct srv_scan *s, char *at, char *end)
 static char *scan_chunk_cr(struct srv_scan *s, char *at, char *end)
 {
     (void)end;
-    return *at == '\r' ? go_on(s, CHUNK_LF, at + 1) : fail(s, BAD_CHUNK, at);
+    return *at == '\r' ? go_on(s, CHUNK_LF, at + 1) : fail(s, &bad_chunk, at);
 }
 
 static char *scan_chunk_lf(struct srv_scan *s, char *at, char *end)
@@ -407,7 +389,7 @@ static char *start(struct srv_scan *s, char *at, char *end)
         return end - 1;
     }
     if (s->state == START_LF)
-        fail(s, BAD_LINE_END, at);
+        fail(s, &bad_line_end, at);
     *s = (struct srv_scan){.fault = s->fault, .requests = s->requests, .state = METHOD};
     return end;
 }
@@ -417,7 +399,7 @@ static char *take_out(struct srv_scan *s, char *at, char *end)
 {
     s->blank = true;
     if (++s->bytes > SRV_MAX_HEADER_BYTES)
-        fail(s, LONG_HEAD, at);
+        fail(s, &long_head, at);
     memmove(at, at + 1, (size_t)(end - at) - 1);
     return end - 1;
 }
@@ -436,7 +418,7 @@ static char *step(struct srv_scan *s, char *at, char *end)
     if (in_head || in_line)
         *count += (size_t)(next - at);
     if (s->fault == NULL && *count > most)
-        fail(s, in_head ? LONG_HEAD : LONG_CHUNK_LINE, next);
+        fail(s, in_head ? &long_head : &long_chunk_line, next);
     return next;
 }
 

@@ -25,70 +25,71 @@ static gnutls_datum_t datum(char *text)
     return (gnutls_datum_t){(unsigned char *)text, (unsigned)strlen(text)};
 }
 
-static bool refuse(const char *path, const char *what, int cause, char *message, size_t size)
+/* Makes credentials of a certificate and its key; returns GnuTLS's status. */
+static int new_pair(gnutls_certificate_credentials_t *out, const struct srv_tls *tls)
 {
-    snprintf(message, size, "%s: %s: %s", path, what, gnutls_strerror(cause));
-    return false;
+    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
+    int result = gnutls_certificate_allocate_credentials(out);
+    if (result != GNUTLS_E_SUCCESS)
+        return result;
+    result = gnutls_certificate_set_x509_key_mem(*out, &certificate, &key, GNUTLS_X509_FMT_PEM);
+    if (result != GNUTLS_E_SUCCESS)
+        gnutls_certificate_free_credentials(*out);
+    return result;
 }
 
-static bool check_certificate(struct srv_tls *tls, const char *path, char *message, size_t size)
+/* Returns a text about what is wrong, with the key where *of_key is set, and GnuTLS's cause; NULL,
+ * with `expires` set, where nothing is. */
+static const char *find_fault(int *cause, bool *of_key, struct srv_tls *tls)
 {
     gnutls_x509_crt_t *chain = NULL;
+    gnutls_x509_privkey_t key;
+    gnutls_certificate_credentials_t pair;
     unsigned count = 0;
-    gnutls_datum_t text = datum(tls->certificate);
-    int result = gnutls_x509_crt_list_import2(&chain, &count, &text, GNUTLS_X509_FMT_PEM,
-                                              GNUTLS_X509_CRT_LIST_FAIL_IF_UNSORTED);
-    if (result < 0)
-        return refuse(path, "no certificate in PEM form", result, message, size);
+    gnutls_datum_t certificate_text = datum(tls->certificate), key_text = datum(tls->key);
+    *cause = gnutls_x509_crt_list_import2(&chain, &count, &certificate_text, GNUTLS_X509_FMT_PEM,
+                                          GNUTLS_X509_CRT_LIST_FAIL_IF_UNSORTED);
+    *of_key = *cause >= 0;
+    if (*cause < 0)
+        return "no certificate in PEM form";
     tls->expires = gnutls_x509_crt_get_expiration_time(chain[0]);
     for (unsigned i = 0; i < count; i++)
         gnutls_x509_crt_deinit(chain[i]);
     gnutls_free(chain);
-    return true;
-}
-
-static bool check_key(struct srv_tls *tls, const char *path, char *message, size_t size)
-{
-    gnutls_x509_privkey_t key;
-    gnutls_datum_t text = datum(tls->key);
-    int result = gnutls_x509_privkey_init(&key);
-    if (result == GNUTLS_E_SUCCESS) {
-        result = gnutls_x509_privkey_import2(key, &text, GNUTLS_X509_FMT_PEM, NULL, 0);
+    *cause = gnutls_x509_privkey_init(&key);
+    if (*cause == GNUTLS_E_SUCCESS) {
+        *cause = gnutls_x509_privkey_import2(key, &key_text, GNUTLS_X509_FMT_PEM, NULL, 0);
         gnutls_x509_privkey_deinit(key);
     }
-    return result == GNUTLS_E_SUCCESS ||
-           refuse(path, "no key in PEM form without a password", result, message, size);
-}
-
-static bool check_pair(struct srv_tls *tls, const char *path, char *message, size_t size)
-{
-    gnutls_certificate_credentials_t pair;
-    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
-    int result = gnutls_certificate_allocate_credentials(&pair);
-    if (result == GNUTLS_E_SUCCESS) {
-        result = gnutls_certificate_set_x509_key_mem(pair, &certificate, &key, GNUTLS_X509_FMT_PEM);
-        gnutls_certificate_free_credentials(pair);
-    }
-    return result == GNUTLS_E_SUCCESS ||
-           refuse(path, "not the key of the certificate", result, message, size);
+    if (*cause != GNUTLS_E_SUCCESS)
+        return "no key in PEM form without a password";
+    *cause = new_pair(&pair, tls);
+    if (*cause != GNUTLS_E_SUCCESS)
+        return "not the key of the certificate";
+    gnutls_certificate_free_credentials(pair);
+    return NULL;
 }
 
 bool srv_tls_read(struct srv_tls *out, const char *certificate, const char *key, char *message,
                   size_t size)
 {
     size_t length;
+    int cause;
+    bool of_key;
     *out = (struct srv_tls){.certificate = NULL};
     if (certificate == NULL || key == NULL)
         return true;
     bool read =
         srv_text_read(&out->certificate, &length, certificate, SRV_MAX_PEM_BYTES, SRV_TEXT_PUBLIC,
                       message, size) &&
-        srv_text_read(&out->key, &length, key, SRV_MAX_PEM_BYTES, SRV_TEXT_SECRET, message, size) &&
-        check_certificate(out, certificate, message, size) && check_key(out, key, message, size) &&
-        check_pair(out, key, message, size);
-    if (!read)
+        srv_text_read(&out->key, &length, key, SRV_MAX_PEM_BYTES, SRV_TEXT_SECRET, message, size);
+    const char *fault = read ? find_fault(&cause, &of_key, out) : NULL;
+    if (fault != NULL)
+        snprintf(message, size, "%s: %s: %s", of_key ? key : certificate, fault,
+                 gnutls_strerror(cause));
+    if (!read || fault != NULL)
         srv_tls_fini(out);
-    return read;
+    return read && fault == NULL;
 }
 
 void srv_tls_fini(struct srv_tls *tls)
@@ -131,17 +132,11 @@ static void put_credentials(struct srv_tls_credentials *credentials)
 bool srv_tls_replace(struct srv_tls_slot *slot, const struct srv_tls *tls)
 {
     struct srv_tls_credentials *made = calloc(1, sizeof *made);
-    gnutls_datum_t certificate = datum(tls->certificate), key = datum(tls->key);
-    if (made == NULL || gnutls_certificate_allocate_credentials(&made->pair) != GNUTLS_E_SUCCESS) {
+    if (made == NULL || new_pair(&made->pair, tls) != GNUTLS_E_SUCCESS) {
         free(made);
         return false;
     }
     atomic_init(&made->users, 1);
-    if (gnutls_certificate_set_x509_key_mem(made->pair, &certificate, &key, GNUTLS_X509_FMT_PEM) !=
-        GNUTLS_E_SUCCESS) {
-        put_credentials(made);
-        return false;
-    }
     pthread_mutex_lock(&slot->lock);
     struct srv_tls_credentials *old = slot->current;
     slot->current = made;
@@ -154,16 +149,6 @@ void srv_tls_slot_fini(struct srv_tls_slot *slot)
 {
     put_credentials(slot->current);
     slot->current = NULL;
-}
-
-static struct srv_tls_credentials *get_credentials(struct srv_tls_slot *slot)
-{
-    pthread_mutex_lock(&slot->lock);
-    struct srv_tls_credentials *current = slot->current;
-    if (current != NULL)
-        atomic_fetch_add(&current->users, 1);
-    pthread_mutex_unlock(&slot->lock);
-    return current;
 }
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
@@ -238,7 +223,11 @@ static int on_finished(gnutls_session_t session, unsigned type, unsigned when, u
 void srv_tls_session_init(struct srv_connection *connection, struct srv_tls_slot *slot)
 {
     int on = 1;
-    connection->credentials = get_credentials(slot);
+    pthread_mutex_lock(&slot->lock);
+    connection->credentials = slot->current;
+    if (slot->current != NULL)
+        atomic_fetch_add(&slot->current->users, 1);
+    pthread_mutex_unlock(&slot->lock);
     if (connection->credentials != NULL)
         (void)gnutls_credentials_set(connection->tls, GNUTLS_CRD_CERTIFICATE,
                                      connection->credentials->pair);

@@ -1,16 +1,11 @@
 /* turns.c: a queue of suspended connections. */
-#include "http/turns.h"
-
 #include <microhttpd.h>
 
 #include "http/loop.h"
 
-void srv_turns_init(struct srv_turns *turns) { TAILQ_INIT(&turns->waiting); }
-
 static void take(struct srv_turns *turns, struct srv_connection *connection)
 {
     TAILQ_REMOVE(&turns->waiting, connection, turn.entry);
-    turns->count--;
     connection->turn.waits = false;
 }
 
@@ -19,13 +14,12 @@ bool srv_turn_begins(struct srv_connection *connection)
     struct srv_loop *loop = connection->loop;
     struct srv_turns *turns = &loop->turns;
     bool granted = connection->turn.granted;
-    bool room = turns->count == 0 && turns->served < SRV_TURN_PIPELINED;
+    bool room = TAILQ_EMPTY(&turns->waiting) && turns->served < SRV_TURN_PIPELINED;
     connection->turn.granted = false;
     turns->served += !granted && room;
     if (granted || room || loop->stopping)
         return true;
     TAILQ_INSERT_TAIL(&turns->waiting, connection, turn.entry);
-    turns->count++;
     connection->turn.waits = true;
     connection->may_have_ended = true; /* nobody looks at its socket meanwhile */
     MHD_suspend_connection(connection->mhd);
@@ -36,8 +30,9 @@ void srv_turns_resume(struct srv_loop *loop)
 {
     struct srv_turns *turns = &loop->turns;
     turns->served = 0;
-    while (turns->count > 0 && (turns->served < SRV_TURN_PIPELINED || loop->stopping)) {
-        struct srv_connection *connection = TAILQ_FIRST(&turns->waiting);
+    struct srv_connection *connection;
+    while ((connection = TAILQ_FIRST(&turns->waiting)) != NULL &&
+           (turns->served < SRV_TURN_PIPELINED || loop->stopping)) {
         take(turns, connection);
         turns->served++;
         connection->turn.granted = true;

@@ -7,7 +7,7 @@
 #define UNKNOWN "GET /v2 lists the extensions, GET /openapi.json all paths"
 
 /* Paths of extensions that attnd lacks; clients of Triton ask for them.  The first row that fits
- * counts, and the last fits all. */
+ * counts. */
 static const struct {
     const char *prefix, *part; /* of a path: its begin, and what stands in the rest of it */
     const char *why;
@@ -23,22 +23,17 @@ static const struct {
      "attnd makes no text: POST /v2/models/NAME/infer computes attention"},
     {"/v2/models/", "/versions/1/", UNKNOWN},
     {"/v2/models/", "/versions/", "models have the version 1 only"},
-    {"/v2", "", UNKNOWN},
 };
-
-static bool is_absent(const char *path, size_t row)
-{
-    size_t length = strlen(absent[row].prefix);
-    return strncmp(path, absent[row].prefix, length) == 0 &&
-           strstr(path + length, absent[row].part) != NULL;
-}
 
 const char *srv_v2_why_absent(const char *path)
 {
-    size_t row = 0;
-    while (row + 1 < sizeof absent / sizeof absent[0] && !is_absent(path, row))
-        row++;
-    return absent[row].why;
+    for (size_t row = 0; row < sizeof absent / sizeof absent[0]; row++) {
+        size_t length = strlen(absent[row].prefix);
+        if (strncmp(path, absent[row].prefix, length) == 0 &&
+            strstr(path + length, absent[row].part) != NULL)
+            return absent[row].why;
+    }
+    return UNKNOWN;
 }
 
 enum srv_error_code srv_v2_check_types(struct srv_request *request, const struct srv_head *head,

@@ -4,7 +4,7 @@
  *
  * The daemon replies with what is printed when it is built (server/api/openapi.c).  An
  * operation is made from its row of the table of routes.  Schemas come from the tables of fields
- * (calls.c, documents.c), of replies (replies.c) and of values (values.c), errors from the table of
+ * (bodies.c), of replies (replies.c) and of values (values.c), errors from the table of
  * errors (errors.c). */
 #include <string.h>
 

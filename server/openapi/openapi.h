@@ -11,7 +11,6 @@
 #include <jansson.h>
 
 #include "wire/route.h"
-#include "wire/tensor.h"
 
 /* Ends the program, and so the build, with "openapi: ..." on the standard error. */
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -44,9 +43,6 @@ json_t *describe(json_t *schema, const char *meaning, const char *shapes);
 /* A list of the words of a text, which may be NULL; whether it has this one. */
 json_t *words(const char *text);
 bool has_word(const char *text, const char *word);
-
-/* The schema of tensors of this kind, by its name. */
-const char *tensor_name(enum srv_tensor_kind kind);
 
 /* Add schemas: of texts, numbers and lists of names; of replies; of the bodies of /attend and
  * /decode, and of tensors; of bodies that are documents. */

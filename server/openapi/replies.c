@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "openapi/openapi.h"
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "openapi/openapi.h"
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 #define ID_PATTERN "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 _Static_assert(SRV_ID_MAX == 64, "ID_PATTERN has the length");

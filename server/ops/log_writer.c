@@ -3,7 +3,7 @@
  * The thread takes all lines that wait by exchanging the two buffers, so nothing is copied under
  * the lock but one line at a time.  After each turn it rests for REST_NS: under load a line costs
  * neither a system call nor a wake, and a single line is written at once. */
-#include "ops/log_writer.h"
+#include "ops/log.h"
 
 #include <errno.h>
 #include <poll.h>

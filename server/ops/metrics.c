@@ -126,26 +126,17 @@ void srv_metrics_add_model(struct srv_metrics *metrics, const char *name)
 
 void srv_metrics_close(struct srv_metrics *metrics) { free(metrics); }
 
-static size_t row_of(const struct srv_routes *routes, const struct srv_request *request)
-{
-    if (request->route != NULL)
-        return (size_t)(request->route - routes->items);
-    size_t method = (size_t)request->method;
-    return routes->count + (method < SRV_METHOD_COUNT ? method : SRV_METHOD_COUNT);
-}
-
-static size_t status_of(const struct srv_request *request)
-{
-    size_t i = 0;
-    while (statuses[i] != 0 && statuses[i] != request->reply.status)
-        i++;
-    return i;
-}
-
 void srv_metrics_request(struct srv_metrics *metrics, const struct srv_request *request)
 {
-    struct row *row = &metrics->rows[row_of(metrics->routes, request)];
-    count_up(&row->by_status[status_of(request)], 1);
+    const struct srv_routes *routes = metrics->routes;
+    size_t method = (size_t)request->method, status = 0;
+    size_t place = request->route != NULL
+                       ? (size_t)(request->route - routes->items)
+                       : routes->count + (method < SRV_METHOD_COUNT ? method : SRV_METHOD_COUNT);
+    struct row *row = &metrics->rows[place];
+    while (statuses[status] != 0 && statuses[status] != request->reply.status)
+        status++;
+    count_up(&row->by_status[status], 1);
     observe(&row->seconds, &seconds, srv_stage_ns(request, SRV_STAGE_TOTAL));
     if (request->reply.code != SRV_OK && request->reply.code < SRV_ERROR_COUNT)
         count_up(&metrics->errors[request->reply.code], 1);
@@ -215,12 +206,12 @@ static void print_histogram(struct srv_buffer *out, const struct histogram *hist
     srv_buffer_printf(out, "%s_count%s%.*s%s %llu\n", name, open, bare, labels, close, total);
 }
 
-static bool histogram_used(const struct histogram *histogram)
+static bool any(const counter counts[], size_t count)
 {
-    unsigned long long total = 0;
-    for (size_t i = 0; i <= MAX_BOUNDS; i++)
-        total += read_count(&histogram->buckets[i]);
-    return total > 0;
+    size_t i = 0;
+    while (i < count && read_count(&counts[i]) == 0)
+        i++;
+    return i < count;
 }
 
 static void row_labels(char out[160], const struct srv_routes *routes, size_t row)
@@ -232,34 +223,21 @@ static void row_labels(char out[160], const struct srv_routes *routes, size_t ro
              srv_method_name(method));
 }
 
-static bool row_used(const struct row *row)
-{
-    unsigned long long total = 0;
-    for (size_t i = 0; i < COUNT(statuses); i++)
-        total += read_count(&row->by_status[i]);
-    return total > 0;
-}
-
-static void print_row_statuses(struct srv_buffer *out, const struct row *row, const char *labels)
-{
-    for (size_t i = 0; i < COUNT(statuses); i++) {
-        unsigned long long count = read_count(&row->by_status[i]);
-        char status[16] = "other";
-        if (statuses[i] != 0)
-            snprintf(status, sizeof status, "%u", statuses[i]);
-        if (count > 0)
-            srv_buffer_printf(out, "attnd_requests_total{%sstatus=\"%s\"} %llu\n", labels, status,
-                              count);
-    }
-}
-
 static void print_requests(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
     char labels[160];
     srv_metrics_print_head(out, "attnd_requests_total", "counter", "Requests answered.");
     for (size_t i = 0; i < row_count(metrics->routes); i++) {
         row_labels(labels, metrics->routes, i);
-        print_row_statuses(out, &metrics->rows[i], labels);
+        for (size_t k = 0; k < COUNT(statuses); k++) {
+            unsigned long long count = read_count(&metrics->rows[i].by_status[k]);
+            char status[16] = "other";
+            if (statuses[k] != 0)
+                snprintf(status, sizeof status, "%u", statuses[k]);
+            if (count > 0)
+                srv_buffer_printf(out, "attnd_requests_total{%sstatus=\"%s\"} %llu\n", labels,
+                                  status, count);
+        }
     }
     srv_metrics_print_head(out, "attnd_errors_total", "counter", "Errors sent, by code.");
     for (size_t i = SRV_OK + 1; i < SRV_ERROR_COUNT; i++)
@@ -269,19 +247,9 @@ static void print_requests(struct srv_buffer *out, const struct srv_metrics *met
                            "From first header to reply.");
     for (size_t i = 0; i < row_count(metrics->routes); i++) {
         row_labels(labels, metrics->routes, i);
-        if (row_used(&metrics->rows[i]))
+        if (any(metrics->rows[i].by_status, COUNT(statuses)))
             print_histogram(out, &metrics->rows[i].seconds, &seconds, "attnd_request_seconds",
                             labels);
-    }
-}
-
-static void print_stages(struct srv_buffer *out, const struct srv_metrics *metrics)
-{
-    char labels[32];
-    srv_metrics_print_head(out, "attnd_stage_seconds", "histogram", "Stages of computed requests.");
-    for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++) {
-        snprintf(labels, sizeof labels, "stage=\"%s\",", srv_stage_name(stage));
-        print_histogram(out, &metrics->stages[stage], &seconds, "attnd_stage_seconds", labels);
     }
 }
 
@@ -291,71 +259,40 @@ static void print_stages(struct srv_buffer *out, const struct srv_metrics *metri
 
 static const struct {
     const char *name, *help;
-    size_t offset;
-    const struct bounds *bounds;
-} model_histograms[] = {
+    size_t offset;               /* of a histogram, or of a counter */
+    const struct bounds *bounds; /* NULL: a counter */
+} of_models[] = {
     {"attnd_decode_batch_size", "Decode steps of one layer that were computed together.",
      MEMBER(decode_batch_size), &batch_sizes},
     {"attnd_decode_batch_seconds", "Computing one batch of decode steps.",
      MEMBER(decode_batch_seconds), &seconds},
     {"attnd_attend_seconds", "Computing one attention over given rows or one prefill.",
      MEMBER(attend_seconds), &seconds},
+    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows), NULL},
+    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows), NULL},
 };
-
-static const struct {
-    const char *name, *help;
-    size_t offset;
-} model_counters[] = {
-    {"attnd_decode_rows_total", "Rows computed by decode steps.", MEMBER(decode_rows)},
-    {"attnd_attend_rows_total", "Query rows computed by /attend.", MEMBER(attend_rows)},
-};
-
-/* Slots that are in use: those of models have names. */
-static bool has_slot(const struct srv_metrics *metrics, size_t slot)
-{
-    return slot == OTHER_MODELS ? metrics->num_models > SRV_METRIC_MODELS
-                                : slot < FIRST_MODEL + metrics->num_models;
-}
-
-static const void *member_of(const struct srv_metrics *metrics, size_t slot, size_t offset)
-{
-    return (const char *)&metrics->models[slot] + offset;
-}
-
-static void print_model_histograms(struct srv_buffer *out, const struct srv_metrics *metrics,
-                                   size_t row)
-{
-    char labels[SRV_ID_MAX + sizeof "model=\"\","];
-    const char *name = model_histograms[row].name;
-    srv_metrics_print_head(out, name, "histogram", model_histograms[row].help);
-    for (size_t slot = 0; slot < MODEL_SLOTS; slot++) {
-        const struct histogram *h = member_of(metrics, slot, model_histograms[row].offset);
-        if (!histogram_used(h))
-            continue;
-        snprintf(labels, sizeof labels, "model=\"%s\",", metrics->models[slot].name);
-        print_histogram(out, h, model_histograms[row].bounds, name, labels);
-    }
-}
-
-static void print_model_counters(struct srv_buffer *out, const struct srv_metrics *metrics,
-                                 size_t row)
-{
-    const char *name = model_counters[row].name;
-    srv_metrics_print_head(out, name, "counter", model_counters[row].help);
-    for (size_t slot = WEIGHTLESS; slot < MODEL_SLOTS; slot++) {
-        const counter *value = member_of(metrics, slot, model_counters[row].offset);
-        if (has_slot(metrics, slot))
-            srv_buffer_printf(out, "%s{model=\"%s\"} %llu\n", name, metrics->models[slot].name,
-                              read_count(value));
-    }
-}
 
 static void print_models(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
-    for (size_t i = 0; i < COUNT(model_histograms); i++)
-        print_model_histograms(out, metrics, i);
-    for (size_t i = 0; i < COUNT(model_counters); i++)
-        print_model_counters(out, metrics, i);
+    char labels[SRV_ID_MAX + sizeof "model=\"\","];
+    for (size_t i = 0; i < COUNT(of_models); i++) {
+        const char *name = of_models[i].name;
+        const struct bounds *bounds = of_models[i].bounds;
+        srv_metrics_print_head(out, name, bounds != NULL ? "histogram" : "counter",
+                               of_models[i].help);
+        for (size_t slot = 0; slot < MODEL_SLOTS; slot++) {
+            const void *value = (const char *)&metrics->models[slot] + of_models[i].offset;
+            const struct histogram *h = value;
+            bool named = slot == OTHER_MODELS ? metrics->num_models > SRV_METRIC_MODELS
+                                              : slot < FIRST_MODEL + metrics->num_models;
+            snprintf(labels, sizeof labels, "model=\"%s\",", metrics->models[slot].name);
+            if (bounds != NULL && any(h->buckets, COUNT(h->buckets)))
+                print_histogram(out, h, bounds, name, labels);
+            else if (bounds == NULL && named)
+                srv_buffer_printf(out, "%s{model=\"%s\"} %llu\n", name, metrics->models[slot].name,
+                                  read_count(value));
+        }
+    }
 }
 
 /* ---- Totals ---------------------------------------------------------------------------------- */
@@ -385,20 +322,19 @@ static const struct {
      MEMBER(store[SRV_FILE_DAMAGED])},
 };
 
-static void print_totals(struct srv_buffer *out, const struct srv_metrics *metrics)
-{
-    const char *base = (const char *)metrics;
-    for (size_t i = 0; i < COUNT(counters); i++) {
-        srv_metrics_print_head(out, counters[i].name, "counter", counters[i].help);
-        srv_buffer_printf(out, "%s %llu\n", counters[i].name,
-                          read_count((const counter *)(base + counters[i].offset)));
-    }
-}
-
 void srv_metrics_print(struct srv_buffer *out, const struct srv_metrics *metrics)
 {
+    char labels[32];
     print_requests(out, metrics);
-    print_stages(out, metrics);
+    srv_metrics_print_head(out, "attnd_stage_seconds", "histogram", "Stages of computed requests.");
+    for (enum srv_stage stage = 0; stage < SRV_STAGE_TOTAL; stage++) {
+        snprintf(labels, sizeof labels, "stage=\"%s\",", srv_stage_name(stage));
+        print_histogram(out, &metrics->stages[stage], &seconds, "attnd_stage_seconds", labels);
+    }
     print_models(out, metrics);
-    print_totals(out, metrics);
+    for (size_t i = 0; i < COUNT(counters); i++) {
+        const void *value = (const char *)metrics + counters[i].offset;
+        srv_metrics_print_head(out, counters[i].name, "counter", counters[i].help);
+        srv_buffer_printf(out, "%s %llu\n", counters[i].name, read_count(value));
+    }
 }

@@ -71,7 +71,7 @@ struct srv_gauges {
     size_t sessions_restoring, journal_wait_s;
     size_t in_flight, connections, weightless_shapes;
     size_t cache_used_bytes, cache_budget_bytes, weight_bytes, mapped_bytes;
-    size_t memory_limit_bytes, heap_bytes, open_files;
+    size_t memory_limit_bytes;
     double certificate_expires; /* seconds since 1970; 0: no sample */
     struct srv_process process;
     struct srv_limits limits;

@@ -1,6 +1,7 @@
 /* metrics_gauges.c: present values as Prometheus text: of the daemon, its models and API keys.
  *
  * A gauge is a row of a table: its name, and the member that holds its value. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "attn.h"
@@ -46,26 +47,20 @@ static const struct {
      MEMBER(mapped_bytes)},
     {"attnd_memory_limit_bytes", "Memory that the bounds of the daemon fit.",
      MEMBER(memory_limit_bytes)},
-    {"attnd_heap_bytes", "Memory given out by the allocator.", MEMBER(heap_bytes)},
+    {"attnd_heap_bytes", "Memory given out by the allocator.", PROCESS(heap_bytes)},
     {"process_resident_memory_bytes", "Resident memory size in bytes.", PROCESS(resident_bytes)},
     {"process_virtual_memory_bytes", "Virtual memory size in bytes.", PROCESS(virtual_bytes)},
-    {"process_open_fds", "Number of open file descriptors.", MEMBER(open_files)},
+    {"process_open_fds", "Number of open file descriptors.", PROCESS(open_files)},
     {"process_max_fds", "Maximum number of open file descriptors.", PROCESS(max_files)},
 };
 
+/* Prints a metric and its sample; without one where the value is negative. */
 static void print_one(struct srv_buffer *out, const char *name, const char *type, const char *help,
                       double value)
 {
     srv_metrics_print_head(out, name, type, help);
-    srv_buffer_printf(out, "%s %.15g\n", name, value);
-}
-
-static void print_certificate(struct srv_buffer *out, double expires)
-{
-    const char *name = "attnd_certificate_expiry_timestamp_seconds";
-    srv_metrics_print_head(out, name, "gauge", "When the TLS certificate expires.");
-    if (expires > 0)
-        srv_buffer_printf(out, "%s %.15g\n", name, expires);
+    if (value >= 0)
+        srv_buffer_printf(out, "%s %.15g\n", name, value);
 }
 
 void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *g)
@@ -85,7 +80,9 @@ void srv_metrics_print_gauges(struct srv_buffer *out, const struct srv_gauges *g
               "Start time of the process since unix epoch in seconds.", g->process.start_seconds);
     print_one(out, "process_cpu_seconds_total", "counter",
               "Total user and system CPU time spent in seconds.", g->process.cpu_seconds);
-    print_certificate(out, g->certificate_expires);
+    print_one(out, "attnd_certificate_expiry_timestamp_seconds", "gauge",
+              "When the TLS certificate expires.",
+              g->certificate_expires > 0 ? g->certificate_expires : -1);
     srv_metrics_print_head(out, "attnd_build_info", "gauge", "Always 1; the label says what runs.");
     srv_buffer_text(out, "attnd_build_info{version=\"" ATTN_VERSION "\"} 1\n");
 }
@@ -127,31 +124,22 @@ static const struct {
     {"attnd_key_in_flight_bytes", "Memory admitted for the key's requests.", SRV_QUOTA_IN_FLIGHT},
 };
 
-static unsigned long long read_count(const atomic_uint_fast64_t *value)
-{
-    return atomic_load_explicit(value, memory_order_relaxed);
-}
-
-static void print_refusals(struct srv_buffer *out, const struct srv_account *account)
-{
-    for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++)
-        srv_buffer_printf(out, "attnd_key_refused_total{key=\"%s\",limit=\"%s\"} %llu\n",
-                          account->name, srv_quota_name(quota),
-                          read_count(&account->refused[quota]));
-}
-
 void srv_metrics_print_accounts(struct srv_buffer *out, struct srv_accounts *accounts)
 {
     pthread_mutex_lock(&accounts->lock);
     srv_metrics_print_head(out, "attnd_key_requests_total", "counter",
                            "Requests taken from the key.");
     for (size_t i = 0; i < accounts->count; i++)
-        srv_buffer_printf(out, "attnd_key_requests_total{key=\"%s\"} %llu\n",
-                          accounts->items[i]->name, read_count(&accounts->items[i]->requests));
+        srv_buffer_printf(out, "attnd_key_requests_total{key=\"%s\"} %" PRIuFAST64 "\n",
+                          accounts->items[i]->name, atomic_load(&accounts->items[i]->requests));
     srv_metrics_print_head(out, "attnd_key_refused_total", "counter",
                            "Requests beyond a limit of the key.");
     for (size_t i = 0; i < accounts->count; i++)
-        print_refusals(out, accounts->items[i]);
+        for (enum srv_quota quota = 0; quota < SRV_QUOTAS; quota++)
+            srv_buffer_printf(out,
+                              "attnd_key_refused_total{key=\"%s\",limit=\"%s\"} %" PRIuFAST64 "\n",
+                              accounts->items[i]->name, srv_quota_name(quota),
+                              atomic_load(&accounts->items[i]->refused[quota]));
     for (size_t g = 0; g < COUNT(account_gauges); g++) {
         srv_metrics_print_head(out, account_gauges[g].name, "gauge", account_gauges[g].help);
         for (size_t i = 0; i < accounts->count; i++)

@@ -27,32 +27,23 @@ static void complain(const struct srv_notifier *notifier, int error)
     srv_log_event(notifier->log, SRV_LOG_ERROR, "notify", "NOTIFY_SOCKET: %s", strerror(error));
 }
 
-/* False where `name` cannot be the address of a socket. */
-static bool take_address(struct srv_notifier *notifier, const char *name)
-{
-    struct sockaddr_un *address = &notifier->address;
-    size_t length = strlen(name);
-    if ((name[0] != '/' && name[0] != '@') || length < 2 || length >= sizeof address->sun_path)
-        return false;
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(address->sun_path, name, length);
-    if (name[0] == '@')
-        address->sun_path[0] = '\0';
-    notifier->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
-    return true;
-}
-
 void srv_notifier_open(struct srv_notifier *notifier, struct srv_log *log)
 {
     const struct timeval patience = {.tv_sec = SEND_SECONDS};
     const char *name = getenv("NOTIFY_SOCKET");
-    *notifier = (struct srv_notifier){.fd = -1, .log = log};
-    if (name == NULL || name[0] == '\0')
+    struct sockaddr_un *address = &notifier->address;
+    size_t length = name != NULL ? strlen(name) : 0;
+    *notifier = (struct srv_notifier){.fd = -1, .log = log, .address.sun_family = AF_UNIX};
+    if (length == 0)
         return;
-    if (!take_address(notifier, name)) {
+    if ((name[0] != '/' && name[0] != '@') || length < 2 || length >= sizeof address->sun_path) {
         complain(notifier, EAFNOSUPPORT);
         return;
     }
+    memcpy(address->sun_path, name, length);
+    if (name[0] == '@')
+        address->sun_path[0] = '\0';
+    notifier->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
     notifier->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (notifier->fd < 0)
         complain(notifier, errno);

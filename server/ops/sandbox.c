@@ -21,6 +21,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#define COUNT(list) (sizeof(list) / sizeof(list)[0])
+
 #ifndef LANDLOCK_ACCESS_FS_TRUNCATE
 #define LANDLOCK_ACCESS_FS_TRUNCATE (1ULL << 14) /* version 3 */
 #endif
@@ -38,19 +40,17 @@ bool srv_sandbox_describe(char out[SRV_SANDBOX_TEXT_MAX])
 {
     int version = landlock_version();
     bool filters = prctl(PR_GET_SECCOMP, 0, 0, 0, 0) >= 0 && seccomp_api_get() >= 2;
-    int used = snprintf(out, SRV_SANDBOX_TEXT_MAX, "%s", filters ? "seccomp" : "no seccomp");
+    const char *seccomp = filters ? "seccomp" : "no seccomp";
     if (version > 0)
-        snprintf(out + used, SRV_SANDBOX_TEXT_MAX - (size_t)used, ", landlock (version %d)",
-                 version);
+        snprintf(out, SRV_SANDBOX_TEXT_MAX, "%s, landlock (version %d)", seccomp, version);
     else
-        snprintf(out + used, SRV_SANDBOX_TEXT_MAX - (size_t)used, ", no landlock");
+        snprintf(out, SRV_SANDBOX_TEXT_MAX, "%s, no landlock", seccomp);
     return filters;
 }
 
-static bool fail_call(char *message, size_t size, const char *what, int error)
+static bool fail_call(char *message, const char *what, int error)
 {
-    snprintf(message, size, "sandbox: %s: %s", what, strerror(error));
-    return false;
+    return srv_refuse(message, "sandbox: %s: %s", what, strerror(error));
 }
 
 /* ---- Landlock -------------------------------------------------------------------------------- */
@@ -86,34 +86,30 @@ static bool allow_directory(int rules, const char *path, uint64_t handled)
     return allowed;
 }
 
-static bool lock_files(int version, const char *const directories[], size_t count, char *message,
-                       size_t size)
-{
-    struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
-    int rules =
-        (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
-    if (rules < 0)
-        return fail_call(message, size, "landlock", errno);
-    bool locked = true;
-    for (size_t i = 0; i < count && locked; i++)
-        if (!allow_directory(rules, directories[i], ruleset.handled_access_fs))
-            locked = fail_call(message, size, directories[i], errno);
-    if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
-        locked = fail_call(message, size, "landlock", errno);
-    close(rules);
-    return locked;
-}
-
-bool srv_sandbox_restrict_files(const char *const directories[], size_t count, char *message,
-                                size_t size)
+bool srv_sandbox_restrict_files(const char *const directories[], size_t count,
+                                char message[SRV_MESSAGE_MAX])
 {
     char words[SRV_SANDBOX_TEXT_MAX];
     int version = landlock_version();
     if (!srv_sandbox_describe(words))
-        return fail_call(message, size, "this kernel filters no system calls", ENOSYS);
+        return fail_call(message, "this kernel filters no system calls", ENOSYS);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
-        return fail_call(message, size, "no new privileges", errno);
-    return version == 0 || lock_files(version, directories, count, message, size);
+        return fail_call(message, "no new privileges", errno);
+    if (version == 0)
+        return true;
+    struct landlock_ruleset_attr ruleset = {.handled_access_fs = write_rights(version)};
+    int rules =
+        (int)syscall(SYS_landlock_create_ruleset, &ruleset, sizeof ruleset.handled_access_fs, 0);
+    if (rules < 0)
+        return fail_call(message, "landlock", errno);
+    bool locked = true;
+    for (size_t i = 0; i < count && locked; i++)
+        if (!allow_directory(rules, directories[i], ruleset.handled_access_fs))
+            locked = fail_call(message, directories[i], errno);
+    if (locked && syscall(SYS_landlock_restrict_self, rules, 0) != 0)
+        locked = fail_call(message, "landlock", errno);
+    close(rules);
+    return locked;
 }
 
 /* ---- System calls ---------------------------------------------------------------------------- */
@@ -150,50 +146,41 @@ static const int allowed[] = {
 static const int named[] = {SCMP_SYS(openat), SCMP_SYS(unlinkat), SCMP_SYS(renameat),
                             SCMP_SYS(renameat2)};
 
-/* Allows the calls that name a file for one directory. */
-static int add_named(scmp_filter_ctx filter, int directory)
-{
-    int wrong = 0;
-    for (size_t i = 0; i < sizeof named / sizeof named[0] && wrong == 0; i++)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
-                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directory));
-    return wrong;
-}
-
 static int add_rules(scmp_filter_ctx filter, const int directories[], size_t count, bool reads)
 {
-    const uint64_t run = PROT_EXEC, change = O_ACCMODE | O_CREAT | O_TRUNC;
+    const uint64_t change = O_ACCMODE | O_CREAT | O_TRUNC;
+    const struct {
+        int call;
+        struct scmp_arg_cmp argument; /* with which it is allowed */
+    } compared[] = {
+        {SCMP_SYS(tgkill), SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid())},
+        {SCMP_SYS(mmap), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)},
+        {SCMP_SYS(mprotect), SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0)},
+        {SCMP_SYS(openat), SCMP_A2(SCMP_CMP_MASKED_EQ, change, O_RDONLY)}}; /* where `reads` */
     int wrong = 0;
-    for (size_t i = 0; i < sizeof allowed / sizeof allowed[0] && wrong == 0; i++)
+    for (size_t i = 0; i < COUNT(allowed) && wrong == 0; i++)
         wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
-    for (size_t i = 0; i < count && wrong == 0; i++)
-        wrong = add_named(filter, directories[i]);
-    if (wrong == 0)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1,
-                                 SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid()));
-    if (wrong == 0 && reads)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(openat), 1,
-                                 SCMP_A2(SCMP_CMP_MASKED_EQ, change, O_RDONLY));
-    if (wrong == 0)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
-                                 SCMP_A2(SCMP_CMP_MASKED_EQ, run, 0));
-    if (wrong == 0)
-        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-                                 SCMP_A2(SCMP_CMP_MASKED_EQ, run, 0));
+    for (size_t k = 0; k < count; k++)
+        for (size_t i = 0; i < COUNT(named) && wrong == 0; i++)
+            wrong =
+                seccomp_rule_add(filter, SCMP_ACT_ALLOW, named[i], 1,
+                                 SCMP_A0(SCMP_CMP_MASKED_EQ, UINT32_MAX, (uint32_t)directories[k]));
+    for (size_t i = 0; i < COUNT(compared) - (reads ? 0 : 1) && wrong == 0; i++)
+        wrong = seccomp_rule_add(filter, SCMP_ACT_ALLOW, compared[i].call, 1, compared[i].argument);
     return wrong;
 }
 
-bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads, char *message,
-                                size_t size)
+bool srv_sandbox_restrict_calls(const int directories[], size_t count, bool reads,
+                                char message[SRV_MESSAGE_MAX])
 {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
     if (filter == NULL)
-        return fail_call(message, size, "seccomp", ENOMEM);
+        return fail_call(message, "seccomp", ENOMEM);
     int wrong = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (wrong == 0)
         wrong = add_rules(filter, directories, count, reads);
     if (wrong == 0)
         wrong = seccomp_load(filter);
     seccomp_release(filter);
-    return wrong == 0 || fail_call(message, size, "seccomp", -wrong);
+    return wrong == 0 || fail_call(message, "seccomp", -wrong);
 }

@@ -1,10 +1,13 @@
-/* usage.c: reads /proc/self/statm and /proc/self/fd through descriptors kept open, and clocks.
+/* usage.c: reads /proc/self/statm and /proc/self/fd through descriptors kept open, clocks, and the
+ * allocator.
  *
  * The readings whose cost grows with the number of connections are taken at most once a second. */
 #include "ops/usage.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -13,23 +16,29 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "ops/heap.h"
 
-#define SAMPLE_NS SRV_S_NS /* that a sample is used for */
-
-struct sample {
-    uint64_t taken_ns; /* 0: never */
-    size_t value;
-};
+#define SAMPLE_NS SRV_S_NS  /* that a sample is used for */
+#define OWN_BYTES (1 << 20) /* blocks of this size and more have a mapping of their own */
 
 struct srv_usage {
     int memory;           /* /proc/self/statm; -1: none */
-    pthread_mutex_t lock; /* of the directory's position, and of the samples */
+    pthread_mutex_t lock; /* of the directory's position, and of the sample */
     DIR *files;           /* /proc/self/fd; NULL: none */
-    struct sample open_files, heap;
+    uint64_t sampled_ns;  /* 0: never */
+    size_t open_files, heap_bytes;
     double start_seconds;
     size_t max_files;
 };
+
+/* By default malloc raises the threshold up to 32 MiB once a block as large was freed: such blocks
+ * then lie among others, and a body that grows is copied whole.  And each thread gets an arena of
+ * its own, which keeps as much as it ever needed at once. */
+void srv_heap_configure(size_t threads)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, OWN_BYTES);
+    (void)mallopt(M_TRIM_THRESHOLD, 4 * OWN_BYTES);
+    (void)mallopt(M_ARENA_MAX, threads < INT_MAX ? (int)threads : INT_MAX);
+}
 
 static double seconds_of(clockid_t clock)
 {
@@ -38,22 +47,17 @@ static double seconds_of(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static size_t file_limit(void)
-{
-    struct rlimit files;
-    return getrlimit(RLIMIT_NOFILE, &files) == 0 ? (size_t)files.rlim_cur : 0;
-}
-
 struct srv_usage *srv_usage_open(void)
 {
     struct srv_usage *usage = calloc(1, sizeof *usage);
+    struct rlimit files;
     if (usage == NULL)
         return NULL;
     pthread_mutex_init(&usage->lock, NULL);
     usage->memory = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     usage->files = opendir("/proc/self/fd");
     usage->start_seconds = seconds_of(CLOCK_REALTIME);
-    usage->max_files = file_limit();
+    usage->max_files = getrlimit(RLIMIT_NOFILE, &files) == 0 ? (size_t)files.rlim_cur : 0;
     return usage;
 }
 
@@ -74,8 +78,17 @@ bool srv_usage_is_whole(const struct srv_usage *usage)
     return usage->memory >= 0 && usage->files != NULL;
 }
 
+static size_t count_files(DIR *files)
+{
+    size_t count = 0;
+    rewinddir(files);
+    while (readdir(files) != NULL)
+        count++;
+    return count > 2 ? count - 2 : 0; /* ".", ".." */
+}
+
 /* statm begins with all pages and resident pages. */
-void srv_usage_read(struct srv_process *out, const struct srv_usage *usage)
+void srv_usage_read(struct srv_process *out, struct srv_usage *usage)
 {
     char text[128], *end;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -86,47 +99,19 @@ void srv_usage_read(struct srv_process *out, const struct srv_usage *usage)
     out->max_files = usage->max_files;
     out->start_seconds = usage->start_seconds;
     out->cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
-}
-
-/* The value of measure(), now or within the last second. */
-static size_t sampled(struct srv_usage *usage, struct sample *sample,
-                      size_t (*measure)(const struct srv_usage *usage))
-{
+    struct stat files = {.st_size = 0}; /* its size: the number of open files, since Linux 6.2 */
+    if (usage->files != NULL)
+        (void)fstat(dirfd(usage->files), &files);
     pthread_mutex_lock(&usage->lock);
     uint64_t now = srv_now_ns();
-    if (sample->taken_ns == 0 || now - sample->taken_ns >= SAMPLE_NS)
-        *sample = (struct sample){now, measure(usage)};
-    size_t value = sample->value;
+    if (usage->sampled_ns == 0 || now - usage->sampled_ns >= SAMPLE_NS) {
+        struct mallinfo2 heap = mallinfo2();
+        usage->heap_bytes = heap.uordblks + heap.hblkhd;
+        if (usage->files != NULL && files.st_size <= 0)
+            usage->open_files = count_files(usage->files);
+        usage->sampled_ns = now;
+    }
+    out->heap_bytes = usage->heap_bytes;
+    out->open_files = files.st_size > 0 ? (size_t)files.st_size : usage->open_files;
     pthread_mutex_unlock(&usage->lock);
-    return value;
-}
-
-static size_t count_files(const struct srv_usage *usage)
-{
-    size_t count = 0;
-    rewinddir(usage->files);
-    while (readdir(usage->files) != NULL)
-        count++;
-    return count > 2 ? count - 2 : 0; /* ".", ".." */
-}
-
-static size_t measure_heap(const struct srv_usage *usage)
-{
-    (void)usage;
-    return srv_heap_bytes();
-}
-
-size_t srv_usage_open_files(struct srv_usage *usage)
-{
-    struct stat status;
-    if (usage->files == NULL)
-        return 0;
-    if (fstat(dirfd(usage->files), &status) == 0 && status.st_size > 0)
-        return (size_t)status.st_size; /* the number of open files, since Linux 6.2 */
-    return sampled(usage, &usage->open_files, count_files);
-}
-
-size_t srv_usage_heap_bytes(struct srv_usage *usage)
-{
-    return sampled(usage, &usage->heap, measure_heap);
 }

@@ -88,27 +88,25 @@ void srv_admission_count_begun(struct srv_admission *a, struct srv_request *requ
  * Retry-After says when there will be room, and a request that would come too late at the pace of
  * its route is refused before its body is read. */
 
-/* Counts one end.  Only the time since the request was taken and the request before it ended counts
- * as busy; both sums are halved now and then, so that their quotient is of late. */
-static void count_end(struct srv_route_pace *pace, uint64_t taken_ns, uint64_t now_ns)
-{
-    uint64_t since = taken_ns > pace->ended_ns ? taken_ns : pace->ended_ns;
-    pace->busy_ns += now_ns > since ? now_ns - since : 0;
-    pace->ended_ns = now_ns;
-    pace->count++;
-    atomic_store_explicit(&pace->ns_each, pace->busy_ns / pace->count, memory_order_relaxed);
-    if (pace->busy_ns < AVERAGED_NS || pace->count < 2)
-        return;
-    pace->busy_ns /= 2;
-    pace->count /= 2;
-}
-
+/* Only the time since the request was taken and the request before it ended counts as busy; both
+ * sums are halved now and then, so that their quotient is of late. */
 void srv_admission_count_ended(struct srv_admission *a, struct srv_request *const requests[],
                                size_t count)
 {
     uint64_t now = srv_now_ns();
-    for (size_t i = 0; i < count; i++)
-        count_end(pace_of(a, requests[i]), requests[i]->t_taken, now);
+    for (size_t i = 0; i < count; i++) {
+        struct srv_route_pace *pace = pace_of(a, requests[i]);
+        uint64_t taken_ns = requests[i]->t_taken;
+        uint64_t since = taken_ns > pace->ended_ns ? taken_ns : pace->ended_ns;
+        pace->busy_ns += now > since ? now - since : 0;
+        pace->ended_ns = now;
+        pace->count++;
+        atomic_store_explicit(&pace->ns_each, pace->busy_ns / pace->count, memory_order_relaxed);
+        if (pace->busy_ns >= AVERAGED_NS && pace->count > 1) {
+            pace->busy_ns /= 2;
+            pace->count /= 2;
+        }
+    }
 }
 
 /* Callers are served in turn: requests of a caller beyond the number that this caller has do not

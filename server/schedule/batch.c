@@ -1,7 +1,5 @@
 /* batch.c: the estimated work of steps, and room for steps in a batch. */
-#include "schedule/batch.h"
-
-#include "attn_limits.h"
+#include "schedule/steps.h"
 
 /* A batch has at most the work of TYPICAL_ROWS rows over TYPICAL_KEYS tokens of its layer, or
  * LEAST_MAX_WORK where that is more.  More rows would hardly read the weights more cheaply. */
@@ -29,12 +27,12 @@
 
 static const struct attn_layer_spec *spec_of(const struct srv_item *item)
 {
-    return attn_model_layer(item->model->attn, (size_t)item->job->call.layer);
+    return attn_model_layer(item->model->attn, item->layer);
 }
 
 size_t srv_item_keys(const struct srv_item *item)
 {
-    return attn_cache_length(item->session->cache, (size_t)item->job->call.layer) +
+    return attn_cache_length(item->session->cache, item->layer) +
            (item->model->is_cross ? 0 : item->sizes.queries);
 }
 
@@ -122,36 +120,24 @@ static size_t masked_keys(const struct srv_item *item)
     return rows->attention_mask.present || rows->padding_mask.present ? srv_item_keys(item) : 0;
 }
 
-/* Steps of a batch are on record all or none, and so belong to one store. */
-static bool same_store(const struct srv_item *a, const struct srv_item *b)
+/* Whether an item may join those of a batch.  Steps of a batch are on record all or none, and so
+ * belong to one store.  Heavy items may fill half of a batch only, so that light items queued after
+ * them are in the next batch however many heavy ones wait. */
+static bool fits(const struct srv_batch *batch, const struct srv_item *item)
 {
-    return a->session->store == b->session->store;
-}
-
-static bool same_layer(const struct srv_item *a, const struct srv_item *b)
-{
-    return a->model == b->model && a->job->call.layer == b->job->call.layer;
-}
-
-/* Heavy items may fill half of a batch only, so that light items queued after them are in the next
- * batch however many heavy ones wait. */
-static bool has_room(const struct srv_batch *batch, const struct srv_item *item)
-{
+    const struct srv_item *first = batch->items[0];
+    if (item->model != first->model || item->layer != first->layer ||
+        item->session->store != first->session->store)
+        return false;
     size_t most = max_work(item), share = item->work > most / HEAVY_SHARE ? most / 2 : most;
     return batch->count < SRV_BATCH_STEPS && batch->work + item->work <= share &&
            batch->rows + item->sizes.queries <= max_rows(item) &&
            batch->masked_keys + masked_keys(item) <= SRV_BATCH_KEYS;
 }
 
-void srv_batch_clear(struct srv_batch *batch)
-{
-    batch->count = batch->rows = batch->work = batch->masked_keys = 0;
-}
-
 bool srv_batch_add(struct srv_batch *batch, struct srv_item *item)
 {
-    if (batch->count > 0 && !(same_layer(item, batch->items[0]) &&
-                              same_store(item, batch->items[0]) && has_room(batch, item)))
+    if (batch->count > 0 && !fits(batch, item))
         return false;
     batch->items[batch->count++] = item;
     batch->rows += item->sizes.queries;

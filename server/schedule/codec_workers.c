@@ -6,17 +6,13 @@
  * end of its caller's queue.  A busy worker asks many times a second whether its request is
  * cancelled, and stops then.  Ten times a second one of the workers also looks for cancelled
  * requests in the queue. */
-#include "schedule/codec_workers.h"
-
-#include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "schedule/codec.h"
 #include "schedule/fair_queue.h"
-#include "schedule/request_codec.h"
-#include "wire/route.h"
 
 #define SMALL_CODED ((size_t)64 << 10) /* bytes of a compressed body that no worker need read */
 #define CODED_COST ((size_t)1 << 20)   /* bytes to write in the time of compressing one piece */
@@ -42,69 +38,53 @@ static void put(struct srv_codec_workers *workers, struct srv_request *request)
     size_t bytes = request->compressor != NULL
                        ? CODED_COST
                        : request->reply_bytes + (computed ? 0 : request->body_length);
-    request->node = (struct srv_queue_node){
-        .kind = SRV_NODE_REQUEST, .caller = request->caller, .cost = bytes + 1};
+    request->node =
+        (struct srv_queue_node){.request = request, .caller = request->caller, .cost = bytes + 1};
     srv_fair_queue_put(&workers->queue, computed ? SRV_QUEUE_WRITES : SRV_QUEUE_READS,
                        &request->node);
 }
 
-static struct srv_request *request_of(struct srv_queue_node *node)
-{
-    assert(node->kind == SRV_NODE_REQUEST);
-    return (struct srv_request *)((char *)node - offsetof(struct srv_request, node));
-}
-
-/* Takes the next request out of the queue; NULL where none waits. */
-static struct srv_request *take_next(struct srv_codec_workers *workers)
+/* Removes the next request from the queue; NULL where none waits. */
+static struct srv_request *pop_next(struct srv_codec_workers *workers)
 {
     struct srv_queue_walk reads, writes;
     const struct srv_caller_queues *callers = workers->queue.callers;
     srv_queue_walk_begin(&reads, &workers->queue, SRV_QUEUE_READS);
     srv_queue_walk_begin(&writes, &workers->queue, SRV_QUEUE_WRITES);
-    struct srv_queue_node *read = srv_queue_walk_peek(&reads),
-                          *write = srv_queue_walk_peek(&writes);
+    struct srv_queue_node *read = srv_queue_walk_next(&reads),
+                          *write = srv_queue_walk_next(&writes);
     bool reads_first = write == NULL || (read != NULL && callers[reads.caller].service <=
                                                              callers[writes.caller].service);
     struct srv_queue_node *next = reads_first ? read : write;
     if (next == NULL)
         return NULL;
     srv_queue_walk_remove_and_charge(reads_first ? &reads : &writes);
-    return request_of(next);
+    return next->request;
 }
 
-/* Takes one cancelled request out of the queue; NULL where there is none. */
-static struct srv_request *take_cancelled(struct srv_codec_workers *workers,
-                                          enum srv_queue_kind kind)
-{
-    struct srv_queue_walk walk;
-    struct srv_error error;
-    srv_queue_walk_begin(&walk, &workers->queue, kind);
-    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
-        if (srv_codec_goes_on(request_of(node), &error) != SRV_OK) {
-            srv_queue_walk_remove(&walk);
-            return request_of(node);
-        }
-        srv_queue_walk_pass(&walk);
-    }
-    return NULL;
-}
-
-/* A cancelled request, if it is time to search for one.  Where one is found, the next search may
- * follow at once. */
+/* A cancelled request, removed from the queue, if it is time to search for one.  Where one is
+ * found, the next search may follow at once. */
 static struct srv_request *sweep(struct srv_codec_workers *workers)
 {
-    struct srv_request *request = NULL;
+    struct srv_queue_walk walk;
+    struct srv_queue_node *node = NULL;
+    struct srv_error error;
     uint64_t now = srv_now_ns();
     pthread_mutex_lock(&workers->lock);
-    if (now >= workers->next_sweep_ns) {
-        request = take_cancelled(workers, SRV_QUEUE_READS);
-        if (request == NULL)
-            request = take_cancelled(workers, SRV_QUEUE_WRITES);
-        if (request == NULL)
-            workers->next_sweep_ns = now + SWEEP_NS;
+    const bool due = now >= workers->next_sweep_ns;
+    for (enum srv_queue_kind kind = SRV_QUEUE_READS;
+         due && node == NULL && kind <= SRV_QUEUE_WRITES; kind++) {
+        srv_queue_walk_begin(&walk, &workers->queue, kind);
+        while ((node = srv_queue_walk_next(&walk)) != NULL &&
+               srv_codec_goes_on(node->request, &error) == SRV_OK)
+            ;
     }
+    if (node != NULL)
+        srv_queue_walk_remove(&walk);
+    else if (due)
+        workers->next_sweep_ns = now + SWEEP_NS;
     pthread_mutex_unlock(&workers->lock);
-    return request;
+    return node != NULL ? node->request : NULL;
 }
 
 enum srv_error_code srv_codec_check(void *context, struct srv_error *error)
@@ -118,54 +98,17 @@ enum srv_error_code srv_codec_check(void *context, struct srv_error *error)
     return srv_codec_goes_on(request, error);
 }
 
-/* ---- Workers --------------------------------------------------------------------------------- */
-
-/* Puts an unfinished request back and waits for the next one; NULL where none will come. */
-static struct srv_request *await_next(struct srv_codec_workers *workers,
-                                      struct srv_request *unfinished)
-{
-    struct srv_request *request;
-    pthread_mutex_lock(&workers->lock);
-    if (unfinished != NULL)
-        put(workers, unfinished);
-    while ((request = take_next(workers)) == NULL && !workers->closing)
-        pthread_cond_wait(&workers->wake, &workers->lock);
-    pthread_mutex_unlock(&workers->lock);
-    return request;
-}
-
-static void *worker_main(void *argument)
-{
-    struct srv_codec_workers *workers = argument;
-    struct srv_request *request = NULL;
-    bool more = false;
-    struct srv_error error;
-    pthread_setname_np(pthread_self(), "attnd-io");
-    while ((request = await_next(workers, more ? request : NULL)) != NULL) {
-        (void)srv_codec_check(request, &error);
-        more = workers->work(workers->context, request);
-    }
-    return NULL;
-}
-
-/* False where the workers are closing. */
-static bool give(struct srv_codec_workers *workers, struct srv_request *request)
+bool srv_codec_workers_accept(struct srv_codec_workers *workers, struct srv_request *request)
 {
     pthread_mutex_lock(&workers->lock);
-    bool given = !workers->closing;
-    if (given) {
+    bool accepted = !workers->closing;
+    if (accepted) {
         request->codec_workers = workers;
         put(workers, request);
         pthread_cond_signal(&workers->wake);
     }
     pthread_mutex_unlock(&workers->lock);
-    return given;
-}
-
-bool srv_codec_workers_take(struct srv_codec_workers *workers, struct srv_request *request)
-{
-    request->reply_bytes = SRV_SHORT_BYTES; /* more or less */
-    return give(workers, request);
+    return accepted;
 }
 
 static bool is_large(const struct srv_request *request)
@@ -177,14 +120,37 @@ static bool is_large(const struct srv_request *request)
     return (large || request->reply_bytes > SRV_LARGE_BYTES) && request->reply.status == 0;
 }
 
-size_t srv_codec_workers_take_large(struct srv_codec_workers *workers,
-                                    struct srv_request *requests[], size_t count)
+size_t srv_codec_workers_accept_large(struct srv_codec_workers *workers,
+                                      struct srv_request *requests[], size_t count)
 {
     size_t kept = 0;
     for (size_t i = 0; i < count; i++)
-        if (!is_large(requests[i]) || !give(workers, requests[i]))
+        if (!is_large(requests[i]) || !srv_codec_workers_accept(workers, requests[i]))
             requests[kept++] = requests[i];
     return kept;
+}
+
+/* ---- Workers --------------------------------------------------------------------------------- */
+
+static void *worker_main(void *argument)
+{
+    struct srv_codec_workers *workers = argument;
+    struct srv_request *request = NULL;
+    bool more = false;
+    struct srv_error error;
+    pthread_setname_np(pthread_self(), "attnd-io");
+    for (;;) {
+        pthread_mutex_lock(&workers->lock);
+        if (more)
+            put(workers, request);
+        while ((request = pop_next(workers)) == NULL && !workers->closing)
+            pthread_cond_wait(&workers->wake, &workers->lock);
+        pthread_mutex_unlock(&workers->lock);
+        if (request == NULL)
+            return NULL;
+        (void)srv_codec_check(request, &error);
+        more = workers->work(workers->context, request);
+    }
 }
 
 bool srv_codec_workers_open(struct srv_codec_workers **out, unsigned threads, srv_codec_work *work,

@@ -10,10 +10,6 @@
 
 #include "base/clock.h"
 #include "ops/metrics.h"
-#include "schedule/batch.h"
-#include "schedule/replies.h"
-#include "schedule/request_codec.h"
-#include "schedule/running.h"
 #include "schedule/steps.h"
 
 #define BATCH_LOOKS ((size_t)4 * SRV_BATCH_STEPS) /* most items looked at for one batch */
@@ -27,111 +23,19 @@
 
 const struct srv_job_stage srv_steps_stage = {SRV_QUEUE_STEPS, .run = NULL};
 
-/* ---- Jobs and their stages ------------------------------------------------------------------- */
-
-static void end_job(struct srv_dispatch *d, struct srv_job *job)
-{
-    /* A single item's error is the request's. */
-    if (job->num_items == 1 && job->call.sequences == NULL && job->error.code == SRV_OK)
-        job->error = job->items[0].error;
-    srv_dispatch_unpark(job);
-    if (job->error.code != SRV_OK && job->session != NULL) /* which is not in the table */
-        srv_store_import_abandon(d->context->store, &job->recorded, job->session);
-    srv_replies_add(d, job->request);
-}
-
-/* Ends a job that is cancelled; false where it is not. */
-static bool end_cancelled_job(struct srv_dispatch *d, struct srv_job *job)
-{
-    if (srv_request_check_cancelled(job->request, srv_now_ns(), &job->error) == SRV_OK)
-        return false;
-    end_job(d, job);
-    return true;
-}
+static void enter_stage(struct srv_dispatch *d, struct srv_job *job,
+                        const struct srv_job_stage *stage);
 
 static size_t cost_of(size_t work) { return 1 + work / COST_WORK; }
-
-static void enqueue_job(struct srv_dispatch *d, struct srv_job *job)
-{
-    enum srv_queue_kind queue = job->stage->queue;
-    size_t cost = queue == SRV_QUEUE_ATTENDS  ? cost_of(job->work)
-                  : queue == SRV_QUEUE_PIECES ? PIECE_COST
-                                              : CHANGE_COST * (job->changes > 0 ? job->changes : 1);
-    job->node =
-        (struct srv_queue_node){.kind = SRV_NODE_JOB, .caller = job->request->caller, .cost = cost};
-    srv_fair_queue_put(&d->queue, queue, &job->node);
-}
-
-static void bind_items(struct srv_dispatch *d, struct srv_job *job);
-static void run_change(struct srv_dispatch *d, struct srv_job *job);
-
-/* Whether a change may be made now, which may be of the session of a long step that runs. */
-static bool may_change(const struct srv_dispatch *d, const struct srv_job *job)
-{
-    bool long_step_runs = false;
-    for (size_t i = 0; i < d->num_running; i++)
-        long_step_runs = long_step_runs || d->running[i].step != NULL;
-    return job->stage->any_time || !long_step_runs;
-}
-
-/* Goes on with a stage: queues the job or its items, or makes a change that has nothing to wait
- * for.  Ends the job after its last stage or an error.  Where a journal is kept each change may
- * wait for the disk, and takes its turn. */
-static void enter_stage(struct srv_dispatch *d, struct srv_job *job,
-                        const struct srv_job_stage *stage)
-{
-    while (stage != NULL && stage->at_once && job->error.code == SRV_OK)
-        stage = stage->run(job);
-    job->stage = stage;
-    if (stage == NULL || job->error.code != SRV_OK)
-        end_job(d, job);
-    else if (stage->queue == SRV_QUEUE_STEPS)
-        bind_items(d, job);
-    else if (stage->queue == SRV_QUEUE_CHANGES && !d->context->records_on_disk &&
-             may_change(d, job))
-        run_change(d, job);
-    else
-        enqueue_job(d, job);
-}
-
-/* Makes a change, or ends a cancelled job. */
-static void run_change(struct srv_dispatch *d, struct srv_job *job)
-{
-    if (!job->stage->completes && end_cancelled_job(d, job))
-        return;
-    srv_admission_count_begun(&d->admission, job->request);
-    enter_stage(d, job, job->stage->run(job));
-}
-
-struct srv_job *srv_dispatch_find_change(struct srv_dispatch *d, bool take)
-{
-    struct srv_queue_walk walk;
-    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_CHANGES);
-    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
-        if (may_change(d, srv_job_of(node))) {
-            if (take)
-                srv_queue_walk_remove_and_charge(&walk);
-            return srv_job_of(node);
-        }
-        srv_queue_walk_pass(&walk);
-    }
-    return NULL;
-}
-
-void srv_dispatch_run_change(struct srv_dispatch *d)
-{
-    struct srv_job *job = srv_dispatch_find_change(d, true);
-    if (job != NULL)
-        run_change(d, job);
-}
 
 /* ---- Items ----------------------------------------------------------------------------------- */
 
 static void enqueue_item(struct srv_dispatch *d, struct srv_item *item)
 {
+    struct srv_request *request = item->job->request;
     item->work = srv_item_work(item);
     item->node = (struct srv_queue_node){
-        .kind = SRV_NODE_ITEM, .caller = item->job->request->caller, .cost = cost_of(item->work)};
+        .request = request, .item = item, .caller = request->caller, .cost = cost_of(item->work)};
     srv_fair_queue_put(&d->queue, srv_item_is_long(item) ? SRV_QUEUE_LONG_STEPS : SRV_QUEUE_STEPS,
                        &item->node);
 }
@@ -166,53 +70,93 @@ static void end_item(struct srv_dispatch *d, struct srv_item *item)
     end_items(d, item->job);
 }
 
-/* Takes items of one layer, up to `most`, out of the queue; ends the cancelled items it meets. */
-static void take_batch(struct srv_batch *batch, struct srv_dispatch *d, enum srv_queue_kind kind,
-                       size_t most)
+/* ---- Jobs and their stages ------------------------------------------------------------------- */
+
+static void end_job(struct srv_dispatch *d, struct srv_job *job)
 {
-    struct srv_queue_walk walk;
-    uint64_t now = srv_now_ns();
-    srv_batch_clear(batch);
-    srv_queue_walk_begin(&walk, &d->queue, kind);
-    for (size_t looks = 0; looks < BATCH_LOOKS && batch->count < most; looks++) {
-        struct srv_queue_node *node = srv_queue_walk_peek(&walk);
-        if (node == NULL)
-            break;
-        struct srv_item *item = srv_item_of(node);
-        if (srv_request_check_cancelled(item->job->request, now, &item->error) != SRV_OK) {
-            srv_queue_walk_remove(&walk);
-            end_item(d, item);
-        } else if (srv_batch_add(batch, item)) {
-            srv_queue_walk_remove_and_charge(&walk);
-        } else {
-            srv_queue_walk_pass(&walk);
-        }
-    }
+    /* A single item's error is the request's. */
+    if (job->num_items == 1 && job->call.sequences == NULL && job->error.code == SRV_OK)
+        job->error = job->items[0].error;
+    srv_dispatch_unpark(job);
+    if (job->error.code != SRV_OK && job->session != NULL) /* which is not in the table */
+        srv_store_import_abandon(d->context->store, &job->recorded, job->session);
+    srv_replies_add(d, job->request);
 }
 
-bool srv_dispatch_run_batch(struct srv_dispatch *d)
+/* Ends a job that is cancelled; false where it goes on. */
+static bool end_cancelled_job(struct srv_dispatch *d, struct srv_job *job)
 {
-    struct srv_batch batch;
-    take_batch(&batch, d, SRV_QUEUE_STEPS, SRV_BATCH_STEPS);
-    if (batch.count == 0)
+    if (job->stage->completes ||
+        srv_request_check_cancelled(job->request, srv_now_ns(), &job->error) == SRV_OK)
         return false;
-    for (size_t i = 0; i < batch.count; i++)
-        srv_admission_count_begun(&d->admission, batch.items[i]->job->request);
-    srv_items_run(batch.items, batch.count);
-    for (size_t i = 0; i < batch.count; i++)
-        end_item(d, batch.items[i]);
+    end_job(d, job);
     return true;
+}
+
+/* Runs the stage that the job waits for, or a piece of it. */
+static void run_stage(struct srv_dispatch *d, struct srv_job *job)
+{
+    const bool is_long = job->stage->queue == SRV_QUEUE_ATTENDS;
+    const uint64_t start = srv_now_ns();
+    if (is_long)
+        job->yield = srv_running_begin(d, job->request, NULL, job->work);
+    else
+        srv_admission_count_begun(&d->admission, job->request);
+    const struct srv_job_stage *next = job->stage->run(job);
+    if (is_long)
+        srv_running_end(d, &job->error);
+    if (is_long && job->error.code == SRV_OK)
+        srv_metrics_attend(d->context->metrics,
+                           job->model != NULL ? job->model->index : SRV_NO_MODEL, job->rows,
+                           srv_now_ns() - start);
+    enter_stage(d, job, next);
+}
+
+/* Whether a change may be made now, which may be of the session of a long step that runs. */
+static bool may_change(const struct srv_dispatch *d, const struct srv_job *job)
+{
+    bool long_step_runs = false;
+    for (size_t i = 0; i < d->num_running; i++)
+        long_step_runs = long_step_runs || d->running[i].step != NULL;
+    return job->stage->any_time || !long_step_runs;
+}
+
+/* Goes on with a stage: queues the job or its items, or makes a change that has nothing to wait
+ * for.  Ends the job after its last stage or an error.  Where a journal is kept each change may
+ * wait for the disk, and takes its turn. */
+static void enter_stage(struct srv_dispatch *d, struct srv_job *job,
+                        const struct srv_job_stage *stage)
+{
+    while (stage != NULL && stage->at_once && job->error.code == SRV_OK)
+        stage = stage->run(job);
+    job->stage = stage;
+    if (stage == NULL || job->error.code != SRV_OK) {
+        end_job(d, job);
+    } else if (stage->queue == SRV_QUEUE_STEPS) {
+        bind_items(d, job);
+    } else if (stage->queue == SRV_QUEUE_CHANGES && !d->context->records_on_disk &&
+               may_change(d, job)) {
+        if (!end_cancelled_job(d, job))
+            run_stage(d, job);
+    } else {
+        size_t cost = stage->queue == SRV_QUEUE_ATTENDS ? cost_of(job->work)
+                      : stage->queue == SRV_QUEUE_PIECES
+                          ? PIECE_COST
+                          : CHANGE_COST * (job->changes > 0 ? job->changes : 1);
+        job->node = (struct srv_queue_node){
+            .request = job->request, .caller = job->request->caller, .cost = cost};
+        srv_fair_queue_put(&d->queue, stage->queue, &job->node);
+    }
 }
 
 /* ---- Parsing --------------------------------------------------------------------------------- */
 
-/* Ends cancelled requests before their bodies are parsed; the others move up. */
-static size_t end_cancelled_requests(struct srv_dispatch *d, struct srv_request *requests[],
-                                     size_t count)
+void srv_dispatch_parse_and_queue(struct srv_dispatch *d, struct srv_request *requests[],
+                                  size_t count, size_t bytes)
 {
     size_t kept = 0;
     uint64_t now = srv_now_ns();
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) { /* a cancelled request ends before its body is parsed */
         struct srv_error error;
         if (srv_body_is_parsed(requests[i]) ||
             srv_request_check_cancelled(requests[i], now, &error) == SRV_OK) {
@@ -222,19 +166,12 @@ static size_t end_cancelled_requests(struct srv_dispatch *d, struct srv_request 
             srv_replies_add(d, requests[i]);
         }
     }
-    return kept;
-}
-
-void srv_dispatch_parse_and_queue(struct srv_dispatch *d, struct srv_request *requests[],
-                                  size_t count, size_t bytes)
-{
-    count = end_cancelled_requests(d, requests, count);
-    count = srv_codec_workers_take_large(d->codec_workers, requests, count);
-    srv_replies_run(d, srv_parse_body, requests, count, bytes);
+    kept = srv_codec_workers_accept_large(d->codec_workers, requests, kept);
+    srv_replies_run(d, srv_parse_body, requests, kept, bytes);
     /* Again: some bodies turned out to be large when they were decompressed. */
-    count = srv_codec_workers_take_large(d->codec_workers, requests, count);
-    uint64_t now = srv_now_ns();
-    for (size_t i = 0; i < count; i++) {
+    kept = srv_codec_workers_accept_large(d->codec_workers, requests, kept);
+    now = srv_now_ns();
+    for (size_t i = 0; i < kept; i++) {
         struct srv_request *request = requests[i];
         srv_parse_body(request); /* refuses a body that the workers no longer take */
         if (request->t_compute == 0)
@@ -248,11 +185,46 @@ void srv_dispatch_parse_and_queue(struct srv_dispatch *d, struct srv_request *re
 
 void srv_dispatch_release_parked(struct srv_dispatch *d)
 {
-    for (struct srv_job *job; (job = srv_dispatch_take_parked(d)) != NULL;)
+    for (struct srv_job *job; (job = srv_dispatch_pop_parked(d)) != NULL;)
         enter_stage(d, job, job->stage);
 }
 
-/* ---- Long computations and pieces ------------------------------------------------------------ */
+/* ---- One of a kind --------------------------------------------------------------------------- */
+
+/* Removes items of one layer, up to `most`, from the queue; ends the cancelled items it meets. */
+static void pop_batch(struct srv_batch *batch, struct srv_dispatch *d, enum srv_queue_kind kind,
+                      size_t most)
+{
+    struct srv_queue_walk walk;
+    struct srv_queue_node *node;
+    uint64_t now = srv_now_ns();
+    *batch = (struct srv_batch){.count = 0};
+    srv_queue_walk_begin(&walk, &d->queue, kind);
+    for (size_t looks = 0;
+         looks < BATCH_LOOKS && batch->count < most && (node = srv_queue_walk_next(&walk)) != NULL;
+         looks++) {
+        if (srv_request_check_cancelled(node->request, now, &node->item->error) != SRV_OK) {
+            srv_queue_walk_remove(&walk);
+            end_item(d, node->item);
+        } else if (srv_batch_add(batch, node->item)) {
+            srv_queue_walk_remove_and_charge(&walk);
+        }
+    }
+}
+
+bool srv_dispatch_run_batch(struct srv_dispatch *d)
+{
+    struct srv_batch batch;
+    pop_batch(&batch, d, SRV_QUEUE_STEPS, SRV_BATCH_STEPS);
+    if (batch.count == 0)
+        return false;
+    for (size_t i = 0; i < batch.count; i++)
+        srv_admission_count_begun(&d->admission, batch.items[i]->job->request);
+    srv_items_run(batch.items, batch.count);
+    for (size_t i = 0; i < batch.count; i++)
+        end_item(d, batch.items[i]);
+    return true;
+}
 
 /* The long step's item ends before changes begin, so that they see whether it has created its
  * session. */
@@ -262,84 +234,78 @@ static void run_long_step(struct srv_dispatch *d, struct srv_item *item)
     srv_items_run(&item, 1);
     srv_running_end(d, &item->error);
     end_item(d, item);
-    while (!d->context->records_on_disk && srv_dispatch_find_change(d, false) != NULL)
-        srv_dispatch_run_change(d);
+    while (!d->context->records_on_disk && srv_dispatch_run_change(d))
+        ;
 }
 
 void srv_dispatch_run_long_step(struct srv_dispatch *d)
 {
     struct srv_batch batch;
-    take_batch(&batch, d, SRV_QUEUE_LONG_STEPS, 1);
+    pop_batch(&batch, d, SRV_QUEUE_LONG_STEPS, 1);
     if (batch.count > 0)
         run_long_step(d, batch.items[0]);
 }
 
-/* The next job of a kind, or NULL; ends the cancelled jobs that it meets. */
-static struct srv_job *pop_job(struct srv_dispatch *d, enum srv_queue_kind kind)
+void srv_dispatch_run_job(struct srv_dispatch *d, enum srv_queue_kind kind)
 {
-    for (struct srv_queue_node *node; (node = srv_fair_queue_take(&d->queue, kind)) != NULL;)
-        if (!end_cancelled_job(d, srv_job_of(node)))
-            return srv_job_of(node);
-    return NULL;
+    struct srv_queue_node *node;
+    while ((node = srv_fair_queue_pop(&d->queue, kind)) != NULL &&
+           end_cancelled_job(d, node->request->job))
+        ;
+    if (node != NULL)
+        run_stage(d, node->request->job);
 }
 
-static void run_attend(struct srv_dispatch *d, struct srv_job *job)
+struct srv_job *srv_dispatch_find_change(struct srv_dispatch *d, bool pop)
 {
-    uint64_t start = srv_now_ns();
-    job->yield = srv_running_begin(d, job->request, NULL, job->work);
-    const struct srv_job_stage *next = job->stage->run(job);
-    srv_running_end(d, &job->error);
-    if (job->error.code == SRV_OK)
-        srv_metrics_attend(d->context->metrics,
-                           job->model != NULL ? job->model->index : SRV_NO_MODEL, job->rows,
-                           srv_now_ns() - start);
-    enter_stage(d, job, next);
+    struct srv_queue_walk walk;
+    struct srv_queue_node *node;
+    srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_CHANGES);
+    while ((node = srv_queue_walk_next(&walk)) != NULL && !may_change(d, node->request->job))
+        ;
+    if (node != NULL && pop)
+        srv_queue_walk_remove_and_charge(&walk);
+    return node != NULL ? node->request->job : NULL;
 }
 
-void srv_dispatch_run_attend(struct srv_dispatch *d)
+bool srv_dispatch_run_change(struct srv_dispatch *d)
 {
-    struct srv_job *job = pop_job(d, SRV_QUEUE_ATTENDS);
-    if (job != NULL)
-        run_attend(d, job);
-}
-
-void srv_dispatch_run_piece(struct srv_dispatch *d)
-{
-    struct srv_job *job = pop_job(d, SRV_QUEUE_PIECES);
-    if (job != NULL)
-        enter_stage(d, job, job->stage->run(job));
+    struct srv_job *job = srv_dispatch_find_change(d, true);
+    if (job != NULL && !end_cancelled_job(d, job))
+        run_stage(d, job);
+    return job != NULL;
 }
 
 bool srv_dispatch_run_interrupting(struct srv_dispatch *d)
 {
     struct srv_queue_node *node = srv_running_find_interrupting(d, true);
-    if (node != NULL && node->kind == SRV_NODE_JOB)
-        run_attend(d, srv_job_of(node));
+    if (node != NULL && node->item == NULL)
+        run_stage(d, node->request->job);
     else if (node != NULL)
-        run_long_step(d, srv_item_of(node));
+        run_long_step(d, node->item);
     return node != NULL;
 }
 
 /* ---- Cancelling and refusing ----------------------------------------------------------------- */
 
 /* Whether the node is a job that goes on also where its request is cancelled. */
-static bool completes(struct srv_queue_node *node)
+static bool completes(const struct srv_queue_node *node)
 {
-    return node->kind == SRV_NODE_JOB && srv_job_of(node)->stage->completes;
+    return node->item == NULL && node->request->job->stage->completes;
 }
 
-/* Ends an item or job that was taken out of the queue and is not computed. */
+/* Ends an item or job that was removed from the queue and is not computed. */
 static void refuse_node(struct srv_dispatch *d, struct srv_queue_node *node,
                         const struct srv_error *error)
 {
-    if (node->kind == SRV_NODE_ITEM) {
-        srv_item_of(node)->error = *error;
-        end_item(d, srv_item_of(node));
+    if (node->item != NULL) {
+        node->item->error = *error;
+        end_item(d, node->item);
     } else if (completes(node)) {
-        run_change(d, srv_job_of(node));
+        run_stage(d, node->request->job);
     } else {
-        srv_job_of(node)->error = *error;
-        end_job(d, srv_job_of(node));
+        node->request->job->error = *error;
+        end_job(d, node->request->job);
     }
 }
 
@@ -356,34 +322,26 @@ static void end_cancelled_following(struct srv_dispatch *d, struct srv_item *ite
     }
 }
 
-static void end_cancelled_queued(struct srv_dispatch *d, enum srv_queue_kind kind)
+void srv_dispatch_end_cancelled(struct srv_dispatch *d)
 {
     struct srv_queue_walk walk;
     struct srv_error error;
-    uint64_t now = srv_now_ns();
-    srv_queue_walk_begin(&walk, &d->queue, kind);
-    for (struct srv_queue_node *node; (node = srv_queue_walk_peek(&walk)) != NULL;) {
-        if (node->kind == SRV_NODE_ITEM)
-            end_cancelled_following(d, srv_item_of(node), now);
-        const struct srv_request *request = node->kind == SRV_NODE_ITEM
-                                                ? srv_item_of(node)->job->request
-                                                : srv_job_of(node)->request;
-        if (completes(node) || srv_request_check_cancelled(request, now, &error) == SRV_OK) {
-            srv_queue_walk_pass(&walk);
-        } else {
-            srv_queue_walk_remove(&walk);
-            refuse_node(d, node, &error);
-        }
-    }
-}
-
-void srv_dispatch_end_cancelled(struct srv_dispatch *d)
-{
+    const uint64_t now = srv_now_ns();
     for (size_t i = 0; i < d->num_running; i++)
         if (d->running[i].step != NULL)
-            end_cancelled_following(d, d->running[i].step, srv_now_ns());
-    for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
-        end_cancelled_queued(d, kind);
+            end_cancelled_following(d, d->running[i].step, now);
+    for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++) {
+        srv_queue_walk_begin(&walk, &d->queue, kind);
+        for (struct srv_queue_node *node; (node = srv_queue_walk_next(&walk)) != NULL;) {
+            if (node->item != NULL)
+                end_cancelled_following(d, node->item, now);
+            if (!completes(node) &&
+                srv_request_check_cancelled(node->request, now, &error) != SRV_OK) {
+                srv_queue_walk_remove(&walk);
+                refuse_node(d, node, &error);
+            }
+        }
+    }
 }
 
 void srv_dispatch_fail_draining(struct srv_error *error)
@@ -401,7 +359,7 @@ void srv_dispatch_refuse(struct srv_dispatch *d, struct srv_request *requests[],
         srv_replies_add(d, requests[i]);
     }
     for (enum srv_queue_kind kind = 0; kind < SRV_NUM_QUEUES; kind++)
-        for (struct srv_queue_node *node; (node = srv_fair_queue_take(&d->queue, kind)) != NULL;)
+        for (struct srv_queue_node *node; (node = srv_fair_queue_pop(&d->queue, kind)) != NULL;)
             refuse_node(d, node, &error);
 }
 
@@ -415,16 +373,6 @@ bool srv_dispatch_has_work(const struct srv_dispatch *d)
     return waiting > 0;
 }
 
-/* The work of an item and of the items that follow it in its session, each a batch of its own;
- * counted no further than beyond SMALL_WORK. */
-static size_t work_of_session(const struct srv_item *item)
-{
-    size_t work = item->work;
-    while ((item = item->next_of_session) != NULL && work <= SMALL_WORK)
-        work += BATCH_WORK + srv_item_work(item);
-    return work;
-}
-
 bool srv_dispatch_fits_event_thread(struct srv_dispatch *d)
 {
     struct srv_queue_walk walk;
@@ -434,9 +382,12 @@ bool srv_dispatch_fits_event_thread(struct srv_dispatch *d)
     if (count[SRV_QUEUE_LONG_STEPS] + count[SRV_QUEUE_ATTENDS] + count[SRV_QUEUE_PIECES] > 0)
         return false;
     srv_queue_walk_begin(&walk, &d->queue, SRV_QUEUE_STEPS);
-    while (work <= SMALL_WORK && (node = srv_queue_walk_peek(&walk)) != NULL) {
-        work += work_of_session(srv_item_of(node));
-        srv_queue_walk_pass(&walk);
+    while (work <= SMALL_WORK && (node = srv_queue_walk_next(&walk)) != NULL) {
+        const struct srv_item *item = node->item;
+        work += item->work;
+        /* The items that follow it in its session are a batch each. */
+        while ((item = item->next_of_session) != NULL && work <= SMALL_WORK)
+            work += BATCH_WORK + srv_item_work(item);
     }
     return work <= SMALL_WORK;
 }

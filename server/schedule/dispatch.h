@@ -1,14 +1,13 @@
-/* dispatch.h: where each job and item waits, and its stages one after another.
+/* dispatch.h: where each job and item waits, its stages one after another, and its reply.
  *
- * The engine owner (scheduler.c says which thread that is) calls these functions; nothing here
- * locks.  Items and jobs wait in a fair queue.  Of a session's items only the first is queued; the
- * others follow it in a list (srv_item.next_of_session).  running.h has long computations,
- * replies.h what has ended. */
+ * The engine owner (scheduler.c says which thread that is) calls these functions, but those that
+ * name an I/O worker; nothing here locks.  Items and jobs wait in a fair queue.  Of a session's
+ * items only the first is queued; the others follow it in a list (srv_item.next_of_session). */
 #ifndef SRV_DISPATCH_H
 #define SRV_DISPATCH_H
 
 #include "schedule/admission.h"
-#include "schedule/codec_workers.h"
+#include "schedule/codec.h"
 #include "schedule/job.h"
 
 /* A long computation that runs, or that another one interrupts. */
@@ -45,28 +44,20 @@ void srv_dispatch_fini(struct srv_dispatch *dispatch);
 void srv_dispatch_parse_and_queue(struct srv_dispatch *dispatch, struct srv_request *requests[],
                                   size_t count, size_t bytes);
 
-/* Each takes work of one kind out of the queue and does it: a batch of steps of one layer; one long
- * step (batch.h: a prefill or a heavy decode); one long computation of a job; one piece; the next
- * change that may begin; at a pause, one long step or computation that may interrupt the running
- * one (running.c).  A bool is false where there is none. */
+/* Each takes work out of the queue and does it: a batch of steps of one layer; one long step
+ * (steps.h: a prefill or a heavy decode); a job of SRV_QUEUE_ATTENDS or SRV_QUEUE_PIECES, that is
+ * one long computation or one piece; the next change that may begin; at a pause, one long step or
+ * computation that may interrupt the running one (running.c).  A bool is false where there is
+ * none. */
 bool srv_dispatch_run_batch(struct srv_dispatch *dispatch);
 void srv_dispatch_run_long_step(struct srv_dispatch *dispatch);
-void srv_dispatch_run_attend(struct srv_dispatch *dispatch);
-void srv_dispatch_run_piece(struct srv_dispatch *dispatch);
-void srv_dispatch_run_change(struct srv_dispatch *dispatch);
+void srv_dispatch_run_job(struct srv_dispatch *dispatch, enum srv_queue_kind kind);
+bool srv_dispatch_run_change(struct srv_dispatch *dispatch);
 bool srv_dispatch_run_interrupting(struct srv_dispatch *dispatch);
 
-/* Jobs whose sessions have tokens on the disk (unread.c).  `park`: whether the job that comes waits
- * for one; `unpark` ends its wait; `take_parked`: the next job whose wait has ended, maybe with an
- * error, NULL where there is none; `release` goes on with all of them. */
-bool srv_dispatch_park(struct srv_dispatch *dispatch, struct srv_job *job);
-void srv_dispatch_unpark(struct srv_job *job);
-struct srv_job *srv_dispatch_take_parked(struct srv_dispatch *dispatch);
-void srv_dispatch_release_parked(struct srv_dispatch *dispatch);
-
 /* The first job that waits for a change and may begin now, removed from the queue and charged where
- * `take`; NULL where there is none. */
-struct srv_job *srv_dispatch_find_change(struct srv_dispatch *dispatch, bool take);
+ * `pop`; NULL where there is none. */
+struct srv_job *srv_dispatch_find_change(struct srv_dispatch *dispatch, bool pop);
 
 /* Whether anything waits that a round would do. */
 bool srv_dispatch_has_work(const struct srv_dispatch *dispatch);
@@ -83,5 +74,54 @@ void srv_dispatch_refuse(struct srv_dispatch *dispatch, struct srv_request *requ
 
 /* The error of what is refused or stopped because the daemon stops. */
 void srv_dispatch_fail_draining(struct srv_error *error);
+
+/* ---- unread.c: jobs that are parked while their sessions' tokens are on the disk --------------
+ *
+ * `park`: whether the job that comes is parked; `unpark` ends that; `pop_parked`: the next job that
+ * is parked no longer, maybe with an error, NULL where there is none; `release_parked` goes on with
+ * all of them. */
+bool srv_dispatch_park(struct srv_dispatch *dispatch, struct srv_job *job);
+void srv_dispatch_unpark(struct srv_job *job);
+struct srv_job *srv_dispatch_pop_parked(struct srv_dispatch *dispatch);
+void srv_dispatch_release_parked(struct srv_dispatch *dispatch);
+
+/* ---- running.c: long computations, which pause for others -------------------------------------
+ *
+ * Begins a long computation, after replies that are due, and returns its yield: NULL where it
+ * interrupts another and is short.  `end` ends the innermost one; `error` is that computation's. */
+const struct attn_yield *srv_running_begin(struct srv_dispatch *dispatch,
+                                           struct srv_request *request, struct srv_item *step,
+                                           size_t work);
+void srv_running_end(struct srv_dispatch *dispatch, struct srv_error *error);
+
+/* The innermost one, where one runs. */
+struct srv_running_call *srv_running_innermost(struct srv_dispatch *dispatch);
+
+/* The first job or item that may interrupt the innermost one, removed from the queue and charged
+ * where `pop`; NULL where there is none. */
+struct srv_queue_node *srv_running_find_interrupting(struct srv_dispatch *dispatch, bool pop);
+
+/* Notes whether something is queued that a pause of the innermost one may run. */
+void srv_running_note_waiting(struct srv_dispatch *dispatch);
+
+/* ---- replies.c: requests that have ended: their replies are written, and they are handed back --
+ *
+ * The request's reply is due. */
+void srv_replies_add(struct srv_dispatch *dispatch, struct srv_request *request);
+
+/* Writes the replies that are due and hands the requests back; large replies go to the I/O
+ * workers. */
+void srv_replies_send(struct srv_dispatch *dispatch);
+
+/* On an I/O worker's thread: runs the handler of the request's route and hands the request back. */
+void srv_replies_handle(struct srv_dispatch *dispatch, struct srv_request *request);
+
+/* On an I/O worker's thread: writes a piece of a large reply; true while there is more, else the
+ * request has been handed back. */
+bool srv_replies_write_piece(struct srv_dispatch *dispatch, struct srv_request *request);
+
+/* Calls task(request) for each of requests [count], on all threads where `bytes` make that pay. */
+void srv_replies_run(struct srv_dispatch *dispatch, void (*task)(struct srv_request *request),
+                     struct srv_request *requests[], size_t count, size_t bytes);
 
 #endif

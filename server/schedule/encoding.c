@@ -1,10 +1,9 @@
 /* encoding.c: from an encoder's rows to a session: checks, computing, recording, entering the
  * table. */
-#include "schedule/encoding.h"
-
 #include <string.h>
 
 #include "base/digest.h"
+#include "schedule/job.h"
 
 struct srv_encoding {
     struct srv_session_options options;
@@ -48,14 +47,6 @@ static enum srv_error_code read_rows(struct srv_encoding *encoding, const struct
                            rank, error);
 }
 
-/* The estimated multiply-adds. */
-static size_t work_of(const struct srv_model *model, size_t rows)
-{
-    const struct attn_layer_spec *spec = srv_model_first_layer(model->attn);
-    size_t width = spec->num_kv_heads * (spec->head_dim + spec->value_head_dim);
-    return model->info.num_resident * rows * spec->key_size * width;
-}
-
 enum srv_error_code srv_encoding_prepare(struct srv_job *job, const struct srv_model *model,
                                          const struct srv_session_options *options,
                                          struct srv_error *error)
@@ -64,34 +55,24 @@ enum srv_error_code srv_encoding_prepare(struct srv_job *job, const struct srv_m
         return srv_fail(error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
                         "model %s is of self-attention, whose sessions have no encoder rows",
                         model->name);
+    const struct attn_layer_spec *spec = srv_model_first_layer(model->attn);
     struct srv_encoding *encoding = srv_arena_alloc(&job->request->arena, 1, sizeof *encoding);
     if (encoding == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for the request");
     *encoding = (struct srv_encoding){.options = *options};
-    if (read_rows(encoding, job, srv_model_first_layer(model->attn)->key_size, error) != SRV_OK)
+    if (read_rows(encoding, job, spec->key_size, error) != SRV_OK)
         return error->code;
     job->encoding = encoding;
     job->stage = &begin_stage;
     job->model = model;
     job->rows = encoding->args.rows;
-    job->work = work_of(model, job->rows);
+    job->work = model->info.num_resident * job->rows * spec->key_size * spec->num_kv_heads *
+                (spec->head_dim + spec->value_head_dim);
     job->size = (struct attn_call_size){.rows = ATTN_ENCODE_ROWS, .tokens = ATTN_ENCODE_ROWS};
     return SRV_OK;
 }
 
 /* ---- By the engine owner --------------------------------------------------------------------- */
-
-/* Charges the owner for the blocks of all layers. */
-static void charge(struct srv_job *job)
-{
-    const struct attn_encode_args *args = &job->encoding->args;
-    size_t kept = 0, bytes = 0;
-    for (size_t i = 0; i < args->rows; i++)
-        kept += args->padding_mask == NULL || args->padding_mask[i] != 0;
-    for (size_t i = 0; i < job->model->info.num_layers; i++)
-        bytes += attn_cache_layer_bytes(job->session->cache, i, kept);
-    srv_session_charge(job->session, bytes, &job->error);
-}
 
 /* Whether the session was made of the encoding's rows. */
 static bool holds_rows(const struct srv_session *session, const struct srv_job *job)
@@ -106,27 +87,25 @@ static bool holds_rows(const struct srv_session *session, const struct srv_job *
     return same;
 }
 
-/* Takes the session that the same request has made before: by its key, or, of a start, by its id
- * with the same rows.  False where there is none, and with an error.  Beside a session that another
+/* Whether the same request has made its session before: by its key, or, of a start, by its id with
+ * the same rows.  That is the job's then.  False also with an error.  Beside a session that another
  * owner shares, a start makes the caller's own. */
-static bool take_made(struct srv_job *job)
+static bool find_made(struct srv_job *job, struct srv_error *error)
 {
     const struct srv_session_options *options = &job->encoding->options;
+    struct srv_sessions *sessions = job->context->sessions;
     struct srv_session *session;
-    if (srv_session_find_by_idempotency_key(&session, job->context->sessions, options,
-                                            &job->error) != SRV_OK)
+    if (srv_session_find_by_idempotency_key(&session, sessions, options, error) != SRV_OK)
         return false;
     if (session != NULL && !holds_rows(session, job))
-        srv_fail(&job->error, SRV_E_IDEMPOTENCY, "encoder_hidden_states",
+        srv_fail(error, SRV_E_IDEMPOTENCY, "encoder_hidden_states",
                  "the request was sent before with other encoder rows");
-    bool starts = job->num_items > 0 && options->id != NULL;
-    if (session == NULL && starts)
-        session = srv_session_get(job->context->sessions, &job->request->key, options->id);
+    if (session == NULL && job->num_items > 0 && options->id != NULL)
+        session = srv_session_get(sessions, &job->request->key, options->id);
     if (session == NULL || !holds_rows(session, job) || !srv_session_is_own(session, options)) {
         srv_session_put(session);
         return false;
     }
-    srv_session_put(job->session);
     job->session = session;
     return job->replayed = true;
 }
@@ -137,14 +116,22 @@ static const struct srv_job_stage *after_session(const struct srv_job *job)
     return job->num_items > 0 ? &srv_steps_stage : job->finish;
 }
 
+/* Makes the session, and charges its owner for the blocks of all layers. */
 static const struct srv_job_stage *begin(struct srv_job *job)
 {
-    if (take_made(job))
+    const struct attn_encode_args *args = &job->encoding->args;
+    size_t kept = 0, bytes = 0;
+    if (find_made(job, &job->error))
         return after_session(job);
-    if (job->error.code == SRV_OK &&
+    if (job->error.code != SRV_OK ||
         srv_session_prepare(&job->session, job->context->sessions, job->model,
-                            &job->encoding->options, &job->error) == SRV_OK)
-        charge(job);
+                            &job->encoding->options, &job->error) != SRV_OK)
+        return NULL;
+    for (size_t i = 0; i < args->rows; i++)
+        kept += args->padding_mask == NULL || args->padding_mask[i] != 0;
+    for (size_t i = 0; i < job->model->info.num_layers; i++)
+        bytes += attn_cache_layer_bytes(job->session->cache, i, kept);
+    srv_session_charge(job->session, bytes, &job->error);
     return &compute_stage;
 }
 
@@ -171,32 +158,21 @@ static const struct srv_job_stage compute_stage = {SRV_QUEUE_ATTENDS, .run = com
 
 /* ---- Recording ------------------------------------------------------------------------------- */
 
-/* Where the same request, sent twice, has made the session meanwhile, that one is taken. */
-static void take_same(struct srv_job *job)
-{
-    const struct srv_error refusal = job->error;
-    struct srv_session *made = job->session;
-    job->session = NULL;
-    job->error = (struct srv_error){.code = SRV_OK};
-    if (!take_made(job)) {
-        job->error = refusal;
-        job->session = made;
-        return;
-    }
-    srv_store_import_abandon(job->context->store, &job->recorded, made);
-    srv_session_put(made);
-}
-
-/* Lists the session and ends its record in the journal, without which it is removed again. */
+/* Lists the session and ends its record in the journal, without which it is removed again.  Where
+ * the same request, sent twice, has made one meanwhile, that is the job's. */
 static void publish(struct srv_job *job)
 {
     struct srv_sessions *sessions = job->context->sessions;
-    if (srv_session_insert(sessions, job->session, &job->error) == SRV_OK) {
-        if (srv_store_import_end(job->context->store, &job->recorded, job->session, &job->error) !=
-            SRV_OK)
-            srv_session_remove(sessions, job->session);
-    } else if (job->encoding != NULL) {
-        take_same(job);
+    struct srv_store *store = job->context->store;
+    struct srv_session *made = job->session;
+    struct srv_error ignored = {.code = SRV_OK};
+    if (srv_session_insert(sessions, made, &job->error) == SRV_OK) {
+        if (srv_store_import_end(store, &job->recorded, made, &job->error) != SRV_OK)
+            srv_session_remove(sessions, made);
+    } else if (job->encoding != NULL && find_made(job, &ignored)) {
+        job->error.code = SRV_OK;
+        srv_store_import_abandon(store, &job->recorded, made);
+        srv_session_put(made);
     }
 }
 

@@ -53,25 +53,26 @@ void srv_fair_queue_init(struct srv_fair_queue *queue);
 void srv_fair_queue_put(struct srv_fair_queue *queue, enum srv_queue_kind kind,
                         struct srv_queue_node *node);
 
-/* The next node of a kind, removed from the queue and charged to its caller; NULL where none waits.
- * Cost: proportional to the number of callers. */
-struct srv_queue_node *srv_fair_queue_take(struct srv_fair_queue *queue, enum srv_queue_kind kind);
+/* Removes the next node of a kind and charges it to its caller; NULL where none waits.  Cost:
+ * proportional to the number of callers. */
+struct srv_queue_node *srv_fair_queue_pop(struct srv_fair_queue *queue, enum srv_queue_kind kind);
 
-/* A walk over all nodes of a kind in fair order.  Each node that is peeked at is passed or
- * removed.  The walk may or may not see nodes that are put during it. */
+/* A walk over all nodes of a kind in fair order.  `next` returns NULL at the end; the node that it
+ * returned last may be removed, else it stays in the queue.  The walk may or may not see nodes that
+ * are put during it. */
 struct srv_queue_walk {
     struct srv_fair_queue *queue;
     enum srv_queue_kind kind;
     size_t num_callers;
-    size_t caller;                                  /* of the node that was peeked at */
+    size_t caller;                                  /* of the last node */
+    bool stays;                                     /* the last node, behind which `next` looks */
     struct srv_queue_node **links[SRV_MAX_CALLERS]; /* to the next node of each caller */
 };
 
 void srv_queue_walk_begin(struct srv_queue_walk *walk, struct srv_fair_queue *queue,
                           enum srv_queue_kind kind);
-struct srv_queue_node *srv_queue_walk_peek(struct srv_queue_walk *walk); /* NULL at the end */
-void srv_queue_walk_pass(struct srv_queue_walk *walk);        /* leaves the node in the queue */
-void srv_queue_walk_pass_caller(struct srv_queue_walk *walk); /* and all others of its caller */
+struct srv_queue_node *srv_queue_walk_next(struct srv_queue_walk *walk);
+void srv_queue_walk_pass_caller(struct srv_queue_walk *walk); /* leaves the rest of its caller's */
 void srv_queue_walk_remove_and_charge(struct srv_queue_walk *walk); /* its caller pays its cost */
 void srv_queue_walk_remove(struct srv_queue_walk *walk);            /* its caller pays nothing */
 

@@ -6,21 +6,19 @@
 
 /* ---- Binding to a session -------------------------------------------------------------------- */
 
-/* Whether the session takes rows of query, key and value of the item's sizes; its model is then the
- * item's. */
-static bool takes_given_rows(struct srv_item *item)
+/* Checks that the session takes rows of query, key and value of the item's sizes; its model is then
+ * the item's. */
+static void check_given_rows(struct srv_item *item)
 {
     const struct srv_model *model = item->session->model;
     const struct srv_sizes *s = &item->sizes;
-    const struct attn_layer_spec *spec =
-        attn_model_layer(model->attn, (size_t)item->job->call.layer);
+    const struct attn_layer_spec *spec = attn_model_layer(model->attn, item->layer);
     if (model->weightless == NULL)
         srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "query",
                  "the session belongs to model %s, which takes hidden_states", model->name);
     else if (spec == NULL)
         srv_fail(&item->error, SRV_E_LAYER_NOT_FOUND, "layer",
-                 "the session has no layer %lld (of %zu)", (long long)item->job->call.layer,
-                 model->info.num_layers);
+                 "the session has no layer %zu (of %zu)", item->layer, model->info.num_layers);
     else if (s->num_heads != spec->num_heads || s->num_kv_heads != spec->num_kv_heads ||
              s->head_dim != spec->head_dim || s->value_head_dim != spec->value_head_dim)
         srv_fail(&item->error, SRV_E_SHAPE_MISMATCH, "query",
@@ -30,94 +28,76 @@ static bool takes_given_rows(struct srv_item *item)
                  spec->num_kv_heads, spec->head_dim, spec->value_head_dim);
     else
         item->model = model;
-    return item->error.code == SRV_OK;
 }
 
-/* Whether the item's session is the one that the body means. */
-static bool check_session(struct srv_item *item)
+/* Checks that the item's session is the one that the body means. */
+static void check_session(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    if (srv_session_check_present(item->session, &item->error) != SRV_OK ||
-        (rows->query.present && !takes_given_rows(item)))
-        return false;
-    if (item->session->model != item->model)
+    const struct srv_session *session = item->session;
+    if (srv_session_check_present(session, &item->error) == SRV_OK && rows->query.present)
+        check_given_rows(item);
+    if (item->error.code != SRV_OK)
+        return;
+    if (session->model != item->model)
         srv_fail(&item->error, SRV_E_MODEL_MISMATCH, "model",
-                 "the session belongs to model %s, not to %s", item->session->model->name,
+                 "the session belongs to model %s, not to %s", session->model->name,
                  item->model->name);
-    else if (rows->has_epoch && (uint64_t)rows->epoch != item->session->epoch)
+    else if (rows->has_epoch && (uint64_t)rows->epoch != session->epoch)
         srv_fail(&item->error, SRV_E_EPOCH_MISMATCH, "epoch",
                  "epoch is %lld, the session's is %llu", (long long)rows->epoch,
-                 (unsigned long long)item->session->epoch);
-    return item->error.code == SRV_OK;
+                 (unsigned long long)session->epoch);
 }
 
-/* Makes the item's session; one without weights has the shape of the rows. */
-static bool make_session(struct srv_item *item, const struct srv_session_options *options)
+/* Makes the session that the item starts, or finds the one of its key.  One without weights has the
+ * shape of the rows. */
+static void create_session(struct srv_item *item)
 {
     const struct srv_scheduler_context *context = item->job->context;
+    const struct srv_session_options options = srv_item_start_options(item);
     const struct srv_model *model = item->model;
     const struct attn_weightless_options shape = {.num_heads = item->sizes.num_heads,
                                                   .num_kv_heads = item->sizes.num_kv_heads,
                                                   .head_dim = item->sizes.head_dim,
                                                   .value_head_dim = item->sizes.value_head_dim};
-    if (model == NULL && item->job->call.layer > 0)
+    if (srv_item_check_start(item) == SRV_OK && model != NULL && model->is_cross)
+        srv_fail(&item->error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
+                 "a session of cross-attention starts with encoder_hidden_states");
+    if (item->error.code != SRV_OK ||
+        srv_session_find_by_idempotency_key(&item->session, context->sessions, &options,
+                                            &item->error) != SRV_OK ||
+        item->session != NULL)
+        return;
+    if (model == NULL && item->layer > 0)
         srv_fail(&item->error, SRV_E_LAYER_NOT_FOUND, "layer",
                  "a session without weights that a step starts has layer 0 alone: POST /sessions "
                  "takes num_hidden_layers");
     else if (model == NULL)
-        srv_weightless_take(&model, context->models->weightless, &shape, &item->error);
-    if (item->error.code != SRV_OK)
-        return false;
-    srv_session_create(&item->session, context->sessions, model, options, &item->error);
+        srv_weightless_get(&model, context->models->weightless, &shape, &item->error);
+    if (item->error.code == SRV_OK && srv_session_create(&item->session, context->sessions, model,
+                                                         &options, &item->error) == SRV_OK)
+        item->creates_session = true;
     if (item->model == NULL)
         srv_model_put(model); /* the session holds it */
-    if (item->session != NULL)
-        item->model = model;
-    return item->session != NULL;
 }
 
-static bool create_session(struct srv_item *item)
-{
-    struct srv_sessions *sessions = item->job->context->sessions;
-    const struct srv_session_options options = srv_item_start_options(item);
-    if (srv_item_check_start(item, &item->error) != SRV_OK)
-        return false;
-    if (item->model != NULL && item->model->is_cross) {
-        srv_fail(&item->error, SRV_E_UNSUPPORTED, "encoder_hidden_states",
-                 "a session of cross-attention starts with encoder_hidden_states");
-        return false;
-    }
-    if (srv_session_find_by_idempotency_key(&item->session, sessions, &options, &item->error) !=
-        SRV_OK)
-        return false;
-    if (item->session != NULL)
-        return check_session(item);
-    if (!make_session(item, &options))
-        return false;
-    item->creates_session = item->session->pending_creation = true;
-    return true;
-}
-
-/* Takes over the session that the job has made before. */
-static bool take_made(struct srv_item *item)
+/* Finds the session that the item is a step over. */
+static void find_session(struct srv_item *item)
 {
     struct srv_job *job = item->job;
-    item->session = job->session;
-    job->session = NULL;
-    item->is_replay = job->replayed;
-    if (!job->replayed)
-        item->creates_session = item->session->pending_creation = true;
-    return check_session(item);
-}
-
-static bool find_session(struct srv_item *item)
-{
-    item->session = srv_session_get(item->job->context->sessions, &item->job->request->key,
-                                    item->rows->session_id);
-    if (item->session != NULL)
-        return check_session(item);
-    srv_item_fail_missing(item, &item->error);
-    return false;
+    if (job->session != NULL) { /* an encoding has made it */
+        item->session = job->session;
+        job->session = NULL;
+        item->is_replay = job->replayed;
+        item->creates_session = !job->replayed;
+    } else if (item->rows->start) {
+        create_session(item);
+    } else {
+        item->session =
+            srv_session_get(job->context->sessions, &job->request->key, item->rows->session_id);
+        if (item->session == NULL)
+            srv_item_fail_missing(item);
+    }
 }
 
 /* Whether two neighbours among a session's items are of one request.  A request counts once among
@@ -127,7 +107,34 @@ static bool same_request(const struct srv_item *item, const struct srv_item *nei
     return item != NULL && neighbour != NULL && item->job == neighbour->job;
 }
 
-/* Takes an item out of its session's list; `before` is the item before it, NULL if it is first. */
+bool srv_item_bind(struct srv_item *item)
+{
+    size_t limit = item->job->context->limits->max_session_waiting + 1; /* with the one that runs */
+    find_session(item);
+    if (item->error.code == SRV_OK)
+        check_session(item);
+    if (item->error.code != SRV_OK)
+        return false;
+    struct srv_session *session = item->session;
+    if (!same_request(item, session->last_item)) {
+        if (atomic_load(&session->waiting) >= limit) {
+            srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
+                     "%zu requests wait for this session already", limit);
+            return false;
+        }
+        atomic_fetch_add(&session->waiting, 1);
+    }
+    session->pending_creation = session->pending_creation || item->creates_session;
+    item->is_first = session->last_item == NULL;
+    if (!item->is_first)
+        session->last_item->next_of_session = item;
+    session->last_item = item;
+    return true;
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+/* Removes an item from its session's list; `before` is the item before it, NULL if it is first. */
 static void leave_session(struct srv_item *item, struct srv_item *before)
 {
     struct srv_session *session = item->session;
@@ -140,40 +147,6 @@ static void leave_session(struct srv_item *item, struct srv_item *before)
     if (session->last_item == item)
         session->last_item = before;
 }
-
-/* Counts the item's request as waiting for the session, unless the session's newest item is of the
- * same request. */
-static bool join_waiting(struct srv_item *item)
-{
-    struct srv_session *session = item->session;
-    size_t limit = item->job->context->limits->max_session_waiting + 1; /* with the one that runs */
-    if (same_request(item, session->last_item))
-        return true;
-    if (atomic_load(&session->waiting) >= limit) {
-        srv_fail(&item->error, SRV_E_SESSION_BUSY, "session_id",
-                 "%zu requests wait for this session already", limit);
-        return false;
-    }
-    atomic_fetch_add(&session->waiting, 1);
-    return true;
-}
-
-bool srv_item_bind(struct srv_item *item)
-{
-    bool found = item->job->session != NULL ? take_made(item)
-                 : item->rows->start        ? create_session(item)
-                                            : find_session(item);
-    if (!found || !join_waiting(item))
-        return false;
-    struct srv_session *session = item->session;
-    item->is_first = session->last_item == NULL;
-    if (!item->is_first)
-        session->last_item->next_of_session = item;
-    session->last_item = item;
-    return true;
-}
-
-/* ---- Ending ---------------------------------------------------------------------------------- */
 
 struct srv_item *srv_item_end(struct srv_item *item)
 {

@@ -2,26 +2,12 @@
  * statistics of models. */
 #include "schedule/job.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "ops/stage.h"
-#include "schedule/codec_workers.h"
-#include "session/model_stats.h"
+#include "schedule/codec.h"
 #include "wire/outputs.h"
-
-struct srv_item *srv_item_of(struct srv_queue_node *node)
-{
-    assert(node->kind == SRV_NODE_ITEM);
-    return (struct srv_item *)((char *)node - offsetof(struct srv_item, node));
-}
-
-struct srv_job *srv_job_of(struct srv_queue_node *node)
-{
-    assert(node->kind == SRV_NODE_JOB);
-    return (struct srv_job *)((char *)node - offsetof(struct srv_job, node));
-}
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -81,12 +67,6 @@ enum srv_error_code srv_job_read(struct srv_job *job, enum srv_call_kind kind,
     return code;
 }
 
-enum srv_error_code srv_job_find_model(const struct srv_model **out, const struct srv_job *job,
-                                       struct srv_error *error)
-{
-    return srv_models_find(out, job->context->models, job->call.model, error);
-}
-
 enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
                                        const struct srv_job *job, const struct srv_model *model,
                                        struct srv_error *error)
@@ -107,7 +87,7 @@ enum srv_error_code srv_job_alloc_items(struct srv_job *job, size_t count, struc
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, NULL, "no memory for %zu sequences", count);
     job->num_items = job->pending = count;
     for (size_t i = 0; i < count; i++)
-        job->items[i] = (struct srv_item){.job = job};
+        job->items[i] = (struct srv_item){.job = job, .layer = (size_t)job->call.layer};
     return SRV_OK;
 }
 

@@ -14,12 +14,11 @@
 
 #include "attn_limits.h"
 #include "schedule/fair_queue.h"
-#include "schedule/scheduler_context.h"
+#include "schedule/scheduler.h"
 #include "session/models.h"
 #include "session/session.h"
 #include "store/store.h"
 #include "wire/call.h"
-#include "wire/request.h"
 #include "wire/shapes.h"
 
 struct srv_encoding; /* of encoding.c */
@@ -33,9 +32,10 @@ struct srv_item {
     struct srv_job *job;
     const struct srv_rows *rows;
     const struct srv_model *model; /* that the body names, else the session's */
+    size_t layer;                  /* the call's */
     struct srv_sizes sizes;        /* keys and columns are set when the step is made */
     struct srv_session *session;
-    size_t work;          /* estimated multiply-adds (batch.h), set when the item is queued */
+    size_t work;          /* estimated multiply-adds (batch.c), set when the item is queued */
     size_t charged;       /* bytes of blocks that the session's owner was charged for the step */
     size_t block_bytes;   /* of the layer, with those */
     uint64_t revision;    /* the session's when the step was made */
@@ -91,17 +91,16 @@ struct srv_job {
     struct srv_call call;
     struct srv_item *items; /* [num_items] */
     size_t num_items;
-    size_t pending;         /* items that have not ended */
-    size_t changes;         /* that the stage makes, each at the cost of one; 0: one */
-    struct srv_error error; /* of the whole request */
-    struct srv_session
-        *awaited; /* whose tokens are still on the disk (unread.c), with a reference */
+    size_t pending;                 /* items that have not ended */
+    size_t changes;                 /* that the stage makes, each at the cost of one; 0: one */
+    struct srv_error error;         /* of the whole request */
+    struct srv_session *parked_for; /* its tokens are still on the disk (unread.c); a reference */
 
     /* A session that its step creates has this Idempotency-Key: where such a session is live, the
      * step is a retry and goes to that.  NULL: none. */
     const char *start_key;
 
-    /* A session that the job makes before its items are bound (encoding.h), or instead of items,
+    /* A session that the job makes before its items are bound (encoding.c), or instead of items,
      * and which srv_record_stage puts into the table. */
     struct srv_session *session; /* with a reference */
     struct srv_store_import recorded;
@@ -121,10 +120,6 @@ struct srv_job {
     struct attn_outputs outputs;
 };
 
-/* The item or job that a node is a member of, as the node's `kind` says. */
-struct srv_item *srv_item_of(struct srv_queue_node *node);
-struct srv_job *srv_job_of(struct srv_queue_node *node);
-
 /* Allocates `size` zeroed bytes in the request's arena, which begin with a job of that type; NULL,
  * with out_of_memory, where there is no room.  The parser sets request->job once all is read. */
 void *srv_job_new(size_t size, const struct srv_job_type *type, struct srv_request *request,
@@ -143,11 +138,6 @@ enum srv_error_code srv_job_split_body(struct srv_body *out, struct srv_request 
 /* Whether the reply is to have the coding that the client accepts: the body says so, or else the
  * option. */
 bool srv_job_is_compressed(const struct srv_call *call, enum srv_reply_compression option);
-
-/* The model that the body names, or else the only one there is.  Errors: model_not_found,
- * missing_field. */
-enum srv_error_code srv_job_find_model(const struct srv_model **out, const struct srv_job *job,
-                                       struct srv_error *error);
 
 /* The specification of the body's layer in a model.  Error: layer_not_found. */
 enum srv_error_code srv_job_find_layer(const struct attn_layer_spec **out,
@@ -170,5 +160,24 @@ enum srv_error_code srv_job_reserve_reply(struct srv_request *request, size_t by
 /* Counts what the job has computed in the statistics of its models, drops its references to
  * sessions and calls the type's `release`.  The reply has been written. */
 void srv_job_release(struct srv_job *job);
+
+/* ---- encoding.c: the session of cross-attention that a job makes out of an encoder's rows ------
+ *
+ * The stages of an encoding come before all else: the session is made and charged for; the rows are
+ * projected into its cache as one long computation; where a journal is kept, its tokens are
+ * recorded in pieces, as those of an import; then the session enters the table.  Nothing of it
+ * shows before, nor after an error.
+ *
+ * Has the job begin with an encoding of its call's rows into a session of that model and these
+ * options, and go on with its items, or where it has none with job->finish.  Checks the rows
+ * against model and limits.  On a compute thread.  Errors: unsupported, shape_mismatch,
+ * too_many_tokens, out_of_memory. */
+enum srv_error_code srv_encoding_prepare(struct srv_job *job, const struct srv_model *model,
+                                         const struct srv_session_options *options,
+                                         struct srv_error *error);
+
+/* Records job->session, which is in no table yet, in pieces and puts it into the table; its items
+ * or job->finish follow. */
+extern const struct srv_job_stage srv_record_stage;
 
 #endif

@@ -1,8 +1,6 @@
 /* replies.c: replies that are due, and what ends with them. */
-#include "schedule/replies.h"
-
 #include "base/clock.h"
-#include "schedule/request_codec.h"
+#include "schedule/dispatch.h"
 #include "wire/route.h"
 
 #define ALONE_BYTES 32768 /* of bodies or replies, below which waking threads does not pay */
@@ -50,7 +48,7 @@ static void hand_back(struct srv_dispatch *d, struct srv_request *const requests
 void srv_replies_send(struct srv_dispatch *d)
 {
     srv_admission_count_ended(&d->admission, d->ended, d->num_ended);
-    d->num_ended = srv_codec_workers_take_large(d->codec_workers, d->ended, d->num_ended);
+    d->num_ended = srv_codec_workers_accept_large(d->codec_workers, d->ended, d->num_ended);
     if (d->num_ended == 0)
         return;
     size_t bytes = 0;

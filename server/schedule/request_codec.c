@@ -1,8 +1,6 @@
 /* request_codec.c: decompresses and parses bodies, writes and compresses replies. */
-#include "schedule/request_codec.h"
-
 #include "base/clock.h"
-#include "schedule/codec_workers.h"
+#include "schedule/codec.h"
 #include "schedule/job.h"
 #include "wire/outputs.h"
 #include "wire/route.h"
@@ -28,20 +26,15 @@ bool srv_body_is_parsed(const struct srv_request *request)
     return request->job != NULL || request->reply.status != 0;
 }
 
-/* The most that the body may be decompressed to. */
-static size_t body_limit(const struct srv_request *request)
-{
-    size_t most = srv_body_limit(request);
-    bool is_document = request->route->body == SRV_BODY_OPTIONAL;
-    return is_document && most > SRV_MAX_DOCUMENT_BYTES ? SRV_MAX_DOCUMENT_BYTES : most;
-}
-
 /* On other threads than a worker's, where most compressed bodies are small, no more than a small
  * body is expanded. */
 static enum srv_error_code parse_body(struct srv_request *request, struct srv_error *error)
 {
     const struct srv_cancel cancel = {srv_codec_check, request};
-    const size_t most = body_limit(request);
+    const bool is_document = request->route->body == SRV_BODY_OPTIONAL;
+    size_t most = srv_body_limit(request);
+    if (is_document && most > SRV_MAX_DOCUMENT_BYTES)
+        most = SRV_MAX_DOCUMENT_BYTES;
     const bool bounded = request->codec_workers == NULL && most > SRV_LARGE_BYTES;
     request->expands = false;
     if (srv_codec_goes_on(request, error) != SRV_OK)

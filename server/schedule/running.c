@@ -8,11 +8,9 @@
  *
  * The computation that is interrupted goes on when the inner one has ended, and then runs
  * undisturbed for as long as that took: half of the time is its own, whatever interrupts it. */
-#include "schedule/running.h"
-
 #include "base/clock.h"
-#include "schedule/batch.h"
-#include "schedule/replies.h"
+#include "schedule/dispatch.h"
+#include "schedule/steps.h"
 
 #define SHORTER 8         /* parts of a computation's work, one of which may interrupt it */
 #define INTERRUPT_LOOKS 4 /* most nodes of each caller looked at for one that may */
@@ -20,7 +18,7 @@
 
 struct srv_running_call *srv_running_innermost(struct srv_dispatch *d)
 {
-    return d->num_running > 0 ? &d->running[d->num_running - 1] : NULL;
+    return &d->running[d->num_running - 1];
 }
 
 const struct attn_yield *srv_running_begin(struct srv_dispatch *d, struct srv_request *request,
@@ -43,37 +41,30 @@ void srv_running_end(struct srv_dispatch *d, struct srv_error *error)
         *error = ended->stop_error;
 }
 
-bool srv_running_goes_on(struct srv_dispatch *d)
-{
-    struct srv_running_call *running = srv_running_innermost(d);
-    return running == NULL || srv_request_check_cancelled(running->request, srv_now_ns(),
-                                                          &running->stop_error) == SRV_OK;
-}
-
 /* ---- At a pause ------------------------------------------------------------------------------ */
 
 /* The memory that the computation takes, at most. */
-static size_t bytes_of(const struct srv_dispatch *d, struct srv_queue_node *node)
+static size_t bytes_of(const struct srv_dispatch *d, const struct srv_queue_node *node)
 {
     struct attn_engine_info engine;
     attn_engine_describe(&engine, d->context->engine);
-    if (node->kind == SRV_NODE_JOB) {
-        const struct srv_job *job = srv_job_of(node);
+    const struct srv_item *item = node->item;
+    if (item == NULL) {
+        const struct srv_job *job = node->request->job;
         return attn_call_bytes(job->model != NULL ? job->model->attn : NULL, &job->size,
                                engine.threads);
     }
-    const struct srv_item *item = srv_item_of(node);
     const size_t rows = item->sizes.queries;
     const struct attn_call_size size = {
         .rows = rows, .tokens = rows, .shared_rows = rows, .cached = srv_item_keys(item)};
     return attn_call_bytes(item->model->attn, &size, engine.threads);
 }
 
-static bool may_interrupt(struct srv_dispatch *d, struct srv_queue_node *node)
+static bool may_interrupt(struct srv_dispatch *d, const struct srv_queue_node *node)
 {
     const struct srv_running_call *running = srv_running_innermost(d);
     const struct srv_caller_queues *callers = d->queue.callers;
-    size_t work = node->kind == SRV_NODE_JOB ? srv_job_of(node)->work : srv_item_of(node)->work;
+    size_t work = node->item == NULL ? node->request->job->work : node->item->work;
     bool innermost = d->num_running + 1 == ATTN_YIELD_LEVELS, is_short = work <= SHORT_WORK;
     bool served_less = callers[node->caller].service < callers[running->request->caller].service;
     if (node->caller == running->request->caller ||
@@ -82,32 +73,26 @@ static bool may_interrupt(struct srv_dispatch *d, struct srv_queue_node *node)
     return bytes_of(d, node) <= attn_engine_free_bytes(d->context->engine, !is_short);
 }
 
-static struct srv_queue_node *find_in(struct srv_dispatch *d, enum srv_queue_kind kind, bool take)
+static struct srv_queue_node *find_in(struct srv_dispatch *d, enum srv_queue_kind kind, bool pop)
 {
     struct srv_queue_walk walk;
     struct srv_queue_node *node;
     unsigned char looks[SRV_MAX_CALLERS] = {0};
     srv_queue_walk_begin(&walk, &d->queue, kind);
-    while ((node = srv_queue_walk_peek(&walk)) != NULL) {
-        if (may_interrupt(d, node)) {
-            if (take)
-                srv_queue_walk_remove_and_charge(&walk);
-            return node;
-        }
-        if (++looks[walk.caller] < INTERRUPT_LOOKS)
-            srv_queue_walk_pass(&walk);
-        else
+    while ((node = srv_queue_walk_next(&walk)) != NULL && !may_interrupt(d, node))
+        if (++looks[walk.caller] >= INTERRUPT_LOOKS)
             srv_queue_walk_pass_caller(&walk);
-    }
-    return NULL;
+    if (node != NULL && pop)
+        srv_queue_walk_remove_and_charge(&walk);
+    return node;
 }
 
-struct srv_queue_node *srv_running_find_interrupting(struct srv_dispatch *d, bool take)
+struct srv_queue_node *srv_running_find_interrupting(struct srv_dispatch *d, bool pop)
 {
     if (d->num_running == 0 || d->num_running == ATTN_YIELD_LEVELS)
         return NULL;
-    struct srv_queue_node *node = find_in(d, SRV_QUEUE_ATTENDS, take);
-    return node != NULL ? node : find_in(d, SRV_QUEUE_LONG_STEPS, take);
+    struct srv_queue_node *node = find_in(d, SRV_QUEUE_ATTENDS, pop);
+    return node != NULL ? node : find_in(d, SRV_QUEUE_LONG_STEPS, pop);
 }
 
 void srv_running_note_waiting(struct srv_dispatch *d)

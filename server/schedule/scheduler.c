@@ -16,7 +16,7 @@
  *
  * A round (dispatch.h):
  *
- *   take       the whole inbox
+ *   pop        the whole inbox
  *   read       bodies are parsed into jobs, on all threads
  *   steps      up to ROUND_BATCHES batches, each of the waiting steps of one layer
  *   long step  one step that is computed alone: a prefill or a heavy decode
@@ -40,9 +40,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "schedule/replies.h"
-#include "schedule/request_codec.h"
-#include "schedule/running.h"
+#include "schedule/dispatch.h"
 #include "store/stores.h"
 
 #define ROUND_BATCHES 4 /* of steps, before a long step, an attend and a piece */
@@ -59,14 +57,13 @@ struct srv_scheduler {
     pthread_cond_t wake;        /* of the scheduler's thread */
     bool stop;
     bool handed_over;           /* an event thread has left a round to the scheduler's thread */
-    struct srv_request **inbox; /* [inbox_capacity] */
+    struct srv_request **inbox; /* [max_queue] */
     size_t inbox_count, inbox_bytes;
-    size_t inbox_capacity;
     atomic_bool inbox_ready; /* requests are in the inbox, or it is time to stop */
 
     pthread_mutex_t engine_lock; /* its holder owns the engine and all members below */
-    struct srv_request **taken;  /* [inbox_capacity] of this round */
-    size_t num_taken, taken_bytes;
+    struct srv_request **popped; /* [max_queue] of this round */
+    size_t num_popped, popped_bytes;
     bool parked;   /* the scheduler's thread knows that jobs wait for tokens that are read */
     bool stopping; /* `stop`, as it was when the inbox was taken: what waits is refused */
     struct srv_dispatch dispatch;
@@ -85,49 +82,49 @@ static void put_into_inbox(struct srv_scheduler *s, struct srv_request *request)
     atomic_store(&s->inbox_ready, true);
 }
 
-/* Whether jobs wait for sessions that are still being read. */
+/* Whether jobs are parked for sessions that are still being read. */
 static bool has_parked(const struct srv_scheduler *s)
 {
     return s->dispatch.queue.waiting[SRV_QUEUE_UNREAD] > 0;
 }
 
-/* Moves the inbox to `taken`.  False when there is nothing to do. */
-static bool take_inbox(struct srv_scheduler *s)
+/* Moves the inbox to `popped`.  False when there is nothing to do. */
+static bool pop_inbox(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->inbox_lock);
-    s->num_taken = s->inbox_count;
-    s->taken_bytes = s->inbox_bytes;
-    memcpy(s->taken, s->inbox, s->inbox_count * sizeof *s->inbox);
+    s->num_popped = s->inbox_count;
+    s->popped_bytes = s->inbox_bytes;
+    memcpy(s->popped, s->inbox, s->inbox_count * sizeof *s->inbox);
     s->inbox_count = s->inbox_bytes = 0;
     s->stopping = s->stop;
     atomic_store(&s->inbox_ready, false);
     pthread_mutex_unlock(&s->inbox_lock);
     uint64_t now = srv_now_ns();
-    for (size_t i = 0; i < s->num_taken; i++)
-        if (s->taken[i]->t_taken == 0)
-            s->taken[i]->t_taken = now;
-    return s->num_taken > 0 || srv_dispatch_has_work(&s->dispatch) ||
+    for (size_t i = 0; i < s->num_popped; i++)
+        if (s->popped[i]->t_taken == 0)
+            s->popped[i]->t_taken = now;
+    return s->num_popped > 0 || srv_dispatch_has_work(&s->dispatch) ||
            (s->stopping && has_parked(s));
 }
 
 /* Goes on with jobs whose sessions have been read. */
-static void take_restored(struct srv_scheduler *s)
+static void release_parked(struct srv_scheduler *s)
 {
     if (srv_stores_take_restored(s->context->store))
         srv_dispatch_release_parked(&s->dispatch);
 }
 
-static void read_taken(struct srv_scheduler *s)
+static void queue_popped(struct srv_scheduler *s)
 {
-    take_restored(s);
-    srv_dispatch_parse_and_queue(&s->dispatch, s->taken, s->num_taken, s->taken_bytes);
-    s->num_taken = 0;
+    release_parked(s);
+    srv_dispatch_parse_and_queue(&s->dispatch, s->popped, s->num_popped, s->popped_bytes);
+    s->num_popped = 0;
 }
 
 static void refuse_all(struct srv_scheduler *s)
 {
-    srv_dispatch_refuse(&s->dispatch, s->taken, s->num_taken);
-    s->num_taken = 0;
+    srv_dispatch_refuse(&s->dispatch, s->popped, s->num_popped);
+    s->num_popped = 0;
 }
 
 /* The work of I/O workers; a request whose body is read goes back into the inbox. */
@@ -162,16 +159,6 @@ static void sweep(struct srv_scheduler *s)
     s->next_sweep_ns = srv_now_ns() + SWEEP_NS;
 }
 
-/* Goes on with jobs that wait for sessions, and ends those that are cancelled, where nothing else
- * may be there to do. */
-static void sweep_parked(struct srv_scheduler *s)
-{
-    take_restored(s);
-    if (has_parked(s))
-        sweep(s);
-    srv_replies_send(&s->dispatch);
-}
-
 /* Up to ROUND_BATCHES batches of steps, with one change before each, then at most one long step,
  * one attention over given rows and one piece, so that none of the kinds starves the others.  Steps
  * that arrive during a batch join the next batch. */
@@ -179,7 +166,7 @@ static void run_round(struct srv_scheduler *s)
 {
     struct srv_dispatch *dispatch = &s->dispatch;
     srv_stores_take_snapshot(s->context->store);
-    read_taken(s);
+    queue_popped(s);
     sweep(s);
     for (int i = 0; i < ROUND_BATCHES && !s->stopping; i++) {
         srv_dispatch_run_change(dispatch);
@@ -187,8 +174,8 @@ static void run_round(struct srv_scheduler *s)
             break;
         srv_replies_send(dispatch);
         sweep(s);
-        if (take_inbox(s) && !s->stopping)
-            read_taken(s);
+        if (pop_inbox(s) && !s->stopping)
+            queue_popped(s);
     }
     if (s->stopping)
         return;
@@ -197,9 +184,9 @@ static void run_round(struct srv_scheduler *s)
     srv_dispatch_run_long_step(dispatch);
     s->next_interrupt_ns = 0;
     if (!s->stopping)
-        srv_dispatch_run_attend(dispatch);
+        srv_dispatch_run_job(dispatch, SRV_QUEUE_ATTENDS);
     if (!s->stopping)
-        srv_dispatch_run_piece(dispatch);
+        srv_dispatch_run_job(dispatch, SRV_QUEUE_PIECES);
 }
 
 /* Waits for work.  Where jobs are parked, no longer than a sweep: one may be cancelled, and nothing
@@ -234,8 +221,11 @@ static void *scheduler_main(void *argument)
         goes_on = await_work(s); /* when false, an event thread may still have left work */
         pthread_mutex_lock(&s->engine_lock);
         srv_stores_take_snapshot(s->context->store);
-        sweep_parked(s);
-        while (take_inbox(s)) {
+        release_parked(s); /* also where nothing else is there to do */
+        if (has_parked(s))
+            sweep(s);
+        srv_replies_send(&s->dispatch);
+        while (pop_inbox(s)) {
             if (!s->stopping)
                 run_round(s);
             if (s->stopping)
@@ -274,17 +264,6 @@ static uint64_t charged_ns(const struct srv_scheduler *s)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* One computation that may interrupt the running one.  What that takes, the running one then has
- * without another; batches go on meanwhile. */
-static void run_interrupting(struct srv_scheduler *s)
-{
-    uint64_t start = charged_ns(s);
-    if (srv_now_ns() < s->next_interrupt_ns || !srv_dispatch_run_interrupting(&s->dispatch))
-        return;
-    srv_replies_send(&s->dispatch);
-    s->next_interrupt_ns = srv_now_ns() + (charged_ns(s) - start) * LONG_SHARE;
-}
-
 /* attn_yield.run: runs one batch and one computation that may interrupt the running one, if it is
  * time for that.  Steps that arrive meanwhile wait for the next pause.  False where the long
  * computation is to stop. */
@@ -292,23 +271,28 @@ static bool pause_run(void *context)
 {
     struct srv_scheduler *s = context;
     struct srv_dispatch *d = &s->dispatch;
+    struct srv_running_call *running = srv_running_innermost(d);
     uint64_t start = charged_ns(s);
-    if (!srv_running_goes_on(d))
+    if (srv_request_check_cancelled(running->request, srv_now_ns(), &running->stop_error) != SRV_OK)
         return false;
     sweep(s);
     if (srv_now_ns() < s->next_pause_ns)
         return true;
-    take_inbox(s);
+    pop_inbox(s);
     if (s->stopping) {
-        srv_dispatch_fail_draining(&srv_running_innermost(d)->stop_error);
+        srv_dispatch_fail_draining(&running->stop_error);
         return false;
     }
-    read_taken(s);
+    queue_popped(s);
     srv_dispatch_run_change(d);
     srv_dispatch_run_batch(d);
     srv_replies_send(d);
-    uint64_t batch_ns = charged_ns(s) - start;
-    run_interrupting(s);
+    uint64_t begin = charged_ns(s), batch_ns = begin - start;
+    if (srv_now_ns() >= s->next_interrupt_ns && srv_dispatch_run_interrupting(d)) {
+        /* The running one then has as long without another; batches go on meanwhile. */
+        srv_replies_send(d);
+        s->next_interrupt_ns = srv_now_ns() + (charged_ns(s) - begin) * LONG_SHARE;
+    }
     srv_running_note_waiting(d);
     s->next_pause_ns = srv_now_ns() + batch_ns * LONG_SHARE;
     return true;
@@ -316,28 +300,23 @@ static bool pause_run(void *context)
 
 /* ---- Rounds on an event thread --------------------------------------------------------------- */
 
-/* Event threads run nothing that may wait for the disk: whatever journal_fsync is, a write waits
- * while the journal is flushed, or while too much has not been written back. */
-static bool inbox_is_small(struct srv_scheduler *s)
+/* False where work is left for the scheduler's thread.  Event threads run nothing that may wait for
+ * the disk: whatever journal_fsync is, a write waits while the journal is flushed, or while too
+ * much has not been written back. */
+static bool run_small_round(struct srv_scheduler *s)
 {
     pthread_mutex_lock(&s->inbox_lock);
     bool small = !s->handed_over && !s->stop && s->inbox_bytes <= SMALL_BYTES &&
                  !s->context->records_on_disk;
     pthread_mutex_unlock(&s->inbox_lock);
-    return small;
-}
-
-/* False where work is left for the scheduler's thread. */
-static bool run_small_round(struct srv_scheduler *s)
-{
-    if (!inbox_is_small(s))
+    if (!small)
         return false;
-    if (!take_inbox(s))
+    if (!pop_inbox(s))
         return true;
     if (s->stopping)
         refuse_all(s);
-    read_taken(s);
-    bool small = srv_dispatch_fits_event_thread(&s->dispatch);
+    queue_popped(s);
+    small = srv_dispatch_fits_event_thread(&s->dispatch);
     while (small && srv_dispatch_run_batch(&s->dispatch))
         ;
     srv_replies_send(&s->dispatch);
@@ -395,7 +374,10 @@ bool srv_scheduler_submit(struct srv_scheduler *s, struct srv_request *request,
 
 bool srv_scheduler_handle(struct srv_scheduler *s, struct srv_request *request)
 {
-    return s != NULL && srv_codec_workers_take(s->dispatch.codec_workers, request);
+    if (s == NULL)
+        return false;
+    request->reply_bytes = SRV_SHORT_BYTES; /* more or less */
+    return srv_codec_workers_accept(s->dispatch.codec_workers, request);
 }
 
 size_t srv_scheduler_depth(const struct srv_scheduler *s)
@@ -425,7 +407,7 @@ void srv_scheduler_free(struct srv_scheduler *s)
     if (s == NULL)
         return;
     free(s->inbox);
-    free(s->taken);
+    free(s->popped);
     srv_dispatch_fini(&s->dispatch);
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->inbox_lock);
@@ -433,39 +415,34 @@ void srv_scheduler_free(struct srv_scheduler *s)
     free(s);
 }
 
-static bool start_threads(struct srv_scheduler *s)
-{
-    struct attn_engine_info engine;
-    attn_engine_describe(&engine, s->context->engine);
-    unsigned workers = 1 + engine.threads / THREADS_PER_IO_WORKER;
-    if (!srv_codec_workers_open(&s->dispatch.codec_workers, workers, read_or_write, s))
-        return false;
-    if (srv_thread_start(&s->thread, scheduler_main, s))
-        return true;
-    srv_codec_workers_finish(s->dispatch.codec_workers);
-    return false;
-}
-
 bool srv_scheduler_open(struct srv_scheduler **out, const struct srv_scheduler_context *context)
 {
+    struct attn_engine_info engine;
     struct srv_scheduler *s = calloc(1, sizeof *s);
     if (s == NULL)
         return false;
     s->context = context;
-    s->inbox_capacity = context->limits->max_queue;
-    s->inbox = calloc(s->inbox_capacity, sizeof *s->inbox);
-    s->taken = calloc(s->inbox_capacity, sizeof *s->taken);
+    const size_t capacity = context->limits->max_queue;
+    s->inbox = calloc(capacity, sizeof *s->inbox);
+    s->popped = calloc(capacity, sizeof *s->popped);
     pthread_mutex_init(&s->inbox_lock, NULL);
     pthread_mutex_init(&s->engine_lock, NULL);
     srv_cond_init(&s->wake);
-    bool made = srv_dispatch_init(&s->dispatch, context, s->inbox_capacity);
+    attn_engine_describe(&engine, context->engine);
+    bool opened =
+        srv_dispatch_init(&s->dispatch, context, capacity) && s->inbox != NULL &&
+        s->popped != NULL &&
+        srv_codec_workers_open(&s->dispatch.codec_workers,
+                               1 + engine.threads / THREADS_PER_IO_WORKER, read_or_write, s);
     s->dispatch.yield = (struct attn_yield){pause_wanted, pause_run, s};
-    if (!made || s->inbox == NULL || s->taken == NULL || !start_threads(s)) {
-        srv_scheduler_free(s);
-        return false;
+    if (opened && srv_thread_start(&s->thread, scheduler_main, s)) {
+        *out = s;
+        return true;
     }
-    *out = s;
-    return true;
+    if (opened)
+        srv_codec_workers_finish(s->dispatch.codec_workers);
+    srv_scheduler_free(s);
+    return false;
 }
 
 /* The I/O workers end before the thread that they give requests back to. */

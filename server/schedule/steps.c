@@ -12,14 +12,13 @@
 
 #include "base/clock.h"
 #include "ops/metrics.h"
-#include "session/model_stats.h"
 #include "wire/outputs.h"
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
 static struct srv_last_step *last_step(const struct srv_item *item)
 {
-    return &item->session->last_steps[item->job->call.layer];
+    return &item->session->last_steps[item->layer];
 }
 
 static bool repeats_last(const struct srv_item *item, size_t position, size_t length)
@@ -49,7 +48,7 @@ static enum srv_error_code check_revision(struct srv_item *item, size_t length)
 static enum srv_error_code place(struct srv_item *item)
 {
     const struct srv_rows *rows = item->rows;
-    size_t length = attn_cache_length(item->session->cache, (size_t)item->job->call.layer);
+    size_t length = attn_cache_length(item->session->cache, item->layer);
     if (check_revision(item, length) != SRV_OK)
         return item->error.code;
     size_t position = rows->has_position ? (size_t)rows->position : length;
@@ -67,16 +66,17 @@ static enum srv_error_code place(struct srv_item *item)
     return item->error.code;
 }
 
-/* Charges the session's owner for the blocks that the step will take; take_result returns the
- * charge of a step that appends nothing. */
+/* Charges the session's owner for the blocks that the step will take; accept_result
+ * returns the charge of a step that appends nothing. */
 static enum srv_error_code charge(struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
-    size_t layer = (size_t)item->job->call.layer;
     if (item->is_replay || item->model->is_cross)
         return SRV_OK;
-    item->block_bytes = attn_cache_layer_bytes(step->cache, layer, step->position + step->rows);
-    size_t bytes = item->block_bytes - attn_cache_layer_bytes(step->cache, layer, step->position);
+    item->block_bytes =
+        attn_cache_layer_bytes(step->cache, item->layer, step->position + step->rows);
+    size_t bytes =
+        item->block_bytes - attn_cache_layer_bytes(step->cache, item->layer, step->position);
     if (srv_session_charge(item->session, bytes, &item->error) == SRV_OK)
         item->charged = bytes;
     return item->error.code;
@@ -86,12 +86,11 @@ static enum srv_error_code charge(struct srv_item *item)
 static bool make_step(struct srv_item *item)
 {
     const struct srv_job *job = item->job;
-    const struct attn_layer_spec *spec =
-        attn_model_layer(item->model->attn, (size_t)job->call.layer);
+    const struct attn_layer_spec *spec = attn_model_layer(item->model->attn, item->layer);
     struct srv_arena *arena = &job->request->arena;
     struct attn_step *step = &item->step;
     if (item->session->pending_creation && !item->creates_session)
-        srv_item_fail_missing(item, &item->error); /* the step that was to create it has failed */
+        srv_item_fail_missing(item); /* the step that was to create it has failed */
     if (item->error.code != SRV_OK || place(item) != SRV_OK)
         return false;
     step->cache = item->session->cache;
@@ -101,9 +100,8 @@ static bool make_step(struct srv_item *item)
     step->key = item->rows->key.f32;
     step->value = item->rows->value.f32;
     step->commit = item->rows->commit;
-    item->sizes.keys = item->model->is_cross
-                           ? attn_cache_length(step->cache, (size_t)job->call.layer)
-                           : step->position + step->rows;
+    item->sizes.keys = item->model->is_cross ? attn_cache_length(step->cache, item->layer)
+                                             : step->position + step->rows;
     item->sizes.columns = attn_weight_columns(spec, item->sizes.keys);
     item->sizes.map_datatype = item->rows->map_datatype;
     const struct srv_limits *limits = job->request->limits;
@@ -116,9 +114,9 @@ static bool make_step(struct srv_item *item)
            charge(item) == SRV_OK;
 }
 
-/* Takes over the result of a step that ran.  One that was appended is the layer's last step, and
+/* Accepts the result of a step that ran.  One that was appended is the layer's last step, and
  * what the layer's window has forgotten after it is charged no longer. */
-static void take_result(struct srv_item *item)
+static void accept_result(struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
     if (item->error.code == SRV_OK && step->error.status != ATTN_OK)
@@ -129,8 +127,7 @@ static void take_result(struct srv_item *item)
         srv_session_uncharge(item->session, item->charged);
     } else if (!item->is_replay && !item->model->is_cross) {
         struct srv_last_step *last = last_step(item);
-        size_t kept = attn_cache_layer_bytes(step->cache, (size_t)item->job->call.layer,
-                                             step->position + step->rows);
+        size_t kept = attn_cache_layer_bytes(step->cache, item->layer, step->position + step->rows);
         srv_session_uncharge(item->session, item->block_bytes - kept);
         last->position = step->position;
         last->rows = step->rows;
@@ -147,8 +144,7 @@ static bool record(void *context, const struct attn_appended list[], size_t coun
     for (size_t i = 0; i < count; i++) {
         const struct srv_item *item =
             (const void *)((const char *)list[i].step - offsetof(struct srv_item, step));
-        steps[i] = (struct srv_store_step){item->session, (size_t)item->job->call.layer, &list[i],
-                                           item->digest};
+        steps[i] = (struct srv_store_step){item->session, item->layer, &list[i], item->digest};
     }
     if (srv_store_steps(context, steps, count, &cause) == SRV_OK)
         return true;
@@ -160,8 +156,9 @@ void srv_items_run(struct srv_item *const items[], size_t count)
 {
     struct attn_step *steps[SRV_BATCH_STEPS];
     size_t ready = 0, rows = 0;
-    const struct srv_job *first = items[0]->job;
-    const struct srv_scheduler_context *context = first->context;
+    const struct srv_item *first = items[0];
+    const struct srv_model *model = first->model;
+    const struct srv_scheduler_context *context = first->job->context;
     const struct attn_recorder recorder = {record, context->store};
     uint64_t start = srv_now_ns();
     for (size_t i = 0; i < count; i++)
@@ -170,19 +167,17 @@ void srv_items_run(struct srv_item *const items[], size_t count)
             rows += items[i]->step.rows;
         }
     /* Each step's own error says whether the step succeeded, also where the whole call failed. */
-    if (ready > 0 &&
-        attn_decode_recorded(context->engine, items[0]->model->attn, (size_t)first->call.layer,
-                             steps, ready, context->store != NULL ? &recorder : NULL) == ATTN_OK) {
+    if (ready > 0 && attn_decode_recorded(context->engine, model->attn, first->layer, steps, ready,
+                                          context->store != NULL ? &recorder : NULL) == ATTN_OK) {
         uint64_t ns = srv_now_ns() - start;
         if (ready == 1 && rows > SRV_DECODE_ROWS_MAX) /* a prefill */
-            srv_metrics_attend(context->metrics, items[0]->model->index, rows, ns);
+            srv_metrics_attend(context->metrics, model->index, rows, ns);
         else
-            srv_metrics_decode(context->metrics, items[0]->model->index, ready, rows, ns);
-        srv_model_count_execution(
-            srv_models_stats(context->models, items[0]->model, (size_t)first->call.layer));
+            srv_metrics_decode(context->metrics, model->index, ready, rows, ns);
+        srv_model_count_execution(srv_models_stats(context->models, model, first->layer));
     }
     for (size_t i = 0; i < count; i++)
-        take_result(items[i]);
+        accept_result(items[i]);
 }
 
 size_t srv_item_length(const struct srv_item *item)
@@ -196,18 +191,20 @@ size_t srv_item_length(const struct srv_item *item)
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item)
 {
     const struct attn_step *step = &item->step;
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{",\"layer\":", item->layer},
+                   {",\"position\":", step->position},
+                   {",\"length\":", srv_item_length(item)},
+                   {",\"epoch\":", item->session->epoch},
+                   {",\"revision\":", item->revision}};
     srv_buffer_text(out, "\"session_id\":");
     srv_buffer_json_string(out, item->session->id);
-    srv_buffer_text(out, ",\"layer\":");
-    srv_buffer_unsigned(out, (uint64_t)item->job->call.layer, 1);
-    srv_buffer_text(out, ",\"position\":");
-    srv_buffer_unsigned(out, step->position, 1);
-    srv_buffer_text(out, ",\"length\":");
-    srv_buffer_unsigned(out, srv_item_length(item), 1);
-    srv_buffer_text(out, ",\"epoch\":");
-    srv_buffer_unsigned(out, item->session->epoch, 1);
-    srv_buffer_text(out, ",\"revision\":");
-    srv_buffer_unsigned(out, item->revision, 1);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        srv_buffer_text(out, numbers[i].name);
+        srv_buffer_unsigned(out, numbers[i].value, 1);
+    }
     if (item->is_replay)
         srv_buffer_text(out, ",\"replayed\":true");
     srv_outputs_write(out, &step->outputs, &item->sizes, item->job->request->binary);

@@ -7,10 +7,12 @@
 
 #include "schedule/job.h"
 
-/* Checks an item's rows against its job's model and layer, and takes their digest.  Errors: those
- * of srv_job_find_model and srv_job_find_layer, session_not_found, and those of shapes and
+/* Each of these that can fail sets item->error.
+ *
+ * Checks an item's rows against its job's model and layer, and computes their digest.  Errors:
+ * those of srv_models_find and srv_job_find_layer, session_not_found, and those of shapes and
  * fields. */
-enum srv_error_code srv_item_prepare(struct srv_item *item, struct srv_error *error);
+enum srv_error_code srv_item_prepare(struct srv_item *item);
 
 /* Makes the body itself the job's only item, prepares that, sets the job's first stage and reserves
  * the reply.  Errors: those of the functions that it calls. */
@@ -19,11 +21,11 @@ enum srv_error_code srv_job_prepare_single(struct srv_job *job, struct srv_error
 /* The options of a session that the item starts; the check that the item's rows name no epoch and
  * no revision.  Errors: epoch_mismatch, revision_mismatch. */
 struct srv_session_options srv_item_start_options(const struct srv_item *item);
-enum srv_error_code srv_item_check_start(const struct srv_item *item, struct srv_error *error);
+enum srv_error_code srv_item_check_start(struct srv_item *item);
 
 /* Fails since the item's caller finds no session of its id, which `start` would make.  Errors: as
  * srv_session_fail_missing; the message says that `start` makes one. */
-enum srv_error_code srv_item_fail_missing(const struct srv_item *item, struct srv_error *error);
+enum srv_error_code srv_item_fail_missing(struct srv_item *item);
 
 /* Finds or creates the item's session and puts the item after the session's other items;
  * item->is_first then says whether there were none.  False, with item->error set, where that
@@ -47,5 +49,36 @@ size_t srv_item_length(const struct srv_item *item);
 
 /* Writes the members of an item's reply, without braces. */
 void srv_item_write(struct srv_buffer *out, const struct srv_item *item);
+
+/* ---- batch.c: which steps are computed together, and which are long ----------------------------
+ *
+ * A batch cannot be interrupted: what arrives while a batch runs waits for its end.  So a batch is
+ * bounded by its estimated work, beside its rows and the memory it takes.  A step with more than
+ * half of that work, or more than SRV_DECODE_ROWS_MAX rows, is long: it runs alone and gives way to
+ * batches.  No bit of a result depends on how steps are batched. */
+
+struct srv_batch {
+    struct srv_item *items[SRV_BATCH_STEPS]; /* [count] of one layer, of different sessions */
+    size_t count, rows;
+    size_t work;        /* estimated multiply-adds */
+    size_t masked_keys; /* keys of masked items */
+};
+
+/* Keys of the step of a bound item that is the first of its session: cached ones and its own. */
+size_t srv_item_keys(const struct srv_item *item);
+
+/* The estimated multiply-adds of the step of a bound item that is the first of its session:
+ * attn_step_work (attn_limits.h), and what looking at its weights one by one takes. */
+size_t srv_item_work(const struct srv_item *item);
+
+/* The same of a job's attention over given rows. */
+size_t srv_attend_work(const struct srv_job *job);
+
+/* Whether the step of an item whose `work` is set is long: a prefill, or a decode of much work. */
+bool srv_item_is_long(const struct srv_item *item);
+
+/* Adds an item, of a session that has no other item in the batch.  The first item is always added,
+ * another one if it is of the same layer and there is room; false where it is not added. */
+bool srv_batch_add(struct srv_batch *batch, struct srv_item *item);
 
 #endif

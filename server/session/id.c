@@ -90,25 +90,24 @@ bool srv_sessions_set_identity(struct srv_sessions *sessions, unsigned store,
 /* How far an id is a store's. */
 enum id_match { FOREIGN, OF_INSTANCE, OF_GENERATION };
 
-/* Whether the id begins with the store's instance and a point, and with its generation. */
-static enum id_match match_id(const struct srv_identity *identity, const char *id)
-{
-    size_t length = strlen(identity->instance);
-    if (strncmp(identity->instance, id, length) != 0 || id[length] != '.')
-        return FOREIGN;
-    return strncmp(identity->generation, id + length + 1, SRV_GENERATION) == 0 ? OF_GENERATION
-                                                                               : OF_INSTANCE;
-}
-
-/* Finds the store that an id is of, the first of several; FOREIGN where there is none. */
+/* Finds the store that an id is of, the first of several, by whose instance and a point the id
+ * begins, and whose generation follows; FOREIGN where there is none. */
 static enum id_match find_store(unsigned *store, const struct srv_sessions *sessions,
                                 const char *id)
 {
     enum id_match nearest = FOREIGN;
     for (unsigned i = 0; i < sessions->num_stores; i++) {
-        enum id_match near = match_id(&sessions->identities[i], id);
-        *store = near > nearest ? i : *store;
-        nearest = near > nearest ? near : nearest;
+        const struct srv_identity *identity = &sessions->identities[i];
+        size_t length = strlen(identity->instance);
+        enum id_match near = FOREIGN;
+        if (strncmp(identity->instance, id, length) == 0 && id[length] == '.')
+            near = strncmp(identity->generation, id + length + 1, SRV_GENERATION) == 0
+                       ? OF_GENERATION
+                       : OF_INSTANCE;
+        if (near > nearest) {
+            *store = i;
+            nearest = near;
+        }
     }
     return nearest;
 }
@@ -185,21 +184,4 @@ enum srv_error_code srv_session_fail_missing(const struct srv_sessions *sessions
     if (srv_session_check_lost(sessions, id, error) != SRV_OK)
         return error->code;
     return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "there is no session of this id");
-}
-
-enum srv_error_code srv_session_check_present(const struct srv_session *session,
-                                              struct srv_error *error)
-{
-    switch ((enum srv_presence)session->presence) {
-    case SRV_UNREAD:
-        return srv_fail(error, SRV_E_LOADING, NULL, "the session's tokens are being read");
-    case SRV_LOST:
-        return srv_fail(error, SRV_E_SESSION_LOST, "session_id",
-                        "the session's files are damaged: it is lost");
-    case SRV_DROPPED:
-        return srv_fail(error, SRV_E_SESSION_NOT_FOUND, "session_id", "the session was deleted");
-    case SRV_PRESENT:
-        break;
-    }
-    return SRV_OK;
 }

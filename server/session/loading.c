@@ -1,5 +1,5 @@
 /* loading.c: bytes that are loaded, their rate so far, and the time that the others take at it. */
-#include "session/loading.h"
+#include "session/models.h"
 
 #include "base/clock.h"
 
@@ -27,26 +27,21 @@ void srv_loading_print(char out[SRV_LOADING_TEXT_MAX], struct srv_loading *loadi
                  rate / (1 << 20), (double)(total - done) / rate);
 }
 
-/* The line on the terminal, at most a few times a second. */
-static void show(struct srv_loading *loading)
+/* Shows the line on the terminal at most a few times a second. */
+void srv_loading_advance(void *context, size_t done, size_t total)
 {
+    struct srv_loading *loading = context;
     char text[SRV_LOADING_TEXT_MAX];
     const uint64_t now_ns = srv_now_ns(), begin_ns = atomic_load(&loading->begin_ns);
     const uint64_t last_ns = loading->shown_ns > 0 ? loading->shown_ns : begin_ns;
+    (void)total;
+    atomic_store(&loading->done, loading->before + done);
     if (loading->terminal == NULL || now_ns - last_ns < SHOW_NS)
         return;
     loading->shown_ns = now_ns;
     srv_loading_print(text, loading);
     fprintf(loading->terminal, "\rattnd: loading weights: %s\033[K", text);
     fflush(loading->terminal);
-}
-
-void srv_loading_advance(void *context, size_t done, size_t total)
-{
-    struct srv_loading *loading = context;
-    (void)total;
-    atomic_store(&loading->done, loading->before + done);
-    show(loading);
 }
 
 void srv_loading_next(struct srv_loading *loading, size_t bytes)

@@ -1,20 +1,10 @@
 /* model_stats.c: counts inferences. */
-#include "session/model_stats.h"
-
-#include <time.h>
-
+#include "base/clock.h"
 #include "session/models.h"
 
 static void add(atomic_uint_fast64_t *counter, uint64_t by)
 {
     atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
-}
-
-static uint64_t wall_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME_COARSE, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 struct srv_model_stats *srv_models_stats(const struct srv_models *models,
@@ -29,7 +19,7 @@ void srv_model_count_request(struct srv_model_stats *stats, bool success, size_t
                              const uint64_t ns[SRV_INFERENCE_PARTS])
 {
     enum srv_inference_part whole = success ? SRV_INFERENCE_SUCCESS : SRV_INFERENCE_FAIL;
-    atomic_store_explicit(&stats->last_ms, wall_ms(), memory_order_relaxed);
+    atomic_store_explicit(&stats->last_ms, srv_wall_ns() / SRV_MS_NS, memory_order_relaxed);
     add(&stats->parts[whole].count, 1);
     add(&stats->parts[whole].ns, ns[SRV_INFERENCE_SUCCESS]);
     if (!success)

@@ -12,7 +12,6 @@
 #include "base/nearest.h"
 #include "base/owner.h"
 #include "config/config.h"
-#include "session/model_stats.h"
 #include "session/weightless.h"
 
 static enum attn_status open_entry(struct srv_model *model, const struct srv_model_entry *entry,
@@ -37,33 +36,23 @@ static enum attn_status open_entry(struct srv_model *model, const struct srv_mod
     return attn_model_open(&model->attn, entry->path, &options, error);
 }
 
-/* "model NAME: PARAM: MESSAGE", without PARAM where the message begins with it. */
-static bool report(const struct srv_model *model, const struct attn_error *error, char *message,
-                   size_t size)
-{
-    bool named = strncmp(error->message, error->param, strlen(error->param)) == 0;
-    snprintf(message, size, "model %s: %s%s%s", model->name, named ? "" : error->param,
-             named ? "" : ": ", error->message);
-    return false;
-}
-
-/* The same, with the directory of a checkpoint that cannot be opened: "path" as PARAM means it; and
- * with the remedy where another user owns it. */
-static bool report_entry(const struct srv_model *model, const char *path,
-                         const struct attn_error *error, char *message, size_t size)
+/* "model NAME: PARAM: MESSAGE", without PARAM where the message begins with it, and with the
+ * checkpoint's directory where it cannot be opened: "path" as PARAM means it.  Where another user
+ * owns that, with the remedy. */
+static bool report(const struct srv_model *model, const char *path, const struct attn_error *error,
+                   char *message, size_t size)
 {
     char remedy[SRV_OWNER_TEXT] = "";
+    bool named = strncmp(error->message, error->param, strlen(error->param)) == 0;
     if (path != NULL && strstr(error->message, strerror(EACCES)) != NULL)
         srv_owner_remedy(remedy, path, SRV_OWNER_READ);
-    if (path != NULL && strcmp(error->param, "path") == 0) {
+    if (path != NULL && strcmp(error->param, "path") == 0)
         snprintf(message, size, "model %s: path %s: %s%s", model->name, path, error->message,
                  remedy);
-        return false;
-    }
-    report(model, error, message, size);
-    size_t length = strlen(message);
-    if (path != NULL)
-        snprintf(message + length, size - length, " (in %s)%s", path, remedy);
+    else
+        snprintf(message, size, "model %s: %s%s%s%s%s%s%s", model->name, named ? "" : error->param,
+                 named ? "" : ": ", error->message, path != NULL ? " (in " : "",
+                 path != NULL ? path : "", path != NULL ? ")" : "", remedy);
     return false;
 }
 
@@ -107,21 +96,10 @@ static double reach_of(const struct srv_model *model)
     return said;
 }
 
-static size_t max_length_of(const struct srv_model *model, size_t limit)
-{
-    double reach = model->is_cross ? 0 : reach_of(model); /* an encoder's rows are not bounded */
-    return reach > 0 && reach < (double)limit ? (size_t)reach : limit;
-}
-
-static bool fail_memory(char *message, size_t size)
-{
-    snprintf(message, size, "out of memory");
-    return false;
-}
-
 bool srv_models_open(struct srv_models *models, const struct srv_config *config, char *message,
                      size_t size)
 {
+    snprintf(message, size, "out of memory");
     models->count = 0;
     models->weights_cache = config->weights_cache;
     models->loading = (struct srv_loading){0};
@@ -130,34 +108,24 @@ bool srv_models_open(struct srv_models *models, const struct srv_config *config,
     if (models->items == NULL || models->weightless_stats == NULL ||
         !srv_weightless_open(&models->weightless, &config->limits,
                              config->threads != 0 ? (unsigned)config->threads : attn_usable_cpus()))
-        return fail_memory(message, size);
+        return false;
     for (size_t i = 0; i < config->num_models; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
         if (open_entry(model, &config->models[i], (unsigned)config->threads, &models->loading,
                        &error) != ATTN_OK)
-            return report_entry(model, config->models[i].path, &error, message, size);
+            return report(model, config->models[i].path, &error, message, size);
         model->index = models->count++;
         attn_model_describe(&model->info, model->attn);
         model->is_cross = srv_model_first_layer(model->attn)->is_cross;
-        model->max_length = max_length_of(model, config->limits.max_session_length);
+        const size_t limit = config->limits.max_session_length;
+        const double reach = model->is_cross ? 0 : reach_of(model); /* encoder rows: no bound */
+        model->max_length = reach > 0 && reach < (double)limit ? (size_t)reach : limit;
         model->stats = calloc(model->info.num_layers, sizeof *model->stats);
         if (model->stats == NULL)
-            return fail_memory(message, size);
+            return false;
     }
     return true;
-}
-
-static enum attn_status load_weights(struct srv_model *model, const char *cache,
-                                     struct attn_error *error)
-{
-    const uint64_t begin_ns = srv_now_ns();
-    const enum attn_status status =
-        cache != NULL
-            ? attn_model_load_cached(&model->cached, model->attn, cache, model->name, error)
-            : attn_model_load(model->attn, error);
-    model->load_ms = (double)(srv_now_ns() - begin_ns) / 1e6;
-    return status;
 }
 
 bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, char *message,
@@ -172,9 +140,16 @@ bool srv_models_load(struct srv_models *models, struct attn_cache_pool *pool, ch
     for (size_t i = 0; i < models->count && loaded; i++) {
         struct srv_model *model = &models->items[i];
         struct attn_error error = {0};
+        const char *cache = models->weights_cache;
+        const uint64_t begin_ns = srv_now_ns();
         model->pool = pool;
-        if (load_weights(model, models->weights_cache, &error) != ATTN_OK)
-            loaded = report(model, &error, message, size);
+        const enum attn_status status =
+            cache != NULL
+                ? attn_model_load_cached(&model->cached, model->attn, cache, model->name, &error)
+                : attn_model_load(model->attn, &error);
+        model->load_ms = (double)(srv_now_ns() - begin_ns) / 1e6;
+        if (status != ATTN_OK)
+            loaded = report(model, NULL, &error, message, size);
         else
             attn_model_describe(&model->info, model->attn); /* now with its fingerprint */
         srv_loading_next(&models->loading, model->info.weight_bytes);

@@ -21,10 +21,26 @@
 #include "base/id.h"
 #include "config/bounds.h"
 #include "config/keys.h"
-#include "session/revision.h"
 
 struct srv_model; /* models.h */
 struct srv_item;  /* schedule/job.h */
+
+/* Which truncations a session has had.
+ *
+ * The network may hold a request up, its sender send another copy, and the first copy arrive after
+ * later requests were answered.  So each truncation gives the session another revision.  A request
+ * that names the revision its sender knows is refused once another truncation has come first, and a
+ * truncation that is sent again is known by the revision before it.
+ *
+ * Revisions are random, not counted: none is used twice, also where a crash has lost the truncation
+ * that made it. */
+#define SRV_REVISION_MAX ((UINT64_C(1) << 52) - 1) /* as an epoch: exact in a double */
+
+struct srv_revision {
+    uint64_t number; /* 1 to SRV_REVISION_MAX; 0: not given */
+    uint64_t before; /* the one before the last truncation; 0: the session has had none */
+    uint64_t length; /* of that truncation */
+};
 
 /* The last step that was published in one layer: a retry of it is answered again, not applied. */
 struct srv_last_step {
@@ -41,7 +57,7 @@ struct srv_session {
      * lengths. */
     struct attn_cache *cache;
     struct srv_last_step *last_steps; /* [info.num_layers] the engine owner's */
-    /* revision.h: its number, which any thread may read; the rest of it is the engine owner's. */
+    /* Of its struct srv_revision: any thread may read it; the engine owner's are the next two. */
     atomic_uint_fast64_t revision;
     uint64_t revision_before, truncated_to;
     uint64_t ttl_ns;
@@ -163,7 +179,7 @@ enum srv_error_code srv_session_create(struct srv_session **out, struct srv_sess
 bool srv_session_is_own(const struct srv_session *session,
                         const struct srv_session_options *options);
 
-/* Whether a session of this one's id is kept by another store.  O(sessions). */
+/* Whether a session of this one's id is kept by another store. */
 bool srv_session_is_elsewhere(struct srv_sessions *sessions, const struct srv_session *session);
 
 /* Whether the id of these options is in use, so that a session with them cannot be created. */
@@ -224,6 +240,16 @@ void srv_session_put(struct srv_session *session);
  * and the last steps that end beyond.  False, with nothing changed, where windows have forgotten
  * what the next token would see.  The engine owner's. */
 bool srv_session_truncate(struct srv_session *session, const struct srv_revision *after);
+
+/* Draws the revision of a new session (`now` NULL), or that after a truncation to `length`.  False
+ * where there are no random numbers. */
+bool srv_revision_draw(struct srv_revision *out, const struct srv_revision *now, uint64_t length);
+
+/* Whether a file may say so. */
+bool srv_revision_possible(const struct srv_revision *revision);
+
+/* Whether a truncation to `length` that names `number` is the last one, sent again. */
+bool srv_revision_repeats(const struct srv_revision *now, uint64_t number, uint64_t length);
 
 /* The session's revision, and setting it.  The engine owner's. */
 struct srv_revision srv_session_revision(const struct srv_session *session);

@@ -29,17 +29,22 @@ static inline atomic_size_t *srv_sessions_counter(struct srv_sessions *sessions,
     return &sessions->count_of_model[index < SRV_MAX_MODELS ? index : SRV_MAX_MODELS];
 }
 
+/* The account of an owner; NULL: nothing is counted. */
+static inline struct srv_account *srv_sessions_account(const struct srv_sessions *sessions,
+                                                       const char *owner)
+{
+    return sessions->accounts != NULL && owner != NULL ? srv_accounts_get(sessions->accounts, owner)
+                                                       : NULL;
+}
+
+/* An option's text, "" where it is NULL. */
+static inline const char *srv_text_of(const char *option) { return option != NULL ? option : ""; }
+
 /* Makes an id that nobody can guess; false where there are no random numbers. */
 bool srv_session_make_id(char out[SRV_ID_MAX + 1], const struct srv_identity *identity);
 
 /* The store that keeps a session with these options. */
 unsigned srv_session_choose_store(const struct srv_sessions *sessions,
                                   const struct srv_session_options *options);
-
-/* Checks the options against the model and the limits of the owner's account.
- * Errors: invalid_value, quota_exceeded. */
-enum srv_error_code srv_session_check_options(const struct srv_session_options *options,
-                                              const struct srv_model *model,
-                                              struct srv_account *account, struct srv_error *error);
 
 #endif

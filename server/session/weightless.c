@@ -122,44 +122,35 @@ static void model_free(struct srv_weightless_model *item)
     free(item);
 }
 
-static uint32_t bits_of(double value)
-{
-    float rounded = (float)value;
-    uint32_t bits;
-    memcpy(&bits, &rounded, sizeof bits);
-    return bits;
-}
-
-static double value_of(uint32_t bits)
-{
+/* A float32 and its bits, which a name says. */
+union number {
     float value;
-    memcpy(&value, &bits, sizeof value);
-    return (double)value;
-}
+    uint32_t bits;
+};
 
 static void print_name(char out[SRV_MODEL_NAME_MAX + 1], const struct attn_weightless_options *s)
 {
+    const union number scale = {(float)s->scale}, softcap = {(float)s->softcap};
     snprintf(out, SRV_MODEL_NAME_MAX + 1,
              PREFIX "%zu,%zu,%zu,%zu,%zu,%s,%08" PRIx32 ",%08" PRIx32 ",%zu", s->num_heads,
              s->num_kv_heads, s->head_dim, s->value_head_dim, s->num_layers,
-             attn_dtype_name(s->kv_dtype), bits_of(s->scale), bits_of(s->softcap),
-             s->sliding_window);
+             attn_dtype_name(s->kv_dtype), scale.bits, softcap.bits, s->sliding_window);
 }
 
 /* Reads exactly what print_name prints. */
 static bool read_name(struct attn_weightless_options *out, const char *name)
 {
     char dtype[8], again[SRV_MODEL_NAME_MAX + 1];
-    uint32_t scale, softcap;
+    union number scale, softcap;
     *out = (struct attn_weightless_options){0};
     if (strlen(name) > SRV_MODEL_NAME_MAX ||
         sscanf(name, PREFIX "%zu,%zu,%zu,%zu,%zu,%7[a-z0-9],%8" SCNx32 ",%8" SCNx32 ",%zu",
                &out->num_heads, &out->num_kv_heads, &out->head_dim, &out->value_head_dim,
-               &out->num_layers, dtype, &scale, &softcap, &out->sliding_window) != 9 ||
+               &out->num_layers, dtype, &scale.bits, &softcap.bits, &out->sliding_window) != 9 ||
         !attn_dtype_find(&out->kv_dtype, dtype))
         return false;
-    out->scale = value_of(scale);
-    out->softcap = value_of(softcap);
+    out->scale = (double)scale.value;
+    out->softcap = (double)softcap.value;
     print_name(again, out);
     return strcmp(again, name) == 0;
 }
@@ -190,21 +181,6 @@ static double rounded(double value)
     return (double)narrow;
 }
 
-/* The complete shape as the library resolves it. */
-static struct attn_weightless_options shape_of(const struct attn_model *model, size_t layers)
-{
-    const struct attn_layer_spec *spec = attn_model_layer(model, 0);
-    return (struct attn_weightless_options){.num_heads = spec->num_heads,
-                                            .num_kv_heads = spec->num_kv_heads,
-                                            .head_dim = spec->head_dim,
-                                            .value_head_dim = spec->value_head_dim,
-                                            .num_layers = layers,
-                                            .scale = rounded(spec->scale),
-                                            .softcap = rounded(spec->softcap),
-                                            .sliding_window = spec->sliding_window,
-                                            .kv_dtype = spec->kv_dtype};
-}
-
 /* Opens the library's model: once to have the shape complete, and again with that. */
 static enum srv_error_code open_model(struct srv_weightless_model *item,
                                       const struct attn_weightless_options *options,
@@ -213,15 +189,25 @@ static enum srv_error_code open_model(struct srv_weightless_model *item,
     struct attn_error cause = {0};
     struct attn_model *model = NULL;
     enum attn_status status = attn_model_open_weightless(&model, options, &cause);
-    if (status != ATTN_OK && status != ATTN_NO_MEMORY)
+    if (status == ATTN_NO_MEMORY)
+        return srv_fail_attn(error, &cause);
+    if (status != ATTN_OK)
         return srv_fail(error, SRV_E_INVALID_VALUE, cause.param, "%s", cause.message);
-    if (status == ATTN_OK)
-        item->shape = shape_of(model, options->num_layers > 0 ? options->num_layers : 1);
+    const struct attn_layer_spec *spec = attn_model_layer(model, 0);
+    item->shape = (struct attn_weightless_options){
+        .num_heads = spec->num_heads,
+        .num_kv_heads = spec->num_kv_heads,
+        .head_dim = spec->head_dim,
+        .value_head_dim = spec->value_head_dim,
+        .num_layers = options->num_layers > 0 ? options->num_layers : 1,
+        .scale = rounded(spec->scale),
+        .softcap = rounded(spec->softcap),
+        .sliding_window = spec->sliding_window,
+        .kv_dtype = spec->kv_dtype};
     attn_model_close(model);
-    if (status == ATTN_OK && check_shape(&item->shape, error) != SRV_OK)
+    if (check_shape(&item->shape, error) != SRV_OK)
         return error->code;
-    if (status == ATTN_OK)
-        status = attn_model_open_weightless(&item->model.attn, &item->shape, &cause);
+    status = attn_model_open_weightless(&item->model.attn, &item->shape, &cause);
     return status == ATTN_OK ? SRV_OK : srv_fail_attn(error, &cause);
 }
 
@@ -251,43 +237,34 @@ static enum srv_error_code make_model(struct srv_weightless_model **out,
     return SRV_OK;
 }
 
-/* Under the lock: has the table hold `made`, or finds the model of the same shape. */
-static enum srv_error_code insert(struct srv_weightless_model **out, struct srv_weightless *table,
-                                  struct srv_weightless_model *made, struct srv_error *error)
-{
-    for (size_t i = 0; i < table->count; i++)
-        if (strcmp(table->items[i]->model.name, made->model.name) == 0) {
-            *out = table->items[i];
-            (*out)->references++;
-            return SRV_OK;
-        }
-    if (table->count == table->limits->max_weightless_shapes)
-        return srv_fail(error, SRV_E_SESSION_LIMIT, "max_weightless_shapes",
-                        "sessions of %zu other shapes are live, which is max_weightless_shapes",
-                        table->count);
-    table->items[table->count++] = made;
-    *out = made;
-    return SRV_OK;
-}
-
-enum srv_error_code srv_weightless_take(const struct srv_model **out, struct srv_weightless *table,
-                                        const struct attn_weightless_options *options,
-                                        struct srv_error *error)
+enum srv_error_code srv_weightless_get(const struct srv_model **out, struct srv_weightless *table,
+                                       const struct attn_weightless_options *options,
+                                       struct srv_error *error)
 {
     struct srv_weightless_model *made = NULL, *found = NULL;
-    if (table->limits->max_weightless_shapes == 0)
+    const size_t most = table->limits->max_weightless_shapes;
+    if (most == 0)
         return srv_fail(error, SRV_E_UNSUPPORTED, "session_id",
                         "a session without weights is refused: max_weightless_shapes is 0");
     if (make_model(&made, table, options, error) != SRV_OK)
         return error->code;
     pthread_mutex_lock(&table->lock);
-    enum srv_error_code code = insert(&found, table, made, error);
+    for (size_t i = 0; i < table->count && found == NULL; i++)
+        if (strcmp(table->items[i]->model.name, made->model.name) == 0)
+            found = table->items[i];
+    if (found != NULL)
+        found->references++;
+    else if (table->count < most)
+        table->items[table->count++] = found = made;
     pthread_mutex_unlock(&table->lock);
     if (found != made)
         model_free(made);
-    if (code == SRV_OK)
-        *out = &found->model;
-    return code;
+    if (found == NULL)
+        return srv_fail(error, SRV_E_SESSION_LIMIT, "max_weightless_shapes",
+                        "sessions of %zu other shapes are live, which is max_weightless_shapes",
+                        most);
+    *out = &found->model;
+    return SRV_OK;
 }
 
 bool srv_model_hold(const struct srv_model *model, size_t layers)
@@ -326,8 +303,8 @@ void srv_model_drop(const struct srv_model *model, size_t layers)
 
 void srv_model_put(const struct srv_model *model) { srv_model_drop(model, 0); }
 
-enum srv_error_code srv_models_take(const struct srv_model **out, const struct srv_models *models,
-                                    const char *name, struct srv_error *error)
+enum srv_error_code srv_models_get(const struct srv_model **out, const struct srv_models *models,
+                                   const char *name, struct srv_error *error)
 {
     struct attn_weightless_options shape;
     if (name == NULL || strncmp(name, PREFIX, strlen(PREFIX)) != 0)
@@ -335,5 +312,5 @@ enum srv_error_code srv_models_take(const struct srv_model **out, const struct s
     if (!read_name(&shape, name))
         return srv_fail(error, SRV_E_MODEL_NOT_FOUND, "model",
                         "\"%.72s\" says no shape of a session without weights", name);
-    return srv_weightless_take(out, models->weightless, &shape, error);
+    return srv_weightless_get(out, models->weightless, &shape, error);
 }

@@ -32,23 +32,23 @@ bool srv_weightless_open(struct srv_weightless **out, const struct srv_limits *l
                          unsigned threads);
 void srv_weightless_close(struct srv_weightless *weightless); /* no session may be left */
 
-/* Sessions will take blocks from that pool.  Called before the first srv_weightless_take. */
+/* Sessions will take blocks from that pool.  Called before the first srv_weightless_get. */
 void srv_weightless_set_pool(struct srv_weightless *weightless, struct attn_cache_pool *pool);
 
 /* The model of a shape, with a reference of the caller's: srv_model_put.  Sizes that are 0 have the
  * defaults of attn_model_open_weightless; scale and softcap are rounded to float32.
  * Errors: invalid_value, session_limit, unsupported (max_weightless_shapes is 0),
  * out_of_memory. */
-enum srv_error_code srv_weightless_take(const struct srv_model **out,
-                                        struct srv_weightless *weightless,
-                                        const struct attn_weightless_options *options,
-                                        struct srv_error *error);
+enum srv_error_code srv_weightless_get(const struct srv_model **out,
+                                       struct srv_weightless *weightless,
+                                       const struct attn_weightless_options *options,
+                                       struct srv_error *error);
 
 /* The model of that name with a reference of the caller's, which a configured model does not need:
  * srv_models_find where the name is none of a weightless model.  Errors: those of both, and
  * model_not_found where the name says no shape. */
-enum srv_error_code srv_models_take(const struct srv_model **out, const struct srv_models *models,
-                                    const char *name, struct srv_error *error);
+enum srv_error_code srv_models_get(const struct srv_model **out, const struct srv_models *models,
+                                   const char *name, struct srv_error *error);
 
 /* Adds a reference that counts so many layers, those of a session or 0; false where they would be
  * too many.  `drop` gives such a reference back, `put` one of no layers.  For a configured model,

@@ -70,7 +70,7 @@ struct srv_record_create { /* what never changes of a session */
 
 struct srv_record_made { /* of CREATE and FORK */
     struct srv_record_create create;
-    uint64_t revision; /* its number (session/revision.h) */
+    uint64_t revision; /* its number (session/session.h) */
 };
 
 struct srv_record_rows { /* of ROWS; key [n][G][D] and value [n][G][Dv] follow, float32 */

@@ -145,7 +145,7 @@ enum srv_restore_status srv_restore_model(const struct srv_model **out, struct s
     struct srv_error error = {.code = SRV_OK};
     *out = NULL;
     if (name != NULL && fingerprint != NULL)
-        srv_models_take(out, restore->models, name, &error);
+        srv_models_get(out, restore->models, name, &error);
     if (error.code == SRV_E_SESSION_LIMIT || error.code == SRV_E_UNSUPPORTED ||
         error.code == SRV_E_OUT_OF_MEMORY)
         return fail(restore, SRV_RESTORE_FULL, error.message);

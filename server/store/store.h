@@ -52,7 +52,7 @@ struct srv_store_context {
     struct srv_log *log;
     /* Asks the engine owner to call srv_store_take_snapshot or srv_store_take_restored soon;
      * called from the store's thread, from srv_store_start on. */
-    void (*ask_snapshot)(void *callback_context);
+    void (*wake_engine_owner)(void *callback_context);
     void *callback_context;
 };
 
@@ -104,11 +104,11 @@ bool srv_store_close(struct srv_store *store);
  * snapshot is taken before all are read. */
 
 /* Has an unread session read before those for which nobody waits.  False where it is unread no
- * longer, so that no call of ask_snapshot will follow.  Any thread. */
+ * longer, so that no call of wake_engine_owner will follow.  Any thread. */
 bool srv_store_want(struct srv_store *store, struct srv_session *session);
 
 /* Whether a session that was wanted has been read, lost or dropped since the last call; the store
- * then has called ask_snapshot.  The engine owner's.  Takes NULL. */
+ * then has called wake_engine_owner.  The engine owner's.  Takes NULL. */
 bool srv_store_has_restored(struct srv_store *store);
 bool srv_store_take_restored(struct srv_store *store);
 

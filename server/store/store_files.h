@@ -22,7 +22,7 @@
 #include <stdint.h>
 
 #include "attn_state.h"
-#include "session/revision.h"
+#include "session/session.h"
 #include "store/file_reader.h"
 #include "store/record.h"
 #include "store/sharing.h"

@@ -338,7 +338,7 @@ static void end_reading(struct srv_store *store, struct srv_unread *unread,
     pthread_mutex_unlock(&store->lock);
     srv_session_put(session);
     if (wanted)
-        store->context.ask_snapshot(store->context.callback_context);
+        store->context.wake_engine_owner(store->context.callback_context);
 }
 
 /* Whether the session is to be tried again: the store stops, memory is short, or a file that may be

@@ -44,7 +44,7 @@ static bool make_snapshot(struct srv_store *store)
     bool ready = store->same_journal || srv_snapshot_begin_journal(store);
     if (ready) {
         atomic_store(&store->take_pending, true);
-        store->context.ask_snapshot(store->context.callback_context);
+        store->context.wake_engine_owner(store->context.callback_context);
     }
     pthread_mutex_lock(&store->lock);
     bool taken = ready && await_snapshot(&snapshot, store), missed = store->missed;

@@ -11,9 +11,6 @@
 #include <string.h>
 
 #include "base/id.h"
-#include "wire/call_fields.h"
-#include "wire/field_hints.h"
-#include "wire/tensor_json.h"
 
 enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM };
 #define ANY_BODY (ATTEND | DECODE | ITEM)
@@ -31,14 +28,12 @@ static const char *full_name(char out[PARAM_SIZE], const struct srv_call_reader 
     return out;
 }
 
-/* Fails with "<field> <why>", unless something else is wrong already. */
-static void fail(const struct srv_call_reader *r, enum srv_error_code code, const char *name,
+/* Fails with "<field> <why>", unless something else is wrong already.  Always false. */
+static bool fail(const struct srv_call_reader *r, enum srv_error_code code, const char *name,
                  const char *why)
 {
     char text[PARAM_SIZE];
-    const char *param = full_name(text, r, name);
-    if (srv_json_sound(r->json))
-        srv_fail(r->json->error, code, param, "%s %s", param, why);
+    return srv_json_fail(r->json, code, full_name(text, r, name), "%s", why);
 }
 
 /* ---- Values ---------------------------------------------------------------------------------- */
@@ -47,24 +42,17 @@ void srv_call_set_id(struct srv_call_reader *r, char *id, const char *param)
 {
     r->rows->session_id = id;
     if (!srv_id_valid(id))
-        srv_fail(r->json->error, SRV_E_INVALID_VALUE, param,
-                 "%s must be a letter or digit and up to %d letters, digits, '_', '.' or '-'",
-                 param, SRV_ID_MAX - 1);
-}
-
-static void read_id(struct srv_call_reader *r, const char *param)
-{
-    char *id;
-    if (srv_json_string(&id, r->json, r->source->arena, SRV_ID_MAX, param))
-        srv_call_set_id(r, id, param);
+        srv_json_fail(r->json, SRV_E_INVALID_VALUE, param,
+                      "must be a letter or digit and up to %d letters, digits, '_', '.' or '-'",
+                      SRV_ID_MAX - 1);
 }
 
 /* A number above 0, or, where `or_none`, 0 itself. */
 static void read_scale(double *out, struct srv_call_reader *r, bool or_none, const char *param)
 {
     if (srv_json_double(out, r->json, param) && !(*out > 0 || (or_none && *out == 0)))
-        srv_fail(r->json->error, SRV_E_INVALID_VALUE, param, "%s is %g, must be above 0%s", param,
-                 *out, or_none ? ", or 0 for none" : "");
+        srv_json_fail(r->json, SRV_E_INVALID_VALUE, param, "is %g, must be above 0%s", *out,
+                      or_none ? ", or 0 for none" : "");
 }
 
 void srv_call_add_output(struct srv_call_reader *r, const char *name)
@@ -73,8 +61,8 @@ void srv_call_add_output(struct srv_call_reader *r, const char *name)
     char param[PARAM_SIZE];
     for (size_t i = 0; i < SRV_OUTPUT_COUNT; i++)
         names[i] = srv_output_names[i].name;
-    size_t i = srv_choice_find(names, SRV_OUTPUT_COUNT, name, full_name(param, r, "outputs"),
-                               r->json->error);
+    size_t i =
+        srv_json_choice(r->json, names, SRV_OUTPUT_COUNT, name, full_name(param, r, "outputs"));
     unsigned bit = i < SRV_OUTPUT_COUNT ? srv_output_names[i].bit : 0;
     if ((r->rows->outputs & bit) != 0)
         fail(r, SRV_E_INVALID_VALUE, "outputs", "names an output twice");
@@ -93,34 +81,29 @@ static void read_outputs(struct srv_call_reader *r, const char *param)
         fail(r, SRV_E_INVALID_VALUE, "outputs", "is empty");
 }
 
-/* Appends the next value to the lists, which have room for it. */
-static void read_group(struct srv_index_lists *lists, struct srv_call_reader *r, const char *param)
-{
-    struct srv_tensor *list = &lists->lists[lists->count++];
-    if (!srv_tensor_read_json(list, r->json, r->source->arena, SRV_INTEGERS, false, param))
-        return;
-    if (list->rank != 1)
-        fail(r, SRV_E_SHAPE_MISMATCH, "target_groups",
-             "holds a group that is no list of key positions");
-    if (list->count == 0)
-        fail(r, SRV_E_INVALID_VALUE, "target_groups", "holds an empty group");
-}
-
 static void read_groups(struct srv_index_lists *out, struct srv_call_reader *r, const char *param)
 {
+    struct srv_arena *arena = r->source->arena;
     srv_json_begin_array(r->json, "a list of lists of key positions", param);
-    out->lists = srv_arena_alloc(r->source->arena, ATTN_MAX_TARGET_GROUPS, sizeof *out->lists);
+    out->lists = srv_arena_alloc(arena, ATTN_MAX_TARGET_GROUPS, sizeof *out->lists);
     if (out->lists == NULL)
-        fail(r, SRV_E_OUT_OF_MEMORY, "target_groups", "has no memory");
-    while (srv_json_next_element(r->json))
-        if (out->count == ATTN_MAX_TARGET_GROUPS)
-            fail(r, SRV_E_INVALID_VALUE, "target_groups", "holds more than 16 groups");
-        else
-            read_group(out, r, param);
+        srv_json_fail(r->json, SRV_E_OUT_OF_MEMORY, param, "has no memory");
+    while (srv_json_next_element(r->json)) {
+        struct srv_tensor *list = &out->lists[out->count];
+        if (out->count++ == ATTN_MAX_TARGET_GROUPS)
+            srv_json_fail(r->json, SRV_E_INVALID_VALUE, param, "holds more than %d groups",
+                          ATTN_MAX_TARGET_GROUPS);
+        if (!srv_tensor_read_json(list, r->json, arena, SRV_INTEGERS, false, param))
+            return;
+        if (list->rank != 1)
+            srv_json_fail(r->json, SRV_E_SHAPE_MISMATCH, param,
+                          "holds a group that is no list of key positions");
+        if (list->count == 0)
+            srv_json_fail(r->json, SRV_E_INVALID_VALUE, param, "holds an empty group");
+    }
     if (out->count == 0)
-        fail(r, SRV_E_INVALID_VALUE, "target_groups", "is empty");
+        srv_json_fail(r->json, SRV_E_INVALID_VALUE, param, "is empty");
 }
-_Static_assert(ATTN_MAX_TARGET_GROUPS == 16, "read_groups says so");
 
 static void read_sequences(struct srv_call_reader *r);
 
@@ -130,18 +113,20 @@ static char *struct_of(const struct srv_call_reader *r, const struct srv_field *
     return field->in_call ? (char *)r->call : (char *)r->rows;
 }
 
-/* Reads the next value into the field's place. */
-static void read_value(struct srv_call_reader *r, const struct srv_field *field, const char *param)
+/* Reads the next value into `to`, the field's place. */
+static void read_value(void *to, struct srv_call_reader *r, const struct srv_field *field,
+                       const char *param)
 {
-    void *to = struct_of(r, field) + field->offset;
     const struct srv_field_type *type = &srv_field_types[field->kind];
     const struct srv_choice *choice = field->choice;
+    char *text;
     switch (field->kind) {
     case SRV_FIELD_NAME:
         srv_json_string(to, r->json, r->source->arena, SRV_ID_MAX, param);
         break;
     case SRV_FIELD_ID:
-        read_id(r, param);
+        if (srv_json_string(&text, r->json, r->source->arena, SRV_ID_MAX, param))
+            srv_call_set_id(r, text, param);
         break;
     case SRV_FIELD_FLAG:
         srv_json_bool(to, r->json, param);
@@ -160,8 +145,9 @@ static void read_value(struct srv_call_reader *r, const struct srv_field *field,
         read_groups(to, r, param);
         break;
     case SRV_FIELD_CHOICE:
-        *(unsigned *)to = (unsigned)srv_json_choice(r->json, r->source->arena, choice->names,
-                                                    choice->count, param);
+        if (srv_json_string(&text, r->json, r->source->arena, SRV_ID_MAX, param))
+            *(unsigned *)to =
+                (unsigned)srv_json_choice(r->json, choice->names, choice->count, text, param);
         break;
     case SRV_FIELD_SEQUENCES:
         read_sequences(r);
@@ -173,42 +159,34 @@ static void read_value(struct srv_call_reader *r, const struct srv_field *field,
 
 /* ---- Fields ---------------------------------------------------------------------------------- */
 
-/* Sets the field's bit in *set; false where it has been set. */
-static bool add(uint64_t *set, const struct srv_field *field)
+/* Counts a field as seen; false, with the error set, where it was before. */
+static bool see(struct srv_call_reader *r, const struct srv_field *field)
 {
-    const uint64_t bit = UINT64_C(1) << (field - srv_fields), old = *set;
-    *set |= bit;
-    return (old & bit) == 0;
+    const uint64_t bit = UINT64_C(1) << (field - srv_fields), old = r->seen;
+    r->seen |= bit;
+    return (old & bit) == 0 || fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
 }
 
-static void set_given(struct srv_call_reader *r, const struct srv_field *field)
+/* Counts a field as given, and returns its place. */
+static void *give(struct srv_call_reader *r, const struct srv_field *field)
 {
-    add(&r->given, field);
+    char *in = struct_of(r, field);
+    r->given |= UINT64_C(1) << (field - srv_fields);
     if (field->has_offset != 0)
-        *(bool *)(struct_of(r, field) + field->has_offset) = true;
+        *(bool *)(in + field->has_offset) = true;
+    return in + field->offset;
 }
 
 void *srv_call_take(struct srv_call_reader *r, const struct srv_field *field)
 {
-    if (!add(&r->seen, field)) {
-        fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
-        return NULL;
-    }
-    set_given(r, field);
-    return struct_of(r, field) + field->offset;
+    return see(r, field) ? give(r, field) : NULL;
 }
 
 void srv_call_read_field(struct srv_call_reader *r, const struct srv_field *field)
 {
     char param[PARAM_SIZE];
-    if (!add(&r->seen, field)) {
-        fail(r, SRV_E_DUPLICATE_FIELD, field->name, "is given twice");
-    } else if (srv_json_peek(r->json) == SRV_JSON_NULL) {
-        srv_json_literal(r->json, "null");
-    } else {
-        set_given(r, field);
-        read_value(r, field, full_name(param, r, field->name));
-    }
+    if (see(r, field) && !srv_json_null(r->json))
+        read_value(give(r, field), r, field, full_name(param, r, field->name));
 }
 
 /* Fails on the name of a field that this kind of body cannot have. */
@@ -271,25 +249,6 @@ static void fail_without_output(const struct srv_call_reader *r, const struct sr
     fail(r, SRV_E_INVALID_VALUE, srv_field_first(rule->given)->name, why);
 }
 
-static void check_rules(const struct srv_call_reader *r)
-{
-    const uint64_t effective = find_effective(r);
-    for (size_t i = 0; i < srv_call_rule_count && srv_json_sound(r->json); i++) {
-        const struct srv_call_rule *rule = &srv_call_rules[i];
-        const uint64_t given = rule->outputs != 0 ? effective : r->given;
-        const uint64_t missing = rule->needs & ~r->given;
-        if ((rule->bodies & r->kind) == 0 || (rule->given & ~given) != 0 ||
-            (rule->unless & effective) != 0)
-            continue;
-        if (missing != 0)
-            fail(r, SRV_E_MISSING_FIELD, srv_field_first(missing)->name, "is missing");
-        else if ((rule->excludes & r->given) != 0)
-            fail_excluded(r, rule);
-        else if (rule->outputs != 0 && (rule->outputs & r->rows->outputs) == 0)
-            fail_without_output(r, rule);
-    }
-}
-
 /* Positions of time, height and width become one where the three agree, as they do in text. */
 static void merge_position_ids(const struct srv_call_reader *r)
 {
@@ -306,13 +265,32 @@ static void merge_position_ids(const struct srv_call_reader *r)
     memmove(ids->shape, ids->shape + 1, 2 * sizeof *ids->shape);
 }
 
+/* Checks what needs all fields. */
+static void check(const struct srv_call_reader *r)
+{
+    const uint64_t effective = find_effective(r);
+    if (srv_json_sound(r->json))
+        merge_position_ids(r);
+    for (size_t i = 0; i < srv_call_rule_count && srv_json_sound(r->json); i++) {
+        const struct srv_call_rule *rule = &srv_call_rules[i];
+        const uint64_t given = rule->outputs != 0 ? effective : r->given;
+        const uint64_t missing = rule->needs & ~r->given;
+        if ((rule->bodies & r->kind) == 0 || (rule->given & ~given) != 0 ||
+            (rule->unless & effective) != 0)
+            continue;
+        if (missing != 0)
+            fail(r, SRV_E_MISSING_FIELD, srv_field_first(missing)->name, "is missing");
+        else if ((rule->excludes & r->given) != 0)
+            fail_excluded(r, rule);
+        else if (rule->outputs != 0 && (rule->outputs & r->rows->outputs) == 0)
+            fail_without_output(r, rule);
+    }
+}
+
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
-static void set_defaults(struct srv_rows *rows)
-{
-    *rows = (struct srv_rows){
-        .commit = true, .outputs = SRV_OUT_OUTPUT, .local_radius = SRV_LOCAL_RADIUS};
-}
+static const struct srv_rows default_rows = {
+    .commit = true, .outputs = SRV_OUT_OUTPUT, .local_radius = SRV_LOCAL_RADIUS};
 
 /* Reads the members of the object that has been entered. */
 static void read_fields(struct srv_call_reader *r)
@@ -327,13 +305,6 @@ static void read_fields(struct srv_call_reader *r)
     }
 }
 
-static void check(const struct srv_call_reader *r)
-{
-    if (srv_json_sound(r->json))
-        merge_position_ids(r);
-    check_rules(r);
-}
-
 static void read_item(struct srv_call_reader *parent, size_t index)
 {
     char prefix[PARAM_SIZE];
@@ -343,7 +314,7 @@ static void read_item(struct srv_call_reader *parent, size_t index)
     item.seen = item.given = 0;
     snprintf(prefix, sizeof prefix, "sequences[%zu]", index);
     item.prefix = prefix;
-    set_defaults(item.rows);
+    *item.rows = default_rows;
     srv_json_begin_object(item.json, prefix);
     read_fields(&item);
     check(&item);
@@ -358,10 +329,8 @@ static bool reserve_item(struct srv_call_reader *r, size_t *capacity)
         return true;
     size_t doubled = *capacity == 0 ? 8 : *capacity * 2;
     struct srv_rows *grown = srv_arena_alloc(r->source->arena, doubled, sizeof *grown);
-    if (grown == NULL) {
-        fail(r, SRV_E_OUT_OF_MEMORY, "sequences", "has no memory");
-        return false;
-    }
+    if (grown == NULL)
+        return fail(r, SRV_E_OUT_OF_MEMORY, "sequences", "has no memory");
     if (call->num_sequences > 0)
         memcpy(grown, call->sequences, call->num_sequences * sizeof *grown);
     call->sequences = grown;
@@ -376,8 +345,8 @@ static void read_sequences(struct srv_call_reader *r)
     srv_json_begin_array(r->json, "a list of objects", "sequences");
     while (srv_json_next_element(r->json))
         if (call->num_sequences == r->max_sequences)
-            srv_fail(r->json->error, SRV_E_TOO_COMPLEX, "sequences",
-                     "sequences has more than %zu items", r->max_sequences);
+            srv_json_fail(r->json, SRV_E_TOO_COMPLEX, "sequences", "has more than %zu items",
+                          r->max_sequences);
         else if (reserve_item(r, &capacity))
             read_item(r, call->num_sequences++);
     if (call->num_sequences == 0)
@@ -393,8 +362,7 @@ void srv_call_begin(struct srv_call_reader *out, struct srv_call *call, struct s
                                     .rows = &call->rows,
                                     .kind = kind,
                                     .max_sequences = max_sequences};
-    *call = (struct srv_call){.binary_output = call->binary_output};
-    set_defaults(&call->rows);
+    *call = (struct srv_call){.binary_output = call->binary_output, .rows = default_rows};
 }
 
 void srv_call_finish(struct srv_call_reader *r)

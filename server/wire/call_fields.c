@@ -1,7 +1,7 @@
 /* call_fields.c: the tables of fields, of rules about fields and of outputs, and nothing else.
  *
  * An added field needs no other place than its row to be read, and stands in /openapi.json. */
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 #include <string.h>
 
@@ -12,10 +12,7 @@ enum { ATTEND = SRV_CALL_ATTEND, DECODE = SRV_CALL_DECODE, ITEM = SRV_CALL_ITEM 
 /* ---- Choices --------------------------------------------------------------------------------- */
 
 static const char *const stage_names[] = {
-    [ATTN_STAGE_RAW] = "raw",
-    [ATTN_STAGE_SOFTCAP] = "softcap",
-    [ATTN_STAGE_MASKED] = "masked",
-};
+    [ATTN_STAGE_RAW] = "raw", [ATTN_STAGE_SOFTCAP] = "softcap", [ATTN_STAGE_MASKED] = "masked"};
 static const struct srv_choice score_stages = {"ScoreStage", stage_names, COUNT(stage_names)};
 
 static const char *const pool_names[] = {[ATTN_POOL_MAX] = "max", [ATTN_POOL_MEAN] = "mean"};

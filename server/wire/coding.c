@@ -80,37 +80,30 @@ static enum srv_error_code fail_inflate(const struct expansion *e, int status)
                     e->z.total_in);
 }
 
-/* One call of inflate; *ended at the end of the stream. */
-static enum srv_error_code expand_piece(struct expansion *e, bool *ended)
-{
-    if (srv_cancel_ask(&e->limits->cancel, e->error) != SRV_OK)
-        return e->error->code;
-    if (e->length == e->capacity && grow(e) != SRV_OK)
-        return e->error->code;
-    size_t given = attn_min(e->in, INPUT_PIECE);
-    size_t room = attn_min(e->capacity - e->length, EXPANDED_PIECE);
-    e->z.avail_in = (uInt)given;
-    e->z.next_out = (Bytef *)e->out + e->length;
-    e->z.avail_out = (uInt)room;
-    int status = inflate(&e->z, Z_NO_FLUSH);
-    e->in -= given - e->z.avail_in;
-    e->length += room - e->z.avail_out;
-    *ended = status == Z_STREAM_END;
-    if (e->length > e->most)
-        return fail_large(e);
-    return status == Z_OK || *ended ? SRV_OK : fail_inflate(e, status);
-}
-
+/* Calls inflate until the stream's end. */
 static enum srv_error_code expand(struct expansion *e)
 {
-    bool ended = false;
-    enum srv_error_code code = SRV_OK;
-    while (code == SRV_OK && !ended)
-        code = expand_piece(e, &ended);
-    if (code == SRV_OK && e->in > 0)
+    for (int status = Z_OK; status != Z_STREAM_END;) {
+        if (srv_cancel_ask(&e->limits->cancel, e->error) != SRV_OK ||
+            (e->length == e->capacity && grow(e) != SRV_OK))
+            return e->error->code;
+        const size_t given = attn_min(e->in, INPUT_PIECE);
+        const size_t room = attn_min(e->capacity - e->length, EXPANDED_PIECE);
+        e->z.avail_in = (uInt)given;
+        e->z.next_out = (Bytef *)e->out + e->length;
+        e->z.avail_out = (uInt)room;
+        status = inflate(&e->z, Z_NO_FLUSH);
+        e->in -= given - e->z.avail_in;
+        e->length += room - e->z.avail_out;
+        if (e->length > e->most)
+            return fail_large(e);
+        if (status != Z_OK && status != Z_STREAM_END)
+            return fail_inflate(e, status);
+    }
+    if (e->in > 0)
         return srv_fail(e->error, SRV_E_MALFORMED_ENCODING, "Content-Encoding",
                         "%zu bytes follow the end of the coded body", e->in);
-    return code;
+    return SRV_OK;
 }
 
 enum srv_error_code srv_decompress(char **out, size_t *length, enum srv_coding coding,
@@ -143,17 +136,13 @@ static bool charge(void *request, size_t bytes) { return srv_request_charge(requ
 enum srv_error_code srv_body_decompress(struct srv_request *request, size_t most,
                                         const struct srv_cancel *cancel, struct srv_error *error)
 {
-    const struct srv_cancel nobody = {.ask = NULL};
-    const struct srv_decompress_limits limits = {
-        .most = most,
-        .grant = charge,
-        .context = request,
-        .cancel = cancel != NULL ? *cancel : nobody,
-    };
+    struct srv_decompress_limits limits = {.most = most, .grant = charge, .context = request};
     char *body;
     size_t length;
     if (request->coding == SRV_IDENTITY)
         return SRV_OK;
+    if (cancel != NULL)
+        limits.cancel = *cancel;
     if (srv_decompress(&body, &length, request->coding, request->body, request->body_length,
                        &limits, error) != SRV_OK)
         return error->code;

@@ -132,22 +132,6 @@ static bool is_given(const json_t *document, const char *name)
     return value != NULL && !json_is_null(value);
 }
 
-/* Fails where a required field is left out or null, or one that another needs. */
-static enum srv_error_code check_required(const struct srv_document_table *table,
-                                          const json_t *document, struct srv_error *error)
-{
-    for (size_t i = 0; i < table->count; i++) {
-        const char *name = table->fields[i].name, *needs = table->fields[i].needs;
-        bool given = is_given(document, name);
-        if (table->fields[i].required && !given)
-            return srv_fail(error, SRV_E_MISSING_FIELD, name, "%s is missing", name);
-        if (given && needs != NULL && !is_given(document, needs))
-            return srv_fail(error, SRV_E_MISSING_FIELD, needs, "%s is missing beside %s", needs,
-                            name);
-    }
-    return SRV_OK;
-}
-
 enum srv_error_code srv_document_fields(void *out, const struct srv_document_table *table,
                                         json_t *document, struct srv_error *error)
 {
@@ -157,7 +141,18 @@ enum srv_error_code srv_document_fields(void *out, const struct srv_document_tab
         if (read_field(out, table, name, value, error) != SRV_OK)
             return error->code;
     }
-    return check_required(table, document, error);
+    for (size_t i = 0; i < table->count; i++) {
+        const char *needs = table->fields[i].needs;
+        name = table->fields[i].name;
+        if (!is_given(document, name)) {
+            if (table->fields[i].required)
+                return srv_fail(error, SRV_E_MISSING_FIELD, name, "%s is missing", name);
+        } else if (needs != NULL && !is_given(document, needs)) {
+            return srv_fail(error, SRV_E_MISSING_FIELD, needs, "%s is missing beside %s", needs,
+                            name);
+        }
+    }
+    return SRV_OK;
 }
 
 enum srv_error_code srv_document_item(void *out, const struct srv_document_field *list, size_t i,

@@ -8,8 +8,6 @@
 #include "wire/request.h"
 #include "wire/tensor.h"
 
-struct srv_body; /* wire/tensor_object.h */
-
 /* Reads the request's body: one JSON object without duplicate keys; no body is an empty object.
  * *out is the caller's to json_decref.  Errors: malformed_json, duplicate_field, too_complex (above
  * SRV_MAX_DOCUMENT_BYTES, since a tree takes many times its text), out_of_memory. */
@@ -41,7 +39,7 @@ struct srv_document_field {
     const struct srv_document_table *items; /* the fields of a list's objects */
     const char *item_type;                  /* their schema in /openapi.json */
     enum srv_tensor_kind tensor;
-    const char *shapes;  /* of a tensor, as in call_fields.h */
+    const char *shapes;  /* of a tensor, as in call.h */
     const char *needs;   /* a field that must be given too; NULL: none */
     const char *meaning; /* one line without its full stop, for /openapi.json */
 };

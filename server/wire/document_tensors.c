@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "wire/document.h"
-#include "wire/tensor_object.h"
 
 #define NAME_SIZE 32 /* of a member's name; a longer one is shortened and is no tensor's */
 

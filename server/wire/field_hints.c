@@ -1,9 +1,8 @@
 /* field_hints.c: names of other frameworks, and what they are called here.
  *
  * A name whose nearest field is the one that is meant (key_state, topk) needs no row. */
-#include "wire/field_hints.h"
+#include "wire/call.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -2,7 +2,7 @@
  *
  * Most fields apply to every form of call and have no rule here.  A field that a body cannot have
  * at all, or that excludes another, is refused by call.c. */
-#include "wire/field_rules.h"
+#include "wire/shapes.h"
 
 #define BIT(form) (1u << SRV_FORM_##form)
 

@@ -2,31 +2,13 @@
  *
  * Groups become a table of one word of bits for each key, so that measuring a row goes over its
  * keys once however many groups there are. */
-#include "wire/head_stats.h"
+#include "wire/outputs.h"
 
 #include <string.h>
 
 #include "base/number.h"
-#include "wire/tensor_json.h"
 
 /* ---- Reading ---- */
-
-static enum srv_error_code add_group(uint16_t *groups, size_t keys, const struct srv_tensor *list,
-                                     size_t g, struct srv_error *error)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        int64_t key = list->i64[i];
-        if (key < 0 || (uint64_t)key >= keys)
-            return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "target_groups",
-                            "target_groups[%zu][%zu] is %lld, there are keys 0 to %zu in this call",
-                            g, i, (long long)key, keys - 1);
-        if ((groups[key] >> g & 1) != 0)
-            return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "target_groups",
-                            "target_groups[%zu][%zu] repeats %lld", g, i, (long long)key);
-        groups[key] = (uint16_t)(groups[key] | 1u << g);
-    }
-    return SRV_OK;
-}
 
 static enum srv_error_code read_groups(struct attn_outputs *out,
                                        const struct srv_index_lists *lists, size_t keys,
@@ -36,11 +18,21 @@ static enum srv_error_code read_groups(struct attn_outputs *out,
     if (groups == NULL)
         return srv_fail(error, SRV_E_OUT_OF_MEMORY, "target_groups", "no memory for target_groups");
     memset(groups, 0, keys * sizeof *groups);
-    for (size_t g = 0; g < lists->count; g++)
-        if (add_group(groups, keys, &lists->lists[g], g, error) != SRV_OK)
-            return error->code;
     out->target_groups = groups;
     out->num_target_groups = lists->count;
+    for (size_t g = 0; g < lists->count; g++)
+        for (size_t i = 0; i < lists->lists[g].count; i++) {
+            const int64_t key = lists->lists[g].i64[i];
+            if (key < 0 || (uint64_t)key >= keys)
+                return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "target_groups",
+                                "target_groups[%zu][%zu] is %lld, there are keys 0 to %zu in this "
+                                "call",
+                                g, i, (long long)key, keys - 1);
+            if ((groups[key] >> g & 1) != 0)
+                return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, "target_groups",
+                                "target_groups[%zu][%zu] repeats %lld", g, i, (long long)key);
+            groups[key] = (uint16_t)(groups[key] | 1u << g);
+        }
     return SRV_OK;
 }
 
@@ -48,12 +40,11 @@ enum srv_error_code srv_head_stats_read(struct attn_outputs *out, const struct s
                                         const struct srv_sizes *sizes, struct srv_arena *arena,
                                         struct srv_error *error)
 {
-    const struct srv_per_sequence targets = {&rows->targets, "targets", sizes->batch,
-                                             sizes->queries, sizeof(int64_t)};
-    const void *values;
-    if (srv_per_sequence_read(&values, &targets, arena, error) != SRV_OK)
+    const void *targets;
+    if (srv_per_sequence_read(&targets, &rows->targets, "targets", sizes->batch, sizes->queries,
+                              arena, error) != SRV_OK)
         return error->code;
-    out->targets = values;
+    out->targets = targets;
     return rows->target_groups.count > 0
                ? read_groups(out, &rows->target_groups, sizes->keys, arena, error)
                : SRV_OK;
@@ -89,18 +80,6 @@ static void write_count(struct srv_buffer *out, const char *before, size_t count
     srv_buffer_unsigned(out, count, 1);
 }
 
-static void write_groups(struct srv_buffer *out, const struct attn_group_stats *groups,
-                         size_t count)
-{
-    srv_buffer_text(out, ",\"groups\":[");
-    for (size_t g = 0; g < count; g++) {
-        write_number(out, g > 0 ? ",{\"share\":" : "{\"share\":", groups[g].share);
-        write_number(out, ",\"hits\":", groups[g].hits);
-        srv_buffer_text(out, "}");
-    }
-    srv_buffer_text(out, "]");
-}
-
 /* Appends the statistics at `index`, counted through all heads of the batch: those of `head`. */
 static void write_head(struct srv_buffer *out, const struct attn_outputs *outputs, size_t index,
                        size_t head)
@@ -129,9 +108,13 @@ static void write_head(struct srv_buffer *out, const struct attn_outputs *output
     }
     if (outputs->ablation != NULL)
         write_number(out, ",\"ablation\":", outputs->ablation[index]);
-    if (groups > 0)
-        write_groups(out, outputs->group_stats + index * groups, groups);
-    srv_buffer_text(out, "}");
+    for (size_t g = 0; g < groups; g++) {
+        const struct attn_group_stats *group = &outputs->group_stats[index * groups + g];
+        write_number(out, g > 0 ? ",{\"share\":" : ",\"groups\":[{\"share\":", group->share);
+        write_number(out, ",\"hits\":", group->hits);
+        srv_buffer_text(out, "}");
+    }
+    srv_buffer_text(out, groups > 0 ? "]}" : "}");
 }
 
 void srv_head_stats_write(struct srv_buffer *out, const struct attn_outputs *outputs,

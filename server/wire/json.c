@@ -10,7 +10,9 @@
 #include "wire/json.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistr.h>
 
@@ -26,15 +28,17 @@ void srv_json_init(struct srv_json *json, const char *text, size_t length, struc
         .start = start, .at = start, .end = start + length, .error = error, .cancel_at = start};
 }
 
-/* The byte at `at` as error messages have it: "'x'", "byte 0xff", "the end". */
-static void describe_byte(char out[16], const char *at, const char *end)
+bool srv_json_fail(struct srv_json *json, enum srv_error_code code, const char *param,
+                   const char *format, ...)
 {
-    if (at >= end)
-        snprintf(out, 16, "the end");
-    else if (*at > ' ' && *at < 0x7f)
-        snprintf(out, 16, "'%c'", *at);
-    else
-        snprintf(out, 16, "byte 0x%02x", (unsigned char)*at);
+    char what[sizeof json->error->message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    if (srv_json_sound(json))
+        srv_fail(json->error, code, param, "%s %s", param, what);
+    return false;
 }
 
 /* Whether the text at `at` begins as Python or JavaScript print a number that is not finite, after
@@ -50,10 +54,12 @@ static bool is_non_finite(const char *at, const char *end)
 
 bool srv_json_expected(struct srv_json *json, const char *what)
 {
-    char found[16];
+    char found[16] = "the end";
     if (!srv_json_sound(json))
         return false;
-    describe_byte(found, json->at, json->end);
+    if (json->at < json->end)
+        snprintf(found, sizeof found, *json->at > ' ' && *json->at < 0x7f ? "'%c'" : "byte 0x%02x",
+                 (unsigned char)*json->at);
     srv_fail(json->error, SRV_E_MALFORMED_JSON, NULL,
              "malformed JSON at byte %zu: expected %s, found %s%s",
              (size_t)(json->at - json->start), what, found,
@@ -64,62 +70,33 @@ bool srv_json_expected(struct srv_json *json, const char *what)
     return false;
 }
 
-static void skip_space(struct srv_json *json)
-{
-    while (json->at < json->end &&
-           (*json->at == ' ' || *json->at == '\n' || *json->at == '\r' || *json->at == '\t'))
-        json->at++;
-}
-
-/* Consumes white space and then `byte`; false where another byte stands there. */
-static bool accept_byte(struct srv_json *json, char byte)
-{
-    skip_space(json);
-    if (json->at == json->end || *json->at != byte)
-        return false;
-    json->at++;
-    return true;
-}
-
 enum srv_json_type srv_json_peek(struct srv_json *json)
 {
     static const unsigned char types[256] = {
-        ['{'] = SRV_JSON_OBJECT, ['['] = SRV_JSON_ARRAY,  ['"'] = SRV_JSON_STRING,
-        ['t'] = SRV_JSON_TRUE,   ['f'] = SRV_JSON_FALSE,  ['n'] = SRV_JSON_NULL,
-        ['-'] = SRV_JSON_NUMBER, ['0'] = SRV_JSON_NUMBER, ['1'] = SRV_JSON_NUMBER,
-        ['2'] = SRV_JSON_NUMBER, ['3'] = SRV_JSON_NUMBER, ['4'] = SRV_JSON_NUMBER,
-        ['5'] = SRV_JSON_NUMBER, ['6'] = SRV_JSON_NUMBER, ['7'] = SRV_JSON_NUMBER,
-        ['8'] = SRV_JSON_NUMBER, ['9'] = SRV_JSON_NUMBER,
+        ['{'] = SRV_JSON_OBJECT, ['['] = SRV_JSON_ARRAY,          ['"'] = SRV_JSON_STRING,
+        ['t'] = SRV_JSON_TRUE,   ['f'] = SRV_JSON_FALSE,          ['n'] = SRV_JSON_NULL,
+        ['-'] = SRV_JSON_NUMBER, ['0' ... '9'] = SRV_JSON_NUMBER,
     };
     if (!srv_json_sound(json))
         return SRV_JSON_BAD;
-    skip_space(json);
+    srv_json_skip_space(json);
     enum srv_json_type type =
         json->at == json->end ? SRV_JSON_BAD : types[(unsigned char)*json->at];
-    if (type != SRV_JSON_BAD)
-        return type;
-    srv_json_expected(json, "a value");
-    return SRV_JSON_BAD;
+    if (type == SRV_JSON_BAD)
+        srv_json_expected(json, "a value");
+    return type;
 }
 
-static const char *type_name(enum srv_json_type type)
-{
-    static const char *const names[] = {
-        [SRV_JSON_OBJECT] = "an object", [SRV_JSON_ARRAY] = "an array",
-        [SRV_JSON_STRING] = "a string",  [SRV_JSON_NUMBER] = "a number",
-        [SRV_JSON_TRUE] = "true",        [SRV_JSON_FALSE] = "false",
-        [SRV_JSON_NULL] = "null",        [SRV_JSON_BAD] = "nothing",
-    };
-    return names[type];
-}
+static const char *const type_names[] = {
+    [SRV_JSON_OBJECT] = "an object", [SRV_JSON_ARRAY] = "an array", [SRV_JSON_STRING] = "a string",
+    [SRV_JSON_NUMBER] = "a number",  [SRV_JSON_TRUE] = "true",      [SRV_JSON_FALSE] = "false",
+    [SRV_JSON_NULL] = "null",        [SRV_JSON_BAD] = "nothing",
+};
 
 bool srv_json_wrong_type(struct srv_json *json, const char *wanted, const char *param)
 {
-    enum srv_json_type type = srv_json_peek(json);
-    if (type != SRV_JSON_BAD)
-        srv_fail(json->error, SRV_E_INVALID_TYPE, param, "%s must be %s, not %s", param, wanted,
-                 type_name(type));
-    return false;
+    const char *found = type_names[srv_json_peek(json)];
+    return srv_json_fail(json, SRV_E_INVALID_TYPE, param, "must be %s, not %s", wanted, found);
 }
 
 /* ---- Objects and arrays ---------------------------------------------------------------------- */
@@ -128,7 +105,7 @@ static bool enter(struct srv_json *json, char bracket, const char *what)
 {
     if (!srv_json_sound(json))
         return false;
-    if (!accept_byte(json, bracket))
+    if (!srv_json_accept(json, bracket))
         return srv_json_expected(json, what);
     if (++json->depth > SRV_JSON_MAX_DEPTH) {
         srv_fail(json->error, SRV_E_TOO_COMPLEX, NULL,
@@ -139,28 +116,24 @@ static bool enter(struct srv_json *json, char bracket, const char *what)
     return true;
 }
 
-/* Asks json->cancel once in SRV_CANCEL_BYTES of text; false, with the error set, where reading is
- * to stop. */
-static bool check_cancelled(struct srv_json *json)
-{
-    if (json->cancel.ask == NULL || json->at < json->cancel_at)
-        return true;
-    size_t left = (size_t)(json->end - json->at);
-    json->cancel_at = json->at + (left < SRV_CANCEL_BYTES ? left : SRV_CANCEL_BYTES);
-    return srv_cancel_ask(&json->cancel, json->error) == SRV_OK;
-}
-
-/* Advances to the next item of a list; false once `closing`, the list's end, has been consumed. */
+/* Advances to the next item of a list; false once `closing`, the list's end, has been consumed.
+ * Asks json->cancel once in SRV_CANCEL_BYTES of text. */
 static bool next_item(struct srv_json *json, char opening, char closing, const char *separator)
 {
-    if (!srv_json_sound(json) || !check_cancelled(json))
+    if (!srv_json_sound(json))
         return false;
+    if (json->cancel.ask != NULL && json->at >= json->cancel_at) {
+        size_t left = (size_t)(json->end - json->at);
+        json->cancel_at = json->at + (left < SRV_CANCEL_BYTES ? left : SRV_CANCEL_BYTES);
+        if (srv_cancel_ask(&json->cancel, json->error) != SRV_OK)
+            return false;
+    }
     bool first = json->at[-1] == opening;
-    if (accept_byte(json, closing)) {
+    if (srv_json_accept(json, closing)) {
         json->depth--;
         return false;
     }
-    if (!first && !accept_byte(json, ','))
+    if (!first && !srv_json_accept(json, ','))
         return srv_json_expected(json, separator);
     return true;
 }
@@ -192,40 +165,27 @@ bool srv_json_next_element(struct srv_json *json)
 /* The number that four hexadecimal digits at `at` stand for, or -1. */
 static long read_hex4(const char *at, const char *end)
 {
-    long value = 0;
-    if (end - at < 4)
-        return -1;
-    for (size_t i = 0; i < 4; i++) {
-        static const char digits[] = "0123456789abcdef";
-        char lower = at[i] >= 'A' && at[i] <= 'F' ? (char)(at[i] + 32) : at[i];
-        const char *digit = lower == '\0' ? NULL : strchr(digits, lower);
-        if (digit == NULL)
-            return -1;
-        value = value * 16 + (digit - digits);
-    }
-    return value;
+    char digits[5] = "";
+    memcpy(digits, at, end - at < 4 ? 0 : 4);
+    return strspn(digits, "0123456789abcdefABCDEF") == 4 ? strtol(digits, NULL, 16) : -1;
 }
 
 /* Reads a \uXXXX escape, or the pair of them that a character beyond U+FFFF has; json->at is after
- * the 'u'.  Returns the character's bytes of UTF-8, 0 after an error.  NUL is refused, since it
- * would end the C string that the text becomes. */
+ * the 'u'.  Returns the character's bytes of UTF-8, 0 (false) after an error.  NUL is refused,
+ * since it would end the C string that the text becomes. */
 static size_t read_unicode_escape(char out[4], struct srv_json *json)
 {
     long code = read_hex4(json->at, json->end);
-    if (code <= 0 || (code >= 0xDC00 && code <= 0xDFFF)) {
-        srv_json_expected(json, "four hex digits of a character other than NUL");
-        return 0;
-    }
+    if (code <= 0 || (code >= 0xDC00 && code <= 0xDFFF))
+        return srv_json_expected(json, "four hex digits of a character other than NUL");
     json->at += 4;
     if (code < 0xD800 || code > 0xDBFF)
         return (size_t)u8_uctomb((uint8_t *)out, (ucs4_t)code, 4);
     long low = -1;
     if (json->end - json->at >= 6 && json->at[0] == '\\' && json->at[1] == 'u')
         low = read_hex4(json->at + 2, json->end);
-    if (low < 0xDC00 || low > 0xDFFF) {
-        srv_json_expected(json, "the second half of a surrogate pair");
-        return 0;
-    }
+    if (low < 0xDC00 || low > 0xDFFF)
+        return srv_json_expected(json, "the second half of a surrogate pair");
     json->at += 6;
     code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     return (size_t)u8_uctomb((uint8_t *)out, (ucs4_t)code, 4);
@@ -241,10 +201,8 @@ static size_t read_escape(char out[4], struct srv_json *json)
         return read_unicode_escape(out, json);
     }
     const char *found = letter == '\0' ? NULL : strchr(letters, letter);
-    if (found == NULL) {
-        srv_json_expected(json, "an escape");
-        return 0;
-    }
+    if (found == NULL)
+        return srv_json_expected(json, "an escape");
     json->at++;
     out[0] = bytes[found - letters];
     return 1;
@@ -259,11 +217,9 @@ static size_t read_character(char out[4], struct srv_json *json)
     }
     const bool control = json->at < json->end && (unsigned char)*json->at < 0x20;
     int bytes = u8_mblen((const uint8_t *)json->at, (size_t)(json->end - json->at));
-    if (control || bytes <= 0) {
-        srv_json_expected(json, control ? "no control character in a string"
-                                        : "a character in UTF-8 or '\"'");
-        return 0;
-    }
+    if (control || bytes <= 0)
+        return srv_json_expected(json, control ? "no control character in a string"
+                                               : "a character in UTF-8 or '\"'");
     memcpy(out, json->at, (size_t)bytes);
     json->at += bytes;
     return (size_t)bytes;
@@ -313,12 +269,12 @@ bool srv_json_next_member(struct srv_json *json, char *key, size_t size)
     size_t length;
     if (!next_item(json, '{', '}', "',' or '}'"))
         return false;
-    skip_space(json);
+    srv_json_skip_space(json);
     if (json->at == json->end || *json->at != '"')
         return srv_json_expected(json, "a member's name in quotes");
     if (!read_string(key, size, &length, json))
         return false;
-    return accept_byte(json, ':') || srv_json_expected(json, "':'");
+    return srv_json_accept(json, ':') || srv_json_expected(json, "':'");
 }
 
 bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena, size_t max_length,
@@ -335,36 +291,25 @@ bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena,
     }
     if (!read_string(text, size, &length, json))
         return false;
-    if (length > max_length) {
-        srv_fail(json->error, SRV_E_INVALID_VALUE, param,
-                 "%s has %zu bytes, at most %zu are allowed", param, length, max_length);
-        return false;
-    }
+    if (length > max_length)
+        return srv_json_fail(json, SRV_E_INVALID_VALUE, param,
+                             "has %zu bytes, at most %zu are allowed", length, max_length);
     srv_arena_shrink(arena, text, length + 1);
     *out = text;
     return true;
 }
 
-size_t srv_choice_find(const char *const *names, size_t count, const char *name, const char *param,
-                       struct srv_error *error)
+size_t srv_json_choice(struct srv_json *json, const char *const *names, size_t count,
+                       const char *name, const char *param)
 {
     char choices[160];
     for (size_t i = 0; i < count; i++)
         if (strcmp(name, names[i]) == 0)
             return i;
     srv_choices(choices, sizeof choices, name, names, count);
-    srv_fail(error, SRV_E_INVALID_VALUE, param, "%s cannot be \"%.32s\": one of %s", param, name,
-             choices);
+    srv_json_fail(json, SRV_E_INVALID_VALUE, param, "cannot be \"%.32s\": one of %s", name,
+                  choices);
     return count;
-}
-
-size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
-                       size_t count, const char *param)
-{
-    char *name;
-    if (!srv_json_string(&name, json, arena, SRV_ID_MAX, param))
-        return count;
-    return srv_choice_find(names, count, name, param, json->error);
 }
 
 /* ---- Other scalars --------------------------------------------------------------------------- */
@@ -380,6 +325,11 @@ bool srv_json_literal(struct srv_json *json, const char *word)
     return true;
 }
 
+bool srv_json_null(struct srv_json *json)
+{
+    return srv_json_peek(json) == SRV_JSON_NULL && srv_json_literal(json, "null");
+}
+
 bool srv_json_bool(bool *out, struct srv_json *json, const char *param)
 {
     enum srv_json_type type = srv_json_peek(json);
@@ -389,38 +339,30 @@ bool srv_json_bool(bool *out, struct srv_json *json, const char *param)
     return srv_json_literal(json, *out ? "true" : "false");
 }
 
-/* The integer that the digits in [at, end) stand for; false where it does not fit 64 bits. */
-static bool parse_integer(int64_t *out, const char *at, const char *end)
-{
-    bool negative = *at == '-', wraps = false;
-    int64_t value = 0;
-    for (at += negative; at < end; at++) {
-        int64_t digit = negative ? '0' - *at : *at - '0';
-        wraps |= __builtin_mul_overflow(value, 10, &value);
-        wraps |= __builtin_add_overflow(value, digit, &value);
-    }
-    *out = value;
-    return !wraps;
-}
-
 bool srv_json_integer(int64_t *out, struct srv_json *json, const char *param)
 {
     const char *end;
     if (srv_json_peek(json) != SRV_JSON_NUMBER)
         return srv_json_wrong_type(json, "an integer", param);
     const char *at = json->at;
+    const bool negative = *at == '-';
+    int64_t value = 0;
+    bool wraps = false;
     if (!srv_number_skip(at, json->end, &end)) {
         json->at = end;
         return srv_json_expected(json, "a digit");
     }
-    for (const char *digit = at + (*at == '-'); digit < end; digit++)
-        if (*digit < '0' || *digit > '9')
-            return srv_json_wrong_type(json, "an integer, without fraction and exponent", param);
-    if (!parse_integer(out, at, end)) {
-        srv_fail(json->error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s does not fit 64 bits", param);
-        return false;
+    for (at += negative; at < end && *at >= '0' && *at <= '9'; at++) {
+        int64_t digit = negative ? '0' - *at : *at - '0';
+        wraps |= __builtin_mul_overflow(value, 10, &value);
+        wraps |= __builtin_add_overflow(value, digit, &value);
     }
+    if (at < end)
+        return srv_json_wrong_type(json, "an integer, without fraction and exponent", param);
+    if (wraps)
+        return srv_json_fail(json, SRV_E_NUMBER_OUT_OF_RANGE, param, "does not fit 64 bits");
     json->at = end;
+    *out = value;
     return true;
 }
 
@@ -429,42 +371,22 @@ bool srv_json_integer_within(int64_t *out, struct srv_json *json, int64_t least,
 {
     if (!srv_json_integer(out, json, param))
         return false;
-    if (*out >= least && *out <= most)
-        return true;
-    srv_fail(json->error, SRV_E_INVALID_VALUE, param, "%s is %lld, must be from %lld to %lld",
-             param, (long long)*out, (long long)least, (long long)most);
-    return false;
+    return (*out >= least && *out <= most) ||
+           srv_json_fail(json, SRV_E_INVALID_VALUE, param, "is %lld, must be from %lld to %lld",
+                         (long long)*out, (long long)least, (long long)most);
 }
 
 bool srv_json_double(double *out, struct srv_json *json, const char *param)
 {
-    const char *end;
     if (srv_json_peek(json) != SRV_JSON_NUMBER)
         return srv_json_wrong_type(json, "a number", param);
-    if (!srv_number_read_double(out, json->at, json->end, &end)) {
-        json->at = end;
+    if (!srv_number_read_double(out, json->at, json->end, &json->at))
         return srv_json_expected(json, "a digit");
-    }
-    if (!isfinite(*out)) {
-        srv_fail(json->error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s does not fit a double", param);
-        return false;
-    }
-    json->at = end;
-    return true;
+    return isfinite(*out) ||
+           srv_json_fail(json, SRV_E_NUMBER_OUT_OF_RANGE, param, "does not fit a double");
 }
 
 /* ---- Skipping -------------------------------------------------------------------------------- */
-
-static bool skip_list(struct srv_json *json, bool object)
-{
-    char key[1];
-    if (!(object ? srv_json_enter_object(json) : srv_json_enter_array(json)))
-        return false;
-    while (object ? srv_json_next_member(json, key, sizeof key) : srv_json_next_element(json))
-        if (!srv_json_skip(json))
-            return false;
-    return srv_json_sound(json);
-}
 
 bool srv_json_skip(struct srv_json *json)
 {
@@ -473,8 +395,15 @@ bool srv_json_skip(struct srv_json *json)
     size_t length;
     switch (type) {
     case SRV_JSON_OBJECT:
+        srv_json_enter_object(json);
+        while (srv_json_next_member(json, unused, sizeof unused))
+            srv_json_skip(json);
+        return srv_json_sound(json);
     case SRV_JSON_ARRAY:
-        return skip_list(json, type == SRV_JSON_OBJECT);
+        srv_json_enter_array(json);
+        while (srv_json_next_element(json))
+            srv_json_skip(json);
+        return srv_json_sound(json);
     case SRV_JSON_STRING:
         return read_string(unused, sizeof unused, &length, json);
     case SRV_JSON_NUMBER:
@@ -483,7 +412,7 @@ bool srv_json_skip(struct srv_json *json)
     case SRV_JSON_TRUE:
     case SRV_JSON_FALSE:
     case SRV_JSON_NULL:
-        return srv_json_literal(json, type_name(type));
+        return srv_json_literal(json, type_names[type]);
     case SRV_JSON_BAD:
         break;
     }
@@ -492,6 +421,6 @@ bool srv_json_skip(struct srv_json *json)
 
 bool srv_json_at_end(struct srv_json *json)
 {
-    skip_space(json);
+    srv_json_skip_space(json);
     return json->at == json->end;
 }

@@ -60,17 +60,20 @@ static inline bool srv_json_sound(const struct srv_json *json)
     return json->error->code == SRV_OK;
 }
 
+/* Fails with "<param> ...", unless something else is wrong already.  Always false. */
+bool srv_json_fail(struct srv_json *json, enum srv_error_code code, const char *param,
+                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+
 /* Scalars.  False, with the error set, where the value is not such.  Errors, for `param`:
  * invalid_type (for integers also a fraction or an exponent), number_out_of_range (beyond int64, or
  * beyond a double), invalid_value (a string of more than max_length bytes), out_of_memory. */
 bool srv_json_string(char **out, struct srv_json *json, struct srv_arena *arena, size_t max_length,
                      const char *param);
-/* The index of `name`, or of the string that is the next value, in `names` [count]; `count`, with
- * the error set, where it is none of them (invalid_value, with the list). */
-size_t srv_choice_find(const char *const *names, size_t count, const char *name, const char *param,
-                       struct srv_error *error);
-size_t srv_json_choice(struct srv_json *json, struct srv_arena *arena, const char *const *names,
-                       size_t count, const char *param);
+
+/* The index of `name`, a string that has been read, in `names` [count]; `count`, with the error
+ * set, where it is none of them (invalid_value, with the list). */
+size_t srv_json_choice(struct srv_json *json, const char *const *names, size_t count,
+                       const char *name, const char *param);
 
 bool srv_json_bool(bool *out, struct srv_json *json, const char *param);
 bool srv_json_integer(int64_t *out, struct srv_json *json, const char *param);
@@ -83,10 +86,30 @@ bool srv_json_double(double *out, struct srv_json *json, const char *param);
 /* Consumes `word` (null, true or false), which must be the next value. */
 bool srv_json_literal(struct srv_json *json, const char *word);
 
+/* Whether the next value is null, which is then consumed. */
+bool srv_json_null(struct srv_json *json);
+
 /* For readers of values that have a form of their own (tensor_json.c).  Both functions set the
  * error and return false: malformed_json at json->at; invalid_type for the next value. */
 bool srv_json_expected(struct srv_json *json, const char *what);
 bool srv_json_wrong_type(struct srv_json *json, const char *wanted, const char *param);
+
+static inline void srv_json_skip_space(struct srv_json *json)
+{
+    while (json->at < json->end &&
+           (*json->at == ' ' || *json->at == '\n' || *json->at == '\r' || *json->at == '\t'))
+        json->at++;
+}
+
+/* Consumes white space and then `byte`; false where another byte stands there. */
+static inline bool srv_json_accept(struct srv_json *json, char byte)
+{
+    srv_json_skip_space(json);
+    if (json->at == json->end || *json->at != byte)
+        return false;
+    json->at++;
+    return true;
+}
 
 /* Consumes the next value, of any type, and checks its syntax. */
 bool srv_json_skip(struct srv_json *json);

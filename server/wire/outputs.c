@@ -8,11 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "wire/head_stats.h"
-#include "wire/selection.h"
-#include "wire/tensor_binary.h"
-#include "wire/tensor_json.h"
-#include "wire/v2_request.h"
+#include "wire/v2.h"
 
 /* ---- The table ---- */
 
@@ -34,24 +30,15 @@ enum element_kind {
 
 static const struct {
     size_t element;   /* bytes in memory */
-    size_t text;      /* bytes charged for it in a reply's text; STATS: srv_head_stats_text */
-    const char *type; /* datatype in binary form; NULL: always text, or nothing */
     size_t binary;    /* bytes in binary form; 0: no reply shows it */
+    const char *type; /* datatype in binary form; NULL: always text, or nothing */
     enum srv_map_datatype narrow;
 } element_kinds[] = {
-    [FLOATS] = {.element = sizeof(float), .text = NUMBER_TEXT, .type = "FP32", .binary = 4},
-    [HALVES] = {.element = sizeof(float),
-                .text = NUMBER_TEXT,
-                .type = "FP16",
-                .binary = 2,
-                .narrow = SRV_MAP_FP16},
-    [BYTES] = {.element = sizeof(float),
-               .text = NUMBER_TEXT,
-               .type = "UINT8",
-               .binary = 1,
-               .narrow = SRV_MAP_UINT8},
-    [INDICES] = {.element = sizeof(uint32_t), .text = NUMBER_TEXT, .type = "UINT32", .binary = 4},
-    [STATS] = {.element = sizeof(struct attn_head_stats), .binary = 4},
+    [FLOATS] = {sizeof(float), 4, "FP32", SRV_MAP_FP32},
+    [HALVES] = {sizeof(float), 2, "FP16", SRV_MAP_FP16},
+    [BYTES] = {sizeof(float), 1, "UINT8", SRV_MAP_UINT8},
+    [INDICES] = {sizeof(uint32_t), 4, "UINT32", SRV_MAP_FP32},
+    [STATS] = {sizeof(struct attn_head_stats), 4, NULL, SRV_MAP_FP32},
     [GROUPS] = {.element = sizeof(struct attn_group_stats)},
     [CHANGES] = {.element = sizeof(double)},
     [SCRATCH] = {.element = sizeof(float)},
@@ -61,30 +48,24 @@ static const struct {
 struct part {
     const char *name;           /* of the output that the part belongs to */
     const char *before, *after; /* text around the part in a reply */
+    unsigned outputs;           /* enum srv_output: one of them must be asked for */
     size_t offset;              /* of the part's pointer in struct attn_outputs */
     enum element_kind kind;
-    bool included; /* the part is to be allocated */
+    bool left_out; /* of this call, though its output is asked for */
     unsigned rank;
     size_t shape[4]; /* [rank], B first */
 };
-#define PART_COUNT 16
-_Static_assert(PART_COUNT <= SRV_OUTPUT_TENSORS, "a list has room for all parts");
 
 struct parts {
-    struct part list[PART_COUNT];
+    struct part list[SRV_OUTPUT_TENSORS];
 };
 
-#define BUFFER(member) .offset = offsetof(struct attn_outputs, member)
-#define OUTPUT(output) .name = output, .before = ",\"" output "\":", .after = ""
-#define TOP_INDEX \
-    .name = "attention_weights", .before = ",\"attention_weights\":{\"index\":", .after = ""
-#define TOP_WEIGHT .name = "attention_weights", .before = ",\"weight\":", .after = "}"
-
-/* The outputs that a call asks for, and in which form attention_weights are. */
-struct requested {
-    unsigned outputs; /* enum srv_output */
-    bool average, top, ablate;
-};
+#define OF(output, member) \
+    .outputs = SRV_OUT_##output, .offset = offsetof(struct attn_outputs, member)
+#define PART(output_name, output, member) \
+    .name = output_name, .before = ",\"" output_name "\":", .after = "", OF(output, member)
+#define TOP_PART(before_it, after_it, member) \
+    .name = "attention_weights", .before = before_it, .after = after_it, OF(WEIGHTS, member)
 
 static const enum element_kind map_kinds[SRV_MAP_DATATYPES] = {
     [SRV_MAP_FP32] = FLOATS, [SRV_MAP_FP16] = HALVES, [SRV_MAP_UINT8] = BYTES};
@@ -105,60 +86,58 @@ static size_t sums_of(const struct attn_outputs *out, const struct srv_sizes *s)
 }
 
 /* H' and T' are the selected heads and rows, W the columns of attention weights, K is top_k.
- * head_stats are computed for all heads; the reply shows those selected. */
-static struct parts list_parts(const struct attn_outputs *out, const struct requested *requested,
+ * head_stats are computed for all heads; the reply shows those selected.  `rows` ask for parts;
+ * NULL: those that have buffers were asked for. */
+static struct parts list_parts(const struct attn_outputs *out, const struct srv_rows *rows,
                                const struct srv_sizes *s)
 {
+    const bool mean = rows != NULL ? rows->average_heads : out->average_weights != NULL;
+    const bool top = rows != NULL ? rows->top_k > 0 : out->top_index != NULL;
     size_t b = s->batch, t = s->queries, h = s->num_heads, g = s->num_kv_heads, k = out->top_k;
     size_t shown_heads = out->selection.heads != NULL ? out->selection.num_heads : h; /* H' */
     size_t shown_rows = out->selection.rows != NULL ? out->selection.num_rows : t;    /* T' */
     size_t high = pooled(shown_rows, out->pool.rows);
     size_t wide = pooled(s->columns, out->pool.columns), keys = pooled(s->keys, out->pool.columns);
-    unsigned outputs = requested->outputs;
+    size_t top_rows = mean ? shown_rows : shown_heads, top_columns = mean ? k : shown_rows;
     const enum element_kind map = map_kinds[s->map_datatype];
-    bool weightless = s->hidden_size == 0, mean = requested->average;
+    const bool weightless = s->hidden_size == 0;
     /* The third dimension of the output; that of one row of [H,D] is the width of values. */
-    size_t rows = !weightless ? s->hidden_size : s->one_row ? s->value_head_dim : t;
-    bool weights = (outputs & SRV_OUT_WEIGHTS) != 0, top = weights && requested->top;
+    size_t third = !weightless ? s->hidden_size : s->one_row ? s->value_head_dim : t;
     return (struct parts){{
-        {OUTPUT("output"), BUFFER(output), .kind = FLOATS,
-         .included = (outputs & SRV_OUT_OUTPUT) != 0, .rank = weightless && !s->one_row ? 4 : 3,
-         .shape = {b, weightless ? h : t, rows, s->value_head_dim}},
-        {OUTPUT("attention_weights"), BUFFER(attention_weights), .kind = map,
-         .included = weights && !mean && !top, .rank = 4, .shape = {b, shown_heads, high, wide}},
-        {OUTPUT("attention_weights"), BUFFER(average_weights), .kind = top ? SCRATCH : map,
-         .included = weights && mean, .rank = 3, .shape = {b, high, wide}},
-        {TOP_INDEX, BUFFER(top_index), .kind = INDICES, .included = top, .rank = mean ? 3 : 4,
-         .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
-        {TOP_WEIGHT, BUFFER(top_weight), .kind = FLOATS, .included = top, .rank = mean ? 3 : 4,
-         .shape = {b, mean ? shown_rows : shown_heads, mean ? k : shown_rows, k}},
-        {OUTPUT("attention_scores"), BUFFER(attention_scores), .kind = map,
-         .included = (outputs & SRV_OUT_SCORES) != 0, .rank = 4,
+        {PART("output", OUTPUT, output), .kind = FLOATS, .rank = weightless && !s->one_row ? 4 : 3,
+         .shape = {b, weightless ? h : t, third, s->value_head_dim}},
+        {PART("attention_weights", WEIGHTS, attention_weights), .kind = map,
+         .left_out = mean || top, .rank = 4, .shape = {b, shown_heads, high, wide}},
+        {PART("attention_weights", WEIGHTS, average_weights), .kind = top ? SCRATCH : map,
+         .left_out = !mean, .rank = 3, .shape = {b, high, wide}},
+        {TOP_PART(",\"attention_weights\":{\"index\":", "", top_index), .kind = INDICES,
+         .left_out = !top, .rank = mean ? 3 : 4, .shape = {b, top_rows, top_columns, k}},
+        {TOP_PART(",\"weight\":", "}", top_weight), .kind = FLOATS, .left_out = !top,
+         .rank = mean ? 3 : 4, .shape = {b, top_rows, top_columns, k}},
+        {PART("attention_scores", SCORES, attention_scores), .kind = map, .rank = 4,
          .shape = {b, shown_heads, high, keys}},
-        {OUTPUT("head_stats"), BUFFER(head_stats), .kind = STATS,
-         .included = (outputs & SRV_OUT_STATS) != 0, .rank = 2, .shape = {b, h}},
-        {OUTPUT("head_stats"), BUFFER(group_stats), .kind = GROUPS,
-         .included = (outputs & SRV_OUT_STATS) != 0 && out->num_target_groups > 0, .rank = 3,
+        {PART("head_stats", STATS, head_stats), .kind = STATS, .rank = 2, .shape = {b, h}},
+        {PART("head_stats", STATS, group_stats), .kind = GROUPS,
+         .left_out = out->num_target_groups == 0, .rank = 3,
          .shape = {b, h, out->num_target_groups}},
-        {OUTPUT("head_stats"), BUFFER(ablation), .kind = CHANGES,
-         .included = (outputs & SRV_OUT_STATS) != 0 && requested->ablate, .rank = 2,
-         .shape = {b, h}},
-        {OUTPUT("lse"), BUFFER(lse), .kind = FLOATS, .included = (outputs & SRV_OUT_LSE) != 0,
-         .rank = 3, .shape = {b, h, t}},
-        {OUTPUT("key"), BUFFER(key), .kind = FLOATS, .included = (outputs & SRV_OUT_KEY) != 0,
-         .rank = 4, .shape = {b, g, s->keys, s->head_dim}},
-        {OUTPUT("value"), BUFFER(value), .kind = FLOATS, .included = (outputs & SRV_OUT_VALUE) != 0,
-         .rank = 4, .shape = {b, g, s->keys, s->value_head_dim}},
-        {OUTPUT("query"), BUFFER(query), .kind = FLOATS, .included = (outputs & SRV_OUT_QUERY) != 0,
-         .rank = 4, .shape = {b, shown_heads, shown_rows, s->head_dim}},
-        {OUTPUT("head_output"), BUFFER(head_output), .kind = FLOATS,
-         .included = (outputs & SRV_OUT_HEADS) != 0, .rank = 4,
+        {PART("head_stats", STATS, ablation), .kind = CHANGES,
+         .left_out = rows == NULL || !rows->ablate, .rank = 2, .shape = {b, h}},
+        {PART("lse", LSE, lse), .kind = FLOATS, .rank = 3, .shape = {b, h, t}},
+        {PART("key", KEY, key), .kind = FLOATS, .rank = 4, .shape = {b, g, s->keys, s->head_dim}},
+        {PART("value", VALUE, value), .kind = FLOATS, .rank = 4,
+         .shape = {b, g, s->keys, s->value_head_dim}},
+        {PART("query", QUERY, query), .kind = FLOATS, .rank = 4,
+         .shape = {b, shown_heads, shown_rows, s->head_dim}},
+        {PART("head_output", HEADS, head_output), .kind = FLOATS, .rank = 4,
          .shape = {b, shown_heads, shown_rows, s->value_head_dim}},
-        {OUTPUT("concat"), BUFFER(concat), .kind = FLOATS,
-         .included = (outputs & SRV_OUT_CONCAT) != 0, .rank = 3,
+        {PART("concat", CONCAT, concat), .kind = FLOATS, .rank = 3,
          .shape = {b, t, h * s->value_head_dim}},
-        {OUTPUT("pool"), BUFFER(pool.sums), .kind = SUMS, .included = out->pool.rows > 0, .rank = 1,
-         .shape = {0}},
+        {.name = "pool",
+         .outputs = SRV_OUT_WEIGHTS | SRV_OUT_SCORES,
+         .offset = offsetof(struct attn_outputs, pool.sums),
+         .kind = SUMS,
+         .left_out = out->pool.rows == 0,
+         .rank = 1},
     }};
 }
 
@@ -202,12 +181,15 @@ static size_t count_elements(const struct part *part)
 static size_t bound_reply_bytes(const struct attn_outputs *out, const struct part *part,
                                 size_t count, bool binary)
 {
-    if (binary && element_kinds[part->kind].type != NULL)
-        return SRV_TENSOR_DESCRIPTION_MAX + SRV_BINARY_ELEMENT_BYTES +
-               count * element_kinds[part->kind].binary +
-               (part->kind == BYTES ? srv_output_maps(part->shape, part->rank) * RANGE_TEXT : 0);
-    return count *
-           (part->kind == STATS ? srv_head_stats_text(out) : element_kinds[part->kind].text);
+    if (part->kind == STATS)
+        return count * srv_head_stats_text(out);
+    if (element_kinds[part->kind].type == NULL)
+        return 0;
+    if (!binary)
+        return count * NUMBER_TEXT;
+    return SRV_TENSOR_DESCRIPTION_MAX + SRV_BINARY_ELEMENT_BYTES +
+           count * element_kinds[part->kind].binary +
+           (part->kind == BYTES ? srv_output_maps(part->shape, part->rank) * RANGE_TEXT : 0);
 }
 
 static bool is_binary(const struct part *part, const struct srv_request *request)
@@ -230,38 +212,22 @@ static enum srv_error_code check_datatype(const struct part *part, bool binary,
     return SRV_OK;
 }
 
-/* Takes memory for one part of `count` elements, and charges the `bytes` that it becomes in the
- * reply. */
-static enum srv_error_code alloc_part(struct attn_outputs *out, const struct part *part,
-                                      size_t count, size_t bytes, struct srv_request *request,
-                                      struct srv_error *error)
-{
-    void *buffer = NULL;
-    if (srv_request_charge(request, bytes))
-        buffer = srv_arena_alloc(&request->arena, count, element_kinds[part->kind].element);
-    memcpy((char *)out + part->offset, &buffer, sizeof buffer);
-    if (buffer != NULL)
-        return SRV_OK;
-    return srv_fail(error, SRV_E_OUT_OF_MEMORY, part->name,
-                    "no memory for %zu numbers of %s beside the requests in flight", count,
-                    part->name);
-}
-
-static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct requested *requested,
+/* Takes memory for the parts, and charges what they become in the reply. */
+static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_request *request,
                                        struct srv_error *error)
 {
-    struct parts parts = list_parts(out, requested, sizes);
-    size_t max_bytes = request->limits->max_reply_bytes;
+    struct parts parts = list_parts(out, rows, sizes);
+    const size_t max_bytes = request->limits->max_reply_bytes;
     size_t total = request->reply_bytes;
-    for (int i = 0; i < PART_COUNT; i++) {
-        struct part *part = &parts.list[i];
-        if (!part->included)
+    for (struct part *part = parts.list; part < parts.list + SRV_OUTPUT_TENSORS; part++) {
+        if ((part->outputs & rows->outputs) == 0 || part->left_out)
             continue;
         if (part->kind == SUMS) /* the last part: its size follows from the buffers before it */
             part->shape[0] = sums_of(out, sizes);
-        size_t count = count_elements(part);
-        size_t bytes = bound_reply_bytes(out, part, count, is_binary(part, request));
+        const size_t count = count_elements(part);
+        const size_t bytes = bound_reply_bytes(out, part, count, is_binary(part, request));
+        void *buffer = NULL;
         if (check_datatype(part, is_binary(part, request), error) != SRV_OK)
             return error->code;
         if (bytes > max_bytes - total)
@@ -269,8 +235,13 @@ static enum srv_error_code alloc_parts(struct attn_outputs *out, const struct re
                             "a reply with %s could pass max_reply_bytes %zu", part->name,
                             max_bytes);
         total += bytes;
-        if (alloc_part(out, part, count, bytes, request, error) != SRV_OK)
-            return error->code;
+        if (srv_request_charge(request, bytes))
+            buffer = srv_arena_alloc(&request->arena, count, element_kinds[part->kind].element);
+        memcpy((char *)out + part->offset, &buffer, sizeof buffer);
+        if (buffer == NULL)
+            return srv_fail(error, SRV_E_OUT_OF_MEMORY, part->name,
+                            "no memory for %zu numbers of %s beside the requests in flight", count,
+                            part->name);
     }
     request->reply_bytes = total;
     return SRV_OK;
@@ -280,10 +251,6 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error)
 {
-    const struct requested requested = {.outputs = rows->outputs,
-                                        .average = rows->average_heads,
-                                        .top = rows->top_k > 0,
-                                        .ablate = rows->ablate};
     struct attn_selection *selection = &out->selection;
     size_t top_k = (size_t)rows->top_k;
     *out = (struct attn_outputs){
@@ -298,33 +265,10 @@ enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv
                            sizes->queries, &request->arena, error) != SRV_OK ||
         srv_head_stats_read(out, rows, sizes, &request->arena, error) != SRV_OK)
         return error->code;
-    return alloc_parts(out, &requested, sizes, request, error);
+    return alloc_parts(out, rows, sizes, request, error);
 }
 
 /* ---- Writing ---- */
-
-/* Lists the parts that were allocated and are shown, and returns how many; those of the widest
- * elements come first, so that each tensor's bytes begin at a multiple of its element's size. */
-static size_t list_shown(struct parts *shown, const struct attn_outputs *outputs,
-                         const struct srv_sizes *sizes)
-{
-    const struct requested all = {.outputs = ~0u,
-                                  .average = outputs->average_weights != NULL,
-                                  .top = outputs->top_index != NULL};
-    const struct parts parts = list_parts(outputs, &all, sizes);
-    size_t count = 0;
-    for (int i = 0; i < PART_COUNT; i++) {
-        const struct part *part = &parts.list[i];
-        size_t at = count, bytes = element_kinds[part->kind].binary;
-        if (buffer_of(outputs, part) == NULL || bytes == 0)
-            continue;
-        for (; at > 0 && element_kinds[shown->list[at - 1].kind].binary < bytes; at--)
-            shown->list[at] = shown->list[at - 1];
-        shown->list[at] = *part;
-        count++;
-    }
-    return count;
-}
 
 /* The number of leading dimensions, all 1, that the reply leaves out. */
 static unsigned count_skipped(const struct part *part, const struct srv_sizes *sizes)
@@ -336,64 +280,55 @@ static unsigned count_skipped(const struct part *part, const struct srv_sizes *s
     return sizes->batched ? 0 : 1;
 }
 
-static struct srv_output_tensor tensor_of(const struct part *part,
-                                          const struct attn_outputs *outputs,
-                                          const struct srv_sizes *sizes)
+size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
+                        const struct attn_outputs *outputs, const struct srv_sizes *sizes)
 {
-    unsigned skip = count_skipped(part, sizes);
-    struct srv_output_tensor tensor = {.output = part->name,
-                                       .is_index = part->kind == INDICES,
-                                       .datatype = element_kinds[part->kind].type,
-                                       .element_bytes = element_kinds[part->kind].binary,
-                                       .narrow = element_kinds[part->kind].narrow,
-                                       .data = buffer_of(outputs, part),
-                                       .count = count_elements(part),
-                                       .rank = part->rank - skip};
-    memcpy(tensor.shape, part->shape + skip, tensor.rank * sizeof tensor.shape[0]);
-    return tensor;
-}
-
-static void write_tensor(struct srv_buffer *out, const struct srv_output_tensor *tensor,
-                         bool binary)
-{
-    if (binary) {
-        srv_tensor_describe(out, tensor->datatype, tensor->element_bytes, tensor->shape,
-                            tensor->rank);
-        srv_output_write_ranges(out, tensor, false);
-        srv_buffer_text(out, "}");
-    } else if (tensor->is_index) {
-        srv_indices_write_json(out, tensor->data, tensor->shape, tensor->rank);
-    } else {
-        srv_tensor_write_json(out, tensor->data, tensor->shape, tensor->rank);
+    const struct parts parts = list_parts(outputs, NULL, sizes);
+    size_t count = 0;
+    for (const struct part *part = parts.list; part < parts.list + SRV_OUTPUT_TENSORS; part++) {
+        const size_t bytes = element_kinds[part->kind].binary;
+        const void *data = buffer_of(outputs, part);
+        size_t at = count;
+        if (data == NULL || bytes == 0)
+            continue;
+        const unsigned skip = count_skipped(part, sizes);
+        for (; at > 0 && list[at - 1].element_bytes < bytes; at--)
+            list[at] = list[at - 1];
+        list[at] = (struct srv_output_tensor){.output = part->name,
+                                              .before = part->before,
+                                              .after = part->after,
+                                              .is_index = part->kind == INDICES,
+                                              .datatype = element_kinds[part->kind].type,
+                                              .element_bytes = bytes,
+                                              .narrow = element_kinds[part->kind].narrow,
+                                              .data = data,
+                                              .count = count_elements(part),
+                                              .rank = part->rank - skip};
+        memcpy(list[at].shape, part->shape + skip, list[at].rank * sizeof list[at].shape[0]);
+        count++;
     }
+    return count;
 }
 
 void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes, bool binary)
 {
-    struct parts parts;
-    size_t count = list_shown(&parts, outputs, sizes);
-    for (size_t i = 0; i < count; i++) {
-        const struct part *part = &parts.list[i];
-        const struct srv_output_tensor tensor = tensor_of(part, outputs, sizes);
-        srv_buffer_text(out, part->before);
-        if (part->kind == STATS)
+    struct srv_output_tensor list[SRV_OUTPUT_TENSORS];
+    const size_t count = srv_outputs_list(list, outputs, sizes);
+    for (const struct srv_output_tensor *tensor = list; tensor < list + count; tensor++) {
+        srv_buffer_text(out, tensor->before);
+        if (tensor->datatype == NULL) {
             srv_head_stats_write(out, outputs, sizes);
-        else
-            write_tensor(out, &tensor, binary);
-        srv_buffer_text(out, part->after);
+        } else if (binary) {
+            srv_tensor_describe(out, tensor->datatype, tensor->element_bytes, tensor->shape,
+                                tensor->rank);
+            srv_output_write_ranges(out, tensor, false);
+            srv_buffer_text(out, "}");
+        } else {
+            srv_output_write_json(out, tensor, tensor->shape, tensor->rank);
+        }
+        srv_buffer_text(out, tensor->after);
     }
-}
-
-size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
-                        const struct attn_outputs *outputs, const struct srv_sizes *sizes)
-{
-    struct parts parts;
-    size_t shown = list_shown(&parts, outputs, sizes), count = 0;
-    for (size_t i = 0; i < shown; i++)
-        if (parts.list[i].kind != STATS)
-            list[count++] = tensor_of(&parts.list[i], outputs, sizes);
-    return count;
 }
 
 void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
@@ -402,5 +337,6 @@ void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *
     struct srv_output_tensor list[SRV_OUTPUT_TENSORS];
     size_t count = srv_outputs_list(list, outputs, sizes);
     for (size_t i = 0; i < count; i++)
-        srv_output_write_bytes(out, &list[i]);
+        if (list[i].datatype != NULL)
+            srv_output_write_bytes(out, &list[i]);
 }

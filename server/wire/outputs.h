@@ -4,7 +4,6 @@
 #define SRV_OUTPUTS_H
 
 #include "base/buffer.h"
-#include "wire/output_tensor.h"
 #include "wire/request.h"
 #include "wire/shapes.h"
 
@@ -18,14 +17,14 @@ enum srv_error_code srv_reply_reserve(struct srv_request *request, size_t items,
  * arena.  The request is charged for the buffers and for the text or bytes that they become: of
  * attention_weights and attention_scores for the selected heads and rows only, of head_stats for
  * all heads.  Errors: number_out_of_range, shape_mismatch, invalid_value (`heads`, `rows`, and
- * those of head_stats.h), reply_too_large (the reply could pass max_reply_bytes),
+ * those of srv_head_stats_read), reply_too_large (the reply could pass max_reply_bytes),
  * out_of_memory. */
 enum srv_error_code srv_outputs_alloc(struct attn_outputs *out, const struct srv_rows *rows,
                                       const struct srv_sizes *sizes, struct srv_request *request,
                                       struct srv_error *error);
 
-/* Appends ,"output":[..] and so on for each output that has a buffer.  Where `binary`, tensors are
- * described instead of written. */
+/* Appends ,"output":[..] and so on for each output that has a buffer, in the order of
+ * srv_outputs_list.  Where `binary`, tensors are described instead of written. */
 void srv_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
                        const struct srv_sizes *sizes, bool binary);
 
@@ -35,8 +34,24 @@ void srv_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *
 
 #define SRV_OUTPUT_TENSORS 16
 
-/* Lists the tensors that srv_outputs_write would write, in the same order; returns how many. */
+/* Lists the outputs that have a buffer, and returns how many; those of the widest elements come
+ * first, so that each tensor's bytes begin at a multiple of its element's size.  head_stats, which
+ * are no tensor, have no datatype there. */
 size_t srv_outputs_list(struct srv_output_tensor list[SRV_OUTPUT_TENSORS],
                         const struct attn_outputs *outputs, const struct srv_sizes *sizes);
+
+/* Fills in the targets and groups of keys that the rows name, in memory of the arena; sizes->keys
+ * is known.  The library checks the targets.  Errors: shape_mismatch (targets), number_out_of_range
+ * (a key of a group that does not exist, or stands in it twice), out_of_memory. */
+enum srv_error_code srv_head_stats_read(struct attn_outputs *out, const struct srv_rows *rows,
+                                        const struct srv_sizes *sizes, struct srv_arena *arena,
+                                        struct srv_error *error);
+
+/* The most bytes of text that one head's object takes. */
+size_t srv_head_stats_text(const struct attn_outputs *outputs);
+
+/* Appends a list [H'] of objects, or [B][H'] in a reply with a batch dimension. */
+void srv_head_stats_write(struct srv_buffer *out, const struct attn_outputs *outputs,
+                          const struct srv_sizes *sizes);
 
 #endif

@@ -5,18 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "wire/error_body.h"
 #include "wire/route.h"
-#include "wire/v2_words.h"
+#include "wire/v2.h"
 
 const char *srv_method_name(enum srv_method method)
 {
     static const char *const names[SRV_METHOD_COUNT] = {
-        [SRV_GET] = "GET",
-        [SRV_POST] = "POST",
-        [SRV_PUT] = "PUT",
-        [SRV_DELETE] = "DELETE",
-    };
+        [SRV_GET] = "GET", [SRV_POST] = "POST", [SRV_PUT] = "PUT", [SRV_DELETE] = "DELETE"};
     return method < SRV_METHOD_COUNT ? names[method] : "OTHER";
 }
 

@@ -23,10 +23,10 @@
 #include "wire/trace.h"
 
 struct srv_app;           /* app.h; for api/ only */
-struct srv_codec_workers; /* schedule/codec_workers.h */
+struct srv_codec_workers; /* schedule/codec.h */
 struct srv_job;           /* schedule/job.h */
 struct srv_route;         /* wire/route.h */
-struct srv_v2_outputs;    /* wire/v2_request.h */
+struct srv_v2_outputs;    /* wire/v2.h */
 
 #define SRV_TAG_SIZE (sizeof "W/\"01234567\"") /* of an entity tag, with NUL */
 #define SRV_LARGE_BYTES ((size_t)256 << 10)    /* of a body, or of a reply's outputs */
@@ -62,7 +62,7 @@ struct srv_request {
     char request_id[SRV_ID_MAX + 1];
     struct srv_trace trace;
     char session_header[SRV_ID_MAX + 1];  /* X-Session-Id, "" without one */
-    char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http/auth.h), likewise */
+    char idempotency_key[SRV_ID_MAX + 1]; /* a digest of caller and key (http/auth.c), likewise */
     const char *origin; /* of the page: up to a comma or the end, in allow_origins; or NULL */
     union {
         const char *asked_fields; /* that a preflight asks to send beside API.md's; or NULL */
@@ -145,5 +145,13 @@ void srv_reply_write_tag(char out[SRV_TAG_SIZE], const struct srv_reply *reply);
 
 /* Makes the reply a success with this status; its body is in reply.body. */
 void srv_reply_status(struct srv_request *request, unsigned status);
+
+/* Appends {"code","message","param"?,"retryable","length"?,"owner"?,"request_id"?}.  request_id is
+ * left out where it is NULL, as in items of a list. */
+void srv_error_write(struct srv_buffer *out, const struct srv_error *error, const char *request_id);
+
+/* Likewise in the form of the Open Inference Protocol: {"error": the message, "code", ...}. */
+void srv_error_write_v2(struct srv_buffer *out, const struct srv_error *error,
+                        const char *request_id);
 
 #endif

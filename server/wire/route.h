@@ -48,7 +48,6 @@ struct srv_route_doc {
     unsigned status;        /* of a success; 0: 200 */
     const char *request;    /* schema of the JSON body; NULL: none, or bytes */
     const char *reply;      /* schema of a success; NULL: no body, or no JSON */
-    const char *error;      /* schema of an error; NULL: "Error" */
     const char *errors;     /* error codes beyond those of all routes of its kind, or NULL */
     const char *parameters; /* names of parameters, likewise */
 };

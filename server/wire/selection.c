@@ -1,20 +1,7 @@
 /* selection.c: lists of heads and of rows, and the blocks that maps are reduced to. */
-#include "wire/selection.h"
-
-#include <string.h>
-
 #include "wire/shapes.h"
 
-static enum srv_error_code fail_index(struct srv_error *error, const char *param, size_t i,
-                                      int64_t index, size_t limit)
-{
-    if (index >= 0 && (uint64_t)index < limit)
-        return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s[%zu] repeats %lld", param, i,
-                        (long long)index);
-    return srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param,
-                    "%s[%zu] is %lld, there are 0 to %zu in this call", param, i, (long long)index,
-                    limit - 1);
-}
+#include <string.h>
 
 enum srv_error_code srv_selection_read(const size_t **out, size_t *count,
                                        const struct srv_tensor *list, const char *param,
@@ -36,7 +23,12 @@ enum srv_error_code srv_selection_read(const size_t **out, size_t *count,
     for (size_t i = 0; i < list->count; i++) {
         int64_t index = list->i64[i];
         if (index < 0 || (uint64_t)index >= limit || seen[index])
-            return fail_index(error, param, i, index, limit);
+            return index >= 0 && (uint64_t)index < limit
+                       ? srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param, "%s[%zu] repeats %lld",
+                                  param, i, (long long)index)
+                       : srv_fail(error, SRV_E_NUMBER_OUT_OF_RANGE, param,
+                                  "%s[%zu] is %lld, there are 0 to %zu in this call", param, i,
+                                  (long long)index, limit - 1);
         seen[index] = true;
         indices[i] = (size_t)index;
     }

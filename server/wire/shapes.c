@@ -175,54 +175,36 @@ struct plane {
     bool one_row; /* [1][S], the same for all queries */
 };
 
-/* A shape that has two meanings, each of which some framework gives it, is refused with the two
- * ways to say it. */
-static enum srv_error_code fail_ambiguous(const struct srv_tensor *tensor, const char *param,
-                                          const char *remedies, struct srv_error *error)
+/* Refuses, with the two ways to say it, what two frameworks read differently: rows [n][S] of a
+ * boolean mask where n is both B, as Hugging Face's padding has it, and T; planes [n][T][S] where n
+ * is both B and H. */
+static enum srv_error_code check_ambiguous(const struct srv_tensor *tensor, const char *param,
+                                           const struct srv_sizes *sizes, struct srv_error *error)
 {
+    const size_t n = tensor->shape[0];
     char shape[96];
+    const char *remedies = NULL;
+    if (tensor->rank == 2 && tensor->kind == SRV_BOOLS && n == sizes->queries)
+        remedies = "send real tokens [B,S] as padding_mask, or a mask of queries and keys as "
+                   "[1,1,T,S]";
+    else if (tensor->rank == 3 && n == sizes->num_heads)
+        remedies = "send it as [B,1,T,S] or as [1,H,T,S]";
+    if (n <= 1 || n != sizes->batch || remedies == NULL)
+        return SRV_OK;
     print_shape(shape, sizeof shape, tensor->shape, tensor->rank);
     return srv_fail(error, SRV_E_SHAPE_MISMATCH, param, "%s of shape [%s] is ambiguous here: %s",
                     param, shape, remedies);
 }
 
-static enum srv_error_code fail_broadcast(const struct srv_tensor *tensor, const char *param,
-                                          const size_t whole[4], struct srv_error *error)
-{
-    char got[96], want[96];
-    print_shape(got, sizeof got, tensor->shape, tensor->rank);
-    print_shape(want, sizeof want, whole, 4);
-    bool padding = tensor->kind == SRV_BOOLS && tensor->rank <= 2;
-    return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
-                    "%s has shape [%s], which does not broadcast to [%s]: batch, heads, query "
-                    "tokens, key tokens%s",
-                    param, got, want, padding ? "; real tokens [B,S] are padding_mask" : "");
-}
-
-/* Refuses what two frameworks read differently: rows [n][S] of a boolean mask where n is both B,
- * as Hugging Face's padding has it, and T; planes [n][T][S] where n is both B and H. */
-static enum srv_error_code check_ambiguous(const struct srv_tensor *tensor, const char *param,
-                                           const struct srv_sizes *sizes, struct srv_error *error)
-{
-    size_t n = tensor->shape[0];
-    if (n <= 1 || n != sizes->batch)
-        return SRV_OK;
-    if (tensor->rank == 2 && tensor->kind == SRV_BOOLS && n == sizes->queries)
-        return fail_ambiguous(tensor, param,
-                              "send real tokens [B,S] as padding_mask, or a mask of queries and "
-                              "keys as [1,1,T,S]",
-                              error);
-    if (tensor->rank == 3 && n == sizes->num_heads)
-        return fail_ambiguous(tensor, param, "send it as [B,1,T,S] or as [1,H,T,S]", error);
-    return SRV_OK;
-}
-
 /* A mask of 2 to 4 dimensions, aligned at the last to [B][H][T][S]; each but the last may be 1.  Of
- * three the first counts as B where it fits, else as H. */
+ * three the first counts as B where it fits, else as H.  Without a mask *out is all zeros. */
 static enum srv_error_code read_plane(struct plane *out, const struct srv_tensor *tensor,
                                       const char *param, const struct srv_sizes *sizes,
                                       struct srv_error *error)
 {
+    *out = (struct plane){.batch = 0};
+    if (!tensor->present)
+        return SRV_OK;
     const size_t whole[4] = {sizes->batch, sizes->num_heads, sizes->queries, sizes->keys};
     size_t shape[4] = {1, 1, 1, 1};
     unsigned rank = tensor->rank;
@@ -235,8 +217,16 @@ static enum srv_error_code read_plane(struct plane *out, const struct srv_tensor
     }
     for (unsigned i = 0; i < 4; i++)
         fits = fits && (shape[i] == whole[i] || (shape[i] == 1 && i < 3));
-    if (!fits)
-        return fail_broadcast(tensor, param, whole, error);
+    if (!fits) {
+        const bool padding = tensor->kind == SRV_BOOLS && rank <= 2;
+        char got[96], want[96];
+        print_shape(got, sizeof got, tensor->shape, rank);
+        print_shape(want, sizeof want, whole, 4);
+        return srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
+                        "%s has shape [%s], which does not broadcast to [%s]: batch, heads, query "
+                        "tokens, key tokens%s",
+                        param, got, want, padding ? "; real tokens [B,S] are padding_mask" : "");
+    }
     size_t plane = shape[2] * shape[3];
     *out = (struct plane){.batch = shape[0] == 1 ? 0 : shape[1] * plane,
                           .head = shape[1] == 1 ? 0 : plane,
@@ -246,24 +236,23 @@ static enum srv_error_code read_plane(struct plane *out, const struct srv_tensor
 
 /* ---- Modifiers ---- */
 
-enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_per_sequence *field,
+enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_tensor *tensor,
+                                          const char *param, size_t batch, size_t n,
                                           struct srv_arena *arena, struct srv_error *error)
 {
-    const struct srv_tensor *tensor = field->tensor;
-    const size_t shape[] = {field->batch, field->n};
-    size_t bytes = field->n * field->element;
-    bool whole = tensor->rank == 2;
     *out = tensor->data;
     if (!tensor->present)
         return SRV_OK;
+    const size_t shape[] = {batch, n}, bytes = n * srv_tensor_element_bytes(tensor->kind);
+    const bool whole = tensor->rank == 2;
     enum srv_error_code code =
-        srv_shape_check(tensor, field->param, whole ? shape : shape + 1, whole ? 2 : 1, error);
-    if (code != SRV_OK || whole || field->batch == 1)
+        srv_shape_check(tensor, param, whole ? shape : shape + 1, whole ? 2 : 1, error);
+    if (code != SRV_OK || whole || batch == 1)
         return code;
-    char *copies = srv_arena_alloc(arena, field->batch, bytes);
+    char *copies = srv_arena_alloc(arena, batch, bytes);
     if (copies == NULL)
-        return srv_fail(error, SRV_E_OUT_OF_MEMORY, field->param, "no memory for %s", field->param);
-    for (size_t b = 0; b < field->batch; b++)
+        return srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+    for (size_t b = 0; b < batch; b++)
         memcpy(copies + b * bytes, tensor->data, bytes);
     *out = copies;
     return SRV_OK;
@@ -284,41 +273,6 @@ static enum srv_error_code read_offsets(const int64_t **out, const struct srv_te
     for (size_t b = 0; b < batch; b++)
         offsets[b] = tensor->i64[0];
     *out = offsets;
-    return SRV_OK;
-}
-
-/* Over cached tokens, a mask as wide as the new rows is a tree's: between those rows only. */
-static enum srv_error_code read_mask(struct attn_modifiers *out, const struct srv_tensor *mask,
-                                     const struct srv_sizes *sizes, struct srv_error *error)
-{
-    struct srv_sizes masked = *sizes;
-    struct plane plane;
-    if (!mask->present)
-        return SRV_OK;
-    out->tree = sizes->over_cache && sizes->keys != sizes->queries && mask->rank >= 2 &&
-                mask->shape[mask->rank - 1] == sizes->queries;
-    masked.keys = out->tree ? sizes->queries : sizes->keys;
-    if (read_plane(&plane, mask, "attention_mask", &masked, error) != SRV_OK)
-        return error->code;
-    out->attention_mask = mask->u8;
-    out->attention_mask_batch_stride = plane.batch;
-    out->attention_mask_head_stride = plane.head;
-    out->attention_mask_one_row = plane.one_row;
-    return SRV_OK;
-}
-
-static enum srv_error_code read_bias(struct attn_modifiers *out, const struct srv_tensor *bias,
-                                     const struct srv_sizes *sizes, struct srv_error *error)
-{
-    struct plane plane;
-    if (!bias->present)
-        return SRV_OK;
-    if (read_plane(&plane, bias, "attention_bias", sizes, error) != SRV_OK)
-        return error->code;
-    out->attention_bias = bias->f32;
-    out->attention_bias_batch_stride = plane.batch;
-    out->attention_bias_head_stride = plane.head;
-    out->attention_bias_one_row = plane.one_row;
     return SRV_OK;
 }
 
@@ -347,25 +301,39 @@ enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct 
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error)
 {
-    const struct srv_per_sequence padding = {&rows->padding_mask, "padding_mask", sizes->batch,
-                                             sizes->keys, sizeof(uint8_t)};
-    const struct srv_per_sequence positions = {&rows->position_ids, "position_ids", sizes->batch,
-                                               sizes->queries, sizeof(int64_t)};
-    const struct srv_tensor *heads = &rows->head_mask;
+    const struct srv_tensor *given_mask = &rows->attention_mask, *heads = &rows->head_mask;
+    /* Over cached tokens, a mask as wide as the new rows is a tree's: between those rows only. */
+    const bool tree = given_mask->present && sizes->over_cache && sizes->keys != sizes->queries &&
+                      given_mask->rank >= 2 &&
+                      given_mask->shape[given_mask->rank - 1] == sizes->queries;
+    struct srv_sizes masked = *sizes;
+    struct plane mask, bias;
     const void *padding_mask, *position_ids;
-    *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0,
-                                   .has_softcap = rows->has_softcap,
-                                   .softcap = rows->softcap,
-                                   .head_mask = heads->f32};
-    if (rows->has_is_causal)
-        out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
-    if (read_mask(out, &rows->attention_mask, sizes, error) != SRV_OK ||
-        read_bias(out, &rows->attention_bias, sizes, error) != SRV_OK ||
-        srv_per_sequence_read(&padding_mask, &padding, arena, error) != SRV_OK ||
-        srv_per_sequence_read(&position_ids, &positions, arena, error) != SRV_OK ||
+    masked.keys = tree ? sizes->queries : sizes->keys;
+    *out = (struct attn_modifiers){.scale = rows->has_scale ? rows->scale : 0};
+    if (read_plane(&mask, given_mask, "attention_mask", &masked, error) != SRV_OK ||
+        read_plane(&bias, &rows->attention_bias, "attention_bias", sizes, error) != SRV_OK ||
+        srv_per_sequence_read(&padding_mask, &rows->padding_mask, "padding_mask", sizes->batch,
+                              sizes->keys, arena, error) != SRV_OK ||
+        srv_per_sequence_read(&position_ids, &rows->position_ids, "position_ids", sizes->batch,
+                              sizes->queries, arena, error) != SRV_OK ||
         read_window(out, &rows->sliding_window, error) != SRV_OK ||
         read_offsets(&out->query_offset, &rows->query_offset, sizes->batch, arena, error) != SRV_OK)
         return error->code;
+    if (rows->has_is_causal)
+        out->is_causal = rows->is_causal ? ATTN_CAUSAL_YES : ATTN_CAUSAL_NO;
+    out->has_softcap = rows->has_softcap;
+    out->softcap = rows->softcap;
+    out->head_mask = heads->f32;
+    out->tree = tree;
+    out->attention_mask = given_mask->u8;
+    out->attention_mask_batch_stride = mask.batch;
+    out->attention_mask_head_stride = mask.head;
+    out->attention_mask_one_row = mask.one_row;
+    out->attention_bias = rows->attention_bias.f32;
+    out->attention_bias_batch_stride = bias.batch;
+    out->attention_bias_head_stride = bias.head;
+    out->attention_bias_one_row = bias.one_row;
     out->padding_mask = padding_mask;
     out->position_ids = position_ids;
     return heads->present ? srv_shape_check(heads, "head_mask", &sizes->num_heads, 1, error)

@@ -51,18 +51,11 @@ enum srv_error_code srv_shape_join_past(struct srv_sizes *sizes, struct srv_rows
 enum srv_error_code srv_sizes_check(const struct srv_sizes *sizes, const struct srv_limits *limits,
                                     const char *queries, const char *keys, struct srv_error *error);
 
-/* A field of n values for each sequence, which may be given once for all. */
-struct srv_per_sequence {
-    const struct srv_tensor *tensor; /* [n] or [B][n] */
-    const char *param;
-    size_t batch, n; /* B, n */
-    size_t element;  /* bytes */
-};
-
-/* *out is [B][n], as the library takes it: the tensor's data, or copies of it in the arena; NULL
- * where the field was not given.
- * Errors: shape_mismatch, out_of_memory. */
-enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_per_sequence *field,
+/* A field of n values for each sequence, [n] or [B][n].  *out is [B][n], as the library takes it:
+ * the tensor's data, or copies of it in the arena; NULL where the field was not given.  Errors:
+ * shape_mismatch, out_of_memory. */
+enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_tensor *tensor,
+                                          const char *param, size_t batch, size_t n,
                                           struct srv_arena *arena, struct srv_error *error);
 
 /* Fills in the modifiers that the rows have.  Their arrays are the tensors' data, or copies in the
@@ -73,5 +66,32 @@ enum srv_error_code srv_per_sequence_read(const void **out, const struct srv_per
 enum srv_error_code srv_modifiers_read(struct attn_modifiers *out, const struct srv_rows *rows,
                                        const struct srv_sizes *sizes, struct srv_arena *arena,
                                        struct srv_error *error);
+
+enum srv_call_form {
+    SRV_FORM_SELF,       /* /attend of a layer, keys from the same rows */
+    SRV_FORM_CROSS,      /* /attend of a layer, keys from other rows */
+    SRV_FORM_WEIGHTLESS, /* /attend of query, key and value */
+    SRV_FORM_STEP,       /* a prefill or a decode step over a session */
+    SRV_FORM_GIVEN_STEP, /* the same of query, key and value, over a session without weights */
+};
+
+/* Refuses fields and outputs of the rows that do not apply to this form of call with this layer
+ * (NULL: weightless).  docs/API.md has the rules too.  Error: unsupported. */
+enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_call_form form,
+                                          const struct attn_layer_spec *spec,
+                                          struct srv_error *error);
+
+/* Reads a list of distinct indices below `limit` into the arena; *out stays as it is where the
+ * field was not given.  Errors: number_out_of_range, shape_mismatch, invalid_value (an empty
+ * list), out_of_memory. */
+enum srv_error_code srv_selection_read(const size_t **out, size_t *count,
+                                       const struct srv_tensor *list, const char *param,
+                                       size_t limit, struct srv_arena *arena,
+                                       struct srv_error *error);
+
+/* Reads `pool` [R, C] and `pool_type`; *out stays as it is where `pool` was not given.  Errors:
+ * number_out_of_range, shape_mismatch. */
+enum srv_error_code srv_pool_read(struct attn_map_pooling *out, const struct srv_rows *rows,
+                                  struct srv_error *error);
 
 #endif

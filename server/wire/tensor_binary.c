@@ -1,10 +1,10 @@
-/* tensor_binary.c: tensors as bytes.
+/* tensor_binary.c: reads tensors that are bytes.
  *
  * A datatype is one row of a table: its name, the kinds of tensor that can have it, the bytes of an
  * element, and the reader that checks elements and brings them into the form that calls compute
  * with.  Bytes that have that form already and are aligned are checked and used where they arrived;
  * all others are copied once, into the arena. */
-#include "wire/tensor_binary.h"
+#include "wire/tensor.h"
 
 #include <math.h>
 #include <string.h>
@@ -45,43 +45,30 @@ static size_t read_fp32(void *to, const char *from, size_t n)
     return find_non_finite(to, n);
 }
 
-static size_t read_fp16(void *to, const char *from, size_t n)
+/* Widens numbers of two bytes each. */
+static inline size_t read_shorts(float *out, const char *from, size_t n, float (*widen)(uint16_t))
 {
-    float *out = to;
     for (size_t i = 0; i < n; i++) {
-        uint16_t half;
-        memcpy(&half, from + i * sizeof half, sizeof half);
-        out[i] = attn_f16_to_float(half);
+        uint16_t element;
+        memcpy(&element, from + i * sizeof element, sizeof element);
+        out[i] = widen(element);
     }
     return find_non_finite(out, n);
+}
+
+static size_t read_fp16(void *to, const char *from, size_t n)
+{
+    return read_shorts(to, from, n, attn_f16_to_float);
 }
 
 static size_t read_bf16(void *to, const char *from, size_t n)
 {
-    float *out = to;
-    for (size_t i = 0; i < n; i++) {
-        uint16_t upper;
-        memcpy(&upper, from + i * sizeof upper, sizeof upper);
-        uint32_t bits = (uint32_t)upper << 16;
-        memcpy(out + i, &bits, sizeof bits);
-    }
-    return find_non_finite(out, n);
-}
-
-static size_t read_bool(void *to, const char *from, size_t n)
-{
-    const uint8_t *flags = to;
-    if (to != from)
-        memcpy(to, from, n);
-    size_t i = 0;
-    while (i < n && flags[i] <= 1)
-        i++;
-    return i;
+    return read_shorts(to, from, n, attn_bf16_to_float);
 }
 
 /* Flags as integers of `bytes` each, as masks of tokenizers are: little-endian, so that the bytes
  * of a smaller one are the low ones of 64 bits. */
-static inline size_t read_wide_flags(uint8_t *flags, const char *from, size_t n, size_t bytes)
+static inline size_t read_flags(uint8_t *flags, const char *from, size_t n, size_t bytes)
 {
     size_t i = 0;
     for (; i < n; i++) {
@@ -94,14 +81,14 @@ static inline size_t read_wide_flags(uint8_t *flags, const char *from, size_t n,
     return i;
 }
 
-static size_t read_bool_int32(void *to, const char *from, size_t n)
+static size_t read_bool(void *to, const char *from, size_t n) { return read_flags(to, from, n, 1); }
+static size_t read_bool4(void *to, const char *from, size_t n)
 {
-    return read_wide_flags(to, from, n, sizeof(int32_t));
+    return read_flags(to, from, n, 4);
 }
-
-static size_t read_bool_int64(void *to, const char *from, size_t n)
+static size_t read_bool8(void *to, const char *from, size_t n)
 {
-    return read_wide_flags(to, from, n, sizeof(int64_t));
+    return read_flags(to, from, n, 8);
 }
 
 static size_t read_int64(void *to, const char *from, size_t n)
@@ -146,8 +133,8 @@ static const struct srv_datatype datatypes[] = {
     {"BOOL", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
     {"UINT8", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
     {"INT8", .kinds = BOOLS, .size = 1, .read = read_bool, .in_place = true},
-    {"INT32", .kinds = BOOLS, .size = 4, .read = read_bool_int32},
-    {"INT64", .kinds = BOOLS, .size = 8, .read = read_bool_int64},
+    {"INT32", .kinds = BOOLS, .size = 4, .read = read_bool4},
+    {"INT64", .kinds = BOOLS, .size = 8, .read = read_bool8},
     {"INT64", .kinds = INTEGERS, .size = 8, .read = read_int64, .in_place = true},
     {"INT32", .kinds = INTEGERS, .size = 4, .read = read_int32},
 };
@@ -170,8 +157,8 @@ const char *srv_datatype_name(size_t i, enum srv_tensor_kind kind, bool binary)
     return NULL;
 }
 
-enum srv_error_code srv_datatype_fail(const char *name, enum srv_tensor_kind kind, bool binary,
-                                      const char *param, struct srv_error *error)
+bool srv_datatype_fail(struct srv_json *json, const char *name, enum srv_tensor_kind kind,
+                       bool binary, const char *param)
 {
     char choices[96];
     const char *names[sizeof datatypes / sizeof datatypes[0]];
@@ -179,120 +166,60 @@ enum srv_error_code srv_datatype_fail(const char *name, enum srv_tensor_kind kin
     while ((names[count] = srv_datatype_name(count, kind, binary)) != NULL)
         count++;
     srv_choices(choices, sizeof choices, name, names, count);
-    return srv_fail(error, SRV_E_INVALID_VALUE, param,
-                    "%s cannot have datatype \"%s\"%s: one of %s", param, name,
-                    binary ? " in binary form" : "", choices);
+    return srv_json_fail(json, SRV_E_INVALID_VALUE, param,
+                         "cannot have datatype \"%s\"%s: one of %s", name,
+                         binary ? " in binary form" : "", choices);
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 /* Checks that the tensor's shape wants `size` bytes of the datatype, and that as many are left. */
-static bool check_size(const struct srv_tensor *tensor, const struct srv_binary_data *bytes,
-                       uint64_t size, const struct srv_datatype *type, const char *param,
-                       struct srv_error *error)
+static bool check_size(const struct srv_tensor *tensor, struct srv_source *source, uint64_t size,
+                       const struct srv_datatype *type, const char *param)
 {
     size_t wanted;
+    struct srv_json *json = &source->json;
     if (type->read == NULL)
-        srv_datatype_fail(type->name, tensor->kind, true, param, error);
-    else if (!bytes->framed)
-        srv_fail(error, SRV_E_INVALID_VALUE, param,
-                 "%s has binary_data_size, but the request no Inference-Header-Content-Length",
-                 param);
-    else if (__builtin_mul_overflow(tensor->count, type->size, &wanted) || wanted != size)
-        srv_fail(error, SRV_E_SHAPE_MISMATCH, param,
-                 "%s has binary_data_size %llu, its shape wants %zu elements of %zu bytes", param,
-                 (unsigned long long)size, tensor->count, type->size);
-    else if (wanted > bytes->left)
-        srv_fail(error, SRV_E_BAD_REQUEST, param,
-                 "%s wants %zu bytes, %zu are left behind the JSON", param, wanted, bytes->left);
-    else
-        return true;
-    return false;
+        return srv_datatype_fail(json, type->name, tensor->kind, true, param);
+    if (!source->bytes.framed)
+        return srv_json_fail(json, SRV_E_INVALID_VALUE, param,
+                             "has binary_data_size, but the request no "
+                             "Inference-Header-Content-Length");
+    if (__builtin_mul_overflow(tensor->count, type->size, &wanted) || wanted != size)
+        return srv_json_fail(json, SRV_E_SHAPE_MISMATCH, param,
+                             "has binary_data_size %llu, its shape wants %zu elements of %zu bytes",
+                             (unsigned long long)size, tensor->count, type->size);
+    if (wanted > source->bytes.left)
+        return srv_json_fail(json, SRV_E_BAD_REQUEST, param,
+                             "wants %zu bytes, %zu are left behind the JSON", wanted,
+                             source->bytes.left);
+    return true;
 }
 
-/* The memory for the tensor's elements: that at `at` itself, where they arrived, if they can be
- * used there; else of the arena. */
-static void *choose_memory(const struct srv_tensor *tensor, char *at,
-                           const struct srv_datatype *type, struct srv_arena *arena)
+bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_source *source, uint64_t size,
+                            const struct srv_datatype *type, const char *param)
 {
-    size_t size = srv_tensor_element_bytes(tensor->kind);
-    if (type->in_place && (uintptr_t)at % size == 0 && tensor->count > 0)
-        return at;
-    return srv_arena_alloc(arena, tensor->count, size);
-}
-
-/* Checks the elements from `good` on, the first that the reader found bad: minus infinity is
- * allowed where the kind allows null. */
-static bool check_elements(const struct srv_tensor *tensor, size_t good, const char *param,
-                           struct srv_error *error)
-{
-    const float *x = tensor->data; /* read for floats only */
-    bool nulls = tensor->kind == SRV_FLOATS_OR_NULL;
-    while (nulls && good < tensor->count && (is_finite(x[good]) || x[good] == -INFINITY))
+    const size_t count = tensor->count, element = srv_tensor_element_bytes(tensor->kind);
+    char *at = source->bytes.at;
+    if (!check_size(tensor, source, size, type, param))
+        return false;
+    const bool in_place = type->in_place && (uintptr_t)at % element == 0 && count > 0;
+    tensor->data = in_place ? at : srv_arena_alloc(source->arena, count, element);
+    if (tensor->data == NULL) {
+        srv_fail(source->json.error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
+        return false;
+    }
+    size_t good = type->read(tensor->data, at, count);
+    source->bytes.at += size;
+    source->bytes.left -= (size_t)size;
+    while (good < count && tensor->kind == SRV_FLOATS_OR_NULL && /* -infinity stands for null */
+           (is_finite(tensor->f32[good]) || tensor->f32[good] == -INFINITY))
         good++;
-    if (good == tensor->count)
+    if (good == count)
         return true;
     if (tensor->kind == SRV_BOOLS)
-        srv_fail(error, SRV_E_INVALID_VALUE, param, "%s is neither 1 nor 0 at element %zu", param,
-                 good);
-    else
-        srv_fail(error, SRV_E_NON_FINITE_INPUT, param, "%s is NaN or infinite at element %zu",
-                 param, good);
-    return false;
-}
-
-bool srv_tensor_read_binary(struct srv_tensor *tensor, struct srv_binary_data *bytes, uint64_t size,
-                            const struct srv_datatype *type, struct srv_arena *arena,
-                            const char *param, struct srv_error *error)
-{
-    if (!check_size(tensor, bytes, size, type, param, error))
-        return false;
-    tensor->data = choose_memory(tensor, bytes->at, type, arena);
-    if (tensor->data == NULL) {
-        srv_fail(error, SRV_E_OUT_OF_MEMORY, param, "no memory for %s", param);
-        return false;
-    }
-    size_t good = type->read(tensor->data, bytes->at, tensor->count);
-    bytes->at += size;
-    bytes->left -= (size_t)size;
-    return check_elements(tensor, good, param, error);
-}
-
-/* ---- Writing --------------------------------------------------------------------------------- */
-
-void srv_tensor_describe(struct srv_buffer *out, const char *datatype, size_t bytes,
-                         const size_t *shape, unsigned rank)
-{
-    size_t count = 1;
-    srv_buffer_text(out, "{\"shape\":[");
-    for (unsigned d = 0; d < rank; d++) {
-        srv_buffer_text(out, d > 0 ? "," : "");
-        srv_buffer_unsigned(out, shape[d], 1);
-        count *= shape[d];
-    }
-    srv_buffer_text(out, "],\"datatype\":\"");
-    srv_buffer_text(out, datatype);
-    srv_buffer_text(out, "\",\"binary_data_size\":");
-    srv_buffer_unsigned(out, count * bytes, 1);
-}
-
-_Static_assert(SRV_BINARY_ALIGNMENT % SRV_BINARY_ELEMENT_BYTES == 0,
-               "what follows a whole tensor is aligned to its own elements");
-
-void srv_tensor_align(struct srv_buffer *out)
-{
-    static const char blanks[] = "                                                               ";
-    _Static_assert(sizeof blanks == SRV_BINARY_ALIGNMENT, "one blank less than the alignment");
-    srv_buffer_append(out, blanks, -out->length % SRV_BINARY_ALIGNMENT);
-}
-
-void srv_tensor_pad(struct srv_buffer *out, size_t bytes)
-{
-    static const char zeros[SRV_BINARY_ELEMENT_BYTES];
-    srv_buffer_append(out, zeros, -out->length % bytes);
-}
-
-void srv_tensor_write_binary(struct srv_buffer *out, const void *data, size_t count)
-{
-    srv_buffer_append(out, data, count * SRV_BINARY_ELEMENT_BYTES);
+        return srv_json_fail(&source->json, SRV_E_INVALID_VALUE, param,
+                             "is neither 1 nor 0 at element %zu", good);
+    return srv_json_fail(&source->json, SRV_E_NON_FINITE_INPUT, param,
+                         "is NaN or infinite at element %zu", good);
 }

@@ -7,7 +7,7 @@
  *
  * Digits are number.c's, strings and objects json.c's, tensor objects tensor_object.c's; the
  * endpoints compare shapes with models. */
-#include "wire/tensor_json.h"
+#include "wire/tensor.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -58,17 +58,6 @@ static __attribute__((format(printf, 4, 5))) bool fail_at(struct reader *r, unsi
     return false;
 }
 
-/* Fails since a value of this type cannot be an element. */
-static bool fail_element(struct reader *r, enum srv_json_type type)
-{
-    if (type == SRV_JSON_BAD)
-        return false;
-    if (type == SRV_JSON_ARRAY)
-        return fail_at(r, r->rank, SRV_E_SHAPE_MISMATCH,
-                       "is an array where other elements are no arrays");
-    return fail_at(r, r->rank, SRV_E_INVALID_TYPE, "is not %s", element_names[r->kind]);
-}
-
 /* ---- Elements and rows ----------------------------------------------------------------------- */
 
 static bool is_float(const struct reader *r)
@@ -78,18 +67,9 @@ static bool is_float(const struct reader *r)
 
 static bool read_float(struct reader *r, float *to)
 {
-    const char *end;
-    bool valid = srv_number_read(to, r->json->at, r->json->end, &end);
-    if (valid && !isfinite(*to))
-        return fail_at(r, r->rank, SRV_E_NUMBER_OUT_OF_RANGE, "does not fit float32");
-    r->json->at = end;
-    return valid || srv_json_expected(r->json, "a digit");
-}
-
-static bool read_null(struct reader *r, float *to)
-{
-    *to = -INFINITY;
-    return srv_json_literal(r->json, "null");
+    if (!srv_number_read(to, r->json->at, r->json->end, &r->json->at))
+        return srv_json_expected(r->json, "a digit");
+    return isfinite(*to) || fail_at(r, r->rank, SRV_E_NUMBER_OUT_OF_RANGE, "does not fit float32");
 }
 
 static bool read_integer(struct reader *r, int64_t *to)
@@ -125,49 +105,52 @@ static bool read_bool(struct reader *r, uint8_t *to, enum srv_json_type type)
 /* Reads the next value as an element. */
 static bool read_element(struct reader *r)
 {
-    bool read;
-    enum srv_json_type type = srv_json_peek(r->json);
-    bool number = type == SRV_JSON_NUMBER, flag = type == SRV_JSON_TRUE || type == SRV_JSON_FALSE;
+    const enum srv_json_type type = srv_json_peek(r->json);
+    const bool number = type == SRV_JSON_NUMBER;
+    const bool flag = type == SRV_JSON_TRUE || type == SRV_JSON_FALSE;
+    bool read = false;
+    if (type == SRV_JSON_BAD)
+        return false;
     if (r->count == r->capacity)
         return fail_at(r, 0, SRV_E_OUT_OF_MEMORY, "is too large for the memory of one request");
-    if (is_float(r) && number)
+    if (is_float(r) && number) {
         read = read_float(r, (float *)r->data + r->count);
-    else if (r->kind == SRV_FLOATS_OR_NULL && type == SRV_JSON_NULL)
-        read = read_null(r, (float *)r->data + r->count);
-    else if (r->kind == SRV_INTEGERS && number)
+    } else if (r->kind == SRV_FLOATS_OR_NULL && type == SRV_JSON_NULL) {
+        ((float *)r->data)[r->count] = -INFINITY;
+        read = srv_json_literal(r->json, "null");
+    } else if (r->kind == SRV_INTEGERS && number) {
         read = read_integer(r, (int64_t *)r->data + r->count);
-    else if (r->kind == SRV_BOOLS && (number || flag))
+    } else if (r->kind == SRV_BOOLS && (number || flag)) {
         read = read_bool(r, (uint8_t *)r->data + r->count, type);
-    else
-        read = fail_element(r, type);
+    } else if (type == SRV_JSON_ARRAY) {
+        fail_at(r, r->rank, SRV_E_SHAPE_MISMATCH, "is an array where other elements are no arrays");
+    } else {
+        fail_at(r, r->rank, SRV_E_INVALID_TYPE, "is not %s", element_names[r->kind]);
+    }
     r->count += read;
     return read;
 }
 
 #define READ_PIECE ((size_t)8192) /* numbers between two points where reading may be cancelled */
 
-/* The fast path, which almost all elements of a request take: reads numbers as long as each is
- * finite and followed by a comma at once, and stops in front of the first other element. */
-static void read_floats(struct reader *r)
+/* Reads the elements of an innermost array, from after its '[' to after its ']'; returns how many
+ * there were. */
+static size_t read_row(struct reader *r)
 {
-    float *data = (float *)r->data + r->count;
-    size_t room = r->capacity - r->count, most = room < READ_PIECE ? room : READ_PIECE;
-    r->count += srv_numbers_read(data, most, &r->json->at, r->json->end);
-}
-
-/* Reads the elements of an innermost array, from after its '[' to after its ']'. */
-static bool read_row(struct reader *r, size_t *length)
-{
-    size_t first = r->count;
+    const size_t first = r->count;
     while (srv_json_next_element(r->json)) {
-        if (is_float(r))
-            read_floats(r);
+        /* The fast path, which almost all elements of a request take: reads numbers as long as each
+         * is finite and followed by a comma at once, and stops in front of the first other one. */
+        if (is_float(r)) {
+            const size_t room = r->capacity - r->count;
+            r->count +=
+                srv_numbers_read((float *)r->data + r->count, room < READ_PIECE ? room : READ_PIECE,
+                                 &r->json->at, r->json->end);
+        }
         r->index[r->rank - 1] = r->count - first;
-        if (!read_element(r))
-            return false;
+        read_element(r);
     }
-    *length = r->count - first;
-    return r->json->error->code == SRV_OK;
+    return r->count - first;
 }
 
 /* Reads the next value as an array of dimension `d`. */
@@ -176,10 +159,9 @@ static bool read_array(struct reader *r, unsigned d)
     size_t length = 0;
     if (!srv_json_enter_array(r->json))
         return false;
-    if (d + 1 == r->rank) {
-        if (!read_row(r, &length))
-            return false;
-    } else {
+    if (d + 1 == r->rank)
+        length = read_row(r);
+    else
         for (; srv_json_next_element(r->json); length++) {
             r->index[d] = length;
             if (srv_json_peek(r->json) != SRV_JSON_ARRAY)
@@ -188,15 +170,12 @@ static bool read_array(struct reader *r, unsigned d)
             if (!read_array(r, d + 1))
                 return false;
         }
-        if (r->json->error->code != SRV_OK)
-            return false;
-    }
     if (r->shape[d] == UNKNOWN)
         r->shape[d] = length;
-    if (r->shape[d] != length)
-        return fail_at(r, d, SRV_E_SHAPE_MISMATCH, "has %zu elements where others have %zu", length,
-                       r->shape[d]);
-    return true;
+    if (r->shape[d] != length && srv_json_sound(r->json))
+        fail_at(r, d, SRV_E_SHAPE_MISMATCH, "has %zu elements where others have %zu", length,
+                r->shape[d]);
+    return srv_json_sound(r->json);
 }
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -248,27 +227,18 @@ static bool alloc_data(struct reader *r)
     return true;
 }
 
-static const char *skip_space(const char *at, const char *end)
-{
-    while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t'))
-        at++;
-    return at;
-}
-
 /* The rank of nested arrays: the number of opening brackets in front of the first element. */
 static bool read_rank(struct reader *r)
 {
-    unsigned room = SRV_JSON_MAX_DEPTH - r->json->depth;
-    const char *at = r->json->at, *end = r->json->end;
-    unsigned rank = 0;
-    for (at = skip_space(at, end); at < end && *at == '[' && rank <= room; rank++)
-        at = skip_space(at + 1, end);
-    if (rank > room)
+    const unsigned room = SRV_JSON_MAX_DEPTH - r->json->depth;
+    struct srv_json ahead = *r->json;
+    while (r->rank <= room && srv_json_accept(&ahead, '['))
+        r->rank++;
+    if (r->rank > room)
         return fail_at(r, 0, SRV_E_TOO_COMPLEX, "is nested too deeply");
-    if (rank > SRV_TENSOR_RANK)
+    if (r->rank > SRV_TENSOR_RANK)
         return fail_at(r, 0, SRV_E_SHAPE_MISMATCH, "has %u dimensions, at most %d are possible",
-                       rank, SRV_TENSOR_RANK);
-    r->rank = rank;
+                       r->rank, SRV_TENSOR_RANK);
     return true;
 }
 
@@ -276,7 +246,7 @@ static bool read_nested(struct reader *r)
 {
     if (!read_rank(r) || !alloc_data(r))
         return false;
-    for (unsigned d = 0; d < SRV_TENSOR_RANK; d++)
+    for (unsigned d = 0; d < r->rank; d++)
         r->shape[d] = UNKNOWN;
     if (!read_array(r, 0))
         return false;
@@ -284,12 +254,6 @@ static bool read_nested(struct reader *r)
         if (r->shape[d] == UNKNOWN)
             r->shape[d] = 0;
     return true;
-}
-
-static bool read_scalar(struct reader *r)
-{
-    r->rank = 0;
-    return alloc_data(r) && read_element(r);
 }
 
 /* Makes *out the tensor that was read.  Always true. */
@@ -306,24 +270,20 @@ bool srv_tensor_read_json(struct srv_tensor *out, struct srv_json *json, struct 
                           enum srv_tensor_kind kind, bool allow_scalar, const char *param)
 {
     struct reader r = {.json = json, .arena = arena, .param = param, .member = "", .kind = kind};
-    enum srv_json_type type = srv_json_peek(json);
-    if (type == SRV_JSON_BAD)
-        return false;
-    if (type != SRV_JSON_ARRAY && !allow_scalar)
+    bool is_array = srv_json_peek(json) == SRV_JSON_ARRAY;
+    if (!is_array && !allow_scalar)
         return srv_json_wrong_type(json, "an array", param);
-    return (type == SRV_JSON_ARRAY ? read_nested(&r) : read_scalar(&r)) && finish_tensor(out, &r);
+    bool read =
+        is_array ? read_nested(&r) : srv_json_sound(json) && alloc_data(&r) && read_element(&r);
+    return read && finish_tensor(out, &r);
 }
 
 bool srv_tensor_read_flat(struct srv_tensor *out, struct srv_json *json, struct srv_arena *arena,
                           enum srv_tensor_kind kind, const char *param)
 {
-    struct reader r = {.json = json,
-                       .arena = arena,
-                       .param = param,
-                       .member = ".data",
-                       .kind = kind,
-                       .rank = 1,
-                       .shape = {UNKNOWN}};
+    struct reader r = {.json = json, .arena = arena, .param = param, .kind = kind, .rank = 1};
+    r.member = ".data";
+    r.shape[0] = UNKNOWN;
     enum srv_json_type type = srv_json_peek(json);
     if (type == SRV_JSON_BAD)
         return false;

@@ -5,17 +5,13 @@
  * its end.  The bytes of binary tensors have the order in which their objects end.  The name of an
  * input says of which kind its elements are: where "data" stands before it, the numbers are passed
  * over, and read when the object has ended. */
-#include "wire/tensor_object.h"
+#include "wire/tensor.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/id.h"
 #include "base/nearest.h"
-#include "wire/call_fields.h"
-#include "wire/tensor_json.h"
-#include "wire/v2_words.h"
+#include "wire/v2.h"
 
 enum member { SHAPE, DATATYPE, DATA, BINARY_DATA_SIZE, NAME, PARAMETERS, MEMBERS };
 #define TENSOR_MEMBERS NAME /* those before have a meaning for a tensor that is no input */
@@ -46,20 +42,6 @@ struct object {
 
 #define PARAM_SIZE 96 /* a field's name and a member's */
 
-/* Fails with "<field> ...", unless something else is wrong already. */
-static __attribute__((format(printf, 3, 4))) void fail(const struct object *o,
-                                                       enum srv_error_code code, const char *format,
-                                                       ...)
-{
-    char what[160];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(what, sizeof what, format, args);
-    va_end(args);
-    if (srv_json_sound(o->json))
-        srv_fail(o->json->error, code, o->param, "%s %s", o->param, what);
-}
-
 /* ---- Sources --------------------------------------------------------------------------------- */
 
 void srv_source_init(struct srv_source *out, const struct srv_body *body, struct srv_arena *arena,
@@ -88,14 +70,17 @@ static void read_shape(struct object *o)
     for (shape->count = 1; srv_json_next_element(o->json); shape->rank++) {
         int64_t dimension = 0;
         if (shape->rank == SRV_TENSOR_RANK) {
-            fail(o, SRV_E_SHAPE_MISMATCH, "has more than %d dimensions", SRV_TENSOR_RANK);
+            srv_json_fail(o->json, SRV_E_SHAPE_MISMATCH, o->param, "has more than %d dimensions",
+                          SRV_TENSOR_RANK);
             return;
         }
         srv_json_integer(&dimension, o->json, member);
         if (dimension < 0)
-            fail(o, SRV_E_INVALID_VALUE, "has a negative dimension in its shape");
+            srv_json_fail(o->json, SRV_E_INVALID_VALUE, o->param,
+                          "has a negative dimension in its shape");
         if (__builtin_mul_overflow(shape->count, (size_t)dimension, &shape->count))
-            fail(o, SRV_E_SHAPE_MISMATCH, "has a shape of more elements than memory");
+            srv_json_fail(o->json, SRV_E_SHAPE_MISMATCH, o->param,
+                          "has a shape of more elements than memory");
         shape->shape[shape->rank] = (size_t)dimension;
     }
 }
@@ -105,7 +90,7 @@ static void find_datatype(struct object *o)
 {
     o->type = srv_datatype_find(o->datatype, o->kind);
     if (o->type == NULL)
-        srv_datatype_fail(o->datatype, o->kind, false, o->param, o->json->error);
+        srv_datatype_fail(o->json, o->datatype, o->kind, false, o->param);
 }
 
 static void read_data(struct object *o, struct srv_json *at)
@@ -116,18 +101,11 @@ static void read_data(struct object *o, struct srv_json *at)
         srv_tensor_read_flat(&o->data, at, o->source->arena, o->kind, o->param);
 }
 
-static void pass_over_data(struct object *o)
-{
-    srv_json_peek(o->json); /* passes over white space */
-    o->data_at = *o->json;
-    srv_json_skip(o->json);
-}
-
 static void read_size(struct object *o, const char *param)
 {
     srv_json_integer(&o->binary_data_size, o->json, param);
     if (o->binary_data_size < 0)
-        fail(o, SRV_E_INVALID_VALUE, "has a negative binary_data_size");
+        srv_json_fail(o->json, SRV_E_INVALID_VALUE, o->param, "has a negative binary_data_size");
 }
 
 static void read_name(struct object *o)
@@ -143,7 +121,7 @@ static void read_name(struct object *o)
         o->kind = o->field->tensor;
         o->allow_scalar = o->field->scalar;
         if (o->field->kind != SRV_FIELD_TENSOR)
-            fail(o, SRV_E_UNKNOWN_FIELD, "is a parameter, not an input");
+            srv_json_fail(o->json, SRV_E_UNKNOWN_FIELD, o->param, "is a parameter, not an input");
         return;
     }
     for (size_t i = 0; i < SRV_FIELD_COUNT; i++)
@@ -155,18 +133,17 @@ static void read_name(struct object *o)
 static void read_parameters(struct object *o)
 {
     char name[32];
-    if (srv_json_peek(o->json) == SRV_JSON_NULL) {
-        srv_json_literal(o->json, "null");
+    if (srv_json_null(o->json))
         return;
-    }
     srv_json_begin_object(o->json, "inputs.parameters");
     while (srv_json_next_member(o->json, name, sizeof name)) {
         if (strcmp(name, "binary_data_size") != 0)
-            fail(o, SRV_E_UNSUPPORTED,
-                 "has a parameter other than binary_data_size; there is no shared memory: send the "
-                 "bytes in the request");
+            srv_json_fail(
+                o->json, SRV_E_UNSUPPORTED, o->param,
+                "has a parameter other than binary_data_size; there is no shared memory: send the "
+                "bytes in the request");
         if (o->seen[BINARY_DATA_SIZE])
-            fail(o, SRV_E_DUPLICATE_FIELD, "has binary_data_size twice");
+            srv_json_fail(o->json, SRV_E_DUPLICATE_FIELD, o->param, "has binary_data_size twice");
         o->seen[BINARY_DATA_SIZE] = true;
         read_size(o, name);
     }
@@ -181,14 +158,15 @@ static enum member find_member(struct object *o, const char *name)
            (strcmp(name, member_names[i]) != 0 || (o->is_input && i == BINARY_DATA_SIZE)))
         i++;
     if (i == end && o->is_input) {
-        fail(o, SRV_E_UNKNOWN_FIELD, "has an unknown member");
+        srv_json_fail(o->json, SRV_E_UNKNOWN_FIELD, o->param, "has an unknown member");
     } else if (i == end) {
         srv_choices(choices, sizeof choices, name, member_names, TENSOR_MEMBERS);
-        fail(o, SRV_E_UNKNOWN_FIELD, "has an unknown member \"%s\": one of %s", name, choices);
+        srv_json_fail(o->json, SRV_E_UNKNOWN_FIELD, o->param,
+                      "has an unknown member \"%s\": one of %s", name, choices);
     } else if (o->seen[i] && o->is_input) {
-        fail(o, SRV_E_DUPLICATE_FIELD, "has a member twice");
+        srv_json_fail(o->json, SRV_E_DUPLICATE_FIELD, o->param, "has a member twice");
     } else if (o->seen[i]) {
-        fail(o, SRV_E_DUPLICATE_FIELD, "has \"%s\" twice", name);
+        srv_json_fail(o->json, SRV_E_DUPLICATE_FIELD, o->param, "has \"%s\" twice", name);
     } else {
         o->seen[i] = true;
         return i;
@@ -211,10 +189,13 @@ static void read_member(struct object *o, const char *name)
             find_datatype(o);
         break;
     case DATA:
-        if (o->is_input && o->field == NULL)
-            pass_over_data(o);
-        else
+        if (o->is_input && o->field == NULL) {
+            srv_json_peek(o->json); /* passes over white space */
+            o->data_at = *o->json;
+            srv_json_skip(o->json);
+        } else {
             read_data(o, o->json);
+        }
         break;
     case BINARY_DATA_SIZE:
         srv_field_path(param, sizeof param, o->param, name);
@@ -233,52 +214,45 @@ static void read_member(struct object *o, const char *name)
 
 /* ---- Objects --------------------------------------------------------------------------------- */
 
-static void check_tensor(struct object *o)
+/* Checks that the members are there which must be, and nothing twice.  An input's messages quote no
+ * names. */
+static void check_members(const struct object *o)
 {
-    bool data = o->seen[DATA], binary = o->seen[BINARY_DATA_SIZE];
-    if (data && binary)
-        fail(o, SRV_E_INVALID_VALUE, "has both \"data\" and \"binary_data_size\"");
-    if (!data && !binary)
-        fail(o, SRV_E_MISSING_FIELD, "has neither \"data\" nor \"binary_data_size\"");
-    if (!o->seen[SHAPE])
-        fail(o, SRV_E_MISSING_FIELD, "has no \"shape\"");
+    const bool shape = o->seen[SHAPE], datatype = o->seen[DATATYPE], data = o->seen[DATA];
+    const bool bytes = o->seen[BINARY_DATA_SIZE], input = o->is_input;
+    struct srv_json *json = o->json;
+    if (input && o->field == NULL)
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param, "have one without a name");
+    if (input && !(shape && datatype))
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param, "has no shape or no datatype");
+    if (data && bytes)
+        srv_json_fail(json, SRV_E_INVALID_VALUE, o->param, "has both %s",
+                      input ? "data and binary_data_size" : "\"data\" and \"binary_data_size\"");
+    if (!data && !bytes)
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param, "has neither %s",
+                      input ? "data nor binary_data_size" : "\"data\" nor \"binary_data_size\"");
+    if (!shape)
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param, "has no \"shape\"");
     if (o->shape.rank == 0 && !o->allow_scalar)
-        fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
-    if (binary && !o->seen[DATATYPE])
-        fail(o, SRV_E_MISSING_FIELD, "has \"binary_data_size\" and no \"datatype\"");
-    if (data && o->shape.count != o->data.count)
-        fail(o, SRV_E_SHAPE_MISMATCH, "has %zu elements in data, its shape wants %zu",
-             o->data.count, o->shape.count);
+        srv_json_fail(json, SRV_E_SHAPE_MISMATCH, o->param, "has no dimension");
+    if (bytes && !datatype)
+        srv_json_fail(json, SRV_E_MISSING_FIELD, o->param,
+                      "has \"binary_data_size\" and no \"datatype\"");
 }
 
-/* Flat data has the count that the shape wants; nested data has the shape. */
-static bool fits(const struct srv_tensor *data, const struct srv_tensor *shape)
+/* Flat data has the count that the shape wants; nested data, of an input, has the shape. */
+static void check_data(const struct object *o)
 {
-    if (data->rank == 1)
-        return data->count == shape->count;
-    return data->rank == shape->rank &&
-           memcmp(data->shape, shape->shape, shape->rank * sizeof shape->shape[0]) == 0;
-}
-
-static void check_input(struct object *o)
-{
-    bool data = o->seen[DATA], binary = o->seen[BINARY_DATA_SIZE];
-    if (o->field == NULL)
-        fail(o, SRV_E_MISSING_FIELD, "have one without a name");
-    if (!o->seen[SHAPE] || !o->seen[DATATYPE])
-        fail(o, SRV_E_MISSING_FIELD, "has no shape or no datatype");
-    if (data && binary)
-        fail(o, SRV_E_INVALID_VALUE, "has both data and binary_data_size");
-    if (!data && !binary)
-        fail(o, SRV_E_MISSING_FIELD, "has neither data nor binary_data_size");
-    if (o->shape.rank == 0 && !o->allow_scalar)
-        fail(o, SRV_E_SHAPE_MISMATCH, "has no dimension");
-    if (srv_json_sound(o->json))
-        find_datatype(o);
-    if (srv_json_sound(o->json) && o->data_at.at != NULL)
-        read_data(o, &o->data_at);
-    if (data && !fits(&o->data, &o->shape))
-        fail(o, SRV_E_SHAPE_MISMATCH, "has data that is not of its shape");
+    const struct srv_tensor *data = &o->data, *shape = &o->shape;
+    const bool same = data->rank == shape->rank &&
+                      memcmp(data->shape, shape->shape, shape->rank * sizeof shape->shape[0]) == 0;
+    if (data->rank == 1 ? data->count == shape->count : same)
+        return;
+    if (o->is_input)
+        srv_json_fail(o->json, SRV_E_SHAPE_MISMATCH, o->param, "has data that is not of its shape");
+    else
+        srv_json_fail(o->json, SRV_E_SHAPE_MISMATCH, o->param,
+                      "has %zu elements in data, its shape wants %zu", data->count, shape->count);
 }
 
 static bool read_object(struct srv_tensor *out, struct object *o)
@@ -286,18 +260,21 @@ static bool read_object(struct srv_tensor *out, struct object *o)
     char name[32];
     while (srv_json_next_member(o->json, name, sizeof name))
         read_member(o, name);
-    if (srv_json_sound(o->json) && o->is_input)
-        check_input(o);
-    else if (srv_json_sound(o->json))
-        check_tensor(o);
+    check_members(o);
+    if (o->is_input && srv_json_sound(o->json))
+        find_datatype(o);
+    if (o->data_at.at != NULL && srv_json_sound(o->json))
+        read_data(o, &o->data_at);
+    if (o->seen[DATA])
+        check_data(o);
     if (!srv_json_sound(o->json))
         return false;
     *out = o->shape;
     out->kind = o->kind;
     out->data = o->data.data;
-    out->present = o->seen[DATA] ||
-                   srv_tensor_read_binary(out, &o->source->bytes, (uint64_t)o->binary_data_size,
-                                          o->type, o->source->arena, o->param, o->json->error);
+    out->present =
+        o->seen[DATA] ||
+        srv_tensor_read_binary(out, o->source, (uint64_t)o->binary_data_size, o->type, o->param);
     return out->present;
 }
 

@@ -10,20 +10,9 @@ enum {
     FLAGS = PARENT + SRV_SPAN_ID + 1
 };
 
-/* The value of a lower-case hexadecimal digit; 16 for any other character. */
-static unsigned digit_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return (unsigned)(c - '0');
-    return c >= 'a' && c <= 'f' ? (unsigned)(c - 'a') + 10 : 16;
-}
-
 static bool is_hex(const char *text, size_t length)
 {
-    for (size_t i = 0; i < length; i++)
-        if (digit_of(text[i]) > 15)
-            return false;
-    return true;
+    return strspn(text, "0123456789abcdef") >= length;
 }
 
 static bool is_id(const char *text, size_t length)
@@ -31,31 +20,25 @@ static bool is_id(const char *text, size_t length)
     return is_hex(text, length) && strspn(text, "0") < length;
 }
 
-/* A later version may append parts, after a hyphen. */
-static bool has_version(const char *value, size_t length)
-{
-    if (!is_hex(value, 2) || memcmp(value, "ff", 2) == 0)
-        return false;
-    return length == SRV_TRACEPARENT ||
-           (memcmp(value, "00", 2) != 0 && value[SRV_TRACEPARENT] == '-');
-}
-
-static bool is_well_formed(const char *value, size_t length)
-{
-    return length >= SRV_TRACEPARENT && value[TRACE - 1] == '-' && value[PARENT - 1] == '-' &&
-           value[FLAGS - 1] == '-' && has_version(value, length) &&
-           is_id(value + TRACE, SRV_TRACE_ID) && is_id(value + PARENT, SRV_SPAN_ID) &&
-           is_hex(value + FLAGS, 2);
-}
-
 bool srv_trace_read(struct srv_trace *out, const char *value, size_t length)
 {
-    if (!is_well_formed(value, length))
+    char text[SRV_TRACEPARENT + 1] = "";
+    if (length < SRV_TRACEPARENT)
         return false;
-    memcpy(out->trace_id, value + TRACE, SRV_TRACE_ID);
-    memcpy(out->parent_id, value + PARENT, SRV_SPAN_ID);
+    memcpy(text, value, SRV_TRACEPARENT);
+    if (text[TRACE - 1] != '-' || text[PARENT - 1] != '-' || text[FLAGS - 1] != '-' ||
+        !is_id(text + TRACE, SRV_TRACE_ID) || !is_id(text + PARENT, SRV_SPAN_ID) ||
+        !is_hex(text + FLAGS, 2))
+        return false;
+    if (!is_hex(text, 2) || memcmp(text, "ff", 2) == 0)
+        return false;
+    /* A later version may append parts, after a hyphen. */
+    if (length > SRV_TRACEPARENT && (memcmp(text, "00", 2) == 0 || value[SRV_TRACEPARENT] != '-'))
+        return false;
+    memcpy(out->trace_id, text + TRACE, SRV_TRACE_ID);
+    memcpy(out->parent_id, text + PARENT, SRV_SPAN_ID);
     out->trace_id[SRV_TRACE_ID] = out->parent_id[SRV_SPAN_ID] = '\0';
-    out->sampled = (digit_of(value[FLAGS + 1]) & 1) != 0;
+    out->sampled = strchr("13579bdf", text[FLAGS + 1]) != NULL;
     return true;
 }
 

@@ -1,19 +1,5 @@
 /* v2_reply.c: writes the outputs of an infer reply. */
-#include "wire/v2_reply.h"
-
-#include <string.h>
-
-#include "wire/tensor_binary.h"
-#include "wire/tensor_json.h"
-
-static void write_data(struct srv_buffer *out, const struct srv_output_tensor *tensor)
-{
-    srv_buffer_text(out, ",\"data\":");
-    if (tensor->is_index)
-        srv_indices_write_json(out, tensor->data, &tensor->count, 1);
-    else
-        srv_tensor_write_json(out, tensor->data, &tensor->count, 1);
-}
+#include "wire/v2.h"
 
 static void write_tensor(struct srv_buffer *out, const struct srv_output_tensor *tensor,
                          bool binary)
@@ -22,19 +8,16 @@ static void write_tensor(struct srv_buffer *out, const struct srv_output_tensor 
     srv_buffer_json_string(out, tensor->is_index ? SRV_V2_INDEX : tensor->output);
     srv_buffer_text(out, ",\"datatype\":\"");
     srv_buffer_text(out, tensor->datatype);
-    srv_buffer_text(out, "\",\"shape\":[");
-    for (unsigned d = 0; d < tensor->rank; d++) {
-        srv_buffer_text(out, d > 0 ? "," : "");
-        srv_buffer_unsigned(out, tensor->shape[d], 1);
-    }
-    srv_buffer_text(out, "]");
+    srv_buffer_text(out, "\",");
+    srv_shape_write(out, tensor->shape, tensor->rank);
     if (binary) {
         srv_buffer_text(out, ",\"parameters\":{\"binary_data_size\":");
         srv_buffer_unsigned(out, tensor->count * tensor->element_bytes, 1);
         srv_output_write_ranges(out, tensor, true);
         srv_buffer_text(out, "}");
     } else {
-        write_data(out, tensor);
+        srv_buffer_text(out, ",\"data\":");
+        srv_output_write_json(out, tensor, &tensor->count, 1);
     }
     srv_buffer_text(out, "}");
 }

@@ -3,14 +3,13 @@
  * A parameter that is a field of /attend is read by the call's own reader, and an input becomes the
  * tensor of its field.  The first error of the call waits until the whole request has been read,
  * since errors of the request itself come first. */
-#include "wire/v2_request.h"
+#include "wire/v2.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/id.h"
-#include "wire/call_fields.h"
-#include "wire/v2_words.h"
 
 #define NAME_SIZE 32 /* of a member's name; a longer one is shortened and matches none */
 
@@ -25,27 +24,28 @@ struct reader {
     size_t parameter_bytes; /* of parameters that are fields of the call */
 };
 
-/* Fails with "<param> <why>", unless something else is wrong already. */
-static void fail(struct reader *r, enum srv_error_code code, const char *param, const char *why)
+/* The output of that name; NULL where it is not asked for. */
+static const struct srv_v2_output *find_output(const struct srv_v2_outputs *outputs,
+                                               const char *name)
 {
-    if (srv_json_sound(r->json))
-        srv_fail(r->json->error, code, param, "%s %s", param, why);
+    for (size_t i = 0; i < outputs->count; i++)
+        if (strcmp(outputs->items[i].name, name) == 0)
+            return &outputs->items[i];
+    return NULL;
 }
 
 bool srv_v2_output_is_binary(const struct srv_v2_outputs *outputs, const char *name)
 {
-    for (size_t i = 0; i < outputs->count; i++)
-        if (strcmp(outputs->items[i].name, name) == 0 && outputs->items[i].says)
-            return outputs->items[i].binary;
-    return outputs->binary;
+    const struct srv_v2_output *output = find_output(outputs, name);
+    return output != NULL && output->says ? output->binary : outputs->binary;
 }
 
 bool srv_v2_has_binary(const struct srv_v2_outputs *outputs)
 {
-    bool found = outputs->binary;
     for (size_t i = 0; i < outputs->count; i++)
-        found = found || (outputs->items[i].says && outputs->items[i].binary);
-    return found;
+        if (outputs->items[i].says && outputs->items[i].binary)
+            return true;
+    return outputs->binary;
 }
 
 /* ---- The call -------------------------------------------------------------------------------- */
@@ -63,26 +63,28 @@ static void set_call_source(struct reader *r, const struct srv_json *at)
     r->call_source.json.error = &r->call_error;
 }
 
-/* Sets the model and the layer that the path names. */
+/* Sets the model and the layer that the path names, before anything else is read. */
 static void set_target(struct reader *r)
 {
     const struct srv_v2_target *target = r->target;
-    char **model = target->model != NULL ? take(r, SRV_F_model) : NULL;
     if (target->has_layer)
         *(int64_t *)take(r, SRV_F_layer) = (int64_t)target->layer;
-    if (model == NULL)
+    if (target->model == NULL)
         return;
+    char **model = take(r, SRV_F_model);
     *model = srv_arena_copy(r->source.arena, target->model, strlen(target->model));
     if (*model == NULL)
-        fail(r, SRV_E_OUT_OF_MEMORY, "model", "finds no memory");
+        srv_json_fail(r->json, SRV_E_OUT_OF_MEMORY, "model", "finds no memory");
 }
 
 /* ---- Members --------------------------------------------------------------------------------- */
 
-/* A member of an object, and what reads its value, unless that is null. */
+/* A member of an object, and what reads its value, unless that is null; NULL: the value is a flag
+ * of struct srv_v2_request. */
 struct member {
     const char *name;
     void (*read)(struct reader *r);
+    size_t flag; /* its place */
 };
 
 /* Reads the value of the member of that name; false where there is none in the table.  *seen has
@@ -95,12 +97,14 @@ static bool read_member(struct reader *r, const struct member members[], size_t 
         i++;
     if (i == count)
         return false;
-    if ((*seen >> i & 1) != 0)
-        fail(r, SRV_E_DUPLICATE_FIELD, name, "is given twice");
-    else if (srv_json_peek(r->json) == SRV_JSON_NULL)
-        srv_json_literal(r->json, "null");
-    else
-        members[i].read(r);
+    if ((*seen >> i & 1) != 0) {
+        srv_json_fail(r->json, SRV_E_DUPLICATE_FIELD, name, "is given twice");
+    } else if (!srv_json_null(r->json)) {
+        if (members[i].read != NULL)
+            members[i].read(r);
+        else
+            srv_json_bool((bool *)((char *)r->out + members[i].flag), r->json, name);
+    }
     *seen |= 1u << i;
     return true;
 }
@@ -119,9 +123,9 @@ static char *read_digits(struct reader *r, const char *wanted, const char *param
     size_t length = (size_t)(r->json->at - from);
     char *digits = srv_arena_copy(r->source.arena, from, length <= SRV_ID_MAX ? length : 0);
     if (digits == NULL)
-        fail(r, SRV_E_OUT_OF_MEMORY, param, "finds no memory");
+        srv_json_fail(r->json, SRV_E_OUT_OF_MEMORY, param, "finds no memory");
     else if (length > SRV_ID_MAX || strspn(digits, "0123456789") != length)
-        fail(r, SRV_E_INVALID_VALUE, param, why);
+        srv_json_fail(r->json, SRV_E_INVALID_VALUE, param, "%s", why);
     return srv_json_sound(r->json) ? digits : NULL;
 }
 
@@ -141,13 +145,6 @@ static void read_sequence_id(struct reader *r)
         srv_call_set_id(&r->call, id, "sequence_id");
 }
 
-static void read_start(struct reader *r)
-{
-    srv_json_bool(&r->out->start, r->json, "sequence_start");
-}
-
-static void read_end(struct reader *r) { srv_json_bool(&r->out->end, r->json, "sequence_end"); }
-
 /* Beyond 64 bits the timeout is the longest there is. */
 static void read_timeout(struct reader *r)
 {
@@ -162,15 +159,13 @@ static void read_priority(struct reader *r)
     srv_json_skip(r->json);
 }
 
-static void read_binary_output(struct reader *r)
-{
-    srv_json_bool(&r->out->outputs.binary, r->json, "binary_data_output");
-}
-
 static const struct member parameters[] = {
-    {"sequence_id", read_sequence_id}, {"sequence_start", read_start},
-    {"sequence_end", read_end},        {"timeout", read_timeout},
-    {"priority", read_priority},       {"binary_data_output", read_binary_output},
+    {"sequence_id", read_sequence_id, 0},
+    {"sequence_start", NULL, offsetof(struct srv_v2_request, start)},
+    {"sequence_end", NULL, offsetof(struct srv_v2_request, end)},
+    {"timeout", read_timeout, 0},
+    {"priority", read_priority, 0},
+    {"binary_data_output", NULL, offsetof(struct srv_v2_request, outputs.binary)},
 };
 #define PARAMETER_COUNT (sizeof parameters / sizeof parameters[0])
 
@@ -221,7 +216,7 @@ static void read_value(struct reader *r, const struct srv_field *field)
     srv_json_skip(r->json);
     r->parameter_bytes += strlen(field->name) + (size_t)(r->json->at - value.at);
     if (r->parameter_bytes > SRV_V2_MAX_PARAMETER_BYTES)
-        fail(r, SRV_E_TOO_COMPLEX, "parameters", "take too many bytes");
+        srv_json_fail(r->json, SRV_E_TOO_COMPLEX, "parameters", "take too many bytes");
     set_call_source(r, &value);
     if (srv_json_sound(r->json) && r->call_error.code == SRV_OK)
         srv_call_read_field(&r->call, field);
@@ -238,14 +233,13 @@ static void read_field(struct reader *r, const char *name)
     else if (field == NULL)
         fail_unknown(r, name);
     else if (!is_parameter_kind(field))
-        fail(r, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
+        srv_json_fail(r->json, SRV_E_INVALID_VALUE, name, "is an input, not a parameter");
     else if (r->target->has_layer && strcmp(name, "layer") == 0)
-        fail(r, SRV_E_DUPLICATE_FIELD, name, "is no parameter where the path names it");
-    else if (type == SRV_JSON_NULL)
-        srv_json_literal(r->json, "null");
+        srv_json_fail(r->json, SRV_E_DUPLICATE_FIELD, name,
+                      "is no parameter where the path names it");
     else if (type == SRV_JSON_OBJECT)
         srv_json_wrong_type(r->json, "a number, a string, a flag or a list", name);
-    else
+    else if (!srv_json_null(r->json))
         read_value(r, field);
 }
 
@@ -272,8 +266,8 @@ static void read_input(struct reader *r)
         return;
     for (size_t i = 0; i < sizeof weightless / sizeof weightless[0]; i++)
         if (r->target->model != NULL && strcmp(field->name, weightless[i]) == 0)
-            fail(r, SRV_E_INVALID_VALUE, field->name,
-                 "is an input of the model attention; this one has hidden_states");
+            srv_json_fail(r->json, SRV_E_INVALID_VALUE, field->name,
+                          "is an input of the model attention; this one has hidden_states");
     place = take(r, (enum srv_field_index)(field - srv_fields));
     if (place != NULL)
         *place = input;
@@ -284,7 +278,7 @@ static void read_inputs(struct reader *r)
     srv_json_begin_array(r->json, "a list of inputs", "inputs");
     for (size_t count = 0; srv_json_next_element(r->json); count++)
         if (count == SRV_V2_MAX_INPUTS)
-            fail(r, SRV_E_TOO_COMPLEX, "inputs", "are too many");
+            srv_json_fail(r->json, SRV_E_TOO_COMPLEX, "inputs", "are too many");
         else
             read_input(r);
 }
@@ -294,10 +288,8 @@ static void read_output_parameters(struct reader *r, struct srv_v2_output *outpu
 {
     char name[NAME_SIZE];
     int64_t classes = 0;
-    if (srv_json_peek(r->json) == SRV_JSON_NULL) {
-        srv_json_literal(r->json, "null");
+    if (srv_json_null(r->json))
         return;
-    }
     srv_json_begin_object(r->json, "outputs.parameters");
     while (srv_json_next_member(r->json, name, sizeof name)) {
         if (strcmp(name, "binary_data") == 0) {
@@ -306,12 +298,13 @@ static void read_output_parameters(struct reader *r, struct srv_v2_output *outpu
         } else if (strcmp(name, "classification") == 0) {
             srv_json_integer(&classes, r->json, name);
             if (classes != 0)
-                fail(r, SRV_E_UNSUPPORTED, name, "has no meaning for attention");
+                srv_json_fail(r->json, SRV_E_UNSUPPORTED, name, "has no meaning for attention");
         } else {
-            fail(r, SRV_E_UNSUPPORTED, name,
-                 strncmp(name, "shared_memory", 13) == 0
-                     ? "is not to be had: there is no shared memory, take the output's bytes"
-                     : "is no parameter of an output");
+            srv_json_fail(
+                r->json, SRV_E_UNSUPPORTED, name, "%s",
+                strncmp(name, "shared_memory", 13) == 0
+                    ? "is not to be had: there is no shared memory, take the output's bytes"
+                    : "is no parameter of an output");
         }
     }
 }
@@ -324,16 +317,16 @@ static void read_output(struct reader *r, struct srv_v2_output *output)
         if (strcmp(key, "parameters") == 0)
             read_output_parameters(r, output);
         else if (strcmp(key, "name") != 0)
-            fail(r, SRV_E_UNKNOWN_FIELD, key, "is no member of an output");
+            srv_json_fail(r->json, SRV_E_UNKNOWN_FIELD, key, "is no member of an output");
         else if (name != NULL)
-            fail(r, SRV_E_DUPLICATE_FIELD, "name", "of an output is given twice");
+            srv_json_fail(r->json, SRV_E_DUPLICATE_FIELD, "name", "of an output is given twice");
         else
             srv_json_string(&name, r->json, r->source.arena, SRV_ID_MAX, "outputs.name");
     }
     if (name == NULL)
-        fail(r, SRV_E_MISSING_FIELD, "outputs.name", "is missing");
+        srv_json_fail(r->json, SRV_E_MISSING_FIELD, "outputs.name", "is missing");
     else if (strcmp(name, "head_stats") == 0)
-        fail(r, SRV_E_UNSUPPORTED, "head_stats", "are no tensor: /attend has them");
+        srv_json_fail(r->json, SRV_E_UNSUPPORTED, "head_stats", "are no tensor: /attend has them");
     output->name = name;
 }
 
@@ -342,13 +335,10 @@ static void set_outputs(struct reader *r)
 {
     struct srv_v2_outputs *outputs = &r->out->outputs;
     const struct srv_v2_output *end = outputs->items + outputs->count;
-    bool weights = false;
-    for (const struct srv_v2_output *output = outputs->items; output < end; output++) {
-        weights = weights || strcmp(output->name, "attention_weights") == 0;
-        outputs->index = outputs->index || strcmp(output->name, SRV_V2_INDEX) == 0;
-    }
-    if (outputs->index && !weights)
-        fail(r, SRV_E_INVALID_VALUE, SRV_V2_INDEX, "comes with attention_weights only");
+    outputs->index = find_output(outputs, SRV_V2_INDEX) != NULL;
+    if (outputs->index && find_output(outputs, "attention_weights") == NULL)
+        srv_json_fail(r->json, SRV_E_INVALID_VALUE, SRV_V2_INDEX,
+                      "comes with attention_weights only");
     unsigned *place = outputs->count > 0 ? take(r, SRV_F_outputs) : NULL;
     if (place != NULL)
         *place = 0;
@@ -363,7 +353,7 @@ static void read_outputs(struct reader *r)
     srv_json_begin_array(r->json, "a list of outputs", "outputs");
     while (srv_json_next_element(r->json))
         if (outputs->count == SRV_V2_MAX_OUTPUTS)
-            fail(r, SRV_E_TOO_COMPLEX, "outputs", "are too many");
+            srv_json_fail(r->json, SRV_E_TOO_COMPLEX, "outputs", "are too many");
         else
             read_output(r, &outputs->items[outputs->count++]);
     if (srv_json_sound(r->json))
@@ -382,46 +372,42 @@ static void read_id(struct reader *r)
 static void read_body(struct reader *r)
 {
     static const struct member members[] = {
-        {"id", read_id},
-        {"parameters", read_parameters},
-        {"inputs", read_inputs},
-        {"outputs", read_outputs},
+        {"id", read_id, 0},
+        {"parameters", read_parameters, 0},
+        {"inputs", read_inputs, 0},
+        {"outputs", read_outputs, 0},
     };
     char name[NAME_SIZE];
     unsigned seen = 0;
     srv_json_enter_object(r->json);
     while (srv_json_next_member(r->json, name, sizeof name))
         if (!read_member(r, members, sizeof members / sizeof members[0], &seen, name))
-            fail(r, SRV_E_UNKNOWN_FIELD, name, "is no member of an infer request");
+            srv_json_fail(r->json, SRV_E_UNKNOWN_FIELD, name, "is no member of an infer request");
     if (!srv_json_at_end(r->json))
         srv_json_expected(r->json, "nothing behind the object");
 }
 
-/* Checks the call.  Its error, in the request's words, is the request's, which has none so far. */
-static void finish_call(struct reader *r)
-{
-    set_call_source(r, r->json);
-    r->call_source.bytes = r->source.bytes;
-    if (r->call_error.code == SRV_OK)
-        srv_call_finish(&r->call);
-    *r->json->error = r->call_error;
-    srv_v2_reword_error(r->json->error);
-}
-
-/* sequence_start and sequence_end say nothing without a sequence, unless they are true. */
+/* Checks the call.  Its error, in the request's words, becomes the request's where that has none.
+ * sequence_start and sequence_end say nothing without a sequence, unless they are true. */
 static void finish(struct reader *r)
 {
     const struct srv_v2_request *out = r->out;
     if ((out->start || out->end) && !out->has_sequence)
-        fail(r, SRV_E_MISSING_FIELD, "sequence_id",
-             "is missing beside sequence_start or sequence_end");
+        srv_json_fail(r->json, SRV_E_MISSING_FIELD, "sequence_id",
+                      "is missing beside sequence_start or sequence_end");
     bool *start = out->start ? take(r, SRV_F_start) : NULL;
     if (start != NULL)
         *start = true;
-    if (srv_json_sound(r->json))
-        finish_call(r);
+    if (srv_json_sound(r->json)) {
+        set_call_source(r, r->json);
+        r->call_source.bytes = r->source.bytes;
+        if (r->call_error.code == SRV_OK)
+            srv_call_finish(&r->call);
+        *r->json->error = r->call_error;
+        srv_v2_reword_error(r->json->error);
+    }
     if (out->outputs.index && r->call.rows->top_k == 0)
-        fail(r, SRV_E_MISSING_FIELD, "top_k", "is missing beside " SRV_V2_INDEX);
+        srv_json_fail(r->json, SRV_E_MISSING_FIELD, "top_k", "is missing beside " SRV_V2_INDEX);
 }
 
 enum srv_error_code srv_v2_read(struct srv_v2_request *out, struct srv_call *call,

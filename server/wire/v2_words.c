@@ -2,13 +2,11 @@
  *
  * The call that an infer request means is read, checked and computed as one of /attend, whose
  * errors name its fields.  A field that has another name here gets that name. */
-#include "wire/v2_words.h"
+#include "wire/v2.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "wire/field_hints.h"
 
 static const struct {
     const char *param; /* a field of /attend, or NULL */

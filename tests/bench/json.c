@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "wire/tensor_json.h"
+#include "wire/tensor.h"
 
 struct sample {
     size_t count;

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "machine/cpu.h"
+#include "attn_limits.h"
 
 double bench_now(void)
 {
@@ -36,7 +36,7 @@ void *bench_need(void *memory)
     return memory;
 }
 
-unsigned bench_cpus(void) { return attn_cpu_count(); }
+unsigned bench_cpus(void) { return attn_usable_cpus(); }
 
 /* The value, after colon and blanks, of the first line of a /proc file that begins with `field`; ""
  * where there is none. */

@@ -224,7 +224,7 @@ static struct srv_session *create_weightless(const char *id)
     const struct srv_session_options options = {.id = id};
     const struct srv_model *model;
     struct srv_error error = {0};
-    need(srv_weightless_take(&model, scene.app.models.weightless, &shape, &error) == SRV_OK,
+    need(srv_weightless_get(&model, scene.app.models.weightless, &shape, &error) == SRV_OK,
          error.message);
     struct srv_session *session = create_of(model, &options);
     srv_model_put(model);

@@ -303,7 +303,7 @@ static bool strike(void)
 
 static void expect_log(void)
 {
-    char *log = daemon_log(&run.daemon), path[128];
+    char *log = daemon_log_with(&run.daemon, "\"event\":\"storage\""), path[128];
     snprintf(path, sizeof path, "%s/", run.state);
     const char *line = strstr(log, "\"event\":\"storage\"");
     if (line == NULL || strstr(line, path) == NULL)

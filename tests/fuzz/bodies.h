@@ -6,7 +6,7 @@
 
 #include "fuzz.h"
 #include "wire/call.h"
-#include "wire/tensor_json.h"
+#include "wire/tensor.h"
 
 #define BODY_MEMORY ((size_t)1 << 20)
 #define WRITTEN_BYTES ((size_t)1 << 22)
@@ -32,7 +32,8 @@ static inline void body_check_writing(const struct srv_tensor *t)
     srv_buffer_text(&out, "}");
     FUZZ_EXPECT(out.length <= SRV_TENSOR_DESCRIPTION_MAX);
     out.length = 0;
-    srv_tensor_write_binary(&out, t->f32, t->count);
+    const struct srv_output_tensor floats = {.element_bytes = 4, .data = t->f32, .count = t->count};
+    srv_output_write_bytes(&out, &floats);
     if (t->rank > 0)
         srv_indices_write_json(&out, t->data, t->shape, t->rank);
     srv_arena_fini(&arena);

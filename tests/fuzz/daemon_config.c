@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     char *argv[MAX_WORDS + 4] = {"attnd", "--config", path}, *environ[MAX_WORDS + 1] = {NULL};
-    char message[300] = "";
+    char message[SRV_MESSAGE_MAX] = "";
     struct srv_config config = {0};
     int argc = 3, variables = 0;
     size_t length;
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         else
             environ[variables++] = at;
     }
-    bool read = srv_config_read(&config, argc, argv, environ, message, sizeof message);
+    bool read = srv_config_read(&config, argc, argv, environ, message);
     FUZZ_EXPECT(read == (message[0] == '\0') && strlen(message) < sizeof message);
     if (read) {
         struct srv_buffer out;

@@ -5,7 +5,6 @@
 
 #include "fuzz.h"
 #include "http/guard.h"
-#include "http/origin.h"
 #include "http/scan.h"
 #include "wire/trace.h"
 

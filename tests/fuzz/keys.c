@@ -46,12 +46,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static struct srv_keys keys;
     struct fuzz_input in = {data, size};
-    char message[300] = "";
+    char message[SRV_MESSAGE_MAX] = "";
     size_t length;
     char *text = fuzz_text(&length, &in, in.left);
     set_up();
     write_text(text, strlen(text));
-    bool read = srv_keys_read(&keys, path, message, sizeof message);
+    bool read = srv_keys_read(&keys, path, message);
     FUZZ_EXPECT(read == (message[0] == '\0') && read == (keys.count > 0));
     if (read)
         look_at(&keys, text);

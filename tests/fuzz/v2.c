@@ -1,9 +1,9 @@
 /* v2.c: infer requests of the Open Inference Protocol.  The first byte chooses the model that the
  * path names.  The JSON ends at the first NUL, as in binary.c; without one the request has no bytes
  * of tensors. */
+#include "wire/v2.h"
 #include "base/id.h"
 #include "bodies.h"
-#include "wire/v2_request.h"
 
 static void check_request(const struct srv_v2_request *request, const struct srv_call *call,
                           const struct srv_v2_target *target)

@@ -13,7 +13,12 @@ extern struct client client;
 void serve(const char *config);
 void serve_small(void);
 
-/* Closes the connection and stops the daemon. */
+/* The same with a file of keys, and with the sessions of a directory. */
+void serve_keys(const char *config, const char *keys_path);
+void serve_state(const char *config, const char *directory, const char *durability);
+
+/* Closes the connection and stops the daemon, or ends it with SIGKILL. */
 void serve_end(void);
+void serve_kill(void);
 
 #endif

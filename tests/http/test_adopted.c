@@ -8,18 +8,18 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "state_files.h"
 #include "suites.h"
 #include "tensors.h"
 
-static char root[64]; /* the directories a, b, c are in it, each named as its instance */
+static char root[SCRATCH_PATH]; /* the directories a, b, c are in it, each named as its instance */
 static const char *durability, *sandbox;
 
 static void set_up(void)
 {
-    snprintf(root, sizeof root, "/tmp/attnd-adopted-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
+    scratch_make(root);
     durability = "journal";
     sandbox = "off";
 }
@@ -31,12 +31,7 @@ static void shell(const char *format)
     ck_assert_msg(system(command) == 0, "%s", command);
 }
 
-static void tear_down(void)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(root); }
 
 /* ---- Daemons --------------------------------------------------------------------------------- */
 
@@ -74,12 +69,6 @@ static void start_as(struct daemon *daemon, struct client *to, const char *own, 
 static void start(const char *own, const char *adopted)
 {
     start_as(&served, &client, own, adopted);
-}
-
-static void die(void)
-{
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
 }
 
 static void expect_refused(const char *own, const char *adopted, const char *complaint)
@@ -224,7 +213,7 @@ START_TEST(test_adopted_sessions_go_on_and_their_directory_is_given_back)
     call_create(&client, "b.new", "");
     decode(&client, "b.new", 0, 3);
     call_delete(&client, "b.chosen");
-    die();
+    serve_kill();
     start("a", "c");
     expect_owner(ids[0], "b");
     expect_owner(fork, "b");
@@ -268,7 +257,7 @@ START_TEST(test_adopted_sessions_are_saved_at_the_end_and_by_snapshots)
     }
     answer_free(&before);
     decode(&client, ids[1], 5, 6);
-    die(); /* what follows the snapshot is gone */
+    serve_kill(); /* what follows the snapshot is gone */
     for (const char *name = "abc"; *name != '\0'; name++) {
         snprintf(directory, sizeof directory, "%s/%c", root, *name);
         ck_assert_uint_ge(state_files_find(path, directory, ".base"), 1);

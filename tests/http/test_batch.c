@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -254,28 +255,23 @@ START_TEST(test_a_repeat_finds_the_forks_and_ends_nothing_twice)
 }
 END_TEST
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
 static void start_journal(void)
 {
-    const char *const arguments[] = {"--state-dir", directory, "--durability", "journal", NULL};
-    daemon_start(&served, CONFIG_SMALL("\"log\":\"error\","), arguments, NULL);
-    client_open(&client, &served);
+    serve_state(CONFIG_SMALL("\"log\":\"error\","), directory, "journal");
 }
 
 static void begin_journal(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-batch-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     start_journal();
 }
 
 static void end_journal(void)
 {
-    char command[96];
     serve_end();
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
 START_TEST(test_a_batch_outlives_a_kill)
@@ -284,8 +280,7 @@ START_TEST(test_a_batch_outlives_a_kill)
     make("a", 1, 70);
     char *bits = call_next_bits(&client, "a");
     take_turn(false, made);
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
+    serve_kill();
     start_journal();
     ck_assert_int_eq(call_status(&client, "a"), 404);
     char *again = call_next_bits(&client, made);
@@ -302,23 +297,13 @@ static char keys_path[SECRET_PATH];
 
 static void begin_keys(void)
 {
-    char variable[96];
-    const char *const variables[] = {variable, NULL};
     secret_write(keys_path,
                  "{\"keys\":[{\"name\":\"one\",\"key\":\"" KEY_INFER
                  "\",\"scopes\":[\"infer\"],\"max_sessions\":3},"
                  "{\"name\":\"two\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\"]},"
                  "{\"name\":\"ops\",\"key\":\"" KEY_ADMIN "\",\"scopes\":[\"admin\"]}]}");
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, CONFIG_SMALL(""), NULL, variables);
-    client_open(&client, &served);
+    serve_keys(CONFIG_SMALL(""), keys_path);
     served.authorization = "Authorization: Bearer " KEY_INFER;
-}
-
-static void end_keys(void)
-{
-    serve_end();
-    unlink(keys_path);
 }
 
 START_TEST(test_keys_find_their_own_sessions_and_their_limits_hold)
@@ -362,7 +347,7 @@ Suite *suite_batch(void)
     tcase_add_test(journal, test_a_batch_outlives_a_kill);
     suite_add_tcase(suite, journal);
     TCase *keys = tcase_create("keys");
-    tcase_add_checked_fixture(keys, begin_keys, end_keys);
+    tcase_add_checked_fixture(keys, begin_keys, serve_end);
     tcase_add_test(keys, test_keys_find_their_own_sessions_and_their_limits_hold);
     suite_add_tcase(suite, keys);
     return suite;

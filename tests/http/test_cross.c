@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "golden.h"
 #include "long_call.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -26,7 +27,7 @@
     "\"attention_bias\":true,\"seed\":5}}]}"
 #define BLOCK ((size_t)2 * 64 * (4 + 4) * 4) /* bytes of 64 tokens in a layer */
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
 static void start(const char *config, const char *durability, const char *const variables[])
 {
@@ -35,18 +36,9 @@ static void start(const char *config, const char *durability, const char *const 
     client_open(&client, &served);
 }
 
-static void set_up(void)
-{
-    snprintf(directory, sizeof directory, "/tmp/attnd-cross-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
-}
+static void set_up(void) { scratch_make(directory); }
 
-static void tear_down(void)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(directory); }
 
 static void serve_crossed(void) { serve(CONFIG("")); }
 
@@ -570,8 +562,7 @@ START_TEST(test_a_killed_daemon_has_the_encoder_rows_again)
     answer_free(&answer);
     char *want = bits_of("a");
     for (int round = 0; round < 2; round++) {
-        client_close(&client);
-        process_end(&served.process); /* SIGKILL */
+        serve_kill();
         start(CONFIG(""), "journal", NULL);
         expect_bits("a", want);
         expect_bits("f", want);

@@ -12,12 +12,13 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "state_files.h"
 #include "suites.h"
 #include "tensors.h"
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 static const char *durability, *journal_fsync; /* options of daemons that `start` starts */
 static const char *more[3];                    /* another option and its value */
 
@@ -34,27 +35,15 @@ static void start(void) { start_with(CONFIG_SMALL("\"log\":\"info\",")); }
 
 static void stop(void) { serve_end(); }
 
-static void die(void)
-{
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
-}
-
 static void set_up(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     durability = "journal";
     journal_fsync = "os";
     more[0] = more[1] = NULL;
 }
 
-static void tear_down(void)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(directory); }
 
 /* ---- Helpers --------------------------------------------------------------------------------- */
 
@@ -185,7 +174,7 @@ START_TEST(test_journal_brings_every_session_back_after_sigkill)
 {
     static const char *const syncs[] = {"os", "everysec", "always"};
     journal_fsync = syncs[_i];
-    check_restart(die);
+    check_restart(serve_kill);
 }
 END_TEST
 
@@ -216,7 +205,7 @@ START_TEST(test_journal_that_has_grown_is_replaced_and_says_the_same_after_sigki
         pause_ms(20);
     }
     char *a = call_next_bits(&client, "a"), *b = call_next_bits(&client, "b");
-    die();
+    serve_kill();
     ck_assert_uint_ge(state_files_find(path, directory, ".base"),
                       1); /* two, if killed before it removed one */
     start();
@@ -255,7 +244,7 @@ START_TEST(test_snapshot_on_request_is_what_a_killed_daemon_comes_back_to)
     char *kept = call_next_bits(&client, "kept");
     make_snapshot();
     steps("kept", 5, 9);
-    die();
+    serve_kill();
     start();
     ck_assert_uint_eq(call_length(&client, "kept", 0), 5);
     expect_bits("kept", kept);
@@ -276,7 +265,7 @@ START_TEST(test_snapshot_is_made_after_so_many_tokens)
         ck_assert_uint_lt(waited, 500);
         pause_ms(20);
     }
-    die();
+    serve_kill();
     start();
     ck_assert_uint_eq(call_length(&client, "a", 0), 4);
     stop();
@@ -362,7 +351,7 @@ START_TEST(test_full_disk_refuses_what_would_be_lost_and_changes_nothing)
     free(same);
     steps("a", 5, 8);
     char *later = call_next_bits(&client, "a");
-    die();
+    serve_kill();
     start();
     expect_bits("a", later);
     ck_assert_uint_eq(call_length(&client, "a", 0), 8);
@@ -409,7 +398,7 @@ START_TEST(test_files_that_are_removed_in_use_are_written_anew)
     await_metric("attnd_snapshots_total", 1);
     expect_logged("was removed while attnd uses the directory: changes are refused until");
     steps("a", 3, 5);
-    die();
+    serve_kill();
     start();
     ck_assert_uint_eq(call_length(&client, "a", 0), 5);
     stop();
@@ -480,7 +469,7 @@ START_TEST(test_file_that_cannot_be_read_refuses_the_start_and_is_left_alone)
     make_snapshot();
     steps("a", 3, 5);
     char *bits = call_next_bits(&client, "a");
-    die();
+    serve_kill();
     expect_unreadable(".base");
     expect_unreadable(".session");
     expect_unreadable(".journal");
@@ -518,7 +507,7 @@ START_TEST(test_damage_in_a_journal_costs_the_session_that_it_hits)
     call_create(&client, "b", "");
     steps("a", 0, 1);
     steps("b", 0, 2);
-    die();
+    serve_kill();
     ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
     state_files_flip(path, state_files_record(path, SRV_RECORD_ROWS, 0) + 72 + 48 +
                                20); /* the row of `a` */
@@ -528,7 +517,7 @@ START_TEST(test_damage_in_a_journal_costs_the_session_that_it_hits)
     steps("b", 2, 3);
     ck_assert_uint_eq(state_files_find(path, directory, ".journal.damaged"), 1);
     char *b = call_next_bits(&client, "b");
-    die();
+    serve_kill();
     start();
     expect_bits("b", b);
     ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
@@ -543,7 +532,7 @@ START_TEST(test_torn_tail_of_a_journal_is_removed)
     start();
     call_create(&client, "a", "");
     steps("a", 0, 3);
-    die();
+    serve_kill();
     ck_assert_uint_eq(state_files_find(path, directory, ".journal"), 1);
     ck_assert_int_eq(stat(path, &journal), 0);
     ck_assert_int_eq(truncate(path, journal.st_size - 30), 0);
@@ -552,7 +541,7 @@ START_TEST(test_torn_tail_of_a_journal_is_removed)
     ck_assert_uint_eq(call_length(&client, "a", 0), 2);
     ck_assert_double_eq(call_metric(&client, "attnd_damaged_files_total"), 0);
     steps("a", 2, 4);
-    die();
+    serve_kill();
     start();
     ck_assert_uint_eq(call_length(&client, "a", 0), 4);
     stop();
@@ -622,7 +611,7 @@ START_TEST(test_start_that_is_refused_touches_nothing)
     steps("a", 3, 4);
     steps("b", 3, 4);
     steps("c", 3, 4);
-    die();
+    serve_kill();
     ck_assert_uint_eq(state_files_find(name, directory, ".session"), 3);
     state_files_flip(name, 400);
     snprintf(unfinished, sizeof unfinished, "%s/some.new", directory);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -167,7 +168,7 @@ END_TEST
     "{\"keys\":[{\"name\":\"few\",\"key\":\"few-0123456789abcdef0123456789abcdef\",\"scopes\":" \
     "[\"infer\",\"metrics\",\"admin\"],\"cache_bytes\":%d}],\"metrics_keys\":true}"
 
-static char directory[64], keys_path[SECRET_PATH];
+static char directory[SCRATCH_PATH], keys_path[SECRET_PATH];
 
 static void start(const char *durability)
 {
@@ -183,16 +184,14 @@ static void start(const char *durability)
 
 static void restart(const char *durability)
 {
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
+    serve_kill();
     start(durability);
 }
 
 static void begin_kept(void)
 {
     char keys[256];
-    snprintf(directory, sizeof directory, "/tmp/attnd-forget-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     snprintf(keys, sizeof keys, KEYS, 14 * BLOCK);
     secret_write(keys_path, keys);
     start("journal");
@@ -200,12 +199,10 @@ static void begin_kept(void)
 
 static void end_kept(void)
 {
-    char command[96];
     serve_end();
     served.authorization = NULL;
     unlink(keys_path);
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
 /* GET's body of a session's state becomes the session `to`. */

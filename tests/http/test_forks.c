@@ -8,11 +8,12 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "suites.h"
 #include "tensors.h"
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 static const char *durability;
 
 static void start(void)
@@ -23,25 +24,13 @@ static void start(void)
     client_open(&client, &served);
 }
 
-static void die(void)
-{
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
-}
-
 static void set_up(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-forks-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     durability = "snapshot";
 }
 
-static void tear_down(void)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(directory); }
 
 /* ---- Helpers --------------------------------------------------------------------------------- */
 
@@ -161,7 +150,7 @@ START_TEST(test_full_pool_is_snapshotted_exported_and_held_again_after_sigkill)
     answer_free(&file);
     make_snapshot();
     ck_assert(call_metric(&client, "attnd_snapshots_failed_total") == 0);
-    die();
+    serve_kill();
     start();
     for (unsigned i = 0; i < count; i++) {
         snprintf(id, sizeof id, "%u", i);

@@ -56,7 +56,7 @@ static void add_models(struct text *config)
 static bool is_taken(int run)
 {
     const char *quick = getenv("QUICK"), *only = getenv("GOLDEN_RUN");
-    const int levels = (int)attn_cpu_best(ATTN_CPU_AUTO);
+    const int levels = (int)attn_cpu_level_of(attn_cpu_features(ATTN_NUM_CPU_LEVELS - 1));
     if (run > levels)
         return false;
     return run == 0 || quick == NULL || quick[0] == '\0' ||

@@ -6,8 +6,8 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "clock.h"
 #include "long_call.h"
 #include "suites.h"
 
@@ -41,13 +41,6 @@ static const struct heavy {
 #define NUM_HEAVIES 5
 #define TRIES 3 /* another process may disturb one */
 #define PART 3  /* the longest wait is less than a third of the whole time; a tenth is usual */
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 static void begin_heavy(struct daemon *daemon, struct client *client, const struct heavy *heavy,
                         size_t tokens)
@@ -94,11 +87,11 @@ static bool waits_are_short(struct client *client, struct long_call *call, doubl
 {
     double longest = 0;
     while (!atomic_load(&call->answered)) {
-        double asked = now_ms();
+        double asked = clock_ms();
         (void)step(client, "short", false);
-        longest = fmax(longest, now_ms() - asked);
+        longest = fmax(longest, clock_ms() - asked);
     }
-    double whole = now_ms() - began;
+    double whole = clock_ms() - began;
     long_end(call, 200, NULL);
     printf("heavy: a decode took at most %.1f ms beside a request of %.1f ms\n", longest, whole);
     return longest * PART < whole;
@@ -113,7 +106,7 @@ START_TEST(test_decodes_are_answered_beside_a_request_of_heavy_steps_over_long_s
     ck_assert_int_eq(step(&client, "short", true), 0);
     bool soon = false;
     for (size_t tries = 0; !soon && tries < TRIES; tries++) {
-        double began = now_ms();
+        double began = clock_ms();
         send_heavy(&call, &client, NULL, &heavies[_i]);
         soon = waits_are_short(&client, &call, began);
     }
@@ -140,7 +133,7 @@ START_TEST(test_decodes_are_answered_while_mean_weights_are_ranked)
     add_column(&call.body, "key", MEAN_KEYS, 1e-3);
     add_column(&call.body, "value", MEAN_KEYS, 1);
     text_add(&call.body, "}");
-    double began = now_ms();
+    double began = clock_ms();
     long_send(&call, &client);
     ck_assert(waits_are_short(&client, &call, began));
     end(&daemon, &client);
@@ -193,10 +186,10 @@ START_TEST(test_heavy_steps_whose_deadline_passes_are_stopped_or_not_begun)
     begin_heavy(&daemon, &client, heavy, LONG_SESSION);
     double least = INFINITY;
     for (size_t i = 0; i < TRIES; i++) {
-        double began = now_ms();
+        double began = clock_ms();
         send_heavy(&call, &client, NULL, heavy);
         long_end(&call, 200, NULL);
-        least = fmin(least, now_ms() - began);
+        least = fmin(least, clock_ms() - began);
     }
     double deadline = least / 4;
     while (!is_stopped(&client, heavy, deadline)) {

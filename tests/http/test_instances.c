@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "suites.h"
 #include "tensors.h"
@@ -14,20 +15,14 @@
 #define FOREIGN "other-2.0123456789abcdefghjkmnpqrs"
 #define ROW "[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]"
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 static const char *durability;
 
-static void start(void)
-{
-    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
-    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
-    client_open(&client, &served);
-}
+static void start(void) { serve_state(CONFIG_SMALL(""), directory, durability); }
 
 static void set_up(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     durability = "journal";
 }
 

@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "calls.h"
+#include "clock.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -31,22 +32,18 @@
                                     "") "," ENTRY("ops", "\"admin\"",                              \
                                                   "") "," ENTRY("watch", "\"metrics\"", "") "]}"
 
-static char state_dir[64], keys_path[SECRET_PATH];
+static char state_dir[SCRATCH_PATH], keys_path[SECRET_PATH];
 
 static void start(const char *durability)
 {
-    char config[1024], variable[96];
-    const char *const variables[] = {variable, NULL};
+    char config[1024];
     snprintf(config, sizeof config, CONFIG, durability, state_dir);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, config, NULL, variables);
-    client_open(&client, &served);
+    serve_keys(config, keys_path);
 }
 
 static void prepare(void)
 {
-    snprintf(state_dir, sizeof state_dir, "/tmp/attnd-isolation-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(state_dir));
+    scratch_make(state_dir);
     secret_write(keys_path, KEYS);
 }
 
@@ -56,18 +53,10 @@ static void begin(void)
     start("none");
 }
 
-static void clean_up(void)
-{
-    char command[128];
-    unlink(keys_path);
-    snprintf(command, sizeof command, "rm -r %s", state_dir);
-    ck_assert_int_eq(system(command), 0);
-}
-
 static void end(void)
 {
     serve_end();
-    clean_up();
+    scratch_remove(state_dir);
 }
 
 /* Sends a request with the key of this name. */
@@ -413,13 +402,6 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 /* Medians of interleaved requests for an id of another's and one that never was; true where they
  * are nearer to each other than a tenth, which is far below the spread of either. */
 static bool medians_agree(const char *method, const char *form, const char *body_form)
@@ -436,9 +418,9 @@ static bool medians_agree(const char *method, const char *form, const char *body
         text_free(&step);
     }
     for (size_t i = 0; i < 2 * ROUNDS; i++) {
-        double from = seconds();
+        double from = clock_s();
         ck_assert_int_eq(status_of("dave", method, path[i % 2], body[i % 2].data), 404);
-        times[i % 2][i / 2] = seconds() - from;
+        times[i % 2][i / 2] = clock_s() - from;
     }
     for (int k = 0; k < 2; k++) {
         qsort(times[k], ROUNDS, sizeof(double), by_value);

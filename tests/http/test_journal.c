@@ -8,26 +8,24 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "state_files.h"
 #include "suites.h"
 
 #define IDLE 20 /* sessions */
 
-static char directory[64], config_directory[64], config_path[96];
+static char directory[SCRATCH_PATH], config_directory[64], config_path[96];
 
 static void set_up(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     config_write(config_directory, config_path, CONFIG_SMALL("\"log\":\"off\","));
 }
 
 static void tear_down(void)
 {
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
     config_remove(config_directory);
 }
 
@@ -264,8 +262,8 @@ END_TEST
  * each; the copy becomes the directory.  Returns the length of "a". */
 static unsigned copy_files(const char *listed, unsigned length)
 {
-    char command[256], line[128], copy[64] = "/tmp/attnd-state-XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(copy));
+    char command[256], line[128], copy[SCRATCH_PATH];
+    scratch_make(copy);
     snprintf(command, sizeof command, "cd %s && ls %s", directory, listed);
     FILE *names = popen(command, "r");
     ck_assert_ptr_nonnull(names);
@@ -278,8 +276,7 @@ static unsigned copy_files(const char *listed, unsigned length)
     }
     pclose(names);
     serve_end();
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
     snprintf(directory, sizeof directory, "%s", copy);
     return length;
 }

@@ -8,6 +8,7 @@
 
 #include "calls.h"
 #include "raw.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -15,29 +16,22 @@
 #define WAIT_MS 60000
 #define CONFIG CONFIG_SMALL("\"durability\":\"snapshot\",\"state_dir\":\"%s\",")
 
-static char state_dir[64], keys_path[SECRET_PATH];
+static char state_dir[SCRATCH_PATH], keys_path[SECRET_PATH];
 
 /* The daemon is stopped and its files are gone when this returns. */
 static void end(void)
 {
-    char command[128];
     serve_end();
-    unlink(keys_path);
-    snprintf(command, sizeof command, "rm -r %s", state_dir);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(state_dir);
 }
 
 static void begin(void)
 {
-    char config[1024], variable[96];
-    const char *const variables[] = {variable, NULL};
-    snprintf(state_dir, sizeof state_dir, "/tmp/attnd-keys-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(state_dir));
+    char config[1024];
+    scratch_make(state_dir);
     secret_write(keys_path, KEYS_THREE);
     snprintf(config, sizeof config, CONFIG, state_dir);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, config, NULL, variables);
-    client_open(&client, &served);
+    serve_keys(config, keys_path);
 }
 
 static struct answer ask(const char *method, const char *path, const char *body, const char *field)

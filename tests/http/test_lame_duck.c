@@ -12,6 +12,7 @@
 
 #include "inspected.h"
 #include "long_call.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -358,9 +359,9 @@ static void expect_steps(const struct caller *caller)
 
 START_TEST(test_a_stop_under_load_loses_and_doubles_no_step)
 {
-    char directory[] = "/tmp/attnd-lame-XXXXXX", command[64];
+    char directory[SCRATCH_PATH];
     struct caller callers[CALLERS];
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     const char *const journal[] = {"--durability", "journal", "--state-dir", directory, NULL};
     serve_lame(CONFIG_SMALL("\"log\":\"info\","), "1", journal);
     start_callers(callers);
@@ -372,8 +373,7 @@ START_TEST(test_a_stop_under_load_loses_and_doubles_no_step)
     for (size_t i = 0; i < CALLERS; i++)
         expect_steps(&callers[i]);
     serve_end();
-    snprintf(command, sizeof command, "rm -r %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 END_TEST
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "state_files.h"
 #include "suites.h"
@@ -20,20 +21,11 @@
     "\"models\":[{\"name\":\"tiny\",\"random\":" LATENT "}]}"
 enum { RANK = 10, ROPE = 4, HEADS = 4, D = 10, DV = 5, ROWS = 70 };
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
-static void set_up(void)
-{
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
-}
+static void set_up(void) { scratch_make(directory); }
 
-static void tear_down(void)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(directory); }
 
 static void start(void)
 {
@@ -183,16 +175,14 @@ START_TEST(test_latent_sessions_survive_a_kill)
     prefill("s", ROWS);
     expect_decode(&client, "s", 7, ROWS);
     char *before = call_next_bits(&client, "s");
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
+    serve_kill();
     start();
     ck_assert_uint_eq(call_length(&client, "s", 0), ROWS + 1);
     char *after = call_next_bits(&client, "s");
     ck_assert_str_eq(before, after);
     free(before);
     free(after);
-    client_close(&client);
-    process_end(&served.process);
+    serve_kill();
     ck_assert_uint_ge(state_files_find(path, directory, ".journal"), 1);
     off_t last = state_files_record(path, SRV_RECORD_ROWS, 1);
     state_files_flip(path, last + 100);

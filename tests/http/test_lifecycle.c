@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "suites.h"
 
 /* ---- Draining -------------------------------------------------------------------------------- */
@@ -156,7 +157,7 @@ static bool blocks_termination(const struct daemon *daemon, pid_t thread)
 START_TEST(test_every_thread_leaves_termination_to_the_main_one)
 {
     static const char *const modes[] = {"packed", "openblas"};
-    char directory[] = "/tmp/attnd-state-XXXXXX", command[64];
+    char directory[SCRATCH_PATH];
     const char *const arguments[] = {"--durability", "journal",         "--state-dir",
                                      directory,      "--journal-fsync", "everysec",
                                      "--gemm",       modes[_i],         NULL};
@@ -164,7 +165,7 @@ START_TEST(test_every_thread_leaves_termination_to_the_main_one)
     struct daemon daemon;
     struct client client;
     pid_t threads[DAEMON_MAX_THREADS];
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     daemon_start(&daemon, CONFIG_SMALL("\"threads\":2,"), arguments, variables);
     client_open(&client, &daemon);
     call_create(&client, "kept", "");
@@ -180,16 +181,15 @@ START_TEST(test_every_thread_leaves_termination_to_the_main_one)
     free(log);
     client_close(&client);
     process_end(&daemon.process);
-    snprintf(command, sizeof command, "rm -r %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 END_TEST
 
 /* A directory before all others of the loader, in which OpenBLAS is an empty file. */
 START_TEST(test_without_openblas_only_gemm_openblas_does_not_start)
 {
-    char directory[] = "/tmp/attnd-blas-XXXXXX", library[64], variable[64], *out, *err;
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    char directory[SCRATCH_PATH], library[64], variable[64], *out, *err;
+    scratch_make(directory);
     snprintf(library, sizeof library, "%s/libopenblas.so.0", directory);
     snprintf(variable, sizeof variable, "LD_LIBRARY_PATH=%s", directory);
     fclose(fopen(library, "w"));

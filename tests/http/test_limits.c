@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 
 #include "calls.h"
+#include "clock.h"
 #include "raw.h"
 #include "served.h"
 #include "suites.h"
@@ -24,13 +24,6 @@
 /* One thread with portable kernels, which make long computations easy to have. */
 #define CONFIG_SLOW(members) \
     CONFIG_SMALL("\"threads\":1,\"cpu_level\":\"portable\",\"max_tokens\":1048576," members)
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
 
 static void expect_post(const char *path, const char *body, const char *const headers[],
                         long status, const char *code)
@@ -96,9 +89,9 @@ static void make_slow(struct slow *slow)
         ck_assert_uint_le(keys, 1048576);
         make_weightless(&slow->body, SLOW_HEADS, SLOW_ROWS, keys);
         for (int i = 0; i < 2; i++) {
-            double start = now_s();
+            double start = clock_s();
             expect_post("/attend", slow->body.data, NULL, 200, NULL);
-            double seconds = now_s() - start;
+            double seconds = clock_s() - start;
             slow->seconds = i == 0 || seconds < slow->seconds ? seconds : slow->seconds;
         }
     }
@@ -190,7 +183,8 @@ static bool replace_waiting_start(const struct slow *slow, unsigned attempt)
     post_start(&prefill, other, "");
     post_start(&failing, id, ",\"position\":5");
     post_raw(&second, "/attend", slow->body.data);
-    for (double deadline = now_s() + 4 * slow->seconds; !seen && now_s() < deadline; pause_ms(1))
+    for (double deadline = clock_s() + 4 * slow->seconds; !seen && clock_s() < deadline;
+         pause_ms(1))
         seen = call_status(&client, id) == 200;
     struct answer deleted = client_delete(&client, path);
     if (seen)
@@ -429,9 +423,9 @@ START_TEST(test_end_does_not_wait_for_what_is_queued_once_the_time_to_drain_is_o
         post_raw(&raws[i], "/attend", slow.body.data);
     await_depth((double)count / 2);
     daemon_terminate(&served);
-    double start = now_s();
+    double start = clock_s();
     daemon_expect_end(&served);
-    ck_assert_double_lt(now_s() - start, limit);
+    ck_assert_double_lt(clock_s() - start, limit);
     for (size_t i = 0; i < count; i++) {
         struct raw_answer answer = raw_read(&raws[i], false, 5000);
         if (answer.status == 503)
@@ -467,7 +461,7 @@ START_TEST(test_session_is_not_expired_while_it_waits_in_a_long_queue)
     await_depth(1);
     post_raw(&list, "/decode", body.data);
     expect_raw(&list, 200, "output");
-    for (double until = now_s() + 1.2; now_s() < until;
+    for (double until = clock_s() + 1.2; clock_s() < until;
          pause_ms(20)) /* sessions expire each second */
         ck_assert_int_eq(call_status(&client, "patient"), 200);
     expect_decode(&client, "patient", 1, LONG_ROWS * count);

@@ -11,6 +11,7 @@
 #include "calls.h"
 #include "client.h"
 #include "raw.h"
+#include "scratch.h"
 #include "suites.h"
 
 /* Small bounds, so that a test can use up all of them. */
@@ -53,7 +54,7 @@ static double number_of(const char *out, const char *part, const char *name)
 /* The bytes of one term of --check's sum. */
 static double checked_bytes(const char *config, const char *name)
 {
-    char directory[64], path[96];
+    char directory[SCRATCH_PATH], path[96];
     config_write(directory, path, config);
     char *out = checked(path, NULL);
     double bytes = number_of(out, "memory at most:", name);
@@ -64,7 +65,7 @@ static double checked_bytes(const char *config, const char *name)
 
 static void expect_refusal(const char *config, const char *argument, const char *part)
 {
-    char directory[64], path[96], *out, *err;
+    char directory[SCRATCH_PATH], path[96], *out, *err;
     config_write(directory, path, config);
     const char *const arguments[] = {"--config", path, argument, NULL};
     int status = process_run(&out, &err, arguments, NULL);
@@ -160,7 +161,7 @@ END_TEST
 
 START_TEST(test_a_limit_that_is_set_counts_also_above_what_the_machine_gives)
 {
-    char directory[64], path[96];
+    char directory[SCRATCH_PATH], path[96];
     config_write(directory, path, CONFIG_LITTLE(""));
     char *out = checked(path, "--memory-limit=4096GiB");
     ck_assert_double_eq(number_of(out, "memory at most:", "limit"), 4096.0 * (1 << 30));
@@ -452,12 +453,12 @@ static void wait_for_snapshot(struct client *client)
  * second a session's file larger than the term of the store. */
 START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
 {
-    char directory[] = "/tmp/attnd-kept-XXXXXX", flag[64], command[64];
+    char directory[SCRATCH_PATH], flag[64];
     const char *const arguments[] = {flag, NULL};
     const char *attnd = getenv("ATTND");
     struct daemon daemon;
     struct client client;
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     snprintf(flag, sizeof flag, "--state-dir=%s", directory);
     daemon_start(&daemon, kept, arguments, NULL);
     client_open(&client, &daemon);
@@ -488,8 +489,7 @@ START_TEST(test_large_files_are_restored_within_the_sum_and_lower_no_default)
     answer_free(&want);
     client_close(&client);
     daemon_stop(&daemon);
-    snprintf(command, sizeof command, "rm -r %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 END_TEST
 

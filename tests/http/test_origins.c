@@ -25,18 +25,8 @@ static void begin_listed(void) { serve(CONFIG_SMALL(ORIGINS)); }
 
 static void begin_with_keys(const char *config)
 {
-    char variable[96];
-    const char *const variables[] = {variable, NULL};
     secret_write(keys_path, KEYS_THREE);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, config, NULL, variables);
-    client_open(&client, &served);
-}
-
-static void end_with_keys(void)
-{
-    serve_end();
-    unlink(keys_path);
+    serve_keys(config, keys_path);
 }
 
 static struct answer ask(const char *method, const char *path, const char *body,
@@ -113,7 +103,7 @@ START_TEST(test_with_keys_hosts_are_checked_where_they_are_listed)
     struct answer answer = get("GET", "/livez", "Host: evil.example", NULL);
     expect_answer(&answer, 421, "host_not_allowed", "DAEMON_HOSTS are listed");
     answer_free(&answer);
-    end_with_keys();
+    serve_end();
 }
 END_TEST
 
@@ -134,7 +124,6 @@ START_TEST(test_where_none_are_listed_only_keys_make_any_host_good)
     raw_answer_free(&answer);
     process_end(&process);
     config_remove(directory);
-    unlink(keys_path);
 }
 END_TEST
 
@@ -353,7 +342,7 @@ START_TEST(test_with_keys_a_preflight_needs_none_and_a_page_of_elsewhere_gets_no
     expect_answer(&answer, 200, NULL, "whoever has a key may come from anywhere");
     expect_field(&answer, "Access-Control-Allow-Origin", NULL);
     answer_free(&answer);
-    end_with_keys();
+    serve_end();
 }
 END_TEST
 

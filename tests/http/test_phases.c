@@ -19,6 +19,7 @@
 #include "inspected.h"
 #include "long_call.h"
 #include "raw.h"
+#include "scratch.h"
 #include "served.h"
 #include "suites.h"
 #include "waiting.h"
@@ -33,7 +34,7 @@
 
 struct starting {
     struct process process;
-    char directory[64], path[96];
+    char directory[SCRATCH_PATH], path[96];
     struct daemon daemon; /* host and port, for raw_exchange */
 };
 
@@ -118,7 +119,7 @@ START_TEST(test_a_terminal_shows_how_far_loading_is_and_then_the_address)
     static char shown[65536];
     int master, status;
     unsigned done, rate, left;
-    char directory[64], path[96];
+    char directory[SCRATCH_PATH], path[96];
     config_write(directory, path, LOADING_CONFIG);
     const pid_t child = start_on_terminal(&master, path);
     read_terminal(shown, sizeof shown, master);
@@ -262,16 +263,15 @@ END_TEST
 
 START_TEST(test_sessions_that_cannot_be_saved_at_the_end_make_the_exit_status_1)
 {
-    char directory[] = "/tmp/attnd-promises-XXXXXX", command[96];
+    char directory[SCRATCH_PATH];
     const char *const arguments[] = {"--durability", "snapshot", "--state-dir", directory, NULL};
     int status;
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
     client_open(&client, &served);
     call_create(&client, "s", "");
     expect_decode(&client, "s", 1, 0);
-    snprintf(command, sizeof command, "rm -r %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
     client_close(&client);
     daemon_terminate(&served);
     ck_assert(process_wait(&status, &served.process, 60));
@@ -303,9 +303,9 @@ static void expect_private_files(const char *directory, size_t least)
 
 START_TEST(test_no_file_of_the_state_directory_is_open_to_others)
 {
-    char directory[] = "/tmp/attnd-phases-XXXXXX", command[96];
+    char directory[SCRATCH_PATH];
     const char *const arguments[] = {"--durability", "journal", "--state-dir", directory, NULL};
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     mode_t mask = umask(0);
     daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
     umask(mask);
@@ -325,8 +325,7 @@ START_TEST(test_no_file_of_the_state_directory_is_open_to_others)
     }
     expect_private_files(directory, 4); /* lock, journal, base, session */
     serve_end();
-    snprintf(command, sizeof command, "rm -r %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 END_TEST
 

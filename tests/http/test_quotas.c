@@ -8,10 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "calls.h"
+#include "clock.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -53,33 +54,26 @@
 #define KEYS_LESS "{\"keys\":[" ENTRY("few", "infer", ",\"max_sessions\":3") "," OTHERS
 #define KEYS_WITHOUT "{\"keys\":[" OTHERS
 
-static char state_dir[64], keys_path[SECRET_PATH];
+static char state_dir[SCRATCH_PATH], keys_path[SECRET_PATH];
 
 static void start(void)
 {
-    char config[1024], variable[96];
-    const char *const variables[] = {variable, NULL};
+    char config[1024];
     snprintf(config, sizeof config, CONFIG, state_dir);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, config, NULL, variables);
-    client_open(&client, &served);
+    serve_keys(config, keys_path);
 }
 
 static void begin(void)
 {
-    snprintf(state_dir, sizeof state_dir, "/tmp/attnd-quotas-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(state_dir));
+    scratch_make(state_dir);
     secret_write(keys_path, KEYS);
     start();
 }
 
 static void end(void)
 {
-    char command[128];
     serve_end();
-    unlink(keys_path);
-    snprintf(command, sizeof command, "rm -r %s", state_dir);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(state_dir);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -303,13 +297,6 @@ END_TEST
 
 /* ---- Requests -------------------------------------------------------------------------------- */
 
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static double stop_s;
 
 static void *hammer(void *number)
@@ -317,7 +304,7 @@ static void *hammer(void *number)
     struct client own;
     (void)number;
     client_open(&own, &served);
-    while (now_s() < stop_s) {
+    while (clock_s() < stop_s) {
         struct answer answer = client_get(&own, "/models");
         char value[256] = "";
         if (answer.status == 429 &&
@@ -331,10 +318,10 @@ static void *hammer(void *number)
 
 START_TEST(test_requests_of_a_key_are_never_more_than_its_seconds_have)
 {
-    double start_s = now_s();
+    double start_s = clock_s();
     stop_s = start_s + 2;
     run_threads(hammer, FIELD("slow"));
-    double most = RATE * (1 + now_s() - start_s);
+    double most = RATE * (1 + clock_s() - start_s);
     printf("quotas: %zu requests granted, at most %.0f, %zu refused\n", (size_t)granted, most,
            (size_t)refused);
     ck_assert_double_le((double)granted, most);

@@ -16,6 +16,7 @@
 
 #include "calls.h"
 #include "raw.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -221,10 +222,10 @@ static void expect_again(const struct made *made, const char *api_key, const cha
 
 START_TEST(test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts)
 {
-    char dir[] = "/tmp/attnd-own-XXXXXX", command[128], fork[128];
+    char dir[SCRATCH_PATH], fork[128];
     const char *const arguments[] = {"--api-keys", keys, "--durability", "journal", "--state-dir",
                                      dir,          NULL};
-    ck_assert_ptr_nonnull(mkdtemp(dir));
+    scratch_make(dir);
     secret_write(keys, KEYS_THREE);
     begin(arguments);
     struct made router = make_new(KEY_INFER, "/sessions", "-1", CREATE_TINY);
@@ -254,8 +255,7 @@ START_TEST(test_idempotency_keys_are_each_caller_s_own_over_reloads_and_restarts
     expect_again(&lead, KEY_BOTH, "/sessions", "-1");
     daemon_stop(&served);
     unlink(keys);
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(dir);
 }
 END_TEST
 

@@ -8,6 +8,7 @@
 
 #include "calls.h"
 #include "raw.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "state_files.h"
@@ -25,7 +26,7 @@
     "{\"name\":\"watch\",\"key\":\"" WATCH "\",\"scopes\":[\"metrics\"]}]," \
     "\"metrics_keys\":true}"
 
-static char root[64]; /* the directories a, b, c are in it, each named as its instance */
+static char root[SCRATCH_PATH]; /* the directories a, b, c are in it, each named as its instance */
 static char keys_path[SECRET_PATH];
 static const char *keys; /* what ATTN_API_KEYS is; NULL: none */
 
@@ -38,18 +39,12 @@ static void shell(const char *line)
 
 static void set_up(void)
 {
-    snprintf(root, sizeof root, "/tmp/attnd-restoring-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(root));
+    scratch_make(root);
     shell("mkdir a b c");
     keys = NULL;
 }
 
-static void tear_down(void)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", root);
-    ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(root); }
 
 /* The library stands beside this program. */
 static void find_library(char out[512])
@@ -84,12 +79,6 @@ static void start(const char *own, const char *adopted)
     client_open(&client, &served);
 }
 
-static void die(void)
-{
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
-}
-
 static void prefill(const char *id, size_t rows)
 {
     struct answer answer = call_prefill(&client, id, 1, rows, "");
@@ -118,7 +107,7 @@ static void make_directory(const char *own, bool snapshot)
         snprintf(directory, sizeof directory, "%s/%s", root, own);
         state_files_await(directory, ".base");
     }
-    die();
+    serve_kill();
 }
 
 static void damage(const char *directory)
@@ -187,7 +176,7 @@ START_TEST(test_request_waits_for_its_session_and_no_other_request_does)
     make("a.one", ROWS);
     make("a.two", ROWS);
     char *bits = call_next_bits(&client, "a.two");
-    die();
+    serve_kill();
     shell("touch a/hold");
     start("a", "");
     ck_assert_uint_eq(restoring(), 2);
@@ -295,7 +284,7 @@ START_TEST(test_sessions_that_are_unread_count_for_their_owner)
     start("a", "");
     make("a.one", 6 * 64);
     call_create(&client, "a.two", "");
-    die();
+    serve_kill();
     shell("touch a/hold");
     start("a", "");
     ck_assert_double_eq(gauge("sessions"), 2);
@@ -369,7 +358,7 @@ START_TEST(test_full_adopted_directory_refuses_its_own_sessions_alone)
     ck_assert_uint_eq(call_length(&client, "b.one", 0), ROWS);
     shell("rm b/full");
     expect_decode(&client, "b.one", 2, ROWS);
-    die();
+    serve_kill();
     start("a", "bc");
     ck_assert_uint_eq(call_length(&client, "a.one", 0), ROWS + 2);
     ck_assert_uint_eq(call_length(&client, "b.one", 0), ROWS + 1);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "served.h"
 #include "suites.h"
 #include "tensors.h"
@@ -427,7 +428,7 @@ END_TEST
 
 /* ---- Restarts -------------------------------------------------------------------------------- */
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
 static void start_kept(const char *durability, const char *journal_fsync)
 {
@@ -438,24 +439,9 @@ static void start_kept(const char *durability, const char *journal_fsync)
     client_open(&client, &served);
 }
 
-static void set_up_directory(void)
-{
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
-}
+static void set_up_directory(void) { scratch_make(directory); }
 
-static void tear_down_directory(void)
-{
-    char command[96];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
-}
-
-static void die(void)
-{
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
-}
+static void tear_down_directory(void) { scratch_remove(directory); }
 
 /* Waits until a snapshot of this moment is on the disk. */
 static void snapshot(void)
@@ -499,7 +485,7 @@ START_TEST(test_a_revision_and_the_last_truncation_outlive_a_restart)
     if (how->has_snapshot)
         snapshot();
     if (how->is_killed)
-        die();
+        serve_kill();
     else
         serve_end();
     for (size_t again = 0; again < 2; again++) {

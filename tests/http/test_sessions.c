@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "calls.h"
+#include "clock.h"
 #include "served.h"
 #include "suites.h"
 #include "tensors.h"
@@ -40,24 +40,17 @@ START_TEST(test_created_session_says_what_it_is)
 }
 END_TEST
 
-static double seconds_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 /* Asks until some time has passed since the session was used: never more than since it was made. */
 START_TEST(test_idle_time_is_in_seconds)
 {
     double idle = 0;
-    const double before = seconds_now();
+    const double before = clock_s();
     call_create(&client, "idle", "");
     for (unsigned i = 0; i < 100000 && idle == 0; i++) {
         struct answer seen = client_get(&client, "/sessions/idle");
         expect_answer(&seen, 200, NULL, "get");
         idle = json_number_value(json_object_get(seen.json, "idle_s"));
-        ck_assert_double_le(idle, seconds_now() - before);
+        ck_assert_double_le(idle, clock_s() - before);
         answer_free(&seen);
     }
     ck_assert_double_gt(idle, 0);

@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "calls.h"
+#include "clock.h"
+#include "scratch.h"
 #include "suites.h"
 
 #define SYNC_MS 250
@@ -31,19 +32,13 @@
 
 #define CONFIG CONFIG_SMALL("\"durability\":\"journal\",\"log\":\"info\",")
 
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
 /* ---- A daemon with a slow disk --------------------------------------------------------------- */
 
 struct slow {
     struct daemon daemon;
     struct client client;
-    char directory[64]; /* of the sessions' directory, and of the file that makes it slow */
+    char directory
+        [SCRATCH_PATH]; /* of the sessions' directory, and of the file that makes it slow */
 };
 
 /* The library stands beside this program. */
@@ -62,8 +57,7 @@ static void begin(struct slow *slow, const char *fsync)
     char sessions[96], preload[512], wait[64], file[128];
     const char *const arguments[] = {"--state-dir", sessions, "--journal-fsync", fsync, NULL};
     const char *const variables[] = {preload, wait, file, NULL};
-    snprintf(slow->directory, sizeof slow->directory, "/tmp/attnd-slow-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(slow->directory));
+    scratch_make(slow->directory);
     snprintf(sessions, sizeof sessions, "%s/sessions", slow->directory);
     find_library(preload);
     snprintf(wait, sizeof wait, "SLOW_SYNC_MS=%d", SYNC_MS);
@@ -86,11 +80,9 @@ static void slow_down(const struct slow *slow) { make_disk(slow, "slow"); }
 
 static void end(struct slow *slow)
 {
-    char command[96];
     client_close(&slow->client);
     process_end(&slow->daemon.process);
-    snprintf(command, sizeof command, "rm -r %s", slow->directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(slow->directory);
 }
 
 /* ---- Event threads --------------------------------------------------------------------------- */
@@ -113,12 +105,12 @@ static void *write_main(void *argument)
     char id[32];
     client_open(&own, writer->daemon);
     for (unsigned i = 0; !atomic_load(writer->stop) && i < 1000; i++) {
-        double before = now_ms();
+        double before = clock_ms();
         snprintf(id, sizeof id, "w%u.%u", writer->number, i);
         call_create(&own, id, "");
         writer->changes++;
-        if (now_ms() - before > writer->longest_ms)
-            writer->longest_ms = now_ms() - before;
+        if (clock_ms() - before > writer->longest_ms)
+            writer->longest_ms = clock_ms() - before;
         if (writer->decodes)
             expect_decode(&own, id, 0, 0);
         call_delete(&own, id);
@@ -133,9 +125,9 @@ static bool is_soon(double *slowest, struct client *client, const char *path)
 {
     size_t late = 0;
     for (size_t i = 0; i < PROBES && late <= PROBES / 100; i++) {
-        double before = now_ms();
+        double before = clock_ms();
         struct answer answer = client_get(client, path);
-        double ms = now_ms() - before;
+        double ms = clock_ms() - before;
         expect_answer(&answer, 200, NULL, path);
         answer_free(&answer);
         *slowest = ms > *slowest ? ms : *slowest;
@@ -286,15 +278,15 @@ static void await_expiry(struct client *client)
 /* Terminates the daemon; returns after how many milliseconds its log says so. */
 static double terminate(const struct daemon *daemon)
 {
-    double before = now_ms();
+    double before = clock_ms();
     daemon_terminate(daemon);
-    for (bool seen = false; !seen && now_ms() - before < WAIT_MS;) {
+    for (bool seen = false; !seen && clock_ms() - before < WAIT_MS;) {
         pause_ms(1);
         char *log = daemon_log(daemon);
         seen = strstr(log, "draining") != NULL;
         free(log);
     }
-    return now_ms() - before;
+    return clock_ms() - before;
 }
 
 START_TEST(test_signal_is_seen_at_once_while_many_sessions_expire_on_a_slow_disk)
@@ -320,10 +312,10 @@ END_TEST
 START_TEST(test_directories_that_cannot_be_flushed_are_named_and_gone_on_with)
 {
     static const char said[] = "this file system cannot flush directories (Invalid argument)";
-    char preload[512], directory[64] = "/tmp/attnd-slow-XXXXXX", sessions[96], command[96];
+    char preload[512], directory[SCRATCH_PATH], sessions[96];
     const char *const arguments[] = {"--state-dir", sessions, NULL};
     const char *const variables[] = {preload, "NO_DIRECTORY_SYNC=1", NULL};
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     snprintf(sessions, sizeof sessions, "%s/sessions", directory);
     find_library(preload);
     for (unsigned start = 0; start < 3; start++) {
@@ -338,8 +330,7 @@ START_TEST(test_directories_that_cannot_be_flushed_are_named_and_gone_on_with)
         client_close(&client);
         daemon_stop(&daemon);
     }
-    snprintf(command, sizeof command, "rm -r %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 END_TEST
 

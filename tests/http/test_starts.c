@@ -28,19 +28,14 @@ static char keys_path[SECRET_PATH];
 
 static void set_up(void)
 {
-    char variable[SECRET_PATH + 16];
-    const char *const variables[] = {variable, NULL};
     secret_write(keys_path, KEYS);
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, CONFIG, NULL, variables);
-    client_open(&client, &served);
+    serve_keys(CONFIG, keys_path);
 }
 
 static void tear_down(void)
 {
     served.authorization = NULL;
     serve_end();
-    unlink(keys_path);
 }
 
 static void be(const char *owner)

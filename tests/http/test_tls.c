@@ -11,6 +11,7 @@
 
 #include "binary.h"
 #include "calls.h"
+#include "clock.h"
 #include "raw.h"
 #include "secret.h"
 #include "served.h"
@@ -54,13 +55,6 @@ static void end(void)
 {
     serve_end();
     remove_files();
-}
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 /* Expects that the daemon serves others and has closed the broken connection. */
@@ -363,7 +357,7 @@ END_TEST
 static void expect_closed(const void *bytes, size_t count)
 {
     struct raw raw;
-    double cpu_s = daemon_cpu_s(&served), start_s = now_s();
+    double cpu_s = daemon_cpu_s(&served), start_s = clock_s();
     raw_open(&raw, HOST, served.port);
     if (count > 0)
         raw_send(&raw, bytes, count);
@@ -373,7 +367,7 @@ static void expect_closed(const void *bytes, size_t count)
     ck_assert(raw_read_to_end(&raw, 20 * TIMEOUT_MS));
     ck_assert_msg(strncmp(raw.data, "HTTP", 4) != 0, "%.60s", raw.data);
     raw_close(&raw);
-    double spent_s = daemon_cpu_s(&served) - cpu_s, waited_s = now_s() - start_s;
+    double spent_s = daemon_cpu_s(&served) - cpu_s, waited_s = clock_s() - start_s;
     ck_assert_msg(spent_s < 0.1 + waited_s / 4, "%g s of CPU in %g s", spent_s, waited_s);
     expect_well();
 }
@@ -651,9 +645,9 @@ START_TEST(test_health_check_speaks_tls_where_the_daemon_does)
     ck_assert_int_eq(ask_health(&served, true, ""), 0);
     ck_assert_int_eq(ask_health(&served, false, "attnd: http://"), 1);
     ck_assert_int_eq(ask_health(&plain, false, ""), 0);
-    start_s = now_s();
+    start_s = clock_s();
     ck_assert_int_eq(ask_health(&plain, true, "attnd: https://"), 1);
-    ck_assert(now_s() - start_s < 30);
+    ck_assert(clock_s() - start_s < 30);
     daemon_stop(&plain);
 }
 END_TEST

@@ -9,6 +9,7 @@
 
 #include "calls.h"
 #include "raw.h"
+#include "scratch.h"
 #include "secret.h"
 #include "served.h"
 #include "suites.h"
@@ -158,47 +159,33 @@ END_TEST
 
 /* ---- In a journal ---------------------------------------------------------------------------- */
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
-static void start_journal(void)
-{
-    const char *const arguments[] = {"--state-dir", directory, "--durability", "journal", NULL};
-    daemon_start(&served, CONFIG_SMALL(""), arguments, NULL);
-    client_open(&client, &served);
-}
-
-static void kill_daemon(void)
-{
-    client_close(&client);
-    process_end(&served.process); /* SIGKILL */
-}
+static void start_journal(void) { serve_state(CONFIG_SMALL(""), directory, "journal"); }
 
 static void begin_journal(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-v2-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     start_journal();
 }
 
 static void end_journal(void)
 {
-    char command[96];
     serve_end();
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
 START_TEST(test_starts_and_ends_outlive_a_kill)
 {
     expect_infer(infer(1, 2, "\"id\":\"a\",", START "\"position\":0,"), 200, NULL);
-    kill_daemon();
+    serve_kill();
     start_journal();
     struct answer again = infer(1, 2, "\"id\":\"a\",", START "\"position\":0,");
     ck_assert_msg(again.status == 200 && is_replayed(&again), "%s", again.text);
     answer_free(&again);
     expect_infer(infer(1, 2, "\"id\":\"b\",", START "\"position\":0,"), 409, "session_exists");
     expect_infer(infer(2, 1, "\"id\":\"c\",", END "\"position\":2,"), 200, NULL);
-    kill_daemon();
+    serve_kill();
     start_journal();
     ck_assert_int_eq(call_status(&client, "7"), 404);
     ck_assert(call_metric(&client, "attnd_sessions_restored_total") == 0);
@@ -380,21 +367,11 @@ static char keys_path[SECRET_PATH];
 
 static void begin_keys(void)
 {
-    char variable[96];
-    const char *const variables[] = {variable, NULL};
     secret_write(keys_path,
                  "{\"keys\":[{\"name\":\"one\",\"key\":\"" KEY_INFER "\",\"scopes\":[\"infer\"]},"
                  "{\"name\":\"two\",\"key\":\"" KEY_BOTH "\",\"scopes\":[\"infer\"]},"
                  "{\"name\":\"ops\",\"key\":\"" KEY_ADMIN "\",\"scopes\":[\"admin\"]}]}");
-    snprintf(variable, sizeof variable, "ATTN_API_KEYS=%s", keys_path);
-    daemon_start(&served, CONFIG_SMALL(""), NULL, variables);
-    client_open(&client, &served);
-}
-
-static void end_keys(void)
-{
-    serve_end();
-    unlink(keys_path);
+    serve_keys(CONFIG_SMALL(""), keys_path);
 }
 
 #define AS_ONE "Authorization: Bearer " KEY_INFER
@@ -443,7 +420,7 @@ Suite *suite_v2(void)
     tcase_add_test(journal, test_many_sequences_end_at_once);
     suite_add_tcase(suite, journal);
     TCase *keys = tcase_create("keys");
-    tcase_add_checked_fixture(keys, begin_keys, end_keys);
+    tcase_add_checked_fixture(keys, begin_keys, serve_end);
     tcase_add_test(keys, test_keys_hold_and_sequences_belong_to_them);
     suite_add_tcase(suite, keys);
     TCase *deep = tcase_create("deep");

@@ -11,6 +11,7 @@
 
 #include "calls.h"
 #include "reference.h"
+#include "scratch.h"
 #include "served.h"
 #include "state_files.h"
 #include "suites.h"
@@ -21,30 +22,25 @@ enum { H = 4, G = 2, D = 4, V = 3, MOST = 80 };
     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":4,\"value_head_dim\":3"
 #define TOLERANCE 1e-5
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
 static void start_as(const char *durability)
 {
-    const char *const arguments[] = {"--state-dir", directory, "--durability", durability, NULL};
-    daemon_start(&served, CONFIG_SMALL("\"max_weightless_shapes\":2,"), arguments, NULL);
-    client_open(&client, &served);
+    serve_state(CONFIG_SMALL("\"max_weightless_shapes\":2,"), directory, durability);
 }
 
 static void start(void) { start_as("journal"); }
 
 static void set_up(void)
 {
-    snprintf(directory, sizeof directory, "/tmp/attnd-state-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
+    scratch_make(directory);
     start();
 }
 
 static void tear_down(void)
 {
-    char command[96];
     serve_end();
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
 /* ---- Tokens ---------------------------------------------------------------------------------- */
@@ -338,8 +334,7 @@ START_TEST(test_a_restart_restores_sessions_from_journal_and_snapshot)
             answer_free(&answer);
         }
         if (restart == 0) {
-            client_close(&client);
-            process_end(&served.process); /* SIGKILL */
+            serve_kill();
         } else {
             serve_end();
         }
@@ -400,8 +395,7 @@ START_TEST(test_rows_at_the_ends_of_ranges_outlive_export_snapshot_and_kill)
         answer_free(&answer);
         if (i == 0) {
             state_files_await(directory, ".base");
-            client_close(&client);
-            process_end(&served.process); /* SIGKILL */
+            serve_kill();
         } else {
             serve_end();
         }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "scratch.h"
 #include "suites.h"
 
 #define DAEMONS 3
@@ -17,20 +18,11 @@
 #define MAPPED ": mapped, "
 #define PRIVATE "packed, in memory of this process, "
 
-static char directory[64];
+static char directory[SCRATCH_PATH];
 
-static void set_up(void)
-{
-    snprintf(directory, sizeof directory, "/tmp/attnd-weights-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
-}
+static void set_up(void) { scratch_make(directory); }
 
-static void tear_down(void)
-{
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", directory);
-    ck_assert_int_eq(system(command), 0);
-}
+static void tear_down(void) { scratch_remove(directory); }
 
 static void start(struct daemon *daemon, const char *sandbox)
 {
@@ -215,7 +207,7 @@ START_TEST(test_a_daemon_whose_mapped_file_is_cut_short_says_so_and_ends)
         answer_free(&answer);
     ck_assert(process_wait(&status, &daemon.process, 20));
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-    expect_log(&daemon.process, "its file of weights in /tmp/attnd-weights-", 1);
+    expect_log(&daemon.process, "its file of weights in /tmp/attn-test-", 1);
     expect_log(&daemon.process, "can no longer be read: it was cut short", 1);
     client_close(&client);
     process_end(&daemon.process);

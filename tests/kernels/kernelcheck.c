@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "attn_limits.h"
 #include "machine/cpu.h"
 
 #define MAX_TAIL_ROWS 70
@@ -214,9 +215,9 @@ int main(int argc, char **argv)
               stderr);
         return 2;
     }
-    run.levels = attn_cpu_best(ATTN_CPU_AUTO);
+    run.levels = attn_cpu_level_of(attn_cpu_features(ATTN_NUM_CPU_LEVELS - 1));
     for (size_t level = 1; level <= run.levels; level++)
-        attn_kernels_get(&run.kernels[level], (enum attn_cpu_level)level);
+        attn_kernels_get(&run.kernels[level], attn_cpu_features((enum attn_cpu_level)level));
 #ifdef __x86_64__
     if (run.levels >= ATTN_CPU_AVX512) {
         run.emulated = run.kernels[ATTN_CPU_AVX512];
@@ -239,7 +240,7 @@ int main(int argc, char **argv)
             return 2;
         }
     printf("kernelcheck: seed %llu, levels up to %s, %u CPUs\n", (unsigned long long)options.seed,
-           attn_cpu_level_name((enum attn_cpu_level)run.levels), attn_cpu_count());
+           attn_cpu_level_name((enum attn_cpu_level)run.levels), attn_usable_cpus());
     fflush(stdout);
     run.check.rng.state = options.seed;
     run.check.kernels = &run.kernels[1];

@@ -69,7 +69,7 @@ bool kernels_openblas(struct attn_kernels *table, struct attn_kernels *rounding,
         return false;
     if (library.sbgemm == NULL)
         library.sbgemm = plain_sbgemm;
-    attn_kernels_get(table, ATTN_CPU_PORTABLE);
+    attn_kernels_get(table, 0);
     table->name = "openblas";
     table->matmul[ATTN_F32] = matmul;
     table->project[ATTN_F32] = project_f32;

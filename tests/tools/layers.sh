@@ -32,7 +32,7 @@ include <linux/landlock.h>|server/ops/sandbox.c
 include <cpuid.h>|lib/machine/cpu_level.c
 include <zlib.h>|lib/files/zip.c server/wire/coding.c
 include <jansson.h>|lib/files/json_members.[ch] lib/files/json_memory.c lib/families/* server/*
-struct srv_app|server/app.h server/api/* server/main.c server/serve.[ch] server/self_check.[ch] server/wire/request.h
+struct srv_app|server/app.[ch] server/api/* server/main.[ch] server/serve.c server/self_check.c server/upkeep.c server/command_journal.c server/wire/request.h
 include <curl/|tests/*
 include <check.h>|tests/*
 TABLE

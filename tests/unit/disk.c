@@ -63,6 +63,7 @@ void disk_reset(void)
     atomic_store(&disk.fsync_ms, 0);
     atomic_store(&disk.fdatasync_ms, 0);
     atomic_store(&disk.pread_ms, 0);
+    atomic_store(&disk.pread_s, 0);
     atomic_store(&disk.unreadable, 0);
     atomic_store(&disk.read_bytes, 0);
     atomic_store(&disk.no_flush, false);
@@ -165,6 +166,7 @@ int ftruncate(int fd, off_t size)
 ssize_t pread(int fd, void *out, size_t count, off_t at)
 {
     usleep(atomic_load(&disk.pread_ms) * 1000);
+    atomic_fetch_add(&disk.monotonic_s, atomic_load(&disk.pread_s));
     const int unreadable = atomic_load(&disk.unreadable);
     if (unreadable != 0) {
         errno = unreadable;

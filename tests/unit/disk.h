@@ -10,6 +10,7 @@
 /* Zeroed at first, and by disk_reset. */
 struct disk {
     atomic_uint fsync_ms, fdatasync_ms, pread_ms; /* that each call takes longer */
+    atomic_uint pread_s;                          /* that `monotonic_s` grows by in each pread */
     atomic_int unreadable;                        /* errno with which pread fails; 0 */
     atomic_size_t read_bytes;                     /* that pread has given */
     atomic_bool no_flush;                         /* fdatasync fails for all files */

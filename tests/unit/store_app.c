@@ -31,18 +31,29 @@ void store_app_open(struct srv_app *app, const struct srv_config *config, const 
                   "%s", message);
 }
 
+void store_app_open_tiny(struct srv_app *app, size_t max_sessions, size_t max_session_length)
+{
+    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
+    const struct srv_config config = {.durability = SRV_DURABLE_JOURNAL,
+                                      .journal_bytes = (size_t)1 << 30,
+                                      .limits = {.max_sessions = max_sessions,
+                                                 .max_session_length = max_session_length,
+                                                 .session_ttl_s = 3600,
+                                                 .max_reply_bytes = (size_t)1 << 20,
+                                                 .max_in_flight_bytes = (size_t)1 << 30}};
+    store_app_open(app, &config, "tiny", random, (size_t)8 << 20);
+}
+
 void store_app_close(struct srv_app *app)
 {
-    char command[SCRATCH_PATH + 16];
     srv_models_close(&app->models);
     attn_cache_pool_free(app->pool);
     srv_metrics_close(app->metrics);
     srv_log_close(&app->log);
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    ck_assert_int_eq(system(command), 0);
+    scratch_remove(directory);
 }
 
-static void ask_snapshot(void *callback_context)
+static void wake_engine_owner(void *callback_context)
 {
     const struct srv_app *app = callback_context;
     srv_scheduler_wake(app->scheduler);
@@ -64,7 +75,7 @@ struct srv_store_context store_app_context(struct srv_app *app)
         .pool = app->pool,
         .metrics = app->metrics,
         .log = &app->log,
-        .ask_snapshot = ask_snapshot,
+        .wake_engine_owner = wake_engine_owner,
         .callback_context = app,
     };
 }

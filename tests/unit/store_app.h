@@ -15,6 +15,13 @@ void store_app_open(struct srv_app *app, const struct srv_config *config, const 
                     char *random, size_t cache_bytes);
 void store_app_close(struct srv_app *app);
 
+#define STORE_APP_WIDTH \
+    4 /* numbers of a row of the model "tiny", which has one layer and one head */
+
+/* The same with a journal, the model "tiny" and 8 MiB; what else is in app->config may be set
+ * before the store is opened. */
+void store_app_open_tiny(struct srv_app *app, size_t max_sessions, size_t max_session_length);
+
 /* The context that the store is opened with. */
 struct srv_store_context store_app_context(struct srv_app *app);
 
@@ -29,8 +36,6 @@ void store_app_shell(const struct srv_app *app, const char *command);
 
 /* Ends the daemon as store_app_end does, but for its files, of which those of this moment stay. */
 void store_app_crash(struct srv_app *app);
-
-#define STORE_APP_WIDTH 4 /* numbers of a row of the first layer, which has one head */
 
 /* Creates a session that is in the table and not on record yet, with a reference for the caller. */
 struct srv_session *store_app_session(struct srv_app *app, const char *id);

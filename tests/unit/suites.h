@@ -5,16 +5,21 @@
 
 #include <check.h>
 
-/* Several run at a time: the longest three stand first. */
+/* Several run at a time: the longest stand first. */
 #define SUITES(X)     \
     X(store)          \
-    X(forget)         \
     X(golden)         \
+    X(ablation)       \
+    X(store_gap)      \
+    X(store_disk)     \
+    X(store_unread)   \
+    X(own)            \
+    X(property)       \
+    X(forget)         \
     X(thread)         \
     X(safetensors)    \
     X(gguf)           \
     X(weights_cache)  \
-    X(own)            \
     X(load)           \
     X(load_files)     \
     X(model)          \
@@ -63,10 +68,7 @@
     X(restore)        \
     X(store_snapshot) \
     X(store_room)     \
-    X(store_unread)   \
     X(unread)         \
-    X(store_gap)      \
-    X(store_disk)     \
     X(store_check)    \
     X(stores)         \
     X(versions)       \
@@ -74,7 +76,6 @@
     X(position_bias)  \
     X(stats)          \
     X(head_stats)     \
-    X(ablation)       \
     X(largest)        \
     X(dtype)          \
     X(yield)          \
@@ -84,7 +85,6 @@
     X(weightless)     \
     X(footprint)      \
     X(sandbox)        \
-    X(property)       \
     X(promises)       \
     X(bench)
 

@@ -161,12 +161,12 @@ static struct srv_keyring ring = SRV_KEYRING_EMPTY;
 
 static void read_file(const char *text, size_t keys)
 {
-    char directory[SCRATCH_PATH], path[SCRATCH_PATH + 16], message[512];
+    char directory[SCRATCH_PATH], path[SCRATCH_PATH + 16], message[SRV_MESSAGE_MAX];
     scratch_make(directory);
     snprintf(path, sizeof path, "%s/keys.json", directory);
     scratch_write(directory, "keys.json", text, strlen(text));
     ck_assert_int_eq(chmod(path, 0600), 0);
-    ck_assert_uint_eq(srv_keyring_read(&ring, path, message, sizeof message), keys);
+    ck_assert_uint_eq(srv_keyring_read(&ring, path, message), keys);
     scratch_remove(directory);
 }
 

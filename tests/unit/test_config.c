@@ -15,7 +15,7 @@
 #define MAX_WORDS 40
 
 static struct srv_config config;
-static char message[512];
+static char message[SRV_MESSAGE_MAX];
 static char directory[SCRATCH_PATH];
 static char file[SCRATCH_PATH + 16];
 
@@ -58,7 +58,7 @@ static bool read_all(const char *file_text, const char *variables, const char *f
     int argc = split(argv, flag_copy, line);
     split(environ_, variable_copy, variables);
     message[0] = '\0';
-    return srv_config_read(&config, argc, argv, environ_, message, sizeof message);
+    return srv_config_read(&config, argc, argv, environ_, message);
 }
 
 static void expect_accepted(const char *file_text, const char *variables, const char *flags)
@@ -533,10 +533,10 @@ START_TEST(test_config_no_more_models_than_there_is_room_for)
     size_t length = (size_t)snprintf(variables, sizeof variables, "ATTN_MODELS=");
     for (unsigned i = 0; i < SRV_MAX_MODELS; i++)
         length += (size_t)snprintf(variables + length, sizeof variables - length, "m%u=x,", i);
-    ck_assert(srv_config_read(&config, 1, argv, environ_, message, sizeof message));
+    ck_assert(srv_config_read(&config, 1, argv, environ_, message));
     ck_assert_uint_eq(config.num_models, SRV_MAX_MODELS);
     srv_config_fini(&config);
-    ck_assert(!srv_config_read(&config, 3, argv, environ_, message, sizeof message));
+    ck_assert(!srv_config_read(&config, 3, argv, environ_, message));
     ck_assert_str_eq(message, "models: there are more than 256");
     srv_config_fini(&config);
 }

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include "config/config.h"
-#include "config/first_process.h"
 #include "scratch.h"
 #include "suites.h"
 
@@ -21,8 +20,8 @@ static void remove_directory(void)
 
 static void read_all(char *const environ_[])
 {
-    char message[512], *argv[] = {"attnd", "--model-dir", directory, NULL};
-    bool read = srv_config_read(&config, 3, argv, environ_, message, sizeof message);
+    char message[SRV_MESSAGE_MAX], *argv[] = {"attnd", "--model-dir", directory, NULL};
+    bool read = srv_config_read(&config, 3, argv, environ_, message);
     ck_assert_msg(read, "refused: %s", message);
 }
 
@@ -116,7 +115,7 @@ START_TEST(test_health_check_takes_the_flags_of_the_first_process)
                  {"attnd\n--port\n90", 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static struct srv_first_process first;
-        char path[SCRATCH_PATH + 16], text[128], message[512], *none[] = {NULL};
+        char path[SCRATCH_PATH + 16], text[128], message[SRV_MESSAGE_MAX], *none[] = {NULL};
         size_t length = strlen(cases[i].line);
         for (size_t at = 0; at < length; at++)
             text[at] = cases[i].line[at] == '\n' ? '\0' : cases[i].line[at];
@@ -126,9 +125,8 @@ START_TEST(test_health_check_takes_the_flags_of_the_first_process)
         if (cases[i].port == 0)
             continue;
         srv_config_fini(&config);
-        ck_assert_msg(
-            srv_config_read(&config, first.count, first.words, none, message, sizeof message), "%s",
-            message);
+        ck_assert_msg(srv_config_read(&config, first.count, first.words, none, message), "%s",
+                      message);
         ck_assert_uint_eq(config.port, cases[i].port);
         ck_assert_int_eq(config.mode, SRV_RUN_HEALTH);
     }

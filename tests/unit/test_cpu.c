@@ -1,33 +1,69 @@
-/* test_cpu.c: the level that `auto` is on CPUs of several kinds. */
+/* test_cpu.c: levels and kernels of sets of features, and the level that `auto` is. */
 #include <check.h>
 #include <signal.h>
+#include <string.h>
 
 #include "attn.h"
+#include "kernels/kernels.h"
 #include "machine/cpu.h"
 #include "suites.h"
 
+typedef void fill_slots(struct attn_kernels *table);
+
+/* Features that no CPU here has together, the level of them all, and what fills these slots. */
+struct kernels_of {
+    unsigned features;
+    enum attn_cpu_level level;
+    fill_slots *project_bf16, *project_int8, *matmul_int8, *matmul_pairs;
+};
+
 #if defined __x86_64__
 
+#define BASE (ATTN_HAS_AVX2 | ATTN_HAS_AVX512)
+
 static const struct {
-    enum attn_cpu_level best;
+    unsigned features;
     const char *vendor;
     bool vbmi;
     enum attn_cpu_level fastest;
 } kinds[] = {
-    {ATTN_CPU_AVX512BF16, "GenuineIntel", true, ATTN_CPU_AVX512VNNI},  /* AMX masked, refused */
-    {ATTN_CPU_AVX512BF16, "GenuineIntel", false, ATTN_CPU_AVX512BF16}, /* Cooper Lake */
-    {ATTN_CPU_AVX512BF16, "AuthenticAMD", true, ATTN_CPU_AVX512BF16},  /* Zen 4 and 5 */
-    {ATTN_CPU_AVX512AMX, "GenuineIntel", true, ATTN_CPU_AVX512AMX},
-    {ATTN_CPU_AVX512VNNI, "GenuineIntel", true, ATTN_CPU_AVX512VNNI},
-    {ATTN_CPU_AVX512, "GenuineIntel", false, ATTN_CPU_AVX512},
-    {ATTN_CPU_AVX2, "AuthenticAMD", false, ATTN_CPU_AVX2},
-    {ATTN_CPU_PORTABLE, "", false, ATTN_CPU_PORTABLE},
+    {BASE | ATTN_HAS_VNNI | ATTN_HAS_BF16, "GenuineIntel", true,
+     ATTN_CPU_AVX512VNNI}, /* AMX masked, refused */
+    {BASE | ATTN_HAS_VNNI | ATTN_HAS_BF16, "GenuineIntel", false,
+     ATTN_CPU_AVX512BF16}, /* Cooper Lake */
+    {BASE | ATTN_HAS_VNNI | ATTN_HAS_BF16, "AuthenticAMD", true,
+     ATTN_CPU_AVX512BF16}, /* Zen 4 and 5 */
+    {BASE | ATTN_HAS_VNNI | ATTN_HAS_BF16 | ATTN_HAS_AMX, "GenuineIntel", true, ATTN_CPU_AVX512AMX},
+    {BASE | ATTN_HAS_VNNI, "GenuineIntel", true, ATTN_CPU_AVX512VNNI},
+    {BASE | ATTN_HAS_BF16, "GenuineIntel", true, ATTN_CPU_AVX512},
+    {BASE, "GenuineIntel", false, ATTN_CPU_AVX512},
+    {ATTN_HAS_AVX2, "AuthenticAMD", false, ATTN_CPU_AVX2},
+    {0, "", false, ATTN_CPU_PORTABLE},
+};
+
+static const struct kernels_of planted[] = {
+    {BASE | ATTN_HAS_BF16, ATTN_CPU_AVX512BF16, attn_kernels_avx512_bf16,
+     attn_kernels_avx512_project, attn_kernels_avx512, NULL},
+    {BASE | ATTN_HAS_VNNI | ATTN_HAS_AMX, ATTN_CPU_AVX512VNNI, attn_kernels_avx512_project,
+     attn_kernels_avx512_vnni, attn_kernels_avx512_vnni, NULL},
+    {BASE | ATTN_HAS_BF16 | ATTN_HAS_AMX, ATTN_CPU_AVX512BF16, attn_kernels_avx512_bf16,
+     attn_kernels_avx512_project, attn_kernels_avx512, NULL},
+    {BASE | ATTN_HAS_VNNI | ATTN_HAS_BF16, ATTN_CPU_AVX512BF16, attn_kernels_avx512_bf16,
+     attn_kernels_avx512_vnni, attn_kernels_avx512_vnni, NULL},
+    {BASE | ATTN_HAS_VNNI | ATTN_HAS_BF16 | ATTN_HAS_AMX, ATTN_CPU_AVX512AMX,
+     attn_kernels_avx512_amx, attn_kernels_avx512_amx, attn_kernels_avx512_vnni,
+     attn_kernels_avx512_amx_pairs},
+    {ATTN_HAS_AVX2 | ATTN_HAS_VNNI | ATTN_HAS_BF16, ATTN_CPU_AVX2, attn_kernels_avx2_project,
+     attn_kernels_avx2_project, attn_kernels_avx2, NULL},
+    {ATTN_HAS_BF16, ATTN_CPU_PORTABLE, attn_kernels_portable_project, attn_kernels_portable_project,
+     attn_kernels_portable, NULL},
 };
 
 START_TEST(test_cpu_auto_is_vnni_where_intel_has_bf16_without_tiles)
 {
-    ck_assert_int_eq(attn_cpu_fastest(kinds[_i].best, kinds[_i].vendor, kinds[_i].vbmi),
-                     kinds[_i].fastest);
+    const unsigned features =
+        attn_cpu_fastest(kinds[_i].features, kinds[_i].vendor, kinds[_i].vbmi);
+    ck_assert_int_eq(attn_cpu_level_of(features), kinds[_i].fastest);
 }
 END_TEST
 
@@ -41,7 +77,7 @@ START_TEST(test_cpu_auto_of_an_engine_goes_by_what_the_kernel_refuses)
     struct attn_error error;
     if (sigaltstack(&small, NULL) != 0)
         return; /* a kernel that refuses small stacks */
-    const enum attn_cpu_level best = attn_cpu_best(ATTN_CPU_AUTO);
+    const enum attn_cpu_level best = attn_cpu_level_of(attn_cpu_features(ATTN_NUM_CPU_LEVELS - 1));
     const bool slow = best == ATTN_CPU_AVX512BF16 && __builtin_cpu_is("intel") &&
                       __builtin_cpu_supports("avx512vbmi");
     ck_assert_int_lt(best, ATTN_CPU_AVX512AMX);
@@ -52,12 +88,75 @@ START_TEST(test_cpu_auto_of_an_engine_goes_by_what_the_kernel_refuses)
 }
 END_TEST
 
+#elif defined __aarch64__
+
+static const struct kernels_of planted[] = {
+    {ATTN_HAS_NEON | ATTN_HAS_BF16, ATTN_CPU_BF16, attn_kernels_neon_bf16,
+     attn_kernels_portable_project, attn_kernels_neon, NULL},
+    {ATTN_HAS_NEON | ATTN_HAS_DOTPROD, ATTN_CPU_DOTPROD, attn_kernels_neon_project,
+     attn_kernels_neon_dotprod, attn_kernels_neon_dotprod, NULL},
+    {ATTN_HAS_DOTPROD | ATTN_HAS_BF16, ATTN_CPU_PORTABLE, attn_kernels_portable_project,
+     attn_kernels_portable_project, attn_kernels_portable, NULL},
+};
+
 #endif
+
+static struct attn_kernels filled(fill_slots *fill)
+{
+    struct attn_kernels table = {0};
+    if (fill != NULL)
+        fill(&table);
+    return table;
+}
+
+START_TEST(test_cpu_features_each_bring_their_kernels)
+{
+    const struct kernels_of *want = &planted[_i];
+    struct attn_kernels got;
+    attn_kernels_get(&got, want->features);
+    ck_assert_int_eq(attn_cpu_level_of(want->features), want->level);
+    ck_assert_str_eq(got.name, attn_cpu_level_name(want->level));
+    ck_assert_uint_eq(got.features, want->features);
+    ck_assert(got.project[ATTN_BF16] == filled(want->project_bf16).project[ATTN_BF16]);
+    ck_assert(got.bf16_rounds_rows ==
+              (strstr(got.name, "bf16") != NULL || want->matmul_pairs != NULL));
+    ck_assert(got.project[ATTN_INT8] == filled(want->project_int8).project[ATTN_INT8]);
+    ck_assert(got.matmul[ATTN_INT8] == filled(want->matmul_int8).matmul[ATTN_INT8]);
+    ck_assert(got.matmul_pairs == filled(want->matmul_pairs).matmul_pairs);
+    ck_assert((got.matmul_many == NULL) == (want->matmul_pairs == NULL));
+}
+END_TEST
+
+/* A level of which the CPU has all features is that level, and no feature of a later one is used.
+ * Any other is refused by the name of the last that it has. */
+START_TEST(test_cpu_level_is_what_it_needs_or_refused)
+{
+    const enum attn_cpu_level level = (enum attn_cpu_level)_i;
+    const enum attn_cpu_level found = attn_cpu_level_of(attn_cpu_features(level));
+    const struct attn_engine_options options = {.threads = 1, .level = level};
+    struct attn_engine *engine;
+    struct attn_engine_info info;
+    struct attn_error error;
+    ck_assert_int_ge(found, ATTN_CPU_PORTABLE);
+    ck_assert_int_le(found, level);
+    if (attn_engine_open(&engine, &options, &error) == ATTN_OK) {
+        attn_engine_describe(&info, engine);
+        ck_assert_int_eq(info.level, level);
+        ck_assert_int_eq(found, level);
+        attn_engine_close(engine);
+        return;
+    }
+    ck_assert_int_eq(error.status, ATTN_UNSUPPORTED);
+    ck_assert_int_lt(found, level);
+    ck_assert(strstr(error.message, attn_cpu_level_name(found)) != NULL);
+}
+END_TEST
 
 START_TEST(test_cpu_auto_is_a_level_of_this_cpu)
 {
-    ck_assert_int_gt(attn_cpu_auto(), ATTN_CPU_AUTO);
-    ck_assert_int_le(attn_cpu_auto(), attn_cpu_best(ATTN_CPU_AUTO));
+    const enum attn_cpu_level level = attn_cpu_level_of(attn_cpu_features(ATTN_CPU_AUTO));
+    ck_assert_int_gt(level, ATTN_CPU_AUTO);
+    ck_assert_int_eq(attn_cpu_level_of(attn_cpu_features(level)), level);
 }
 END_TEST
 
@@ -70,6 +169,12 @@ Suite *suite_cpu(void)
                         sizeof kinds / sizeof kinds[0]);
     tcase_add_test(tcase, test_cpu_auto_of_an_engine_goes_by_what_the_kernel_refuses);
 #endif
+#if defined __x86_64__ || defined __aarch64__
+    tcase_add_loop_test(tcase, test_cpu_features_each_bring_their_kernels, 0,
+                        sizeof planted / sizeof planted[0]);
+#endif
+    tcase_add_loop_test(tcase, test_cpu_level_is_what_it_needs_or_refused, ATTN_CPU_PORTABLE,
+                        ATTN_NUM_CPU_LEVELS + 1);
     tcase_add_test(tcase, test_cpu_auto_is_a_level_of_this_cpu);
     suite_add_tcase(suite, tcase);
     return suite;

@@ -1,4 +1,5 @@
-/* test_cross.c: caches of encoder rows, and steps of cross-attention over them. */
+/* test_cross.c: steps of cross-attention over caches of encoder rows.  Golden cases, padding, forks
+ * and files are the HTTP suite's of this name. */
 #include <check.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +8,6 @@
 
 #include "attn.h"
 #include "attn_state.h"
-#include "golden.h"
 #include "models/model.h"
 #include "oracle_layer.h"
 #include "property_draw.h"
@@ -50,17 +50,16 @@ static struct attn_cache *new_cache(const struct attn_model *of, size_t max_leng
     return cache;
 }
 
-static void encode(struct attn_cache *cache, const float *x, size_t rows, const uint8_t *padding)
+static void encode(struct attn_cache *cache, const float *x, size_t rows)
 {
-    const struct attn_encode_args args = {
-        .rows = rows, .encoder_hidden_states = x, .padding_mask = padding};
+    const struct attn_encode_args args = {.rows = rows, .encoder_hidden_states = x};
     ck_assert_msg(attn_cache_encode(cache, engine, &args, &error) == ATTN_OK, "%s", error.message);
 }
 
-static struct attn_cache *encoded(const float *x, size_t rows, const uint8_t *padding)
+static struct attn_cache *encoded(const float *x, size_t rows)
 {
     struct attn_cache *cache = new_cache(model, 4096);
-    encode(cache, x, rows, padding);
+    encode(cache, x, rows);
     return cache;
 }
 
@@ -70,64 +69,6 @@ static enum attn_status run_step(const struct attn_model *of, size_t layer, stru
     enum attn_status status = attn_decode(engine, of, layer, steps, 1);
     return status != ATTN_OK ? status : step->error.status;
 }
-
-/* ---- Golden vectors ---- */
-
-/* Steps of one row each over the encoder rows of sequence b; its padding is either the cache's or
- * the step's. */
-static void run_golden(float *output, const struct golden_case *c, const struct attn_model *of,
-                       size_t b, bool leave_out)
-{
-    const uint8_t *padding = c->padding != NULL ? c->padding + b * c->keys : NULL;
-    struct attn_cache *cache = new_cache(of, 256);
-    encode(cache, c->key_states + b * c->keys * c->key_size, c->keys, leave_out ? padding : NULL);
-    for (size_t t = 0; t < c->queries; t++) {
-        size_t row = (b * c->queries + t) * c->hidden;
-        struct attn_step step = {.cache = cache,
-                                 .position = t,
-                                 .rows = 1,
-                                 .hidden_states = c->hidden_states + row,
-                                 .modifiers.padding_mask = leave_out ? NULL : padding,
-                                 .outputs.output = output + row,
-                                 .commit = true};
-        ck_assert_msg(run_step(of, c->layer, &step) == ATTN_OK, "%s: %s", c->name,
-                      step.error.message);
-    }
-    attn_cache_free(cache);
-}
-
-START_TEST(test_cross_golden_cases_hold_over_a_cache_of_encoder_rows)
-{
-    struct golden_set set;
-    size_t compared = 0;
-    golden_load(&set);
-    for (size_t i = 0; i < set.count; i++) {
-        const struct golden_case *c = &set.cases[i];
-        const struct attn_model_options options = {.stack = c->stack};
-        if (strcmp(c->stack, "cross") != 0)
-            continue;
-        struct attn_model *of;
-        ck_assert_int_eq(attn_model_open(&of, c->path, &options, &error), ATTN_OK);
-        ck_assert_int_eq(attn_model_load(of, &error), ATTN_OK);
-        float *output = calloc(c->batch * c->queries * c->hidden, sizeof *output);
-        for (int leave_out = 0; leave_out < 2; leave_out++) {
-            for (size_t b = 0; b < c->batch; b++)
-                run_golden(output, c, of, b, leave_out == 1);
-            size_t worst;
-            double largest = golden_error(&worst, output, c->output, c->batch * c->queries,
-                                          c->hidden, c->compare_rows);
-            ck_assert_msg(largest <= c->tolerance, "%s: error %g > %g", c->name, largest,
-                          c->tolerance);
-        }
-        compared++;
-        free(output);
-        attn_model_close(of);
-    }
-    golden_free(&set);
-    printf("cross: %zu golden cases hold over caches of encoder rows\n", compared);
-    ck_assert_uint_ge(compared, 2);
-}
-END_TEST
 
 /* ---- Random layers ---- */
 
@@ -195,7 +136,7 @@ static void check_random_layer(struct draw *d)
         .output = calloc(args.queries * layer->spec.hidden_size, sizeof *want.output)};
     oracle_layer(&want, layer, &args);
     struct attn_cache *cache = new_cache(of, args.keys);
-    encode(cache, args.key_hidden_states, args.keys, NULL);
+    encode(cache, args.key_hidden_states, args.keys);
     for (size_t at = 0, rows; at < args.queries; at += rows) {
         size_t left = args.queries - at;
         rows = rng_below(&d->rng, 3) == 0 ? left : 1 + rng_below(&d->rng, (unsigned)left);
@@ -224,8 +165,6 @@ START_TEST(test_cross_steps_of_random_layers_equal_the_oracle)
 }
 END_TEST
 
-/* ---- What a cache of encoder rows is ---- */
-
 static void step_of_row(float output[E], struct attn_cache *cache, size_t layer, size_t position,
                         const float *x)
 {
@@ -237,89 +176,6 @@ static void step_of_row(float output[E], struct attn_cache *cache, size_t layer,
                              .commit = true};
     ck_assert_msg(run_step(model, layer, &step) == ATTN_OK, "%s", step.error.message);
 }
-
-START_TEST(test_cross_step_appends_nothing_and_has_the_same_bits_at_any_position)
-{
-    struct rng r = rng_seeded(3);
-    float *x = rng_floats(&r, 700 * EK, 1), *q = rng_floats(&r, E, 1), first[E], again[E];
-    struct attn_cache *cache = encoded(x, 700, NULL);
-    size_t used = attn_cache_pool_used(pool);
-    for (size_t layer = 0; layer < LAYERS; layer++) {
-        ck_assert_uint_eq(attn_cache_length(cache, layer), 700);
-        step_of_row(first, cache, layer, 0, q);
-        step_of_row(again, cache, layer, 5000, q);
-        ck_assert_mem_eq(first, again, sizeof first);
-        ck_assert_uint_eq(attn_cache_length(cache, layer), 700);
-    }
-    ck_assert_uint_eq(attn_cache_pool_used(pool), used);
-    attn_cache_free(cache);
-    free(x);
-    free(q);
-}
-END_TEST
-
-/* Rows of padding take no room, and no step sees them. */
-START_TEST(test_cross_rows_of_padding_are_left_out)
-{
-    struct rng r = rng_seeded(4);
-    enum { S = 1100 };
-    float *x = rng_floats(&r, S * EK, 1), *q = rng_floats(&r, E, 1), got[E], want[E];
-    uint8_t padding[S];
-    size_t real = 0;
-    for (size_t i = 0; i < S; i++)
-        real += padding[i] = rng_below(&r, 3) > 0 && i > 600;
-    struct attn_cache *left = encoded(x, S, padding), *all = encoded(x, S, NULL);
-    ck_assert_uint_eq(attn_cache_length(left, 1), real);
-    ck_assert_uint_lt(attn_cache_bytes(left), attn_cache_bytes(all));
-    step_of_row(got, left, 1, 0, q);
-    struct attn_step masked = {.cache = all,
-                               .rows = 1,
-                               .hidden_states = q,
-                               .modifiers.padding_mask = padding,
-                               .outputs.output = want};
-    ck_assert_int_eq(run_step(model, 1, &masked), ATTN_OK);
-    for (size_t i = 0; i < E; i++)
-        ck_assert_double_eq_tol((double)got[i], (double)want[i], 1e-5);
-    attn_cache_free(left);
-    attn_cache_free(all);
-    free(x);
-    free(q);
-}
-END_TEST
-
-START_TEST(test_cross_forks_and_files_have_the_same_bits)
-{
-    struct rng r = rng_seeded(5);
-    float *x = rng_floats(&r, 130 * EK, 1), *q = rng_floats(&r, E, 1), want[E], got[E];
-    struct attn_cache *cache = encoded(x, 130, NULL), *fork, *read = new_cache(model, 4096);
-    struct attn_export *out;
-    struct attn_import *in;
-    bool more = true;
-    step_of_row(want, cache, 2, 0, q);
-    ck_assert_int_eq(attn_cache_fork(&fork, cache, 130, &error), ATTN_OK);
-    ck_assert_int_eq(attn_export_open(&out, cache, NULL, 0, &error), ATTN_OK);
-    size_t bytes = attn_export_bytes(out);
-    float *file = malloc(bytes);
-    while (attn_export_run(out, file, 1 << 20))
-        ;
-    attn_export_close(out);
-    attn_cache_free(cache);
-    step_of_row(got, fork, 2, 0, q);
-    ck_assert_mem_eq(got, want, sizeof got);
-    ck_assert_int_eq(attn_import_open(&in, file, bytes, &error), ATTN_OK);
-    ck_assert_int_eq(attn_import_begin(in, read, &error), ATTN_OK);
-    while (more)
-        ck_assert_int_eq(attn_import_run(&more, in, 1 << 20, &error), ATTN_OK);
-    attn_import_close(in);
-    step_of_row(got, read, 2, 0, q);
-    ck_assert_mem_eq(got, want, sizeof got);
-    attn_cache_free(fork);
-    attn_cache_free(read);
-    free(file);
-    free(x);
-    free(q);
-}
-END_TEST
 
 /* ---- Refusals ---- */
 
@@ -356,7 +212,7 @@ START_TEST(test_cross_encode_refuses_bad_arguments_and_leaves_the_cache)
     x[599 * EK] = 1e30F;
     expect_refused(large, &args, ATTN_OVERFLOW, "encoder_hidden_states");
     x[599 * EK] = 1;
-    encode(large, x, 600, NULL);
+    encode(large, x, 600);
     expect_refused(large, &args, ATTN_INVALID, "cache");
     attn_cache_free(cache);
     attn_cache_free(large);
@@ -430,10 +286,10 @@ START_TEST(test_cross_encode_gives_way_and_can_be_cancelled)
     struct rng r = rng_seeded(7);
     enum { S = 3000 };
     float *x = rng_floats(&r, S * EK, 1), *q = rng_floats(&r, E, 1), alone[E], got[E], want[E];
-    struct pauses p = {.other = encoded(x, 200, NULL), .q = q, .most = SIZE_MAX};
+    struct pauses p = {.other = encoded(x, 200), .q = q, .most = SIZE_MAX};
     const struct attn_yield yield = {wants, pause_runs, &p};
     const struct attn_encode_args args = {.rows = S, .encoder_hidden_states = x, .yield = &yield};
-    struct attn_cache *plain = encoded(x, S, NULL), *cache = new_cache(model, S);
+    struct attn_cache *plain = encoded(x, S), *cache = new_cache(model, S);
     step_of_row(alone, p.other, 0, 0, q);
     step_of_row(want, plain, 1, 0, q);
     ck_assert_int_eq(attn_cache_encode(cache, engine, &args, &error), ATTN_OK);
@@ -462,11 +318,7 @@ Suite *suite_cross(void)
     TCase *cross = tcase_create("cross");
     tcase_set_timeout(cross, 300); /* a sanitizer may take so long */
     tcase_add_checked_fixture(cross, setup, teardown);
-    tcase_add_test(cross, test_cross_golden_cases_hold_over_a_cache_of_encoder_rows);
     tcase_add_test(cross, test_cross_steps_of_random_layers_equal_the_oracle);
-    tcase_add_test(cross, test_cross_step_appends_nothing_and_has_the_same_bits_at_any_position);
-    tcase_add_test(cross, test_cross_rows_of_padding_are_left_out);
-    tcase_add_test(cross, test_cross_forks_and_files_have_the_same_bits);
     tcase_add_test(cross, test_cross_encode_refuses_bad_arguments_and_leaves_the_cache);
     tcase_add_loop_test(cross, test_cross_encode_refuses_layers_it_cannot_serve, 0,
                         sizeof unfit / sizeof unfit[0]);

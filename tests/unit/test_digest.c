@@ -6,7 +6,6 @@
 
 #include "base/checksum.h"
 #include "base/digest.h"
-#include "base/hash.h"
 #include "basics/hash.h"
 #include "suites.h"
 

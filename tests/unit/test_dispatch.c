@@ -8,7 +8,6 @@
 
 #include "attn_state.h"
 #include "dispatch_app.h"
-#include "schedule/replies.h"
 #include "store/session_notes.h"
 #include "suites.h"
 
@@ -99,7 +98,7 @@ static void import_some(void)
     struct srv_store_status before, now;
     srv_store_describe(&before, app->store);
     do {
-        srv_dispatch_run_piece(dispatch);
+        srv_dispatch_run_job(dispatch, SRV_QUEUE_PIECES);
         srv_store_describe(&now, app->store);
     } while (now.journal_bytes == before.journal_bytes && srv_dispatch_has_work(dispatch));
     ck_assert(srv_dispatch_has_work(dispatch));
@@ -116,7 +115,7 @@ static enum srv_error_code fail_import(int way)
     else
         atomic_store(&request->left, true);
     while (srv_dispatch_has_work(dispatch))
-        srv_dispatch_run_piece(dispatch);
+        srv_dispatch_run_job(dispatch, SRV_QUEUE_PIECES);
     srv_replies_send(dispatch);
     return request->job->error.code;
 }

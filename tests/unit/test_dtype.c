@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "basics/half_float.h"
+#include "machine/cpu.h"
 #include "models/model.h"
 #include "oracle_layer.h"
 #include "rng.h"
@@ -44,7 +45,7 @@ static struct attn_model *open_model(const char *config, enum attn_dtype dtype)
 static bool rounds_rows(unsigned level)
 {
     struct attn_kernels kernels;
-    attn_kernels_get(&kernels, level);
+    attn_kernels_get(&kernels, attn_cpu_features(level));
     return kernels.bf16_rounds_rows;
 }
 

@@ -22,7 +22,7 @@ static struct srv_queue_node *put(size_t i, unsigned caller, size_t cost)
 
 static void expect_next(const struct srv_queue_node *node)
 {
-    ck_assert_ptr_eq(srv_fair_queue_take(&queue, SRV_QUEUE_STEPS), node);
+    ck_assert_ptr_eq(srv_fair_queue_pop(&queue, SRV_QUEUE_STEPS), node);
 }
 
 static bool is_empty(void)
@@ -43,7 +43,7 @@ START_TEST(test_fair_queue_one_caller_is_served_in_order)
     ck_assert_uint_eq(queue.waiting[SRV_QUEUE_STEPS], 10);
     for (size_t i = 0; i < 10; i++)
         expect_next(&nodes[i]);
-    ck_assert_ptr_null(srv_fair_queue_take(&queue, SRV_QUEUE_STEPS));
+    ck_assert_ptr_null(srv_fair_queue_pop(&queue, SRV_QUEUE_STEPS));
     ck_assert(is_empty());
 }
 END_TEST
@@ -58,7 +58,7 @@ START_TEST(test_fair_queue_callers_get_equal_shares_however_much_they_ask_for)
     for (size_t i = 0; i < 30; i++)
         put(1000 + i, 1 + (unsigned)(i % 3), 1);
     for (size_t i = 0; i < 40; i++)
-        taken[srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)->caller]++;
+        taken[srv_fair_queue_pop(&queue, SRV_QUEUE_STEPS)->caller]++;
     for (size_t i = 0; i < 4; i++)
         ck_assert_uint_eq(taken[i], 10);
     ck_assert_uint_eq(queue.waiting[SRV_QUEUE_STEPS], 990);
@@ -72,7 +72,7 @@ START_TEST(test_fair_queue_shares_are_counted_in_cost)
     for (size_t i = 0; i < 200; i++)
         put(i, i % 2 ? 1 : 0, i % 2 ? 8 : 1);
     for (size_t i = 0; i < 90; i++)
-        taken[srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)->caller]++;
+        taken[srv_fair_queue_pop(&queue, SRV_QUEUE_STEPS)->caller]++;
     ck_assert_uint_eq(taken[0], 80);
     ck_assert_uint_eq(taken[1], 10);
 }
@@ -90,7 +90,7 @@ START_TEST(test_fair_queue_rest_earns_nothing)
     for (size_t i = 0; i < 100; i++)
         put(1000 + i, 1, 1);
     for (size_t i = 0; i < 100; i++)
-        taken[srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)->caller]++;
+        taken[srv_fair_queue_pop(&queue, SRV_QUEUE_STEPS)->caller]++;
     ck_assert_uint_eq(taken[0], 50);
     ck_assert_uint_eq(taken[1], 50);
 }
@@ -101,8 +101,8 @@ START_TEST(test_fair_queue_has_a_queue_for_each_kind)
     srv_fair_queue_init(&queue);
     struct srv_queue_node attend = {.caller = 1, .cost = 100}, *step = put(0, 1, 1);
     srv_fair_queue_put(&queue, SRV_QUEUE_ATTENDS, &attend);
-    ck_assert_ptr_eq(srv_fair_queue_take(&queue, SRV_QUEUE_ATTENDS), &attend);
-    ck_assert_ptr_null(srv_fair_queue_take(&queue, SRV_QUEUE_ATTENDS));
+    ck_assert_ptr_eq(srv_fair_queue_pop(&queue, SRV_QUEUE_ATTENDS), &attend);
+    ck_assert_ptr_null(srv_fair_queue_pop(&queue, SRV_QUEUE_ATTENDS));
     ck_assert(!is_empty());
     expect_next(step);
 }
@@ -116,11 +116,12 @@ START_TEST(test_fair_queue_walk_leaves_what_it_passes_in_order)
         put(i, (unsigned)(i % 7), 1);
     srv_queue_walk_begin(&walk, &queue, SRV_QUEUE_STEPS);
     size_t looks = 0;
-    for (struct srv_queue_node *w; (w = srv_queue_walk_peek(&walk)) != NULL; looks++) {
+    for (struct srv_queue_node *w; (w = srv_queue_walk_next(&walk)) != NULL; looks++) {
         size_t i = (size_t)(w - nodes);
-        (i % 3 == 0   ? srv_queue_walk_remove_and_charge
-         : i % 3 == 1 ? srv_queue_walk_remove
-                      : srv_queue_walk_pass)(&walk);
+        if (i % 3 == 0)
+            srv_queue_walk_remove_and_charge(&walk);
+        else if (i % 3 == 1)
+            srv_queue_walk_remove(&walk);
     }
     ck_assert_uint_eq(looks, MANY);
     ck_assert_uint_eq(queue.waiting[SRV_QUEUE_STEPS], MANY / 3);
@@ -128,7 +129,7 @@ START_TEST(test_fair_queue_walk_leaves_what_it_passes_in_order)
     ck_assert_uint_eq((MANY - 2) % 3, 1);
     put(0, 2, 1); /* after the others of its caller, the last of which the walk has taken */
     size_t before[7] = {0}, left = 0;
-    for (struct srv_queue_node *w; (w = srv_fair_queue_take(&queue, SRV_QUEUE_STEPS)) != NULL;
+    for (struct srv_queue_node *w; (w = srv_fair_queue_pop(&queue, SRV_QUEUE_STEPS)) != NULL;
          left++) {
         size_t i = (size_t)(w - nodes);
         ck_assert(i % 3 == 2 || i == 0);

@@ -341,26 +341,27 @@ struct run {
     float *key, *value; /* [G][S][D], [G][S][Dv]: outputs of the last step */
 };
 
-/* Appends the same rows to the layer whose keys the case's layer reads. */
-static void step_source(const struct run *run, size_t source, size_t from, size_t n)
+/* A step of rows [from, from + n) of the case's sequence, of hidden states x [B][T][E]. */
+static struct attn_step step_of(const struct run *run, const float *x, size_t from, size_t n)
 {
     const struct golden_case *c = run->c;
     const size_t row = run->b * c->queries + from;
-    struct attn_step s = {
+    return (struct attn_step){
         .cache = run->cache,
         .position = from,
         .rows = n,
-        .hidden_states = c->key_states + row * c->hidden,
+        .hidden_states = x + row * c->hidden,
+        .modifiers = {.padding_mask = c->padding ? c->padding + run->b * c->queries : NULL,
+                      .position_ids = c->positions ? c->positions + row : NULL},
         .commit = true,
     };
-    struct attn_step *steps[] = {&s};
-    if (c->padding != NULL)
-        s.modifiers.padding_mask = c->padding + run->b * c->queries;
-    if (c->positions != NULL)
-        s.modifiers.position_ids = c->positions + row;
-    ck_assert_msg(attn_decode(engine, run->model, source, steps, 1) == ATTN_OK &&
-                      s.error.status == ATTN_OK,
-                  "%s: %s", c->name, s.error.message);
+}
+
+static void decode(const struct run *run, size_t layer, struct attn_step *step)
+{
+    ck_assert_msg(attn_decode(engine, run->model, layer, &step, 1) == ATTN_OK &&
+                      step->error.status == ATTN_OK,
+                  "%s: %s", run->c->name, step->error.message);
 }
 
 /* Appends rows [from, from + n) of the case's sequence and writes their outputs into `output`
@@ -369,34 +370,22 @@ static void step_source(const struct run *run, size_t source, size_t from, size_
 static void step(struct run *run, float *output, size_t from, size_t n)
 {
     const struct golden_case *c = run->c;
-    const size_t row = run->b * c->queries + from;
     float *lse = take(c->heads * n);
-    struct attn_step s = {
-        .cache = run->cache,
-        .position = from,
-        .rows = n,
-        .hidden_states = c->hidden_states + row * c->hidden,
-        .outputs = {.output = output + from * c->hidden, .lse = lse},
-        .commit = true,
-    };
+    struct attn_step s = step_of(run, c->hidden_states, from, n), *steps[] = {&s};
+    s.outputs.output = output + from * c->hidden;
+    s.outputs.lse = lse;
     if (from + n == c->queries) {
         s.outputs.key = run->key;
         s.outputs.value = run->value;
     }
-    if (c->padding != NULL)
-        s.modifiers.padding_mask = c->padding + run->b * c->queries;
-    if (c->positions != NULL)
-        s.modifiers.position_ids = c->positions + row;
-    struct attn_step *steps[] = {&s};
     const size_t source = attn_model_layer(run->model, c->layer)->shares_layer;
     if (source != SIZE_MAX) {
         ck_assert_int_eq(attn_decode(engine, run->model, c->layer, steps, 1), ATTN_OK);
         ck_assert_int_eq(s.error.status, ATTN_INVALID);
-        step_source(run, source, from, n);
+        struct attn_step before = step_of(run, c->key_states, from, n);
+        decode(run, source, &before);
     }
-    ck_assert_msg(attn_decode(engine, run->model, c->layer, steps, 1) == ATTN_OK &&
-                      s.error.status == ATTN_OK,
-                  "%s: %s", c->name, s.error.message);
+    decode(run, c->layer, &s);
     ck_assert_uint_eq(attn_cache_length(run->cache, c->layer), from + n);
     free(lse);
 }

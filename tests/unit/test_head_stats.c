@@ -12,10 +12,9 @@
 #include "attn.h"
 #include "basics/mem.h"
 #include "property_draw.h"
-#include "schedule/batch.h"
-#include "schedule/job.h"
+#include "schedule/steps.h"
 #include "suites.h"
-#include "wire/head_stats.h"
+#include "wire/outputs.h"
 
 #define CASES 1000
 #define CLOSE 1e-6

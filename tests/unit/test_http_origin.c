@@ -2,7 +2,7 @@
 #include <check.h>
 #include <string.h>
 
-#include "http/origin.h"
+#include "http/guard.h"
 #include "suites.h"
 
 static const char names[] = "attnd,Attn.Example,attnd.default.svc.cluster.local";

@@ -8,10 +8,10 @@
 #include <zlib.h>
 
 #include "app.h"
-#include "schedule/codec_workers.h"
+#include "schedule/codec.h"
 #include "schedule/job.h"
 #include "suites.h"
-#include "wire/tensor_json.h"
+#include "wire/tensor.h"
 
 #define MANY 8
 #define LARGE (SRV_LARGE_BYTES + 1)
@@ -55,7 +55,7 @@ static void add(size_t which, unsigned caller, bool written)
                                     .reply_bytes = written ? LARGE : 0,
                                     .job = written ? &attend : NULL,
                                     .t_computed = written};
-    ck_assert_uint_eq(srv_codec_workers_take_large(workers, list, 1), 0);
+    ck_assert_uint_eq(srv_codec_workers_accept_large(workers, list, 1), 0);
 }
 
 static void setup(void)

@@ -10,7 +10,7 @@
 
 #include "api/endpoints.h"
 #include "config/keys.h"
-#include "http/auth.h"
+#include "http/guard.h"
 #include "scratch.h"
 #include "suites.h"
 
@@ -20,7 +20,7 @@
 #define KEY_C "0123456789-._~+/ABCDEFGHIJKLMN=="
 #define DIGEST_A "3ba3f5f43b92602683c19aee62a20342b084dd5971ddd33808d81a328879a547"
 
-static char directory[SCRATCH_PATH], path[SCRATCH_PATH + 16], message[512];
+static char directory[SCRATCH_PATH], path[SCRATCH_PATH + 16], message[SRV_MESSAGE_MAX];
 static struct srv_keys keys;
 
 static void setup(void)
@@ -36,7 +36,7 @@ static bool read_text(const char *text, size_t length, mode_t mode)
     scratch_write(directory, "keys.json", text, length);
     ck_assert_int_eq(chmod(path, mode), 0);
     message[0] = '\0';
-    return srv_keys_read(&keys, path, message, sizeof message);
+    return srv_keys_read(&keys, path, message);
 }
 
 static void expect_read(const char *text)
@@ -97,7 +97,7 @@ START_TEST(test_keys_come_through_a_pipe_or_nobody_waits_for_its_writer)
     static const char text[] =
         "{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]}]}";
     ck_assert_int_eq(mkfifo(path, 0600), 0);
-    ck_assert(!srv_keys_read(&keys, path, message, sizeof message));
+    ck_assert(!srv_keys_read(&keys, path, message));
     ck_assert_ptr_nonnull(strstr(message, "a pipe that nobody writes to"));
     pid_t writer = fork();
     ck_assert_int_ge(writer, 0);
@@ -105,7 +105,7 @@ START_TEST(test_keys_come_through_a_pipe_or_nobody_waits_for_its_writer)
         int fd = open(path, O_WRONLY); /* returns once there is a reader */
         _exit(fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text));
     }
-    ck_assert_msg(srv_keys_read(&keys, path, message, sizeof message), "%s", message);
+    ck_assert_msg(srv_keys_read(&keys, path, message), "%s", message);
     ck_assert_ptr_nonnull(find(KEY_A));
     ck_assert_int_eq(waitpid(writer, NULL, 0), writer);
 }
@@ -222,8 +222,8 @@ START_TEST(test_keys_files_that_are_none_or_too_long_are_refused)
     ck_assert(read_text(text, SRV_MAX_KEYS_BYTES, 0600));
     ck_assert(!read_text(text, SRV_MAX_KEYS_BYTES + 1, 0600));
     ck_assert_ptr_nonnull(strstr(message, "more than 65536 bytes"));
-    ck_assert(!srv_keys_read(&keys, directory, message, sizeof message));
-    ck_assert(!srv_keys_read(&keys, "/nonexistent", message, sizeof message));
+    ck_assert(!srv_keys_read(&keys, directory, message));
+    ck_assert(!srv_keys_read(&keys, "/nonexistent", message));
     ck_assert_str_eq(message, "/nonexistent: No such file or directory");
     free(text);
 }
@@ -301,16 +301,16 @@ START_TEST(test_keys_in_use_are_replaced_whole_or_stay)
     expect_read("{\"keys\":[{\"name\":\"a\",\"key\":\"" KEY_A "\",\"scopes\":[\"infer\"]},"
                 "{\"name\":\"b\",\"key\":\"" KEY_B "\",\"scopes\":[\"admin\"]}]}");
     ck_assert(!srv_keyring_find(&key, &place, &ring, KEY_A, strlen(KEY_A)));
-    ck_assert_uint_eq(srv_keyring_read(&ring, path, message, sizeof message), 2);
+    ck_assert_uint_eq(srv_keyring_read(&ring, path, message), 2);
     ck_assert(srv_keyring_find(&key, &place, &ring, KEY_B, strlen(KEY_B)));
     ck_assert_str_eq(key.name, "b");
     ck_assert_uint_eq(place, 1);
     expect_refused("{\"keys\":[]}", "must be a list of 1 to 64 keys");
-    ck_assert_uint_eq(srv_keyring_read(&ring, path, message, sizeof message), 0);
+    ck_assert_uint_eq(srv_keyring_read(&ring, path, message), 0);
     ck_assert_ptr_nonnull(strstr(message, "must be a list of 1 to 64 keys"));
     ck_assert(srv_keyring_find(&key, &place, &ring, KEY_A, strlen(KEY_A)));
     expect_read("{\"keys\":[{\"name\":\"c\",\"key\":\"" KEY_C "\",\"scopes\":[\"infer\"]}]}");
-    ck_assert_uint_eq(srv_keyring_read(&ring, path, message, sizeof message), 1);
+    ck_assert_uint_eq(srv_keyring_read(&ring, path, message), 1);
     ck_assert(!srv_keyring_find(&key, &place, &ring, KEY_A, strlen(KEY_A)));
     ck_assert(!srv_keyring_find(&key, &place, &ring, KEY_B, strlen(KEY_B)));
     ck_assert(srv_keyring_find(&key, &place, &ring, KEY_C, strlen(KEY_C)));
@@ -486,7 +486,7 @@ END_TEST
 START_TEST(test_a_directory_in_the_place_of_the_file_is_named)
 {
     ck_assert_int_eq(mkdir(path, 0700), 0);
-    ck_assert(!srv_keys_read(&keys, path, message, sizeof message));
+    ck_assert(!srv_keys_read(&keys, path, message));
     ck_assert_msg(strstr(message, "keys.json: Is a directory and not a file") != NULL, "%s",
                   message);
     ck_assert_int_eq(rmdir(path), 0);
@@ -503,7 +503,7 @@ START_TEST(test_a_file_of_another_user_is_refused_with_the_owner_and_the_remedy)
     scratch_write(directory, "keys.json", "{}", 2);
     ck_assert_int_eq(chmod(path, 0600), 0);
     ck_assert_int_eq(seteuid(65532), 0);
-    bool read = srv_keys_read(&keys, path, message, sizeof message);
+    bool read = srv_keys_read(&keys, path, message);
     ck_assert_int_eq(seteuid(0), 0);
     snprintf(expected, sizeof expected,
              "%s: Permission denied: user 0 owns it and attnd runs as user 65532: chown 65532 %s",

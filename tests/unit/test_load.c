@@ -11,7 +11,7 @@
 #include "layers/linear.h"
 #include "models/model.h"
 #include "scratch.h"
-#include "session/loading.h"
+#include "session/models.h"
 #include "suites.h"
 
 /* Widths that no panel, range or strip divides: 65 heads of 34, so that the matrices of queries and

@@ -271,7 +271,7 @@ END_TEST
 
 START_TEST(test_metrics_what_proc_does_not_tell_is_no_sample)
 {
-    gauges.process.resident_bytes = gauges.open_files = 0;
+    gauges.process.resident_bytes = gauges.process.open_files = 0;
     gauges.process.virtual_bytes = 4096;
     gauges.sessions = 0;
     print();

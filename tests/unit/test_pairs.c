@@ -10,6 +10,7 @@
 
 #include "attention/forward.h"
 #include "basics/half_float.h"
+#include "machine/cpu.h"
 #include "models/model.h"
 #include "oracle.h"
 #include "rng.h"
@@ -93,7 +94,7 @@ static void attend(const struct results *out, struct attn_engine *engine,
 static bool in_pairs(const struct attn_model *model, unsigned level)
 {
     struct attn_kernels kernels;
-    attn_kernels_get(&kernels, level);
+    attn_kernels_get(&kernels, attn_cpu_features(level));
     return attn_layer_attends_in_pairs(attn_model_loaded_layer(model, 0), &kernels);
 }
 

@@ -256,12 +256,12 @@ static void remove_directory(void) { ck_assert_int_eq(rmdir(inside), 0); }
 /* Enters the sandbox as the daemon does; `reads` where it reloads files. */
 static bool enter_sandbox(bool reads)
 {
-    char message[256];
+    char message[SRV_MESSAGE_MAX];
     int directory;
     const char *directories[] = {inside};
-    return srv_sandbox_restrict_files(directories, 1, message, sizeof message) &&
+    return srv_sandbox_restrict_files(directories, 1, message) &&
            (directory = open(inside, O_RDONLY | O_DIRECTORY)) >= 0 &&
-           srv_sandbox_restrict_calls(&directory, 1, reads, message, sizeof message);
+           srv_sandbox_restrict_calls(&directory, 1, reads, message);
 }
 
 static bool refused(long result) { return result == -1 && errno == EPERM; }

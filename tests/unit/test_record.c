@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "attn_state.h"
-#include "base/checksum.h"
 #include "bytes_source.h"
 #include "rng.h"
 #include "store/journal.h"
@@ -158,30 +157,52 @@ END_TEST
 
 static const float numbers[LARGE] = {1, 2, 3};
 
-static void add(struct srv_journal *journal, uint64_t i, size_t floats)
+static struct srv_journal journal;
+static struct srv_file_reader file;
+static struct srv_journal_reader reader;
+static struct srv_record record;
+
+static void open_journal(void)
+{
+    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
+    journal.older_synced = true;
+}
+
+static void close_journal(void)
+{
+    srv_file_reader_close(&file);
+    srv_journal_close(&journal);
+}
+
+static void add(uint64_t i, size_t floats)
 {
     struct srv_record_head head = {.type = SRV_RECORD_ROWS, .epoch = i, .chain = i};
     const struct srv_record_part parts[] = {{&i, sizeof i}, {numbers, floats * sizeof *numbers}};
-    srv_journal_add(journal, &head, parts, 2);
+    srv_journal_add(&journal, &head, parts, 2);
 }
 
-/* Reads the file from its beginning; the caller closes the reader. */
-static struct srv_file_reader source_of(const struct srv_journal *journal)
+/* Reads the file from its beginning, through that window. */
+static void open_file(size_t window)
 {
-    struct srv_file_reader file;
-    ck_assert(srv_file_reader_take(&file, dup(journal->fd)));
-    ck_assert_uint_eq(file.size, journal->length);
-    return file;
+    ck_assert(srv_file_reader_take(&file, dup(journal.fd)));
+    ck_assert_uint_eq(file.size, journal.length);
+    file.room = window;
+    srv_journal_read_open(&reader, &file, 9);
+}
+
+static void expect(enum srv_reading reading)
+{
+    ck_assert_int_eq(srv_journal_read(&record, &reader), reading);
 }
 
 /* Checks the beginning and the end of a payload, which may not fit the window together. */
-static void check_payload(const struct srv_record *record, uint64_t i)
+static void check_payload(uint64_t i)
 {
     uint64_t number = 0;
     float first[3], end = -1;
-    ck_assert(srv_record_read(&number, record, 0, sizeof number));
-    ck_assert(srv_record_read(first, record, sizeof number, sizeof first));
-    ck_assert(srv_record_read(&end, record, (size_t)record->head.length - sizeof end, sizeof end));
+    ck_assert(srv_record_read(&number, &record, 0, sizeof number));
+    ck_assert(srv_record_read(first, &record, sizeof number, sizeof first));
+    ck_assert(srv_record_read(&end, &record, (size_t)record.head.length - sizeof end, sizeof end));
     ck_assert_uint_eq(number, i);
     ck_assert_int_eq(memcmp(first, numbers, sizeof first), 0);
     ck_assert_float_eq(end, 0);
@@ -189,103 +210,78 @@ static void check_payload(const struct srv_record *record, uint64_t i)
 
 START_TEST(test_journal_gives_back_the_records_that_were_added)
 {
-    struct srv_journal journal;
-    struct srv_journal_reader reader;
-    struct srv_record record;
-    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
-    journal.older_synced = true;
     for (uint64_t i = 1; i <= RECORDS; i++) {
-        add(&journal, i, i == 3 ? LARGE : 5);
+        add(i, i == 3 ? LARGE : 5);
         if (i % 2 == 0)
             ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
     }
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader file = source_of(&journal);
-    file.room = _i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW; /* a record fits neither */
-    srv_journal_read_open(&reader, &file, 9);
+    open_file(_i == 0 ? SRV_FILE_READER_WINDOW : SMALL_WINDOW); /* a record fits neither */
     ck_assert(!reader.head_damaged);
     for (uint64_t i = 1; i <= RECORDS; i++) {
-        ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+        expect(SRV_READ_RECORD);
         ck_assert_uint_eq(record.head.epoch, i);
         ck_assert_uint_eq(record.head.sequence, i);
         ck_assert_uint_eq(record.head.synced, i % 2 == 1 ? i : i - 1);
         ck_assert_uint_eq(record.head.last, i % 2 == 0 || i == RECORDS);
         ck_assert_uint_eq(record.head.length, 8 + 4 * (i == 3 ? LARGE : 5));
-        check_payload(&record, i);
+        check_payload(i);
     }
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_file_reader_close(&file);
-    srv_journal_close(&journal);
+    expect(SRV_READ_END);
 }
 END_TEST
 
 START_TEST(test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place)
 {
-    struct srv_journal journal;
-    struct srv_journal_reader reader;
-    struct srv_record record;
-    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
-    add(&journal, 1, 5);
+    add(1, 5);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    add(&journal, 2, LARGE);
-    add(&journal, 3, 5);
+    add(2, LARGE);
+    add(3, 5);
     journal.error = ENOSPC;
     ck_assert_int_eq(srv_journal_flush(&journal, false), ENOSPC);
     ck_assert(!journal.broken);
-    add(&journal, 4, 5);
+    add(4, 5);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader file = source_of(&journal);
-    srv_journal_read_open(&reader, &file, 9);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    open_file(SRV_FILE_READER_WINDOW);
+    expect(SRV_READ_RECORD);
+    expect(SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 4);
     ck_assert_uint_eq(record.head.previous, 1);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_file_reader_close(&file);
-    srv_journal_close(&journal);
+    expect(SRV_READ_END);
 }
 END_TEST
 
-static void flip(const struct srv_journal *journal, size_t at)
+static void flip(size_t at)
 {
     unsigned char byte;
-    ck_assert_int_eq(pread(journal->fd, &byte, 1, (off_t)at), 1);
+    ck_assert_int_eq(pread(journal.fd, &byte, 1, (off_t)at), 1);
     byte ^= 1;
-    ck_assert_int_eq(pwrite(journal->fd, &byte, 1, (off_t)at), 1);
+    ck_assert_int_eq(pwrite(journal.fd, &byte, 1, (off_t)at), 1);
 }
 
 /* Four records in three writes, of which the first `synced` were flushed, with damage in one byte
  * of the record `damaged`. */
-static struct srv_journal damaged_journal(size_t synced, size_t damaged)
+static void damage_journal(size_t synced, size_t damaged)
 {
     const size_t each = SRV_RECORD_HEAD + 28;
-    struct srv_journal journal;
-    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
-    journal.older_synced = true;
     for (uint64_t i = 1; i <= 4; i++) {
-        add(&journal, i, 5);
+        add(i, 5);
         if (i != 3)
             ck_assert_int_eq(srv_journal_flush(&journal, i <= synced), 0);
     }
-    flip(&journal, SRV_JOURNAL_HEAD + (damaged - 1) * each + 80);
-    return journal;
+    flip(SRV_JOURNAL_HEAD + (damaged - 1) * each + 80);
 }
 
 START_TEST(test_damage_in_what_was_flushed_is_a_gap)
 {
-    struct srv_journal_reader reader;
-    struct srv_record record;
-    struct srv_journal journal = damaged_journal(2, 2);
-    struct srv_file_reader file = source_of(&journal);
-    srv_journal_read_open(&reader, &file, 9);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_GAP);
+    damage_journal(2, 2);
+    open_file(SRV_FILE_READER_WINDOW);
+    expect(SRV_READ_RECORD);
+    expect(SRV_READ_GAP);
     ck_assert_uint_eq(reader.missing, 1);
     ck_assert_uint_eq(record.head.previous, 2); /* the session of the missing record */
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    expect(SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 3);
-    srv_file_reader_close(&file);
-    srv_journal_close(&journal);
 }
 END_TEST
 
@@ -295,29 +291,21 @@ START_TEST(test_older_record_in_place_of_another_is_a_gap)
 {
     const size_t each = SRV_RECORD_HEAD + 28;
     unsigned char older[SRV_RECORD_HEAD + 28];
-    struct srv_journal journal;
-    struct srv_journal_reader reader;
-    struct srv_record record;
-    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
-    journal.older_synced = true;
     for (uint64_t i = 1; i <= 4; i++) {
-        add(&journal, i, 5);
+        add(i, 5);
         ck_assert_int_eq(srv_journal_flush(&journal, true), 0);
     }
     ck_assert_int_eq(pread(journal.fd, older, each, SRV_JOURNAL_HEAD), (ssize_t)each);
     ck_assert_int_eq(pwrite(journal.fd, older, each, (off_t)(SRV_JOURNAL_HEAD + 2 * each)),
                      (ssize_t)each);
-    struct srv_file_reader file = source_of(&journal);
-    srv_journal_read_open(&reader, &file, 9);
+    open_file(SRV_FILE_READER_WINDOW);
     for (size_t i = 1; i <= 2; i++)
-        ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_GAP);
+        expect(SRV_READ_RECORD);
+    expect(SRV_READ_GAP);
     ck_assert_uint_eq(reader.missing, 1);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
+    expect(SRV_READ_RECORD);
     ck_assert_uint_eq(record.head.epoch, 4);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_END);
-    srv_file_reader_close(&file);
-    srv_journal_close(&journal);
+    expect(SRV_READ_END);
 }
 END_TEST
 
@@ -335,20 +323,15 @@ START_TEST(test_damage_in_what_was_not_flushed_ends_the_journal)
     } cases[] = {{2, 3, 0, 0, SRV_READ_TORN}, {1, 2, 2, 0, SRV_READ_TORN},
                  {0, 2, 2, 0, SRV_READ_TORN}, {4, 4, 0, 0, SRV_READ_TORN},
                  {1, 2, 2, 2, SRV_READ_TORN}, {1, 2, 0, 5, SRV_READ_GAP}};
-    struct srv_journal_reader reader;
-    struct srv_record record;
     uint64_t later = cases[_i].later;
-    struct srv_journal journal = damaged_journal(cases[_i].synced, cases[_i].damaged);
-    struct srv_file_reader file = source_of(&journal);
-    srv_journal_read_open(&reader, &file, 9);
+    damage_journal(cases[_i].synced, cases[_i].damaged);
+    open_file(SRV_FILE_READER_WINDOW);
     reader.synced_later = later > 0 ? say_synced : NULL;
     reader.context = &later;
     for (size_t i = 1; i < cases[_i].damaged; i++)
-        ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), cases[_i].reading);
+        expect(SRV_READ_RECORD);
+    expect(cases[_i].reading);
     ck_assert_uint_eq(reader.dropped, cases[_i].dropped);
-    srv_file_reader_close(&file);
-    srv_journal_close(&journal);
 }
 END_TEST
 
@@ -389,43 +372,14 @@ END_TEST
 /* A file that cannot be read now may be sound: it has neither a gap nor a torn tail. */
 START_TEST(test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged)
 {
-    struct srv_journal journal;
-    struct srv_journal_reader reader;
-    struct srv_record record;
-    ck_assert(srv_journal_open(&journal, memfd_create("journal", 0), 9));
-    add(&journal, 1, 5);
-    add(&journal, 2, LARGE);
+    add(1, 5);
+    add(2, LARGE);
     ck_assert_int_eq(srv_journal_flush(&journal, false), 0);
-    struct srv_file_reader file = source_of(&journal);
+    open_file(SRV_FILE_READER_WINDOW);
     ck_assert_int_eq(ftruncate(journal.fd, SRV_FILE_READER_WINDOW + 100), 0);
-    srv_journal_read_open(&reader, &file, 9);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_RECORD);
-    ck_assert_int_eq(srv_journal_read(&record, &reader), SRV_READ_FAILED);
+    expect(SRV_READ_RECORD);
+    expect(SRV_READ_FAILED);
     ck_assert_int_eq(file.error, EIO);
-    srv_file_reader_close(&file);
-    srv_journal_close(&journal);
-}
-END_TEST
-
-START_TEST(test_sum_depends_on_every_bit_and_not_on_how_it_was_divided)
-{
-    unsigned char bytes[52];
-    for (size_t i = 0; i < sizeof bytes; i++)
-        bytes[i] = (unsigned char)(i * 37);
-    uint64_t whole = XXH3_64bits(bytes, sizeof bytes);
-    for (size_t cut = 0; cut <= sizeof bytes; cut += 4) {
-        XXH3_state_t sum;
-        XXH3_64bits_reset(&sum);
-        XXH3_64bits_update(&sum, bytes, cut);
-        XXH3_64bits_update(&sum, bytes + cut, sizeof bytes - cut);
-        ck_assert_uint_eq(XXH3_64bits_digest(&sum), whole);
-    }
-    for (size_t bit = 0; bit < 8 * sizeof bytes; bit++) {
-        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-        ck_assert_uint_ne(XXH3_64bits(bytes, sizeof bytes), whole);
-        bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
-    }
-    ck_assert_uint_ne(XXH3_64bits(bytes, sizeof bytes - 4), whole);
 }
 END_TEST
 
@@ -435,14 +389,18 @@ Suite *suite_record(void)
     TCase *tests = tcase_create("record");
     tcase_add_loop_test(tests, test_recorded_rows_make_the_same_cache_again_bit_for_bit, 0, 4);
     tcase_add_test(tests, test_refused_steps_fail_and_leave_no_trace_while_others_succeed);
-    tcase_add_loop_test(tests, test_journal_gives_back_the_records_that_were_added, 0, 2);
-    tcase_add_test(tests, test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
-    tcase_add_test(tests, test_older_record_in_place_of_another_is_a_gap);
-    tcase_add_test(tests, test_damage_in_what_was_flushed_is_a_gap);
     tcase_add_test(tests, test_marks_list_what_is_near_and_forget_what_is_far);
-    tcase_add_loop_test(tests, test_damage_in_what_was_not_flushed_ends_the_journal, 0, 6);
-    tcase_add_test(tests, test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged);
-    tcase_add_test(tests, test_sum_depends_on_every_bit_and_not_on_how_it_was_divided);
     suite_add_tcase(suite, tests);
+    TCase *journals = tcase_create("journals");
+    tcase_add_checked_fixture(journals, open_journal, close_journal);
+    tcase_add_loop_test(journals, test_journal_gives_back_the_records_that_were_added, 0, 2);
+    tcase_add_test(journals,
+                   test_write_that_fails_is_taken_back_and_the_next_one_stands_in_its_place);
+    tcase_add_test(journals, test_older_record_in_place_of_another_is_a_gap);
+    tcase_add_test(journals, test_damage_in_what_was_flushed_is_a_gap);
+    tcase_add_loop_test(journals, test_damage_in_what_was_not_flushed_ends_the_journal, 0, 6);
+    tcase_add_test(journals,
+                   test_journal_that_has_become_shorter_cannot_be_read_and_is_not_damaged);
+    suite_add_tcase(suite, journals);
     return suite;
 }

@@ -21,16 +21,8 @@ static struct srv_app *const app = &served.app;
 
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {.durability = SRV_DURABLE_JOURNAL,
-                                      .journal_bytes = (size_t)1 << 30,
-                                      .limits = {.max_sessions = 8,
-                                                 .max_session_length = 64,
-                                                 .max_session_waiting = 2,
-                                                 .session_ttl_s = 3600,
-                                                 .max_reply_bytes = (size_t)1 << 20,
-                                                 .max_in_flight_bytes = (size_t)1 << 30}};
-    store_app_open(app, &config, "tiny", random, (size_t)1 << 20);
+    store_app_open_tiny(app, 8, 64);
+    app->config.limits.max_session_waiting = 2;
     store_app_begin(app);
 }
 

@@ -36,20 +36,18 @@ static void tear_down(void)
 
 static bool begin(void)
 {
-    char message[256];
+    char message[SRV_MESSAGE_MAX];
     const char *directories[] = {inside};
-    return srv_sandbox_restrict_files(directories, 1, message, sizeof message);
+    return srv_sandbox_restrict_files(directories, 1, message);
 }
 
 /* Enters the sandbox with the inner directory open, as the daemon does. */
 static int begin_and_close(void)
 {
-    char message[256];
+    char message[SRV_MESSAGE_MAX];
     int directory = begin() ? open(inside, O_RDONLY | O_DIRECTORY) : -1;
-    return directory >= 0 &&
-                   srv_sandbox_restrict_calls(&directory, 1, false, message, sizeof message)
-               ? directory
-               : -1;
+    return directory >= 0 && srv_sandbox_restrict_calls(&directory, 1, false, message) ? directory
+                                                                                       : -1;
 }
 
 /* ---- Attempts of the child ------------------------------------------------------------------- */

@@ -4,10 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "app.h"
 #include "attn_self_check.h"
 #include "engine/engine.h"
-#include "self_check.h"
+#include "main.h"
 #include "suites.h"
 
 static struct attn_error error;
@@ -171,14 +170,14 @@ START_TEST(test_self_check_lets_no_daemon_start_with_such_kernels)
 {
     struct srv_model item = {.name = "doubtful"};
     struct srv_app app = {.models = {.items = &item, .count = 1}};
-    char message[512] = "";
+    char message[SRV_MESSAGE_MAX] = "";
     item.attn = open_model(GROUPED, ATTN_F32, ATTN_F32);
     srv_log_open(&app.log, SRV_LOG_OFF, -1);
     app.engine = open_engine(2);
-    ck_assert_msg(srv_self_check(&app, message, sizeof message), "%s", message);
+    ck_assert_msg(srv_self_check(&app, message), "%s", message);
     attn_engine_close(app.engine);
     app.engine = open_faulty(2, project_by_tile);
-    ck_assert(!srv_self_check(&app, message, sizeof message));
+    ck_assert(!srv_self_check(&app, message));
     ck_assert_ptr_nonnull(strstr(message, "model doubtful: self-check: a step of 11 rows over 0 "));
     ck_assert_ptr_nonnull(strstr(message, "--cpu-level"));
     attn_engine_close(app.engine);

@@ -1,9 +1,9 @@
-/* test_session.c: the table of sessions: ids, limits, expiry, pages, and several threads at once.
+/* test_session.c: the table of sessions: ids, expiry, who is nearest, and several threads at
+ * once.  Limits, refusals and pages are shown by the HTTP suites sessions and instances.
  *
  * The model is random and never loaded: caches need its shape only. */
 #include <check.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -87,25 +87,6 @@ START_TEST(test_session_missing_id_of_another_instance_is_told_apart)
 }
 END_TEST
 
-START_TEST(test_session_made_by_one_table_is_of_another_instance_for_a_second)
-{
-    struct srv_session *made;
-    struct srv_sessions *other;
-    ck_assert_int_eq(create(&made, NULL, 0, 0), SRV_OK);
-    ck_assert(srv_sessions_open(&other, &limits, "other"));
-    ck_assert_int_eq(srv_session_fail_missing(sessions, made->id, &error), SRV_E_SESSION_NOT_FOUND);
-    ck_assert_str_eq(error.message, "there is no session of this id"); /* a step adds more */
-    ck_assert_int_eq(srv_session_fail_missing(other, made->id, &error), SRV_E_WRONG_INSTANCE);
-    ck_assert(srv_error_retryable(error.code));
-    srv_sessions_close(other);
-    ck_assert(srv_sessions_open(&other, &limits, "here")); /* over another directory */
-    ck_assert_int_eq(srv_session_fail_missing(other, made->id, &error), SRV_E_SESSION_LOST);
-    ck_assert(!srv_error_retryable(error.code));
-    srv_sessions_close(other);
-    srv_session_put(made);
-}
-END_TEST
-
 START_TEST(test_session_ids_have_instance_generation_and_105_other_bits)
 {
     struct srv_session *first, *second;
@@ -134,23 +115,6 @@ START_TEST(test_session_tables_have_generations_of_their_own)
     ck_assert(srv_sessions_open(&other, &limits, "here"));
     ck_assert_str_ne(srv_sessions_identity(other)->generation, identity.generation);
     srv_sessions_close(other);
-}
-END_TEST
-
-START_TEST(test_session_of_an_id_of_another_instance_is_not_made)
-{
-    struct srv_session *session = NULL;
-    ck_assert_int_eq(create(&session, "there.0123456789abcdefghjkmnpqrs", 0, 0),
-                     SRV_E_WRONG_INSTANCE);
-    ck_assert_ptr_null(session);
-    ck_assert_str_eq(error.owner, "there");
-    ck_assert_int_eq(create(&session, "here.0123456789abcdefghjkmnpqrs", 0, 0), SRV_E_SESSION_LOST);
-    ck_assert_ptr_null(session);
-    ck_assert_int_eq(create(&session, "here.zyxwv56789abcdefghjkmnpqrs", 0, 0), SRV_OK);
-    srv_session_put(session);
-    ck_assert_int_eq(create(&session, "there.0123456789abcdefghjkmnpqr", 0, 0), SRV_OK);
-    srv_session_put(session);
-    ck_assert_uint_eq(srv_sessions_count(sessions), 2);
 }
 END_TEST
 
@@ -183,25 +147,6 @@ static void add(const char *id)
     srv_session_put(session);
 }
 
-START_TEST(test_session_create_get_delete)
-{
-    struct srv_session *made, *found;
-    ck_assert_int_eq(create(&made, "a", 32, 5), SRV_OK);
-    ck_assert_uint_eq(attn_cache_max_length(made->cache), 32);
-    ck_assert_uint_eq(made->ttl_ns, 5 * NS_PER_S);
-    found = srv_session_get(sessions, NULL, "a");
-    ck_assert_ptr_eq(found, made);
-    ck_assert_ptr_null(srv_session_get(sessions, NULL, "b"));
-    ck_assert(delete_session("a"));
-    ck_assert(!delete_session("a"));
-    ck_assert_ptr_null(srv_session_get(sessions, NULL, "a"));
-    ck_assert_uint_eq(srv_sessions_count(sessions), 0);
-    ck_assert_str_eq(found->id, "a"); /* the session lives while it is referenced */
-    srv_session_put(found);
-    srv_session_put(made);
-}
-END_TEST
-
 START_TEST(test_session_left_out_options_take_the_model_s_and_the_table_s)
 {
     struct srv_session *session;
@@ -211,50 +156,6 @@ START_TEST(test_session_left_out_options_take_the_model_s_and_the_table_s)
     ck_assert_int_eq(strncmp(session->id, "here.", 5), 0);
     ck_assert_uint_eq(strlen(session->id), 5 + 26);
     srv_session_put(session);
-}
-END_TEST
-
-START_TEST(test_session_epochs_differ_and_are_exact_in_a_double)
-{
-    struct srv_session *first, *second;
-    ck_assert_int_eq(create(&first, "a", 0, 0), SRV_OK);
-    ck_assert(delete_session("a"));
-    ck_assert_int_eq(create(&second, "a", 0, 0), SRV_OK);
-    ck_assert_uint_ne(first->epoch, second->epoch);
-    ck_assert_uint_lt(second->epoch, UINT64_C(1) << 53);
-    srv_session_put(first);
-    srv_session_put(second);
-}
-END_TEST
-
-START_TEST(test_session_refusals_name_the_option_and_leave_the_table_alone)
-{
-    struct srv_session *session;
-    add("a");
-    ck_assert_int_eq(create(&session, "a", 0, 0), SRV_E_SESSION_EXISTS);
-    ck_assert_str_eq(error.param, "session_id");
-    ck_assert_int_eq(create(&session, "a/b", 0, 0), SRV_E_INVALID_VALUE);
-    ck_assert_str_eq(error.param, "session_id");
-    ck_assert_int_eq(create(&session, "b", 65, 0), SRV_E_INVALID_VALUE);
-    ck_assert_str_eq(error.param, "max_length");
-    ck_assert_int_eq(create(&session, "b", 0, SRV_MAX_TTL_S + 1), SRV_E_INVALID_VALUE);
-    ck_assert_str_eq(error.param, "ttl_s");
-    ck_assert_uint_eq(srv_sessions_count(sessions), 1);
-}
-END_TEST
-
-START_TEST(test_session_limit_is_met_exactly_and_freed_by_a_delete)
-{
-    struct srv_session *session;
-    for (size_t i = 0; i < limits.max_sessions; i++)
-        add(NULL);
-    ck_assert_int_eq(create(&session, NULL, 0, 0), SRV_E_SESSION_LIMIT);
-    ck_assert_int_eq(create(&session, "x", 0, 0), SRV_E_SESSION_LIMIT);
-    ck_assert_uint_eq(srv_sessions_page(&session, 1, sessions, "", NULL), 1);
-    ck_assert(delete_session(session->id));
-    srv_session_put(session);
-    add("x");
-    ck_assert_uint_eq(srv_sessions_count(sessions), limits.max_sessions);
 }
 END_TEST
 
@@ -322,42 +223,6 @@ START_TEST(test_session_get_counts_as_use_and_peek_does_not)
     srv_session_put(srv_session_get(sessions, NULL, "a"));
     ck_assert_uint_gt(atomic_load(&session->used_ns), 1);
     srv_session_put(session);
-}
-END_TEST
-
-/* Prints the ids of a page of `size` after `after`, each followed by a space. */
-static void page(char out[64], size_t size, const char *after)
-{
-    struct srv_session *found[8];
-    size_t count = srv_sessions_page(found, size, sessions, after, NULL);
-    out[0] = '\0';
-    for (size_t i = 0; i < count; i++) {
-        size_t length = strlen(out);
-        snprintf(out + length, 64 - length, "%s ", found[i]->id);
-        srv_session_put(found[i]);
-    }
-}
-
-START_TEST(test_session_pages_follow_the_order_of_ids)
-{
-    static const char *const ids[] = {"m", "c", "x", "a", "k", "b", "z"};
-    char ids_found[64];
-    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
-        add(ids[i]);
-    page(ids_found, 3, "");
-    ck_assert_str_eq(ids_found, "a b c ");
-    page(ids_found, 3, "c");
-    ck_assert_str_eq(ids_found, "k m x ");
-    page(ids_found, 3, "x");
-    ck_assert_str_eq(ids_found, "z ");
-    page(ids_found, 1, "bb");
-    ck_assert_str_eq(ids_found, "c ");
-    page(ids_found, 8, "");
-    ck_assert_str_eq(ids_found, "a b c k m x z ");
-    page(ids_found, 3, "z");
-    ck_assert_str_eq(ids_found, "");
-    page(ids_found, 0, "");
-    ck_assert_str_eq(ids_found, "");
 }
 END_TEST
 
@@ -444,20 +309,13 @@ Suite *suite_session(void)
     tcase_add_checked_fixture(tests, open_table, close_table);
     tcase_add_loop_test(tests, test_session_missing_id_of_another_instance_is_told_apart, 0,
                         sizeof missing / sizeof missing[0]);
-    tcase_add_test(tests, test_session_made_by_one_table_is_of_another_instance_for_a_second);
     tcase_add_test(tests, test_session_ids_have_instance_generation_and_105_other_bits);
     tcase_add_test(tests, test_session_tables_have_generations_of_their_own);
-    tcase_add_test(tests, test_session_of_an_id_of_another_instance_is_not_made);
-    tcase_add_test(tests, test_session_create_get_delete);
     tcase_add_test(tests, test_session_left_out_options_take_the_model_s_and_the_table_s);
-    tcase_add_test(tests, test_session_epochs_differ_and_are_exact_in_a_double);
-    tcase_add_test(tests, test_session_refusals_name_the_option_and_leave_the_table_alone);
-    tcase_add_test(tests, test_session_limit_is_met_exactly_and_freed_by_a_delete);
     tcase_add_test(tests, test_session_expires_when_its_time_is_over_and_nothing_waits_for_it);
     tcase_add_test(tests, test_idle_time_may_have_begun_before_the_machine_did);
     tcase_add_test(tests, test_session_nearest_to_a_caller_is_its_own_then_its_group_s);
     tcase_add_test(tests, test_session_get_counts_as_use_and_peek_does_not);
-    tcase_add_test(tests, test_session_pages_follow_the_order_of_ids);
     tcase_add_test(tests, test_session_of_creates_at_once_exactly_one_wins);
     tcase_add_test(tests, test_session_limit_holds_for_creates_at_once);
     suite_add_tcase(suite, tests);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "http/clients.h"
+#include "http/exchange.h"
 #include "suites.h"
 #include "wire/request.h"
 #include "wire/route.h"

@@ -317,42 +317,6 @@ static void refuse(const char *file, size_t size, const char *what, size_t where
     ck_assert_msg(error.message[0] != '\0', "%s %zu was refused without a word", what, where);
 }
 
-START_TEST(test_state_every_prefix_of_a_file_is_refused)
-{
-    struct known k = sample(6);
-    size_t size;
-    char *file = save(&size, k.cache, 4096);
-    for (size_t length = 0; length < size; length++) {
-        char *copy = malloc(length + 1); /* of the exact length, so that a read beyond it is seen */
-        memcpy(copy, file, length);
-        refuse(copy, length, "a prefix of length", length);
-        free(copy);
-    }
-    free(file);
-    attn_cache_free(k.cache);
-}
-END_TEST
-
-START_TEST(test_state_a_file_with_any_one_bit_turned_is_refused)
-{
-    struct known k = sample(6);
-    size_t size;
-    char *file = save(&size, k.cache, 4096);
-    for (size_t bit = 0; bit < 8 * size; bit++) {
-        file[bit / 8] ^= (char)(1 << bit % 8);
-        refuse(file, size, "bit", bit);
-        file[bit / 8] ^= (char)(1 << bit % 8);
-    }
-    struct attn_cache *whole = load(file, size, 4096);
-    ck_assert_msg(whole != NULL, "%s", error.message);
-    printf("state: every prefix and every one of %zu turned bits of %zu bytes refused\n", 8 * size,
-           size);
-    attn_cache_free(whole);
-    free(file);
-    attn_cache_free(k.cache);
-}
-END_TEST
-
 /* A file with some of its text replaced by other text of the same length; its checksum is repaired
  * where that is asked for. */
 static char *altered(const char *file, size_t size, const char *from, const char *to)
@@ -598,8 +562,6 @@ Suite *suite_state(void)
     tcase_add_loop_test(
         tests, test_state_any_sequence_of_operations_leaves_what_a_replay_of_its_tokens_gives, 0,
         6);
-    tcase_add_test(tests, test_state_every_prefix_of_a_file_is_refused);
-    tcase_add_test(tests, test_state_a_file_with_any_one_bit_turned_is_refused);
     tcase_add_test(tests, test_state_what_is_wrong_is_named);
     tcase_add_test(tests, test_state_of_other_weights_or_too_long_is_refused);
     tcase_add_test(tests, test_state_in_a_file_that_cannot_be_read_is_not_called_malformed);

@@ -28,15 +28,10 @@ static float row[STORE_APP_WIDTH] = {1, 2, 3, 4};
 
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {
-        .durability = SRV_DURABLE_JOURNAL,
-        .journal_fsync = SRV_FSYNC_EVERYSEC,
-        .journal_bytes = (size_t)1 << 30,
-        .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 3600}};
     error = (struct srv_error){0};
     disk_reset();
-    store_app_open(&app, &config, "tiny", random, (size_t)1 << 20);
+    store_app_open_tiny(&app, 8, 64);
+    app.config.journal_fsync = SRV_FSYNC_EVERYSEC;
     store_app_begin(&app);
 }
 
@@ -428,8 +423,7 @@ START_TEST(test_start_whose_first_snapshot_fails_leaves_no_more_files_however_of
 }
 END_TEST
 
-#define READ_MS 600      /* for half a MiB of a journal */
-#define COME_AND_GO 6000 /* sessions: twice as many records are 2.6 MiB */
+#define COME_AND_GO 600 /* sessions: of twice as many records several windows are read */
 
 /* The number of bytes in the first line of progress. */
 static size_t first_reported(int log)
@@ -459,9 +453,8 @@ START_TEST(test_start_logs_how_far_it_is_within_one_journal)
     store_app_end(&app);
     srv_log_close(&app.log);
     srv_log_open(&app.log, SRV_LOG_INFO, log);
-    atomic_store(&disk.pread_ms, READ_MS);
+    atomic_store(&disk.pread_s, 1);
     store_app_begin(&app);
-    atomic_store(&disk.pread_ms, 0);
     size_t bytes = first_reported(log);
     ck_assert_uint_gt(bytes, 0);
     ck_assert_uint_lt(bytes, status.journal_bytes);

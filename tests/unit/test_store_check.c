@@ -62,13 +62,8 @@ static void keep_scene(void)
 
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {
-        .durability = SRV_DURABLE_JOURNAL,
-        .journal_bytes = (size_t)1 << 30,
-        .limits = {.max_sessions = 16, .max_session_length = 64, .session_ttl_s = 3600}};
     scratch_make(scene);
-    store_app_open(&app, &config, "tiny", random, (size_t)8 << 20);
+    store_app_open_tiny(&app, 16, 64);
     store_app_begin(&app);
     make_scene();
     keep_scene();

@@ -25,14 +25,9 @@ static const char *directory; /* its own name */
 
 static void begin_with(enum srv_journal_fsync fsync)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {
-        .durability = SRV_DURABLE_JOURNAL,
-        .journal_fsync = fsync,
-        .journal_bytes = (size_t)1 << 30,
-        .limits = {.max_sessions = SESSIONS, .max_session_length = 64, .session_ttl_s = 3600}};
     disk_reset();
-    store_app_open(&app, &config, "tiny", random, (size_t)8 << 20);
+    store_app_open_tiny(&app, SESSIONS, 64);
+    app.config.journal_fsync = fsync;
     store_app_begin(&app);
     directory = strrchr(app.config.state_dir, '/') + 1;
 }
@@ -443,18 +438,6 @@ START_TEST(test_files_that_are_removed_in_use_cost_no_change_that_was_taken)
 }
 END_TEST
 
-/* No second passes between the two. */
-START_TEST(test_nothing_is_taken_by_a_journal_whose_file_was_removed)
-{
-    struct srv_session *a = store_app_session(&app, "a");
-    expect_row(a, 0, SRV_OK);
-    store_app_shell(&app, "rm *.journal");
-    expect_row(a, 1, SRV_E_STORAGE);
-    srv_session_put(a);
-    ck_assert_uint_eq(store_app_find_again(&app, "a"), 1); /* the end writes it */
-}
-END_TEST
-
 /* The lock of the directory holds where the file is gone, and that of the file where a build of
  * before has nothing else, or the file system has no locks of directories. */
 START_TEST(test_directory_in_use_is_refused_by_its_own_lock_and_by_that_of_its_file)
@@ -580,7 +563,6 @@ Suite *suite_store_disk(void)
         2);
     tcase_add_loop_test(tests, test_files_that_are_removed_in_use_cost_no_change_that_was_taken, 0,
                         5);
-    tcase_add_test(tests, test_nothing_is_taken_by_a_journal_whose_file_was_removed);
     tcase_add_loop_test(
         tests, test_directory_in_use_is_refused_by_its_own_lock_and_by_that_of_its_file, 0, 2);
     tcase_add_loop_test(

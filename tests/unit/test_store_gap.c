@@ -22,14 +22,9 @@ static struct srv_error error;
 
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {
-        .durability = SRV_DURABLE_JOURNAL,
-        .journal_fsync = SRV_FSYNC_EVERYSEC,
-        .journal_bytes = (size_t)1 << 30,
-        .limits = {.max_sessions = 2 * IDLE, .max_session_length = 4096, .session_ttl_s = 3600}};
     disk_reset();
-    store_app_open(&app, &config, "tiny", random, (size_t)8 << 20);
+    store_app_open_tiny(&app, 2 * IDLE, 4096);
+    app.config.journal_fsync = SRV_FSYNC_EVERYSEC;
     store_app_begin(&app);
 }
 

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "disk.h"
-#include "schedule/batch.h"
+#include "schedule/steps.h"
 #include "store/store_internal.h"
 #include "store/stores.h"
 #include "store_app.h"
@@ -59,13 +59,9 @@ static enum srv_error_code append(const char *id)
 /* The directory of b has the session b.x. */
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {
-        .durability = SRV_DURABLE_JOURNAL,
-        .journal_bytes = (size_t)1 << 30,
-        .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = TTL_S}};
     disk_reset();
-    store_app_open(&app, &config, "tiny", random, (size_t)8 << 20);
+    store_app_open_tiny(&app, 8, 64);
+    app.config.limits.session_ttl_s = TTL_S;
     snprintf(own, sizeof own, "%s", app.config.state_dir);
     scratch_make(adopted);
     open_stores("b", adopted, NULL);
@@ -146,7 +142,7 @@ START_TEST(test_heavy_steps_leave_half_of_a_batch_to_light_ones)
     struct srv_session *session = srv_session_peek(app.sessions, NULL, "a.x");
     const struct srv_rows rows = {.outputs = 0};
     struct srv_job job = {.call.layer = 0};
-    struct srv_batch batch;
+    struct srv_batch batch = {0};
     struct srv_item light = {.job = &job,
                              .model = &app.models.items[0],
                              .session = session,
@@ -155,7 +151,6 @@ START_TEST(test_heavy_steps_leave_half_of_a_batch_to_light_ones)
                              .work = 1};
     struct srv_item heavy = light;
     heavy.work = ((size_t)1 << 26) + 1;
-    srv_batch_clear(&batch);
     for (size_t i = 0; i < 7; i++)
         ck_assert(srv_batch_add(&batch, &heavy));
     ck_assert(!srv_batch_add(&batch, &heavy));
@@ -173,7 +168,7 @@ START_TEST(test_stores_make_batches_and_snapshots_of_their_own)
                                       srv_session_peek(app.sessions, NULL, "b.x")};
     const struct srv_rows rows = {.outputs = 0};
     struct srv_job job = {.call.layer = 0};
-    struct srv_batch batch;
+    struct srv_batch batch = {0};
     struct srv_item items[2];
     for (size_t i = 0; i < 2; i++)
         items[i] = (struct srv_item){.job = &job,
@@ -181,7 +176,6 @@ START_TEST(test_stores_make_batches_and_snapshots_of_their_own)
                                      .session = sessions[i],
                                      .rows = &rows,
                                      .sizes.queries = 1};
-    srv_batch_clear(&batch);
     ck_assert(srv_batch_add(&batch, &items[0]));
     ck_assert(!srv_batch_add(&batch, &items[1]));
     ck_assert(srv_batch_add(&batch, &items[0]));

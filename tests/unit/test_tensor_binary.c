@@ -9,12 +9,12 @@
 
 #include "half.h"
 #include "suites.h"
-#include "wire/tensor_object.h"
+#include "wire/tensor.h"
 
 static struct srv_arena arena;
 static struct srv_error error;
 static struct srv_tensor tensor;
-static struct srv_binary_data bytes;
+static struct srv_source source;
 
 static void setup(void) { srv_arena_init(&arena, 1 << 20, NULL, NULL); }
 static void teardown(void) { srv_arena_fini(&arena); }
@@ -25,12 +25,12 @@ static enum srv_error_code read_bytes(char *at, size_t size, const char *type, s
 {
     const struct srv_datatype *datatype = srv_datatype_find(type, kind);
     ck_assert_msg(datatype != NULL, "%s", type);
-    error = (struct srv_error){0};
-    bytes = (struct srv_binary_data){.at = at, .left = size, .framed = true};
+    const struct srv_body body = {.bytes = {.at = at, .left = size, .framed = true}};
+    srv_source_init(&source, &body, &arena, &error);
     tensor = (struct srv_tensor){.kind = kind, .rank = 1, .shape = {count}, .count = count};
-    bool read = srv_tensor_read_binary(&tensor, &bytes, size, datatype, &arena, "x", &error);
+    bool read = srv_tensor_read_binary(&tensor, &source, size, datatype, "x");
     ck_assert_int_eq(read, error.code == SRV_OK);
-    ck_assert(!read || (bytes.left == 0 && bytes.at == at + size));
+    ck_assert(!read || (source.bytes.left == 0 && source.bytes.at == at + size));
     return error.code;
 }
 
@@ -180,10 +180,11 @@ START_TEST(test_memory_that_is_short_is_an_error)
     struct srv_arena small;
     char x[256] = {0};
     srv_arena_init(&small, 128, NULL, NULL);
-    bytes = (struct srv_binary_data){.at = x + 1, .left = 128, .framed = true};
+    const struct srv_body body = {.bytes = {.at = x + 1, .left = 128, .framed = true}};
+    srv_source_init(&source, &body, &small, &error);
     tensor = (struct srv_tensor){.kind = SRV_FLOATS, .rank = 1, .shape = {64}, .count = 64};
-    ck_assert(!srv_tensor_read_binary(&tensor, &bytes, 128, srv_datatype_find("FP16", SRV_FLOATS),
-                                      &small, "x", &error));
+    ck_assert(
+        !srv_tensor_read_binary(&tensor, &source, 128, srv_datatype_find("FP16", SRV_FLOATS), "x"));
     ck_assert_int_eq(error.code, SRV_E_OUT_OF_MEMORY);
     srv_arena_fini(&small);
 }
@@ -194,14 +195,12 @@ END_TEST
 /* Reads the value `text`, followed by `left` zero bytes, in memory of that exact size. */
 static enum srv_error_code read_object(const char *text, size_t left, enum srv_tensor_kind kind)
 {
-    struct srv_source source;
     char *zeros = calloc(1, left + (left == 0));
     const struct srv_body body = {.json = text,
                                   .json_length = strlen(text),
                                   .bytes = {.at = zeros, .left = left, .framed = true}};
     srv_source_init(&source, &body, &arena, &error);
     bool read = srv_tensor_read(&tensor, &source, kind, true, "x");
-    bytes = source.bytes;
     ck_assert_int_eq(read, error.code == SRV_OK);
     free(zeros);
     return error.code;
@@ -250,7 +249,7 @@ START_TEST(test_objects_take_their_bytes_or_say_what_is_wrong)
         enum srv_error_code code = read_object(cases[i].text, cases[i].left, cases[i].kind);
         ck_assert_msg(code == cases[i].code, "%s: %s %s", cases[i].text, srv_error_word(code),
                       error.message);
-        ck_assert_uint_eq(bytes.left, cases[i].rest);
+        ck_assert_uint_eq(source.bytes.left, cases[i].rest);
     }
 }
 END_TEST
@@ -259,7 +258,6 @@ START_TEST(test_without_framing_there_are_no_bytes)
 {
     static const char text[] = "{\"shape\":[0],\"datatype\":\"FP32\",\"binary_data_size\":0}";
     const struct srv_body body = {.json = text, .json_length = strlen(text)};
-    struct srv_source source;
     srv_source_init(&source, &body, &arena, &error);
     ck_assert(!srv_tensor_read(&tensor, &source, SRV_FLOATS, false, "x"));
     ck_assert_int_eq(error.code, SRV_E_INVALID_VALUE);
@@ -281,7 +279,8 @@ START_TEST(test_descriptions_say_shape_type_and_size_within_their_bound)
     ck_assert_uint_lt(buffer.length, SRV_TENSOR_DESCRIPTION_MAX);
     buffer.length = 0;
     const float x[2] = {-INFINITY, 1};
-    srv_tensor_write_binary(&buffer, x, 2);
+    const struct srv_output_tensor floats = {.element_bytes = 4, .data = x, .count = 2};
+    srv_output_write_bytes(&buffer, &floats);
     ck_assert_uint_eq(buffer.length, sizeof x);
     ck_assert_mem_eq(buffer.data, x, sizeof x);
     srv_buffer_fini(&buffer);

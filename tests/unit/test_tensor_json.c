@@ -7,8 +7,7 @@
 
 #include "base/number.h"
 #include "suites.h"
-#include "wire/tensor_json.h"
-#include "wire/tensor_object.h"
+#include "wire/tensor.h"
 
 static struct srv_arena arena;
 static struct srv_error error;

@@ -2,12 +2,13 @@
 #include <check.h>
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "half.h"
 #include "rng.h"
 #include "suites.h"
-#include "wire/tensor_narrow.h"
+#include "wire/tensor.h"
 
 static struct srv_buffer out;
 
@@ -16,9 +17,14 @@ static void teardown(void) { srv_buffer_fini(&out); }
 
 static void write_maps(const float *maps, size_t count, size_t size, enum srv_map_datatype type)
 {
-    const struct srv_map_list list = {.maps = maps, .count = count, .size = size};
+    const struct srv_output_tensor tensor = {.element_bytes = type == SRV_MAP_FP16 ? 2 : 1,
+                                             .narrow = type,
+                                             .data = maps,
+                                             .count = count * size,
+                                             .shape = {count, 1, size},
+                                             .rank = 3};
     out.length = 0;
-    srv_map_write(&out, &list, type);
+    srv_output_write_bytes(&out, &tensor);
     ck_assert(!out.failed);
 }
 
@@ -66,15 +72,22 @@ END_TEST
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
-/* The lists of both ends, as text. */
-static const char *ranges_of(const struct srv_map_list *list)
+/* The lists of both ends of maps, as text: "minimum maximum". */
+static const char *ranges_of(const float *maps, unsigned rank, const size_t shape[4], bool flat)
 {
+    static char text[128];
+    struct srv_output_tensor tensor = {.narrow = SRV_MAP_UINT8, .data = maps, .rank = rank};
+    memcpy(tensor.shape, shape, rank * sizeof *shape);
     out.length = 0;
-    srv_map_ranges_write(&out, list, false);
-    srv_buffer_text(&out, " ");
-    srv_map_ranges_write(&out, list, true);
+    srv_output_write_ranges(&out, &tensor, flat);
     srv_buffer_append(&out, "", 1);
-    return out.data;
+    const char *minimum = strstr(out.data, ",\"minimum\":"), *maximum;
+    ck_assert_ptr_eq(minimum, out.data);
+    minimum += strlen(",\"minimum\":");
+    ck_assert_ptr_nonnull(maximum = strstr(minimum, ",\"maximum\":"));
+    snprintf(text, sizeof text, "%.*s %s", (int)(maximum - minimum), minimum,
+             maximum + strlen(",\"maximum\":"));
+    return text;
 }
 
 START_TEST(test_bytes_are_the_nearest_of_each_maps_range)
@@ -113,13 +126,11 @@ START_TEST(test_ends_and_empty_ranges_of_bytes)
     write_maps(maps, 4, 2, SRV_MAP_UINT8);
     ck_assert_uint_eq(out.length, sizeof want);
     ck_assert_mem_eq(out.data, want, sizeof want);
-    struct srv_map_list list = {.maps = maps, .count = 4, .size = 2, .inner = 4};
-    ck_assert_str_eq(ranges_of(&list), "[0,0,-2,-3] [0,0.25,6,0]");
-    list.inner = 2;
-    list.nested = true;
-    ck_assert_str_eq(ranges_of(&list), "[[0,0],[-2,-3]] [[0,0.25],[6,0]]");
-    list = (struct srv_map_list){.maps = maps, .count = 1, .size = 8};
-    ck_assert_str_eq(ranges_of(&list), "-3 6");
+    const size_t four[4] = {4, 1, 2}, pairs[4] = {2, 2, 1, 2}, one[4] = {1, 8};
+    ck_assert_str_eq(ranges_of(maps, 3, four, false), "[0,0,-2,-3] [0,0.25,6,0]");
+    ck_assert_str_eq(ranges_of(maps, 4, pairs, true), "[0,0,-2,-3] [0,0.25,6,0]");
+    ck_assert_str_eq(ranges_of(maps, 4, pairs, false), "[[0,0],[-2,-3]] [[0,0.25],[6,0]]");
+    ck_assert_str_eq(ranges_of(maps, 2, one, false), "-3 6");
 }
 END_TEST
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "api/embedded.h"
+#include "api/endpoints.h"
 #include "base/buffer.h"
 #include "suites.h"
 #include "ui/ui.h"

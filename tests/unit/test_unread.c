@@ -35,15 +35,7 @@ static void make_unread(void)
 
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {.durability = SRV_DURABLE_JOURNAL,
-                                      .journal_bytes = (size_t)1 << 30,
-                                      .limits = {.max_sessions = 8,
-                                                 .max_session_length = 256,
-                                                 .session_ttl_s = 3600,
-                                                 .max_reply_bytes = (size_t)1 << 20,
-                                                 .max_in_flight_bytes = (size_t)1 << 30}};
-    store_app_open(app, &config, "one", random, (size_t)8 << 20);
+    store_app_open_tiny(app, 8, 256);
     store_app_begin(app);
     make_unread();
     dispatch_app_open(&served, NULL);
@@ -194,7 +186,7 @@ START_TEST(test_stop_finishes_what_is_on_record)
     finished = 0;
     dispatch_app_begin(&served, SRV_POST, "/decode");
     request->job = &job;
-    job.node = (struct srv_queue_node){.kind = SRV_NODE_JOB, .cost = 1};
+    job.node = (struct srv_queue_node){.request = request, .cost = 1};
     srv_fair_queue_put(&dispatch->queue, SRV_QUEUE_CHANGES, &job.node);
     srv_dispatch_refuse(dispatch, NULL, 0);
     ck_assert_uint_eq(finished, 1);

@@ -52,14 +52,10 @@ static void expect_sessions(size_t rows)
 /* The directory has a snapshot of sessions of a row, and a row of each in a journal after it. */
 static void set_up(void)
 {
-    static char random[] = "{\"hidden_size\":4,\"num_attention_heads\":1,\"seed\":1}";
-    const struct srv_config config = {
-        .durability = SRV_DURABLE_JOURNAL,
-        .journal_bytes = (size_t)1 << 30,
-        .limits = {.max_sessions = 8, .max_session_length = 64, .session_ttl_s = 100}};
     char id[8] = "s0";
     disk_reset();
-    store_app_open(&app, &config, "tiny", random, (size_t)8 << 20);
+    store_app_open_tiny(&app, 8, 64);
+    app.config.limits.session_ttl_s = 100;
     snprintf(own, sizeof own, "%s", app.config.state_dir);
     scratch_make(other);
     ck_assert(open_stores("a", own, NULL));

@@ -1,9 +1,9 @@
 /* test_weightless.c: models without weights, whose steps bring query, key and value.
  *   - steps of random shapes over caches of every dtype equal the oracle over the keys and values
  *     as they are cached, in batches and at every CPU level;
- *   - a step has the same bits alone and in a batch, and computed again;
- *   - forks, truncation, exports and recorders see the keys and values as given;
- *   - a step that is wrong fails alone, and shapes beyond bounds are refused by name. */
+ *   - a step that is wrong fails alone, and shapes beyond bounds are refused by name.
+ * Batches are check-invariance's; forks, truncation, states and journals the HTTP suite's of this
+ * name. */
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
@@ -102,14 +102,6 @@ static void run(struct attn_engine *engine, const struct attn_model *model, stru
     for (size_t i = 0; i < count; i++)
         list[i] = &steps[i];
     ck_assert_int_eq(attn_decode(engine, model, 0, list, count), ATTN_OK);
-}
-
-static void append(struct attn_engine *engine, struct attn_cache *cache,
-                   const struct attn_model *model, const struct rows *rows)
-{
-    struct attn_step step = step_of(cache, rows);
-    run(engine, model, &step, 1);
-    ck_assert_msg(step.error.status == ATTN_OK, "%s", step.error.message);
 }
 
 /* ---- The oracle ---- */
@@ -217,149 +209,8 @@ START_TEST(test_weightless_steps_of_random_shapes_equal_the_oracle)
 }
 END_TEST
 
-/* ---- Bits ---- */
-
 static const struct attn_weightless_options small = {
     .num_heads = 4, .num_kv_heads = 2, .head_dim = 8, .value_head_dim = 6, .num_layers = 2};
-#define OUTPUT_FLOATS(n) (4 * (n)*6)
-
-START_TEST(test_weightless_step_has_the_same_bits_alone_in_a_batch_and_computed_again)
-{
-    struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 2);
-    struct attn_model *model = open_shape(&small);
-    const struct attn_layer_spec *spec = attn_model_layer(model, 0);
-    struct rng rng = rng_seeded(7);
-    struct attn_cache *caches[SEQUENCES], *alone = new_cache(model);
-    struct rows past = draw_rows(&rng, spec, 70), rows = draw_rows(&rng, spec, 3);
-    struct attn_step steps[SEQUENCES];
-    float first[OUTPUT_FLOATS(3)];
-    append(engine, alone, model, &past);
-    append(engine, alone, model, &rows);
-    memcpy(first, rows.output, sizeof first);
-    for (size_t i = 0; i < SEQUENCES; i++) {
-        caches[i] = new_cache(model);
-        append(engine, caches[i], model, &past);
-        steps[i] = step_of(caches[i], i == 2 ? &rows : &past);
-    }
-    steps[2].outputs.output = rows.output;
-    run(engine, model, steps, SEQUENCES);
-    ck_assert_mem_eq(first, rows.output, sizeof first);
-    memset(rows.output, 0, sizeof first);
-    steps[2].position = 70; /* again */
-    run(engine, model, &steps[2], 1);
-    ck_assert_int_eq(steps[2].error.status, ATTN_OK);
-    ck_assert_mem_eq(first, rows.output, sizeof first);
-    ck_assert_uint_eq(attn_cache_length(caches[2], 0), 73);
-    ck_assert_uint_eq(attn_cache_length(caches[2], 1), 0);
-    for (size_t i = 0; i < SEQUENCES; i++)
-        attn_cache_free(caches[i]);
-    attn_cache_free(alone);
-    free_rows(&past);
-    free_rows(&rows);
-    attn_model_close(model);
-    attn_engine_close(engine);
-}
-END_TEST
-
-/* ---- State ---- */
-
-static bool keep_appended(void *context, const struct attn_appended list[], size_t count,
-                          struct attn_error *cause)
-{
-    float *kept = context;
-    (void)cause;
-    ck_assert_uint_eq(count, 1);
-    memcpy(kept, list[0].key, 2 * 8 * sizeof *kept);
-    memcpy(kept + 2 * 8, list[0].value, 2 * 6 * sizeof *kept);
-    return true;
-}
-
-START_TEST(test_weightless_recorder_and_cache_hold_keys_and_values_as_given)
-{
-    struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 1);
-    struct attn_model *model = open_shape(&small);
-    struct attn_cache *cache = new_cache(model);
-    struct rng rng = rng_seeded(8);
-    struct rows rows = draw_rows(&rng, attn_model_layer(model, 0), 1);
-    float kept[2 * (8 + 6)], key[2 * 8], value[2 * 6];
-    const struct attn_recorder recorder = {keep_appended, kept};
-    struct attn_step step = step_of(cache, &rows), *list[] = {&step};
-    ck_assert_int_eq(attn_decode_recorded(engine, model, 0, list, 1, &recorder), ATTN_OK);
-    attn_cache_read(key, value, cache, 0, 1);
-    ck_assert_mem_eq(key, rows.key, sizeof key);
-    ck_assert_mem_eq(value, rows.value, sizeof value);
-    ck_assert_mem_eq(kept, rows.key, sizeof key);
-    ck_assert_mem_eq(kept + 2 * 8, rows.value, sizeof value);
-    attn_cache_free(cache);
-    free_rows(&rows);
-    attn_model_close(model);
-    attn_engine_close(engine);
-}
-END_TEST
-
-/* The cache as a file, which is the caller's to free. */
-static unsigned char *export(size_t *size, const struct attn_cache *cache)
-{
-    struct attn_export *state;
-    ck_assert_int_eq(attn_export_open(&state, cache, NULL, 0, &error), ATTN_OK);
-    *size = attn_export_bytes(state);
-    unsigned char *file = aligned_alloc(64, (*size + 63) / 64 * 64);
-    while (attn_export_run(state, file, 1 << 20))
-        ;
-    attn_export_close(state);
-    return file;
-}
-
-static enum attn_status import(struct attn_cache *to, const void *file, size_t size)
-{
-    struct attn_import *state;
-    bool more = true;
-    ck_assert_int_eq(attn_import_open(&state, file, size, &error), ATTN_OK);
-    enum attn_status status = attn_import_begin(state, to, &error);
-    while (status == ATTN_OK && more)
-        status = attn_import_run(&more, state, 1 << 20, &error);
-    attn_import_close(state);
-    return status;
-}
-
-START_TEST(test_weightless_cache_forks_truncates_and_goes_to_models_of_its_shape_only)
-{
-    struct attn_engine *engine = open_engine(ATTN_CPU_AUTO, 1);
-    struct attn_weightless_options other = small;
-    other.scale = 0.5;
-    struct attn_model *models[] = {open_shape(&small), open_shape(&small), open_shape(&other)};
-    struct attn_cache *cache = new_cache(models[0]), *fork, *same = new_cache(models[1]),
-                      *wrong = new_cache(models[2]);
-    struct rng rng = rng_seeded(9);
-    struct rows past = draw_rows(&rng, attn_model_layer(models[0], 0), 70);
-    struct rows rows = draw_rows(&rng, attn_model_layer(models[0], 0), 2);
-    float first[OUTPUT_FLOATS(2)];
-    size_t size;
-    append(engine, cache, models[0], &past);
-    ck_assert_int_eq(attn_cache_fork(&fork, cache, 70, &error), ATTN_OK);
-    unsigned char *file = export(&size, cache);
-    append(engine, cache, models[0], &rows);
-    memcpy(first, rows.output, sizeof first);
-    append(engine, fork, models[0], &rows);
-    ck_assert_mem_eq(first, rows.output, sizeof first);
-    attn_cache_truncate(cache, 70);
-    append(engine, cache, models[0], &rows);
-    ck_assert_mem_eq(first, rows.output, sizeof first);
-    ck_assert_int_eq(import(same, file, size), ATTN_OK);
-    append(engine, same, models[1], &rows);
-    ck_assert_mem_eq(first, rows.output, sizeof first);
-    ck_assert_int_eq(import(wrong, file, size), ATTN_INVALID); /* another fingerprint */
-    struct attn_cache *caches[] = {cache, fork, same, wrong};
-    for (size_t i = 0; i < sizeof caches / sizeof caches[0]; i++)
-        attn_cache_free(caches[i]);
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-        attn_model_close(models[i]);
-    free(file);
-    free_rows(&past);
-    free_rows(&rows);
-    attn_engine_close(engine);
-}
-END_TEST
 
 /* ---- Errors ---- */
 
@@ -475,11 +326,6 @@ Suite *suite_weightless(void)
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, test_weightless_steps_of_random_shapes_equal_the_oracle);
-    tcase_add_test(tests,
-                   test_weightless_step_has_the_same_bits_alone_in_a_batch_and_computed_again);
-    tcase_add_test(tests, test_weightless_recorder_and_cache_hold_keys_and_values_as_given);
-    tcase_add_test(tests,
-                   test_weightless_cache_forks_truncates_and_goes_to_models_of_its_shape_only);
     tcase_add_test(tests, test_weightless_step_that_is_wrong_fails_alone);
     tcase_add_test(tests, test_weightless_shape_beyond_bounds_is_refused_by_name);
     tcase_add_test(tests, test_weightless_model_is_loaded_and_has_no_weights_to_attend_with);

@@ -1,10 +1,11 @@
-/* session_reply.h: the parts that endpoints of sessions share: replying with a session, checking
- * headers (session_reply.c), and looking up the one that is meant (session_named.c). */
-#ifndef SRV_SESSION_REPLY_H
-#define SRV_SESSION_REPLY_H
+/* sessions.h: the parts that endpoints of sessions share. */
+#ifndef SRV_API_SESSIONS_H
+#define SRV_API_SESSIONS_H
 
 #include "schedule/job.h"
 #include "wire/document.h"
+
+/* ---- session_reply.c: replying with a session, checking headers ---- */
 
 /* Appends the session as GET shows it to the caller of the request; with "replayed" where the
  * request repeats an earlier one. */
@@ -37,6 +38,34 @@ enum srv_error_code srv_session_end(struct srv_session *session, const struct sr
 enum srv_error_code srv_session_check_header(const struct srv_request *request, const char *id,
                                              struct srv_error *error);
 
+/* Makes the request's API key the owner of the session that is created. */
+void srv_session_set_owner(struct srv_session_options *out, const struct srv_request *request);
+
+/* Moves an id, NULL or a text of the body's tree, to the request's arena: the tree is freed when
+ * the body has been read.  Error: out_of_memory. */
+enum srv_error_code srv_session_keep_id(const char **id, struct srv_request *request,
+                                        struct srv_error *error);
+
+/* Sets the request's Idempotency-Key, and a digest of all that must be equal in a repeated request:
+ * route, session and body. */
+void srv_session_set_idempotency_key(struct srv_session_options *out,
+                                     const struct srv_request *request);
+
+/* ---- session_query.c ---- */
+
+struct srv_session_query {
+    char after[SRV_ID_MAX + 1]; /* "": not given */
+    char owner[SRV_ID_MAX + 1]; /* of the session, or of the one in `after`; where `owned` */
+    bool owned, details;
+    uint64_t limit, epoch, revision; /* 0: not given */
+};
+
+/* Reads the query, of which the route names the parameters.  Errors: unknown_field,
+ * duplicate_field, invalid_value, forbidden (?owner without the scope). */
+enum srv_error_code srv_session_read_query(struct srv_session_query *out,
+                                           const struct srv_request *request,
+                                           struct srv_error *error);
+
 /* Whether the session has the epoch and the revision that a request names; 0: it names none.
  * Errors: epoch_mismatch, revision_mismatch. */
 enum srv_error_code srv_session_check_named(const struct srv_session *session, uint64_t epoch,
@@ -51,17 +80,28 @@ enum srv_error_code srv_session_check_named(const struct srv_session *session, u
 enum srv_error_code srv_session_of_path(struct srv_session **out, const struct srv_request *request,
                                         struct srv_error *error);
 
-/* Makes the request's API key the owner of the session that is created. */
-void srv_session_set_owner(struct srv_session_options *out, const struct srv_request *request);
+/* ---- session_change.c: what the bodies of forks, truncations and batches ask for ---- */
 
-/* Moves an id, NULL or a text of the body's tree, to the request's arena: the tree is freed when
- * the body has been read.  Error: out_of_memory. */
-enum srv_error_code srv_session_keep_id(const char **id, struct srv_request *request,
-                                        struct srv_error *error);
+#define SRV_NOT_GIVEN SIZE_MAX
 
-/* Sets the request's Idempotency-Key, and a digest of all that must be equal in a repeated request:
- * route, session and body. */
-void srv_session_set_idempotency_key(struct srv_session_options *out,
-                                     const struct srv_request *request);
+/* A fork, a truncation or, in a batch, a deletion.  Texts are in the request's arena. */
+struct srv_change_call {
+    const char *from;       /* the session that is forked or cut */
+    const char *session_id; /* of the fork, NULL: one is made up; or the session to delete */
+    size_t length;          /* or SRV_NOT_GIVEN */
+    size_t epoch, revision; /* 0: not given */
+    bool shared;            /* of the fork */
+};
+
+/* The fields of an item of a batch: those of a fork, and `from`; those of a deletion. */
+extern const struct srv_document_table srv_fork_item_fields, srv_delete_item_fields;
+
+/* Makes a fork, records it and counts it; by the engine owner.  *out is the caller's to put.  Of
+ * *options the idempotency key and its digest are read.  *replayed: an earlier request of that key
+ * has made the session.  Room for its text is reserved in the request's reply.  Errors: those of
+ * the route. */
+enum srv_error_code srv_fork_make(struct srv_session **out, bool *replayed,
+                                  struct srv_request *request, const struct srv_change_call *call,
+                                  struct srv_session_options *options, struct srv_error *error);
 
 #endif

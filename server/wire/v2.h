@@ -1,12 +1,12 @@
-/* v2_request.h: the body of an infer request of the Open Inference Protocol, as a call.
+/* v2.h: infer requests of the Open Inference Protocol: bodies as calls, outputs as its tensors.
  *
  * An input is the tensor of the field of its name, a parameter a field or one of the protocol's.
  * Names, values and rules of fields are those of a body of /attend, and stand with its reader only
  * (call.h). */
-#ifndef SRV_V2_REQUEST_H
-#define SRV_V2_REQUEST_H
+#ifndef SRV_V2_H
+#define SRV_V2_H
 
-#include "wire/call.h"
+#include "wire/outputs.h"
 
 #define SRV_V2_MAX_INPUTS 16
 #define SRV_V2_MAX_OUTPUTS 16
@@ -56,5 +56,26 @@ struct srv_v2_request {
 enum srv_error_code srv_v2_read(struct srv_v2_request *out, struct srv_call *call,
                                 const struct srv_v2_target *target, const struct srv_body *body,
                                 struct srv_arena *arena, struct srv_error *error);
+
+/* Appends "outputs":[..]: each tensor with its name, datatype, shape, and its numbers in one flat
+ * list or the number of its bytes.  Minus infinity among numbers is null. */
+void srv_v2_outputs_write(struct srv_buffer *out, const struct attn_outputs *outputs,
+                          const struct srv_sizes *sizes, const struct srv_v2_outputs *forms);
+
+/* Ends the JSON of a reply with blanks to a multiple of 64 bytes and appends the bytes of the
+ * tensors that are bytes; returns the length of the JSON, 0 where no tensor is bytes. */
+size_t srv_v2_outputs_write_bytes(struct srv_buffer *out, const struct attn_outputs *outputs,
+                                  const struct srv_sizes *sizes,
+                                  const struct srv_v2_outputs *forms);
+
+/* Replaces the names of fields of /attend with those that an infer request has for them in the
+ * message and the `param` of an error of the call that the request means; what is quoted stays.  A
+ * message that becomes too long is cut. */
+void srv_v2_reword_error(struct srv_error *error);
+
+/* Fails with unknown_field: there is no `what` ("input") of that name.  Says what to send instead:
+ * the nearest of `names` [count]. */
+bool srv_v2_fail_unknown(struct srv_json *json, const char *what, const char *name,
+                         const char *const *names, size_t count);
 
 #endif

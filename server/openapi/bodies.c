@@ -1,12 +1,14 @@
-/* calls.c: the schemas of the bodies of /attend and /decode, from the tables of fields and of rules
- * (wire/call_fields.h), and of tensors, from the table of datatypes.
+/* bodies.c: the schemas of request bodies: of /attend and /decode, from the tables of fields and of
+ * rules (wire/call.h); of documents, from the tables of their fields (wire/document.h); of
+ * tensors, from the table of datatypes.
  *
  * A field may be null, which counts as left out, so that a rule about fields that are given says
  * "given and not null". */
 #include <string.h>
 
+#include "api/endpoints.h"
 #include "openapi/openapi.h"
-#include "wire/call_fields.h"
+#include "wire/call.h"
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
 
@@ -20,8 +22,6 @@ static const struct {
     [SRV_INTEGERS] = {"IntegerTensor", "integer"},
 };
 #define TENSOR_KINDS (sizeof tensors / sizeof tensors[0])
-
-const char *tensor_name(enum srv_tensor_kind kind) { return tensors[kind].name; }
 
 static const char *const output_tensors[][2] = {
     {"FloatOutput", "number"}, {"NullableOutput", "number?"}, {"IndexOutput", "integer"}};
@@ -78,20 +78,8 @@ static json_t *type_of(const struct srv_field *field)
         return schema_of(field->choice->type);
     if (field->kind != SRV_FIELD_TENSOR)
         return schema_of(srv_field_types[field->kind].schema);
-    json_t *tensor = schema_of(tensor_name(field->tensor));
+    json_t *tensor = schema_of(tensors[field->tensor].name);
     return field->scalar ? pack("{s:[{s:s}, o]}", "anyOf", "type", "integer", tensor) : tensor;
-}
-
-static json_t *fields_schema(enum srv_call_kind body)
-{
-    json_t *properties = json_object();
-    for (size_t i = 0; i < SRV_FIELD_COUNT; i++) {
-        const struct srv_field *field = &srv_fields[i];
-        if ((field->bodies & body) != 0)
-            set(properties, field->name,
-                describe(or_null(type_of(field)), field->meaning, field->shapes));
-    }
-    return properties;
 }
 
 /* ---- Rules ----------------------------------------------------------------------------------- */
@@ -153,7 +141,14 @@ static json_t *rule_schema(const struct srv_call_rule *rule, enum srv_call_kind 
 
 static json_t *call_schema(enum srv_call_kind body, const char *meaning)
 {
-    json_t *list = json_array(), *schema = closed_object(meaning, fields_schema(body));
+    json_t *list = json_array(), *properties = json_object();
+    for (size_t i = 0; i < SRV_FIELD_COUNT; i++) {
+        const struct srv_field *field = &srv_fields[i];
+        if ((field->bodies & body) != 0)
+            set(properties, field->name,
+                describe(or_null(type_of(field)), field->meaning, field->shapes));
+    }
+    json_t *schema = closed_object(meaning, properties);
     for (size_t i = 0; i < srv_call_rule_count; i++) {
         const struct srv_call_rule *rule = &srv_call_rules[i];
         bool says = rule->outputs != 0 || held_by(body, rule->needs | rule->excludes) != 0;
@@ -220,4 +215,61 @@ void add_calls(json_t *schemas)
     set(schemas, "DecodeRequest",
         call_schema(SRV_CALL_DECODE, "A step over a session, or a list of steps"));
     set(schemas, "StepRequest", call_schema(SRV_CALL_ITEM, "A step of a list of steps"));
+}
+
+/* ---- Documents ------------------------------------------------------------------------------- */
+
+static json_t *document_type(const struct srv_document_field *field)
+{
+    switch (field->kind) {
+    case SRV_DOCUMENT_LIST:
+        return pack("{s:s, s:I, s:o}", "type", "array", "maxItems", (json_int_t)field->most,
+                    "items", schema_of(field->item_type));
+    case SRV_DOCUMENT_TENSOR:
+        return schema_of(tensors[field->tensor].name);
+    case SRV_DOCUMENT_TEXT:
+        return schema_of(has_word("session_id from", field->name) ? "Id" : "string");
+    case SRV_DOCUMENT_FLAG:
+        return schema_of("boolean");
+    case SRV_DOCUMENT_NUMBER:
+        return schema_of("number");
+    default:
+        return pack("{s:s, s:I}", "type", "integer", "minimum", (json_int_t)field->least);
+    }
+}
+
+static json_t *document_schema(const struct srv_document_table *table, const char *summary)
+{
+    json_t *members = json_object(), *required = json_array(), *rules = json_array();
+    for (size_t i = 0; i < table->count; i++) {
+        const struct srv_document_field *field = &table->fields[i];
+        json_t *schema = field->required ? document_type(field) : or_null(document_type(field));
+        set(members, field->name, describe(schema, field->meaning, field->shapes));
+        if (field->required)
+            append(required, json_string(field->name));
+        if (field->needs != NULL)
+            append(rules, if_then(given(field->name), given(field->needs)));
+    }
+    json_t *schema = closed_object(summary, members);
+    set(schema, "description", json_sprintf("The body of: %s", summary));
+    set(schema, "required", required);
+    if (json_array_size(rules) > 0)
+        set(schema, "allOf", rules);
+    return schema;
+}
+
+/* The schema of each route's body, and those of the objects in its lists. */
+void add_documents(json_t *schemas)
+{
+    for (size_t i = 0; i < srv_routes.count; i++) {
+        const struct srv_route *route = &srv_routes.items[i];
+        if (route->fields == NULL)
+            continue;
+        set(schemas, route->doc.request, document_schema(route->fields, route->doc.summary));
+        for (size_t j = 0; j < route->fields->count; j++) {
+            const struct srv_document_field *field = &route->fields->fields[j];
+            if (field->items != NULL)
+                set(schemas, field->item_type, document_schema(field->items, field->meaning));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 /* scratch.h: a temporary directory for tests that need files, and files to put in it. */
-#ifndef TESTS_UNIT_SCRATCH_H
-#define TESTS_UNIT_SCRATCH_H
+#ifndef TESTS_COMMON_SCRATCH_H
+#define TESTS_COMMON_SCRATCH_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 /* Creates an empty directory under /tmp and writes its path. */
 void scratch_make(char path[SCRATCH_PATH]);
 
-/* Removes the directory with the files in it. */
+/* Removes the directory with all that is in it. */
 void scratch_remove(const char *path);
 
 /* Writes `length` bytes as file `name` of the directory. */

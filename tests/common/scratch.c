@@ -4,7 +4,7 @@
 #include "half.h"
 
 #include <check.h>
-#include <dirent.h>
+#include <ftw.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,18 +23,17 @@ static void join(char out[2 * SCRATCH_PATH], const char *path, const char *name)
     snprintf(out, 2 * SCRATCH_PATH, "%s/%s", path, name);
 }
 
+static int remove_one(const char *path, const struct stat *status, int type, struct FTW *at)
+{
+    (void)status;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
 void scratch_remove(const char *path)
 {
-    DIR *directory = opendir(path);
-    ck_assert_ptr_nonnull(directory);
-    for (struct dirent *item; (item = readdir(directory)) != NULL;) {
-        char file[2 * SCRATCH_PATH];
-        join(file, path, item->d_name);
-        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
-            ck_assert_int_eq(remove(file), 0);
-    }
-    closedir(directory);
-    ck_assert_int_eq(rmdir(path), 0);
+    ck_assert_int_eq(nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 static FILE *create(const char *path, const char *name)
