@@ -29,7 +29,7 @@ bool srv_object_read(struct srv_object *object, const struct srv_member rows[], 
         const struct srv_member *row = rows;
         while (row->name != NULL && strcmp(row->name, object->member) != 0)
             row++;
-        object->to = (char *)object->out + row->offset;
+        object->to = object->out != NULL ? (char *)object->out + row->offset : NULL;
         object->message[0] = '\0';
         if (!row->read(object, member))
             return object->message[0] == '\0' && srv_object_refuse(object, "%s", row->wanted);
