@@ -78,7 +78,7 @@ static enum attn_status fill(struct attn_cache *cache, const struct check *check
     enum attn_status status = ATTN_OK;
     float *numbers = attn_alloc(keys + values, sizeof *numbers);
     if (numbers == NULL)
-        return attn_fail_memory(error, keys + values);
+        return attn_fail_memory(error, (keys + values) * sizeof(float));
     attn_random_uniform(numbers, keys + values, attn_random_stream(SEED, layer, 1), 1);
     for (size_t i = 0; i < length && status == ATTN_OK; i += WRITE_TOKENS)
         status = attn_cache_write(cache, layer, attn_min(length - i, WRITE_TOKENS), numbers,

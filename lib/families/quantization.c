@@ -492,7 +492,7 @@ static void describe_nf4(struct finder *f)
     json_decref(state);
 }
 
-/* ---- Finding ---------------------------------------------------------------------------------- */
+/* ---- Finding --------------------------------------------------------------------------------- */
 
 static const char *const formats[] = {"",
                                       "dense",

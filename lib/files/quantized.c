@@ -32,7 +32,7 @@ float attn_e2m1_to_float(uint8_t code)
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-/* What is read of rows [first, first + rows). */
+/* Rows [first, first + rows) that are being decoded. */
 struct piece {
     const struct attn_quantized *w;
     size_t first, rows;
