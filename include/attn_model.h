@@ -39,6 +39,10 @@ const char *attn_dtype_name(enum attn_dtype dtype);
 /* Finds a dtype by that name; false, with *out untouched, where there is none. */
 bool attn_dtype_find(enum attn_dtype *out, const char *name);
 
+/* Whether weight matrices may be kept in that dtype; cached keys and values. */
+bool attn_dtype_of_weights(enum attn_dtype dtype);
+bool attn_dtype_of_caches(enum attn_dtype dtype);
+
 /* ---- Layers and models --------------------------------------------------------------------- */
 
 /* How the frequencies of RoPE are made, by the names of Hugging Face's `rope_type`. */

@@ -118,11 +118,11 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
 
 static enum attn_status check_dtype(const struct attn_layer_spec *spec, struct attn_error *error)
 {
-    if (spec->dtype == ATTN_F16 || (unsigned)spec->dtype > ATTN_W8A16)
+    if (!attn_dtype_of_weights(spec->dtype))
         return attn_fail(error, ATTN_UNSUPPORTED, "dtype",
                          "dtype is %s, weights are kept as " ATTN_DTYPE_WORDS,
                          attn_dtype_name(spec->dtype));
-    if ((unsigned)spec->kv_dtype >= ATTN_NUM_NUMBER_FORMATS)
+    if (!attn_dtype_of_caches(spec->kv_dtype))
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_dtype",
                          "kv_dtype is %s, caches are kept as " ATTN_KV_DTYPE_WORDS,
                          attn_dtype_name(spec->kv_dtype));

@@ -82,7 +82,7 @@ static bool read_dtype(struct srv_object *object, json_t *value)
     struct srv_model_entry *entry = object->out;
     entry->has_dtype = true;
     return json_is_string(value) && attn_dtype_find(&entry->dtype, json_string_value(value)) &&
-           entry->dtype != ATTN_F16;
+           attn_dtype_of_weights(entry->dtype);
 }
 
 static bool read_kv_dtype(struct srv_object *object, json_t *value)
@@ -90,7 +90,7 @@ static bool read_kv_dtype(struct srv_object *object, json_t *value)
     struct srv_model_entry *entry = object->out;
     entry->has_kv_dtype = true;
     return json_is_string(value) && attn_dtype_find(&entry->kv_dtype, json_string_value(value)) &&
-           entry->kv_dtype != ATTN_W8A16;
+           attn_dtype_of_caches(entry->kv_dtype);
 }
 
 static bool read_stack(struct srv_object *object, json_t *value)
