@@ -280,7 +280,11 @@ static void describe_nvfp4(struct finder *f)
     check(f, &w->codes, "U8", w->out, w->in / 2);
     set_values(w, attn_e2m1_to_float);
     w->bits = 4;
-    set_groups(f, w->in / 16);
+    if (w->in % 16 != 0)
+        FAIL(f, ATTN_SHAPE_MISMATCH, w->codes.entry->name,
+             "tensor '%.96s': %zu inputs are no whole groups of 16", w->codes.entry->name, w->in);
+    w->group = 16;
+    w->groups = w->in / 16;
     need(f, &w->scales, ".weight_scale", "F8_E4M3", w->out, w->groups);
     *(divides ? &w->scale_divisor : &w->scale_factor) =
         number(f, divides ? ".weight_global_scale" : ".weight_scale_2");
@@ -376,17 +380,21 @@ static void describe_words(struct finder *f)
     set_values(w, unsigned_code);
     if (w->codes.entry->ndim == 2)
         set_bits(f, shape[awq ? 1 : 0], awq ? w->out : w->in);
-    if (w->bits == 0 || 32 % w->bits != 0)
+    if (w->bits == 0 || 32 % w->bits != 0 || (awq && w->bits != 4))
         FAIL(f, ATTN_UNSUPPORTED, w->codes.entry->name,
              "tensor '%.96s' has codes of %u bits, "
              "which are not read",
              w->codes.entry->name, w->bits);
     const size_t each = f->status == ATTN_OK ? 32 / w->bits : 1;
+    if (w->out % each != 0)
+        FAIL(f, ATTN_UNSUPPORTED, w->codes.entry->name,
+             "tensor '%.96s': %zu outputs are no whole words of %zu codes", w->codes.entry->name,
+             w->out, each);
     if (awq)
         check(f, &w->codes, "I32", w->in, w->out / each);
     else
         check(f, &w->codes, "I32", attn_ceil_div(w->in, each), w->out);
-    if (find(f, &w->scales, ".scales"))
+    if (find(f, &w->scales, ".scales") && w->scales.entry->ndim == 2)
         set_groups(f, w->scales.entry->shape[0]);
     need(f, &w->scales, ".scales", FLOATS, w->groups, w->out);
     w->scales_by_group = true;

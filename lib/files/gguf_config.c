@@ -131,7 +131,7 @@ static void put(struct text *w, const char *format, ...)
 static bool is_word(const char *list, const char *word)
 {
     const size_t length = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)) != NULL; at += length)
+    for (const char *at = list; length > 0 && (at = strstr(at, word)) != NULL; at += length)
         if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
             return true;
     return false;
@@ -292,7 +292,7 @@ enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct att
 {
     const struct attn_gguf_value *name = attn_gguf_find_value(file, "general.architecture");
     struct text w = {.file = file, .error = error};
-    if (name == NULL || name->text == NULL)
+    if (name == NULL || name->kind != ATTN_GGUF_TEXT)
         return attn_fail(error, ATTN_MALFORMED, "general.architecture",
                          "the file has no key general.architecture");
     for (size_t i = 0; i < NUM_ARCHITECTURES; i++)
