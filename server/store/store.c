@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/owner.h"
+#include "base/thread.h"
 #include "session/models.h"
 #include "store/store_internal.h"
 #include "store/versions.h"
@@ -126,7 +127,6 @@ static void free_store(struct srv_store *store)
 bool srv_store_open(struct srv_store **out, const struct srv_store_context *context, char *message,
                     size_t size)
 {
-    pthread_condattr_t monotonic;
     *out = NULL;
     if (context->durability == SRV_DURABLE_NONE)
         return true;
@@ -145,10 +145,7 @@ bool srv_store_open(struct srv_store **out, const struct srv_store_context *cont
     pthread_mutex_init(&store->flushing, NULL);
     pthread_mutex_init(&store->records, NULL);
     pthread_mutex_init(&store->lock, NULL);
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&store->wake, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    srv_cond_init(&store->wake);
     if (!open_directory(store, message, size) || !resolve_identity(store, message, size)) {
         free_store(store);
         return false;

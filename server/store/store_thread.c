@@ -77,10 +77,7 @@ static bool is_due(const struct srv_store *store, uint64_t since_ns, uint64_t no
 /* Under `lock`, which is unlocked meanwhile: waits a second, or until something happens. */
 static void wait_a_second(struct srv_store *store)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec++;
-    pthread_cond_timedwait(&store->wake, &store->lock, &until);
+    srv_cond_wait_until(&store->wake, &store->lock, srv_now_ns() + SRV_S_NS);
 }
 
 static void *snapshot_thread(void *argument)
