@@ -115,7 +115,7 @@ START_TEST(test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block)
 }
 END_TEST
 
-START_TEST(test_kvcache_release_returns_blocks_that_were_not_published)
+START_TEST(test_kvcache_unreserve_returns_blocks_that_were_not_published)
 {
     struct attn_cache *cache = new_cache(1000);
     ck_assert_int_eq(append(cache, 0, 10, 1), ATTN_OK);
@@ -326,7 +326,7 @@ Suite *suite_kvcache(void)
     tcase_add_test(cache, test_kvcache_layers_advance_on_their_own);
     tcase_add_test(cache, test_kvcache_append_past_max_length_returns_full_and_keeps_length);
     tcase_add_test(cache, test_kvcache_append_past_budget_returns_pool_full_and_takes_no_block);
-    tcase_add_test(cache, test_kvcache_release_returns_blocks_that_were_not_published);
+    tcase_add_test(cache, test_kvcache_unreserve_returns_blocks_that_were_not_published);
     tcase_add_test(cache, test_kvcache_fork_shares_blocks_until_one_side_writes);
     tcase_add_test(cache, test_kvcache_places_of_shared_blocks_are_charged_until_they_are_dropped);
     tcase_add_loop_test(
