@@ -84,11 +84,12 @@ size_t attn_engine_reserved(const struct attn_engine_options *options);
 
 /* The estimate of a step's work, in multiply-adds:
  *
- *   rows * (E * (H + G) * (D + Dv) + S * H * (D + Dv))
+ *   rows * (E * ((H + G) * (D + Dv) + gates) + S * H * (D + Dv))
  *
- * that is the four projections of `rows` tokens, and their scores and weighted sums over `keys` (S)
- * tokens, cached ones and their own.  Norms, positions, masks and outputs beside `output` are not
- * counted.  Schedulers compare such estimates; no result depends on them. */
+ * that is the projections of `rows` tokens, with `gates` outputs more where outputs are gated, and
+ * their scores and weighted sums over `keys` (S) tokens, cached ones and their own.  Layers of
+ * latents: attn_mla_step_work (layers/mla.h).  Norms, positions, masks and outputs beside `output`
+ * are not counted.  Schedulers compare such estimates; no result depends on them. */
 size_t attn_step_work(const struct attn_layer_spec *spec, size_t rows, size_t keys);
 
 #endif

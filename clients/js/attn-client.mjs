@@ -50,8 +50,8 @@ const OWN = {
  * "unavailable"; or with `status` 0 "connection" where no answer came or one that is not attnd's
  * (code "bad_reply"), "cancelled" by a signal, "invalid" where this client refuses to send what
  * `param` names (code "invalid_argument"), or "item" for an item of a list. `length` is, with
- * position_conflict and position_gap, the true length of the layer; `lowestLength`, with
- * position_forgotten, the least length, beside 0, to which the session can be truncated or forked;
+ * position_conflict, position_gap and revision_mismatch, the true length of the layer;
+ * `lowestLength`, with position_conflict and position_forgotten, the least length, beside 0, to which the session can be truncated or forked;
  * `epoch` and `revision`, with revision_mismatch, those that the session has; `owner`, with
  * wrong_instance, the shard that the session's id names.
  */
@@ -119,7 +119,8 @@ function errorOf(body, status, headers) {
         request_id: facts.request_id ?? headers?.get("X-Request-Id"),
         retryAfterMs: Number.isFinite(after) ? 1000 * after : 0,
     });
-    // config/haproxy/haproxy.cfg has errors of this form; with these two a request may have been applied.
+    // config/haproxy/haproxy.cfg has errors of this form too; with 502 and 504 the request may have
+    // been applied.
     error.ours = ours && (![502, 504].includes(status) || error.code === "deadline_exceeded");
     return error;
 }

@@ -57,13 +57,13 @@ static inline size_t attn_tile_scale_bytes(enum attn_dtype dtype)
 bool attn_tile_put(const struct attn_tile *tile, size_t slot, const float *key, const float *value,
                    size_t d, size_t dv);
 
+/* As attn_tile_put, of a value alone. */
+bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float *value, size_t dv);
+
 /* The largest number that a tile of the dtype gives back of those within ATTN_MAX_MAGNITUDE.  Of
  * int8 that is a little more, since scales are rounded up: what is stored is bounded by this, and
  * what callers give by ATTN_MAX_MAGNITUDE. */
 float attn_tile_largest(enum attn_dtype dtype);
-
-/* The same for the value alone. */
-bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float *value, size_t dv);
 
 /* Reads one token's key [D] and value [Dv], exactly the numbers that attention computes with;
  * either may be NULL. */

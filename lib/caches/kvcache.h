@@ -1,4 +1,5 @@
-/* kvcache.h: paged key/value caches inside the library; attn.h has the public calls.
+/* kvcache.h: paged key/value caches inside the library; attn.h and attn_state.h have the public
+ * calls.
  *
  * A cache has for each resident layer a list of blocks of ATTN_TILE tokens.  A block is one piece
  * of memory with a tile for every key/value head, of the layer's kv_dtype, one head after the

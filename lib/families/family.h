@@ -5,7 +5,7 @@
  * by name:
  *
  *   config.c                JSON -> struct attn_hf_config
- *   spec.c, rope.c   struct attn_hf_config -> struct attn_config, attn_layer_spec
+ *   spec.c, rope.c          struct attn_hf_config -> struct attn_config, attn_layer_spec
  *   weights.c               tensors -> weights of a layer
  *
  * The attention algorithm knows no families at all.  Adding a family is adding a row beside its

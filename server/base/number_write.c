@@ -242,7 +242,7 @@ size_t srv_numbers_write(char *out, const float *x, size_t n)
 size_t srv_unsigned_write(char *out, uint64_t n, size_t width)
 {
     size_t count = 1;
-    if (n < 10 && width <= 1) { /* layers, epochs, short dimensions */
+    if (n < 10 && width <= 1) { /* layers, short dimensions */
         *out = (char)('0' + n);
         return 1;
     }

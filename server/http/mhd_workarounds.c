@@ -21,7 +21,7 @@
  *    as a client waits: a whole CPU.  Answer: srv_mhd_accept_after_turn, which pauses accepting for
  *    100 ms at a time.
  *  6 A chunk header longer than the reading buffer counts as work for ever: MHD_get_timeout says 0
- *    in every turn, a whole CPU until the deadline.  Answer: the scan (15) refuses lines of chunks
+ *    in every turn, a whole CPU until the deadline.  Answer: the scan (13) refuses lines of chunks
  *    for which there might be no room; and after 64 turns without input each turn waits 5 ms
  *    (wait_ms in loop.c).
  *  7 A read that fills less than its buffer counts as all there is, so where a client's end arrived
@@ -31,7 +31,7 @@
  *  8 Heads are read leniently: the first of two Content-Lengths wins, Transfer-Encoding beats
  *    Content-Length, values end at a NUL, a folded line is glued to the field's name, lines may end
  *    in a bare LF.  Behind a proxy that reads otherwise each of these smuggles a request.  Answer:
- *    the scan (15) and the guard (guard.c).  Ends: 1.0.0 rewrote the parser and lets an
+ *    the scan (13) and the guard (guard.c).  Ends: 1.0.0 rewrote the parser and lets an
  *    application choose its strictness; 1.0.4 refuses a second Content-Length, 1.0.5 a second of
  *    other single fields.
  *  9 Lines of chunks may end in a bare LF, so another parser may see the end of the body elsewhere.

@@ -1,4 +1,4 @@
-/* batch.c: the estimated work of steps, and room for steps in a batch. */
+/* batch.c: the estimated work of steps and of /attend, and room for steps in a batch. */
 #include "schedule/steps.h"
 
 /* A batch has at most the work of TYPICAL_ROWS rows over TYPICAL_KEYS tokens of its layer, or

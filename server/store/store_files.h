@@ -66,13 +66,13 @@ void srv_file_set_aside(int directory, const char *name);
  * Returns its fd, or -1 with errno. */
 int srv_file_begin(int directory, const char *name);
 
-/* Ends it, as a file of that name (false with errno) or as none; both close the fd. */
+/* Ends it as a file of that name, false with errno, or as none; both close the fd. */
 bool srv_file_finish(int directory, int fd, const char *name, bool sync);
+void srv_file_abandon(int directory, int fd, const char *name);
 
 /* Flushes the names in a directory; false with errno.  True with errno EINVAL where the file system
  * cannot do that, else with 0. */
 bool srv_sync_directory(int directory);
-void srv_file_abandon(int directory, int fd, const char *name);
 
 /* Writes an export as the file of that name.  False with errno. */
 bool srv_file_export(int directory, const char *name, struct attn_export *state, bool sync);

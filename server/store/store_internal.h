@@ -204,16 +204,17 @@ void srv_store_defer_deletion(struct srv_store *store, uint64_t epoch);
  * no journal.  False with `unwritten`. */
 bool srv_store_new_journal(struct srv_journal *out, struct srv_store *store);
 
-/* store_write.c: notes what could not be written, by errno, and returns false; and one line that
- * says so. */
-#define SRV_UNWRITTEN_TEXT 512
+/* store_write.c: notes what could not be written, by errno, and returns false. */
 bool srv_store_fail_file(struct srv_store *store, const char *name, size_t bytes);
+
+/* Writes a line that says what could not be written. */
+#define SRV_UNWRITTEN_TEXT 512
 void srv_store_describe_unwritten(char out[SRV_UNWRITTEN_TEXT], const struct srv_store *store);
 
-/* Freezes one moment of all sessions, and switches to the journal `next` unless the current one is
- * to be reused.  NULL where memory is short; and where a record has been written to the journal
- * that was to be reused (`missed`).  The switch is made also where memory is short, since the file
- * of the new journal exists. */
+/* store_snapshot.c: freezes one moment of all sessions, and switches to the journal `next` unless
+ * the current one is to be reused.  NULL where memory is short; and where a record has been written
+ * to the journal that was to be reused (`missed`).  The switch is made also where memory is short,
+ * since the file of the new journal exists. */
 struct srv_snapshot *srv_snapshot_freeze(struct srv_store *store);
 void srv_snapshot_free(struct srv_snapshot *snapshot); /* takes NULL */
 

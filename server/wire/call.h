@@ -47,7 +47,7 @@ struct srv_rows {
     struct srv_tensor head_mask, position_ids;
     struct srv_tensor sliding_window; /* W, or [left, right] */
     unsigned outputs;                 /* enum srv_output bits; SRV_OUT_OUTPUT where not given */
-    struct srv_tensor heads;          /* selected for the outputs that REFINES names */
+    struct srv_tensor heads;          /* selected for the outputs that srv_call_rules names */
     struct srv_tensor query_rows;     /* likewise; `rows` in the body */
     int64_t top_k;                    /* largest attention_weights of a row to show; 0: all */
     bool average_heads;               /* attention_weights are the mean over heads */

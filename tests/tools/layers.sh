@@ -210,7 +210,7 @@ fi
             printf "%-18s %5d %6d  %s\n", name[l], files[l], lines[l], arrows_of(l)
     }
     function print_table(    l) {
-        print "| layer | answers for | includes from |"
+        print "| room | answers for | includes from |"
         print "|---|---|---|"
         for (l = 1; l <= num_layers; l++) {
             seen = ""
