@@ -455,6 +455,7 @@ START_TEST(test_start_logs_how_far_it_is_within_one_journal)
     srv_log_open(&app.log, SRV_LOG_INFO, log);
     atomic_store(&disk.pread_s, 1);
     store_app_begin(&app);
+    srv_log_flush(&app.log);
     size_t bytes = first_reported(log);
     ck_assert_uint_gt(bytes, 0);
     ck_assert_uint_lt(bytes, status.journal_bytes);
