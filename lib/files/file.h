@@ -29,7 +29,7 @@ enum attn_status attn_file_slurp(char **out, size_t *length, int directory, cons
 /* The entries of a directory descriptor, for closedir; NULL where they cannot be read. */
 DIR *attn_list_directory(int directory);
 
-/* ---- Kinds: what a file is that was taken for weights, by its first bytes ---- */
+/* ---- kinds.c: what a file is that was taken for weights, by its first bytes ---- */
 
 /* ATTN_OK where these first bytes of a file are of no kind in the table; else ATTN_MALFORMED with
  * what the file is, that it is not `wanted`, and what to do.  For a file that cannot be read as
@@ -43,7 +43,7 @@ enum attn_status attn_file_kind(int file, const char *name, size_t size, struct 
 /* The refusal of what torch.save wrote. */
 enum attn_status attn_fail_torch(const char *name, struct attn_error *error);
 
-/* ---- Names: of items [count] of `size` bytes, each of which begins with a const char * ---- */
+/* ---- names.c: of items [count] of `size` bytes, each of which begins with a const char * ---- */
 
 int attn_compare_names(const void *a, const void *b); /* for bsearch */
 
@@ -56,7 +56,7 @@ typedef bool attn_visit_name(void *context, const char *name);
 bool attn_visit_names(const void *items, size_t count, size_t size, const char *prefix,
                       attn_visit_name *visit, void *context);
 
-/* ---- Reading ahead: the system reads ranges of files before they are wanted.
+/* ---- read_ahead.c: the system reads ranges of files before they are wanted.
  *
  * Ranges are listed in the order in which their bytes will be read.  The page cache is asked for
  * them ATTN_AHEAD_BYTES ahead of the reader, so that the disk has requests under way while what has

@@ -1,7 +1,7 @@
 /* session_batch.c: POST /sessions/batch: forks and deletes of several sessions.
  *
  * The engine owner makes all of them between two batches: the forks first, in their order, then the
- * deletes.  Each item is what its own route would have done (session_change.h, srv_session_end) and
+ * deletes.  Each item is what its own route would have done (session_change.c, srv_session_end) and
  * succeeds or fails alone.  The reply's room is reserved before the first of them. */
 #include <stdio.h>
 #include <string.h>

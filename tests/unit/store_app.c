@@ -53,33 +53,6 @@ void store_app_close(struct srv_app *app)
     scratch_remove(directory);
 }
 
-static void wake_engine_owner(void *callback_context)
-{
-    const struct srv_app *app = callback_context;
-    srv_scheduler_wake(app->scheduler);
-}
-
-struct srv_store_context store_app_context(struct srv_app *app)
-{
-    const struct srv_config *config = &app->config;
-    return (struct srv_store_context){
-        .durability = (enum srv_durability)config->durability,
-        .fsync = (enum srv_journal_fsync)config->journal_fsync,
-        .state_dir = config->state_dir,
-        .journal_bytes = config->journal_bytes,
-        .snapshot_interval_s = config->snapshot_interval_s,
-        .snapshot_tokens = config->snapshot_tokens,
-        .max_sessions = config->limits.max_sessions,
-        .sessions = app->sessions,
-        .models = &app->models,
-        .pool = app->pool,
-        .metrics = app->metrics,
-        .log = &app->log,
-        .wake_engine_owner = wake_engine_owner,
-        .callback_context = app,
-    };
-}
-
 void store_app_begin(struct srv_app *app)
 {
     store_app_load(app);
@@ -92,7 +65,7 @@ void store_app_begin(struct srv_app *app)
 void store_app_load(struct srv_app *app)
 {
     ck_assert(srv_sessions_open(&app->sessions, &app->config.limits, "test"));
-    const struct srv_store_context context = store_app_context(app);
+    const struct srv_store_context context = srv_app_store_context(app);
     ck_assert_msg(srv_store_open(&app->store, &context, message, sizeof message) &&
                       srv_store_load(app->store, message, sizeof message),
                   "%s", message);

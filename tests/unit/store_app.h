@@ -22,9 +22,6 @@ void store_app_close(struct srv_app *app);
  * before the store is opened. */
 void store_app_open_tiny(struct srv_app *app, size_t max_sessions, size_t max_session_length);
 
-/* The context that the store is opened with. */
-struct srv_store_context store_app_context(struct srv_app *app);
-
 /* Opens the table of sessions and the store, and closes them; both may be opened again.  `begin`
  * waits until all tokens have been read; after `load` the store is not started, and reads none. */
 void store_app_begin(struct srv_app *app);

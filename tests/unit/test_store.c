@@ -371,7 +371,7 @@ static void fail_start(int why)
     atomic_store(&disk.no_base, why == 1);
     atomic_store(&disk.unsafe_base, why == 2 ? 2 : 0);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
-    const struct srv_store_context context = store_app_context(&app);
+    const struct srv_store_context context = srv_app_store_context(&app);
     ck_assert(srv_store_open(&app.store, &context, message, sizeof message));
     ck_assert(!srv_store_load(app.store, message, sizeof message));
     ck_assert_msg(strstr(message, "cannot be written") != NULL, "%s", message);
@@ -455,6 +455,7 @@ START_TEST(test_start_logs_how_far_it_is_within_one_journal)
     srv_log_open(&app.log, SRV_LOG_INFO, log);
     atomic_store(&disk.pread_s, 1);
     store_app_begin(&app);
+    srv_log_flush(&app.log);
     size_t bytes = first_reported(log);
     ck_assert_uint_gt(bytes, 0);
     ck_assert_uint_lt(bytes, status.journal_bytes);
@@ -525,7 +526,7 @@ END_TEST
 static void expect_refused_directory(const char *expected, uid_t user)
 {
     struct srv_store *store;
-    const struct srv_store_context context = store_app_context(&app);
+    const struct srv_store_context context = srv_app_store_context(&app);
     ck_assert_int_eq(seteuid(user), 0);
     bool opened = srv_store_open(&store, &context, message, sizeof message);
     ck_assert_int_eq(seteuid(getuid()), 0);

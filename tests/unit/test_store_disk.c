@@ -275,7 +275,7 @@ START_TEST(test_start_that_needs_room_says_for_which_file_and_how_much)
     store_app_end(&app);
     store_app_shell(&app, "rm -f *.journal *.base");
     app.config.durability = SRV_DURABLE_SNAPSHOT;
-    const struct srv_store_context context = store_app_context(&app);
+    const struct srv_store_context context = srv_app_store_context(&app);
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, "test"));
     struct srv_store_context own = context;
     own.sessions = app.sessions;
@@ -444,7 +444,7 @@ START_TEST(test_directory_in_use_is_refused_by_its_own_lock_and_by_that_of_its_f
 {
     struct srv_store *second;
     char message[512] = "";
-    struct srv_store_context context = store_app_context(&app);
+    struct srv_store_context context = srv_app_store_context(&app);
     if (_i == 0)
         store_app_shell(&app, "rm lock");
     else

@@ -31,7 +31,7 @@ static bool open_stores(const char *instance, char *directory, const char *adopt
 {
     app.config.state_dir = directory;
     ck_assert(srv_sessions_open(&app.sessions, &app.config.limits, instance));
-    const struct srv_store_context context = store_app_context(&app);
+    const struct srv_store_context context = srv_app_store_context(&app);
     return srv_stores_open(&app.store, &context, adopt, message, sizeof message) &&
            srv_stores_load(app.store, message, sizeof message);
 }
