@@ -53,7 +53,7 @@ ROW(seed_oss, LLAMA("seed_oss"), .unbiased = ATTN_PROJ_O,
 /* The attention of qwen2. */
 ROW(mimo, LLAMA("mimo"), .unbiased = ATTN_PROJ_O,
     KEYS(DECODER_KEYS, HEAD_DIM, NO_WINDOW, LAYER_TYPES, FIXED("attention_bias", "true"),
-         FIXED("use_mrope", "false"), IGNORED("auto_map num_nextn_predict_layers")),
+         FIXED("use_mrope", "false")),
     DEFAULTS(CAUSAL, .num_kv_heads = 32, .bias = true, ROPE(10000)));
 
 /* Norms after RoPE, whose base grows with alpha. */
@@ -74,7 +74,7 @@ ROW(ernie4_5, LLAMA("ernie4_5"),
 
 /* q, k, v in one tensor, by key/value head. */
 ROW(internlm2, DECODER("internlm2"), TENSORS(FUSED("layers.*.attention.", "wqkv", "wo")),
-    KEYS(DECODER_KEYS, FLAG("bias", bias), IGNORED("auto_map")), .layout = ATTN_LAYOUT_GROUPED,
+    KEYS(DECODER_KEYS, FLAG("bias", bias)), .layout = ATTN_LAYOUT_GROUPED,
     DEFAULTS(CAUSAL, ROPE(10000)));
 
 /* One norm over all heads; scaling holds for full layers. */
@@ -141,14 +141,14 @@ static const struct attn_family_tensor latent_tensors[] = TENSOR_LIST(
 
 #define LATENT_KEYS                                                                    \
     DECODER_KEYS, LATENT_SIZES, SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), \
-        FIXED("attention_bias", "false"), IGNORED("auto_map")
+        FIXED("attention_bias", "false")
 
 /* head_dim and qk_head_dim follow from qk_nope_head_dim and qk_rope_head_dim. */
-#define DEEPSEEK_KEYS                                                                             \
-    LATENT_KEYS,                                                                                  \
-        IGNORED("aux_loss_alpha ep_size first_k_dense_replace head_dim moe_intermediate_size "    \
-                "moe_layer_freq n_group n_routed_experts n_shared_experts norm_topk_prob "        \
-                "num_experts_per_tok num_nextn_predict_layers qk_head_dim routed_scaling_factor " \
+#define DEEPSEEK_KEYS                                                                          \
+    LATENT_KEYS,                                                                               \
+        IGNORED("aux_loss_alpha ep_size first_k_dense_replace head_dim moe_intermediate_size " \
+                "moe_layer_freq n_group n_routed_experts n_shared_experts norm_topk_prob "     \
+                "num_experts_per_tok qk_head_dim routed_scaling_factor "                       \
                 "scoring_func seq_aux topk_group topk_method")
 
 #define LATENT(type)                                                         \

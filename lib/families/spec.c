@@ -230,6 +230,21 @@ static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
     return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
 }
 
+/* Layers that a configuration lists as differing must be the full ones, all of them. */
+static bool check_differing(struct attn_resolution *r)
+{
+    const struct attn_config *config = r->config;
+    bool any = false, same = true;
+    for (size_t i = 0; i < ATTN_MAX_LAYERS; i++) {
+        const bool full = i < config->num_layers && config->types[i] == ATTN_LAYER_FULL;
+        any |= config->differs[i];
+        same &= config->differs[i] == full;
+    }
+    return !any || same ||
+           attn_refuse_key(r, ATTN_UNSUPPORTED, "per_layer_config",
+                           " of other layers than the full ones is not supported");
+}
+
 static bool resolve_types(struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
@@ -245,7 +260,7 @@ static bool resolve_types(struct attn_resolution *r)
         if (config->types[i] == ATTN_LAYER_SLIDING && !windowed && !(told && hf->rope_by_type))
             config->types[i] = ATTN_LAYER_FULL;
     }
-    return check_length(r, ATTN_KEY(r, num_layer_types), hf->num_layer_types);
+    return check_length(r, ATTN_KEY(r, num_layer_types), hf->num_layer_types) && check_differing(r);
 }
 
 static bool rotates(const struct attn_config *config, const struct attn_hf_config *hf, size_t i)
@@ -365,6 +380,28 @@ bool attn_resolve(struct attn_resolution *r)
                                " is %zu, which does not divide %zu heads", full->num_kv_heads,
                                full->num_heads);
     return resolve_types(r) && check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
+}
+
+bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
+{
+    static const char *const parts[] = {"model.language_model.",
+                                        "language_model.",
+                                        "model.text_model.",
+                                        "language.",
+                                        "thinker.",
+                                        ""};
+    const char *const *own = config->family->prefixes;
+    const size_t num_parts = sizeof parts / sizeof parts[0];
+    size_t count = 0;
+    while (own[count] != NULL)
+        count++;
+    if (i >= count * (config->is_wrapped ? num_parts : 1))
+        return false;
+    if (config->is_wrapped) /* the family's last prefix first: published names often have none */
+        snprintf(out, ATTN_PREFIX_MAX, "%s%s", parts[i / count], own[count - 1 - i % count]);
+    else
+        snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
+    return true;
 }
 
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */

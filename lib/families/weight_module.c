@@ -242,11 +242,11 @@ enum attn_status attn_check_module(const struct attn_bindings *bindings,
                             .source = source,
                             .common = common_length(attn_tensors_of(source)),
                             .error = error};
-    for (const char *const *prefix = config->family->prefixes;
-         *prefix != NULL && module.status == ATTN_OK; prefix++) {
-        if (!is_used(&module, *prefix, index))
+    char prefix[ATTN_PREFIX_MAX];
+    for (size_t i = 0; module.status == ATTN_OK && attn_config_prefix(prefix, config, i); i++) {
+        if (!is_used(&module, prefix, index))
             continue;
-        write_root(module.root, source, *prefix, index);
+        write_root(module.root, source, prefix, index);
         attn_checkpoint_visit(checkpoint, module.root, check_name, &module);
     }
     return module.status;
@@ -310,9 +310,10 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
 {
     char there[96], name[ATTN_TENSOR_NAME_MAX] = "", wanted[ATTN_TENSOR_NAME_MAX];
     struct search search = {.wanted = wanted};
-    const char *prefix = source->config->family->prefixes[0];
+    char prefix[ATTN_PREFIX_MAX];
     const size_t index = attn_config_tensor_index(source->config, source->layer);
     const struct attn_family_tensor *pattern = attn_tensors_of(source);
+    attn_config_prefix(prefix, source->config, 0);
     for (; pattern->name != NULL && search.found[0] == '\0'; pattern++) {
         struct attn_matrix_shape shape;
         if (pattern->role != role || (pattern->projections & missing) == 0 ||

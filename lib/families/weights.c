@@ -111,12 +111,13 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
     size_t layer = shared ? source->spec.shares_layer : source->layer;
     char name[ATTN_TENSOR_NAME_MAX];
     *out = (struct attn_tensor){.entry = NULL};
-    for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
-        bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
+    char prefix[ATTN_PREFIX_MAX];
+    for (size_t i = 0; attn_config_prefix(prefix, config, i); i++) {
+        bool indexed = strchr(prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
         struct attn_tensor found;
-        attn_expand_name(name, *prefix, pattern->name, attn_config_tensor_index(config, layer));
+        attn_expand_name(name, prefix, pattern->name, attn_config_tensor_index(config, layer));
         enum attn_status status = attn_checkpoint_find(&found, checkpoint, name, error);
         if (status == ATTN_OK && pattern->role == ATTN_ROLE_WEIGHT && found.npz == NULL &&
             found.gguf == NULL && (found.entry == NULL || !found.entry->dtype->readable)) {

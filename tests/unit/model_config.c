@@ -202,7 +202,19 @@ static const struct {
     /* keys that are not understood, or whose values are not computed */
     {LLAMA ",\"attention_frobnication\":1}", ATTN_UNSUPPORTED, "attention_frobnication"},
     {LLAMA ",\"n_embd\":64}", ATTN_UNSUPPORTED, "n_embd"},
-    {LLAMA ",\"auto_map\":{}}", ATTN_UNSUPPORTED, "auto_map"},
+    /* text models inside one of an unknown type */
+    {NESTED("llava", "mamba") "}}", ATTN_UNSUPPORTED, "text_config"},
+    {NESTED("llava", "gemma3") "}}", ATTN_UNSUPPORTED, "text_config"},
+    {NESTED("paligemma", "gemma") "}}", ATTN_UNSUPPORTED, "model_type"},
+    {NESTED("llava", "llama") ",\"n_embd\":64}}", ATTN_UNSUPPORTED, "n_embd"},
+    {"{\"model_type\":\"llava\",\"text_config\":{" SIZES "}}", ATTN_UNSUPPORTED, "model_type"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"attn_factor\":2}}",
+     ATTN_UNSUPPORTED, "attn_factor"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"attn_factor\":2,"
+           "\"attention_factor\":1},\"max_position_embeddings\":64}",
+     ATTN_MALFORMED, "attn_factor"},
+    {NESTED("llama4", "llama4_text") ",\"attn_temperature_tuning\":5}}", ATTN_OUT_OF_RANGE,
+     "attn_temperature_tuning"},
     {LLAMA ",\"quantization_config\":4}", ATTN_MALFORMED, "quantization_config"},
     {LLAMA ",\"sliding_window\":4096}", ATTN_UNSUPPORTED, "sliding_window"},
     {LLAMA ",\"partial_rotary_factor\":0.5}", ATTN_UNSUPPORTED, "partial_rotary_factor"},
@@ -240,6 +252,10 @@ static const struct {
     {NESTED("gemma4", "gemma4_text") ",\"attention_k_eq_v\":true,"
                                      "\"num_global_key_value_heads\":3}}",
      ATTN_MALFORMED, "num_global_key_value_heads"},
+    {NESTED("gemma4", "gemma4_text") ",\"per_layer_config\":{\"0\":{\"head_dim\":8}}}}",
+     ATTN_UNSUPPORTED, "per_layer_config"},
+    {NESTED("gemma4", "gemma4_text") ",\"per_layer_config\":{\"1\":{\"sliding_window\":8}}}}",
+     ATTN_UNSUPPORTED, "per_layer_config"},
     {NESTED("llama4", "llama4_text") ",\"num_key_value_heads\":4,\"no_rope_layers\":[1,0,1]}}",
      ATTN_MALFORMED, "no_rope_layers"},
     {NESTED("llama4", "llama4_text") ",\"no_rope_layers\":[1,2]}}", ATTN_MALFORMED,
