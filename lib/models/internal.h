@@ -34,6 +34,9 @@ struct attn_model {
  * tensors, else the slot itself. */
 size_t attn_model_weights_slot(const struct attn_model *model, size_t slot);
 
+/* Error: ATTN_NOT_FOUND, where the model was opened from its configuration alone. */
+enum attn_status attn_model_check_weights(const struct attn_model *model, struct attn_error *error);
+
 /* Loads, hashes and packs every layer that has weights of its own, in order, and takes the
  * fingerprint.  Where `take` is given, each packed layer is handed to it; false ends the loading.
  * No layer is resident after an error.  Errors: those of attn_model_load. */
