@@ -83,9 +83,10 @@ ROW(gpt_oss, DECODER("gpt_oss"), TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "sinks", Q
 
 /* ---- phi: half of each head rotates ---------------------------------------------------------- */
 
+/* Published files have attention_bias false beside biases; no class reads it. */
 ROW(phi, DECODER("phi"), TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "dense")),
     KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS, PARTIAL, THETA, ROPE_OBJECTS,
-         FIXED("qk_layernorm", "false")),
+         FIXED("qk_layernorm", "false"), IGNORED("attention_bias")),
     DEFAULTS(CAUSAL, .bias = true, ROPE(10000, .partial_rotary_factor = 0.5)));
 
 /* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling -------------- */
