@@ -102,6 +102,8 @@ struct attn_hf_config {
     bool full_first, last_full; /* last_full: the last layer is full whatever the list says */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
+    bool window_needs_list;                 /* no layer slides but by a list of types */
+    bool slides_without_rope;               /* without a list the layers without RoPE slide */
     size_t sliding_window, first_sliding, sliding_period;
 
     /* Latent attention where kv_lora_rank is not 0: head_dim is then the sum of the two parts.
@@ -192,7 +194,8 @@ struct attn_hf_key {
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */
 struct attn_family_tensor {
-    const char *name; /* after the prefix; '*' is the index of the layer or group; NULL ends */
+    const char *name; /* after the prefix; '*' is the index of the layer or group, '#' that of a
+                         head, where each has a tensor; NULL ends */
     unsigned projections;
     enum attn_tensor_role role;
 };

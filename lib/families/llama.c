@@ -86,7 +86,8 @@ ROW(gpt_oss, DECODER("gpt_oss"), TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "sinks", Q
 /* Published files have attention_bias false beside biases; no class reads it. */
 ROW(phi, DECODER("phi"), TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "dense")),
     KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS, PARTIAL, THETA, ROPE_OBJECTS,
-         FIXED("qk_layernorm", "false"), IGNORED("attention_bias")),
+         SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM), FIXED("qk_layernorm", "false"),
+         IGNORED("attention_bias")),
     DEFAULTS(CAUSAL, .bias = true, ROPE(10000, .partial_rotary_factor = 0.5)));
 
 /* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling -------------- */
@@ -118,17 +119,24 @@ ROW(qwen3, NORMED("qwen3"),
     KEYS(DECODER_SIZES, ATTENTION_BIAS, NORM_EPS, QWEN_WINDOW, THETA, ROPE_OBJECTS),
     DEFAULTS(QWEN, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6));
 
+/* Hugging Face's versions of qwen2_moe disagree on which layers slide where no list says it; those
+ * of qwen3_moe slide all. */
+#define MOE_WINDOW                                                       \
+    WINDOW, FLAG("use_sliding_window", use_sliding_window), LAYER_TYPES, \
+        IGNORED("max_window_layers")
+
 ROW(qwen2_moe, LLAMA("qwen2_moe"), .unbiased = ATTN_PROJ_O,
-    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("qkv_bias", bias), NO_WINDOW, LAYER_TYPES),
-    DEFAULTS(CAUSAL, .num_kv_heads = 16, .bias = true, ROPE(10000)));
+    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("qkv_bias", bias), MOE_WINDOW),
+    DEFAULTS(CAUSAL, .num_kv_heads = 16, .bias = true, .sliding_window = 4096,
+             .window_needs_list = true, ROPE(10000)));
 
 static const struct attn_hf_key qwen3_moe_keys[] =
-    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, NO_WINDOW, LAYER_TYPES,
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, MOE_WINDOW,
              FIXED("qkv_bias", "false"), FIXED("use_qk_norm", "true"));
 
-#define QWEN3_MOE(theta)    \
-    .keys = qwen3_moe_keys, \
-    DEFAULTS(CAUSAL, .num_kv_heads = 4, .qk_norm = true, .norm_eps = 1e-6, ROPE(theta))
+#define QWEN3_MOE(theta)                                                                           \
+    .keys = qwen3_moe_keys, DEFAULTS(CAUSAL, .num_kv_heads = 4, .qk_norm = true, .norm_eps = 1e-6, \
+                                     .sliding_window = 4096, ROPE(theta))
 
 ROW(qwen3_moe, NORMED("qwen3_moe"), QWEN3_MOE(10000));
 

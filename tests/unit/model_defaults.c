@@ -54,11 +54,12 @@ static const struct {
      "num_key_value_heads=4 sliding_window=32768 use_sliding_window=false rope_theta=1e6 "
      "max_window_layers=28 is_causal=true"},
     {"qwen3", NULL, NULL, QWEN " head_dim=128 attention_bias=false rms_norm_eps=1e-6"},
-    {"qwen2_moe", NULL, NULL, "num_key_value_heads=16 rope_theta=10000 qkv_bias=true"},
+#define MOE_WINDOW " sliding_window=4096 use_sliding_window=false"
+    {"qwen2_moe", NULL, NULL, "num_key_value_heads=16 rope_theta=10000 qkv_bias=true" MOE_WINDOW},
     {"qwen3_moe", NULL, NULL,
-     "num_key_value_heads=4 rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
+     "num_key_value_heads=4 rope_theta=10000 attention_bias=false rms_norm_eps=1e-6" MOE_WINDOW},
     {"qwen3_omni_moe_text", NULL, NULL,
-     "num_key_value_heads=4 rope_theta=1e6 attention_bias=false rms_norm_eps=1e-6"},
+     "num_key_value_heads=4 rope_theta=1e6 attention_bias=false rms_norm_eps=1e-6" MOE_WINDOW},
     {"qwen2_vl", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
     {"qwen2_5_vl", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
     {"qwen2_vl_text", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
@@ -101,11 +102,13 @@ static const struct {
     {"gemma4_text", NULL, NULL, GEMMA4},
     {"granite", NULL, NULL, "attention_multiplier=1 attention_bias=false rope_theta=10000"},
     {"smollm3", NULL, NULL,
-     "num_key_value_heads=4 rope_theta=2e6 attention_bias=false no_rope_layer_interval=4"},
+     "num_key_value_heads=4 rope_theta=2e6 attention_bias=false no_rope_layer_interval=4 "
+     "sliding_window=0 use_sliding_window=false"},
     {"starcoder2", NULL, NULL,
      "num_key_value_heads=2 rope_theta=1e4 sliding_window=0 use_bias=true"},
     {"stablelm", NULL, NULL,
-     "num_key_value_heads=32 rope_theta=10000 partial_rotary_factor=0.25 use_qkv_bias=false"},
+     "num_key_value_heads=32 rope_theta=10000 partial_rotary_factor=0.25 use_qkv_bias=false "
+     "qk_layernorm=false layer_norm_eps=1e-5"},
 #define GLM                                                                    \
     "num_key_value_heads=2 head_dim=128 rope_theta=10000 attention_bias=true " \
     "partial_rotary_factor=0.5"
