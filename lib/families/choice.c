@@ -8,11 +8,50 @@
 #include "attn_json.h"
 #include "attn_limits.h"
 #include "attn_nearest.h"
+#include "basics/mem.h"
 #include "basics/status.h"
 
 #define MOST_FAMILIES 256 /* that are compared with a misspelt one */
 #define MOST_KEYS 128     /* of a family, likewise */
 #define CLASS_MAX 96      /* characters of a class that are compared */
+
+/* Writes the constants that Python's json adds to JSON as strings of the same length, which no key
+ * that is a number takes. */
+static void quote_constants(char *text, size_t length)
+{
+    static const char *const constants[] = {"NaN", "-Infinity", "Infinity"};
+    bool quoted = false;
+    for (size_t at = 0; at < length; at++) {
+        if (quoted && text[at] == '\\')
+            at++;
+        else if (text[at] == '"')
+            quoted = !quoted;
+        for (size_t i = 0; i < 3 && !quoted && at < length; i++) {
+            const size_t size = strlen(constants[i]);
+            if (length - at >= size && memcmp(text + at, constants[i], size) == 0) {
+                text[at] = text[at + size - 1] = '"';
+                at += size - 1;
+                break;
+            }
+        }
+    }
+}
+
+/* Parses JSON as Python's json writes it. */
+static enum attn_status load(json_t **out, const char *text, size_t length, json_error_t *why)
+{
+    char *copy = NULL;
+    if (memmem(text, length, "NaN", 3) == NULL && memmem(text, length, "Infinity", 8) == NULL)
+        return attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, why);
+    copy = attn_alloc(length, 1);
+    if (copy == NULL)
+        return ATTN_NO_MEMORY;
+    memcpy(copy, text, length);
+    quote_constants(copy, length);
+    const enum attn_status status = attn_json_load(out, copy, length, JSON_REJECT_DUPLICATES, why);
+    attn_free(copy);
+    return status;
+}
 
 enum attn_status attn_config_parse(json_t **out, const char *text, size_t length,
                                    struct attn_error *error)
@@ -21,7 +60,7 @@ enum attn_status attn_config_parse(json_t **out, const char *text, size_t length
     if (length > ATTN_CHECKPOINT_MAX_CONFIG)
         return attn_fail(error, ATTN_MALFORMED, "", "configuration of %zu bytes, limit %d", length,
                          ATTN_CHECKPOINT_MAX_CONFIG);
-    enum attn_status status = attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, &why);
+    enum attn_status status = load(out, text, length, &why);
     if (status == ATTN_NO_MEMORY)
         return attn_fail_memory(error, length);
     if (status != ATTN_OK)

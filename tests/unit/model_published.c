@@ -221,7 +221,7 @@ START_TEST(test_config_of_quantised_weights_says_their_blocks)
 }
 END_TEST
 
-START_TEST(test_config_of_every_family_is_read_with_all_its_published_keys)
+START_TEST(test_config_of_every_family_is_read_with_its_published_keys)
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -237,7 +237,7 @@ START_TEST(test_config_of_every_family_is_read_with_all_its_published_keys)
 }
 END_TEST
 
-/* ---- The files of tests/published/pinned ------------------------------------------------------------ */
+/* ---- The files of tests/published/pinned --------------------------------------------------- */
 
 static const char *rope_name(enum attn_rope_type type)
 {
@@ -344,7 +344,7 @@ TCase *tcase_published(void)
     TCase *tcase = tcase_create("published");
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, test_config_of_quantised_weights_says_their_blocks);
-    tcase_add_loop_test(tcase, test_config_of_every_family_is_read_with_all_its_published_keys, 0,
+    tcase_add_loop_test(tcase, test_config_of_every_family_is_read_with_its_published_keys, 0,
                         sizeof published / sizeof published[0]);
     tcase_add_test(tcase, test_config_of_pinned_files_means_what_they_say);
     return tcase;
