@@ -211,18 +211,19 @@ static bool is_harmless(struct module *module, const char *name, const char *tai
 
 static void refuse(struct module *module, const char *name, const char *tail)
 {
+    char own[ATTN_SAFETENSORS_MAX_NAME];
     size_t i = 0;
+    attn_checkpoint_name(own, module->checkpoint, name);
     while (i < NUM_REMEDIES && strstr(tail, remedies[i].part) == NULL)
         i++;
     if (i < NUM_REMEDIES)
-        module->status =
-            attn_fail(module->error, ATTN_UNSUPPORTED, name, "tensor '%.96s' would be left out: %s",
-                      name, remedies[i].remedy);
+        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, own,
+                                   "tensor '%.96s' would be left out: %s", own, remedies[i].remedy);
     else
-        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, name,
+        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, own,
                                    "tensor '%.96s' is no part of a layer of %.32s: is model_type "
                                    "another? If it is not needed, leave it out of the file",
-                                   name, module->source->config->family->name);
+                                   own, module->source->config->family->name);
 }
 
 static bool check_name(void *context, const char *name)
@@ -330,6 +331,7 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
                                    struct attn_error *error)
 {
     char there[96], name[ATTN_TENSOR_NAME_MAX] = "", wanted[ATTN_TENSOR_NAME_MAX];
+    char own[ATTN_SAFETENSORS_MAX_NAME];
     struct search search = {.wanted = wanted};
     char prefix[ATTN_PREFIX_MAX];
     const size_t index = attn_config_tensor_index(source->config, source->layer);
@@ -357,6 +359,7 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
     attn_checkpoint_list(there, sizeof there, checkpoint, wanted);
     if (there[0] == '\0')
         attn_checkpoint_list(there, sizeof there, checkpoint, "");
-    return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing%s%s", name,
+    attn_checkpoint_name(own, checkpoint, name);
+    return attn_fail(error, ATTN_NOT_FOUND, own, "tensor '%s' is missing%s%s", own,
                      there[0] != '\0' ? "; the file has " : "", there);
 }
