@@ -169,6 +169,8 @@ $(call objects_of,lib/kernels/neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+
 $(call objects_of,lib/kernels/portable*.c):    EXTRA = -O3 -ffp-contract=off
 $(call objects_of,lib/basics/tile.c):                  EXTRA = -O3
 $(call objects_of,lib/basics/widen.c):                 EXTRA = -O3
+$(call objects_of,lib/files/quantized.c):              EXTRA = -O3
+$(call objects_of,lib/files/ggml.c):                   EXTRA = -O3
 $(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
 $(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3
 $(call objects_of,tests/bench/check.c):                EXTRA = -O3 -ffp-contract=off
