@@ -180,6 +180,7 @@ static void read_index(struct finder *f, const char *end)
     if (f->status == ATTN_OK)
         f->status = attn_safetensors_read_bytes(&read, w->index.file, w->index.entry, 0, bytes,
                                                 index, f->error);
+    bool in_order = true;
     for (size_t c = 0; c < w->in && f->status == ATTN_OK; c++) {
         int32_t group;
         memcpy(&group, (const char *)read + c * sizeof group, sizeof group);
@@ -187,8 +188,13 @@ static void read_index(struct finder *f, const char *end)
             FAIL(f, ATTN_OUT_OF_RANGE, w->index.entry->name, "tensor '%.96s' names group %d of %zu",
                  w->index.entry->name, group, w->groups);
         w->group_of[c] = (size_t)group;
+        in_order = in_order && w->group_of[c] == c / w->group;
     }
     attn_free(index);
+    if (in_order) { /* as without an index */
+        attn_free(w->group_of);
+        w->group_of = NULL;
+    }
 }
 
 /* int8 of bitsandbytes; other orders than by rows are those of its kernels. */

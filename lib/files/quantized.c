@@ -44,6 +44,8 @@ struct piece {
     enum attn_status status; /* stays after a fault */
 };
 
+#define MOST_LINES 16 /* of words that are read before they are put into rows */
+
 /* Words of 32 bits in which the codes of `count` inputs lie. */
 static size_t words_of(const struct attn_quantized *w, size_t count)
 {
@@ -71,7 +73,7 @@ static size_t most_code_bytes(const struct attn_quantized *w, size_t rows)
 
 static size_t most_raw_bytes(const struct attn_quantized *w, size_t rows)
 {
-    return 4 * (most_scales(w, rows) + rows + 2 * w->groups + 2);
+    return 4 * (most_scales(w, rows) + MOST_LINES * rows + 2 * w->groups + 2);
 }
 
 /* Reads bytes of a tensor into `to`. */
@@ -217,32 +219,38 @@ static void read_zeros(struct piece *p)
         read_zeros_of_row(p, r);
 }
 
+/* Reads words [lines][across], those of a line at byte `begin` + line * pitch of the codes, to
+ * p->codes [across][lines]: some lines at a time, since what is written then is a cache line. */
+static void read_columns(struct piece *p, size_t lines, size_t across, size_t begin, size_t pitch)
+{
+    for (size_t line = 0, n; line < lines; line += n) {
+        n = attn_min(lines - line, MOST_LINES);
+        for (size_t i = 0; i < n; i++)
+            read_bytes(p, p->raw + i * across * 4, &p->w->codes, begin + (line + i) * pitch,
+                       across * 4);
+        for (size_t column = 0; column < across; column++)
+            for (size_t i = 0; i < n; i++)
+                memcpy(p->codes + (column * lines + line + i) * 4,
+                       p->raw + (i * across + column) * 4, 4);
+    }
+}
+
 /* Reads the codes: rows of bytes [rows][words] as they stand, those by inputs as the same rows,
  * those by outputs as [words across][in]. */
 static void read_codes(struct piece *p)
 {
     const struct attn_quantized *w = p->w;
-    const size_t words = words_of(w, w->in);
+    const size_t first = p->first, rows = p->rows;
     if (w->code_order == ATTN_CODES_BY_ROW) {
         const size_t bytes = (w->codes.entry->end - w->codes.entry->begin) / w->out;
-        read_bytes(p, p->codes, &w->codes, p->first * bytes, p->rows * bytes);
+        read_bytes(p, p->codes, &w->codes, first * bytes, rows * bytes);
     } else if (w->code_order == ATTN_CODES_ALL) {
-        const size_t begin = p->first * w->in / 2, end = ((p->first + p->rows) * w->in + 1) / 2;
+        const size_t begin = first * w->in / 2, end = ((first + rows) * w->in + 1) / 2;
         read_bytes(p, p->codes, &w->codes, begin, end - begin);
-    } else if (w->code_order == ATTN_CODES_BY_INPUT) {
-        for (size_t line = 0; line < words; line++) {
-            read_bytes(p, p->raw, &w->codes, (line * w->out + p->first) * 4, p->rows * 4);
-            for (size_t r = 0; r < p->rows; r++)
-                memcpy(p->codes + (r * words + line) * 4, p->raw + r * 4, 4);
-        }
-    } else {
-        const size_t across = words_across(w, p->first, p->rows), line = w->out / 8 * 4;
-        for (size_t c = 0; c < w->in; c++) {
-            read_bytes(p, p->raw, &w->codes, c * line + p->first / 8 * 4, across * 4);
-            for (size_t i = 0; i < across; i++)
-                memcpy(p->codes + (i * w->in + c) * 4, p->raw + i * 4, 4);
-        }
-    }
+    } else if (w->code_order == ATTN_CODES_BY_INPUT)
+        read_columns(p, words_of(w, w->in), rows, first * 4, w->out * 4);
+    else
+        read_columns(p, w->in, words_across(w, first, rows), first / 8 * 4, w->out / 8 * 4);
 }
 
 /* ---- Decoding -------------------------------------------------------------------------------- */
@@ -294,10 +302,11 @@ static void scale_row(const struct piece *p, float *x, size_t r)
 {
     const struct attn_quantized *w = p->w;
     const size_t row = (p->first + r) * w->in, base = p->first * w->in / w->group;
-    for (size_t c = 0, n; c < w->in; c += n) {
-        const size_t within = w->scales_by_element ? row + c : c;
-        const size_t g = w->group_of != NULL ? w->group_of[c] : within / w->group;
-        n = w->group_of != NULL ? 1 : attn_min(w->in - c, w->group - within % w->group);
+    for (size_t c = 0; w->group_of != NULL && c < w->in; c++)
+        scale_numbers(p, x + c, 1, r * p->row_step + w->group_of[c] * p->group_step);
+    for (size_t c = 0, n; w->group_of == NULL && c < w->in; c += n) {
+        const size_t within = w->scales_by_element ? row + c : c, g = within / w->group;
+        n = attn_min(w->in - c, w->group - within % w->group);
         scale_numbers(p, x + c, n,
                       w->scales_by_element ? g - base : r * p->row_step + g * p->group_step);
     }
@@ -340,10 +349,11 @@ static enum attn_status decode_rows(float *out, const struct attn_quantized *w, 
     return p.status;
 }
 
-/* A line of words has 128 bytes of so many rows. */
 size_t attn_quantized_rows(const struct attn_quantized *w)
 {
-    return w->code_order == ATTN_CODES_BY_OUTPUT ? 256 : 32;
+    return w->code_order == ATTN_CODES_BY_OUTPUT  ? 256
+           : w->code_order == ATTN_CODES_BY_INPUT ? 128
+                                                  : 32;
 }
 
 size_t attn_quantized_scratch(const struct attn_quantized *w)
