@@ -490,8 +490,9 @@ bench-load: $(OUT)/attnd ## from exec to ready with 1.2 GB of weights, cold and 
 	$(Q)/usr/bin/python3 tests/bench/load.py $(BENCH_LOAD_FLAGS)
 bench-stored: $(OUT)/attnd ## from exec to ready with the same weights in bf16 and in quantised forms; QUICK=1 is short
 	$(Q)/usr/bin/python3 tests/bench/stored.py $(BENCH_STORED_FLAGS)
-bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, with normal weights and with outlier channels
+bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, and quantised forms before it, with normal rows and with outlier channels
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
+	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/stored.py
 bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
 	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-shard: $(OUT)/attnd ## what one shard holds and does, for docs/SCALE.md: rows a second, memory, journal
