@@ -50,14 +50,18 @@ enum attn_quant_method {
     ATTN_QUANT_MLX,
 };
 
+#define ATTN_QUANT_GROUPS 8 /* sizes of groups in one configuration, at most */
+
 struct attn_quantization {
     enum attn_quant_method method;
     char name[32], format[32]; /* quant_method, format */
     unsigned bits;             /* of a code; 0: the configuration does not say it, or several */
-    size_t group;              /* inputs with one scale; 0: the configuration does not say it */
-    size_t block[2];           /* rows and columns with one scale; 0: the configuration has none */
-    bool adds_one;             /* GPTQ's zero points are stored less 1 */
-    bool asymmetric;           /* zero points are needed: compressed-tensors */
+    size_t groups[ATTN_QUANT_GROUPS]; /* [num_groups] inputs with one scale, as it says */
+    size_t num_groups;
+    size_t block[2]; /* rows and columns with one scale; 0: the configuration has none */
+    bool adds_one;   /* GPTQ's zero points are stored less 1 */
+    bool asymmetric; /* zero points are needed: compressed-tensors */
+    bool ordered;    /* so is the group of each input: desc_act, actorder */
 };
 
 /* A config.json under one set of names, whatever names the family has for its keys: n_embd and

@@ -240,7 +240,7 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
         if (role == ATTN_ROLE_WEIGHT)
             attn_read_ahead_advance(source->ahead,
                                     binding->tensor.entry->end - binding->tensor.entry->begin);
-        if (transposed && role == ATTN_ROLE_WEIGHT)
+        if (transposed && role == ATTN_ROLE_WEIGHT && binding->tensor.quantized == NULL)
             status = read_columns(out, binding, source->pool, error);
         else
             status =

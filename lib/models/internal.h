@@ -44,6 +44,7 @@ enum attn_status attn_model_check_weights(const struct attn_model *model, struct
 typedef bool attn_take_layer(void *context, struct attn_layer *layer);
 enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_layer *take,
                                         void *context, struct attn_error *error);
+size_t attn_model_loading_threads(const struct attn_model *model); /* that it asks for */
 void attn_model_unload(struct attn_model *model); /* frees layers, and ends the mapping */
 void attn_model_loaded(struct attn_model *model); /* closes the checkpoint */
 

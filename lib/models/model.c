@@ -9,6 +9,7 @@
 
 #include "basics/mem.h"
 #include "basics/status.h"
+#include "families/quantization.h"
 #include "families/weights.h"
 
 /* Of models without a configuration, which have no row in the table of families. */
@@ -106,8 +107,12 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
     }
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
-    attn_checksum_hex(model->config_sum, &sum);
     enum attn_status status = attn_config_read(&model->config, family, stack, text, length, error);
+    if (status == ATTN_OK && model->checkpoint != NULL &&
+        model->config.hf.quantization.method == ATTN_QUANT_NONE)
+        status = attn_quantization_read_beside(&model->config.hf.quantization, &sum,
+                                               model->checkpoint, error);
+    attn_checksum_hex(model->config_sum, &sum);
     if (status == ATTN_OK)
         status = choose_layers(model, options, error);
     for (size_t i = 0; status == ATTN_OK && i < model->num_resident; i++)
@@ -342,5 +347,7 @@ const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model,
 
 size_t attn_model_headers_memory(const struct attn_model *model)
 {
-    return attn_checkpoint_memory(model->checkpoint);
+    return attn_add(
+        attn_checkpoint_memory(model->checkpoint),
+        attn_mul(attn_model_loading_threads(model), attn_checkpoint_scratch(model->checkpoint)));
 }
