@@ -90,14 +90,24 @@ ROW(phi, DECODER("phi"), TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "
 
 /* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling -------------- */
 
-ROW(phi3, DECODER("phi3"), .unbiased = ATTN_PROJ_ALL,
-    TENSORS(WEIGHT(SELF_ATTN "qkv_proj", QKV), WEIGHT(SELF_ATTN "o_proj", O)),
-    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS,
-         SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION), WINDOW,
-         PARTIAL, THETA, ROPE_OBJECTS, FIXED("attention_bias", "false"),
-         FIXED("full_attn_mod", "1"), FIXED("interpolate_factor", "1"),
-         IGNORED("auto_map lm_head_bias")),
+#define PHI3(type)                            \
+    DECODER(type), .unbiased = ATTN_PROJ_ALL, \
+                   TENSORS(WEIGHT(SELF_ATTN "qkv_proj", QKV), WEIGHT(SELF_ATTN "o_proj", O))
+#define PHI3_KEYS                                                                              \
+    HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS,                                           \
+        SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION), WINDOW, \
+        PARTIAL, THETA, ROPE_OBJECTS, FIXED("attention_bias", "false"),                        \
+        FIXED("full_attn_mod", "1"), FIXED("interpolate_factor", "1"),                         \
+        IGNORED("auto_map lm_head_bias")
+
+ROW(phi3, PHI3("phi3"), KEYS(PHI3_KEYS),
     DEFAULTS(CAUSAL, .max_position = 4096, .original_max_position = 4096, SLIDES, ROPE(10000)));
+
+/* The text model. */
+ROW(phi4_multimodal, PHI3("phi4_multimodal"),
+    KEYS(PHI3_KEYS, IGNORED("audio_config audio_token_id image_token_id vision_config")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .max_position = 131072, .original_max_position = 4096,
+             SLIDES, ROPE(10000)));
 
 /* ---- qwen2, qwen3: layers from max_window_layers on use the sliding window ------------------- */
 
