@@ -4,18 +4,20 @@
 
 /* ---- bert and the families that keep its layer ----------------------------------------------- */
 
-static const struct attn_hf_key bert_keys[] =
-    KEY_LIST(SIZES, POSITIONS, FLAG("is_decoder", is_causal),
-             FIXED("position_embedding_type", "\"absolute\""),
-             IGNORED("embedding_size summary_last_dropout task_type_vocab_size use_task_id"));
+static const struct attn_hf_key bert_keys[] = KEY_LIST(
+    SIZES, POSITIONS, FLAG("is_decoder", is_causal),
+    FIXED("position_embedding_type", "\"absolute\""),
+    IGNORED("embedding_size max_2d_position_embeddings max_depth max_xpath_subs_unit_embeddings "
+            "max_xpath_tag_unit_embeddings subs_pad_id summary_last_dropout tag_pad_id "
+            "task_type_vocab_size use_task_id xpath_unit_hidden_size"));
 
 #define BERT_LAYER "encoder.layer.*.attention."
 static const struct attn_family_tensor bert_tensors[] =
     TENSOR_LIST(MAPS(BERT_LAYER, "self.query", "self.key", "self.value", "output.dense"));
 
-#define BERT(type, prefix)                                                          \
-    FAMILY(type), PREFIXES(prefix, ""), .keys = bert_keys, .tensors = bert_tensors, \
-                                        DEFAULTS(ENCODER)
+/* With the names of bert's tensors; with its keys too. */
+#define NAMED_AS_BERT(type, prefix) FAMILY(type), PREFIXES(prefix, ""), .tensors = bert_tensors
+#define BERT(type, prefix) NAMED_AS_BERT(type, prefix), .keys = bert_keys, DEFAULTS(ENCODER)
 
 ROW(bert, BERT("bert", "bert."));
 ROW(roberta, BERT("roberta", "roberta."));
@@ -23,6 +25,55 @@ ROW(xlm_roberta, BERT("xlm-roberta", "roberta."));
 ROW(camembert, BERT("camembert", "roberta."));
 ROW(electra, BERT("electra", "electra."));
 ROW(ernie, BERT("ernie", "ernie."));
+ROW(bert_generation, BERT("bert-generation", "bert."));
+ROW(data2vec_text, BERT("data2vec-text", "data2vec_text."));
+ROW(layoutlm, BERT("layoutlm", "layoutlm."));
+ROW(markuplm, BERT("markuplm", "markuplm."));
+ROW(megatron_bert, BERT("megatron-bert", "bert."));
+ROW(roberta_prelayernorm, BERT("roberta-prelayernorm", "roberta_prelayernorm."));
+ROW(splinter, BERT("splinter", "splinter."));
+ROW(xlm_roberta_xl, BERT("xlm-roberta-xl", "roberta."));
+
+/* esm, roformer: bert with RoPE.  Buffers of angles beside the weights hold what the formula gives.
+ */
+ROW(esm, NAMED_AS_BERT("esm", "esm."),
+    KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal),
+         NAME("position_embedding_type", position_type, "absolute rotary"),
+         IGNORED("emb_layer_norm_before esmfold_config is_folding_model token_dropout "
+                 "vocab_list")),
+    DEFAULTS(ENCODER, .position_type = ATTN_POSITION_ABSOLUTE, ROPE(10000)));
+
+ROW(roformer, NAMED_AS_BERT("roformer", "roformer."),
+    KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal), FIXED("rotary_value", "false"),
+         IGNORED("embedding_size")),
+    DEFAULTS(ENCODER, ROPE(10000, .interleaved = true)));
+
+ROW(jina_embeddings_v3, FAMILY("jina_embeddings_v3"), PREFIXES("", "roberta."),
+    .tensors = attn_llama_tensors,
+    KEYS(SIZES, POSITIONS, THETA, ROPE_OBJECTS, FIXED("position_embedding_type", "\"rotary\""),
+         IGNORED("lora_adaptations lora_alpha lora_dropout_p lora_rank matryoshka_dimensions "
+                 "task_instructions truncate_dim")),
+    DEFAULTS(ENCODER, ROPE(20000)));
+
+/* The keys of GPT-2, as published, or those of later versions.  The two kinds disagree on the base
+ * where none is given, so one must be. */
+ROW(nomic_bert, FAMILY("nomic_bert"), PREFIXES("", "bert.", "nomic_bert."),
+    TENSORS(FUSED("encoder.layers.*.attn.", "Wqkv", "out_proj")),
+    KEYS(SIZE("n_embd", hidden_size, ATTN_MAX_HIDDEN_SIZE), HIDDEN_SIZE, HEADS_AS("n_head"), HEADS,
+         HEAD_DIM, LAYERS_AS("n_layer"), LAYERS, SIZE("n_positions", max_position, MAX_POSITION),
+         POSITIONS, FLAG("qkv_proj_bias", bias),
+         NUMBER("rotary_emb_base", rope.theta, 1, MAX_THETA), THETA,
+         NUMBER("rotary_emb_fraction", rope.partial_rotary_factor, 1e-6, 1),
+         FLAG("rotary_emb_interleaved", rope.interleaved), ROPE_OBJECTS,
+         FLAG("scale_attn_weights", scale_attn_weights), FIXED("causal", "false"),
+         FIXED("rotary_emb_scale_base", "null"), FIXED("rotary_scaling_factor", "null"),
+         FIXED("scale_attn_by_inverse_layer_idx", "false"),
+         IGNORED("add_pooling_layer dense_seq_output expert_choice_router ffn_div fused_bias_fc "
+                 "fused_dropout_add_ln max_trained_positions mlp_fc1_bias mlp_fc2_bias "
+                 "moe_every_n_layers moe_impl moe_normalize_expert_weights moe_resid_pdrop "
+                 "moe_top_k num_shared_experts pad_vocab_size_multiple parallel_block prenorm "
+                 "reorder_and_upcast_attn use_flash_attn use_rms_norm use_xentropy")),
+    DEFAULTS(.scale_attn_weights = true, .rope = {.type = ATTN_ROPE_DEFAULT, .truncate = true}));
 
 /* The layers of a group share one set of tensors. */
 ROW(albert, FAMILY("albert"), PREFIXES("albert.", ""),
@@ -95,21 +146,48 @@ ROW(deberta_v2, FAMILY("deberta-v2"), PREFIXES("deberta.", ""),
 
 /* ---- Images ---------------------------------------------------------------------------------- */
 
-ROW(vit, FAMILY("vit"), PREFIXES("vit.", ""),
-    TENSORS(MAPS(BERT_LAYER, "attention.query", "attention.key", "attention.value",
-                 "output.dense")),
-    KEYS(SIZES, FLAG("qkv_bias", bias),
-         IGNORED("encoder_stride image_size num_channels patch_size pooler_act "
-                 "pooler_output_size")),
-    DEFAULTS(ENCODER, .o_bias = true));
+static const struct attn_hf_key vit_keys[] = KEY_LIST(
+    SIZES, FLAG("qkv_bias", bias),
+    IGNORED("add_projection apply_layernorm auxiliary_loss auxiliary_loss_weight "
+            "backbone_featmap_shape backbone_out_indices bbox_cost bbox_loss_coefficient "
+            "class_cost decoder_hidden_size decoder_intermediate_size "
+            "decoder_num_attention_heads decoder_num_hidden_layers drop_path_rate encoder_stride "
+            "eos_coefficient frequency_stride fusion_hidden_size giou_cost "
+            "giou_loss_coefficient head_in_index image_size is_hybrid layerscale_value "
+            "mask_ratio mlp_ratio neck_hidden_sizes neck_ignore_stages norm_pix_loss "
+            "num_channels num_detection_tokens num_frames num_mel_bins num_register_tokens "
+            "out_features out_indices patch_size pooler_act pooler_output_size readout_type "
+            "reassemble_factors reshape_hidden_states semantic_classifier_dropout "
+            "semantic_loss_ignore_index stage_names time_stride tubelet_size "
+            "use_auxiliary_head use_batch_norm_in_fusion_residual use_bias_in_fusion_residual "
+            "use_mask_token use_mid_position_embeddings use_swiglu_ffn"));
 
-/* clip, siglip: a tower of text and a tower of images.  `logit_scale_init_value` and the
+static const struct attn_family_tensor vit_tensors[] = TENSOR_LIST(
+    MAPS(BERT_LAYER, "attention.query", "attention.key", "attention.value", "output.dense"));
+
+#define VIT(type, prefix)                                                         \
+    FAMILY(type), PREFIXES(prefix, ""), .keys = vit_keys, .tensors = vit_tensors, \
+                                        DEFAULTS(ENCODER, .o_bias = true)
+
+ROW(vit, VIT("vit", "vit."));
+ROW(ast, VIT("audio-spectrogram-transformer", "audio_spectrogram_transformer."));
+ROW(deit, VIT("deit", "deit."));
+ROW(dinov2, VIT("dinov2", "dinov2."));
+ROW(dinov2_with_registers, VIT("dinov2_with_registers", "dinov2_with_registers."));
+ROW(dpt, VIT("dpt", "dpt."));
+ROW(ijepa, VIT("ijepa", "ijepa."));
+ROW(vit_mae, VIT("vit_mae", "vit."));
+ROW(vit_msn, VIT("vit_msn", "vit."));
+ROW(vivit, VIT("vivit", "vivit."));
+ROW(yolos, VIT("yolos", "vit."));
+
+/* clip, owlvit, siglip: a tower of text and a tower of images.  `logit_scale_init_value` and the
  * projections follow the towers. */
 static const struct attn_hf_key tower_keys[] = KEY_LIST(
     SIZES, POSITIONS,
-    IGNORED("image_size logit_scale_init_value num_channels patch_size projection_dim "
-            "projection_size text_config text_config_dict vision_config vision_config_dict "
-            "vision_use_head"));
+    IGNORED("image_size logit_scale_init_value num_channels num_patches patch_size projection_dim "
+            "projection_size text_config text_config_dict vision_config "
+            "vision_config_dict vision_use_head"));
 
 static const struct attn_family_tensor tower_tensors[] =
     TENSOR_LIST(MAPS("encoder.layers.*.self_attn.", "q_proj", "k_proj", "v_proj", "out_proj"));
@@ -118,29 +196,40 @@ static const struct attn_family_tensor tower_tensors[] =
     FAMILY(type), PREFIXES(part "_model."),           \
         .keys = tower_keys, .tensors = tower_tensors, \
         DEFAULTS(ENCODER, .hidden_size = width, .num_heads = heads, .num_layers = 12, __VA_ARGS__)
-#define CLIP_TEXT(type) TOWER(type, "text", 512, 8, .is_causal = true, .max_position = 77)
+#define CAUSAL_TEXT(type, part, positions) \
+    TOWER(type, part, 512, 8, .is_causal = true, .max_position = positions)
+#define CLIP_TEXT(type) CAUSAL_TEXT(type, "text", 77)
 #define SIGLIP_TEXT(type) TOWER(type, "text", 768, 12, .max_position = 64)
 #define VISION(type) TOWER(type, "vision", 768, 12, )
 #define PART(part) .stack = part, .subconfig = part "_config", .subconfig_dict = part "_config_dict"
 
 ROW(clip_text, CLIP_TEXT("clip"), PART("text"));
 ROW(clip_vision, VISION("clip"), PART("vision"));
+ROW(owlvit_text, CAUSAL_TEXT("owlvit", "owlvit.text", 16), PART("text"));
+ROW(owlvit_vision, TOWER("owlvit", "owlvit.vision", 768, 12, ), PART("vision"));
+ROW(owlv2_text, CAUSAL_TEXT("owlv2", "owlv2.text", 16), PART("text"));
+ROW(owlv2_vision, TOWER("owlv2", "owlv2.vision", 768, 12, ), PART("vision"));
 ROW(siglip_text, SIGLIP_TEXT("siglip"), PART("text"));
 ROW(siglip_vision, VISION("siglip"), PART("vision"));
+ROW(siglip2_text, SIGLIP_TEXT("siglip2"), PART("text"));
+ROW(siglip2_vision, VISION("siglip2"), PART("vision"));
 
 /* A tower that is published alone: its settings are at the top of the configuration. */
 ROW(clip_text_model, CLIP_TEXT("clip_text_model"));
 ROW(clip_vision_model, VISION("clip_vision_model"));
 ROW(siglip_text_model, SIGLIP_TEXT("siglip_text_model"));
 ROW(siglip_vision_model, VISION("siglip_vision_model"));
+ROW(siglip2_text_model, SIGLIP_TEXT("siglip2_text_model"));
+ROW(siglip2_vision_model, VISION("siglip2_vision_model"));
 
-/* ---- wav2vec2, hubert: frames in place of tokens --------------------------------------------- */
+/* ---- wav2vec2 and its kin: frames in place of tokens --------------------------------------------- */
 
 static const struct attn_hf_key wav2vec2_keys[] = KEY_LIST(
     SIZES,
     IGNORED("adapter_attn_dim adapter_kernel_size adapter_stride add_adapter apply_spec_augment "
             "classifier_proj_size codevector_dim contrastive_logits_temperature conv_bias conv_dim "
-            "conv_kernel conv_pos_batch_norm conv_stride ctc_loss_reduction ctc_zero_infinity "
+            "conv_kernel conv_pos_batch_norm conv_pos_kernel_size conv_stride ctc_loss_reduction "
+            "ctc_zero_infinity "
             "diversity_loss_weight do_stable_layer_norm feat_extract_activation "
             "feat_extract_dropout feat_extract_norm feat_proj_dropout feat_proj_layer_norm "
             "feat_quantizer_dropout final_dropout freeze_feat_extract_train mask_channel_length "
@@ -149,15 +238,20 @@ static const struct attn_hf_key wav2vec2_keys[] = KEY_LIST(
             "mask_time_min_masks mask_time_min_space mask_time_other mask_time_prob "
             "mask_time_selection no_mask_channel_overlap no_mask_time_overlap num_adapter_layers "
             "num_codevector_groups num_codevectors_per_group num_conv_pos_embedding_groups "
-            "num_conv_pos_embeddings num_feat_extract_layers num_negatives output_hidden_size "
-            "proj_codevector_dim tdnn_dilation tdnn_dim tdnn_kernel use_weighted_layer_sum "
+            "num_clusters num_conv_pos_embeddings num_ctc_classes num_feat_extract_layers "
+            "num_negatives output_hidden_size proj_codevector_dim replace_prob squeeze_factor "
+            "tdnn_dilation tdnn_dim tdnn_kernel use_weighted_layer_sum "
             "xvector_output_dim"));
 
-#define WAV2VEC2(type)                                                                          \
-    FAMILY(type), PREFIXES(type ".", ""),                                                       \
+#define WAV2VEC2(type, prefix)                                                                  \
+    FAMILY(type), PREFIXES(prefix, ""),                                                         \
         .keys = wav2vec2_keys,                                                                  \
         TENSORS(MAPS("encoder.layers.*.attention.", "q_proj", "k_proj", "v_proj", "out_proj")), \
         DEFAULTS(ENCODER)
 
-ROW(wav2vec2, WAV2VEC2("wav2vec2"));
-ROW(hubert, WAV2VEC2("hubert"));
+ROW(wav2vec2, WAV2VEC2("wav2vec2", "wav2vec2."));
+ROW(data2vec_audio, WAV2VEC2("data2vec-audio", "data2vec_audio."));
+ROW(hubert, WAV2VEC2("hubert", "hubert."));
+ROW(sew, WAV2VEC2("sew", "sew."));
+ROW(unispeech, WAV2VEC2("unispeech", "unispeech."));
+ROW(unispeech_sat, WAV2VEC2("unispeech-sat", "unispeech_sat."));

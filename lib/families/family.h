@@ -132,6 +132,9 @@ struct attn_hf_config {
     size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
 
+    size_t position_type; /* enum attn_position_type, of rows that have a key for it; else RoPE as
+                             `rope` says */
+
     size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
 };
 
@@ -149,6 +152,12 @@ enum attn_rope_layers {
     ATTN_ROPE_EVERY = 0,
     ATTN_ROPE_SLIDING_ONLY, /* sliding layers */
     ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
+};
+
+/* How positions enter, by the place of its name in a key of kind NAME. */
+enum attn_position_type {
+    ATTN_POSITION_ABSOLUTE = 1, /* embeddings of tokens: no matter of attention */
+    ATTN_POSITION_ROTARY,       /* RoPE */
 };
 
 /* The products of a disentangled position bias, as bits. */

@@ -308,13 +308,17 @@ static bool resolve_rope(struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
     struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
+    const bool elsewhere =
+        (hf->alibi && hf->alibi_replaces_rope) ||
+        (hf->position_type != ATTN_POSITION_ROTARY &&
+         attn_hf_key_for_field(r->config->family->keys, HF_FIELD(position_type)) != NULL);
     bool resolved = true;
     if (sliding.theta == 0)
         sliding.theta = hf->rope.theta;
     for (size_t type = 0; type < ATTN_LAYER_LINEAR && resolved; type++) {
         struct attn_layer_spec *spec = &r->config->specs[type];
         const size_t latent = spec->mla.rope_head_dim;
-        if (!hf->alibi || !hf->alibi_replaces_rope)
+        if (!elsewhere)
             resolved =
                 attn_rope_from_hf(&spec->rope, r, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
                                   latent != 0 ? latent : spec->head_dim);

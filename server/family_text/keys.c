@@ -78,6 +78,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(keys_as_values), "full layers: the weights of k serve for v", NULL},
     {HF_FIELD(num_shared_layers), "last layers that read an earlier cache", "0"},
     {HF_FIELD(sliding_rope.theta), "RoPE base of sliding layers", "that of the others"},
+    {HF_FIELD(position_type), "how positions enter", "`absolute`: not in attention"},
     {HF_FIELD(alibi), "ALiBi", NULL},
     {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
     {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
