@@ -34,6 +34,24 @@ ROW(roberta_prelayernorm, BERT("roberta-prelayernorm", "roberta_prelayernorm."))
 ROW(splinter, BERT("splinter", "splinter."));
 ROW(xlm_roberta_xl, BERT("xlm-roberta-xl", "roberta."));
 
+/* Full attention, as far as the published class has it. */
+ROW(big_bird, NAMED_AS_BERT("big_bird", "bert."),
+    KEYS(SIZES, POSITIONS, FLAG("is_decoder", is_causal), FLAG("use_bias", bias),
+         NAME("attention_type", attention_type, "original_full block_sparse"),
+         SIZE("block_size", block_size, MAX_POSITION / 4096),
+         SIZE("num_random_blocks", random_blocks, 1024),
+         FIXED("position_embedding_type", "\"absolute\""), IGNORED("rescale_embeddings")),
+    DEFAULTS(ENCODER, .o_bias = true, .attention_type = 2, .block_size = 64, .random_blocks = 3));
+
+/* Its biases are of the boxes of tokens on a page. */
+ROW(layoutlmv3, NAMED_AS_BERT("layoutlmv3", "layoutlmv3."),
+    KEYS(SIZES, POSITIONS, FLAG("has_relative_attention_bias", unsaid_bias_1d),
+         FLAG("has_spatial_attention_bias", unsaid_bias_2d),
+         IGNORED("coordinate_size input_size max_2d_position_embeddings max_rel_2d_pos "
+                 "max_rel_pos num_channels patch_size rel_2d_pos_bins rel_pos_bins "
+                 "second_input_size shape_size text_embed visual_embed")),
+    DEFAULTS(ENCODER, .unsaid_bias_1d = true, .unsaid_bias_2d = true));
+
 /* esm, roformer: bert with RoPE.  Buffers of angles beside the weights hold what the formula gives.
  */
 ROW(esm, NAMED_AS_BERT("esm", "esm."),
@@ -130,12 +148,34 @@ ROW(modernbert, DECODER("modernbert"),
              .full_period = 3, .full_first = true, .rope_by_type = true, ROPE(160000),
              .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}));
 
+/* deberta: q, k and v of each head in one tensor, biases of q and v beside it. */
+#define POSITION_MAP(path, of)                                  \
+    TENSOR(BERT_LAYER path ".weight", of, POSITION_PROJECTION), \
+        TENSOR(BERT_LAYER path ".bias", of, POSITION_PROJECTION_BIAS)
+
+ROW(deberta, FAMILY("deberta"), PREFIXES("deberta.", ""),
+    TENSORS(WEIGHT(BERT_LAYER "self.in_proj", QKV), WEIGHT(BERT_LAYER "output.dense", O),
+            TENSOR(BERT_LAYER "self.q_bias", Q, BIAS), TENSOR(BERT_LAYER "self.v_bias", V, BIAS),
+            BIAS(BERT_LAYER "output.dense", O),
+            TENSOR("encoder.rel_embeddings.weight", Q, POSITION_BIAS),
+            TENSOR(BERT_LAYER "self.pos_proj.weight", K, POSITION_PROJECTION),
+            POSITION_MAP("self.pos_q_proj", Q)),
+    .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_K,
+    KEYS(SIZES, POSITIONS, FLAG("relative_attention", relative_attention),
+         FIELD("pos_att_type", TERMS, position_terms, 0, 0),
+         FIELD("max_relative_positions", INTEGER, max_relative_positions, -1, ATTN_MAX_BUCKETS),
+         FIXED("talking_head", "false"),
+         IGNORED("embedding_size legacy padding_idx pooler_dropout pooler_hidden_act "
+                 "pooler_hidden_size position_biased_input")),
+    DEFAULTS(ENCODER, .max_position = 512, .plain_pos_key = true));
+
 /* v3 has this model_type too. */
 ROW(deberta_v2, FAMILY("deberta-v2"), PREFIXES("deberta.", ""),
     TENSORS(MAPS(BERT_LAYER, "self.query_proj", "self.key_proj", "self.value_proj", "output.dense"),
             TENSOR("encoder.rel_embeddings.weight", Q, POSITION_BIAS),
             TENSOR("encoder.LayerNorm.weight", Q, POSITION_NORM),
-            TENSOR("encoder.LayerNorm.bias", K, POSITION_NORM)),
+            TENSOR("encoder.LayerNorm.bias", K, POSITION_NORM),
+            POSITION_MAP("self.pos_key_proj", K), POSITION_MAP("self.pos_query_proj", Q)),
     KEYS(HIDDEN_SIZE, HEADS, SIZE("attention_head_size", head_dim, ATTN_MAX_HEAD_DIM), LAYERS,
          POSITIONS, FLAG("relative_attention", relative_attention),
          FLAG("share_att_key", share_att_key), POSITION_TABLE,
@@ -181,6 +221,45 @@ ROW(vit_msn, VIT("vit_msn", "vit."));
 ROW(vivit, VIT("vivit", "vivit."));
 ROW(yolos, VIT("yolos", "vit."));
 
+/* A bias by rows and columns of patches. */
+#define BEIT(type, prefix)                                                                    \
+    FAMILY(type), PREFIXES(prefix, ""),                                                       \
+        .keys = beit_keys, .unbiased = ATTN_PROJ_K,                                           \
+        TENSORS(WEIGHTS(BERT_LAYER, "attention.query", "attention.key", "attention.value",    \
+                        "output.dense"),                                                      \
+                BIAS(BERT_LAYER "attention.query", Q), BIAS(BERT_LAYER "attention.value", V), \
+                BIAS(BERT_LAYER "output.dense", O),                                           \
+                TENSOR(BERT_LAYER "attention." GRID_TABLE, Q, POSITION_BIAS),                 \
+                TENSOR("encoder." GRID_TABLE, Q, POSITION_BIAS)),                             \
+        DEFAULTS(ENCODER, .image_size = 224, .patch_size = 16)
+#define GRID_TABLE "relative_position_bias.relative_position_bias_table"
+
+static const struct attn_hf_key beit_keys[] = KEY_LIST(
+    SIZES, FLAG("use_relative_position_bias", grid_bias),
+    FLAG("use_shared_relative_position_bias", shared_grid_bias),
+    SIZE("image_size", image_size, 65536), SIZE("patch_size", patch_size, 65536),
+    IGNORED("add_fpn auxiliary_channels auxiliary_concat_input auxiliary_loss_weight "
+            "auxiliary_num_convs drop_path_rate layer_scale_init_value num_channels out_features "
+            "out_indices pool_scales reshape_hidden_states semantic_loss_ignore_index "
+            "semantic_out_indices stage_names use_absolute_position_embeddings "
+            "use_auxiliary_head use_mask_token use_mean_pooling"));
+
+ROW(beit, BEIT("beit", "beit."));
+ROW(data2vec_vision, BEIT("data2vec-vision", "data2vec_vision."));
+
+/* Patches rotate by their rows and columns, which the call gives. */
+ROW(dinov3_vit, FAMILY("dinov3_vit"), PREFIXES("", "model."),
+    TENSORS(MAPS("layer.*.attention.", "q_proj", "k_proj", "v_proj", "o_proj")),
+    KEYS(SIZES, THETA, FLAG("query_bias", q_bias), FLAG("key_bias", k_bias),
+         FLAG("value_bias", v_bias), FLAG("proj_bias", o_bias),
+         FIELD("num_register_tokens", INTEGER, num_registers, 0, 65536),
+         IGNORED("apply_layernorm drop_path_rate image_size layerscale_value num_channels "
+                 "out_features out_indices patch_size pos_embed_jitter pos_embed_rescale "
+                 "pos_embed_shift reshape_hidden_states return_class_token stage_names "
+                 "use_gated_mlp use_swiglu_ffn")),
+    DEFAULTS(.scale_attn_weights = true, .q_bias = true, .v_bias = true, .o_bias = true,
+             .rope_by_grid = true, ROPE(100)));
+
 /* clip, owlvit, siglip: a tower of text and a tower of images.  `logit_scale_init_value` and the
  * projections follow the towers. */
 static const struct attn_hf_key tower_keys[] = KEY_LIST(
@@ -222,26 +301,28 @@ ROW(siglip_vision_model, VISION("siglip_vision_model"));
 ROW(siglip2_text_model, SIGLIP_TEXT("siglip2_text_model"));
 ROW(siglip2_vision_model, VISION("siglip2_vision_model"));
 
-/* ---- wav2vec2 and its kin: frames in place of tokens --------------------------------------------- */
+/* ---- wav2vec2 and its kin: frames in place of tokens ----------------------------------------- */
 
-static const struct attn_hf_key wav2vec2_keys[] = KEY_LIST(
-    SIZES,
-    IGNORED("adapter_attn_dim adapter_kernel_size adapter_stride add_adapter apply_spec_augment "
-            "classifier_proj_size codevector_dim contrastive_logits_temperature conv_bias conv_dim "
-            "conv_kernel conv_pos_batch_norm conv_pos_kernel_size conv_stride ctc_loss_reduction "
-            "ctc_zero_infinity "
-            "diversity_loss_weight do_stable_layer_norm feat_extract_activation "
-            "feat_extract_dropout feat_extract_norm feat_proj_dropout feat_proj_layer_norm "
-            "feat_quantizer_dropout final_dropout freeze_feat_extract_train mask_channel_length "
-            "mask_channel_min_space mask_channel_other mask_channel_prob mask_channel_selection "
-            "mask_feature_length mask_feature_min_masks mask_feature_prob mask_time_length "
-            "mask_time_min_masks mask_time_min_space mask_time_other mask_time_prob "
-            "mask_time_selection no_mask_channel_overlap no_mask_time_overlap num_adapter_layers "
-            "num_codevector_groups num_codevectors_per_group num_conv_pos_embedding_groups "
-            "num_clusters num_conv_pos_embeddings num_ctc_classes num_feat_extract_layers "
-            "num_negatives output_hidden_size proj_codevector_dim replace_prob squeeze_factor "
-            "tdnn_dilation tdnn_dim tdnn_kernel use_weighted_layer_sum "
-            "xvector_output_dim"));
+#define SPEECH_IGNORED                                                                           \
+    IGNORED(                                                                                     \
+        "adapter_attn_dim adapter_kernel_size adapter_stride add_adapter apply_spec_augment "    \
+        "classifier_proj_size codevector_dim contrastive_logits_temperature conv_bias conv_dim " \
+        "conv_kernel conv_pos_batch_norm conv_pos_kernel_size conv_stride ctc_loss_reduction "   \
+        "ctc_zero_infinity "                                                                     \
+        "diversity_loss_weight do_stable_layer_norm feat_extract_activation "                    \
+        "feat_extract_dropout feat_extract_norm feat_proj_dropout feat_proj_layer_norm "         \
+        "feat_quantizer_dropout final_dropout freeze_feat_extract_train mask_channel_length "    \
+        "mask_channel_min_space mask_channel_other mask_channel_prob mask_channel_selection "    \
+        "mask_feature_length mask_feature_min_masks mask_feature_prob mask_time_length "         \
+        "mask_time_min_masks mask_time_min_space mask_time_other mask_time_prob "                \
+        "mask_time_selection no_mask_channel_overlap no_mask_time_overlap num_adapter_layers "   \
+        "num_codevector_groups num_codevectors_per_group num_conv_pos_embedding_groups "         \
+        "num_clusters num_conv_pos_embeddings num_ctc_classes num_feat_extract_layers "          \
+        "num_negatives output_hidden_size proj_codevector_dim replace_prob squeeze_factor "      \
+        "tdnn_dilation tdnn_dim tdnn_kernel use_weighted_layer_sum "                             \
+        "xvector_output_dim")
+
+static const struct attn_hf_key wav2vec2_keys[] = KEY_LIST(SIZES, SPEECH_IGNORED);
 
 #define WAV2VEC2(type, prefix)                                                                  \
     FAMILY(type), PREFIXES(prefix, ""),                                                         \
@@ -255,3 +336,28 @@ ROW(hubert, WAV2VEC2("hubert", "hubert."));
 ROW(sew, WAV2VEC2("sew", "sew."));
 ROW(unispeech, WAV2VEC2("unispeech", "unispeech."));
 ROW(unispeech_sat, WAV2VEC2("unispeech-sat", "unispeech_sat."));
+
+/* The gated bias has one table for all layers, which the first one keeps. */
+#define GATE "encoder.layers.*.attention.gru_rel_pos_"
+ROW(wavlm, FAMILY("wavlm"), PREFIXES("wavlm.", ""),
+    TENSORS(MAPS("encoder.layers.*.attention.", "q_proj", "k_proj", "v_proj", "out_proj"),
+            TENSOR("encoder.layers.0.attention.rel_attn_embed.weight", Q, POSITION_BIAS),
+            TENSOR(GATE "linear.weight", Q, POSITION_GATE),
+            TENSOR(GATE "linear.bias", K, POSITION_GATE), TENSOR(GATE "const", V, POSITION_GATE)),
+    KEYS(SIZES, SIZE("num_buckets", buckets, ATTN_MAX_BUCKETS),
+         SIZE("max_bucket_distance", max_distance, ATTN_MAX_BUCKETS), SPEECH_IGNORED),
+    DEFAULTS(ENCODER, .buckets = 320, .max_distance = 800, .gated_bias = true));
+
+ROW(wav2vec2_bert, FAMILY("wav2vec2-bert"), PREFIXES("wav2vec2_bert.", ""),
+    TENSORS(MAPS("encoder.layers.*.self_attn.", "linear_q", "linear_k", "linear_v", "linear_out"),
+            TENSOR("encoder.layers.*.self_attn."
+                   "distance_embedding.weight",
+                   Q, POSITION_BIAS)),
+    KEYS(SIZES, NAME("position_embeddings_type", relative_key, "relative_key"),
+         FIELD("left_max_position_embeddings", INTEGER, max_distance, 0, ATTN_MAX_BUCKETS),
+         FIELD("right_max_position_embeddings", INTEGER, max_after, 0, ATTN_MAX_BUCKETS),
+         IGNORED("adapter_act conformer_conv_dropout conv_depthwise_kernel_size "
+                 "feature_projection_input_dim max_source_positions rotary_embedding_base "
+                 "use_intermediate_ffn_before_adapter"),
+         SPEECH_IGNORED),
+    DEFAULTS(ENCODER, .relative_key = 1, .max_distance = 64, .max_after = 8));

@@ -72,6 +72,7 @@ struct attn_hf_config {
     size_t max_position;                      /* max_position_embeddings */
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
+    bool q_bias, k_bias, v_bias;              /* where `bias` is false */
     bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate;
 
     /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
@@ -114,14 +115,25 @@ struct attn_hf_config {
     bool keys_as_values;
     size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */
 
+    /* block_sparse (attention_type 2): blocks at random where a sequence is longer than
+     * 5 + 2 random_blocks blocks. */
+    size_t attention_type, block_size, random_blocks;
+
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot, alibi_replaces_rope;
-    size_t buckets, max_distance; /* of T5's position bias */
-    bool transposed;              /* weights are stored [in][out], whatever the row says */
+    size_t buckets, max_distance; /* of T5's position bias; max_distance of relative keys too */
+    bool gated_bias;              /* T5's with the gates of WavLM */
+    bool unsaid_bias_1d, unsaid_bias_2d; /* biases by what no call says, which are refused */
+    size_t relative_key, max_after;      /* 1: relative keys, which end after max_after tokens */
+    bool grid_bias, shared_grid_bias;    /* BEiT's, of each layer or of all, image_size / patch_size
+                                         patches wide */
+    size_t image_size, patch_size;
+    bool transposed; /* weights are stored [in][out], whatever the row says */
 
     /* Of DeBERTa: the products of pos_att_type (enum attn_position_terms), which need both flags;
      * the table's rows; SIZE_MAX is -1, none.  relative_norm 1: layer_norm. */
     size_t position_terms, position_buckets, max_relative_positions, relative_norm;
     bool relative_attention, share_att_key;
+    bool plain_pos_key; /* without share_att_key: the map of keys of positions has no bias */
     double relative_norm_eps;
 
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
@@ -134,6 +146,9 @@ struct attn_hf_config {
 
     size_t position_type; /* enum attn_position_type, of rows that have a key for it; else RoPE as
                              `rope` says */
+
+    bool rope_by_grid; /* RoPE by rows and columns of patches after 1 + num_registers tokens */
+    size_t num_registers;
 
     size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
 };

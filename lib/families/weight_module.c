@@ -25,6 +25,8 @@ static const struct {
     {"rotary_emb.cos_cached", ANY},
     {"rotary_emb.sin_cached", ANY},
     {"self.rotary_embeddings.inv_freq", ANY}, /* of ESM */
+    /* Which row of its table each pair of patches has, of BEiT. */
+    {"attention.relative_position_bias.relative_position_index", 2},
     {"embed_positions", 2}, /* of GPT-J */
     /* The causal mask [1][1][T][T], as a buffer of GPT-2 and GPT-NeoX, and what it puts in. */
     {"bias", 4},

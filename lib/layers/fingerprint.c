@@ -110,6 +110,18 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
     return hash_reals(hash, reals, COUNT(reals));
 }
 
+/* Members that came after those, likewise. */
+static uint64_t hash_later(uint64_t hash, const struct attn_layer_spec *s)
+{
+    const struct attn_position_bias_spec *b = &s->position_bias;
+    const size_t sizes[] = {b->own_projections,  b->max_after, b->gated, b->grid,
+                            s->rope.grid_prefix, s->max_tokens};
+    bool any = b->type == ATTN_BIAS_RELATIVE_KEY;
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        any = any || sizes[i] != 0;
+    return any ? hash_sizes(hash, sizes, COUNT(sizes)) : hash;
+}
+
 static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
 {
     bool normed = s->qk_norm.type != ATTN_NORM_NONE;
@@ -126,7 +138,7 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
     const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
     hash = hash_reals(hash, reals, COUNT(reals));
-    return hash_variants(hash_rope(hash, &s->rope), s);
+    return hash_later(hash_variants(hash_rope(hash, &s->rope), s), s);
 }
 
 uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
@@ -150,6 +162,8 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (spec->output_gate)
         hash = hash_matrix(hash, &layer->gate, weights);
+    for (size_t i = ATTN_ARRAY_GATE_WEIGHT; i < ATTN_NUM_ARRAYS && spec->position_bias.gated; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (m->kv_lora_rank == 0)
         return hash;
     hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);

@@ -12,7 +12,7 @@
 struct attn_model {
     struct attn_config config;
     struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
-    char weights_dtype[16]; /* a copy: the checkpoint's own ends with it */
+    char weights_dtype[16];             /* a copy: the checkpoint's own ends with it */
     size_t num_resident;
     size_t *indices;               /* [num_resident] slot -> layer */
     size_t *slots;                 /* [config.num_layers] layer -> slot or NO_SLOT */

@@ -136,8 +136,8 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
     /* The last layer is checked first, so that the dtype reported is that of the first layer. */
     const char *dtype = "";
     for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
-        status = attn_weights_check(&dtype, model->checkpoint, &model->config, model->indices[i],
-                                    error);
+        status =
+            attn_weights_check(&dtype, model->checkpoint, &model->config, model->indices[i], error);
     snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s", dtype);
     if (status == ATTN_OK)
         *out = model;

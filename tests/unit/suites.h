@@ -31,6 +31,7 @@
     X(state)          \
     X(sharing)        \
     X(attention)      \
+    X(patches)        \
     X(pooling)        \
     X(broadcast)      \
     X(json)           \
