@@ -180,6 +180,7 @@ struct attn_mla_spec {
     size_t q_lora_rank;   /* width of the latent of queries; 0: none */
     size_t rope_head_dim; /* the last components of a head, which rotate */
     double norm_eps;      /* of the RMSNorms of both latents */
+    bool bias; /* the maps to the latents and to the shared part have biases, before the norms */
 };
 
 /* One attention layer as its configuration resolves: all that the algorithm knows of it.  Field
