@@ -450,8 +450,7 @@ static void describe_nf4(struct finder *f)
         w->nested_group = state_size(f, state, "nested_blocksize", name);
         const json_t *offset = json_object_get(state, "nested_offset");
         if (!json_is_number(offset))
-            FAIL(f, ATTN_MALFORMED, name, "'%.96s' has no nested_offset, which nested scales need",
-                 name);
+            FAIL(f, ATTN_MALFORMED, name, "nested_offset is missing in '%.96s'", name);
         w->nested_offset = (float)json_number_value(offset);
         check(f, &w->nested, "F32", attn_ceil_div(scales, w->nested_group), 1);
         read_table(f, w->nested_values, ".weight.nested_quant_map", 256);

@@ -5,6 +5,7 @@
 #include "models/internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "basics/mem.h"
@@ -48,12 +49,13 @@ static enum attn_status list_layers(struct attn_model *model, const size_t *chos
             model->indices[model->num_resident++] = layer;
         else if (chosen != NULL)
             return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                             "layers has %zu, which is linear_attention and is not computed",
-                             layer);
+                             "layers has %zu, which is %s and is not computed", layer,
+                             attn_layer_types[config->types[layer]]);
     }
     if (model->num_resident == 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                         "layers: every layer is linear_attention, which is not computed");
+                         "layers: every layer is %s, which is not computed",
+                         attn_layer_types[config->types[0]]);
     return ATTN_OK;
 }
 
@@ -141,10 +143,13 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
     for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
         status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
                                     model->indices[i], error);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
+        snprintf(model->stored_dtype, sizeof model->stored_dtype, "%s", model->weights_dtype);
+        model->weights_dtype = model->stored_dtype;
         *out = model;
-    else
+    } else {
         attn_model_close(model);
+    }
     return status;
 }
 
