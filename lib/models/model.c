@@ -97,7 +97,11 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
                                   const struct attn_model_options *options,
                                   struct attn_error *error)
 {
-    const char *stack = options != NULL ? options->stack : NULL;
+    const struct attn_config_options reading = {
+        .family = family,
+        .stack = options != NULL ? options->stack : NULL,
+        .ignore_keys = options != NULL ? options->ignore_keys : NULL,
+    };
     struct attn_checksum sum;
     if (options != NULL) {
         model->threads = options->threads;
@@ -107,7 +111,7 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
     attn_checksum_hex(model->config_sum, &sum);
-    enum attn_status status = attn_config_read(&model->config, family, stack, text, length, error);
+    enum attn_status status = attn_config_read_with(&model->config, &reading, text, length, error);
     if (status == ATTN_OK)
         status = choose_layers(model, options, error);
     for (size_t i = 0; status == ATTN_OK && i < model->num_resident; i++)
