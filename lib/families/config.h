@@ -20,9 +20,10 @@ struct attn_config {
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
-    uint8_t types[ATTN_MAX_LAYERS]; /* enum attn_layer_type */
-    bool rotates[ATTN_MAX_LAYERS];  /* false: a layer without RoPE */
-    bool differs[ATTN_MAX_LAYERS];  /* layers that a key of kind FULL_LAYERS names */
+    uint8_t types[ATTN_MAX_LAYERS];  /* enum attn_layer_type */
+    bool is_listed[ATTN_MAX_LAYERS]; /* in a list of full layers */
+    bool rotates[ATTN_MAX_LAYERS];   /* false: a layer without RoPE */
+    bool differs[ATTN_MAX_LAYERS];   /* layers that a key of kind PER_LAYER names */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
@@ -53,7 +54,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
 /* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
-/* Whether layer `layer`, which must exist, is attention; a linear layer is none. */
+/* Whether layer `layer`, which must exist, is attention. */
 bool attn_config_attends(const struct attn_config *config, size_t layer);
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows

@@ -30,6 +30,7 @@ static const struct {
     {"bias", 4},
     {"masked_bias", 0},
     {"masked_bias", 1},
+    {"causal_mask", 4}, /* of CodeGen */
     /* The same of TransformerLens. */
     {"mask", ANY},
     {"IGNORE", ANY},
@@ -149,17 +150,29 @@ static const struct attn_binding *find_binding(struct module *module, const char
     return NULL;
 }
 
-/* The binding of the quantised weight that a tensor of this name is part of. */
-static const struct attn_binding *find_quantized(const struct module *module, const char *name)
+/* Whether a tensor of this name is one that a quantised weight is in. */
+static bool is_of_quantized(const struct module *module, const char *name)
 {
     const struct attn_bindings *bindings = module->bindings;
-    char weight[ATTN_SAFETENSORS_MAX_NAME];
-    const bool part = attn_quantization_weight(weight, sizeof weight, name);
-    for (size_t i = 0; part && i < bindings->count; i++)
-        if (bindings->items[i].tensor.quantized != NULL &&
-            strcmp(bindings->items[i].tensor.entry->name, weight) == 0)
-            return &bindings->items[i];
-    return NULL;
+    for (size_t i = 0; i < bindings->count; i++) {
+        const struct attn_quantized *weight = bindings->items[i].tensor.quantized;
+        if (weight != NULL && attn_quantization_has(weight, name))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a tensor without a place is a bias of zeros beside quantised weights. */
+static bool is_zero_bias(struct module *module, const char *name)
+{
+    struct attn_tensor tensor = {.entry = NULL};
+    bool zero = false;
+    if (module->status == ATTN_OK && ends_in(name, "bias"))
+        module->status = attn_checkpoint_find(&tensor, module->checkpoint, name, module->error);
+    if (module->status == ATTN_OK && tensor.entry != NULL)
+        module->status = attn_quantization_is_zero(&zero, &module->source->config->hf.quantization,
+                                                   &tensor, module->error);
+    return zero;
 }
 
 /* Whether a layer that reads another's keys and values has a tensor for making its own, which its
@@ -211,27 +224,29 @@ static bool is_harmless(struct module *module, const char *name, const char *tai
 
 static void refuse(struct module *module, const char *name, const char *tail)
 {
+    char own[ATTN_SAFETENSORS_MAX_NAME];
     size_t i = 0;
+    attn_checkpoint_name(own, module->checkpoint, name);
     while (i < NUM_REMEDIES && strstr(tail, remedies[i].part) == NULL)
         i++;
     if (i < NUM_REMEDIES)
-        module->status =
-            attn_fail(module->error, ATTN_UNSUPPORTED, name, "tensor '%.96s' would be left out: %s",
-                      name, remedies[i].remedy);
+        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, own,
+                                   "tensor '%.96s' would be left out: %s", own, remedies[i].remedy);
     else
-        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, name,
+        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, own,
                                    "tensor '%.96s' is no part of a layer of %.32s: is model_type "
                                    "another? If it is not needed, leave it out of the file",
-                                   name, module->source->config->family->name);
+                                   own, module->source->config->family->name);
 }
 
 static bool check_name(void *context, const char *name)
 {
     struct module *module = context;
     const char *tail = name + strlen(module->root);
-    if (find_binding(module, name) == NULL && find_quantized(module, name) == NULL &&
+    if (find_binding(module, name) == NULL && !is_of_quantized(module, name) &&
         module->status == ATTN_OK && !is_of_head(module, tail) && !is_unused(module, tail) &&
-        !is_harmless(module, name, tail))
+        !is_harmless(module, name, tail) && !is_zero_bias(module, name) &&
+        module->status == ATTN_OK)
         refuse(module, name, tail);
     return module->status == ATTN_OK;
 }
@@ -244,8 +259,9 @@ static bool is_used(struct module *module, const char *prefix, size_t index)
         const struct attn_binding *binding = &module->bindings->items[i];
         attn_expand_name(name, prefix, binding->pattern->name,
                          (struct attn_name_indices){index, 0});
-        if (!is_of_stack(binding->pattern) &&
-            (find_binding(module, name) == binding || find_quantized(module, name) == binding))
+        const bool quantized =
+            binding->tensor.quantized != NULL && strcmp(binding->tensor.entry->name, name) == 0;
+        if (!is_of_stack(binding->pattern) && (quantized || find_binding(module, name) == binding))
             return true;
     }
     return false;
@@ -330,6 +346,7 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
                                    struct attn_error *error)
 {
     char there[96], name[ATTN_TENSOR_NAME_MAX] = "", wanted[ATTN_TENSOR_NAME_MAX];
+    char own[ATTN_SAFETENSORS_MAX_NAME];
     struct search search = {.wanted = wanted};
     char prefix[ATTN_PREFIX_MAX];
     const size_t index = attn_config_tensor_index(source->config, source->layer);
@@ -357,6 +374,7 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
     attn_checkpoint_list(there, sizeof there, checkpoint, wanted);
     if (there[0] == '\0')
         attn_checkpoint_list(there, sizeof there, checkpoint, "");
-    return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing%s%s", name,
+    attn_checkpoint_name(own, checkpoint, name);
+    return attn_fail(error, ATTN_NOT_FOUND, own, "tensor '%s' is missing%s%s", own,
                      there[0] != '\0' ? "; the file has " : "", there);
 }
