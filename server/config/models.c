@@ -2,9 +2,9 @@
  * NAME=DIR of ATTN_MODELS and --model.
  *
  * An entry is {"name", "path", "config"?: {..}, "ignore_keys"?, "layers"?, "stack"?} for a
- * checkpoint or {"name", "random": {..}}, either with "dtype"? and "kv_dtype"?.  A table has the keys and the function
- * that reads each.  The library checks the contents of `config` and `random`, so these are kept as
- * text. */
+ * checkpoint or {"name", "random": {..}}, either with "dtype"? and "kv_dtype"?.  A table has the
+ * keys and the function that reads each.  The library checks the contents of `config` and `random`,
+ * so these are kept as text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static bool read_text(struct srv_object *object, json_t *value)
 static bool read_keys(struct srv_object *object, json_t *value)
 {
     char **out = object->to;
-    size_t i, size = 1, at = 0;
+    size_t i, size = 1;
     json_t *key;
     if (!json_is_array(value))
         return false;
@@ -93,8 +93,12 @@ static bool read_keys(struct srv_object *object, json_t *value)
     *out = calloc(size, 1);
     if (*out == NULL)
         return srv_object_refuse(object, "out of memory");
-    json_array_foreach(value, i, key)
-        at += (size_t)sprintf(*out + at, "%s%s", i > 0 ? " " : "", json_string_value(key));
+    char *at = *out;
+    json_array_foreach(value, i, key) {
+        if (i > 0)
+            *at++ = ' ';
+        at = mempcpy(at, json_string_value(key), json_string_length(key));
+    }
     return true;
 }
 
