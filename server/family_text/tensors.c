@@ -113,6 +113,9 @@ void print_tensors(const struct attn_family *family)
             table.length == 0 ? "Prefixes of these names, tried in order:" : ",",
             **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
             **prefix != '\0' ? "`" : "");
-    add(&table, ".");
+    add(&table, family->submodel_type != NULL
+                    ? "; before these, that of the text model inside the whole one, such as "
+                      "`language_model.`."
+                    : ".");
     print_paragraph(&table);
 }
