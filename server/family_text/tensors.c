@@ -1,5 +1,6 @@
 /* tensors.c: the tensors of a family. */
 #include <stdio.h>
+#include <string.h>
 
 #include "family_text/family_text.h"
 
@@ -56,6 +57,20 @@ static const char *layout_words(const struct attn_family *family,
     return fused ? "[out], q, then k, then v" : "[out]";
 }
 
+static void print_prefixes(const struct attn_family *family)
+{
+    struct text p = {.length = 0};
+    for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
+        add(&p, "%s %s%s%s", p.length == 0 ? "Prefixes of these names, tried in order:" : ",",
+            **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
+            **prefix != '\0' ? "`" : "");
+    add(&p, family->submodel_type != NULL
+                ? "; before these, that of the text model inside the whole one, such as "
+                  "`language_model.`."
+                : ".");
+    print_paragraph(&p);
+}
+
 void print_tensors(const struct attn_family *family)
 {
     static const char *const roles[ATTN_NUM_ROLES] = {
@@ -65,13 +80,21 @@ void print_tensors(const struct attn_family *family)
         [ATTN_ROLE_NORM] = "norm of ",
         [ATTN_ROLE_NORM_BIAS] = "bias of the norm of ",
         [ATTN_ROLE_SINKS] = "sinks",
-        [ATTN_ROLE_POSITION_BIAS] = "position bias, for all layers",
+        [ATTN_ROLE_POSITION_BIAS] = "position bias",
         [ATTN_ROLE_POSITION_NORM] = "norm of its rows, for all layers",
+        [ATTN_ROLE_POSITION_PROJECTION] = "map of its rows to ",
+        [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "bias of its rows as ",
+        [ATTN_ROLE_POSITION_GATE] = "gate of the position bias",
     };
     static const char *const shapes[ATTN_NUM_ROLES] = {
-        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]", [ATTN_ROLE_NORM] = "[D]",
-        [ATTN_ROLE_SINKS] = "[H]",           [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
+        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]",
+        [ATTN_ROLE_NORM] = "[D]",
+        [ATTN_ROLE_SINKS] = "[H]",
+        [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
         [ATTN_ROLE_POSITION_NORM] = "[E]",
+        [ATTN_ROLE_POSITION_PROJECTION] = "[out, E]",
+        [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "[out]",
+        [ATTN_ROLE_POSITION_GATE] = "[8]",
     };
     struct text table = {.length = 0};
     add(&table, "| tensor | holds | stored |\n");
@@ -79,26 +102,25 @@ void print_tensors(const struct attn_family *family)
         if (t->role == ATTN_ROLE_BIAS && (t->projections & ~family->unbiased) == 0)
             continue;
         add(&table, "| `%s` | %s", t->name, roles[t->role]);
-        if (t->role < ATTN_ROLE_SINKS || t->role == ATTN_ROLE_NORM_BIAS)
+        if (t->role == ATTN_ROLE_POSITION_BIAS && strchr(t->name, '*') == NULL)
+            add(&table, ", for all layers");
+        if (t->role < ATTN_ROLE_SINKS || t->role == ATTN_ROLE_NORM_BIAS ||
+            t->role == ATTN_ROLE_POSITION_PROJECTION ||
+            t->role == ATTN_ROLE_POSITION_PROJECTION_BIAS)
             add_projections(&table, t->projections);
-        const bool rows = t->role == ATTN_ROLE_POSITION_BIAS &&
-                          key_name(family, HF_FIELD(position_terms)) != NULL;
+        const bool table_of = t->role == ATTN_ROLE_POSITION_BIAS;
+        const bool gate = t->role == ATTN_ROLE_POSITION_GATE;
         add(&table, " | %s |\n",
-            rows                      ? "[2S, E]"
-            : shapes[t->role] != NULL ? shapes[t->role]
+            table_of && key_name(family, HF_FIELD(position_terms)) != NULL ? "[2S, E]"
+            : table_of && key_name(family, HF_FIELD(relative_key)) != NULL ? "[distances, D]"
+            : table_of && key_name(family, HF_FIELD(grid_bias)) != NULL    ? "[distances, H]"
+            : gate && t->projections == ATTN_PROJ_Q                        ? "[8, D]"
+            : gate && t->projections == ATTN_PROJ_V                        ? "[1, H, 1, 1]"
+            : shapes[t->role] != NULL                                      ? shapes[t->role]
                                       : layout_words(family, t));
     }
     printf("\n");
     print_table(&table);
     printf("\n");
-    for (const char *const *prefix = family->prefixes; *prefix != NULL; prefix++)
-        add(&table, "%s %s%s%s",
-            table.length == 0 ? "Prefixes of these names, tried in order:" : ",",
-            **prefix != '\0' ? "`" : "", **prefix != '\0' ? *prefix : "none",
-            **prefix != '\0' ? "`" : "");
-    add(&table, family->submodel_type != NULL
-                    ? "; before these, that of the text model inside the whole one, such as "
-                      "`language_model.`."
-                    : ".");
-    print_paragraph(&table);
+    print_prefixes(family);
 }
