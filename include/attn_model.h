@@ -118,6 +118,8 @@ enum attn_position_bias_type {
     ATTN_BIAS_ALIBI,        /* slope_h (s - t), slope_h a power of 2^(-8/H) */
     ATTN_BIAS_T5,           /* a learned number per head and bucket of distances */
     ATTN_BIAS_DISENTANGLED, /* products with learned rows for the distance: DeBERTa */
+    ATTN_BIAS_RELATIVE_KEY, /* a query's product with a learned row for the distance: Shaw et al.
+                               2018, SpeechT5 */
 };
 
 /* The position bias of a layer; see attn_position_bias_type for which fields count. */
@@ -138,6 +140,11 @@ struct attn_position_bias_spec {
     bool content_to_position, position_to_content; /* q.Kr is there; k.Qr is there */
     bool table_norm;
     double table_norm_eps;
+
+    /* relative_key: keys up to `before` tokens before a query and `after` tokens after it have a
+     * row each, farther ones those of the ends.  The score is scale (q_i.k_j + q_i.P_x), P
+     * [before + after + 1][D] for all heads, x = clamp(i - j, -after, before) + after. */
+    size_t before, after;
 };
 
 /* Multi-head latent attention (DeepSeek-V2, 2024): a token has one latent, RMSNorm(x Wkv_a), of

@@ -117,6 +117,7 @@ enum attn_status attn_position_bias_check(const struct attn_position_bias_spec *
     switch (spec->type) {
     case ATTN_BIAS_NONE:
     case ATTN_BIAS_DISENTANGLED: /* layers/relative.c */
+    case ATTN_BIAS_RELATIVE_KEY:
         return ATTN_OK;
     case ATTN_BIAS_ALIBI:
         if (fabs(spec->scale) <= ATTN_MAX_SCALE)

@@ -19,8 +19,9 @@ struct attn_config {
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
-    uint8_t types[ATTN_MAX_LAYERS];                           /* enum attn_layer_type */
-    bool rotates[ATTN_MAX_LAYERS];                            /* false: a layer without RoPE */
+    uint8_t types[ATTN_MAX_LAYERS]; /* enum attn_layer_type */
+    bool rotates[ATTN_MAX_LAYERS];  /* false: a layer without RoPE */
+    bool crosses[ATTN_MAX_LAYERS];  /* where num_cross_layers is not 0: the layers listed */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
@@ -37,7 +38,7 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
 /* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
-/* Whether layer `layer`, which must exist, is attention; a linear layer is none. */
+/* Whether layer `layer`, which must exist, is attention of this stack; a linear layer is none. */
 bool attn_config_attends(const struct attn_config *config, size_t layer);
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows

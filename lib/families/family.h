@@ -72,6 +72,7 @@ struct attn_hf_config {
     size_t max_position;                      /* max_position_embeddings */
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
+    size_t encoder_size; /* of cross-attention: key_size and value_size; 0: hidden_size */
     bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate;
 
     /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
@@ -101,6 +102,7 @@ struct attn_hf_config {
     bool full_first, last_full; /* last_full: the last layer is full whatever the list says */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
+    bool closed_window;                     /* W = sliding_window+1 */
     size_t sliding_window, first_sliding, sliding_period;
 
     /* Latent attention where kv_lora_rank is not 0: head_dim is then the sum of the two parts.
@@ -124,6 +126,10 @@ struct attn_hf_config {
     bool relative_attention, share_att_key;
     double relative_norm_eps;
 
+    /* Relative keys (see attn_position_bias_spec), where relative_after is not 0.  relative_before
+     * 0: relative_after - 1, as SpeechT5 bounds distances. */
+    size_t relative_before, relative_after;
+
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
      * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
      * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
@@ -132,7 +138,9 @@ struct attn_hf_config {
     size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
 
-    size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
+    size_t num_cross_layers; /* listed as cross-attention: the stack that is_cross has these layers,
+                                the other stack the others; 0: a stack has all layers */
+    size_t num_groups;       /* the layers of a group share one set of tensors; 0: none share */
 };
 
 /* The types of layers.  A linear layer is no attention: a model lists it and never loads it. */
@@ -141,6 +149,7 @@ enum attn_layer_type {
     ATTN_LAYER_SLIDING,
     ATTN_LAYER_CHUNKED,
     ATTN_LAYER_LINEAR,
+    ATTN_LAYER_ELSEWHERE, /* of another stack; no list of types names it */
 };
 #define ATTN_NUM_LAYER_TYPES 4
 
@@ -159,18 +168,20 @@ enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
 
 /* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
-    ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
-    ATTN_CONFIG_NUMBER,      /* number in [min, max] -> double */
-    ATTN_CONFIG_FLAG,        /* boolean -> bool */
-    ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
-    ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
-    ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
+    ATTN_CONFIG_INTEGER,      /* integer in [min, max] -> size_t */
+    ATTN_CONFIG_NUMBER,       /* number in [min, max] -> double */
+    ATTN_CONFIG_FLAG,         /* boolean -> bool */
+    ATTN_CONFIG_ROPE,         /* object of the keys in attn_rope_keys, or one for each layer type */
+    ATTN_CONFIG_ROPE_TYPE,    /* a name in attn_rope_names -> size_t */
+    ATTN_CONFIG_NAME,         /* one of the names in `only`, with blanks between -> its place, from
                                 1 on, as size_t */
-    ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
-    ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
-    ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
-    ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_FACTORS,      /* list of numbers in [min, max] -> struct attn_factors */
+    ATTN_CONFIG_LAYER_TYPES,  /* list of names in attn_layer_types -> its length */
+    ATTN_CONFIG_PERIOD,       /* integer in [min, max], or a string such as "LLLG" -> its length */
+    ATTN_CONFIG_ROPE_LAYERS,  /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_TERMS,        /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_CROSS_LAYERS, /* list of layers -> its length */
+    ATTN_CONFIG_WIDTH,        /* object: its hidden_size, in [min, max], named `only` -> size_t */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
     ATTN_CONFIG_OBJECT,       /* object; the list has its keys as "NAME.KEY" */
@@ -215,9 +226,10 @@ struct attn_family {
     bool mrope; /* "mrope" is a RoPE type, with one row of positions for all its sections */
 
     /* The key of the nested object that holds the settings, NULL: none.  Where a configuration has
-     * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED; where it
-     * has none, the settings are beside it.  submodel_type: the only model_type that the object may
-     * have, NULL: any.  subconfig_dict: another object with some of the same settings, or NULL. */
+     * that object, keys beside it are ignored unless they are of kind ATTN_CONFIG_FIXED or WIDTH;
+     * where it has none, the settings are beside it.  submodel_type: the only model_types that the
+     * object may have, with blanks between, NULL: any.  subconfig_dict: another object with some of
+     * the same settings, or NULL. */
     const char *subconfig, *submodel_type, *subconfig_dict;
     const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
     const struct attn_family_tensor *tensors;

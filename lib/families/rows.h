@@ -13,6 +13,8 @@
  *     FIELD("seed", INTEGER, seed, least, most) any kind of enum attn_hf_key_kind
  *     FIXED("sliding_window", "null")           only this JSON value is computed
  *     OBJECT("attn_config")                     object, with its keys as "attn_config.alibi"
+ *     WIDTH_OF("encoder")                       object beside the settings: the width of the rows
+ *                                               that cross-attention is over
  *     IGNORED("n_ctx is_decoder")               keys that do not touch attention
  *
  * TENSORS(...): in the order of projections that are fused, Q to O:
@@ -29,6 +31,19 @@
 
 #include "families/family.h"
 
+/* The stacks of an encoder-decoder; encoder-decoders after T5, BART and
+ * Whisper, and decoders over images. */
+#define ATTN_STACKS(row, name) row(name##_decoder), row(name##_encoder), row(name##_cross)
+#define ATTN_ENCODER_DECODERS(row)                                                                 \
+    ATTN_STACKS(row, umt5), ATTN_STACKS(row, switch_transformers), ATTN_STACKS(row, longt5),       \
+        ATTN_STACKS(row, m2m_100), ATTN_STACKS(row, marian), ATTN_STACKS(row, pegasus),            \
+        ATTN_STACKS(row, blenderbot), ATTN_STACKS(row, blenderbot_small), ATTN_STACKS(row, mvp),   \
+        ATTN_STACKS(row, plbart), ATTN_STACKS(row, speech_to_text), ATTN_STACKS(row, moonshine),   \
+        ATTN_STACKS(row, speecht5), ATTN_STACKS(row, t5gemma), row(vision_decoder),                \
+        row(vision_cross), row(musicgen_decoder), row(musicgen_cross), row(musicgen_melody),       \
+        row(blip_text), row(blip_vision), row(blip_cross), row(mllama_decoder), row(mllama_cross), \
+        row(paligemma)
+
 /* Every row, in the order of the table.  Of an architecture with several stacks the first row is
  * the default; mistral3_mistral comes before mistral3, since it is also meant where the text model
  * has no model_type. */
@@ -40,13 +55,13 @@
         row(albert), row(mpnet), row(xlm), row(vit), row(mt5_decoder), row(mt5_encoder),           \
         row(mt5_cross), row(bart_decoder), row(bart_encoder), row(bart_cross), row(mbart_decoder), \
         row(mbart_encoder), row(mbart_cross), row(whisper_decoder), row(whisper_encoder),          \
-        row(whisper_cross), row(wav2vec2), row(hubert), row(modernbert), row(deberta_v2),          \
-        row(clip_text), row(clip_vision), row(clip_text_model), row(clip_vision_model),            \
-        row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
-        row(mpt), row(mixtral), row(ministral3), row(mistral3_mistral), row(mistral3),             \
-        row(llama4), row(llama4_text), row(qwen2_moe), row(qwen3_moe), row(qwen2_vl),              \
-        row(qwen2_5_vl), row(qwen3_vl), row(qwen3_vl_moe), row(qwen3_next), row(qwen3_5),          \
-        row(qwen3_5_moe), row(gemma), row(gemma3), row(gemma3_text), row(gemma4),                  \
+        row(whisper_cross), ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(hubert),                \
+        row(modernbert), row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),  \
+        row(clip_vision_model), row(siglip_text), row(siglip_vision), row(siglip_text_model),      \
+        row(siglip_vision_model), row(mpt), row(mixtral), row(ministral3), row(mistral3_mistral),  \
+        row(mistral3), row(llama4), row(llama4_text), row(qwen2_moe), row(qwen3_moe),              \
+        row(qwen2_vl), row(qwen2_5_vl), row(qwen3_vl), row(qwen3_vl_moe), row(qwen3_next),         \
+        row(qwen3_5), row(qwen3_5_moe), row(gemma), row(gemma3), row(gemma3_text), row(gemma4),    \
         row(gemma4_text), row(granite), row(smollm3), row(starcoder2), row(stablelm), row(glm),    \
         row(glm4), row(helium), row(seed_oss), row(mimo), row(hunyuan_v1_dense), row(ernie4_5),    \
         row(internlm2), row(olmo2), row(olmo3), row(exaone4), row(cohere), row(cohere2),           \
@@ -83,6 +98,9 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define FULL_PERIOD(key) FIELD(key, PERIOD, full_period, 1, ATTN_MAX_LAYERS)
 #define FIXED(key, value) KEY(key, FIXED, 0, 0, 0, value)
 #define OBJECT(key) KEY(key, OBJECT, 0, 0, 0, NULL)
+#define WIDTH_OF(key) \
+    KEY(key, WIDTH, HF_FIELD(encoder_size), 1, ATTN_MAX_HIDDEN_SIZE, key ".hidden_size")
+#define CROSS_LAYERS FIELD("cross_attention_layers", CROSS_LAYERS, num_cross_layers, 0, 0)
 #define IGNORED(keys) KEY(keys, IGNORED, 0, 0, 0, NULL)
 
 /* Inside RoPE objects. */
@@ -95,7 +113,8 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define D_MODEL SIZE("d_model", hidden_size, ATTN_MAX_HIDDEN_SIZE)
 #define HEADS SIZE("num_attention_heads", num_heads, ATTN_MAX_HEADS)
 #define HEADS_AS(key) SIZE(key, num_heads, ATTN_MAX_HEADS)
-#define KV_HEADS SIZE("num_key_value_heads", num_kv_heads, ATTN_MAX_HEADS)
+#define KV_HEADS_AS(key) SIZE(key, num_kv_heads, ATTN_MAX_HEADS)
+#define KV_HEADS KV_HEADS_AS("num_key_value_heads")
 #define HEAD_DIM SIZE("head_dim", head_dim, ATTN_MAX_HEAD_DIM)
 #define LAYERS SIZE("num_hidden_layers", num_layers, ATTN_MAX_LAYERS)
 #define LAYERS_AS(key) SIZE(key, num_layers, ATTN_MAX_LAYERS)
@@ -104,6 +123,7 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define THETA NUMBER("rope_theta", rope.theta, 1, MAX_THETA)
 #define ROPE_OBJECTS \
     FIELD("rope_scaling", ROPE, rope, 0, 0), FIELD("rope_parameters", ROPE, rope, 0, 0)
+#define NO_ROPE IGNORED("partial_rotary_factor rope_parameters rope_scaling rope_theta")
 #define PARTIAL NUMBER("partial_rotary_factor", rope.partial_rotary_factor, 1e-6, 1)
 #define ATTENTION_BIAS FLAG("attention_bias", bias)
 #define NORM_EPS NUMBER("rms_norm_eps", norm_eps, 0, 1)

@@ -104,8 +104,8 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
     if (spec->is_cross || spec->key_size != spec->hidden_size ||
         spec->value_size != spec->hidden_size || spec->q_bias || spec->k_bias || spec->v_bias ||
         spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
-        spec->position_bias.type == ATTN_BIAS_DISENTANGLED || spec->v_norm.type != ATTN_NORM_NONE ||
-        spec->output_gate || spec->query_scaling.period != 0 || spec->shares_layer != SIZE_MAX)
+        attn_relative_rows(spec) != 0 || spec->v_norm.type != ATTN_NORM_NONE || spec->output_gate ||
+        spec->query_scaling.period != 0 || spec->shares_layer != SIZE_MAX)
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
                          "kv_lora_rank: latent attention has no other rows, biases, added keys, "
                          "norms of heads, gates or scaled queries");

@@ -137,6 +137,8 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
     const struct attn_mla_spec *m = &spec->mla;
     const size_t latent[] = {m->kv_lora_rank, m->q_lora_rank, m->rope_head_dim};
     hash = hash_spec(hash, spec);
+    if (spec->position_bias.type == ATTN_BIAS_RELATIVE_KEY)
+        hash = attn_hash_word(hash, spec->position_bias.after); /* its rows are hashed below */
     for (size_t i = 0; i <= ATTN_MATRIX_O; i++)
         hash = hash_matrix(hash, &layer->matrices[i], weights);
     for (size_t i = 0; i <= ATTN_ARRAY_BIAS_TABLE; i++)

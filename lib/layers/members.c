@@ -56,7 +56,12 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
     const struct attn_tensor_shape k_norm = norm_shape(spec, spec->num_kv_heads);
     const struct attn_tensor_shape key = {3, {1, 1, spec->num_kv_heads * spec->head_dim}};
     const struct attn_tensor_shape value = {3, {1, 1, spec->num_kv_heads * spec->value_head_dim}};
-    const struct attn_tensor_shape table = {2, {t5 ? bias->buckets : rows, t5 ? heads : e}};
+    const bool relative_key = bias->type == ATTN_BIAS_RELATIVE_KEY;
+    const struct attn_tensor_shape table = {2,
+                                            {t5 ? bias->buckets : rows, t5 ? heads
+                                                                        : relative_key
+                                                                            ? spec->head_dim
+                                                                            : e}};
     const struct attn_array_row all[ATTN_NUM_ARRAYS] = {
         {"bias_k", ATTN_ROLE_BIAS_KV, ATTN_PROJ_K, spec->bias_kv, key, BIAS, 0},
         {"bias_v", ATTN_ROLE_BIAS_KV, ATTN_PROJ_V, spec->bias_kv, value, BIAS, 0},

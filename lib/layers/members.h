@@ -77,8 +77,9 @@ enum attn_tensor_role {
                                 the norm of a latent, projection KV_A or Q_A */
     ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
-    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], or [2S][E] of a disentangled bias; one for all
-                                layers; entered as projection Q */
+    ATTN_ROLE_POSITION_BIAS, /* [buckets][H], [2S][E] of a disentangled bias, [before+after+1][D]
+                                of relative keys; one for all layers, or each layer's own;
+                                entered as projection Q */
     ATTN_ROLE_POSITION_NORM, /* [E], norm of a disentangled bias' rows, one for all layers: its
                                 weight as projection Q, its bias as K */
 };

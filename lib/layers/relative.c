@@ -15,7 +15,16 @@ size_t attn_relative_rows(const struct attn_layer_spec *spec)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
     const size_t half = bias->buckets != 0 ? bias->buckets : bias->max_distance;
+    if (bias->type == ATTN_BIAS_RELATIVE_KEY)
+        return bias->before + bias->after + 1;
     return bias->type == ATTN_BIAS_DISENTANGLED ? 2 * half : 0;
+}
+
+/* The longest distance that has a row of its own. */
+static size_t reach_of(const struct attn_position_bias_spec *bias)
+{
+    return bias->type == ATTN_BIAS_RELATIVE_KEY ? attn_max(bias->before, bias->after)
+                                                : bias->max_distance;
 }
 
 size_t attn_relative_floats(const struct attn_layer_spec *spec)
@@ -26,20 +35,27 @@ size_t attn_relative_floats(const struct attn_layer_spec *spec)
     if (rows == 0)
         return 0;
     return (bias->content_to_position ? tiled * width : 0) +
-           (bias->position_to_content ? rows * width : 0) + 2 * bias->max_distance + 1;
+           (bias->position_to_content ? rows * width : 0) + 2 * reach_of(bias) + 1;
 }
 
 enum attn_status attn_relative_check(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
-    if (bias->type != ATTN_BIAS_DISENTANGLED)
+    const bool keys = bias->type == ATTN_BIAS_RELATIVE_KEY;
+    const char *name = keys ? "max_relative_position" : "pos_att_type";
+    if (!keys && bias->type != ATTN_BIAS_DISENTANGLED)
         return ATTN_OK;
     if (spec->num_kv_heads != spec->num_heads)
-        return attn_fail(error, ATTN_UNSUPPORTED, "pos_att_type",
-                         "pos_att_type needs as many key/value heads as query heads");
+        return attn_fail(error, ATTN_UNSUPPORTED, name,
+                         "%s needs as many key/value heads as query heads", name);
     if (spec->is_cross || spec->key_size != spec->hidden_size)
-        return attn_fail(error, ATTN_UNSUPPORTED, "pos_att_type",
-                         "pos_att_type needs queries and keys of the same rows");
+        return attn_fail(error, ATTN_UNSUPPORTED, name,
+                         "%s needs queries and keys of the same rows", name);
+    if (keys && (bias->before > ATTN_MAX_BUCKETS || bias->after > ATTN_MAX_BUCKETS))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, name, "%s is %zu, at most %d is allowed", name,
+                         attn_max(bias->before, bias->after), ATTN_MAX_BUCKETS);
+    if (keys)
+        return ATTN_OK;
     if (bias->max_distance < 1 || bias->max_distance > ATTN_MAX_BUCKETS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "max_relative_positions",
                          "max_relative_positions is %zu, allowed are 1 to %d", bias->max_distance,
@@ -72,15 +88,18 @@ static int64_t bucket_of(const struct attn_position_bias_spec *bias, int64_t dis
 
 bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec *spec)
 {
+    const struct attn_position_bias_spec *bias = &spec->position_bias;
     const size_t rows = attn_relative_rows(spec);
-    const int64_t half = (int64_t)rows / 2, last = (int64_t)rows - 1;
+    const int64_t last = (int64_t)rows - 1;
+    const int64_t half =
+        bias->type == ATTN_BIAS_RELATIVE_KEY ? (int64_t)bias->after : (int64_t)rows / 2;
     *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
     if (rows == 0)
         return true;
-    out->reach = (int64_t)spec->position_bias.max_distance;
+    out->reach = (int64_t)reach_of(bias);
     out->row = attn_alloc(2 * (size_t)out->reach + 1, sizeof *out->row);
     for (int64_t d = -out->reach; out->row != NULL && d <= out->reach; d++) {
-        const int64_t row = bucket_of(&spec->position_bias, d) + half;
+        const int64_t row = bucket_of(bias, d) + half;
         out->row[d + out->reach] = (int32_t)(row < 0 ? 0 : row > last ? last : row);
     }
     return out->row != NULL;
@@ -127,6 +146,12 @@ struct destination {
     size_t head, tile, row, number; /* strides of a head, 64 rows, a row among them, a number */
 };
 
+static float *place(const struct destination *to, size_t head, size_t row, size_t number)
+{
+    return to->data + head * to->head + row / ATTN_TILE * to->tile + row % ATTN_TILE * to->row +
+           number * to->number;
+}
+
 static enum attn_status project(const struct destination *to, const struct attn_linear *linear,
                                 const float *table, size_t rows, size_t head_dim,
                                 struct attn_error *error)
@@ -141,10 +166,23 @@ static enum attn_status project(const struct destination *to, const struct attn_
                                  "rel_embeddings: row %zu is projected to %g, at most %g is "
                                  "allowed",
                                  r, (double)sum, (double)ATTN_MAX_MAGNITUDE);
-            to->data[o / head_dim * to->head + r / ATTN_TILE * to->tile + r % ATTN_TILE * to->row +
-                     o % head_dim * to->number] = sum;
+            *place(to, o / head_dim, r, o % head_dim) = sum;
         }
     return ATTN_OK;
+}
+
+/* The table's rows as keys of every head. */
+static enum attn_status copy_rows(const struct destination *to, const struct attn_layer_spec *spec,
+                                  const float *table, size_t rows, struct attn_error *error)
+{
+    const size_t d = spec->head_dim;
+    enum attn_status status =
+        attn_check_magnitudes(table, rows * d, ATTN_MAX_MAGNITUDE, "relative positions", error);
+    for (size_t h = 0; h < spec->num_heads && status == ATTN_OK; h++)
+        for (size_t r = 0; r < rows; r++)
+            for (size_t i = 0; i < d; i++)
+                *place(to, h, r, i) = table[r * d + i];
+    return status;
 }
 
 enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error *error)
@@ -168,6 +206,8 @@ enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error 
     const size_t tile = d * ATTN_TILE;
     const struct destination keys = {out->keys, out->tiles * tile, tile, 1, ATTN_TILE};
     const struct destination queries = {out->queries, rows * d, tile, d, 1};
+    if (bias->type == ATTN_BIAS_RELATIVE_KEY)
+        return copy_rows(&keys, spec, layer->bias_table, rows, error);
     if (layer->table_norm != NULL)
         normalize(layer, rows);
     if (out->keys != NULL)

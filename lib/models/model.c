@@ -46,9 +46,10 @@ static enum attn_status list_layers(struct attn_model *model, const size_t *chos
         if (attn_config_attends(config, layer))
             model->indices[model->num_resident++] = layer;
         else if (chosen != NULL)
-            return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                             "layers has %zu, which is linear_attention and is not computed",
-                             layer);
+            return attn_fail(
+                error, ATTN_UNSUPPORTED, "layers", "layers has %zu, which is %s", layer,
+                config->types[layer] == ATTN_LAYER_LINEAR ? "linear_attention and is not computed"
+                                                          : "a layer of another stack");
     }
     if (model->num_resident == 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "layers",
@@ -232,7 +233,16 @@ void attn_model_close(struct attn_model *model)
 
 /* ---- Access -------------------------------------------------------------------------------- */
 
-/* Layers of a checkpoint share its table of a position bias; random layers have one each. */
+/* Whether the layers of a checkpoint share its table of a position bias: its name has no index. */
+static bool shares_table(const struct attn_family *family)
+{
+    const struct attn_family_tensor *tensor = family->tensors;
+    while (tensor != NULL && tensor->name != NULL && tensor->role != ATTN_ROLE_POSITION_BIAS)
+        tensor++;
+    return tensor != NULL && tensor->name != NULL && strchr(tensor->name, '*') == NULL;
+}
+
+/* A shared table counts once. */
 static size_t count_parameters(const struct attn_model *model)
 {
     size_t parameters = 0, table = 0;
@@ -241,7 +251,7 @@ static size_t count_parameters(const struct attn_model *model)
             continue;
         const size_t own = attn_layer_table_parameters(&model->specs[i]);
         parameters += attn_layer_parameters(&model->specs[i]) - table;
-        table = model->config.family->tensors != NULL ? own : 0;
+        table = shares_table(model->config.family) ? own : 0;
     }
     return parameters;
 }
@@ -262,7 +272,7 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         .is_mapped = model->mapped.memory != NULL,
     };
     for (size_t i = 0; i < model->config.num_layers; i++)
-        out->num_linear_layers += !attn_config_attends(&model->config, i);
+        out->num_linear_layers += model->config.types[i] == ATTN_LAYER_LINEAR;
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
         if (attn_model_weights_slot(model, i) == i)

@@ -84,6 +84,9 @@ static json_t *position_bias_json(const struct attn_position_bias_spec *bias)
                          (json_int_t)bias->buckets, "max_distance", (json_int_t)bias->max_distance,
                          "content_to_position", bias->content_to_position, "position_to_content",
                          bias->position_to_content);
+    case ATTN_BIAS_RELATIVE_KEY:
+        return json_pack("{s:s, s:I, s:I}", "type", "relative_key", "before",
+                         (json_int_t)bias->before, "after", (json_int_t)bias->after);
     case ATTN_BIAS_T5:
         return json_pack("{s:s, s:I, s:I, s:b}", "type", "t5", "buckets", (json_int_t)bias->buckets,
                          "max_distance", (json_int_t)bias->max_distance, "bidirectional",

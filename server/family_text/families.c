@@ -44,6 +44,7 @@ static void add_positions(struct text *cell, const struct attn_family *family)
     list(cell, !defaults->alibi && has_key(family, HF_FIELD(alibi)), "ALiBi by key");
     list(cell, defaults->buckets != 0, "T5 bias");
     list(cell, has_key(family, HF_FIELD(position_terms)), "disentangled bias");
+    list(cell, has_key(family, HF_FIELD(relative_after)), "relative keys");
     list(cell, cell->length == 0, "none");
 }
 

@@ -23,7 +23,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(value_head_dim), "head width of values", "D"},
     {HF_FIELD(key_size), "width of key inputs", "E"},
     {HF_FIELD(value_size), "width of value inputs", "E"},
+    {HF_FIELD(encoder_size), "width of the rows that it attends over", "E"},
     {HF_FIELD(num_layers), "layers", "required"},
+    {HF_FIELD(num_cross_layers), "the layers of the stack `cross`", "required"},
     {HF_FIELD(num_layers_fallback), "layers, if the key above is absent", "required"},
     {HF_FIELD(num_groups), "groups of layers that share their tensors", "none"},
     {HF_FIELD(max_position), "longest position", "not given"},
@@ -90,6 +92,10 @@ static const struct field_words config_words[] = {
     {HF_FIELD(relative_norm_eps), "epsilon of that norm", "0"},
     {HF_FIELD(relative_attention), "required to be true beside `pos_att_type`", NULL},
     {HF_FIELD(share_att_key), "required to be true beside `pos_att_type`", NULL},
+    {HF_FIELD(relative_before), "tokens before a query with relative keys of their own",
+     "one less than after it"},
+    {HF_FIELD(relative_after), "tokens after a query with relative keys of their own",
+     "no such keys"},
     {HF_FIELD(max_distance), "distance from which on all share a bucket", "required"},
     {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
     {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
@@ -164,6 +170,12 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_PERIOD:
         add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
+        break;
+    case ATTN_CONFIG_CROSS_LAYERS:
+        add(row, "list of layers");
+        break;
+    case ATTN_CONFIG_WIDTH:
+        add(row, "object: its `hidden_size`, %.0f to %.0f", key->min, key->max);
         break;
     case ATTN_CONFIG_ROPE_LAYERS:
         add(row, "list of 1 (rotates) and 0");

@@ -195,6 +195,9 @@ void print_traits(const struct attn_family *family)
                defaults->is_causal ? "one direction" : "both directions");
     if (key_name(family, HF_FIELD(position_terms)) != NULL)
         printf("- Disentangled position bias: scores are divided by sqrt(D (1 + its terms)).\n");
+    if (key_name(family, HF_FIELD(relative_after)) != NULL)
+        printf("- Relative keys: a query's product with the row of the distance joins q k before "
+               "the scale.\n");
     if (defaults->sinks)
         printf("- Each head has a sink.\n");
     print_norms(family);

@@ -248,6 +248,8 @@ static const struct member {
     {"PositionBias", "bidirectional?", "boolean", "of t5"},
     {"PositionBias", "content_to_position?", "boolean", "of disentangled"},
     {"PositionBias", "position_to_content?", "boolean", "of disentangled"},
+    {"PositionBias", "before?", "Count", "of relative_key: tokens before a query with own rows"},
+    {"PositionBias", "after?", "Count", "of relative_key: tokens after it, likewise"},
     {"Norm", "type", "NormType", "RMSNorm or LayerNorm"},
     {"Norm", "eps", "number", "added to the mean square"},
     {"Norm", "extent", "NormExtent", "over what the mean is taken"},

@@ -200,12 +200,28 @@ static void draw_disentangled(struct draw *d)
         say(d, ",\"norm_rel_ebd\":\"layer_norm\"");
 }
 
+/* SpeechT5's; without max_relative_before there is one row less before a query than after it. */
+static void draw_relative_keys(struct draw *d)
+{
+    struct attn_position_bias_spec *p = &d->spec.position_bias;
+    p->type = ATTN_BIAS_RELATIVE_KEY;
+    p->content_to_position = true;
+    p->after = between(d, 1, 150);
+    p->before = chance(d, 50) ? between(d, 1, 150) : p->after - 1;
+    say(d, ",\"max_relative_after\":%zu", p->after);
+    if (p->before > 0 && p->before != p->after - 1)
+        say(d, ",\"max_relative_before\":%zu", p->before);
+}
+
 static void draw_position_bias(struct draw *d)
 {
     struct attn_position_bias_spec *p = &d->spec.position_bias;
     if (d->spec.num_kv_heads == d->spec.num_heads && !d->spec.is_cross &&
-        d->spec.mla.kv_lora_rank == 0 && d->spec.key_size == d->spec.hidden_size && chance(d, 50)) {
-        draw_disentangled(d);
+        d->spec.mla.kv_lora_rank == 0 && d->spec.key_size == d->spec.hidden_size && chance(d, 60)) {
+        if (chance(d, 60))
+            draw_disentangled(d);
+        else
+            draw_relative_keys(d);
         return;
     }
     if (chance(d, 50)) {
@@ -334,8 +350,10 @@ static void draw_details(struct draw *d)
     s->sinks = chance(d, 20);
     s->bias_kv = !latent && chance(d, 10);
     s->add_zero_attn = !latent && chance(d, 10);
-    s->scale = 1 / sqrt((double)s->head_dim * (1 + s->position_bias.content_to_position +
-                                               s->position_bias.position_to_content));
+    s->scale = 1 / sqrt((double)s->head_dim);
+    if (s->position_bias.type == ATTN_BIAS_DISENTANGLED)
+        s->scale /=
+            sqrt(1.0 + s->position_bias.content_to_position + s->position_bias.position_to_content);
     say(d,
         ",\"head_dim\":%zu,\"value_head_dim\":%zu,\"attention_bias\":%s,"
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
@@ -432,6 +450,8 @@ const char *draw_differs(double *got_value, double *want_value, const struct att
         {got->position_bias.position_to_content, want->position_bias.position_to_content, "p2c"},
         {got->position_bias.table_norm, want->position_bias.table_norm, "norm_rel_ebd"},
         {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
+        {(double)got->position_bias.before, (double)want->position_bias.before, "before"},
+        {(double)got->position_bias.after, (double)want->position_bias.after, "after"},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         *got_value = fields[i].got;
