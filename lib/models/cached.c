@@ -235,7 +235,10 @@ enum attn_status attn_model_load_cached(struct attn_cached_load *out, struct att
     *out = (struct attn_cached_load){0};
     if (model->loaded)
         return ATTN_OK;
-    enum attn_status status = attn_weights_directory_open(&cache.directory, directory, true, &why);
+    enum attn_status status = attn_model_check_weights(model, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_weights_directory_open(&cache.directory, directory, true, &why);
     if (status == ATTN_UNSUPPORTED)
         return attn_fail(error, status, why.param, "%s", why.message);
     if (status == ATTN_OK) {

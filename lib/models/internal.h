@@ -12,7 +12,7 @@
 struct attn_model {
     struct attn_config config;
     struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
-    const char *weights_dtype;
+    char weights_dtype[16]; /* a copy: the checkpoint's own ends with it */
     size_t num_resident;
     size_t *indices;               /* [num_resident] slot -> layer */
     size_t *slots;                 /* [config.num_layers] layer -> slot or NO_SLOT */
@@ -33,6 +33,9 @@ struct attn_model {
 /* The slot that holds the weights of `slot`: the first one of its group where layers share their
  * tensors, else the slot itself. */
 size_t attn_model_weights_slot(const struct attn_model *model, size_t slot);
+
+/* Error: ATTN_NOT_FOUND, where the model was opened from its configuration alone. */
+enum attn_status attn_model_check_weights(const struct attn_model *model, struct attn_error *error);
 
 /* Loads, hashes and packs every layer that has weights of its own, in order, and takes the
  * fingerprint.  Where `take` is given, each packed layer is handed to it; false ends the loading.

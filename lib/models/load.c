@@ -395,7 +395,9 @@ enum attn_status attn_model_load(struct attn_model *model, struct attn_error *er
 {
     if (model->loaded)
         return ATTN_OK;
-    enum attn_status status = attn_model_load_slots(model, NULL, NULL, error);
+    enum attn_status status = attn_model_check_weights(model, error);
+    if (status == ATTN_OK)
+        status = attn_model_load_slots(model, NULL, NULL, error);
     if (status == ATTN_OK)
         attn_model_loaded(model);
     return status;

@@ -5,6 +5,7 @@
 #include "models/internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "basics/mem.h"
@@ -134,9 +135,30 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
         model->config.layout == ATTN_LAYOUT_TRANSPOSED)
         model->config.layout = ATTN_LAYOUT_PLAIN;
     /* The last layer is checked first, so that the dtype reported is that of the first layer. */
+    const char *dtype = "";
     for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
-        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
-                                    model->indices[i], error);
+        status = attn_weights_check(&dtype, model->checkpoint, &model->config, model->indices[i],
+                                    error);
+    snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s", dtype);
+    if (status == ATTN_OK)
+        *out = model;
+    else
+        attn_model_close(model);
+    return status;
+}
+
+/* Opens a model of a configuration that no checkpoint comes with. */
+static enum attn_status open_text(struct attn_model **out, const struct attn_family *family,
+                                  const char *config, size_t length,
+                                  const struct attn_model_options *options,
+                                  struct attn_error *error)
+{
+    struct attn_model *model = attn_calloc(1, sizeof *model);
+    if (model == NULL)
+        return attn_fail_memory(error, sizeof *model);
+    if (family != NULL)
+        memcpy(model->weights_dtype, "F32", sizeof "F32");
+    enum attn_status status = configure(model, family, config, length, options, error);
     if (status == ATTN_OK)
         *out = model;
     else
@@ -148,15 +170,38 @@ enum attn_status attn_model_open_random(struct attn_model **out, const char *con
                                         const struct attn_model_options *options,
                                         struct attn_error *error)
 {
-    struct attn_model *model = attn_calloc(1, sizeof *model);
-    if (model == NULL)
-        return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = "F32";
-    enum attn_status status = configure(model, &attn_family_random, config, length, options, error);
-    if (status == ATTN_OK)
-        *out = model;
-    else
-        attn_model_close(model);
+    return open_text(out, &attn_family_random, config, length, options, error);
+}
+
+enum attn_status attn_model_open_config(struct attn_model **out, const char *config, size_t length,
+                                        const struct attn_model_options *options,
+                                        struct attn_error *error)
+{
+    return open_text(out, NULL, config, length, options, error);
+}
+
+enum attn_status attn_model_check_weights(const struct attn_model *model, struct attn_error *error)
+{
+    if (model->checkpoint != NULL || model->config.family->tensors == NULL)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_NOT_FOUND, "weights",
+                     "the model was opened from its configuration alone: it has no weights");
+}
+
+enum attn_status attn_model_set_dtypes(struct attn_model *model, enum attn_dtype dtype,
+                                       enum attn_dtype kv_dtype, struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < model->num_resident && status == ATTN_OK; i++) {
+        struct attn_layer_spec spec = model->specs[i];
+        spec.dtype = dtype;
+        spec.kv_dtype = kv_dtype;
+        status = attn_layer_check(&spec, error);
+    }
+    for (size_t i = 0; i < model->num_resident && status == ATTN_OK; i++) {
+        model->specs[i].dtype = dtype;
+        model->specs[i].kv_dtype = kv_dtype;
+    }
     return status;
 }
 
@@ -201,7 +246,6 @@ enum attn_status attn_model_open_weightless(struct attn_model **out,
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = "";
     model->config.family = &weightless_family;
     model->config.num_layers = num_layers;
     status = choose_layers(model, NULL, error);
