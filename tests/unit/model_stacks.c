@@ -1,6 +1,7 @@
 /* model_stacks.c: configurations of encoder-decoders, and of decoders over another model's encoder:
  * which keys count in which stack. */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "families/config.h"
@@ -250,6 +251,29 @@ START_TEST(test_model_counts_a_table_of_each_layer_for_each)
 }
 END_TEST
 
+/* The same rows for other distances are another layer. */
+START_TEST(test_model_fingerprint_tells_the_distances_of_relative_keys)
+{
+    static const char *const sides[] = {
+        "\"max_relative_before\":2,\"max_relative_after\":3}",
+        "\"max_relative_before\":3,\"max_relative_after\":2}",
+    };
+    struct attn_model_info info[2];
+    struct attn_error error;
+    for (size_t i = 0; i < 2; i++) {
+        char text[160];
+        struct attn_model *model;
+        snprintf(text, sizeof text, "{\"hidden_size\":8,\"num_attention_heads\":2,%s", sides[i]);
+        ck_assert_int_eq(attn_model_open_random(&model, text, strlen(text), NULL, &error), ATTN_OK);
+        cases_load(model);
+        attn_model_describe(&info[i], model);
+        attn_model_close(model);
+    }
+    ck_assert_uint_eq(info[0].num_parameters, info[1].num_parameters);
+    ck_assert_str_ne(info[0].fingerprint, info[1].fingerprint);
+}
+END_TEST
+
 #define COUNT(array) (int)(sizeof(array) / sizeof(array)[0])
 
 TCase *tcase_stacks(void)
@@ -264,5 +288,6 @@ TCase *tcase_stacks(void)
     tcase_add_test(tcase, test_config_of_mllama_divides_its_layers);
     tcase_add_test(tcase, test_model_of_divided_layers_has_each_in_one_stack);
     tcase_add_test(tcase, test_model_counts_a_table_of_each_layer_for_each);
+    tcase_add_test(tcase, test_model_fingerprint_tells_the_distances_of_relative_keys);
     return tcase;
 }
