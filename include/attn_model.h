@@ -81,6 +81,7 @@ struct attn_rope_spec {
     const double *short_factor, *long_factor; /* longrope: [dim/2] up to the trained length, and
                                                  beyond; borrowed from the model */
     size_t proportional_dim; /* proportional: components that turn, in pairs of halves of dim */
+    bool reversed;           /* pairs turn the other way, by -position * frequency (nanochat) */
 };
 
 /* Normalisation of projected rows: RMSNorm x / sqrt(mean(x^2) + eps), LayerNorm
@@ -160,6 +161,7 @@ struct attn_mla_spec {
     size_t q_lora_rank;   /* width of the latent of queries; 0: none */
     size_t rope_head_dim; /* the last components of a head, which rotate */
     double norm_eps;      /* of the RMSNorms of both latents */
+    bool bias; /* the maps to the latents and to the shared part have biases, before the norms */
 };
 
 /* One attention layer as its configuration resolves: all that the algorithm knows of it.  Field
@@ -188,8 +190,12 @@ struct attn_layer_spec {
     bool output_gate;   /* rows of heads are multiplied by sigmoid(gate) before the output
                            projection, gate [H*Dv] being projected from hidden_states (qwen3_next);
                            it has a bias where queries have one */
-    struct attn_norm_spec qk_norm; /* of queries and keys */
-    struct attn_norm_spec v_norm;  /* of values; weightless (gemma4) */
+    struct attn_norm_spec qk_norm;     /* of queries and keys */
+    struct attn_norm_spec v_norm;      /* of values; weightless (gemma4) */
+    struct attn_norm_spec output_norm; /* of the heads of a row as one vector, before the output
+                                          projection (bitnet) */
+    double clip_qkv; /* projected queries, keys and values are clamped to +-this (dbrx); 0: not */
+    double key_multiplier; /* multiplies projected keys, before norm and RoPE (falcon_h1); 0: 1 */
     struct attn_query_scaling query_scaling;
     size_t shares_layer; /* the layer whose cached keys and values this layer reads (gemma4);
                             SIZE_MAX: its own */
@@ -290,13 +296,14 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   max_position_embeddings, original_max_position_embeddings;
  *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
  *   scale, query_pre_attn_scalar, attn_logit_softcapping, attn_scale, floor_scale;
+ *   clip_qkv, key_multiplier;
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
- *   attn_output_gate, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16,
- *   alibi_by_slot; pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd.
+ *   output_norm, attn_output_gate, attn_scale_next, attn_scale_by_slot, rope_reversed, alibi,
+ *   alibi_scaled, alibi_bfloat16, alibi_by_slot; pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd.
  * `attnd inspect --family random` prints what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

@@ -129,7 +129,7 @@ struct attn_qkv {
     float *q, *k, *v;
 };
 
-/* Normalises q, k and v where the layer does, rotates q and k to `position` by the frequencies
+/* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k to `position` by the frequencies
  * inv_freq (NULL: no rotation), scales q where the layer does by `position` or by `slot`, the row's
  * index in its sequence, and checks q, k and v.  False where a number is beyond
  * ATTN_MAX_MAGNITUDE. */

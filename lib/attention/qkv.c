@@ -40,6 +40,26 @@ static void normalize_qk(struct attn_qkv row, const struct attn_layer *layer, si
     normalize(row.k, norm, layer->k_norm, layer->k_norm_bias, k_heads, width);
 }
 
+/* A NaN stays, for the check of bounds. */
+static void clamp(float *x, float most, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = x[i] > most ? most : x[i] < -most ? -most : x[i];
+}
+
+/* What comes of a projection before norms and RoPE. */
+static void adjust(struct attn_qkv row, const struct attn_layer_spec *spec, size_t q, size_t k,
+                   size_t v)
+{
+    if (spec->clip_qkv != 0) {
+        clamp(row.q, (float)spec->clip_qkv, q);
+        clamp(row.k, (float)spec->clip_qkv, k);
+        clamp(row.v, (float)spec->clip_qkv, v);
+    }
+    for (size_t i = 0; spec->key_multiplier != 0 && i < k; i++)
+        row.k[i] *= (float)spec->key_multiplier;
+}
+
 static void rotate(float *x, const struct attn_layer_spec *spec, const float *cos_sin, size_t heads)
 {
     for (size_t h = 0; h < heads; h++)
@@ -73,6 +93,8 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
     if (attn_layer_is_latent(layer))
         return turn_latent(row, layer, kernels, inv_freq, position);
+    adjust(row, spec, q_heads * spec->head_dim, k_heads * spec->head_dim,
+           v_heads * spec->value_head_dim);
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
     if (!spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
@@ -99,8 +121,8 @@ bool attn_qkv_turns(const struct attn_layer *layer)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
-           layer->inv_freq != NULL || spec->query_scaling.period != 0 ||
-           attn_layer_is_latent(layer);
+           layer->inv_freq != NULL || spec->query_scaling.period != 0 || spec->clip_qkv != 0 ||
+           spec->key_multiplier != 0 || attn_layer_is_latent(layer);
 }
 
 bool attn_layer_attends_in_pairs(const struct attn_layer *layer, const struct attn_kernels *kernels)

@@ -7,6 +7,7 @@
 #include "families/config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attn_json.h"
@@ -55,11 +56,11 @@ static bool check_range(struct reader *reader, const struct attn_hf_key *key, do
 /* The bytes of the field that a key of this kind fills. */
 static size_t size_of(enum attn_hf_key_kind kind)
 {
-    return kind == ATTN_CONFIG_NUMBER                              ? sizeof(double)
-           : kind == ATTN_CONFIG_FLAG                              ? sizeof(bool)
-           : kind == ATTN_CONFIG_FACTORS                           ? sizeof(struct attn_factors)
-           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_FIXED ? 0
-                                                                   : sizeof(size_t);
+    return kind == ATTN_CONFIG_NUMBER                                  ? sizeof(double)
+           : kind == ATTN_CONFIG_FLAG                                  ? sizeof(bool)
+           : kind == ATTN_CONFIG_FACTORS                               ? sizeof(struct attn_factors)
+           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_PER_LAYER ? 0
+                                                                       : sizeof(size_t);
 }
 
 /* Fills a field.  One that another key has filled must keep its value. */
@@ -86,6 +87,7 @@ static void clear_rope(struct reader *reader)
         .partial_rotary_factor =
             reader->r.config->hf.rope_by_type ? 0 : rope->partial_rotary_factor,
         .interleaved = rope->interleaved,
+        .reversed = rope->reversed,
         .truncate = true,
         .theta = rope->theta,
     };
@@ -146,6 +148,19 @@ static bool read_period(struct reader *reader, const struct attn_hf_key *key, co
 
 /* ---- Lists --------------------------------------------------------------------------------- */
 
+/* Gives layer i a type, which another key has given it already or not at all. */
+static bool set_type(struct reader *reader, const struct attn_hf_key *key, size_t i, size_t type,
+                     const json_t *value)
+{
+    uint8_t *types = reader->r.config->types;
+    if (type == ATTN_NUM_LAYER_TYPES)
+        return refuse_value(reader, key->name, value);
+    if (reader->is_set[key->offset] && types[i] != type)
+        return refuse_contradiction(reader, key->name);
+    types[i] = (uint8_t)type;
+    return true;
+}
+
 /* Reads item i of a list. */
 static bool read_item(struct reader *reader, const struct attn_hf_key *key, size_t i,
                       const json_t *item)
@@ -164,13 +179,17 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
         config->rotates[i] = turns == 1;
         return true;
     }
+    if (key->kind == ATTN_CONFIG_FULL_LAYERS) {
+        const json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item) || layer < 0 || layer >= ATTN_MAX_LAYERS)
+            return refuse_type(reader, key->name, "a list of indices of layers");
+        config->is_listed[layer] = true;
+        return true;
+    }
     if (!json_is_string(item))
         return refuse_type(reader, key->name, "a list of strings");
-    const size_t type = attn_layer_type_find(reader->r.config->family, json_string_value(item));
-    if (type == ATTN_NUM_LAYER_TYPES)
-        return refuse_value(reader, key->name, item);
-    config->types[i] = (uint8_t)type;
-    return true;
+    return set_type(reader, key, i,
+                    attn_layer_type_find(config->family, key, json_string_value(item)), item);
 }
 
 /* Reads a list into the configuration: factors, into its next free list; types of layers; layers
@@ -184,9 +203,10 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))
         return refuse_type(reader, key->name,
-                           factors  ? "a list of numbers"
-                           : layers ? "a list of 0 and 1"
-                                    : "a list of strings");
+                           factors                                ? "a list of numbers"
+                           : layers                               ? "a list of 0 and 1"
+                           : key->kind == ATTN_CONFIG_FULL_LAYERS ? "a list of indices of layers"
+                                                                  : "a list of strings");
     if (factors &&
         (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[reader->base + key->offset]))
         return refuse_contradiction(reader, key->name);
@@ -196,8 +216,12 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
     for (size_t i = 0; i < count; i++)
         if (!read_item(reader, key, i, json_array_get(value, i)))
             return false;
+    size_t filled = count;
+    if (key->kind == ATTN_CONFIG_FULL_LAYERS)
+        for (filled = ATTN_MAX_LAYERS; !config->is_listed[filled - 1];)
+            filled--;
     if (!factors)
-        return set_field(reader, key, &count);
+        return set_field(reader, key, &filled);
     const struct attn_factors list = {count, config->factors[config->num_lists++]};
     return set_field(reader, key, &list);
 }
@@ -218,6 +242,50 @@ static bool read_layers(struct reader *reader, const struct attn_hf_key *key, co
     }
     return json_is_array(value) ? set_field(reader, key, &count)
                                 : refuse_type(reader, key->name, "a list of layers");
+}
+
+/* Reads a letter for each layer. */
+static bool read_letters(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const size_t count = json_string_length(value);
+    if (!json_is_string(value))
+        return refuse_type(reader, key->name, "a string");
+    if (count == 0 || count > ATTN_MAX_LAYERS)
+        return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                               " has %zu letters, must be 1 to %d", count, ATTN_MAX_LAYERS);
+    for (size_t i = 0; i < count; i++) {
+        const char letter = json_string_value(value)[i];
+        size_t type = 0;
+        while (attn_layer_letters[type] != '\0' &&
+               (letter == ' ' || attn_layer_letters[type] != letter))
+            type++;
+        if (!set_type(reader, key, i, type, value))
+            return false;
+    }
+    return set_field(reader, key, &count);
+}
+
+/* Reads a list such as [[["global", "local"], 12]]: runs of names, each as often as it says. */
+static bool read_runs(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const struct attn_family *family = reader->r.config->family;
+    size_t count = 0;
+    for (size_t run = 0; run < json_array_size(value); run++) {
+        const json_t *pair = json_array_get(value, run), *names = json_array_get(pair, 0);
+        const json_int_t times = json_integer_value(json_array_get(pair, 1));
+        const size_t length = json_array_size(names);
+        if (json_array_size(pair) != 2 || length == 0 || length > ATTN_MAX_LAYERS || times < 1 ||
+            times > ATTN_MAX_LAYERS || count + length * (size_t)times > ATTN_MAX_LAYERS)
+            return refuse_value(reader, key->name, value);
+        for (size_t i = 0; i < length * (size_t)times; i++) {
+            const json_t *name = json_array_get(names, i % length);
+            const char *text = json_is_string(name) ? json_string_value(name) : "";
+            if (!set_type(reader, key, count++, attn_layer_type_find(family, key, text), value))
+                return false;
+        }
+    }
+    return count != 0 ? set_field(reader, key, &count)
+                      : refuse_type(reader, key->name, "a list of lists of names and counts");
 }
 
 static bool read_terms(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
@@ -280,6 +348,36 @@ static bool read_width(struct reader *reader, const struct attn_hf_key *object, 
     return width == NULL || read_size(reader, &key, width);
 }
 
+/* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
+static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key, json_t *value)
+{
+    const struct attn_family *family = reader->r.config->family;
+    const char *index, *name;
+    json_t *layer, *item;
+    if (!json_is_object(value))
+        return refuse_type(reader, key->name, "an object");
+    json_object_foreach(value, index, layer) {
+        char *end;
+        const unsigned long i = strtoul(index, &end, 10);
+        if (!json_is_object(layer) || *end != '\0' || end == index || i >= ATTN_MAX_LAYERS)
+            return refuse_type(reader, key->name, "an object of objects by index of layer");
+        json_object_foreach(layer, name, item) {
+            const struct attn_hf_key *known = attn_family_key(family, name);
+            if (strcmp(name, "head_dim") == 0)
+                known = attn_hf_key_find(family->keys, "global_head_dim");
+            else if (strcmp(name, "num_key_value_heads") == 0)
+                known = attn_hf_key_find(family->keys, "num_global_key_value_heads");
+            else if (known == NULL || known->kind != ATTN_CONFIG_IGNORED)
+                return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key->name,
+                                       ": %.64s by layer is not supported", name);
+            if (known->kind != ATTN_CONFIG_IGNORED && !read_size(reader, known, item))
+                return false;
+            reader->r.config->differs[i] |= known->kind != ATTN_CONFIG_IGNORED;
+        }
+    }
+    return true;
+}
+
 /* Reads one key, except objects of RoPE (read_rope).  null clears its field. */
 static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
@@ -298,6 +396,9 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
         return check_range(reader, key, json_number_value(value)) &&
                set_field(reader, key, &(double){json_number_value(value)});
     case ATTN_CONFIG_FLAG:
+        if (key->max > 1 && json_is_integer(value))
+            return check_range(reader, key, json_number_value(value)) &&
+                   set_field(reader, key, &(bool){json_integer_value(value) != 0});
         return json_is_boolean(value) ? set_field(reader, key, &(bool){json_is_true(value)})
                                       : refuse_type(reader, key->name, "true or false");
     case ATTN_CONFIG_ROPE_TYPE:
@@ -306,13 +407,20 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
     case ATTN_CONFIG_FACTORS:
     case ATTN_CONFIG_LAYER_TYPES:
     case ATTN_CONFIG_ROPE_LAYERS:
+    case ATTN_CONFIG_FULL_LAYERS:
         return read_list(reader, key, value);
     case ATTN_CONFIG_CROSS_LAYERS:
         return read_layers(reader, key, value);
     case ATTN_CONFIG_WIDTH:
         return read_width(reader, key, value);
+    case ATTN_CONFIG_LAYER_RUNS:
+        return read_runs(reader, key, value);
+    case ATTN_CONFIG_LAYER_LETTERS:
+        return read_letters(reader, key, value);
     case ATTN_CONFIG_PERIOD:
         return read_period(reader, key, value);
+    case ATTN_CONFIG_PER_LAYER:
+        return read_per_layer(reader, key, (json_t *)value);
     case ATTN_CONFIG_FIXED:
         return read_fixed(reader, key, value);
     case ATTN_CONFIG_TERMS:
@@ -399,6 +507,17 @@ static bool read_rope(struct reader *reader, const struct attn_hf_key *key, json
                    : read_rope_keys(reader, key->name, value);
 }
 
+/* Sets the sizes of the family's class, which a text model inside another may leave out. */
+static void set_inner_sizes(struct attn_hf_config *hf, const struct attn_family *family)
+{
+    if (family->inner.hidden_size == 0)
+        return;
+    hf->hidden_size = family->inner.hidden_size;
+    hf->num_heads = family->inner.num_heads;
+    hf->num_layers = family->inner.num_layers;
+    hf->max_position = family->inner.max_position;
+}
+
 /* ---- The whole ----------------------------------------------------------------------------- */
 
 /* Reads all keys, objects of RoPE last: keys beside these objects hold for both types of layers. */
@@ -423,27 +542,24 @@ static bool read_object(struct reader *reader, json_t *object)
     return true;
 }
 
-/* Reads the nested object, or the two nested ones, or, where there is none, the configuration
- * itself.  Of keys beside a nested object only those that are known to change the mathematics
- * count. */
-static bool read_settings(struct reader *reader, json_t *object)
+/* Reads the settings: a nested object, or the two nested ones, or the configuration itself.  Of
+ * keys beside a nested object only those that are known to change the mathematics count. */
+static bool read_settings(struct reader *reader, json_t *object, json_t *settings)
 {
     const struct attn_family *family = reader->r.config->family;
-    json_t *inner = attn_config_nested(family, object);
     json_t *second = attn_config_object(object, family->subconfig_dict);
     const char *key;
     json_t *value;
     json_object_foreach(object, key, value) {
         const struct attn_hf_key *known = attn_family_key(family, key);
         const bool counts =
-            inner != NULL && known != NULL && !json_is_null(value) &&
+            settings != object && known != NULL && !json_is_null(value) &&
             (known->kind == ATTN_CONFIG_FIXED || known->kind == ATTN_CONFIG_QUANTIZATION ||
              known->kind == ATTN_CONFIG_WIDTH);
         if (counts && !read_key(reader, known, value))
             return false;
     }
-    return read_object(reader, inner != NULL ? inner : object) &&
-           (second == NULL || read_object(reader, second));
+    return read_object(reader, settings) && (second == NULL || read_object(reader, second));
 }
 
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
@@ -454,12 +570,17 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
     enum attn_status status = attn_config_parse(&object, text, length, error);
     if (status != ATTN_OK)
         return status;
+    struct attn_choice choice = {.family = family, .settings = object};
     if (family == NULL)
-        status = attn_config_family(&family, object, stack, error);
+        status = attn_config_choose(&choice, object, stack, error);
     if (status == ATTN_OK) {
         struct reader reader = {.r = {.config = out, .error = error}};
-        *out = (struct attn_config){.family = family, .hf = family->defaults};
-        bool read = read_settings(&reader, object);
+        family = choice.family;
+        *out = (struct attn_config){
+            .family = family, .hf = family->defaults, .is_wrapped = choice.is_wrapped};
+        if (choice.is_wrapped && choice.settings != object)
+            set_inner_sizes(&out->hf, family);
+        bool read = read_settings(&reader, object, choice.settings);
         out->says_layout = reader.is_set[HF_FIELD(transposed)];
         out->layout = out->hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (read)

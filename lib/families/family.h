@@ -26,10 +26,11 @@ struct attn_factors {
 struct attn_hf_rope {
     size_t type; /* enum attn_rope_type; ATTN_ROPE_NONE with a theta means the default type */
     size_t dim;  /* components that rotate; 0: by partial_rotary_factor */
-    double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all */
-    bool interleaved, truncate;   /* from here on as attn_rope_spec */
+    double partial_rotary_factor;         /* share of head_dim that rotates, rounded down; 0: all */
+    bool interleaved, reversed, truncate; /* from here on as attn_rope_spec */
     double theta, factor, attention_factor, original_max_position;
-    double alpha; /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
+    double gain_factor; /* yarn: multiplies the attention factor that `factor` gives; 0: none */
+    double alpha;       /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     double scaling_beta; /* beta of attn_query_scaling, whose period is original_max_position */
     double mscale, mscale_all_dim; /* yarn: give the attention factor where both are there */
@@ -49,14 +50,18 @@ enum attn_quant_method {
     ATTN_QUANT_MLX,
 };
 
+#define ATTN_QUANT_GROUPS 8 /* sizes of groups in one configuration, at most */
+
 struct attn_quantization {
     enum attn_quant_method method;
     char name[32], format[32]; /* quant_method, format */
     unsigned bits;             /* of a code; 0: the configuration does not say it, or several */
-    size_t group;              /* inputs with one scale; 0: the configuration does not say it */
-    size_t block[2];           /* rows and columns with one scale; 0: the configuration has none */
-    bool adds_one;             /* GPTQ's zero points are stored less 1 */
-    bool asymmetric;           /* zero points are needed: compressed-tensors */
+    size_t groups[ATTN_QUANT_GROUPS]; /* [num_groups] inputs with one scale, as it says */
+    size_t num_groups;
+    size_t block[2]; /* rows and columns with one scale; 0: the configuration has none */
+    bool adds_one;   /* GPTQ's zero points are stored less 1 */
+    bool asymmetric; /* zero points are needed: compressed-tensors */
+    bool ordered;    /* so is the group of each input: desc_act, actorder */
 };
 
 /* A config.json under one set of names, whatever names the family has for its keys: n_embd and
@@ -73,7 +78,8 @@ struct attn_hf_config {
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
     size_t encoder_size; /* of cross-attention: key_size and value_size; 0: hidden_size */
-    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate;
+    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate, output_norm;
+    double clip_qkv, key_multiplier; /* as attn_layer_spec */
 
     /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
      * v_norm is.  norm_type NONE means RMSNorm. */
@@ -99,10 +105,14 @@ struct attn_hf_config {
      * being 1.  Layers slide only where use_sliding_window and sliding_window are set. */
     size_t other_type; /* enum attn_layer_type; ATTN_LAYER_FULL means ATTN_LAYER_SLIDING */
     size_t full_period, num_layer_types;
+    size_t full_offset;   /* of the full layer in its period, where full_first */
+    size_t listed_layers; /* 1 + the last of a list of full layers, which comes before a period */
     bool full_first, last_full; /* last_full: the last layer is full whatever the list says */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
     bool closed_window;                     /* W = sliding_window+1 */
+    bool window_needs_list;                 /* no layer slides but by a list of types */
+    bool slides_without_rope;               /* without a list the layers without RoPE slide */
     size_t sliding_window, first_sliding, sliding_period;
 
     /* Latent attention where kv_lora_rank is not 0: head_dim is then the sum of the two parts.
@@ -134,7 +144,9 @@ struct attn_hf_config {
      * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
      * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
     bool rope_by_type;
-    size_t rope_layers; /* enum attn_rope_layers */
+    size_t rope_layers;   /* enum attn_rope_layers */
+    size_t position_type; /* where a row has a key for it, layers rotate only if it is "rope" */
+    bool rope_optional;   /* a RoPE object without a base means no RoPE */
     size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
 
@@ -143,15 +155,20 @@ struct attn_hf_config {
     size_t num_groups;       /* the layers of a group share one set of tensors; 0: none share */
 };
 
-/* The types of layers.  A linear layer is no attention: a model lists it and never loads it. */
+/* The types of layers.  Those from LINEAR on are no attention: a model lists them and never loads
+ * them. */
 enum attn_layer_type {
     ATTN_LAYER_FULL = 0,
     ATTN_LAYER_SLIDING,
     ATTN_LAYER_CHUNKED,
     ATTN_LAYER_LINEAR,
+    ATTN_LAYER_MAMBA,
+    ATTN_LAYER_MLP,
+    ATTN_LAYER_MOE,
+    ATTN_LAYER_CONV,
     ATTN_LAYER_ELSEWHERE, /* of another stack; no list of types names it */
 };
-#define ATTN_NUM_LAYER_TYPES 4
+#define ATTN_NUM_LAYER_TYPES 8
 
 /* Which layers rotate queries and keys. */
 enum attn_rope_layers {
@@ -159,6 +176,9 @@ enum attn_rope_layers {
     ATTN_ROPE_SLIDING_ONLY, /* sliding layers */
     ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
 };
+
+/* The place of "rope" among the names of position_type. */
+#define ATTN_POSITIONS_ROPE 1
 
 /* The products of a disentangled position bias, as bits. */
 enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
@@ -168,20 +188,25 @@ enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
 
 /* Which JSON value a key has, and the field's type that it becomes. */
 enum attn_hf_key_kind {
-    ATTN_CONFIG_INTEGER,      /* integer in [min, max] -> size_t */
-    ATTN_CONFIG_NUMBER,       /* number in [min, max] -> double */
-    ATTN_CONFIG_FLAG,         /* boolean -> bool */
-    ATTN_CONFIG_ROPE,         /* object of the keys in attn_rope_keys, or one for each layer type */
-    ATTN_CONFIG_ROPE_TYPE,    /* a name in attn_rope_names -> size_t */
-    ATTN_CONFIG_NAME,         /* one of the names in `only`, with blanks between -> its place, from
+    ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
+    ATTN_CONFIG_NUMBER,      /* number in [min, max] -> double */
+    ATTN_CONFIG_FLAG,        /* boolean -> bool; where max > 1, an integer to max counts too */
+    ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
+    ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
+    ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
                                 1 on, as size_t */
-    ATTN_CONFIG_FACTORS,      /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES,  /* list of names in attn_layer_types -> its length */
-    ATTN_CONFIG_PERIOD,       /* integer in [min, max], or a string such as "LLLG" -> its length */
-    ATTN_CONFIG_ROPE_LAYERS,  /* list of 1 (rotates) and 0 -> its length; empty: absent */
-    ATTN_CONFIG_TERMS,        /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
-    ATTN_CONFIG_CROSS_LAYERS, /* list of layers -> its length */
-    ATTN_CONFIG_WIDTH,        /* object: its hidden_size, in [min, max], named `only` -> size_t */
+    ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
+    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types, or of the two in `only`, for full
+                                and other layers -> its length */
+    ATTN_CONFIG_LAYER_RUNS,  /* list of [list of such names, how often] -> the names' number */
+    ATTN_CONFIG_LAYER_LETTERS, /* string of attn_layer_letters -> its length */
+    ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers -> 1 + the last */
+    ATTN_CONFIG_PERIOD,        /* integer in [min, max], or a string such as "LLLG" -> its length */
+    ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_TERMS,         /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_CROSS_LAYERS,  /* list of layers -> its length */
+    ATTN_CONFIG_WIDTH,         /* object: its hidden_size, in [min, max], named `only` -> size_t */
+    ATTN_CONFIG_PER_LAYER,     /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
     ATTN_CONFIG_OBJECT,       /* object; the list has its keys as "NAME.KEY" */
@@ -201,7 +226,8 @@ struct attn_hf_key {
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */
 struct attn_family_tensor {
-    const char *name; /* after the prefix; '*' is the index of the layer or group; NULL ends */
+    const char *name; /* after the prefix; '*' is the index of the layer or group, '#' that of a
+                         head, where each has a tensor; NULL ends */
     unsigned projections;
     enum attn_tensor_role role;
 };
@@ -213,7 +239,9 @@ enum attn_layout {
     ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value;
                                key and value without query likewise; without keys by query
                                head: query, gate */
+    ATTN_LAYOUT_QUARTERS,   /* [out][in]; fused: by quarter of the heads: queries, values, keys */
 };
+#define ATTN_QUARTERS 4
 
 /* One row of the table: a model_type of config.json, or one stack of it. */
 struct attn_family {
@@ -231,17 +259,24 @@ struct attn_family {
      * object may have, with blanks between, NULL: any.  subconfig_dict: another object with some of
      * the same settings, or NULL. */
     const char *subconfig, *submodel_type, *subconfig_dict;
-    const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
+    bool wrapped; /* the object is that of a text model, which is a part of a model of several */
+    const char *const
+        *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends; more
+                                    inside a model of several: attn_config_prefix */
     const struct attn_family_tensor *tensors;
     const struct attn_family_tensor *shared_tensors; /* in layers with keys_as_values; or NULL */
     enum attn_layout layout;
     const char *either_way; /* names of weights that begin so do not say how they are stored: the
                                configuration must; NULL: all say it */
+    const char *note;       /* what a reader has to know beside the table, or NULL */
     bool norm_plus_one;     /* weights of norms are stored as w - 1 */
     unsigned unbiased;      /* projections without a bias whatever the configuration says */
     bool kv_by_flags;       /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */
+    struct { /* sizes of Hugging Face's class, which a nested object may leave out; or 0 */
+        size_t hidden_size, num_heads, num_layers, max_position;
+    } inner;
 };
 
 /* Row i of the table, NULL after the last. */
@@ -258,8 +293,10 @@ extern const struct attn_family attn_family_random;
 /* The keys inside rope_scaling and rope_parameters; they fill struct attn_hf_rope. */
 extern const struct attn_hf_key attn_rope_keys[];
 
-/* The names of layer types in configurations, by enum attn_layer_type. */
+/* The names of layer types in configurations, by enum attn_layer_type, and their letters, a blank
+ * for a type that has none. */
 extern const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES];
+extern const char attn_layer_letters[ATTN_NUM_LAYER_TYPES + 1];
 
 /* The names of RoPE types in configurations; name NULL ends. */
 struct attn_rope_name {
@@ -280,9 +317,11 @@ const struct attn_hf_key *attn_family_key(const struct attn_family *family, cons
 /* The key of that name in a list, NULL if the list, or NULL in its place, does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
 
-/* The type of layers that a list of the family means by `name`: full, the family's other type, or
- * chunked where chunks have a key; ATTN_NUM_LAYER_TYPES where it is none of these. */
-size_t attn_layer_type_find(const struct attn_family *family, const char *name);
+/* The type of layers that a list of the family means by `name`: full, the family's other type,
+ * chunked where chunks have a key, what stands beside mamba, or what the key calls so;
+ * ATTN_NUM_LAYER_TYPES where it is none of these.  key NULL: by attn_layer_types alone. */
+size_t attn_layer_type_find(const struct attn_family *family, const struct attn_hf_key *key,
+                            const char *name);
 
 /* The number that a name stands for in a key of kind ROPE_TYPE or NAME; 0 where it is none of the
  * key's names. */

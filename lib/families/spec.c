@@ -65,7 +65,9 @@ static bool resolve_latent(struct attn_layer_spec *spec, struct attn_resolution 
     spec->mla = (struct attn_mla_spec){.kv_lora_rank = hf->kv_lora_rank,
                                        .q_lora_rank = hf->q_lora_rank,
                                        .rope_head_dim = hf->qk_rope_head_dim,
-                                       .norm_eps = 1e-6};
+                                       .norm_eps = 1e-6,
+                                       .bias = hf->bias &&
+                                               (r->config->family->unbiased & ATTN_PROJ_KV_A) == 0};
     if (hf->value_head_dim == 0)
         hf->value_head_dim = hf->hidden_size / hf->num_heads;
     hf->head_dim = head_dim;
@@ -88,6 +90,9 @@ static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_kv_heads),
                                " is %zu, which does not divide %zu heads", spec->num_kv_heads,
                                spec->num_heads);
+    if (r->config->family->layout == ATTN_LAYOUT_QUARTERS && spec->num_heads % ATTN_QUARTERS != 0)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_heads),
+                               " is %zu, which %d does not divide", spec->num_heads, ATTN_QUARTERS);
     if (hf->head_dim == 0 && spec->hidden_size % spec->num_heads != 0)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_heads),
                                " is %zu, which does not divide a width of %zu", spec->num_heads,
@@ -122,6 +127,8 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->sinks = hf->sinks;
     spec->softcap = hf->softcap;
     spec->output_gate = hf->output_gate;
+    spec->clip_qkv = hf->clip_qkv;
+    spec->key_multiplier = hf->key_multiplier != 1 ? hf->key_multiplier : 0;
     spec->attention_chunk_size = hf->attention_chunk_size;
     spec->query_scaling = hf->query_scaling;
     if (hf->rope.scaling_beta != 0)
@@ -146,6 +153,9 @@ static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_con
             .after_rope = hf->norm_after_rope,
             .eps = hf->norm_eps,
         };
+    if (hf->output_norm)
+        spec->output_norm = (struct attn_norm_spec){
+            .type = ATTN_NORM_RMS, .extent = ATTN_NORM_ALL_HEADS, .eps = hf->norm_eps};
     if (hf->v_norm)
         spec->v_norm =
             (struct attn_norm_spec){.type = ATTN_NORM_RMS, .weightless = true, .eps = hf->norm_eps};
@@ -229,17 +239,52 @@ static bool check_length(struct attn_resolution *r, const char *key, size_t coun
 }
 
 /* The type of layer i where no list of types is given. */
-static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
+static enum attn_layer_type type_of(const struct attn_config *config, size_t i)
 {
+    const struct attn_hf_config *hf = &config->hf;
     enum attn_layer_type other = hf->other_type != ATTN_LAYER_FULL
                                      ? (enum attn_layer_type)hf->other_type
                                      : ATTN_LAYER_SLIDING;
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
-    if (hf->full_period != 0)
-        return (hf->full_first ? i : i + 1) % hf->full_period == 0 ? ATTN_LAYER_FULL : other;
+    bool full = hf->listed_layers != 0 && config->is_listed[i];
+    if (hf->listed_layers == 0 && hf->full_period != 0)
+        full = hf->full_first ? i % hf->full_period == hf->full_offset
+                              : (i + 1) % hf->full_period == 0;
+    if (hf->listed_layers != 0 || hf->full_period != 0 || other >= ATTN_LAYER_LINEAR)
+        return full ? ATTN_LAYER_FULL : other;
     if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
         return ATTN_LAYER_FULL;
     return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
+}
+
+/* Layers that a configuration lists as differing must be the full ones, all of them. */
+static bool check_differing(struct attn_resolution *r)
+{
+    const struct attn_config *config = r->config;
+    bool any = false, same = true;
+    for (size_t i = 0; i < ATTN_MAX_LAYERS; i++) {
+        const bool full = i < config->num_layers && config->types[i] == ATTN_LAYER_FULL;
+        any |= config->differs[i];
+        same &= config->differs[i] == full;
+    }
+    return !any || same ||
+           attn_refuse_key(r, ATTN_UNSUPPORTED, "per_layer_config",
+                           " of other layers than the full ones is not supported");
+}
+
+/* Refuses windows of which it is not certain what they mean. */
+static bool check_window(struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    const struct attn_family *family = r->config->family;
+    if (r->config->specs[ATTN_LAYER_SLIDING].sliding_window == 0)
+        return true;
+    if (hf->window_needs_list && hf->num_layer_types == 0)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, "use_sliding_window",
+                               " needs layer_types, which say which layers slide");
+    return family->model_type == NULL || !family->defaults.is_causal || hf->is_causal ||
+           attn_refuse_key(r, ATTN_UNSUPPORTED, ATTN_KEY(r, is_causal),
+                           ": false beside a sliding window is not supported");
 }
 
 static bool resolve_types(struct attn_resolution *r)
@@ -248,16 +293,27 @@ static bool resolve_types(struct attn_resolution *r)
     struct attn_config *config = r->config;
     bool windowed = config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
     bool told = hf->num_layer_types != 0 || hf->full_period != 0;
+    if (hf->listed_layers > config->num_layers)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, listed_layers),
+                               " has %zu, there are %zu layers", hf->listed_layers - 1,
+                               config->num_layers);
+    if (hf->full_first && hf->full_offset >= hf->full_period)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, full_offset),
+                               " is %zu in a period of %zu", hf->full_offset, hf->full_period);
     for (size_t i = 0; i < config->num_layers; i++) {
+        const bool listed = hf->listed_layers != 0 && config->is_listed[i];
         if (hf->num_layer_types == 0)
-            config->types[i] = (uint8_t)type_of(hf, i);
+            config->types[i] = (uint8_t)type_of(config, i);
+        else if (hf->listed_layers != 0 && listed != (config->types[i] == ATTN_LAYER_FULL))
+            return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, listed_layers),
+                                   " contradicts another key");
         if (hf->last_full && i + 1 == config->num_layers)
             config->types[i] = ATTN_LAYER_FULL;
         /* Without a window a sliding layer differs from a full one by its RoPE alone. */
         if (config->types[i] == ATTN_LAYER_SLIDING && !windowed && !(told && hf->rope_by_type))
             config->types[i] = ATTN_LAYER_FULL;
     }
-    return check_length(r, ATTN_KEY(r, num_layer_types), hf->num_layer_types);
+    return check_length(r, ATTN_KEY(r, num_layer_types), hf->num_layer_types) && check_differing(r);
 }
 
 /* Marks the layers that are another stack's: those listed as cross-attention where this stack is
@@ -300,11 +356,15 @@ static bool resolve_rotating(struct attn_resolution *r)
     const struct attn_hf_config *hf = &r->config->hf;
     struct attn_config *config = r->config;
     bool follows = hf->other_type == ATTN_LAYER_CHUNKED && hf->num_layer_types == 0;
+    const bool slides = hf->slides_without_rope && hf->num_layer_types == 0 &&
+                        config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
     for (size_t i = 0; i < config->num_layers; i++) {
         if (hf->num_rope_layers == 0)
             config->rotates[i] = rotates(config, hf, i);
         if (follows)
             config->types[i] = config->rotates[i] ? ATTN_LAYER_CHUNKED : ATTN_LAYER_FULL;
+        if (slides)
+            config->types[i] = config->rotates[i] ? ATTN_LAYER_FULL : ATTN_LAYER_SLIDING;
     }
     return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers);
 }
@@ -343,13 +403,16 @@ static bool resolve_rope(struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
     struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
+    const bool named = attn_hf_key_for_field(r->config->family->keys, HF_FIELD(position_type));
+    const bool rotates = (!hf->alibi || !hf->alibi_replaces_rope) &&
+                         (!named || hf->position_type == ATTN_POSITIONS_ROPE);
     bool resolved = true;
     if (sliding.theta == 0)
         sliding.theta = hf->rope.theta;
     for (size_t type = 0; type < ATTN_LAYER_LINEAR && resolved; type++) {
         struct attn_layer_spec *spec = &r->config->specs[type];
         const size_t latent = spec->mla.rope_head_dim;
-        if (!hf->alibi || !hf->alibi_replaces_rope)
+        if (rotates)
             resolved =
                 attn_rope_from_hf(&spec->rope, r, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
                                   latent != 0 ? latent : spec->head_dim);
@@ -384,6 +447,8 @@ bool attn_resolve(struct attn_resolution *r)
     struct attn_layer_spec common = {.dtype = ATTN_F32};
     if (hf->num_layers == 0)
         hf->num_layers = hf->num_layers_fallback;
+    if (hf->num_layers == 0)
+        hf->num_layers = hf->num_layer_types;
     if (!check_present(r))
         return false;
 
@@ -400,8 +465,30 @@ bool attn_resolve(struct attn_resolution *r)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_global_kv_heads),
                                " is %zu, which does not divide %zu heads", full->num_kv_heads,
                                full->num_heads);
-    return resolve_types(r) && resolve_stack(r) && check_sharing(r) && resolve_rotating(r) &&
-           resolve_rope(r);
+    return check_window(r) && resolve_types(r) && resolve_stack(r) && check_sharing(r) &&
+           resolve_rotating(r) && resolve_rope(r);
+}
+
+bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
+{
+    static const char *const parts[] = {"model.language_model.",
+                                        "language_model.",
+                                        "model.text_model.",
+                                        "language.",
+                                        "thinker.",
+                                        ""};
+    const char *const *own = config->family->prefixes;
+    const size_t num_parts = sizeof parts / sizeof parts[0];
+    size_t count = 0;
+    while (own[count] != NULL)
+        count++;
+    if (i >= count * (config->is_wrapped ? num_parts : 1))
+        return false;
+    if (config->is_wrapped) /* the family's last prefix first: published names often have none */
+        snprintf(out, ATTN_PREFIX_MAX, "%s%s", parts[i / count], own[count - 1 - i % count]);
+    else
+        snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
+    return true;
 }
 
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */

@@ -16,7 +16,7 @@
             "expert_capacity feed_forward_proj is_decoder is_encoder_decoder is_gated_act "    \
             "n_positions num_selected_experts num_sparse_decoder_layers "                      \
             "num_sparse_encoder_layers router_bias router_dtype router_ignore_padding_tokens " \
-            "router_type router_z_loss_coef scalable_attention")
+            "router_type router_z_loss_coef scalable_attention scale_decoder_outputs")
 
 #define T5_ENCODER_KEYS \
     T5_SIZES, LAYERS_AS("num_layers"), IGNORED("num_decoder_layers"), BUCKETS, T5_IGNORED

@@ -110,6 +110,17 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
     return hash_reals(hash, reals, COUNT(reals));
 }
 
+/* Numbers of one layer or another, each hashed by itself where it is not 0, after its place. */
+static uint64_t hash_numbers(uint64_t hash, const struct attn_layer_spec *s)
+{
+    const double numbers[] = {s->clip_qkv, s->key_multiplier, (double)s->output_norm.type,
+                              s->output_norm.eps, s->rope.reversed};
+    for (size_t i = 0; i < COUNT(numbers); i++)
+        if (numbers[i] != 0)
+            hash = hash_real(attn_hash_word(hash, i), numbers[i]);
+    return hash;
+}
+
 static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
 {
     bool normed = s->qk_norm.type != ATTN_NORM_NONE;
@@ -126,7 +137,7 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
     const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
     hash = hash_reals(hash, reals, COUNT(reals));
-    return hash_variants(hash_rope(hash, &s->rope), s);
+    return hash_numbers(hash_variants(hash_rope(hash, &s->rope), s), s);
 }
 
 uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
@@ -152,11 +163,14 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (spec->output_gate)
         hash = hash_matrix(hash, &layer->gate, weights);
+    if (layer->o_norm != NULL)
+        hash = hash_floats(hash, layer->o_norm, layer->o.in);
     if (m->kv_lora_rank == 0)
         return hash;
     hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);
     for (size_t i = ATTN_MATRIX_KV_A; i < ATTN_NUM_MATRICES; i++)
-        hash = hash_weights(hash, &layer->matrices[i], weights);
+        hash = m->bias ? hash_matrix(hash, &layer->matrices[i], weights)
+                       : hash_weights(hash, &layer->matrices[i], weights);
     hash = hash_floats(hash, layer->kv_a_norm, m->kv_lora_rank);
     return hash_floats(hash, layer->q_a_norm, m->q_lora_rank);
 }

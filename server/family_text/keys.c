@@ -53,6 +53,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(v_norm), "RMSNorm without weights of each value head", NULL},
     {HF_FIELD(norm_eps), "epsilon of the norms", "0"},
     {HF_FIELD(output_gate), "rows of heads are multiplied by sigmoid(gate)", NULL},
+    {HF_FIELD(output_norm), "RMSNorm of all heads before the output projection", NULL},
+    {HF_FIELD(clip_qkv), "queries, keys and values are clamped to +-this", "not clamped"},
+    {HF_FIELD(key_multiplier), "multiplies keys, before norm and RoPE", "1"},
     {HF_FIELD(query_scaling.next), "that scaling counts positions from 1", NULL},
     {HF_FIELD(query_scaling.by_slot), "that scaling counts rows, whatever position_ids say", NULL},
     {HF_FIELD(grouped), "`num_kv_heads` counts", NULL},
@@ -67,6 +70,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(first_sliding), "first layer with the window", "0"},
     {HF_FIELD(num_layer_types), "the type of each layer", "by the rule above"},
     {HF_FIELD(full_period), "every n-th layer has full attention", "none"},
+    {HF_FIELD(full_offset), "the first of these layers", "0"},
+    {HF_FIELD(listed_layers), "the layers with full attention", "by the rule above"},
+    {HF_FIELD(position_type), "positions", "none"},
     {HF_FIELD(num_rope_layers), "the layers that rotate", "by the rule above"},
     {HF_FIELD(no_rope_period), "every n-th layer does not rotate", "none"},
     {HF_FIELD(bidirectional), "not causal, with W / 2 tokens on both sides", NULL},
@@ -100,6 +106,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
     {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
     {HF_FIELD(rope.interleaved), "pairs are neighbours; false: halves", NULL},
+    {HF_FIELD(rope.reversed), "pairs turn the other way", NULL},
     {HF_FIELD(rope.theta), "RoPE base", "no RoPE"},
 };
 
@@ -110,6 +117,7 @@ static const struct field_words rope_words[] = {
      "longrope: ratio of the lengths"},
     {ROPE_FIELD(attention_factor), "yarn, longrope: multiplies cosine and sine",
      "computed from `factor`"},
+    {ROPE_FIELD(gain_factor), "yarn: multiplies the attention factor that `factor` gives", "1"},
     {ROPE_FIELD(mscale), "yarn: gives the attention factor, with `mscale_all_dim`", "not used"},
     {ROPE_FIELD(mscale_all_dim), "yarn: gives the attention factor, with `mscale`", "not used"},
     {ROPE_FIELD(low_freq_factor), "llama3: required", ""},
@@ -151,7 +159,7 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "number, %g to %g", key->min, key->max);
         break;
     case ATTN_CONFIG_FLAG:
-        add(row, "boolean");
+        add(row, key->max > 1 ? "boolean, or an integer to %.0f: 0 is false" : "boolean", key->max);
         break;
     case ATTN_CONFIG_ROPE:
         add(row, "object, or one for each layer type");
@@ -164,9 +172,24 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_LAYER_TYPES:
         add(row, "list of");
+        if (key->only != NULL)
+            add(row, " the names `%s`, or", key->only);
         for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
-            if (attn_layer_type_find(family, attn_layer_types[type]) == type)
+            if (attn_layer_type_find(family, NULL, attn_layer_types[type]) == type)
                 add(row, "%s `%s`", n++ > 0 ? "," : "", attn_layer_types[type]);
+        break;
+    case ATTN_CONFIG_LAYER_RUNS:
+        add(row, "list of lists: of the names `%s`, and how often", key->only);
+        break;
+    case ATTN_CONFIG_LAYER_LETTERS:
+        add(row, "letters:");
+        for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
+            if (attn_layer_letters[type] != ' ')
+                add(row, "%s `%c` %s", n++ > 0 ? "," : "", attn_layer_letters[type],
+                    attn_layer_types[type]);
+        break;
+    case ATTN_CONFIG_FULL_LAYERS:
+        add(row, "list of indices");
         break;
     case ATTN_CONFIG_PERIOD:
         add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
@@ -182,6 +205,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_NAME:
         add(row, "one of the names `%s`", key->only);
+        break;
+    case ATTN_CONFIG_PER_LAYER:
+        add(row, "object: by index, `head_dim` and `num_key_value_heads` of full layers");
         break;
     case ATTN_CONFIG_FIXED:
         add(row, "only `%s`", key->only);
@@ -238,7 +264,7 @@ void print_keys(const struct attn_family *family)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE ||
-                     key->kind == ATTN_CONFIG_QUANTIZATION;
+                     key->kind == ATTN_CONFIG_PER_LAYER || key->kind == ATTN_CONFIG_QUANTIZATION;
         add(&table, "| `%s` | %s | ", key->name,
             key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
             : plain                       ? ""

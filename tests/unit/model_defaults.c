@@ -1,8 +1,8 @@
 /* model_defaults.c: the defaults of absent keys, as Hugging Face's configuration classes have them.
  *
  * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
- * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, t5gemma), of the code
- * published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and of PyTorch's
+ * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, t5gemma, hybrids), of
+ * the code published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and of PyTorch's
  * documentation; none was taken from the rows of lib/families/.  They were held against stored
  * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
  * rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been trained
@@ -49,20 +49,36 @@ static const struct {
 #define QWEN                                                                              \
     "num_key_value_heads=32 sliding_window=4096 use_sliding_window=false rope_theta=1e4 " \
     "max_window_layers=28"
-    {"qwen2", NULL, NULL, QWEN},
+    {"qwen2", NULL, NULL, QWEN " is_causal=true"},
+    {"qwen2_5_omni_text", NULL, NULL,
+     "num_key_value_heads=4 sliding_window=32768 use_sliding_window=false rope_theta=1e6 "
+     "max_window_layers=28 is_causal=true"},
     {"qwen3", NULL, NULL, QWEN " head_dim=128 attention_bias=false rms_norm_eps=1e-6"},
-    {"qwen2_moe", NULL, NULL, "num_key_value_heads=16 rope_theta=10000 qkv_bias=true"},
+#define MOE_WINDOW " sliding_window=4096 use_sliding_window=false"
+    {"qwen2_moe", NULL, NULL, "num_key_value_heads=16 rope_theta=10000 qkv_bias=true" MOE_WINDOW},
     {"qwen3_moe", NULL, NULL,
-     "num_key_value_heads=4 rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
+     "num_key_value_heads=4 rope_theta=10000 attention_bias=false rms_norm_eps=1e-6" MOE_WINDOW},
+    {"qwen3_omni_moe_text", NULL, NULL,
+     "num_key_value_heads=4 rope_theta=1e6 attention_bias=false rms_norm_eps=1e-6" MOE_WINDOW},
     {"qwen2_vl", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
     {"qwen2_5_vl", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
+    {"qwen2_vl_text", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
+    {"qwen2_5_vl_text", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
     {"qwen3_vl", NULL, NULL,
      "num_key_value_heads=32 head_dim=128 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
     {"qwen3_vl_moe", NULL, NULL,
      "num_key_value_heads=16 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
-#define QWEN3_NEXT "head_dim=256 rope_theta=10000 partial_rotary_factor=0.25 rms_norm_eps=1e-6"
+    {"qwen3_vl_text", NULL, NULL,
+     "num_key_value_heads=32 head_dim=128 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
+    {"qwen3_vl_moe_text", NULL, NULL,
+     "num_key_value_heads=16 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
+#define QWEN3_NEXT                                                                   \
+    "attention_bias=false head_dim=256 rope_theta=10000 partial_rotary_factor=0.25 " \
+    "rms_norm_eps=1e-6"
     {"qwen3_next", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
     {"qwen3_5", NULL, NULL, QWEN3_NEXT " num_key_value_heads=4 full_attention_interval=4"},
+    {"qwen3_5_text", NULL, NULL, QWEN3_NEXT " num_key_value_heads=4 full_attention_interval=4"},
+    {"qwen3_5_moe_text", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
     {"qwen3_5_moe", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
     {"gemma", NULL, NULL,
      "num_key_value_heads=16 head_dim=256 attention_bias=false rope_theta=10000"},
@@ -78,19 +94,21 @@ static const struct {
           "rope_local_base_freq=10000 use_bidirectional_attention=false"
     {"gemma3", NULL, NULL, GEMMA3},
     {"gemma3_text", NULL, NULL, GEMMA3},
-#define GEMMA4                                                                          \
-    GEMMA " num_hidden_layers=30 sliding_window=512 global_head_dim=512 "               \
-          "num_global_key_value_heads=0 attention_k_eq_v=false num_kv_shared_layers=0 " \
+#define GEMMA4                                                                                 \
+    GEMMA " num_hidden_layers=30 attention_bias=false sliding_window=512 global_head_dim=512 " \
+          "num_global_key_value_heads=0 attention_k_eq_v=false num_kv_shared_layers=0 "        \
           "partial_rotary_factor=0.25"
     {"gemma4", NULL, NULL, GEMMA4},
     {"gemma4_text", NULL, NULL, GEMMA4},
     {"granite", NULL, NULL, "attention_multiplier=1 attention_bias=false rope_theta=10000"},
     {"smollm3", NULL, NULL,
-     "num_key_value_heads=4 rope_theta=2e6 attention_bias=false no_rope_layer_interval=4"},
+     "num_key_value_heads=4 rope_theta=2e6 attention_bias=false no_rope_layer_interval=4 "
+     "sliding_window=0 use_sliding_window=false"},
     {"starcoder2", NULL, NULL,
      "num_key_value_heads=2 rope_theta=1e4 sliding_window=0 use_bias=true"},
     {"stablelm", NULL, NULL,
-     "num_key_value_heads=32 rope_theta=10000 partial_rotary_factor=0.25 use_qkv_bias=false"},
+     "num_key_value_heads=32 rope_theta=10000 partial_rotary_factor=0.25 use_qkv_bias=false "
+     "qk_layernorm=false layer_norm_eps=1e-5"},
 #define GLM                                                                    \
     "num_key_value_heads=2 head_dim=128 rope_theta=10000 attention_bias=true " \
     "partial_rotary_factor=0.5"
@@ -118,6 +136,31 @@ static const struct {
     {"persimmon", NULL, NULL,
      "rope_theta=25000 partial_rotary_factor=0.5 layer_norm_eps=1e-5 qk_layernorm=true"},
     {"nemotron", NULL, NULL, "rope_theta=10000 attention_bias=false partial_rotary_factor=0.5"},
+    {"nanochat", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
+    {"bitnet", NULL, NULL,
+     "num_key_value_heads=5 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-5"},
+    {"nemotron_h", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 attention_head_dim=128 attention_bias=false"},
+    {"granitemoehybrid", NULL, NULL,
+     "attention_multiplier=1 attention_bias=false rope_theta=10000"},
+    {"falcon_h1", NULL, NULL,
+     "num_key_value_heads=8 attention_bias=false key_multiplier=1 rope_theta=100000"},
+    {"jamba", NULL, NULL, "num_key_value_heads=8 attn_layer_period=8 attn_layer_offset=4"},
+    {"bamba", NULL, NULL,
+     "num_key_value_heads=8 rope_theta=10000 partial_rotary_factor=0.5 attn_rotary_emb=0"},
+#define LFM2 "num_key_value_heads=8 rope_theta=1e6 theta=1e6 norm_eps=1e-5"
+    {"lfm2", NULL, NULL, LFM2},
+    {"lfm2_moe", NULL, NULL, LFM2},
+    {"olmo_hybrid", NULL, NULL, "attention_bias=false rms_norm_eps=1e-6 rope_theta=0"},
+    {"phi4_multimodal", NULL, NULL,
+     "num_key_value_heads=8 max_position_embeddings=131072 original_max_position_embeddings=4096 "
+     "sliding_window=0 rope_theta=10000"},
+    {"gpt_neo", NULL, NULL, "window_size=256"},
+    {"codegen", NULL, NULL, "rotary_dim=64"},
+    {"gpt_bigcode", NULL, NULL, "multi_query=true scale_attn_weights=true"},
+    {"dbrx", NULL, NULL,
+     "num_key_value_heads=1 attn_config.kv_n_heads=1 attn_config.clip_qkv=0 "
+     "attn_config.rope_theta=10000"},
 #define DEEPSEEK \
     "kv_lora_rank=512 q_lora_rank=1536 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128"
     {"deepseek_v2", NULL, NULL, DEEPSEEK " rope_theta=10000"},
