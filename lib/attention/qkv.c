@@ -84,13 +84,15 @@ static bool turn_latent(struct attn_qkv row, const struct attn_layer *layer,
 }
 
 bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
-                   const struct attn_kernels *kernels, const float *inv_freq, int64_t position,
-                   size_t slot)
+                   const struct attn_kernels *kernels, const float *inv_freq,
+                   const struct attn_place *place)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     const struct attn_query_scaling *scaling = &spec->query_scaling;
     size_t q_heads = row.q ? spec->num_heads : 0, k_heads = row.k ? spec->num_kv_heads : 0;
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
+    const int64_t position = place->position;
+    const size_t slot = place->slot, prefix = spec->rope.grid_prefix;
     if (attn_layer_is_latent(layer))
         return turn_latent(row, layer, kernels, inv_freq, position);
     adjust(row, spec, q_heads * spec->head_dim, k_heads * spec->head_dim,
@@ -98,9 +100,12 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
     if (!spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
-    if (inv_freq != NULL) {
+    if (inv_freq != NULL && slot >= prefix) { /* what stands before patches does not rotate */
         float cos_sin[ATTN_MAX_HEAD_DIM];
-        attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position);
+        if (prefix > 0)
+            attn_rope_grid_cos_sin(cos_sin, &spec->rope, inv_freq, slot - prefix, place->grid);
+        else
+            attn_rope_cos_sin(cos_sin, &spec->rope, inv_freq, position);
         rotate(row.q, spec, cos_sin, q_heads);
         rotate(row.k, spec, cos_sin, k_heads);
     }
@@ -122,7 +127,28 @@ bool attn_qkv_turns(const struct attn_layer *layer)
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
            layer->inv_freq != NULL || spec->query_scaling.period != 0 || spec->clip_qkv != 0 ||
-           spec->key_multiplier != 0 || attn_layer_is_latent(layer);
+           spec->key_multiplier != 0 || spec->position_bias.gated || attn_layer_is_latent(layer);
+}
+
+/* The gates of a head from its part of the hidden state, as WavLM has them. */
+static float position_gate(const struct attn_layer *layer, size_t h, const float *x)
+{
+    const size_t d = layer->spec.head_dim;
+    float sums[2] = {0, 0};
+    for (size_t i = 0; i < ATTN_GATE_OUTPUTS; i++) {
+        float sum = layer->gate_bias[i];
+        for (size_t j = 0; j < d; j++)
+            sum += layer->gate_weight[i * d + j] * x[j];
+        sums[i / (ATTN_GATE_OUTPUTS / 2)] += sum;
+    }
+    const float a = 1 / (1 + expf(-sums[0])), b = 1 / (1 + expf(-sums[1]));
+    return a * (b * layer->gate_constant[h] - 1) + 2;
+}
+
+void attn_position_gates(float *gates, const struct attn_layer *layer, const float *x)
+{
+    for (size_t h = 0; h < layer->spec.num_heads; h++)
+        gates[h] = position_gate(layer, h, x + h * layer->spec.head_dim);
 }
 
 bool attn_layer_attends_in_pairs(const struct attn_layer *layer, const struct attn_kernels *kernels)

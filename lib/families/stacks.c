@@ -40,8 +40,9 @@ static const struct attn_hf_key t5_cross_keys[] = KEY_LIST(T5_CROSS_KEYS);
 #define T5_DECODER(type, block, ...)                                            \
     T5_STACK(type, "decoder"), T5_TENSORS("decoder", "0.SelfAttention", block), \
         DEFAULTS(T5_BIAS, .is_causal = true, __VA_ARGS__)
-#define T5_ENCODER(type, block) \
-    T5_STACK(type, "encoder"), T5_TENSORS("encoder", "0.SelfAttention", block), DEFAULTS(T5_BIAS)
+#define T5_ENCODER(type, block, ...)                                            \
+    T5_STACK(type, "encoder"), T5_TENSORS("encoder", "0.SelfAttention", block), \
+        DEFAULTS(T5_BIAS, __VA_ARGS__)
 #define T5_CROSS(type, ...)                                                               \
     T5_STACK(type, "cross"),                                                              \
         TENSORS(WEIGHTS("decoder.block.*.layer.1.EncDecAttention.", "q", "k", "v", "o")), \
@@ -50,7 +51,7 @@ static const struct attn_hf_key t5_cross_keys[] = KEY_LIST(T5_CROSS_KEYS);
 /* The rows of a family with T5's keys; last, what a decoder has by default. */
 #define T5(row, type, ...)                                                           \
     ROW(row##_decoder, T5_DECODER(type, "0", __VA_ARGS__), .keys = t5_decoder_keys); \
-    ROW(row##_encoder, T5_ENCODER(type, "0"), .keys = t5_encoder_keys);              \
+    ROW(row##_encoder, T5_ENCODER(type, "0", ), .keys = t5_encoder_keys);            \
     ROW(row##_cross, T5_CROSS(type, __VA_ARGS__), .keys = t5_cross_keys)
 
 T5(t5, "t5", );
@@ -58,8 +59,8 @@ T5(mt5, "mt5", );
 T5(switch_transformers, "switch_transformers", .num_layers = 12);
 
 /* Every layer has a position bias. */
-ROW(umt5_decoder, T5_DECODER("umt5", "*", ), KEYS(T5_DECODER_KEYS));
-ROW(umt5_encoder, T5_ENCODER("umt5", "*"), KEYS(T5_ENCODER_KEYS));
+ROW(umt5_decoder, T5_DECODER("umt5", "*", .own_tables = true), KEYS(T5_DECODER_KEYS));
+ROW(umt5_encoder, T5_ENCODER("umt5", "*", .own_tables = true), KEYS(T5_ENCODER_KEYS));
 ROW(umt5_cross, T5_CROSS("umt5", ), KEYS(T5_CROSS_KEYS));
 
 /* The encoder sees local_radius tokens on both sides. */
@@ -156,7 +157,7 @@ STACKS(speech_to_text, "speech_to_text", whisper, 0);
                 "speech_decoder_prenet_layers speech_decoder_prenet_units "                        \
                 "use_guided_attention_loss")
 static const struct attn_hf_key speecht5_encoder_keys[] =
-    KEY_LIST(ENCODER_SIZES, SIZE("encoder_max_relative_position", relative_after, ATTN_MAX_BUCKETS),
+    KEY_LIST(ENCODER_SIZES, SIZE("encoder_max_relative_position", max_after, ATTN_MAX_BUCKETS),
              SPEECHT5_IGNORED);
 static const struct attn_hf_key speecht5_decoder_keys[] =
     KEY_LIST(DECODER_STACK_SIZES, IGNORED("encoder_max_relative_position"), SPEECHT5_IGNORED);
@@ -165,7 +166,8 @@ ROW(speecht5_decoder, SPEECHT5("decoder.wrapped_decoder."), .stack = "decoder",
     .keys = speecht5_decoder_keys, DEFAULTS(ENCODER, .is_causal = true),
     TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "out_proj")));
 ROW(speecht5_encoder, SPEECHT5("encoder.wrapped_encoder."), .stack = "encoder",
-    .keys = speecht5_encoder_keys, DEFAULTS(ENCODER, .relative_after = 160),
+    .keys = speecht5_encoder_keys,
+    DEFAULTS(ENCODER, .relative_key = 1, .max_after = 160, .relative_backward = true),
     TENSORS(MAPS("layers.*.attention.", "q_proj", "k_proj", "v_proj", "out_proj"),
             TENSOR("embed_positions.pe_k.weight", Q, POSITION_BIAS)));
 ROW(speecht5_cross, SPEECHT5("decoder.wrapped_decoder."), .stack = "cross",

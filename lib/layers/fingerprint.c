@@ -113,8 +113,18 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
 /* Numbers of one layer or another, each hashed by itself where it is not 0, after its place. */
 static uint64_t hash_numbers(uint64_t hash, const struct attn_layer_spec *s)
 {
-    const double numbers[] = {s->clip_qkv, s->key_multiplier, (double)s->output_norm.type,
-                              s->output_norm.eps, s->rope.reversed};
+    const struct attn_position_bias_spec *b = &s->position_bias;
+    const double numbers[] = {s->clip_qkv,
+                              s->key_multiplier,
+                              (double)s->output_norm.type,
+                              s->output_norm.eps,
+                              s->rope.reversed,
+                              b->own_projections,
+                              (double)b->max_after,
+                              b->gated,
+                              (double)b->grid,
+                              (double)s->rope.grid_prefix,
+                              (double)s->max_tokens};
     for (size_t i = 0; i < COUNT(numbers); i++)
         if (numbers[i] != 0)
             hash = hash_real(attn_hash_word(hash, i), numbers[i]);
@@ -148,8 +158,6 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
     const struct attn_mla_spec *m = &spec->mla;
     const size_t latent[] = {m->kv_lora_rank, m->q_lora_rank, m->rope_head_dim};
     hash = hash_spec(hash, spec);
-    if (spec->position_bias.type == ATTN_BIAS_RELATIVE_KEY)
-        hash = attn_hash_word(hash, spec->position_bias.after); /* its rows are hashed below */
     for (size_t i = 0; i <= ATTN_MATRIX_O; i++)
         hash = hash_matrix(hash, &layer->matrices[i], weights);
     for (size_t i = 0; i <= ATTN_ARRAY_BIAS_TABLE; i++)
@@ -165,6 +173,8 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_matrix(hash, &layer->gate, weights);
     if (layer->o_norm != NULL)
         hash = hash_floats(hash, layer->o_norm, layer->o.in);
+    for (size_t i = ATTN_ARRAY_GATE_WEIGHT; i < ATTN_NUM_ARRAYS && spec->position_bias.gated; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (m->kv_lora_rank == 0)
         return hash;
     hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);

@@ -16,15 +16,14 @@ size_t attn_relative_rows(const struct attn_layer_spec *spec)
     const struct attn_position_bias_spec *bias = &spec->position_bias;
     const size_t half = bias->buckets != 0 ? bias->buckets : bias->max_distance;
     if (bias->type == ATTN_BIAS_RELATIVE_KEY)
-        return bias->before + bias->after + 1;
+        return bias->max_distance + bias->max_after + 1;
     return bias->type == ATTN_BIAS_DISENTANGLED ? 2 * half : 0;
 }
 
-/* The longest distance that has a row of its own. */
+/* The longest distance that has a row of its own, or shares one. */
 static size_t reach_of(const struct attn_position_bias_spec *bias)
 {
-    return bias->type == ATTN_BIAS_RELATIVE_KEY ? attn_max(bias->before, bias->after)
-                                                : bias->max_distance;
+    return attn_max(bias->max_distance, bias->max_after);
 }
 
 size_t attn_relative_floats(const struct attn_layer_spec *spec)
@@ -41,21 +40,22 @@ size_t attn_relative_floats(const struct attn_layer_spec *spec)
 enum attn_status attn_relative_check(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_position_bias_spec *bias = &spec->position_bias;
-    const bool keys = bias->type == ATTN_BIAS_RELATIVE_KEY;
-    const char *name = keys ? "max_relative_position" : "pos_att_type";
-    if (!keys && bias->type != ATTN_BIAS_DISENTANGLED)
+    const bool relative_key = bias->type == ATTN_BIAS_RELATIVE_KEY;
+    const char *key = relative_key ? "position_embeddings_type" : "pos_att_type";
+    if (bias->type != ATTN_BIAS_DISENTANGLED && !relative_key)
         return ATTN_OK;
     if (spec->num_kv_heads != spec->num_heads)
-        return attn_fail(error, ATTN_UNSUPPORTED, name,
-                         "%s needs as many key/value heads as query heads", name);
+        return attn_fail(error, ATTN_UNSUPPORTED, key,
+                         "%s needs as many key/value heads as query heads", key);
     if (spec->is_cross || spec->key_size != spec->hidden_size)
-        return attn_fail(error, ATTN_UNSUPPORTED, name,
-                         "%s needs queries and keys of the same rows", name);
-    if (keys && (bias->before > ATTN_MAX_BUCKETS || bias->after > ATTN_MAX_BUCKETS))
-        return attn_fail(error, ATTN_OUT_OF_RANGE, name, "%s is %zu, at most %d is allowed", name,
-                         attn_max(bias->before, bias->after), ATTN_MAX_BUCKETS);
-    if (keys)
-        return ATTN_OK;
+        return attn_fail(error, ATTN_UNSUPPORTED, key, "%s needs queries and keys of the same rows",
+                         key);
+    if (relative_key)
+        return reach_of(bias) <= ATTN_MAX_BUCKETS
+                   ? ATTN_OK
+                   : attn_fail(error, ATTN_OUT_OF_RANGE, "left_max_position_embeddings",
+                               "relative keys reach %zu tokens, at most %d are allowed",
+                               reach_of(bias), ATTN_MAX_BUCKETS);
     if (bias->max_distance < 1 || bias->max_distance > ATTN_MAX_BUCKETS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "max_relative_positions",
                          "max_relative_positions is %zu, allowed are 1 to %d", bias->max_distance,
@@ -91,8 +91,9 @@ bool attn_relative_shape(struct attn_relative *out, const struct attn_layer_spec
     const struct attn_position_bias_spec *bias = &spec->position_bias;
     const size_t rows = attn_relative_rows(spec);
     const int64_t last = (int64_t)rows - 1;
+    /* The row of distance 0; relative keys tell distances apart from -max_after to max_distance. */
     const int64_t half =
-        bias->type == ATTN_BIAS_RELATIVE_KEY ? (int64_t)bias->after : (int64_t)rows / 2;
+        bias->type == ATTN_BIAS_RELATIVE_KEY ? (int64_t)bias->max_after : (int64_t)rows / 2;
     *out = (struct attn_relative){.rows = rows, .tiles = attn_ceil_div(rows, ATTN_TILE)};
     if (rows == 0)
         return true;
@@ -171,18 +172,31 @@ static enum attn_status project(const struct destination *to, const struct attn_
     return ATTN_OK;
 }
 
-/* The table's rows as keys of every head. */
-static enum attn_status copy_rows(const struct destination *to, const struct attn_layer_spec *spec,
-                                  const float *table, size_t rows, struct attn_error *error)
+/* Relative keys: the table's rows for each head, as distances i - j ascend. */
+static enum attn_status copy_keys(struct attn_layer *layer, size_t rows, struct attn_error *error)
 {
-    const size_t d = spec->head_dim;
-    enum attn_status status =
-        attn_check_magnitudes(table, rows * d, ATTN_MAX_MAGNITUDE, "relative positions", error);
-    for (size_t h = 0; h < spec->num_heads && status == ATTN_OK; h++)
-        for (size_t r = 0; r < rows; r++)
+    const size_t d = layer->spec.head_dim, tiles = layer->relative.tiles;
+    const bool backward = layer->spec.position_bias.backward;
+    const enum attn_status status = attn_check_magnitudes(
+        layer->bias_table, attn_mul(rows, d), ATTN_MAX_MAGNITUDE, "distance_embedding", error);
+    for (size_t h = 0; h < layer->spec.num_heads && status == ATTN_OK; h++)
+        for (size_t x = 0; x < rows; x++)
             for (size_t i = 0; i < d; i++)
-                *place(to, h, r, i) = table[r * d + i];
+                layer->relative
+                    .keys[((h * tiles + x / ATTN_TILE) * d + i) * ATTN_TILE + x % ATTN_TILE] =
+                    layer->bias_table[(backward ? x : rows - 1 - x) * d + i];
     return status;
+}
+
+/* The map that makes keys, or queries, of rows: the layer's, or one of its own. */
+static struct attn_linear map_of(const struct attn_layer *layer, bool key)
+{
+    struct attn_linear map = key ? layer->k : layer->q;
+    if (layer->spec.position_bias.own_projections) {
+        map.weight = key ? layer->position_key : layer->position_query;
+        map.bias = key ? layer->position_key_bias : layer->position_query_bias;
+    }
+    return map;
 }
 
 enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error *error)
@@ -206,14 +220,15 @@ enum attn_status attn_relative_init(struct attn_layer *layer, struct attn_error 
     const size_t tile = d * ATTN_TILE;
     const struct destination keys = {out->keys, out->tiles * tile, tile, 1, ATTN_TILE};
     const struct destination queries = {out->queries, rows * d, tile, d, 1};
+    const struct attn_linear to_key = map_of(layer, true), to_query = map_of(layer, false);
     if (bias->type == ATTN_BIAS_RELATIVE_KEY)
-        return copy_rows(&keys, spec, layer->bias_table, rows, error);
+        return copy_keys(layer, rows, error);
     if (layer->table_norm != NULL)
         normalize(layer, rows);
     if (out->keys != NULL)
-        status = project(&keys, &layer->k, layer->bias_table, rows, d, error);
+        status = project(&keys, &to_key, layer->bias_table, rows, d, error);
     if (status == ATTN_OK && out->queries != NULL)
-        status = project(&queries, &layer->q, layer->bias_table, rows, d, error);
+        status = project(&queries, &to_query, layer->bias_table, rows, d, error);
     return status;
 }
 

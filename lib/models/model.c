@@ -143,16 +143,15 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
         model->config.layout == ATTN_LAYOUT_TRANSPOSED)
         model->config.layout = ATTN_LAYOUT_PLAIN;
     /* The last layer is checked first, so that the dtype reported is that of the first layer. */
+    const char *dtype = "";
     for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
-        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
-                                    model->indices[i], error);
-    if (status == ATTN_OK) {
-        snprintf(model->stored_dtype, sizeof model->stored_dtype, "%s", model->weights_dtype);
-        model->weights_dtype = model->stored_dtype;
+        status =
+            attn_weights_check(&dtype, model->checkpoint, &model->config, model->indices[i], error);
+    snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s", dtype);
+    if (status == ATTN_OK)
         *out = model;
-    } else {
+    else
         attn_model_close(model);
-    }
     return status;
 }
 
@@ -165,7 +164,8 @@ static enum attn_status open_text(struct attn_model **out, const struct attn_fam
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = family != NULL ? "F32" : "";
+    if (family != NULL)
+        memcpy(model->weights_dtype, "F32", sizeof "F32");
     enum attn_status status = configure(model, family, config, length, options, error);
     if (status == ATTN_OK)
         *out = model;
@@ -254,7 +254,6 @@ enum attn_status attn_model_open_weightless(struct attn_model **out,
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = "";
     model->config.family = &weightless_family;
     model->config.num_layers = num_layers;
     status = choose_layers(model, NULL, error);
@@ -286,16 +285,7 @@ void attn_model_close(struct attn_model *model)
 
 /* ---- Access -------------------------------------------------------------------------------- */
 
-/* Whether the layers of a checkpoint share its table of a position bias: its name has no index. */
-static bool shares_table(const struct attn_family *family)
-{
-    const struct attn_family_tensor *tensor = family->tensors;
-    while (tensor != NULL && tensor->name != NULL && tensor->role != ATTN_ROLE_POSITION_BIAS)
-        tensor++;
-    return tensor != NULL && tensor->name != NULL && strchr(tensor->name, '*') == NULL;
-}
-
-/* A shared table counts once. */
+/* Layers of a checkpoint share its table of a position bias; random layers have one each. */
 static size_t count_parameters(const struct attn_model *model)
 {
     size_t parameters = 0, table = 0;
@@ -304,7 +294,7 @@ static size_t count_parameters(const struct attn_model *model)
             continue;
         const size_t own = attn_layer_table_parameters(&model->specs[i]);
         parameters += attn_layer_parameters(&model->specs[i]) - table;
-        table = shares_table(model->config.family) ? own : 0;
+        table = model->config.family->tensors != NULL ? own : 0;
     }
     return parameters;
 }

@@ -178,7 +178,7 @@ START_TEST(test_config_of_speecht5_has_one_key_less_before_a_query)
     read_stack(&config, text, "encoder");
     const struct attn_layer_spec *spec = &config.specs[0];
     ck_assert_int_eq(spec->position_bias.type, ATTN_BIAS_RELATIVE_KEY);
-    ck_assert(spec->position_bias.before == 159 && spec->position_bias.after == 160);
+    ck_assert(spec->position_bias.max_distance == 159 && spec->position_bias.max_after == 160);
     ck_assert_uint_eq(attn_relative_rows(spec), 320);
     ck_assert_double_eq_tol(spec->scale, 0.25, 1e-15);
 }
@@ -255,15 +255,18 @@ END_TEST
 START_TEST(test_model_fingerprint_tells_the_distances_of_relative_keys)
 {
     static const char *const sides[] = {
-        "\"max_relative_before\":2,\"max_relative_after\":3}",
-        "\"max_relative_before\":3,\"max_relative_after\":2}",
+        "\"relative_attention_max_distance\":2,\"max_relative_after\":3}",
+        "\"relative_attention_max_distance\":3,\"max_relative_after\":2}",
     };
     struct attn_model_info info[2];
     struct attn_error error;
     for (size_t i = 0; i < 2; i++) {
-        char text[160];
+        char text[200];
         struct attn_model *model;
-        snprintf(text, sizeof text, "{\"hidden_size\":8,\"num_attention_heads\":2,%s", sides[i]);
+        snprintf(text, sizeof text,
+                 "{\"hidden_size\":8,\"num_attention_heads\":2,"
+                 "\"position_embeddings_type\":\"relative_key\",%s",
+                 sides[i]);
         ck_assert_int_eq(attn_model_open_random(&model, text, strlen(text), NULL, &error), ATTN_OK);
         cases_load(model);
         attn_model_describe(&info[i], model);

@@ -103,7 +103,7 @@ static size_t t5_bucket(const struct attn_position_bias_spec *spec, int64_t dist
  * code of DeBERTa, or in one of relative keys. */
 static size_t relative_row(const struct attn_position_bias_spec *spec, int64_t distance)
 {
-    const int64_t before = (int64_t)spec->before, after = (int64_t)spec->after;
+    const int64_t before = (int64_t)spec->max_distance, after = (int64_t)spec->max_after;
     const int64_t span = (int64_t)(spec->buckets != 0 ? spec->buckets : spec->max_distance);
     const int64_t mid = (int64_t)spec->buckets / 2, far = distance < 0 ? -distance : distance;
     int64_t bucket = distance;

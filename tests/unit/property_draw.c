@@ -203,17 +203,21 @@ static void draw_disentangled(struct draw *d)
         say(d, ",\"norm_rel_ebd\":\"layer_norm\"");
 }
 
-/* SpeechT5's; without max_relative_before there is one row less before a query than after it. */
+/* Wav2Vec2-BERT's, or SpeechT5's, which has one row less before a query than after it. */
 static void draw_relative_keys(struct draw *d)
 {
     struct attn_position_bias_spec *p = &d->spec.position_bias;
+    const size_t before = between(d, 1, 150);
     p->type = ATTN_BIAS_RELATIVE_KEY;
     p->content_to_position = true;
-    p->after = between(d, 1, 150);
-    p->before = chance(d, 50) ? between(d, 1, 150) : p->after - 1;
-    say(d, ",\"max_relative_after\":%zu", p->after);
-    if (p->before > 0 && p->before != p->after - 1)
-        say(d, ",\"max_relative_before\":%zu", p->before);
+    p->backward = chance(d, 50);
+    p->own_table = !p->backward;
+    p->max_after = between(d, p->backward, 150);
+    p->max_distance = p->backward ? p->max_after - 1 : before;
+    say(d,
+        ",\"position_embeddings_type\":\"relative_key\",\"relative_attention_max_distance\":%zu,"
+        "\"max_relative_after\":%zu,\"relative_backward\":%s",
+        before, p->max_after, truth(p->backward));
 }
 
 static void draw_position_bias(struct draw *d)
@@ -479,8 +483,8 @@ const char *draw_differs(double *got_value, double *want_value, const struct att
         {got->position_bias.position_to_content, want->position_bias.position_to_content, "p2c"},
         {got->position_bias.table_norm, want->position_bias.table_norm, "norm_rel_ebd"},
         {(double)got->position_bias.buckets, (double)want->position_bias.buckets, "buckets"},
-        {(double)got->position_bias.before, (double)want->position_bias.before, "before"},
-        {(double)got->position_bias.after, (double)want->position_bias.after, "after"},
+        {(double)got->position_bias.max_after, (double)want->position_bias.max_after, "max_after"},
+        {got->position_bias.backward, want->position_bias.backward, "backward"},
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         *got_value = fields[i].got;

@@ -323,8 +323,10 @@ START_TEST(test_relative_keys_of_far_distances_are_those_of_the_ends)
     struct attn_layer layer = {.spec = DISENTANGLED(0, 0), .bias_table = table};
     struct attn_error error;
     struct attn_position_bias_spec *bias = &layer.spec.position_bias;
-    *bias = (struct attn_position_bias_spec){
-        .type = ATTN_BIAS_RELATIVE_KEY, .content_to_position = true, .before = 2, .after = 3};
+    *bias = (struct attn_position_bias_spec){.type = ATTN_BIAS_RELATIVE_KEY,
+                                             .content_to_position = true,
+                                             .max_distance = 2,
+                                             .max_after = 3};
     for (size_t i = 0; i < 6 * 4; i++)
         table[i] = (float)i;
     ck_assert_int_eq(attn_relative_check(&layer.spec, &error), ATTN_OK);
@@ -334,19 +336,24 @@ START_TEST(test_relative_keys_of_far_distances_are_those_of_the_ends)
         const size_t row = d < -3 ? 0 : d > 2 ? 5 : (size_t)(d + 3);
         ck_assert_uint_eq(attn_relative_row(&layer.relative, d), row);
         for (size_t i = 0; i < 2 * 4; i++) /* of both heads */
-            ck_assert_float_eq(layer.relative.keys[i * 64 + row], table[row * 4 + i % 4]);
+            ck_assert_float_eq(layer.relative.keys[i * 64 + row], table[(5 - row) * 4 + i % 4]);
     }
+    attn_relative_fini(&layer.relative);
+    bias->backward = true;
+    ck_assert_int_eq(attn_relative_init(&layer, &error), ATTN_OK);
+    for (size_t i = 0; i < 6; i++)
+        ck_assert_float_eq(layer.relative.keys[i], table[i * 4]);
     attn_relative_fini(&layer.relative);
     table[7] = NAN;
     ck_assert_int_eq(attn_relative_init(&layer, &error), ATTN_OUT_OF_RANGE);
-    ck_assert_str_eq(error.param, "relative positions");
+    ck_assert_str_eq(error.param, "distance_embedding");
     attn_relative_fini(&layer.relative);
-    bias->after = ATTN_MAX_BUCKETS + 1;
+    bias->max_after = ATTN_MAX_BUCKETS + 1;
     ck_assert_int_eq(attn_relative_check(&layer.spec, &error), ATTN_OUT_OF_RANGE);
-    bias->after = 3;
+    bias->max_after = 3;
     layer.spec.is_cross = true;
     ck_assert_int_eq(attn_relative_check(&layer.spec, &error), ATTN_UNSUPPORTED);
-    ck_assert_str_eq(error.param, "max_relative_position");
+    ck_assert_str_eq(error.param, "position_embeddings_type");
 }
 END_TEST
 
