@@ -151,8 +151,10 @@ struct attn_position_bias_spec {
 
     /* relative_key: the score of query i and key j is scale q_i.(k_j + R_x), x being j - i, at
      * least -max_distance and at most max_after, plus max_distance.  R is the layer's table
-     * [max_distance + max_after + 1][D], the same for all heads. */
+     * [max_distance + max_after + 1][D], the same for all heads, from its last row to the first
+     * where `backward` (SpeechT5). */
     size_t max_after;
+    bool backward;
 
     /* t5: the number is multiplied by a gate of head h and query i, a (b c_h - 1) + 2, where a and
      * b are sigmoids of the sums of the first and of the last 4 outputs of a linear map [8][D] of

@@ -227,6 +227,24 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
     return set_field(reader, key, &list);
 }
 
+static bool read_layers(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const size_t count = json_array_size(value);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *item = json_array_get(value, i);
+        const json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item))
+            return refuse_type(reader, key->name, "a list of layers");
+        if (layer < 0 || layer >= ATTN_MAX_LAYERS)
+            return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                                   " has %lld, must be 0 to %d", (long long)layer,
+                                   ATTN_MAX_LAYERS - 1);
+        reader->r.config->crosses[layer] = true;
+    }
+    return json_is_array(value) ? set_field(reader, key, &count)
+                                : refuse_type(reader, key->name, "a list of layers");
+}
+
 /* Reads a letter for each layer. */
 static bool read_letters(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
@@ -368,6 +386,17 @@ static bool read_members(struct reader *reader, const struct attn_hf_key *object
     return true;
 }
 
+/* Reads the width of another object; one without it has the default. */
+static bool read_width(struct reader *reader, const struct attn_hf_key *object, const json_t *value)
+{
+    struct attn_hf_key key = *object;
+    const json_t *width = json_object_get(value, "hidden_size");
+    key.name = object->only;
+    if (!json_is_object(value))
+        return refuse_type(reader, object->name, "an object");
+    return width == NULL || read_size(reader, &key, width);
+}
+
 /* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
 static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key, json_t *value)
 {
@@ -429,6 +458,10 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
     case ATTN_CONFIG_ROPE_LAYERS:
     case ATTN_CONFIG_FULL_LAYERS:
         return read_list(reader, key, value);
+    case ATTN_CONFIG_CROSS_LAYERS:
+        return read_layers(reader, key, value);
+    case ATTN_CONFIG_WIDTH:
+        return read_width(reader, key, value);
     case ATTN_CONFIG_LAYER_RUNS:
         return read_runs(reader, key, value);
     case ATTN_CONFIG_LAYER_LETTERS:
@@ -566,7 +599,8 @@ static bool read_settings(struct reader *reader, json_t *object, json_t *setting
         const struct attn_hf_key *known = attn_family_key(family, key);
         const bool counts =
             settings != object && known != NULL && !json_is_null(value) &&
-            (known->kind == ATTN_CONFIG_FIXED || known->kind == ATTN_CONFIG_QUANTIZATION);
+            (known->kind == ATTN_CONFIG_FIXED || known->kind == ATTN_CONFIG_QUANTIZATION ||
+             known->kind == ATTN_CONFIG_WIDTH);
         if (counts && !read_key(reader, known, value))
             return false;
     }

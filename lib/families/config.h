@@ -24,6 +24,7 @@ struct attn_config {
     bool is_listed[ATTN_MAX_LAYERS]; /* in a list of full layers */
     bool rotates[ATTN_MAX_LAYERS];   /* false: a layer without RoPE */
     bool differs[ATTN_MAX_LAYERS];   /* layers that a key of kind PER_LAYER names */
+    bool crosses[ATTN_MAX_LAYERS];   /* where num_cross_layers is not 0: the layers listed */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
@@ -54,7 +55,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
 /* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
-/* Whether layer `layer`, which must exist, is attention. */
+/* Whether layer `layer`, which must exist, is attention of this stack. */
 bool attn_config_attends(const struct attn_config *config, size_t layer);
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows

@@ -208,7 +208,7 @@ const struct attn_family *attn_family_find(const char *model_type, const char *s
         const char *sub = family->submodel_type;
         if ((stack == NULL || (family->stack != NULL && strcmp(family->stack, stack) == 0)) &&
             strcmp(family->model_type, model_type) == 0 &&
-            (sub == NULL || submodel_type == NULL || strcmp(sub, submodel_type) == 0))
+            (sub == NULL || submodel_type == NULL || place_of(sub, submodel_type) != 0))
             return family;
     }
     return NULL;

@@ -48,9 +48,12 @@ static enum attn_status list_layers(struct attn_model *model, const size_t *chos
         if (attn_config_attends(config, layer))
             model->indices[model->num_resident++] = layer;
         else if (chosen != NULL)
-            return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                             "layers has %zu, which is %s and is not computed", layer,
-                             attn_layer_types[config->types[layer]]);
+            return config->types[layer] == ATTN_LAYER_ELSEWHERE
+                       ? attn_fail(error, ATTN_UNSUPPORTED, "layers",
+                                   "layers has %zu, which is a layer of another stack", layer)
+                       : attn_fail(error, ATTN_UNSUPPORTED, "layers",
+                                   "layers has %zu, which is %s and is not computed", layer,
+                                   attn_layer_types[config->types[layer]]);
     }
     if (model->num_resident == 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "layers",
@@ -316,7 +319,8 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         .is_mapped = model->mapped.memory != NULL,
     };
     for (size_t i = 0; i < model->config.num_layers; i++)
-        out->num_linear_layers += !attn_config_attends(&model->config, i);
+        out->num_linear_layers += !attn_config_attends(&model->config, i) &&
+                                  model->config.types[i] != ATTN_LAYER_ELSEWHERE;
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
         if (attn_model_weights_of(model, i) == i)

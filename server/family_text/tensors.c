@@ -112,7 +112,7 @@ void print_tensors(const struct attn_family *family)
         const bool gate = t->role == ATTN_ROLE_POSITION_GATE;
         add(&table, " | %s |\n",
             table_of && key_name(family, HF_FIELD(position_terms)) != NULL ? "[2S, E]"
-            : table_of && key_name(family, HF_FIELD(relative_key)) != NULL ? "[distances, D]"
+            : table_of && family->defaults.relative_key == 1               ? "[distances, D]"
             : table_of && key_name(family, HF_FIELD(grid_bias)) != NULL    ? "[distances, H]"
             : gate && t->projections == ATTN_PROJ_Q                        ? "[8, D]"
             : gate && t->projections == ATTN_PROJ_V                        ? "[1, H, 1, 1]"

@@ -211,7 +211,7 @@ void print_traits(const struct attn_family *family)
         printf("- T5 position bias, in %s%s.\n",
                defaults->is_causal ? "one direction" : "both directions",
                defaults->gated_bias ? ", times a gate of each query and head" : "");
-    if (key_name(family, HF_FIELD(relative_key)) != NULL)
+    if (defaults->relative_key == 1)
         printf("- Relative keys: queries are multiplied by a learned row for the distance too.\n");
     if (key_name(family, HF_FIELD(grid_bias)) != NULL)
         printf("- A position bias by rows and columns of patches, by key, for one resolution.\n");

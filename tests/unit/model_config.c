@@ -205,7 +205,7 @@ static const struct {
     /* text models inside one of an unknown type */
     {NESTED("llava", "mamba") "}}", ATTN_UNSUPPORTED, "text_config"},
     {NESTED("llava", "gemma3") "}}", ATTN_UNSUPPORTED, "text_config"},
-    {NESTED("paligemma", "gemma") "}}", ATTN_UNSUPPORTED, "model_type"},
+    {NESTED("paligemma", "gemma2") "}}", ATTN_UNSUPPORTED, "text_config"},
     {NESTED("llava", "llama") ",\"n_embd\":64}}", ATTN_UNSUPPORTED, "n_embd"},
     {"{\"model_type\":\"llava\",\"text_config\":{" SIZES "}}", ATTN_UNSUPPORTED, "model_type"},
     {LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"attn_factor\":2}}",
