@@ -366,6 +366,7 @@ static enum attn_status open_model(struct attn_model **out, struct arguments *ar
         snprintf(path, sizeof path, "%s/config.json", arguments->path);
         if (!read_config(arguments, path))
             return status;
+        arguments->lacks_weights = true;
     }
     return attn_model_open_config(out, arguments->text, arguments->length, options, error);
 }
@@ -452,7 +453,7 @@ int srv_command_inspect(int argc, char *const argv[])
     else if (arguments->family != NULL)
         status = srv_command_family(arguments->family);
     else if ((!is_config(arguments->path) || read_config(arguments, arguments->path)) &&
-             print(arguments))
+             print(arguments) && !arguments->lacks_weights)
         status = 0;
     if (arguments != NULL)
         free(arguments->text);

@@ -361,7 +361,7 @@ START_TEST(test_inspect_prints_a_configuration_alone)
           config);
     fclose(config);
     const char *const without[] = {"inspect", directory, NULL};
-    ck_assert_int_eq(process_run(&out, &err, without, NULL), 0);
+    ck_assert_int_eq(process_run(&out, &err, without, NULL), 1);
     ck_assert_ptr_nonnull(strstr(out, "\n  layers 0, 2-3, 5: hidden_size 8"));
     ck_assert_ptr_nonnull(strstr(out, "\n  layers 1, 4: hidden_size 8"));
     ck_assert_ptr_nonnull(strstr(err, "model.safetensors"));
