@@ -37,6 +37,7 @@ struct arguments {
     bool has_dtype, has_kv_dtype; /* else the costs of each are printed */
     char *text;                   /* of a configuration alone, else NULL */
     size_t length;
+    bool lacks_weights; /* of that directory, whose configuration it is */
 };
 
 __attribute__((format(printf, 1, 2))) static bool refuse(const char *format, ...)
