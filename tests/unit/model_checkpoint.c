@@ -110,6 +110,38 @@ START_TEST(test_model_refuses_weights_of_other_types)
 }
 END_TEST
 
+/* A norm for each head: none may be missing, and there is none of a head that does not exist. */
+START_TEST(test_model_refuses_norms_of_other_heads_than_it_has)
+{
+    static const struct {
+        const char *part, *config, *says;
+    } cases[] = {
+        {"q_layernorm.norms.1", NULL, "is missing for head 1 of layer 0"},
+        {"k_layernorm.norms.0", NULL, "is missing"},
+        {NULL,
+         "{\"model_type\":\"stablelm\",\"hidden_size\":36,\"num_attention_heads\":3,"
+         "\"num_hidden_layers\":2,\"num_key_value_heads\":3,\"partial_rotary_factor\":0.5}",
+         "denies it"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct attn_error error = {0};
+        struct attn_model *model = NULL;
+        cases_copy(path, "stablelm_qk_norm", cases[i].config, NULL, 0, NULL, 0);
+        if (cases[i].part != NULL) { /* another name of the same length */
+            size_t size;
+            char *data = scratch_read(&size, path, SINGLE);
+            char *at = memmem(data, size, cases[i].part, strlen(cases[i].part));
+            ck_assert_ptr_nonnull(at);
+            at[strlen(cases[i].part) - 1] = '7';
+            scratch_write(path, SINGLE, data, size);
+            free(data);
+        }
+        ck_assert_int_ne(attn_model_open(&model, path, NULL, &error), ATTN_OK);
+        ck_assert_msg(strstr(error.message, cases[i].says) != NULL, "%s", error.message);
+    }
+}
+END_TEST
+
 START_TEST(test_model_refuses_missing_files_and_directories)
 {
     struct attn_error error = {0};
@@ -405,6 +437,7 @@ TCase *tcase_checkpoint(void)
                         sizeof disagreeing / sizeof disagreeing[0]);
     tcase_add_test(tcase, test_model_shape_mismatch_names_both_shapes);
     tcase_add_test(tcase, test_model_refuses_weights_of_other_types);
+    tcase_add_test(tcase, test_model_refuses_norms_of_other_heads_than_it_has);
     tcase_add_test(tcase, test_model_refuses_missing_files_and_directories);
     tcase_add_loop_test(tcase, test_checkpoint_refuses_every_malformed_index, 0,
                         sizeof indices / sizeof indices[0]);
