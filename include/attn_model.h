@@ -328,7 +328,8 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
  *   output_norm, attn_output_gate, attn_scale_next, attn_scale_by_slot, rope_reversed, alibi,
- *   alibi_scaled, alibi_bfloat16, alibi_by_slot; pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd.
+ *   alibi_scaled, alibi_bfloat16, alibi_by_slot; pos_att_type, position_buckets,
+ *   max_relative_positions, norm_rel_ebd.
  * `attnd inspect --family random` prints what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

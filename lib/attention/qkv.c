@@ -47,7 +47,7 @@ static void clamp(float *x, float most, size_t n)
         x[i] = x[i] > most ? most : x[i] < -most ? -most : x[i];
 }
 
-/* What comes of a projection before norms and RoPE. */
+/* Clamps and multiplies the rows as they come of the projection, before norms and RoPE. */
 static void adjust(struct attn_qkv row, const struct attn_layer_spec *spec, size_t q, size_t k,
                    size_t v)
 {

@@ -169,8 +169,8 @@ struct attn_hf_config {
     size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
 };
 
-/* The types of layers.  Those from LINEAR on are no attention: a model lists them and never loads
- * them. */
+/* The types of layers.  Layers of a type from LINEAR on are no attention: a model lists them and
+ * never loads them. */
 enum attn_layer_type {
     ATTN_LAYER_FULL = 0,
     ATTN_LAYER_SLIDING,

@@ -161,6 +161,21 @@ static const struct field_words *words_for(const struct field_words *words, size
     return &none;
 }
 
+/* The values of a key whose kind alone says them. */
+static const char *const bounds[] = {
+    [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
+    [ATTN_CONFIG_ROPE_TYPE] = "name",
+    [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
+    [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
+    [ATTN_CONFIG_CROSS_LAYERS] = "list of indices",
+    [ATTN_CONFIG_PER_LAYER] =
+        "object: by index, `head_dim` and `num_key_value_heads` of full layers",
+    [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",
+    [ATTN_CONFIG_QUANTIZATION] = "object: how weights are stored",
+    [ATTN_CONFIG_OBJECT] = "",
+    [ATTN_CONFIG_IGNORED] = "",
+};
+
 /* Adds which values the key may have. */
 static void add_bounds(struct text *row, const struct attn_hf_key *key,
                        const struct attn_family *family)
@@ -174,12 +189,6 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_FLAG:
         add(row, key->max > 1 ? "boolean, or an integer to %.0f: 0 is false" : "boolean", key->max);
-        break;
-    case ATTN_CONFIG_ROPE:
-        add(row, "object, or one for each layer type");
-        break;
-    case ATTN_CONFIG_ROPE_TYPE:
-        add(row, "name");
         break;
     case ATTN_CONFIG_FACTORS:
         add(row, "list of numbers, %g to %g, one a pair", key->min, key->max);
@@ -202,39 +211,20 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
                 add(row, "%s `%c` %s", n++ > 0 ? "," : "", attn_layer_letters[type],
                     attn_layer_types[type]);
         break;
-    case ATTN_CONFIG_FULL_LAYERS:
-        add(row, "list of indices");
-        break;
     case ATTN_CONFIG_PERIOD:
         add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
-        break;
-    case ATTN_CONFIG_CROSS_LAYERS:
-        add(row, "list of layers");
         break;
     case ATTN_CONFIG_WIDTH:
         add(row, "object: its `hidden_size`, %.0f to %.0f", key->min, key->max);
         break;
-    case ATTN_CONFIG_ROPE_LAYERS:
-        add(row, "list of 1 (rotates) and 0");
-        break;
     case ATTN_CONFIG_NAME:
         add(row, "one of the names `%s`", key->only);
-        break;
-    case ATTN_CONFIG_PER_LAYER:
-        add(row, "object: by index, `head_dim` and `num_key_value_heads` of full layers");
         break;
     case ATTN_CONFIG_FIXED:
         add(row, "only `%s`", key->only);
         break;
-    case ATTN_CONFIG_TERMS:
-        add(row, "`c2p`, `p2c` or both: a list, or with \\| between");
-        break;
-    case ATTN_CONFIG_QUANTIZATION:
-        add(row, "object: how weights are stored");
-        break;
-    case ATTN_CONFIG_OBJECT:
-    case ATTN_CONFIG_IGNORED:
-        break;
+    default:
+        add(row, "%s", bounds[key->kind]);
     }
 }
 
