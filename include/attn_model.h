@@ -294,6 +294,8 @@ struct attn_model_options {
                           "cross", the decoder's attention over the encoder; "text" (the default)
                           or "vision"; else NULL */
     const char *config; /* the configuration, a JSON object as text, in place of config.json */
+    const char *ignore_keys; /* keys that are passed over, with blanks between, though they are not
+                                understood; NULL: none */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
     unsigned threads;                /* that load the weights; 0: attn_usable_cpus() */
     attn_load_progress *progress;    /* called while weights are loaded; NULL: not called */

@@ -29,11 +29,20 @@ struct attn_config {
     size_t num_lists;
 };
 
-/* Resolves `text`, a JSON object of `length` bytes.  family NULL: the family of its model_type and
- * of `stack`, which is NULL for the default one.  A key that is not understood is refused by name,
- * in error->param.
+/* How a configuration is read. */
+struct attn_config_options {
+    const struct attn_family *family; /* NULL: that of its model_type and of `stack` */
+    const char *stack;                /* NULL: the one of its class, or the default one */
+    const char *ignore_keys; /* that are not understood and passed over, with blanks between */
+};
+
+/* Resolves `text`, a JSON object of `length` bytes.  A key that is not understood is refused by
+ * name, in error->param; so is one of ignore_keys that changes what some family computes.
  * Errors: ATTN_MALFORMED (not JSON; a value missing, of the wrong type, or two that contradict each
  * other), ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED, ATTN_NO_MEMORY. */
+enum attn_status attn_config_read_with(struct attn_config *out,
+                                       const struct attn_config_options *options, const char *text,
+                                       size_t length, struct attn_error *error);
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
                                   const char *stack, const char *text, size_t length,
                                   struct attn_error *error);

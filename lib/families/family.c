@@ -123,6 +123,11 @@ static size_t place_of(const char *names, const char *name)
     return 0;
 }
 
+bool attn_hf_names_have(const char *names, const char *name)
+{
+    return names != NULL && place_of(names, name) != 0;
+}
+
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name)
 {
     for (; keys != NULL && keys->name != NULL; keys++)

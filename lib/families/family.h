@@ -331,6 +331,9 @@ extern const struct attn_hf_key attn_common_keys[];
 /* How `family` understands a key of its configuration, NULL if it does not know the key. */
 const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key);
 
+/* Whether a name is among `names`, which have blanks between; NULL: none. */
+bool attn_hf_names_have(const char *names, const char *name);
+
 /* The key of that name in a list, NULL if the list, or NULL in its place, does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
 

@@ -53,20 +53,21 @@
         row(bert), row(roberta), row(distilbert), row(t5_decoder), row(t5_encoder), row(t5_cross), \
         row(torch), row(attention), row(xlm_roberta), row(camembert), row(electra), row(ernie),    \
         row(bert_generation), row(data2vec_text), row(layoutlm), row(markuplm),                    \
-        row(megatron_bert), row(roberta_prelayernorm), row(splinter), row(xlm_roberta_xl),         \
-        row(big_bird), row(layoutlmv3), row(esm), row(roformer), row(jina_embeddings_v3),          \
-        row(nomic_bert), row(albert), row(mpnet), row(xlm), row(vit), row(ast), row(deit),         \
-        row(dinov2), row(dinov2_with_registers), row(dpt), row(ijepa), row(vit_mae), row(vit_msn), \
-        row(vivit), row(yolos), row(beit), row(data2vec_vision), row(dinov3_vit),                  \
-        row(mt5_decoder), row(mt5_encoder), row(mt5_cross), row(bart_decoder), row(bart_encoder),  \
-        row(bart_cross), row(mbart_decoder), row(mbart_encoder), row(mbart_cross),                 \
-        row(whisper_decoder), row(whisper_encoder), row(whisper_cross),                            \
+        row(megatron_bert), row(roberta_prelayernorm), row(roc_bert), row(splinter),               \
+        row(xlm_roberta_xl), row(big_bird), row(layoutlmv3), row(esm), row(roformer),              \
+        row(jina_embeddings_v3), row(nomic_bert), row(albert), row(mpnet), row(xlm), row(vit),     \
+        row(ast), row(deit), row(dinov2), row(dinov2_with_registers), row(dpt), row(ijepa),        \
+        row(vit_mae), row(vit_msn), row(vivit), row(yolos), row(beit), row(data2vec_vision),       \
+        row(dinov3_vit), row(mt5_decoder), row(mt5_encoder), row(mt5_cross), row(bart_decoder),    \
+        row(bart_encoder), row(bart_cross), row(mbart_decoder), row(mbart_encoder),                \
+        row(mbart_cross), row(whisper_decoder), row(whisper_encoder), row(whisper_cross),          \
         ATTN_ENCODER_DECODERS(row), row(wav2vec2), row(data2vec_audio), row(hubert), row(sew),     \
         row(unispeech), row(unispeech_sat), row(wavlm), row(wav2vec2_bert), row(modernbert),       \
         row(deberta), row(deberta_v2), row(clip_text), row(clip_vision), row(clip_text_model),     \
-        row(clip_vision_model), row(owlvit_text), row(owlvit_vision), row(owlv2_text),             \
-        row(owlv2_vision), row(siglip_text), row(siglip_vision), row(siglip_text_model),           \
-        row(siglip_vision_model), row(siglip2_text), row(siglip2_vision), row(siglip2_text_model), \
+        row(clip_vision_model), row(chinese_clip_text), row(chinese_clip_vision),                  \
+        row(owlvit_text), row(owlvit_vision), row(owlv2_text), row(owlv2_vision),                  \
+        row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
+        row(siglip2_text), row(siglip2_vision), row(siglip2_text_model),                           \
         row(siglip2_vision_model), row(mpt), row(gpt_neo), row(codegen), row(gpt_bigcode),         \
         row(biogpt), row(xglm), row(dbrx), row(mixtral), row(ministral3), row(mistral3_mistral),   \
         row(mistral3), row(llama4), row(llama4_text), row(qwen2_moe), row(qwen3_moe),              \

@@ -103,7 +103,11 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
                                   const struct attn_model_options *options,
                                   struct attn_error *error)
 {
-    const char *stack = options != NULL ? options->stack : NULL;
+    const struct attn_config_options reading = {
+        .family = family,
+        .stack = options != NULL ? options->stack : NULL,
+        .ignore_keys = options != NULL ? options->ignore_keys : NULL,
+    };
     struct attn_checksum sum;
     if (options != NULL) {
         model->threads = options->threads;
@@ -112,7 +116,7 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
     }
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
-    enum attn_status status = attn_config_read(&model->config, family, stack, text, length, error);
+    enum attn_status status = attn_config_read_with(&model->config, &reading, text, length, error);
     if (status == ATTN_OK && model->checkpoint != NULL &&
         model->config.hf.quantization.method == ATTN_QUANT_NONE)
         status = attn_quantization_read_beside(&model->config.hf.quantization, &sum,

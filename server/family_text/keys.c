@@ -305,7 +305,9 @@ void print_rope_keys(void)
         "object under `full_attention` and one under `sliding_attention`, for the two types of "
         "layers. A session of `%s` stays on its side of the trained length "
         "([why](API.md#longrope)); with `%s` cached keys keep the rotation of the length at which "
-        "they were written.",
+        "they were written. `attn_factor` multiplies, as YaRN's authors and vLLM have it; Hugging "
+        "Face's class does not read it. The file of DeepSeek-R1-0528-Qwen3-8B has 0.8782, the "
+        "inverse of what a factor of 4 gives: the product of 1 is what its authors mean.",
         attn_rope_type_name(ATTN_ROPE_LONGROPE), attn_rope_type_name(ATTN_ROPE_LONGROPE),
         attn_rope_type_name(ATTN_ROPE_DYNAMIC));
     print_paragraph(&p);

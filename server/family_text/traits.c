@@ -18,8 +18,12 @@ static void print_sliding(const struct attn_family *family)
     if (types != NULL)
         add(&p, "in the layers that `%s` calls `sliding_attention`; without that key, ", types);
     if (key_name(family, HF_FIELD(full_period)) != NULL)
-        add(&p, "in all but each n-th layer, n being `%s`, the last of n",
-            key_name(family, HF_FIELD(full_period)));
+        add(&p, "in all but each n-th layer, n being `%s`, the %s of n",
+            key_name(family, HF_FIELD(full_period)), defaults->full_first ? "first" : "last");
+    else if (defaults->window_needs_list)
+        add(&p, "the configuration is refused, as versions of its class disagree");
+    else if (defaults->slides_without_rope)
+        add(&p, "in the layers that do not rotate");
     else if (defaults->full_period != 0)
         add(&p, "in all but the last of each %zu layers", defaults->full_period);
     else if (defaults->sliding_period > 1)

@@ -302,6 +302,7 @@ static void load_hf(struct golden_case *c, const struct folder *folder, json_t *
         set_prefix(c, view.data);
     if (find(&view, folder, inputs, c->cross ? "encoder_padding_mask" : "padding_mask"))
         c->padding = copy(&view, 1);
+    c->bias = floats(folder, inputs, "attention_bias");
     if (find(&view, folder, inputs, "position_ids"))
         c->positions = copy(&view, sizeof(int64_t));
     for (size_t i = 0; i < 2; i++)

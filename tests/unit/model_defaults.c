@@ -246,6 +246,7 @@ static const struct {
     {"clip", NULL, "vision", TOWER},
     {"clip_text_model", NULL, NULL, CLIP_TEXT " max_position_embeddings=77"},
     {"clip_vision_model", NULL, NULL, TOWER},
+    {"chinese_clip", NULL, "vision", TOWER},
     {"owlvit", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},
     {"owlvit", NULL, "vision", TOWER},
     {"owlv2", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},
