@@ -166,8 +166,8 @@ static const char *const bounds[] = {
     [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
     [ATTN_CONFIG_ROPE_TYPE] = "name",
     [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
-    [ATTN_CONFIG_CROSS_LAYERS] = "list of layers",
     [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
+    [ATTN_CONFIG_CROSS_LAYERS] = "list of indices",
     [ATTN_CONFIG_PER_LAYER] =
         "object: by index, `head_dim` and `num_key_value_heads` of full layers",
     [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",

@@ -23,7 +23,26 @@
 static struct golden_set set;
 static struct daemon daemon_;
 
-/* ---- The daemon that serves every model of a case -------------------------------------------- */
+/* ---- The daemons that serve every model of a case -------------------------------------------- */
+
+#define MODELS_AT_ONCE 200 /* of one daemon; `models` has at most 256 */
+
+static size_t *part_of, num_parts; /* [set.count]: cases of one part have the same daemon */
+
+static void divide(void)
+{
+    size_t models = 0;
+    part_of = calloc(set.count, sizeof *part_of);
+    ck_assert_ptr_nonnull(part_of);
+    for (size_t i = 0; i < set.count; i++) {
+        size_t first = 0;
+        while (strcmp(set.cases[first].model, set.cases[i].model) != 0)
+            first++;
+        part_of[i] = first < i ? part_of[first] : models++ / MODELS_AT_ONCE;
+    }
+    num_parts = (models - 1) / MODELS_AT_ONCE + 1;
+    ck_assert_uint_ge(models, 50);
+}
 
 static bool first_of_its_model(size_t i)
 {
@@ -33,13 +52,13 @@ static bool first_of_its_model(size_t i)
     return j == i && set.cases[i].model[0] != '\0';
 }
 
-static void add_models(struct text *config)
+static void add_models(struct text *config, size_t part)
 {
     char whole[PATH_MAX];
     size_t count = 0;
     for (size_t i = 0; i < set.count; i++) {
         const struct golden_case *c = &set.cases[i];
-        if (!first_of_its_model(i))
+        if (part_of[i] != part || !first_of_its_model(i))
             continue;
         ck_assert_ptr_nonnull(realpath(c->path, whole));
         text_add(config, "%s{\"name\":\"%s\",\"path\":\"%s\"", count++ > 0 ? "," : "", c->model,
@@ -48,7 +67,6 @@ static void add_models(struct text *config)
             text_add(config, ",\"stack\":\"%s\"", c->stack);
         text_add(config, "}");
     }
-    ck_assert_uint_ge(count, 50);
 }
 
 /* With QUICK=1 one level alone is taken, another one from minute to minute, or GOLDEN_RUN: the unit
@@ -63,27 +81,38 @@ static bool is_taken(int run)
            run == (only != NULL ? strtol(only, NULL, 10) : 1 + (int)(time(NULL) / 60 % levels));
 }
 
-/* Run 0 of each test takes the daemon as it comes, run n CPU level n with OpenBLAS' products. */
 static bool open_all(int run)
 {
-    const enum attn_cpu_level level = (enum attn_cpu_level)run;
-    struct text config = {0};
     if (!is_taken(run))
         return false;
     golden_load(&set);
-    text_add(&config, "{\"port\":0,\"cpu_level\":\"%s\",\"gemm\":\"%s\",\"models\":[",
-             attn_cpu_level_name(level), run == 0 ? "auto" : "openblas");
-    add_models(&config);
-    text_add(&config, "]}");
-    daemon_start(&daemon_, config.data, NULL, NULL);
-    text_free(&config);
+    divide();
     return true;
 }
 
 static void close_all(void)
 {
-    daemon_stop(&daemon_);
+    free(part_of);
     golden_free(&set);
+}
+
+/* Run 0 of each test takes the daemon as it comes, run n CPU level n with OpenBLAS' products. */
+static void serve(struct client *client, int run, size_t part)
+{
+    struct text config = {0};
+    text_add(&config, "{\"port\":0,\"cpu_level\":\"%s\",\"gemm\":\"%s\",\"models\":[",
+             attn_cpu_level_name((enum attn_cpu_level)run), run == 0 ? "auto" : "openblas");
+    add_models(&config, part);
+    text_add(&config, "]}");
+    daemon_start(&daemon_, config.data, NULL, NULL);
+    text_free(&config);
+    client_open(client, &daemon_);
+}
+
+static void stop(struct client *client)
+{
+    client_close(client);
+    daemon_stop(&daemon_);
 }
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
@@ -245,22 +274,28 @@ static void attend(struct client *client, const struct golden_case *c, const str
 START_TEST(test_golden_outputs_weights_and_keys_hold_through_http)
 {
     struct client client;
-    size_t averages = 0;
+    size_t averages = 0, attended = 0;
     if (!open_all(_i))
         return;
-    client_open(&client, &daemon_);
-    for (size_t i = 0; i < set.count; i++) {
-        const struct golden_case *c = &set.cases[i];
-        struct style style = style_of(i);
-        attend(&client, c, &style, false);
-        if (c->average != NULL) {
-            attend(&client, c, &style, true);
-            averages++;
+    for (size_t part = 0; part < num_parts; part++) {
+        serve(&client, _i, part);
+        for (size_t i = 0; i < set.count; i++) {
+            const struct golden_case *c = &set.cases[i];
+            struct style style = style_of(i);
+            if (part_of[i] != part)
+                continue;
+            attend(&client, c, &style, false);
+            if (c->average != NULL) {
+                attend(&client, c, &style, true);
+                averages++;
+            }
+            attended++;
         }
+        stop(&client);
     }
-    client_close(&client);
-    printf("golden: %zu cases hold through HTTP, run %d, %zu of them averaged too\n", set.count, _i,
+    printf("golden: %zu cases hold through HTTP, run %d, %zu of them averaged too\n", attended, _i,
            averages);
+    ck_assert_uint_eq(attended, set.count);
     ck_assert_uint_ge(set.count, LEAST_CASES);
     ck_assert_uint_ge(averages, 3);
     close_all();
@@ -443,14 +478,16 @@ START_TEST(test_golden_prefill_and_single_steps_hold_through_sessions)
     size_t sequences = 0;
     if (!open_all(_i))
         return;
-    client_open(&client, &daemon_);
-    for (size_t i = 0; i < set.count; i++) {
-        if (!set.cases[i].decodes)
-            continue;
-        run_case(&(struct run){.client = &client, .c = &set.cases[i], .style = style_of(i)});
-        sequences += set.cases[i].batch;
+    for (size_t part = 0; part < num_parts; part++) {
+        serve(&client, _i, part);
+        for (size_t i = 0; i < set.count; i++) {
+            if (part_of[i] != part || !set.cases[i].decodes)
+                continue;
+            run_case(&(struct run){.client = &client, .c = &set.cases[i], .style = style_of(i)});
+            sequences += set.cases[i].batch;
+        }
+        stop(&client);
     }
-    client_close(&client);
     close_all();
     printf("golden: %zu sequences hold step by step through sessions, run %d\n", sequences, _i);
     ck_assert_uint_ge(sequences, 120);

@@ -2,11 +2,11 @@
  *
  * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
  * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, t5gemma, hybrids), of
- * the code published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and of PyTorch's
- * documentation; none was taken from the rows of lib/families/.  They were held against stored
- * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
- * rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been trained
- * on 4,096 tokens since. */
+ * the code published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and of
+ * PyTorch's documentation; none was taken from the rows of lib/families/.  They were held against
+ * stored versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions
+ * differ: rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been
+ * trained on 4,096 tokens since. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

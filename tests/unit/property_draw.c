@@ -325,7 +325,7 @@ static void draw_norms(struct draw *d)
     if (chance(d, 40)) {
         *norm = (struct attn_norm_spec){.type = ATTN_NORM_RMS, .eps = chance(d, 50) ? 0.01 : 1e-6};
         norm->extent = chance(d, 50) ? ATTN_NORM_HEAD : (enum attn_norm_extent)between(d, 1, 2);
-        /* Two numbers less their mean are opposite: where they are close, rounding is their sign. */
+        /* Two numbers less their mean are opposite: of close ones rounding makes the sign. */
         if (chance(d, 40) && d->spec.head_dim > 2)
             norm->type = ATTN_NORM_LAYER;
         norm->weightless = chance(d, 20);
