@@ -155,6 +155,17 @@ struct attn_mla_spec {
     double norm_eps;      /* of the RMSNorms of both latents */
 };
 
+/* Differential attention (Ye et al. 2024, as Hugging Face's DiffLlama computes it).  With A_h the
+ * softmax of head h and V1, V2 the values of the first and the last half of the key/value heads,
+ * each serving all heads, U_h = A_h [V1 | V2] and D_h = U_h - lambda U_(h + H/2), h < H/2.  D_h,
+ * normalised by RMSNorm without weights and multiplied by 1 - lambda_init, takes the place of heads
+ * 2h and 2h + 1 before the output projection.
+ * lambda = exp(lambda_q1.lambda_k1) - exp(lambda_q2.lambda_k2) + lambda_init. */
+struct attn_differential_spec {
+    double lambda_init; /* 0: no differential attention */
+    double norm_eps;
+};
+
 /* One attention layer as its configuration resolves: all that the algorithm knows of it.  Field
  * names are those of Hugging Face's configurations where these have one. */
 struct attn_layer_spec {
@@ -167,6 +178,7 @@ struct attn_layer_spec {
     size_t value_head_dim; /* Dv */
     double scale;          /* multiplies q.k */
     double softcap;        /* 0: none */
+    double value_scale;    /* of values, before they are cached (mimo_v2_flash); 0: none */
     size_t sliding_window; /* W: a query at i sees keys j, i-W < j <= i, or, where the layer is not
                               causal, |i-j| < W; 0: none */
     size_t attention_chunk_size; /* C: a query at i sees keys j, j/C = i/C; 0: none (llama4) */
@@ -184,6 +196,7 @@ struct attn_layer_spec {
     struct attn_norm_spec qk_norm; /* of queries and keys */
     struct attn_norm_spec v_norm;  /* of values; weightless (gemma4) */
     struct attn_query_scaling query_scaling;
+    struct attn_differential_spec differential;
     size_t shares_layer; /* the layer whose cached keys and values this layer reads (gemma4);
                             SIZE_MAX: its own */
     struct attn_mla_spec
@@ -282,13 +295,13 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
  *   max_position_embeddings, original_max_position_embeddings;
  *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
- *   scale, query_pre_attn_scalar, attn_logit_softcapping, attn_scale, floor_scale;
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, attention_value_scale, attn_scale, floor_scale;
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
- *   attn_output_gate, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16,
+ *   attn_output_gate, differential, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16,
  *   alibi_by_slot; pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd.
  * `attnd inspect --family random` prints what each key means and which value an absent key has.
  *

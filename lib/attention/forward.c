@@ -4,6 +4,7 @@
  *   turn              normalise and rotate each row of q and k, check all rows, put k and v in the
  *                     cache (qkv.c has one row)
  *   attend            o = softmax(q k^T + mask) v of each sequence (attention.c)
+ *   subtract          differential attention: heads in pairs (struct attn_differential_spec)
  *   gate              o = o sigmoid(gate)
  *   project back      output = o Wo, with its bias
  *   fill the outputs  (outputs.c)
@@ -245,6 +246,27 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
     return p;
 }
 
+/* The problem of differential attention beside `p`, which gives each head the first half of the
+ * values: that of the other half, without maps. */
+static struct attn_problem second_half(const struct attn_pass *pass, struct attn_problem *p,
+                                       const struct attn_call *c, size_t i)
+{
+    const struct attn_maps *maps = &p->maps;
+    p->value_heads = p->num_kv_heads / 2;
+    struct attn_problem second = *p;
+    second.first_value_head = p->value_heads;
+    second.lse = NULL;
+    second.maps = (struct attn_maps){.num_heads = maps->num_heads,
+                                     .queries = maps->queries,
+                                     .keys = maps->keys,
+                                     .columns = maps->columns,
+                                     .unit_heads = maps->unit_heads,
+                                     .unit_tokens = maps->unit_tokens};
+    if (p->out.data != NULL)
+        second.out.data = pass->second + (c->row + i * c->queries) * p->out.token;
+    return second;
+}
+
 /* Checks that the cache still holds all keys that a problem sees, by its mask. */
 static enum attn_status check_kept(const struct attn_problem *p, struct attn_error *error)
 {
@@ -296,11 +318,50 @@ static enum attn_status attend(const struct attn_pass *pass)
         return ATTN_NO_MEMORY;
     for (const struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++)
         for (size_t i = 0; i < c->count && attn_call_is_sound(c); i++) {
-            pass->problems[n] = problem_of(pass, c, i);
-            n += check_kept(&pass->problems[n], c->error) == ATTN_OK;
+            struct attn_problem *p = &pass->problems[n];
+            *p = problem_of(pass, c, i);
+            if (check_kept(p, c->error) != ATTN_OK)
+                continue;
+            if (pass->layer->spec.differential.lambda_init != 0)
+                pass->problems[++n] = second_half(pass, p, c, i);
+            n++;
         }
     const enum attn_status status = attn_solve(pass->engine, pass->problems, n);
     return status == ATTN_OK && attn_pass_absorbs(pass) ? expand_sums(pass) : status;
+}
+
+/* ---- Subtract ---- */
+
+/* Makes the row of heads o [H][Dv], and that of the other half of the values, the H/2 normalised
+ * differences [2Dv], in o.  From the last pair down, no head is overwritten before it is read. */
+static void subtract_row(float *o, float *second, const struct attn_layer *layer)
+{
+    const struct attn_layer_spec *spec = &layer->spec;
+    const struct attn_norm_spec norm = {.type = ATTN_NORM_RMS, .eps = spec->differential.norm_eps};
+    const size_t dv = spec->value_head_dim, half = spec->num_heads / 2 * dv;
+    const float share = (float)(1 - spec->differential.lambda_init);
+    for (size_t i = 0; i < half; i++) {
+        o[i] -= layer->lambda * o[half + i];
+        second[i] -= layer->lambda * second[half + i];
+    }
+    for (size_t at = half; at > 0; at -= dv) {
+        float *pair = o + 2 * (at - dv);
+        memmove(pair, o + at - dv, dv * sizeof *o);
+        memcpy(pair + dv, second + at - dv, dv * sizeof *o);
+        attn_norm_vector(pair, &norm, NULL, NULL, 2 * dv);
+        for (size_t i = 0; i < 2 * dv; i++)
+            pair[i] *= share;
+    }
+}
+
+static void subtract_task(void *argument, size_t i, unsigned thread)
+{
+    const struct attn_pass *pass = argument;
+    const size_t width = pass->layer->o.in;
+    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows);
+    (void)thread;
+    for (size_t r = i * ROWS_OF_TASK; r < end; r++)
+        subtract_row(pass->o + r * width, pass->second + r * width, pass->layer);
 }
 
 /* ---- Gate ---- */
@@ -345,6 +406,9 @@ enum attn_status attn_forward(struct attn_pass *pass)
     enum attn_status status = attn_forward_keys(pass); /* project, turn */
     if (status == ATTN_OK)
         status = attend(pass);
+    if (status == ATTN_OK && pass->layer->spec.differential.lambda_init != 0)
+        attn_pool_run(pass->engine->pool, subtract_task, pass,
+                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
     if (status == ATTN_OK && pass->layer->gate.out > 0)
         attn_pool_run(pass->engine->pool, gate_task, pass,
                       attn_ceil_div(pass->query_rows, ROWS_OF_TASK));

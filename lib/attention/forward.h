@@ -63,6 +63,7 @@ struct attn_pass {
     float *absorbed, *sums;
     size_t groups;   /* parts of the heads where latents are absorbed, else 0 */
     float *gate, *o; /* [Q][H*Dv]: of a layer with a gate; what heads put out */
+    float *second;   /* [Q][H*Dv]: what they put out of the other half of the values; likewise */
     struct attn_projection *products;
     struct attn_problem *problems;
 };

@@ -21,7 +21,7 @@ struct buffer {
     enum rows rows;
 };
 
-#define BUFFERS 12
+#define BUFFERS 13
 
 static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spec *s)
 {
@@ -42,6 +42,7 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
         {offsetof(struct attn_pass, sums), s->num_heads * m->kv_lora_rank, ABSORBED_ROWS},
         {offsetof(struct attn_pass, gate), s->output_gate ? o : 0, QUERY_ROWS},
         {offsetof(struct attn_pass, o), o, QUERY_ROWS},
+        {offsetof(struct attn_pass, second), s->differential.lambda_init != 0 ? o : 0, QUERY_ROWS},
         {offsetof(struct attn_pass, y), s->hidden_size, OUTPUT_ROWS},
     };
     memcpy(out, list, sizeof list);
@@ -169,6 +170,8 @@ enum attn_status attn_pass_begin(struct attn_pass *pass)
         pass->groups = groups_for(&pass->layer->spec, attn_pool_threads(pass->engine->pool));
     for (size_t i = 0; i < pass->count; i++)
         sequences += pass->calls[i].count;
+    if (pass->layer->spec.differential.lambda_init != 0)
+        sequences *= 2;
     const bool taken = take_rows(pass);
     pass->products = attn_workspace_take(workspace, ATTN_CALL_PRODUCTS * (pass->count + 1),
                                          sizeof *pass->products);

@@ -74,6 +74,9 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
     if (attn_layer_is_latent(layer))
         return turn_latent(row, layer, kernels, inv_freq, position);
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
+    if (spec->value_scale != 0)
+        for (size_t i = 0; i < v_heads * spec->value_head_dim; i++)
+            row.v[i] *= (float)spec->value_scale;
     if (!spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
     if (inv_freq != NULL) {
@@ -99,7 +102,7 @@ bool attn_qkv_turns(const struct attn_layer *layer)
 {
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
-           layer->inv_freq != NULL || spec->query_scaling.period != 0 ||
+           layer->inv_freq != NULL || spec->query_scaling.period != 0 || spec->value_scale != 0 ||
            attn_layer_is_latent(layer);
 }
 

@@ -164,6 +164,13 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
         config->rotates[i] = turns == 1;
         return true;
     }
+    if (key->only != NULL) {
+        const json_int_t slides = json_integer_value(item);
+        if (!json_is_integer(item) || slides < 0 || slides > 1)
+            return refuse_type(reader, key->name, "a list of 0 and 1");
+        config->types[i] = slides == 1 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
+        return true;
+    }
     if (!json_is_string(item))
         return refuse_type(reader, key->name, "a list of strings");
     const size_t type = attn_layer_type_find(reader->r.config->family, json_string_value(item));
@@ -179,7 +186,7 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
 {
     struct attn_config *config = reader->r.config;
     const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS;
+    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || key->only != NULL;
     const size_t count = json_array_size(value);
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))

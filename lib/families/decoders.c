@@ -50,11 +50,42 @@ ROW(seed_oss, LLAMA("seed_oss"), .unbiased = ATTN_PROJ_O,
          IGNORED("residual_dropout")),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .bias = true, ROPE(10000)));
 
+/* Differential attention; lambda_std_dev is of training. */
+ROW(diffllama, DECODER("diffllama"),
+    TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "lambda_q1", Q, LAMBDA),
+            TENSOR(SELF_ATTN "lambda_k1", K, LAMBDA), TENSOR(SELF_ATTN "lambda_q2", V, LAMBDA),
+            TENSOR(SELF_ATTN "lambda_k2", O, LAMBDA)),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, IGNORED("lambda_std_dev")),
+    DEFAULTS(CAUSAL, .differential = true, .norm_eps = 1e-5, ROPE(10000)));
+
 /* The attention of qwen2. */
 ROW(mimo, LLAMA("mimo"), .unbiased = ATTN_PROJ_O,
     KEYS(DECODER_KEYS, HEAD_DIM, NO_WINDOW, LAYER_TYPES, FIXED("attention_bias", "true"),
          FIXED("use_mrope", "false"), IGNORED("auto_map num_nextn_predict_layers")),
     DEFAULTS(CAUSAL, .num_kv_heads = 32, .bias = true, ROPE(10000)));
+
+/* Sliding layers have sinks, key/value heads and a RoPE base of their own; values are scaled.
+ * sliding_window_size and attention_chunk_size repeat sliding_window, which alone the published
+ * class reads. */
+ROW(mimo_v2_flash, DECODER("mimo_v2_flash"), .unbiased = ATTN_PROJ_ALL,
+    TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "attention_sink_bias", Q, SINKS)),
+    KEYS(DECODER_SIZES, THETA, PARTIAL, SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM),
+         WINDOW, KEY("hybrid_layer_pattern", LAYER_TYPES, HF_FIELD(num_layer_types), 0, 0, "0 1"),
+         NUMBER("attention_value_scale", value_scale, 1e-6, ATTN_MAX_SCALE),
+         FLAG("add_full_attention_sink_bias", full_sinks),
+         FLAG("add_swa_attention_sink_bias", sliding_sinks),
+         SIZE("swa_num_attention_heads", sliding_heads, ATTN_MAX_HEADS),
+         SIZE("swa_num_key_value_heads", sliding_kv_heads, ATTN_MAX_HEADS),
+         SIZE("swa_head_dim", sliding_head_dim, ATTN_MAX_HEAD_DIM),
+         SIZE("swa_v_head_dim", sliding_value_head_dim, ATTN_MAX_HEAD_DIM),
+         NUMBER("swa_rope_theta", sliding_rope.theta, 1, MAX_THETA),
+         FIXED("attention_bias", "false"), FIXED("hybrid_block_size", "null"),
+         FIXED("rope_scaling", "null"),
+         IGNORED("attention_chunk_size auto_map layernorm_epsilon moe_layer_freq n_group "
+                 "n_routed_experts n_shared_experts routed_scaling_factor scoring_func "
+                 "sliding_window_size topk_group topk_method")),
+    DEFAULTS(CAUSAL, SLIDES, .rope_by_type = true, .partial_by_type = true, ROPE(5e6),
+             .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}));
 
 /* Norms after RoPE, whose base grows with alpha. */
 ROW(hunyuan_v1_dense, DECODER("hunyuan_v1_dense"), ROPE_KEYS(ROPE_NUMBER("alpha", alpha, 1, 1e12)),

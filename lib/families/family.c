@@ -56,10 +56,10 @@ const struct attn_hf_key attn_common_keys[] = {
     FIXED("is_encoder_decoder", "false"),
     FIXED("partial_rotary_factor", "1.0"),
     FIXED("pruned_heads", "{}"),
-    FIELD("quantization", QUANTIZATION, quantization, 0, 0),
-    FIELD("quantization_config", QUANTIZATION, quantization, 0, 0),
     FIXED("rope_interleaved", "false"),
     FIXED("sliding_window", "null"),
+    FIELD("quantization", QUANTIZATION, quantization, 0, 0),
+    FIELD("quantization_config", QUANTIZATION, quantization, 0, 0),
     /* what the file is and who wrote it */
     IGNORED("architectures attn_implementation dtype finetuning_task is_llama_config model_type "
             "name_or_path tf_legacy_loss torch_dtype torchscript transformers.js_config "

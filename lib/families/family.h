@@ -85,6 +85,9 @@ struct attn_hf_config {
     bool scaling_without_rope; /* layers with RoPE have no query_scaling */
     size_t attention_chunk_size;
 
+    bool differential;  /* differential attention, its norms with norm_eps */
+    double value_scale; /* of values before they are cached; 0: none */
+
     /* Scores are multiplied by the first of these that is there: `scale`; 1 without
      * scale_attn_weights; 1/sqrt(query_pre_attn_scalar); 1/sqrt(head_dim). */
     double scale, query_pre_attn_scalar;
@@ -112,6 +115,10 @@ struct attn_hf_config {
      * and values that are made by the weights of the keys.  0: as the other layers. */
     size_t global_head_dim, num_global_kv_heads;
     bool keys_as_values;
+    /* What sliding layers have of their own: sinks, where either all layers or they have them, and
+     * kv heads; the other sizes must be those of full layers.  0: as the other layers. */
+    bool sliding_sinks, full_sinks;
+    size_t sliding_kv_heads, sliding_heads, sliding_head_dim, sliding_value_head_dim;
     size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */
 
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot, alibi_replaces_rope;
@@ -127,8 +134,8 @@ struct attn_hf_config {
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
      * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
      * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
-    bool rope_by_type;
-    size_t rope_layers; /* enum attn_rope_layers */
+    bool rope_by_type, partial_by_type; /* partial: the share of `rope` holds for both */
+    size_t rope_layers;                 /* enum attn_rope_layers */
     size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
 
@@ -167,7 +174,8 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
                                 1 on, as size_t */
     ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
+    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types, or, where `only` is "0 1", of 0
+                                for full and 1 for sliding -> its length */
     ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */

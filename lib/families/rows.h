@@ -48,10 +48,10 @@
         row(qwen2_5_vl), row(qwen3_vl), row(qwen3_vl_moe), row(qwen3_next), row(qwen3_5),          \
         row(qwen3_5_moe), row(gemma), row(gemma3), row(gemma3_text), row(gemma4),                  \
         row(gemma4_text), row(granite), row(smollm3), row(starcoder2), row(stablelm), row(glm),    \
-        row(glm4), row(helium), row(seed_oss), row(mimo), row(hunyuan_v1_dense), row(ernie4_5),    \
-        row(internlm2), row(olmo2), row(olmo3), row(exaone4), row(cohere), row(cohere2),           \
-        row(persimmon), row(nemotron), row(deepseek_v2), row(deepseek_v3), row(kimi_k2),           \
-        row(minicpm3)
+        row(glm4), row(helium), row(seed_oss), row(diffllama), row(mimo), row(mimo_v2_flash),      \
+        row(hunyuan_v1_dense), row(ernie4_5), row(internlm2), row(olmo2), row(olmo3),              \
+        row(exaone4), row(cohere), row(cohere2), row(persimmon), row(nemotron), row(deepseek_v2),  \
+        row(deepseek_v3), row(kimi_k2), row(minicpm3)
 
 #define ATTN_ROW(name) attn_family_##name
 extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);

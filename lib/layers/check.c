@@ -47,6 +47,7 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
     } numbers[] = {
         {spec->scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "scale"},
         {spec->softcap, 0, ATTN_MAX_SOFTCAP, "softcap"},
+        {spec->value_scale, 0, ATTN_MAX_SCALE, "attention_value_scale"},
         {spec->qk_norm.eps, 0, 1, "norm_eps"},
         {spec->v_norm.eps, 0, 1, "norm_eps"},
         {scaling->beta, -1e6, 1e6, "attn_scale"},
@@ -74,6 +75,29 @@ static enum attn_status check_variants(const struct attn_layer_spec *spec, struc
         return attn_fail(error, ATTN_UNSUPPORTED, "v_norm",
                          "v_norm: heads of values are normalised one by one and without weights");
     return ATTN_OK;
+}
+
+static enum attn_status check_differential(const struct attn_layer_spec *spec,
+                                           struct attn_error *error)
+{
+    const struct attn_differential_spec *differential = &spec->differential;
+    if (differential->lambda_init == 0)
+        return ATTN_OK;
+    if (!(differential->lambda_init > 0 && differential->lambda_init < 1 &&
+          differential->norm_eps >= 0 && differential->norm_eps <= 1))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "lambda_init",
+                         "lambda_init is %g and norm_eps %g, both must be between 0 and 1",
+                         differential->lambda_init, differential->norm_eps);
+    if (spec->num_kv_heads % 2 != 0)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
+                         "num_key_value_heads is %zu, differential attention needs an even number",
+                         spec->num_kv_heads);
+    return spec->bias_kv || spec->add_zero_attn || spec->mla.kv_lora_rank > 0 ||
+                   spec->is_weightless || spec->output_gate
+               ? attn_fail(
+                     error, ATTN_UNSUPPORTED, "lambda_init",
+                     "lambda_init: differential attention has no latents, added keys or gates")
+               : ATTN_OK;
 }
 
 static enum attn_status check_latent(const struct attn_layer_spec *spec, struct attn_error *error)
@@ -105,10 +129,11 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
         spec->value_size != spec->hidden_size || spec->q_bias || spec->k_bias || spec->v_bias ||
         spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
         spec->position_bias.type == ATTN_BIAS_DISENTANGLED || spec->v_norm.type != ATTN_NORM_NONE ||
-        spec->output_gate || spec->query_scaling.period != 0 || spec->shares_layer != SIZE_MAX)
+        spec->output_gate || spec->query_scaling.period != 0 || spec->value_scale != 0 ||
+        spec->shares_layer != SIZE_MAX)
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
                          "kv_lora_rank: latent attention has no other rows, biases, added keys, "
-                         "norms of heads, gates or scaled queries");
+                         "norms of heads, gates, scaled queries or scaled values");
     if (spec->rope.type != ATTN_ROPE_NONE && spec->rope.dim != mla->rope_head_dim)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_rope_head_dim",
                          "qk_rope_head_dim is %zu, of which %zu rotate", mla->rope_head_dim,
@@ -138,6 +163,8 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
         status = check_dtype(spec, error);
     if (status == ATTN_OK)
         status = check_variants(spec, error);
+    if (status == ATTN_OK)
+        status = check_differential(spec, error);
     if (status == ATTN_OK)
         status = attn_position_bias_check(&spec->position_bias, error);
     if (status == ATTN_OK)

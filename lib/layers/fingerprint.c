@@ -150,6 +150,13 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (spec->output_gate)
         hash = hash_matrix(hash, &layer->gate, weights);
+    if (spec->value_scale != 0)
+        hash = hash_real(hash, spec->value_scale);
+    if (spec->differential.lambda_init != 0)
+        hash =
+            hash_real(hash_real(hash, spec->differential.lambda_init), spec->differential.norm_eps);
+    for (size_t i = ATTN_ARRAY_LAMBDA_Q1; i <= ATTN_ARRAY_LAMBDA_K2 && layer->lambda_q1; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (m->kv_lora_rank == 0)
         return hash;
     hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);

@@ -3,6 +3,8 @@
  * them. */
 #include "layers/layer.h"
 
+#include <math.h>
+
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "engine/rope.h"
@@ -174,6 +176,32 @@ static bool make_extra(struct attn_layer *layer)
     return true;
 }
 
+static double dot(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* Error: ATTN_OUT_OF_RANGE. */
+static enum attn_status derive_lambda(struct attn_layer *layer, struct attn_error *error)
+{
+    const struct attn_layer_spec *s = &layer->spec;
+    if (s->differential.lambda_init == 0)
+        return ATTN_OK;
+    const double lambda = exp(dot(layer->lambda_q1, layer->lambda_k1, s->head_dim)) -
+                          exp(dot(layer->lambda_q2, layer->lambda_k2, s->head_dim)) +
+                          s->differential.lambda_init;
+    layer->lambda = (float)lambda;
+    return fabs(lambda) <= (double)ATTN_MAX_MAGNITUDE
+               ? ATTN_OK
+               : attn_fail(error, ATTN_OUT_OF_RANGE, "lambda_q1",
+                           "lambda_q1, lambda_k1, lambda_q2 and lambda_k2 make %g, at most %g is "
+                           "allowed",
+                           lambda, (double)ATTN_MAX_MAGNITUDE);
+}
+
 enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
@@ -188,6 +216,8 @@ enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *
             attn_position_bias_init(&layer->position_bias, &layer->spec, layer->bias_table, error);
     if (status == ATTN_OK && layer->relative.rows == 0)
         status = attn_relative_init(layer, error);
+    if (status == ATTN_OK)
+        status = derive_lambda(layer, error);
     if (status != ATTN_OK)
         return status;
     if (layer->relative.rows > 0) {

@@ -42,10 +42,12 @@ struct attn_layer {
             float *q_norm_bias, *k_norm_bias;
             float *table_norm, *table_norm_bias; /* [E]: norm of that table's rows, likewise */
             float *q_a_norm, *kv_a_norm;         /* weights of the RMSNorms of both latents */
+            float *lambda_q1, *lambda_k1, *lambda_q2, *lambda_k2; /* [D]: differential attention */
         };
         float *arrays[ATTN_NUM_ARRAYS];
     };
     struct attn_mla_head *mla_heads; /* [H], what mla.h makes of k and v of latent attention */
+    float lambda;                    /* of differential attention, which these make, else 0 */
     float *inv_freq;                 /* [rope.dim/2] up to the trained length, NULL without RoPE */
     struct attn_relative relative;   /* of a disentangled position bias, else zeroed */
     struct attn_position_bias position_bias; /* type ATTN_BIAS_NONE without */

@@ -6,7 +6,8 @@
 #include "layers/mla.h"
 
 #define BIAS ATTN_RANDOM_BIAS
-#define SCORE 1 /* bound of random sinks and position biases */
+#define LAMBDA 0.5f /* bound of random lambdas */
+#define SCORE 1     /* bound of random sinks and position biases */
 
 static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
                          const struct attn_layer_spec *spec)
@@ -50,7 +51,8 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
     const bool normed = spec->qk_norm.type != ATTN_NORM_NONE && !spec->qk_norm.weightless;
     const bool shifted = normed && spec->qk_norm.bias, t5 = bias->type == ATTN_BIAS_T5;
     const size_t e = spec->hidden_size, heads = spec->num_heads, rows = attn_relative_rows(spec);
-    const size_t r = spec->mla.kv_lora_rank, q_rank = spec->mla.q_lora_rank;
+    const bool lambda = spec->differential.lambda_init != 0;
+    const size_t d = spec->head_dim, r = spec->mla.kv_lora_rank, q_rank = spec->mla.q_lora_rank;
     const struct attn_tensor_shape of_e = {1, {e}};
     const struct attn_tensor_shape q_norm = norm_shape(spec, heads);
     const struct attn_tensor_shape k_norm = norm_shape(spec, spec->num_kv_heads);
@@ -70,11 +72,15 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
         {NULL, ATTN_ROLE_POSITION_NORM, ATTN_PROJ_K, bias->table_norm, of_e, BIAS, 0},
         {"q_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_Q_A, q_rank > 0, {1, {q_rank}}, BIAS, 1},
         {"kv_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_KV_A, r > 0, {1, {r}}, BIAS, 1},
+        {"lambda_q1", ATTN_ROLE_LAMBDA, ATTN_PROJ_Q, lambda, {1, {d}}, LAMBDA, 0},
+        {"lambda_k1", ATTN_ROLE_LAMBDA, ATTN_PROJ_K, lambda, {1, {d}}, LAMBDA, 0},
+        {"lambda_q2", ATTN_ROLE_LAMBDA, ATTN_PROJ_V, lambda, {1, {d}}, LAMBDA, 0},
+        {"lambda_k2", ATTN_ROLE_LAMBDA, ATTN_PROJ_O, lambda, {1, {d}}, LAMBDA, 0},
     };
     memcpy(out, all, sizeof all);
     for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++) /* so far 1 where the layer has the array */
-        for (size_t d = 0; d < out[i].shape.ndim; d++)
-            out[i].floats *= out[i].shape.size[d];
+        for (size_t n = 0; n < out[i].shape.ndim; n++)
+            out[i].floats *= out[i].shape.size[n];
 }
 
 struct attn_members attn_layer_members(const struct attn_layer_spec *spec)

@@ -65,6 +65,10 @@ enum attn_array {
     ATTN_ARRAY_TABLE_NORM_BIAS,
     ATTN_ARRAY_Q_A_NORM,
     ATTN_ARRAY_KV_A_NORM,
+    ATTN_ARRAY_LAMBDA_Q1,
+    ATTN_ARRAY_LAMBDA_K1,
+    ATTN_ARRAY_LAMBDA_Q2,
+    ATTN_ARRAY_LAMBDA_K2,
     ATTN_NUM_ARRAYS
 };
 
@@ -81,8 +85,10 @@ enum attn_tensor_role {
                                 layers; entered as projection Q */
     ATTN_ROLE_POSITION_NORM, /* [E], norm of a disentangled bias' rows, one for all layers: its
                                 weight as projection Q, its bias as K */
+    ATTN_ROLE_LAMBDA,        /* [D] of differential attention: q1 as projection Q, k1 as K, q2 as V,
+                                k2 as O */
 };
-#define ATTN_NUM_ROLES 8
+#define ATTN_NUM_ROLES 9
 
 struct attn_tensor_shape {
     size_t ndim, size[3];

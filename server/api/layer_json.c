@@ -136,7 +136,7 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b,"
-        " s:o, s:o, s:b, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o}",
+        " s:o, s:o, s:b, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, s:o}",
         "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
         "value_size", (json_int_t)spec->value_size, "num_attention_heads",
         (json_int_t)spec->num_heads, "num_key_value_heads", (json_int_t)spec->num_kv_heads,
@@ -151,6 +151,6 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         spec->output_gate, "biases", "query", spec->q_bias, "key", spec->k_bias, "value",
         spec->v_bias, "output", spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn",
         spec->add_zero_attn, "mla", mla_json(&spec->mla), "shares_layer",
-        spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer)
-                                       : json_null());
+        spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer) : json_null(),
+        "value_scale", spec->value_scale != 0 ? json_real(spec->value_scale) : json_null());
 }

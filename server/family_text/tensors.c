@@ -63,11 +63,12 @@ void print_tensors(const struct attn_family *family)
         [ATTN_ROLE_SINKS] = "sinks",
         [ATTN_ROLE_POSITION_BIAS] = "position bias, for all layers",
         [ATTN_ROLE_POSITION_NORM] = "norm of its rows, for all layers",
+        [ATTN_ROLE_LAMBDA] = "part of lambda",
     };
     static const char *const shapes[ATTN_NUM_ROLES] = {
         [ATTN_ROLE_BIAS_KV] = "[1, 1, out]", [ATTN_ROLE_NORM] = "[D]",
         [ATTN_ROLE_SINKS] = "[H]",           [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
-        [ATTN_ROLE_POSITION_NORM] = "[E]",
+        [ATTN_ROLE_POSITION_NORM] = "[E]",   [ATTN_ROLE_LAMBDA] = "[D]",
     };
     struct text table = {.length = 0};
     add(&table, "| tensor | holds | stored |\n");

@@ -221,6 +221,7 @@ static const struct member {
     {LAYER, "output_gate", "boolean", "rows of heads are multiplied by a gate"},
     {LAYER, "mla", "Mla?", "latent attention"},
     {LAYER, "shares_layer", "Count?", "the earlier layer whose keys and values it reads"},
+    {LAYER, "value_scale", "number?", "multiplies values before they are cached"},
     {LAYER, "biases", "Biases", "of the projections"},
     {LAYER, "bias_kv", "boolean", "a learned key and value are appended"},
     {LAYER, "add_zero_attn", "boolean", "a key and value of zeros are appended"},
