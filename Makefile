@@ -232,7 +232,7 @@ ON_ONE_MORE = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell expr $$(nproc) + 1))
 CHECKS = check-clients check-ui check-power check-fault check-corrupt check-kill check-sandbox \
          check-retry check-soak check-invariance check-overload check-framing check-v2 \
          check-openapi check-metrics check-image check-install check-kubernetes check-cluster \
-         check-arm64 check-bench
+         check-arm64 check-bench check-published
 # Those of `alone`, which judge times or look at what catalogue and HTTP suite have recorded, and
 # those that only compute.
 CHECKS_ALONE = check-openapi check-cluster check-overload
@@ -429,6 +429,9 @@ ifeq ($(QUICK),)
 else
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd_fault $(OUT)/fault --quick
 endif
+
+check-published: $(OUT)/attnd ## attnd inspect of each configuration of tests/published is as table.txt says; RENEW=1 writes the table
+	$(Q)tests/published/check.sh $(OUT)/attnd
 
 # Each with a daemon or unit suite of its own, built in a copy of the tree; QUICK=1 builds nothing.
 check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/attnd_no_ui $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there

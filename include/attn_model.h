@@ -153,6 +153,7 @@ struct attn_mla_spec {
     size_t q_lora_rank;   /* width of the latent of queries; 0: none */
     size_t rope_head_dim; /* the last components of a head, which rotate */
     double norm_eps;      /* of the RMSNorms of both latents */
+    bool bias; /* the maps to the latents and to the shared part have biases, before the norms */
 };
 
 /* Differential attention (Ye et al. 2024, as Hugging Face's DiffLlama computes it).  With A_h the
@@ -295,14 +296,16 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
  *   max_position_embeddings, original_max_position_embeddings;
  *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
- *   scale, query_pre_attn_scalar, attn_logit_softcapping, attention_value_scale, attn_scale, floor_scale;
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, attention_value_scale;
+ *   attn_scale, floor_scale;
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
- *   attn_output_gate, differential, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled, alibi_bfloat16,
- *   alibi_by_slot; pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd.
+ *   attn_output_gate, differential, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled,
+ *   alibi_bfloat16, alibi_by_slot; pos_att_type, position_buckets, max_relative_positions,
+ *   norm_rel_ebd.
  * `attnd inspect --family random` prints what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1
@@ -313,6 +316,24 @@ ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out,
                                                         size_t length,
                                                         const struct attn_model_options *options,
                                                         struct attn_error *error);
+
+/* Opens a model of a published configuration alone, the text of a config.json of `length` bytes, to
+ * ask what it holds and costs: attn_model_describe and the functions that tell of its layers.
+ * weights_dtype is "".  attn_model_load and attn_model_load_cached refuse it (ATTN_NOT_FOUND).
+ * Cost: milliseconds.  Errors: ATTN_MALFORMED, ATTN_UNSUPPORTED (key or value), ATTN_OUT_OF_RANGE,
+ * ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_model_open_config(struct attn_model **out, const char *config,
+                                                        size_t length,
+                                                        const struct attn_model_options *options,
+                                                        struct attn_error *error);
+
+/* Gives a model that is not loaded other dtypes, for the costs that attn_model_describe and
+ * attn_model_cache_bytes tell; it keeps its own after an error.
+ * Errors: ATTN_UNSUPPORTED, ATTN_OUT_OF_RANGE (a dtype that a layer cannot have). */
+ATTN_MUST_CHECK enum attn_status attn_model_set_dtypes(struct attn_model *model,
+                                                       enum attn_dtype dtype,
+                                                       enum attn_dtype kv_dtype,
+                                                       struct attn_error *error);
 
 /* The layers of a weightless model, which are all alike. */
 struct attn_weightless_options {

@@ -11,11 +11,13 @@ ROW(granite, LLAMA("granite"),
          IGNORED("embedding_multiplier logits_scaling residual_multiplier")),
     DEFAULTS(CAUSAL, .scale = 1, ROPE(10000)));
 
-/* One layer of four does not rotate. */
+/* One layer of four does not rotate; these are the ones that slide, where any do. */
 ROW(smollm3, LLAMA("smollm3"),
-    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NO_WINDOW, LAYER_TYPES, ROPE_LAYERS,
-         NO_ROPE_PERIOD),
-    DEFAULTS(CAUSAL, .num_kv_heads = 4, .no_rope_period = 4, ROPE(2e6)));
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, WINDOW,
+         FLAG("use_sliding_window", use_sliding_window), LAYER_TYPES, ROPE_LAYERS, NO_ROPE_PERIOD,
+         IGNORED("max_window_layers")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, .no_rope_period = 4, .slides_without_rope = true,
+             ROPE(2e6)));
 
 ROW(starcoder2, LLAMA("starcoder2"),
     KEYS(DECODER_KEYS, HEAD_DIM, FLAG("use_bias", bias), WINDOW,
@@ -24,10 +26,14 @@ ROW(starcoder2, LLAMA("starcoder2"),
                  "residual_dropout scale_attention_softmax_in_fp32")),
     DEFAULTS(CAUSAL, .num_kv_heads = 2, .bias = true, SLIDES, ROPE(10000)));
 
-ROW(stablelm, LLAMA("stablelm"), .unbiased = ATTN_PROJ_O,
-    KEYS(DECODER_KEYS, PARTIAL, FLAG("use_qkv_bias", bias), FIXED("qk_layernorm", "false"),
-         IGNORED("norm_eps use_parallel_residual")),
-    DEFAULTS(CAUSAL, .num_kv_heads = 32, ROPE(10000, .partial_rotary_factor = 0.25)));
+ROW(stablelm, DECODER("stablelm"), .unbiased = ATTN_PROJ_O,
+    TENSORS(LLAMA_MAPS, NORM(SELF_ATTN "q_layernorm.norms.#", Q),
+            NORM(SELF_ATTN "k_layernorm.norms.#", K)),
+    KEYS(DECODER_KEYS, PARTIAL, FLAG("use_qkv_bias", bias), FLAG("qk_layernorm", qk_norm),
+         NUMBER("layer_norm_eps", norm_eps, 0, 1), IGNORED("norm_eps use_parallel_residual")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 32, .norm_type = ATTN_NORM_LAYER,
+             .norm_extent = ATTN_NORM_EACH_HEAD, .norm_eps = 1e-5,
+             ROPE(10000, .partial_rotary_factor = 0.25)));
 
 /* Half of each head rotates, in neighbouring pairs. */
 static const struct attn_hf_key glm_keys[] =
@@ -61,7 +67,7 @@ ROW(diffllama, DECODER("diffllama"),
 /* The attention of qwen2. */
 ROW(mimo, LLAMA("mimo"), .unbiased = ATTN_PROJ_O,
     KEYS(DECODER_KEYS, HEAD_DIM, NO_WINDOW, LAYER_TYPES, FIXED("attention_bias", "true"),
-         FIXED("use_mrope", "false"), IGNORED("auto_map num_nextn_predict_layers")),
+         FIXED("use_mrope", "false")),
     DEFAULTS(CAUSAL, .num_kv_heads = 32, .bias = true, ROPE(10000)));
 
 /* Sliding layers have sinks, key/value heads and a RoPE base of their own; values are scaled.
@@ -105,7 +111,7 @@ ROW(ernie4_5, LLAMA("ernie4_5"),
 
 /* q, k, v in one tensor, by key/value head. */
 ROW(internlm2, DECODER("internlm2"), TENSORS(FUSED("layers.*.attention.", "wqkv", "wo")),
-    KEYS(DECODER_KEYS, FLAG("bias", bias), IGNORED("auto_map")), .layout = ATTN_LAYOUT_GROUPED,
+    KEYS(DECODER_KEYS, FLAG("bias", bias)), .layout = ATTN_LAYOUT_GROUPED,
     DEFAULTS(CAUSAL, ROPE(10000)));
 
 /* One norm over all heads; scaling holds for full layers. */
@@ -164,27 +170,29 @@ ROW(nemotron, LLAMA("nemotron"),
 /* Keys of experts and of further predicted tokens do not touch attention.  Both norms of latents
  * have an eps of 1e-6, whatever rms_norm_eps says. */
 
-static const struct attn_family_tensor latent_tensors[] = TENSOR_LIST(
-    WEIGHT(SELF_ATTN "q_proj", Q), WEIGHT(SELF_ATTN "q_b_proj", Q),
-    WEIGHT(SELF_ATTN "q_a_proj", Q_A), NORM(SELF_ATTN "q_a_layernorm", Q_A),
-    WEIGHT(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE), NORM(SELF_ATTN "kv_a_layernorm", KV_A),
-    WEIGHT(SELF_ATTN "kv_b_proj", KV), WEIGHT(SELF_ATTN "o_proj", O));
+static const struct attn_family_tensor latent_tensors[] =
+    TENSOR_LIST(WEIGHT(SELF_ATTN "q_proj", Q), WEIGHT(SELF_ATTN "q_b_proj", Q),
+                WEIGHT(SELF_ATTN "q_a_proj", Q_A), NORM(SELF_ATTN "q_a_layernorm", Q_A),
+                WEIGHT(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE),
+                NORM(SELF_ATTN "kv_a_layernorm", KV_A), WEIGHT(SELF_ATTN "kv_b_proj", KV),
+                WEIGHT(SELF_ATTN "o_proj", O), BIAS(SELF_ATTN "q_a_proj", Q_A),
+                BIAS(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE), BIAS(SELF_ATTN "o_proj", O));
 
 #define LATENT_KEYS                                                                    \
     DECODER_KEYS, LATENT_SIZES, SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), \
-        FIXED("attention_bias", "false"), IGNORED("auto_map")
+        ATTENTION_BIAS
 
 /* head_dim and qk_head_dim follow from qk_nope_head_dim and qk_rope_head_dim. */
-#define DEEPSEEK_KEYS                                                                             \
-    LATENT_KEYS,                                                                                  \
-        IGNORED("aux_loss_alpha ep_size first_k_dense_replace head_dim moe_intermediate_size "    \
-                "moe_layer_freq n_group n_routed_experts n_shared_experts norm_topk_prob "        \
-                "num_experts_per_tok num_nextn_predict_layers qk_head_dim routed_scaling_factor " \
+#define DEEPSEEK_KEYS                                                                          \
+    LATENT_KEYS,                                                                               \
+        IGNORED("aux_loss_alpha ep_size first_k_dense_replace head_dim moe_intermediate_size " \
+                "moe_layer_freq n_group n_routed_experts n_shared_experts norm_topk_prob "     \
+                "num_experts_per_tok qk_head_dim routed_scaling_factor "                       \
                 "scoring_func seq_aux topk_group topk_method")
 
 #define LATENT(type)                                                         \
     DECODER(type), .tensors = latent_tensors, .layout = ATTN_LAYOUT_GROUPED, \
-                   .unbiased = ATTN_PROJ_ALL
+                   .unbiased = ATTN_PROJ_QKV
 
 #define DEEPSEEK                                                               \
     CAUSAL, .kv_lora_rank = 512, .q_lora_rank = 1536, .qk_nope_head_dim = 128, \

@@ -29,7 +29,8 @@ struct attn_hf_rope {
     double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all */
     bool interleaved, truncate;   /* from here on as attn_rope_spec */
     double theta, factor, attention_factor, original_max_position;
-    double alpha; /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
+    double gain_factor; /* yarn: multiplies the attention factor that `factor` gives; 0: none */
+    double alpha;       /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     double scaling_beta; /* beta of attn_query_scaling, whose period is original_max_position */
     double mscale, mscale_all_dim; /* yarn: give the attention factor where both are there */
@@ -104,6 +105,8 @@ struct attn_hf_config {
     bool full_first, last_full; /* last_full: the last layer is full whatever the list says */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
+    bool window_needs_list;                 /* no layer slides but by a list of types */
+    bool slides_without_rope;               /* without a list the layers without RoPE slide */
     size_t sliding_window, first_sliding, sliding_period;
 
     /* Latent attention where kv_lora_rank is not 0: head_dim is then the sum of the two parts.
@@ -168,7 +171,7 @@ enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
 enum attn_hf_key_kind {
     ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
     ATTN_CONFIG_NUMBER,      /* number in [min, max] -> double */
-    ATTN_CONFIG_FLAG,        /* boolean -> bool */
+    ATTN_CONFIG_FLAG,        /* boolean -> bool; where max > 1, an integer to max counts too */
     ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
     ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
     ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
@@ -179,6 +182,7 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
     ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
     ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_FULL_LAYERS, /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
     ATTN_CONFIG_OBJECT,       /* object; the list has its keys as "NAME.KEY" */
@@ -198,7 +202,8 @@ struct attn_hf_key {
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */
 struct attn_family_tensor {
-    const char *name; /* after the prefix; '*' is the index of the layer or group; NULL ends */
+    const char *name; /* after the prefix; '*' is the index of the layer or group, '#' that of a
+                         head, where each has a tensor; NULL ends */
     unsigned projections;
     enum attn_tensor_role role;
 };
@@ -227,7 +232,9 @@ struct attn_family {
      * has none, the settings are beside it.  submodel_type: the only model_type that the object may
      * have, NULL: any.  subconfig_dict: another object with some of the same settings, or NULL. */
     const char *subconfig, *submodel_type, *subconfig_dict;
-    const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
+    const char *const
+        *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends; more
+                                    inside a model of several: attn_config_prefix */
     const struct attn_family_tensor *tensors;
     const struct attn_family_tensor *shared_tensors; /* in layers with keys_as_values; or NULL */
     enum attn_layout layout;
@@ -238,6 +245,9 @@ struct attn_family {
     bool kv_by_flags;       /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */
+    struct { /* sizes of Hugging Face's class, which a nested object may leave out; or 0 */
+        size_t hidden_size, num_heads, num_layers, max_position;
+    } inner;
 };
 
 /* Row i of the table, NULL after the last. */

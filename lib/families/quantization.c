@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "attn_json.h"
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "files/quantized.h"
@@ -443,9 +444,11 @@ static json_t *read_state(struct finder *f, struct attn_stored *stored)
     if (size <= sizeof text && f->status == ATTN_OK)
         f->status = attn_safetensors_read_bytes(&read, stored->file, stored->entry, 0, size, text,
                                                 f->error);
-    json_t *state = size <= sizeof text && f->status == ATTN_OK
-                        ? json_loadb(read, size, JSON_REJECT_DUPLICATES, NULL)
-                        : NULL;
+    json_t *state = NULL;
+    json_error_t why;
+    if (size <= sizeof text && f->status == ATTN_OK &&
+        attn_json_load(&state, read, size, JSON_REJECT_DUPLICATES, &why) == ATTN_NO_MEMORY)
+        f->status = attn_fail_memory(f->error, size);
     if (!json_is_object(state))
         FAIL(f, ATTN_MALFORMED, stored->entry->name, "tensor '%.96s' is no JSON object",
              stored->entry->name);
@@ -492,7 +495,11 @@ static void describe_nf4(struct finder *f)
     const size_t scales = attn_ceil_div(count, w->group);
     if (find(f, &w->nested, ".weight.nested_absmax")) {
         w->nested_group = state_size(f, state, "nested_blocksize", name);
-        w->nested_offset = (float)json_number_value(json_object_get(state, "nested_offset"));
+        const json_t *offset = json_object_get(state, "nested_offset");
+        if (!json_is_number(offset))
+            FAIL(f, ATTN_MALFORMED, name, "'%.96s' has no nested_offset, which nested scales need",
+                 name);
+        w->nested_offset = (float)json_number_value(offset);
         check(f, &w->nested, "F32", attn_ceil_div(scales, w->nested_group), 1);
         read_table(f, w->nested_values, ".weight.nested_quant_map", 256);
     }

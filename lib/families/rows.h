@@ -45,13 +45,15 @@
         row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
         row(mpt), row(mixtral), row(ministral3), row(mistral3_mistral), row(mistral3),             \
         row(llama4), row(llama4_text), row(qwen2_moe), row(qwen3_moe), row(qwen2_vl),              \
-        row(qwen2_5_vl), row(qwen3_vl), row(qwen3_vl_moe), row(qwen3_next), row(qwen3_5),          \
-        row(qwen3_5_moe), row(gemma), row(gemma3), row(gemma3_text), row(gemma4),                  \
-        row(gemma4_text), row(granite), row(smollm3), row(starcoder2), row(stablelm), row(glm),    \
-        row(glm4), row(helium), row(seed_oss), row(diffllama), row(mimo), row(mimo_v2_flash),      \
-        row(hunyuan_v1_dense), row(ernie4_5), row(internlm2), row(olmo2), row(olmo3),              \
-        row(exaone4), row(cohere), row(cohere2), row(persimmon), row(nemotron), row(deepseek_v2),  \
-        row(deepseek_v3), row(kimi_k2), row(minicpm3)
+        row(qwen2_vl_text), row(qwen2_5_vl), row(qwen2_5_vl_text), row(qwen2_5_omni_text),         \
+        row(qwen3_omni_moe_text), row(qwen3_vl), row(qwen3_vl_text), row(qwen3_vl_moe),            \
+        row(qwen3_vl_moe_text), row(qwen3_next), row(qwen3_5), row(qwen3_5_text),                  \
+        row(qwen3_5_moe), row(qwen3_5_moe_text), row(gemma), row(gemma3), row(gemma3_text),        \
+        row(gemma4), row(gemma4_text), row(granite), row(smollm3), row(starcoder2), row(stablelm), \
+        row(glm), row(glm4), row(helium), row(seed_oss), row(diffllama), row(mimo),                \
+        row(mimo_v2_flash), row(hunyuan_v1_dense), row(ernie4_5), row(internlm2), row(olmo2),      \
+        row(olmo3), row(exaone4), row(cohere), row(cohere2), row(persimmon), row(nemotron),        \
+        row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(minicpm3)
 
 #define ATTN_ROW(name) attn_family_##name
 extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
@@ -175,8 +177,7 @@ extern const struct attn_family_tensor attn_llama_tensors[], attn_normed_tensors
 #define PREFIXES(...) \
     .prefixes = (const char *const[]) { __VA_ARGS__, NULL }
 
-/* "model." and none; the prefixes of the text model inside a model of several. */
-extern const char *const attn_model_prefixes[], *const attn_nested_prefixes[];
+extern const char *const attn_model_prefixes[]; /* "model." and none */
 
 #define FAMILY(type) .model_type = type, .name = type
 #define DECODER(type) FAMILY(type), .prefixes = attn_model_prefixes
@@ -186,7 +187,10 @@ extern const char *const attn_model_prefixes[], *const attn_nested_prefixes[];
 /* Settings are nested under text_config, whose model_type is `subtype`. */
 #define NESTED(type, subtype)                                           \
     FAMILY(type), .subconfig = "text_config", .submodel_type = subtype, \
-                  .prefixes = attn_nested_prefixes
+                  .prefixes = attn_model_prefixes
+
+/* Sizes of the class, for a nested object that leaves them out. */
+#define INNER(width, heads, layers, positions) .inner = {width, heads, layers, positions}
 
 /* Defaults: those of every decoder, of nearly every encoder, and plain RoPE: its base, then other
  * members. */

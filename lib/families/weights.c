@@ -67,20 +67,32 @@ static struct attn_tensor_shape tensor_shape(const struct attn_checkpoint_layer 
                    : (struct attn_tensor_shape){2, {fused.out, fused.in}};
     while (all.arrays[i].role != pattern->role || all.arrays[i].projection != pattern->projections)
         i++;
-    return all.arrays[i].shape;
+    const struct attn_tensor_shape *shape = &all.arrays[i].shape;
+    return strchr(pattern->name, '#') == NULL ? *shape
+                                              : (struct attn_tensor_shape){1, {shape->size[1]}};
+}
+
+size_t attn_tensor_heads(const struct attn_checkpoint_layer *source,
+                         const struct attn_family_tensor *pattern)
+{
+    const struct attn_layer_spec *spec = &source->spec;
+    return strchr(pattern->name, '#') == NULL          ? 0
+           : (pattern->projections & ATTN_PROJ_Q) != 0 ? spec->num_heads
+                                                       : spec->num_kv_heads;
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
 void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
-                      size_t layer)
+                      struct attn_name_indices indices)
 {
     const char *pieces[] = {prefix, name};
     size_t at = 0;
     for (size_t i = 0; i < 2; i++)
         for (const char *c = pieces[i]; *c != '\0' && at + 24 < ATTN_TENSOR_NAME_MAX; c++) {
-            if (*c == '*')
-                at += (size_t)snprintf(out + at, ATTN_TENSOR_NAME_MAX - at, "%zu", layer);
+            if (*c == '*' || *c == '#')
+                at += (size_t)snprintf(out + at, ATTN_TENSOR_NAME_MAX - at, "%zu",
+                                       *c == '*' ? indices.layer : indices.head);
             else
                 out[at++] = *c;
         }
@@ -95,13 +107,13 @@ static enum attn_status fail_twice(const char *one, const char *other, struct at
                      one, other);
 }
 
-/* Finds the tensor of a pattern under the prefix that has it; entry NULL if none has.  A layer that
- * reads another's cache has the tensors of that layer's keys and values.  A name
- * without an index belongs to a model's only layer, or to a tensor that all layers share. */
-static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
-                                    const struct attn_checkpoint_layer *source,
-                                    const struct attn_family_tensor *pattern,
-                                    struct attn_error *error)
+/* The prefix is the one that has it.  A layer that reads another's cache has the tensors of that
+ * layer's keys and values.  A name without an index belongs to a model's only layer, or to a tensor
+ * that all layers share. */
+enum attn_status attn_find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                  const struct attn_checkpoint_layer *source,
+                                  const struct attn_family_tensor *pattern, size_t head,
+                                  struct attn_error *error)
 {
     const struct attn_config *config = source->config;
     bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS ||
@@ -111,12 +123,14 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
     size_t layer = shared ? source->spec.shares_layer : source->layer;
     char name[ATTN_TENSOR_NAME_MAX];
     *out = (struct attn_tensor){.entry = NULL};
-    for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
-        bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
+    char prefix[ATTN_PREFIX_MAX];
+    for (size_t i = 0; attn_config_prefix(prefix, config, i); i++) {
+        bool indexed = strchr(prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
         struct attn_tensor found;
-        attn_expand_name(name, *prefix, pattern->name, attn_config_tensor_index(config, layer));
+        attn_expand_name(name, prefix, pattern->name,
+                         (struct attn_name_indices){attn_config_tensor_index(config, layer), head});
         enum attn_status status = attn_checkpoint_find(&found, checkpoint, name, error);
         if (status == ATTN_OK && pattern->role == ATTN_ROLE_WEIGHT && found.npz == NULL &&
             found.gguf == NULL && (found.entry == NULL || !found.entry->dtype->readable)) {
@@ -249,6 +263,27 @@ static enum attn_status check_found(const struct attn_bindings *bound,
     return check_tensor(source, pattern, entry, error);
 }
 
+/* Where each head has a tensor: checks those of all heads but the first. */
+static enum attn_status check_other_heads(struct attn_checkpoint *checkpoint,
+                                          const struct attn_checkpoint_layer *source,
+                                          const struct attn_family_tensor *pattern,
+                                          struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    const size_t heads = attn_tensor_heads(source, pattern);
+    for (size_t head = 1; head < heads && status == ATTN_OK; head++) {
+        struct attn_tensor tensor;
+        status = attn_find_tensor(&tensor, checkpoint, source, pattern, head, error);
+        if (status == ATTN_OK && tensor.entry == NULL)
+            status = attn_fail(error, ATTN_NOT_FOUND, pattern->name,
+                               "tensor '%.96s' is missing for head %zu of layer %zu", pattern->name,
+                               head, source->layer);
+        if (status == ATTN_OK)
+            status = check_tensor(source, pattern, tensor.entry, error);
+    }
+    return status;
+}
+
 enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoint *checkpoint,
                                  const struct attn_checkpoint_layer *source,
                                  struct attn_error *error)
@@ -262,11 +297,13 @@ enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoi
         struct attn_tensor tensor;
         if (!attn_fused_shape(&shape, &source->spec, pattern))
             continue;
-        enum attn_status status = find_tensor(&tensor, checkpoint, source, pattern, error);
+        enum attn_status status = attn_find_tensor(&tensor, checkpoint, source, pattern, 0, error);
         if (status == ATTN_OK && tensor.entry == NULL)
             continue;
         if (status == ATTN_OK)
             status = check_found(out, source, pattern, tensor.entry, error);
+        if (status == ATTN_OK)
+            status = check_other_heads(checkpoint, source, pattern, error);
         if (status != ATTN_OK)
             return status;
         bound[pattern->role] |= pattern->projections;

@@ -84,7 +84,12 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
 void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char *prefix,
                            attn_visit_name *visit, void *context);
 
-/* Writes the names of the first tensors that begin with `prefix`, "a, b, ...". */
+/* Writes the name that a tensor of that published name has in the files. */
+void attn_checkpoint_name(char out[ATTN_SAFETENSORS_MAX_NAME],
+                          const struct attn_checkpoint *checkpoint, const char *name);
+
+/* Writes the files' names of the first tensors whose published ones begin with `prefix`, "a, b,
+ * ...". */
 void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint,
                           const char *prefix);
 
@@ -95,10 +100,10 @@ void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *
 enum attn_status attn_refuse_adapter(int directory, struct attn_error *error);
 
 /* Copies the name of the directory's GGUF file, of a split model the first part's; "" where there
- * is none, or a file `config`.
+ * is none, or a file of one of the `count` names.
  * Error: ATTN_MALFORMED where there are several. */
-enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *config,
-                                struct attn_error *error);
+enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *const *names,
+                                size_t count, struct attn_error *error);
 
 /* Fails with ATTN_NOT_FOUND: `name` is not there, in the words of `absent`; what else is there, and
  * what to do about it, follows. */

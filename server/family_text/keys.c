@@ -112,6 +112,7 @@ static const struct field_words rope_words[] = {
      "longrope: ratio of the lengths"},
     {ROPE_FIELD(attention_factor), "yarn, longrope: multiplies cosine and sine",
      "computed from `factor`"},
+    {ROPE_FIELD(gain_factor), "yarn: multiplies the attention factor that `factor` gives", "1"},
     {ROPE_FIELD(mscale), "yarn: gives the attention factor, with `mscale_all_dim`", "not used"},
     {ROPE_FIELD(mscale_all_dim), "yarn: gives the attention factor, with `mscale`", "not used"},
     {ROPE_FIELD(low_freq_factor), "llama3: required", ""},
@@ -153,7 +154,7 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "number, %g to %g", key->min, key->max);
         break;
     case ATTN_CONFIG_FLAG:
-        add(row, "boolean");
+        add(row, key->max > 1 ? "boolean, or an integer to %.0f: 0 is false" : "boolean", key->max);
         break;
     case ATTN_CONFIG_ROPE:
         add(row, "object, or one for each layer type");
@@ -182,6 +183,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_NAME:
         add(row, "one of the names `%s`", key->only);
+        break;
+    case ATTN_CONFIG_FULL_LAYERS:
+        add(row, "object: by index, `head_dim` and `num_key_value_heads` of full layers");
         break;
     case ATTN_CONFIG_FIXED:
         add(row, "only `%s`", key->only);
@@ -238,7 +242,7 @@ void print_keys(const struct attn_family *family)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE ||
-                     key->kind == ATTN_CONFIG_QUANTIZATION;
+                     key->kind == ATTN_CONFIG_FULL_LAYERS || key->kind == ATTN_CONFIG_QUANTIZATION;
         add(&table, "| `%s` | %s | ", key->name,
             key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
             : plain                       ? ""
