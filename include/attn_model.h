@@ -148,12 +148,26 @@ struct attn_position_bias_spec {
  * A call over given rows makes keys and values (the expanded form).  A cache keeps latent and
  * shared part alone; steps multiply queries by Wk_h and weighted sums of latents by Wv_h instead
  * (the absorbed form), which is the same in exact arithmetic. */
+/* The indexer of sparse latent attention (DeepSeek-V3.2, 2025): a query takes part with the `topk`
+ * keys alone that score best of those that its masks let it see, or with all where these are no
+ * more.  Query i has I queries of width `head_dim`, made of the latent of queries, and I weights;
+ * key j has one key, LayerNorm(x Wk) with eps 1e-6, which is cached behind the shared part.  The
+ * score is sum_h w_ih relu(qI_ih . kI_j).  (The published factors 1/sqrt(head_dim) and 1/sqrt(I)
+ * change no order.)  The first rope_head_dim components of both rotate. */
+struct attn_indexer_spec {
+    size_t num_heads; /* I; 0: there is no indexer */
+    size_t head_dim;
+    size_t topk;
+    bool interleaved; /* neighbouring components rotate together, else halves */
+};
+
 struct attn_mla_spec {
     size_t kv_lora_rank;  /* R: width of the latent; 0: the layer has none */
     size_t q_lora_rank;   /* width of the latent of queries; 0: none */
     size_t rope_head_dim; /* the last components of a head, which rotate */
     double norm_eps;      /* of the RMSNorms of both latents */
     bool bias; /* the maps to the latents and to the shared part have biases, before the norms */
+    struct attn_indexer_spec index;
 };
 
 /* Differential attention (Ye et al. 2024, as Hugging Face's DiffLlama computes it).  With A_h the

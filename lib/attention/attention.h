@@ -26,7 +26,7 @@ struct attn_rows {
 #define ATTN_HEAD_RANGE_BYTES ((size_t)120)  /* for each key/value head of each problem */
 
 /* Bytes of a sequence of a call, or a step of a batch, beside its rows (calls/decode.c). */
-#define ATTN_SEQUENCE_BYTES ((size_t)2056)
+#define ATTN_SEQUENCE_BYTES ((size_t)2368)
 
 struct attn_problem {
     size_t queries, keys;                                     /* T, S */
@@ -40,6 +40,9 @@ struct attn_problem {
     float *extra_k, *extra_v; /* a tile of keys after all others, never masked */
     size_t extra;             /* its columns in use */
     struct attn_mask mask;
+    /* Of an indexer: queries [T][I][head_dim], weights [T][I], and, where the problem has no cache,
+     * the first key, as far from the next as rows of values are; NULL in other layers. */
+    const float *index_q, *index_w, *index_k;
     const struct attn_relative *relative; /* of a disentangled position bias, else NULL */
     size_t first_key; /* the first key that is not padding; only where maps have head_stats */
     float scale;

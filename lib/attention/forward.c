@@ -42,12 +42,17 @@ static size_t add_products(const struct attn_pass *pass, size_t n, struct attn_c
     const float *x = c->query_states + c->first * c->queries * in->q->in;
     const float *key = c->key_states + c->first * c->new_keys * in->k->in;
     const float *value = c->value_states + c->first * c->new_keys * in->v->in;
-    const struct attn_projection products[ATTN_CALL_PRODUCTS] = {
+    const struct attn_layer *layer = pass->layer;
+    float *v = pass->v + c->key_row * pass->value_width;
+    struct attn_projection products[ATTN_CALL_PRODUCTS] = {
         attn_projection_of(in->q, x, pass->q_a + c->row * in->q->out, rows),
         attn_projection_of(in->k, key, pass->k + c->key_row * in->k->out, keys),
-        attn_projection_of(in->v, value, pass->v + c->key_row * in->v->out, keys),
+        attn_projection_of(in->v, value, v, keys),
         attn_projection_of(gate, x, pass->gate + c->row * gate->out, rows),
+        attn_projection_of(&layer->index_w, x, pass->index_w + c->row * layer->index_w.out, rows),
+        attn_projection_of(&layer->index_k, key, v + in->v->out, keys),
     };
+    products[2].ldy = products[5].ldy = pass->value_width;
     for (size_t i = 0; i < ATTN_CALL_PRODUCTS; i++) {
         if (products[i].rows == 0 || products[i].linear->out == 0)
             continue;
@@ -90,8 +95,8 @@ static enum attn_status project(const struct attn_pass *pass)
             n = add_products(pass, n, &pass->calls[i]);
     enum attn_status status = attn_project(pass->engine, pass->products, n, false);
     if (status == ATTN_OK && attn_layer_is_latent(layer))
-        status =
-            attn_mla_project(pass->engine, layer, pass->q, pass->q_a, pass->k, pass->query_rows);
+        status = attn_mla_project(pass->engine, layer, pass->q, pass->q_a, pass->index_q, pass->k,
+                                  pass->query_rows);
     if (status == ATTN_OK && attn_pass_expands(pass))
         status = attn_mla_expand(pass->engine, layer, pass->head_k, pass->head_v, pass->k,
                                  pass->key_rows);
@@ -116,7 +121,7 @@ static bool share_rotated_part(const struct attn_pass *pass, size_t r)
     const size_t rope = spec->mla.rope_head_dim, d = spec->head_dim, heads = spec->num_heads;
     float *k = pass->head_k + r * heads * d;
     for (size_t h = 0; h < heads; h++)
-        memcpy(k + (h + 1) * d - rope, pass->v + r * rope, rope * sizeof *k);
+        memcpy(k + (h + 1) * d - rope, pass->v + r * pass->value_width, rope * sizeof *k);
     return kernels->all_within(k, heads * d, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(pass->head_v + r * heads * spec->value_head_dim,
                                heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
@@ -133,14 +138,20 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
     const size_t i = r - c->row, slot = c->slot + (c->queries > 0 ? i % c->queries : i);
     const struct attn_qkv row = {.q = has_query ? pass->q + r * layer->q.out : NULL,
                                  .k = has_key ? pass->k + r * pass->in.k->out : NULL,
-                                 .v = has_key ? pass->v + r * pass->in.v->out : NULL};
+                                 .v = has_key ? pass->v + r * pass->value_width : NULL};
     if (spec->is_weightless) {
         copy_heads(row.q, c->query_states, spec->num_heads, c->queries, spec->head_dim, i);
         copy_heads(row.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
         copy_heads(row.v, c->value_states, spec->num_kv_heads, c->queries, spec->value_head_dim, i);
     }
-    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq,
-                                ids ? ids[c->first * c->queries + i] : (int64_t)slot, slot);
+    const int64_t position = ids ? ids[c->first * c->queries + i] : (int64_t)slot;
+    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq, position, slot);
+    if (layer->index_k.out > 0)
+        within = attn_index_turn(has_query ? pass->index_q + r * layer->index_q.out : NULL,
+                                 pass->index_w + r * layer->index_w.out,
+                                 has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
+                                 c->inv_freq, position) &&
+                 within;
     if (has_query)
         within = within && kernels->all_within(pass->gate + r * layer->gate.out, layer->gate.out,
                                                ATTN_MAX_MAGNITUDE);
@@ -235,6 +246,11 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
         p.v = (struct attn_rows){pass->head_v + key_row * layer->v.out, layer->v.out, dv};
     }
     attn_call_set(&p, c, c->first + i);
+    if (layer->index_k.out > 0) {
+        p.index_q = pass->index_q + row * layer->index_q.out;
+        p.index_w = pass->index_w + row * layer->index_w.out;
+        p.index_k = pass->v + key_row * pass->value_width + pass->in.v->out;
+    }
     if (attn_pass_absorbs(pass)) { /* the problem becomes one over cached latents */
         const size_t rank = spec->mla.kv_lora_rank, width = rank + spec->mla.rope_head_dim;
         p.head_dim = width;
@@ -326,6 +342,8 @@ static enum attn_status attend(const struct attn_pass *pass)
                 pass->problems[++n] = second_half(pass, p, c, i);
             n++;
         }
+    if (pass->layer->index_k.out > 0 && attn_index_choose(pass, n) != ATTN_OK)
+        return ATTN_NO_MEMORY;
     const enum attn_status status = attn_solve(pass->engine, pass->problems, n);
     return status == ATTN_OK && attn_pass_absorbs(pass) ? expand_sums(pass) : status;
 }

@@ -144,6 +144,7 @@ static size_t layer_bytes(const struct attn_layer_spec *s, const struct attn_cal
     const size_t integers = 2 * (s->num_heads * s->value_head_dim + 2 * ATTN_ALIGN);
     bytes = attn_add(bytes, ATTN_ABLATED_ROWS * (ablated * sizeof(float) + integers));
     bytes = attn_add(bytes, attn_mla_call_bytes(s));
+    bytes = attn_add(bytes, attn_index_bytes(s, size->rows, size->tokens));
     return attn_add(bytes, attn_mul(size->cached, sizeof(int64_t)));
 }
 

@@ -325,6 +325,11 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
         return read_full_layers(reader, key, (json_t *)value);
     case ATTN_CONFIG_FIXED:
         return read_fixed(reader, key, value);
+    case ATTN_CONFIG_EACH:
+        for (size_t i = 0; i < json_array_size(value); i++)
+            if (!read_fixed(reader, key, json_array_get(value, i)))
+                return false;
+        return json_is_array(value) || refuse_type(reader, key->name, "a list");
     case ATTN_CONFIG_TERMS:
         return read_terms(reader, key, value);
     case ATTN_CONFIG_QUANTIZATION:

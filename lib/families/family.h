@@ -112,6 +112,8 @@ struct attn_hf_config {
     /* Latent attention where kv_lora_rank is not 0: head_dim is then the sum of the two parts.
      * scale_by_mscale: yarn's gain for mscale_all_dim, squared, multiplies scores. */
     size_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim;
+    size_t index_heads, index_head_dim, index_topk; /* of an indexer; index_heads 0: none */
+    bool index_interleaved;
     bool scale_by_mscale;
     bool rope_gathered; /* pairs that rotate are neighbours in weights, and halves in heads */
     /* Full layers have a head_dim of their own; with keys_as_values, also kv heads of their own,
@@ -184,6 +186,8 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
     ATTN_CONFIG_FULL_LAYERS, /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed */
+    ATTN_CONFIG_EACH,  /* list of which each item would change the mathematics; only `only` is
+                          computed */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
     ATTN_CONFIG_OBJECT,       /* object; the list has its keys as "NAME.KEY" */
     ATTN_CONFIG_IGNORED,      /* does not touch attention; any value is accepted */

@@ -65,6 +65,10 @@ static bool resolve_latent(struct attn_layer_spec *spec, struct attn_resolution 
     spec->mla = (struct attn_mla_spec){.kv_lora_rank = hf->kv_lora_rank,
                                        .q_lora_rank = hf->q_lora_rank,
                                        .rope_head_dim = hf->qk_rope_head_dim,
+                                       .index = {.num_heads = hf->index_heads,
+                                                 .head_dim = hf->index_head_dim,
+                                                 .topk = hf->index_topk,
+                                                 .interleaved = hf->index_interleaved},
                                        .norm_eps = 1e-6,
                                        .bias = hf->bias &&
                                                (r->config->family->unbiased & ATTN_PROJ_KV_A) == 0};

@@ -100,6 +100,34 @@ static enum attn_status check_differential(const struct attn_layer_spec *spec,
                : ATTN_OK;
 }
 
+/* Cached values are the shared part and the indexer's key side by side. */
+static enum attn_status check_indexer(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_mla_spec *mla = &spec->mla;
+    const struct attn_indexer_spec *index = &mla->index;
+    if (index->num_heads == 0 && index->head_dim == 0)
+        return ATTN_OK;
+    const struct {
+        size_t value, limit;
+        const char *name;
+    } sizes[] = {
+        {index->num_heads, ATTN_MAX_HEADS, "index_n_heads"},
+        {index->head_dim, ATTN_MAX_HEAD_DIM - mla->rope_head_dim, "index_head_dim"},
+        {index->topk, ATTN_MAX_TOKENS, "index_topk"},
+    };
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && status == ATTN_OK; i++)
+        status = attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+    if (status == ATTN_OK && (mla->kv_lora_rank == 0 || mla->q_lora_rank == 0))
+        status = attn_fail(error, ATTN_UNSUPPORTED, "index_n_heads",
+                           "index_n_heads: an indexer needs kv_lora_rank and q_lora_rank");
+    if (status == ATTN_OK && index->head_dim < mla->rope_head_dim)
+        status = attn_fail(error, ATTN_OUT_OF_RANGE, "index_head_dim",
+                           "index_head_dim is %zu, of which %zu rotate", index->head_dim,
+                           mla->rope_head_dim);
+    return status;
+}
+
 static enum attn_status check_latent(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_mla_spec *mla = &spec->mla;
@@ -175,5 +203,7 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
                                  "is_cross: rotary embedding needs queries and keys that are the "
                                  "same tokens")
                      : attn_rope_check(&spec->rope, spec->head_dim, error);
-    return status == ATTN_OK ? check_latent(spec, error) : status;
+    if (status == ATTN_OK)
+        status = check_latent(spec, error);
+    return status == ATTN_OK ? check_indexer(spec, error) : status;
 }

@@ -20,16 +20,21 @@ size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys)
 struct attn_cached_sizes attn_cached_sizes(const struct attn_layer_spec *spec)
 {
     const struct attn_cached_sizes own = {spec->num_kv_heads, spec->head_dim, spec->value_head_dim};
-    const struct attn_cached_sizes latent = {1, spec->mla.kv_lora_rank, spec->mla.rope_head_dim};
+    const struct attn_cached_sizes latent = {1, spec->mla.kv_lora_rank,
+                                             spec->mla.rope_head_dim + spec->mla.index.head_dim};
     return spec->mla.kv_lora_rank > 0 ? latent : own;
 }
 
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 {
     const struct attn_cached_sizes cached = attn_cached_sizes(spec);
-    size_t value = spec->mla.kv_lora_rank > 0 ? attn_tile_key_bytes(spec->kv_dtype, cached.value)
-                                              : attn_tile_value_bytes(spec->kv_dtype, cached.value);
+    const size_t third = spec->mla.index.head_dim, second = cached.value - third;
+    size_t value = spec->mla.kv_lora_rank > 0 ? attn_tile_key_bytes(spec->kv_dtype, second)
+                                              : attn_tile_value_bytes(spec->kv_dtype, second);
     size_t bytes = attn_tile_key_bytes(spec->kv_dtype, cached.key) + value;
+    if (third > 0)
+        bytes +=
+            attn_tile_key_bytes(spec->kv_dtype, third) + attn_tile_scale_bytes(spec->kv_dtype) / 2;
     return cached.heads * (bytes + attn_tile_scale_bytes(spec->kv_dtype));
 }
 

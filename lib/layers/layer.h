@@ -29,6 +29,8 @@ struct attn_layer {
              * where there is none), k is R -> H*nope, v is R -> H*Dv; both are without panels
              * once packed, which mla_heads has. */
             struct attn_linear kv_a, k_rope, q_a;
+            /* Of an indexer, with I heads: q_lora_rank -> I*head_dim, E -> head_dim, E -> I. */
+            struct attn_linear index_q, index_k, index_w;
         };
         struct attn_linear matrices[ATTN_NUM_MATRICES];
     };
@@ -43,6 +45,7 @@ struct attn_layer {
             float *table_norm, *table_norm_bias; /* [E]: norm of that table's rows, likewise */
             float *q_a_norm, *kv_a_norm;         /* weights of the RMSNorms of both latents */
             float *lambda_q1, *lambda_k1, *lambda_q2, *lambda_k2; /* [D]: differential attention */
+            float *index_norm, *index_norm_bias; /* of the LayerNorm of an indexer's keys */
         };
         float *arrays[ATTN_NUM_ARRAYS];
     };

@@ -13,6 +13,7 @@ static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
                          const struct attn_layer_spec *spec)
 {
     const struct attn_mla_spec *m = &spec->mla;
+    const struct attn_indexer_spec *index = &m->index;
     const bool latent = m->kv_lora_rank > 0, gate = spec->output_gate;
     const size_t e = spec->hidden_size, heads = spec->num_heads, groups = spec->num_kv_heads;
     const size_t q_in = m->q_lora_rank > 0 ? m->q_lora_rank : e;
@@ -29,6 +30,10 @@ static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
         [ATTN_MATRIX_KV_A] = {a_in, m->kv_lora_rank, m->bias},
         [ATTN_MATRIX_K_ROPE] = {a_in, m->rope_head_dim, m->bias},
         [ATTN_MATRIX_Q_A] = {a_in, m->q_lora_rank, m->bias && m->q_lora_rank > 0},
+        [ATTN_MATRIX_INDEX_Q] = {index->num_heads > 0 ? q_in : 0,
+                                 index->num_heads * index->head_dim, false},
+        [ATTN_MATRIX_INDEX_K] = {index->num_heads > 0 ? e : 0, index->head_dim, false},
+        [ATTN_MATRIX_INDEX_W] = {index->num_heads > 0 ? e : 0, index->num_heads, false},
     };
     memcpy(out, shapes, sizeof shapes);
     for (size_t i = 0; i < ATTN_NUM_MATRICES; i++)
@@ -53,6 +58,7 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
     const size_t e = spec->hidden_size, heads = spec->num_heads, rows = attn_relative_rows(spec);
     const bool lambda = spec->differential.lambda_init != 0;
     const size_t d = spec->head_dim, r = spec->mla.kv_lora_rank, q_rank = spec->mla.q_lora_rank;
+    const size_t index = spec->mla.index.head_dim;
     const struct attn_tensor_shape of_e = {1, {e}};
     const struct attn_tensor_shape q_norm = norm_shape(spec, heads);
     const struct attn_tensor_shape k_norm = norm_shape(spec, spec->num_kv_heads);
@@ -76,6 +82,14 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
         {"lambda_k1", ATTN_ROLE_LAMBDA, ATTN_PROJ_K, lambda, {1, {d}}, LAMBDA, 0},
         {"lambda_q2", ATTN_ROLE_LAMBDA, ATTN_PROJ_V, lambda, {1, {d}}, LAMBDA, 0},
         {"lambda_k2", ATTN_ROLE_LAMBDA, ATTN_PROJ_O, lambda, {1, {d}}, LAMBDA, 0},
+        {"indexer.k_norm", ATTN_ROLE_NORM, ATTN_PROJ_INDEX_K, index > 0, {1, {index}}, BIAS, 1},
+        {"indexer.k_norm",
+         ATTN_ROLE_NORM_BIAS,
+         ATTN_PROJ_INDEX_K,
+         index > 0,
+         {1, {index}},
+         BIAS,
+         0},
     };
     memcpy(out, all, sizeof all);
     for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++) /* so far 1 where the layer has the array */

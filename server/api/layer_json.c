@@ -127,9 +127,17 @@ static json_t *mla_json(const struct attn_mla_spec *mla)
 {
     if (mla->kv_lora_rank == 0)
         return json_null();
-    return json_pack("{s:I, s:o, s:I, s:f, s:b}", "kv_lora_rank", (json_int_t)mla->kv_lora_rank,
-                     "q_lora_rank", count_or_null(mla->q_lora_rank), "qk_rope_head_dim",
-                     (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps, "bias", mla->bias);
+    const struct attn_indexer_spec *index = &mla->index;
+    json_t *indexer =
+        index->num_heads == 0
+            ? json_null()
+            : json_pack("{s:I, s:I, s:I, s:b}", "num_heads", (json_int_t)index->num_heads,
+                        "head_dim", (json_int_t)index->head_dim, "topk", (json_int_t)index->topk,
+                        "interleaved", index->interleaved);
+    return json_pack("{s:o, s:I, s:o, s:I, s:f, s:b}", "indexer", indexer, "kv_lora_rank",
+                     (json_int_t)mla->kv_lora_rank, "q_lora_rank", count_or_null(mla->q_lora_rank),
+                     "qk_rope_head_dim", (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps,
+                     "bias", mla->bias);
 }
 
 json_t *srv_layer_json(const struct attn_layer_spec *spec)

@@ -40,6 +40,10 @@ static const struct field_words config_words[] = {
     {HF_FIELD(q_lora_rank), "width of the latent of queries", "none"},
     {HF_FIELD(qk_nope_head_dim), "components of a head that do not rotate", "required"},
     {HF_FIELD(qk_rope_head_dim), "components of a head that rotate, after those", "required"},
+    {HF_FIELD(index_heads), "heads of the indexer", "no indexer"},
+    {HF_FIELD(index_head_dim), "width of its heads", "required"},
+    {HF_FIELD(index_topk), "keys that a query takes part with, at most", "required"},
+    {HF_FIELD(index_interleaved), "the indexer rotates neighbours; false: halves", NULL},
     {HF_FIELD(rope_gathered), "neighbouring components rotate together, and come as halves", NULL},
     {HF_FIELD(qk_norm), "RMSNorm of each query and key head", NULL},
     {HF_FIELD(norm_type), "type of that norm", "`rms_norm`"},
@@ -189,6 +193,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_FIXED:
         add(row, "only `%s`", key->only);
+        break;
+    case ATTN_CONFIG_EACH:
+        add(row, "list of `%s`", key->only);
         break;
     case ATTN_CONFIG_TERMS:
         add(row, "`c2p`, `p2c` or both: a list, or with \\| between");

@@ -16,6 +16,9 @@ void add_projections(struct text *text, unsigned projections)
         {ATTN_PROJ_KV_A, "the latent"},
         {ATTN_PROJ_K_ROPE, "the part that rotates"},
         {ATTN_PROJ_Q_A, "the latent of queries"},
+        {ATTN_PROJ_INDEX_Q, "the indexer's queries"},
+        {ATTN_PROJ_INDEX_K, "the indexer's keys"},
+        {ATTN_PROJ_INDEX_W, "the weights of the indexer's heads"},
     };
     const char *comma = "";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -202,6 +202,9 @@ void print_traits(const struct attn_family *family)
     print_norms(family);
     if (defaults->output_gate)
         printf("- Rows of heads are multiplied by sigmoid(gate) before the output projection.\n");
+    if (defaults->index_heads > 0)
+        printf("- An indexer chooses the `index_topk` visible keys with the best index score, and "
+               "the softmax is over these alone. Its key of each token is cached too.\n");
     if (defaults->differential)
         printf("- Differential attention, lambda_init of layer l being 0.8 - 0.6 exp(-0.3 l).\n");
     if (family->either_way != NULL)
