@@ -169,6 +169,8 @@ $(call objects_of,lib/kernels/neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+
 $(call objects_of,lib/kernels/portable*.c):    EXTRA = -O3 -ffp-contract=off
 $(call objects_of,lib/basics/tile.c):                  EXTRA = -O3
 $(call objects_of,lib/basics/widen.c):                 EXTRA = -O3
+$(call objects_of,lib/files/quantized.c):              EXTRA = -O3
+$(call objects_of,lib/files/ggml.c):                   EXTRA = -O3
 $(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
 $(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3
 $(call objects_of,tests/bench/check.c):                EXTRA = -O3 -ffp-contract=off
@@ -215,7 +217,7 @@ BENCH_WEIGHTS_FLAGS =
         fuzz-coverage alone nice suites unit-suites http-suites recorded-catalogue recorded-http \
         check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
-        bench-shard bench-table bench-weights \
+        bench-shard bench-stored bench-table bench-weights \
         style layers presets models-md models-check docs docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -489,8 +491,11 @@ bench-restart: $(OUT)/attnd ## how soon 10,000 sessions of 1 GiB are served agai
 
 bench-load: $(OUT)/attnd ## from exec to ready with 1.2 GB of weights, cold and warm, beside cat; BENCH_LOAD_FLAGS="--help" lists options, QUICK=1 is short
 	$(Q)/usr/bin/python3 tests/bench/load.py $(BENCH_LOAD_FLAGS)
-bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, with normal weights and with outlier channels
+bench-stored: $(OUT)/attnd ## from exec to ready with the same weights in bf16 and in quantised forms; QUICK=1 is short
+	$(Q)/usr/bin/python3 tests/bench/stored.py $(BENCH_STORED_FLAGS)
+bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, and quantised forms before it, with normal rows and with outlier channels
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
+	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/stored.py
 bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
 	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-shard: $(OUT)/attnd ## what one shard holds and does, for docs/SCALE.md: rows a second, memory, journal

@@ -81,6 +81,12 @@ struct attn_rope_spec {
     const double *short_factor, *long_factor; /* longrope: [dim/2] up to the trained length, and
                                                  beyond; borrowed from the model */
     size_t proportional_dim; /* proportional: components that turn, in pairs of halves of dim */
+    bool reversed;           /* pairs turn the other way, by -position * frequency (nanochat) */
+    /* Not 0: the tokens after the first grid_prefix are patches of a grid of `rows` by `columns`,
+     * row by row, which the call gives; those before do not rotate.  The patch of row r and column
+     * c turns pair i of the first quarter of dim by pi (2r + 1 - rows) / rows f_{2i}, and pair i of
+     * the second quarter by the same of its column (dinov3_vit).  dim is a multiple of 4. */
+    size_t grid_prefix;
 };
 
 /* Normalisation of projected rows: RMSNorm x / sqrt(mean(x^2) + eps), LayerNorm
@@ -118,6 +124,8 @@ enum attn_position_bias_type {
     ATTN_BIAS_ALIBI,        /* slope_h (s - t), slope_h a power of 2^(-8/H) */
     ATTN_BIAS_T5,           /* a learned number per head and bucket of distances */
     ATTN_BIAS_DISENTANGLED, /* products with learned rows for the distance: DeBERTa */
+    ATTN_BIAS_RELATIVE_KEY, /* the query times a learned row for the distance (Shaw et al. 2018) */
+    ATTN_BIAS_GRID,         /* a learned number per head and distance in a grid: BEiT */
 };
 
 /* The position bias of a layer; see attn_position_bias_type for which fields count. */
@@ -138,6 +146,26 @@ struct attn_position_bias_spec {
     bool content_to_position, position_to_content; /* q.Kr is there; k.Qr is there */
     bool table_norm;
     double table_norm_eps;
+    bool own_projections; /* maps of their own make Kr and Qr, not those of keys and queries */
+    bool own_key_bias;    /* of these the one that makes Kr has a bias, as that of Qr does */
+
+    /* relative_key: the score of query i and key j is scale q_i.(k_j + R_x), x being j - i, at
+     * least -max_distance and at most max_after, plus max_distance.  R is the layer's table
+     * [max_distance + max_after + 1][D], the same for all heads. */
+    size_t max_after;
+
+    /* t5: the number is multiplied by a gate of head h and query i, a (b c_h - 1) + 2, where a and
+     * b are sigmoids of the sums of the first and of the last 4 outputs of a linear map [8][D] of
+     * head h's part of the query's hidden state (WavLM). */
+    bool gated;
+
+    /* grid: W, patches in a row and in a column of the only grid that there is.  The first token
+     * stands for the whole, and W*W patches follow it.  With T = (2W-1)^2 + 3 rows of the table,
+     * the patch in row r and column c has for the one in row u and column v the number in row
+     * (r-u+W-1) (2W-1) + c-v+W-1; the first token has T-3 for patches and T-1 for itself, patches
+     * have T-2 for it. */
+    size_t grid;
+    bool own_table; /* each layer has a table; else all share one */
 };
 
 /* Multi-head latent attention (DeepSeek-V2, 2024): a token has one latent, RMSNorm(x Wkv_a), of
@@ -196,6 +224,8 @@ struct attn_layer_spec {
     double value_scale;    /* of values, before they are cached (mimo_v2_flash); 0: none */
     size_t sliding_window; /* W: a query at i sees keys j, i-W < j <= i, or, where the layer is not
                               causal, |i-j| < W; 0: none */
+    size_t
+        max_tokens; /* keys of a call, at most: longer sequences attend otherwise; 0: any number */
     size_t attention_chunk_size; /* C: a query at i sees keys j, j/C = i/C; 0: none (llama4) */
     bool is_causal;
     bool is_cross;      /* keys and values come from another sequence: no self-attention */
@@ -208,8 +238,12 @@ struct attn_layer_spec {
     bool output_gate;   /* rows of heads are multiplied by sigmoid(gate) before the output
                            projection, gate [H*Dv] being projected from hidden_states (qwen3_next);
                            it has a bias where queries have one */
-    struct attn_norm_spec qk_norm; /* of queries and keys */
-    struct attn_norm_spec v_norm;  /* of values; weightless (gemma4) */
+    struct attn_norm_spec qk_norm;     /* of queries and keys */
+    struct attn_norm_spec v_norm;      /* of values; weightless (gemma4) */
+    struct attn_norm_spec output_norm; /* of the heads of a row as one vector, before the output
+                                          projection (bitnet) */
+    double clip_qkv; /* projected queries, keys and values are clamped to +-this (dbrx); 0: not */
+    double key_multiplier; /* multiplies projected keys, before norm and RoPE (falcon_h1); 0: 1 */
     struct attn_query_scaling query_scaling;
     struct attn_differential_spec differential;
     size_t shares_layer; /* the layer whose cached keys and values this layer reads (gemma4);
@@ -239,6 +273,7 @@ struct attn_cached_sizes attn_cached_sizes(const struct attn_layer_spec *spec);
 #define ATTN_MAX_LAYERS 1024
 #define ATTN_MAX_TOKENS 1048576 /* T and S of one call, L of one cache */
 #define ATTN_MAX_BATCH 65536    /* B of one call, steps of one batch */
+#define ATTN_MAX_GRID 128       /* of patches, rows and columns of a grid with a position bias */
 #define ATTN_MAX_BUCKETS 4096   /* of a relative position bias, and its longest distance */
 
 /* ATTN_MAX_MAGNITUDE bounds components of q, k and v, entries of head_mask and positive entries of
@@ -284,6 +319,8 @@ struct attn_model_options {
                           "cross", the decoder's attention over the encoder; "text" (the default)
                           or "vision"; else NULL */
     const char *config; /* the configuration, a JSON object as text, in place of config.json */
+    const char *ignore_keys; /* keys that are passed over, with blanks between, though they are not
+                                understood; NULL: none */
     enum attn_dtype dtype, kv_dtype; /* see attn_layer_spec */
     unsigned threads;                /* that load the weights; 0: attn_usable_cpus() */
     attn_load_progress *progress;    /* called while weights are loaded; NULL: not called */
@@ -311,15 +348,15 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   max_position_embeddings, original_max_position_embeddings;
  *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
  *   scale, query_pre_attn_scalar, attn_logit_softcapping, attention_value_scale;
- *   attn_scale, floor_scale;
+ *   attn_scale, floor_scale, clip_qkv, key_multiplier;
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
- *   attn_output_gate, differential, attn_scale_next, attn_scale_by_slot, alibi, alibi_scaled,
- *   alibi_bfloat16, alibi_by_slot; pos_att_type, position_buckets, max_relative_positions,
- *   norm_rel_ebd.
+ *   output_norm, attn_output_gate, differential, attn_scale_next, attn_scale_by_slot,
+ *   rope_reversed, alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot; pos_att_type,
+ *   position_buckets, max_relative_positions, norm_rel_ebd; and those of latents and an indexer.
  * `attnd inspect --family random` prints what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

@@ -6,6 +6,7 @@
  *   attend            o = softmax(q k^T + mask) v of each sequence (attention.c)
  *   subtract          differential attention: heads in pairs (struct attn_differential_spec)
  *   gate              o = o sigmoid(gate)
+ *   normalise         o = norm(o), where the layer has a norm of its output's heads
  *   project back      output = o Wo, with its bias
  *   fill the outputs  (outputs.c)
  *
@@ -144,14 +145,21 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
         copy_heads(row.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
         copy_heads(row.v, c->value_states, spec->num_kv_heads, c->queries, spec->value_head_dim, i);
     }
-    const int64_t position = ids ? ids[c->first * c->queries + i] : (int64_t)slot;
-    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq, position, slot);
+    const struct attn_place place = {
+        .position = ids ? ids[c->first * c->queries + i] : (int64_t)slot,
+        .slot = slot,
+        .grid = c->modifiers->grid,
+    };
+    bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq, &place);
     if (layer->index_k.out > 0)
         within = attn_index_turn(has_query ? pass->index_q + r * layer->index_q.out : NULL,
                                  pass->index_w + r * layer->index_w.out,
                                  has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
-                                 c->inv_freq, position) &&
+                                 c->inv_freq, place.position) &&
                  within;
+    if (has_query && spec->position_bias.gated)
+        attn_position_gates(pass->position_gates + r * spec->num_heads, layer,
+                            c->query_states + (c->first * c->queries + i) * spec->hidden_size);
     if (has_query)
         within = within && kernels->all_within(pass->gate + r * layer->gate.out, layer->gate.out,
                                                ATTN_MAX_MAGNITUDE);
@@ -250,6 +258,10 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
         p.index_q = pass->index_q + row * layer->index_q.out;
         p.index_w = pass->index_w + row * layer->index_w.out;
         p.index_k = pass->v + key_row * pass->value_width + pass->in.v->out;
+    }
+    if (spec->position_bias.gated) {
+        p.mask.position_gates = pass->position_gates + row * heads;
+        p.mask.gates = heads;
     }
     if (attn_pass_absorbs(pass)) { /* the problem becomes one over cached latents */
         const size_t rank = spec->mla.kv_lora_rank, width = rank + spec->mla.rope_head_dim;
@@ -394,6 +406,19 @@ static void gate_task(void *argument, size_t i, unsigned thread)
         pass->o[j] /= 1 + expf(-pass->gate[j]);
 }
 
+/* ---- Normalise ---- */
+
+static void norm_task(void *argument, size_t i, unsigned thread)
+{
+    const struct attn_pass *pass = argument;
+    const struct attn_layer *layer = pass->layer;
+    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows);
+    (void)thread;
+    for (size_t r = i * ROWS_OF_TASK; r < end; r++)
+        attn_norm_vector(pass->o + r * layer->o.in, &layer->spec.output_norm, layer->o_norm, NULL,
+                         layer->o.in);
+}
+
 /* ---- Project back ---- */
 
 static enum attn_status project_back(const struct attn_pass *pass)
@@ -429,6 +454,9 @@ enum attn_status attn_forward(struct attn_pass *pass)
                       attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
     if (status == ATTN_OK && pass->layer->gate.out > 0)
         attn_pool_run(pass->engine->pool, gate_task, pass,
+                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
+    if (status == ATTN_OK && pass->layer->spec.output_norm.type != ATTN_NORM_NONE)
+        attn_pool_run(pass->engine->pool, norm_task, pass,
                       attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
     if (status == ATTN_OK)
         status = project_back(pass);

@@ -9,7 +9,7 @@
 #include "attn.h"
 
 /* inv_freq[i], i in [0, spec->dim/2): theta^(-2i/dim), changed as the spec's type says for a call
- * whose largest position is length - 1. */
+ * whose largest position is length - 1; negative where pairs turn the other way. */
 void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, int64_t length);
 
 /* Whether a call of that length has other frequencies than a short call: types dynamic and
@@ -25,6 +25,10 @@ size_t attn_rope_short_length(const struct attn_rope_spec *spec);
  * factor. */
 void attn_rope_cos_sin(float *cos_sin, const struct attn_rope_spec *spec, const float *inv_freq,
                        int64_t position);
+
+/* The same of a patch of a grid, counted row by row, for grid[0] rows and grid[1] columns. */
+void attn_rope_grid_cos_sin(float *cos_sin, const struct attn_rope_spec *spec,
+                            const float *inv_freq, size_t patch, const size_t grid[2]);
 
 /* Rotates the pairs of one head x [D] in place. */
 void attn_rope_rotate(float *x, const struct attn_rope_spec *spec, const float *cos_sin);

@@ -19,8 +19,9 @@
 struct reader {
     struct attn_resolution r;
     bool is_set[sizeof(struct attn_hf_config)];
-    size_t base;     /* of offsets in r.hf: 0, or the RoPE object that is being read */
-    bool typed_rope; /* an object of RoPE for each type of layers has been read */
+    const char *ignored; /* names of keys that are passed over, with blanks between */
+    size_t base;         /* of offsets in r.hf: 0, or the RoPE object that is being read */
+    bool typed_rope;     /* an object of RoPE for each type of layers has been read */
 };
 
 /* ---- Complaints ---------------------------------------------------------------------------- */
@@ -56,11 +57,11 @@ static bool check_range(struct reader *reader, const struct attn_hf_key *key, do
 /* The bytes of the field that a key of this kind fills. */
 static size_t size_of(enum attn_hf_key_kind kind)
 {
-    return kind == ATTN_CONFIG_NUMBER    ? sizeof(double)
-           : kind == ATTN_CONFIG_FLAG    ? sizeof(bool)
-           : kind == ATTN_CONFIG_FACTORS ? sizeof(struct attn_factors)
-           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_FULL_LAYERS ? 0
-                                                                         : sizeof(size_t);
+    return kind == ATTN_CONFIG_NUMBER                                  ? sizeof(double)
+           : kind == ATTN_CONFIG_FLAG                                  ? sizeof(bool)
+           : kind == ATTN_CONFIG_FACTORS                               ? sizeof(struct attn_factors)
+           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_PER_LAYER ? 0
+                                                                       : sizeof(size_t);
 }
 
 /* Fills a field.  One that another key has filled must keep its value. */
@@ -87,6 +88,7 @@ static void clear_rope(struct reader *reader)
         .partial_rotary_factor =
             reader->r.config->hf.rope_by_type ? 0 : rope->partial_rotary_factor,
         .interleaved = rope->interleaved,
+        .reversed = rope->reversed,
         .truncate = true,
         .theta = rope->theta,
     };
@@ -147,6 +149,25 @@ static bool read_period(struct reader *reader, const struct attn_hf_key *key, co
 
 /* ---- Lists --------------------------------------------------------------------------------- */
 
+/* Gives layer i a type, which another key has given it already or not at all. */
+static bool set_type(struct reader *reader, const struct attn_hf_key *key, size_t i, size_t type,
+                     const json_t *value)
+{
+    uint8_t *types = reader->r.config->types;
+    if (type == ATTN_NUM_LAYER_TYPES)
+        return refuse_value(reader, key->name, value);
+    if (reader->is_set[key->offset] && types[i] != type)
+        return refuse_contradiction(reader, key->name);
+    types[i] = (uint8_t)type;
+    return true;
+}
+
+/* Whether a key of layers' types has 1 for sliding layers and 0 for others. */
+static bool lists_sliding(const struct attn_hf_key *key)
+{
+    return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && key->only[0] == '0';
+}
+
 /* Reads item i of a list. */
 static bool read_item(struct reader *reader, const struct attn_hf_key *key, size_t i,
                       const json_t *item)
@@ -165,20 +186,24 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
         config->rotates[i] = turns == 1;
         return true;
     }
-    if (key->only != NULL) {
+    if (lists_sliding(key)) {
         const json_int_t slides = json_integer_value(item);
         if (!json_is_integer(item) || slides < 0 || slides > 1)
             return refuse_type(reader, key->name, "a list of 0 and 1");
         config->types[i] = slides == 1 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
         return true;
     }
+    if (key->kind == ATTN_CONFIG_FULL_LAYERS) {
+        const json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item) || layer < 0 || layer >= ATTN_MAX_LAYERS)
+            return refuse_type(reader, key->name, "a list of indices of layers");
+        config->is_listed[layer] = true;
+        return true;
+    }
     if (!json_is_string(item))
         return refuse_type(reader, key->name, "a list of strings");
-    const size_t type = attn_layer_type_find(reader->r.config->family, json_string_value(item));
-    if (type == ATTN_NUM_LAYER_TYPES)
-        return refuse_value(reader, key->name, item);
-    config->types[i] = (uint8_t)type;
-    return true;
+    return set_type(reader, key, i,
+                    attn_layer_type_find(config->family, key, json_string_value(item)), item);
 }
 
 /* Reads a list into the configuration: factors, into its next free list; types of layers; layers
@@ -187,14 +212,15 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
 {
     struct attn_config *config = reader->r.config;
     const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || key->only != NULL;
+    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || lists_sliding(key);
     const size_t count = json_array_size(value);
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))
         return refuse_type(reader, key->name,
-                           factors  ? "a list of numbers"
-                           : layers ? "a list of 0 and 1"
-                                    : "a list of strings");
+                           factors                                ? "a list of numbers"
+                           : layers                               ? "a list of 0 and 1"
+                           : key->kind == ATTN_CONFIG_FULL_LAYERS ? "a list of indices of layers"
+                                                                  : "a list of strings");
     if (factors &&
         (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[reader->base + key->offset]))
         return refuse_contradiction(reader, key->name);
@@ -204,10 +230,58 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
     for (size_t i = 0; i < count; i++)
         if (!read_item(reader, key, i, json_array_get(value, i)))
             return false;
+    size_t filled = count;
+    if (key->kind == ATTN_CONFIG_FULL_LAYERS)
+        for (filled = ATTN_MAX_LAYERS; !config->is_listed[filled - 1];)
+            filled--;
     if (!factors)
-        return set_field(reader, key, &count);
+        return set_field(reader, key, &filled);
     const struct attn_factors list = {count, config->factors[config->num_lists++]};
     return set_field(reader, key, &list);
+}
+
+/* Reads a letter for each layer. */
+static bool read_letters(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const size_t count = json_string_length(value);
+    if (!json_is_string(value))
+        return refuse_type(reader, key->name, "a string");
+    if (count == 0 || count > ATTN_MAX_LAYERS)
+        return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                               " has %zu letters, must be 1 to %d", count, ATTN_MAX_LAYERS);
+    for (size_t i = 0; i < count; i++) {
+        const char letter = json_string_value(value)[i];
+        size_t type = 0;
+        while (attn_layer_letters[type] != '\0' &&
+               (letter == ' ' || attn_layer_letters[type] != letter))
+            type++;
+        if (!set_type(reader, key, i, type, value))
+            return false;
+    }
+    return set_field(reader, key, &count);
+}
+
+/* Reads a list such as [[["global", "local"], 12]]: runs of names, each as often as it says. */
+static bool read_runs(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const struct attn_family *family = reader->r.config->family;
+    size_t count = 0;
+    for (size_t run = 0; run < json_array_size(value); run++) {
+        const json_t *pair = json_array_get(value, run), *names = json_array_get(pair, 0);
+        const json_int_t times = json_integer_value(json_array_get(pair, 1));
+        const size_t length = json_array_size(names);
+        if (json_array_size(pair) != 2 || length == 0 || length > ATTN_MAX_LAYERS || times < 1 ||
+            times > ATTN_MAX_LAYERS || count + length * (size_t)times > ATTN_MAX_LAYERS)
+            return refuse_value(reader, key->name, value);
+        for (size_t i = 0; i < length * (size_t)times; i++) {
+            const json_t *name = json_array_get(names, i % length);
+            const char *text = json_is_string(name) ? json_string_value(name) : "";
+            if (!set_type(reader, key, count++, attn_layer_type_find(family, key, text), value))
+                return false;
+        }
+    }
+    return count != 0 ? set_field(reader, key, &count)
+                      : refuse_type(reader, key->name, "a list of lists of names and counts");
 }
 
 static bool read_terms(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
@@ -231,6 +305,53 @@ static bool read_terms(struct reader *reader, const struct attn_hf_key *key, con
     return set_field(reader, key, &terms);
 }
 
+/* ---- Keys that are passed over ---- */
+
+/* Whether a key of that name changes what some family computes. */
+static bool changes_mathematics(const char *name)
+{
+    const struct attn_family *family;
+    const struct attn_hf_key *key = attn_hf_key_find(attn_rope_keys, name);
+    if (key == NULL)
+        key = attn_hf_key_find(attn_common_keys, name);
+    for (size_t i = 0; key == NULL && (family = attn_family_at(i)) != NULL; i++) {
+        key = attn_hf_key_find(family->rope_keys, name);
+        for (const struct attn_hf_key *k = family->keys; key == NULL && k->name != NULL; k++) {
+            const char *dot = k->kind != ATTN_CONFIG_IGNORED ? strchr(k->name, '.') : NULL;
+            if (k->kind != ATTN_CONFIG_IGNORED && strcmp(dot ? dot + 1 : k->name, name) == 0)
+                key = k;
+        }
+        if (key != NULL && key->kind == ATTN_CONFIG_IGNORED)
+            key = NULL;
+    }
+    return key != NULL && key->kind != ATTN_CONFIG_IGNORED;
+}
+
+static bool check_ignored(struct reader *reader)
+{
+    char name[96];
+    size_t length;
+    for (const char *at = reader->ignored; at != NULL && *at != '\0';
+         at += length + (at[length] == ' ')) {
+        length = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        if (changes_mathematics(name))
+            return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, "ignore_keys",
+                                   ": '%s' changes what is computed, so it cannot be passed over",
+                                   name);
+    }
+    return true;
+}
+
+/* Whether a key that is not understood is passed over; else it is refused, in the object `within`,
+ * "" for the configuration itself. */
+static bool pass_over(struct reader *reader, const char *within, const char *key,
+                      const struct attn_hf_key *keys)
+{
+    return attn_hf_names_have(reader->ignored, key) ||
+           attn_resolved(&reader->r, attn_fail_key(within, key, keys, reader->r.error));
+}
+
 /* ---- Keys ---------------------------------------------------------------------------------- */
 
 static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value);
@@ -249,18 +370,19 @@ static bool read_members(struct reader *reader, const struct attn_hf_key *object
         const struct attn_hf_key *known =
             (size_t)length < sizeof name ? attn_hf_key_find(reader->r.config->family->keys, name)
                                          : NULL;
-        if (known == NULL)
-            return attn_resolved(&reader->r,
-                                 attn_fail(reader->r.error, ATTN_UNSUPPORTED, key,
-                                           "%s: key '%.96s' is not understood", object->name, key));
-        if (!read_key(reader, known, item))
+        if (!(known != NULL
+                  ? read_key(reader, known, item)
+                  : attn_hf_names_have(reader->ignored, key) ||
+                        attn_resolved(&reader->r, attn_fail(reader->r.error, ATTN_UNSUPPORTED, key,
+                                                            "%s: key '%.96s' is not understood",
+                                                            object->name, key))))
             return false;
     }
     return true;
 }
 
 /* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
-static bool read_full_layers(struct reader *reader, const struct attn_hf_key *key, json_t *value)
+static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key, json_t *value)
 {
     const struct attn_family *family = reader->r.config->family;
     const char *index, *name;
@@ -318,11 +440,16 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
     case ATTN_CONFIG_FACTORS:
     case ATTN_CONFIG_LAYER_TYPES:
     case ATTN_CONFIG_ROPE_LAYERS:
+    case ATTN_CONFIG_FULL_LAYERS:
         return read_list(reader, key, value);
+    case ATTN_CONFIG_LAYER_RUNS:
+        return read_runs(reader, key, value);
+    case ATTN_CONFIG_LAYER_LETTERS:
+        return read_letters(reader, key, value);
     case ATTN_CONFIG_PERIOD:
         return read_period(reader, key, value);
-    case ATTN_CONFIG_FULL_LAYERS:
-        return read_full_layers(reader, key, (json_t *)value);
+    case ATTN_CONFIG_PER_LAYER:
+        return read_per_layer(reader, key, (json_t *)value);
     case ATTN_CONFIG_FIXED:
         return read_fixed(reader, key, value);
     case ATTN_CONFIG_EACH:
@@ -367,10 +494,8 @@ static bool read_rope_keys(struct reader *reader, const char *name, json_t *obje
         const struct attn_hf_key *known = attn_hf_key_find(attn_rope_keys, key);
         if (known == NULL)
             known = attn_hf_key_find(reader->r.config->family->rope_keys, key);
-        if (known == NULL)
-            return attn_resolved(&reader->r,
-                                 attn_fail_key(name, key, attn_rope_keys, reader->r.error));
-        if (!read_key(reader, known, item))
+        if (!(known != NULL ? read_key(reader, known, item)
+                            : pass_over(reader, name, key, attn_rope_keys)))
             return false;
     }
     return true;
@@ -436,12 +561,10 @@ static bool read_object(struct reader *reader, json_t *object)
         json_object_foreach(object, key, value) {
             const struct attn_hf_key *known = attn_family_key(reader->r.config->family, key);
             reader->base = 0;
-            if (known == NULL)
-                return attn_resolved(
-                    &reader->r,
-                    attn_fail_key("", key, reader->r.config->family->keys, reader->r.error));
-            const bool rope = known->kind == ATTN_CONFIG_ROPE;
-            if (rope == (pass == 1) &&
+            if (known == NULL && !pass_over(reader, "", key, reader->r.config->family->keys))
+                return false;
+            const bool rope = known != NULL && known->kind == ATTN_CONFIG_ROPE;
+            if (known != NULL && rope == (pass == 1) &&
                 !(rope ? read_rope(reader, known, value) : read_key(reader, known, value)))
                 return false;
         }
@@ -468,25 +591,26 @@ static bool read_settings(struct reader *reader, json_t *object, json_t *setting
     return read_object(reader, settings) && (second == NULL || read_object(reader, second));
 }
 
-enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
-                                  const char *stack, const char *text, size_t length,
-                                  struct attn_error *error)
+enum attn_status attn_config_read_with(struct attn_config *out,
+                                       const struct attn_config_options *options, const char *text,
+                                       size_t length, struct attn_error *error)
 {
     json_t *object;
     enum attn_status status = attn_config_parse(&object, text, length, error);
     if (status != ATTN_OK)
         return status;
-    struct attn_choice choice = {.family = family, .settings = object};
-    if (family == NULL)
-        status = attn_config_choose(&choice, object, stack, error);
+    struct attn_choice choice = {.family = options->family, .settings = object};
+    if (choice.family == NULL)
+        status = attn_config_choose(&choice, object, options->stack, error);
     if (status == ATTN_OK) {
-        struct reader reader = {.r = {.config = out, .error = error}};
-        family = choice.family;
+        struct reader reader = {.r = {.config = out, .error = error},
+                                .ignored = options->ignore_keys};
+        const struct attn_family *family = choice.family;
         *out = (struct attn_config){
             .family = family, .hf = family->defaults, .is_wrapped = choice.is_wrapped};
         if (choice.is_wrapped && choice.settings != object)
             set_inner_sizes(&out->hf, family);
-        bool read = read_settings(&reader, object, choice.settings);
+        bool read = check_ignored(&reader) && read_settings(&reader, object, choice.settings);
         out->says_layout = reader.is_set[HF_FIELD(transposed)];
         out->layout = out->hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (read)
@@ -495,4 +619,12 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
     }
     json_decref(object);
     return status;
+}
+
+enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
+                                  const char *stack, const char *text, size_t length,
+                                  struct attn_error *error)
+{
+    const struct attn_config_options options = {.family = family, .stack = stack};
+    return attn_config_read_with(out, &options, text, length, error);
 }

@@ -20,18 +20,28 @@ struct attn_config {
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
-    uint8_t types[ATTN_MAX_LAYERS]; /* enum attn_layer_type */
-    bool rotates[ATTN_MAX_LAYERS];  /* false: a layer without RoPE */
-    bool differs[ATTN_MAX_LAYERS];  /* layers that a key of kind FULL_LAYERS names */
+    uint8_t types[ATTN_MAX_LAYERS];  /* enum attn_layer_type */
+    bool is_listed[ATTN_MAX_LAYERS]; /* in a list of full layers */
+    bool rotates[ATTN_MAX_LAYERS];   /* false: a layer without RoPE */
+    bool differs[ATTN_MAX_LAYERS];   /* layers that a key of kind PER_LAYER names */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
 
-/* Resolves `text`, a JSON object of `length` bytes.  family NULL: the family of its model_type and
- * of `stack`, which is NULL for the default one.  A key that is not understood is refused by name,
- * in error->param.
+/* How a configuration is read. */
+struct attn_config_options {
+    const struct attn_family *family; /* NULL: that of its model_type and of `stack` */
+    const char *stack;                /* NULL: the one of its class, or the default one */
+    const char *ignore_keys; /* that are not understood and passed over, with blanks between */
+};
+
+/* Resolves `text`, a JSON object of `length` bytes.  A key that is not understood is refused by
+ * name, in error->param; so is one of ignore_keys that changes what some family computes.
  * Errors: ATTN_MALFORMED (not JSON; a value missing, of the wrong type, or two that contradict each
  * other), ATTN_OUT_OF_RANGE, ATTN_UNSUPPORTED, ATTN_NO_MEMORY. */
+enum attn_status attn_config_read_with(struct attn_config *out,
+                                       const struct attn_config_options *options, const char *text,
+                                       size_t length, struct attn_error *error);
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
                                   const char *stack, const char *text, size_t length,
                                   struct attn_error *error);
@@ -44,7 +54,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
 /* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
-/* Whether layer `layer`, which must exist, is attention; a linear layer is none. */
+/* Whether layer `layer`, which must exist, is attention. */
 bool attn_config_attends(const struct attn_config *config, size_t layer);
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows

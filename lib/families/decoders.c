@@ -165,6 +165,18 @@ ROW(nemotron, LLAMA("nemotron"),
          IGNORED("norm_eps rope_percent rotary_percentage")),
     DEFAULTS(CAUSAL, ROPE(10000, .partial_rotary_factor = 0.5)));
 
+/* Pairs turn backwards, and a norm without weights follows. */
+ROW(nanochat, LLAMA("nanochat"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS,
+         IGNORED("final_logit_softcapping logits_soft_cap")),
+    DEFAULTS(CAUSAL, .qk_norm = true, .norm_weightless = true, .norm_after_rope = true,
+             .norm_eps = 1e-6, ROPE(10000, .reversed = true)));
+
+/* A norm of all heads before the output projection. */
+ROW(bitnet, DECODER("bitnet"), TENSORS(LLAMA_MAPS, NORM(SELF_ATTN "attn_sub_norm", O)),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS),
+    DEFAULTS(CAUSAL, .num_kv_heads = 5, .output_norm = true, .norm_eps = 1e-5, ROPE(500000)));
+
 /* ---- Multi-head latent attention ------------------------------------------------------------- */
 
 /* Keys of experts and of further predicted tokens do not touch attention.  Both norms of latents

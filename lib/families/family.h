@@ -26,8 +26,8 @@ struct attn_factors {
 struct attn_hf_rope {
     size_t type; /* enum attn_rope_type; ATTN_ROPE_NONE with a theta means the default type */
     size_t dim;  /* components that rotate; 0: by partial_rotary_factor */
-    double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all */
-    bool interleaved, truncate;   /* from here on as attn_rope_spec */
+    double partial_rotary_factor;         /* share of head_dim that rotates, rounded down; 0: all */
+    bool interleaved, reversed, truncate; /* from here on as attn_rope_spec */
     double theta, factor, attention_factor, original_max_position;
     double gain_factor; /* yarn: multiplies the attention factor that `factor` gives; 0: none */
     double alpha;       /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
@@ -50,14 +50,18 @@ enum attn_quant_method {
     ATTN_QUANT_MLX,
 };
 
+#define ATTN_QUANT_GROUPS 8 /* sizes of groups in one configuration, at most */
+
 struct attn_quantization {
     enum attn_quant_method method;
     char name[32], format[32]; /* quant_method, format */
     unsigned bits;             /* of a code; 0: the configuration does not say it, or several */
-    size_t group;              /* inputs with one scale; 0: the configuration does not say it */
-    size_t block[2];           /* rows and columns with one scale; 0: the configuration has none */
-    bool adds_one;             /* GPTQ's zero points are stored less 1 */
-    bool asymmetric;           /* zero points are needed: compressed-tensors */
+    size_t groups[ATTN_QUANT_GROUPS]; /* [num_groups] inputs with one scale, as it says */
+    size_t num_groups;
+    size_t block[2]; /* rows and columns with one scale; 0: the configuration has none */
+    bool adds_one;   /* GPTQ's zero points are stored less 1 */
+    bool asymmetric; /* zero points are needed: compressed-tensors */
+    bool ordered;    /* so is the group of each input: desc_act, actorder */
 };
 
 /* A config.json under one set of names, whatever names the family has for its keys: n_embd and
@@ -73,7 +77,9 @@ struct attn_hf_config {
     size_t max_position;                      /* max_position_embeddings */
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
-    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate;
+    bool q_bias, k_bias, v_bias;              /* where `bias` is false */
+    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate, output_norm;
+    double clip_qkv, key_multiplier; /* as attn_layer_spec */
 
     /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
      * v_norm is.  norm_type NONE means RMSNorm. */
@@ -102,6 +108,8 @@ struct attn_hf_config {
      * being 1.  Layers slide only where use_sliding_window and sliding_window are set. */
     size_t other_type; /* enum attn_layer_type; ATTN_LAYER_FULL means ATTN_LAYER_SLIDING */
     size_t full_period, num_layer_types;
+    size_t full_offset;   /* of the full layer in its period, where full_first */
+    size_t listed_layers; /* 1 + the last of a list of full layers, which comes before a period */
     bool full_first, last_full; /* last_full: the last layer is full whatever the list says */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
@@ -126,14 +134,25 @@ struct attn_hf_config {
     size_t sliding_kv_heads, sliding_heads, sliding_head_dim, sliding_value_head_dim;
     size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */
 
+    /* block_sparse (attention_type 2): blocks at random where a sequence is longer than
+     * 5 + 2 random_blocks blocks. */
+    size_t attention_type, block_size, random_blocks;
+
     bool alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot, alibi_replaces_rope;
-    size_t buckets, max_distance; /* of T5's position bias */
-    bool transposed;              /* weights are stored [in][out], whatever the row says */
+    size_t buckets, max_distance; /* of T5's position bias; max_distance of relative keys too */
+    bool gated_bias;              /* T5's with the gates of WavLM */
+    bool unsaid_bias_1d, unsaid_bias_2d; /* biases by what no call says, which are refused */
+    size_t relative_key, max_after;      /* 1: relative keys, which end after max_after tokens */
+    bool grid_bias, shared_grid_bias;    /* BEiT's, of each layer or of all, image_size / patch_size
+                                         patches wide */
+    size_t image_size, patch_size;
+    bool transposed; /* weights are stored [in][out], whatever the row says */
 
     /* Of DeBERTa: the products of pos_att_type (enum attn_position_terms), which need both flags;
      * the table's rows; SIZE_MAX is -1, none.  relative_norm 1: layer_norm. */
     size_t position_terms, position_buckets, max_relative_positions, relative_norm;
     bool relative_attention, share_att_key;
+    bool plain_pos_key; /* without share_att_key: the map of keys of positions has no bias */
     double relative_norm_eps;
 
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
@@ -141,26 +160,42 @@ struct attn_hf_config {
      * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
     bool rope_by_type, partial_by_type; /* partial: the share of `rope` holds for both */
     size_t rope_layers;                 /* enum attn_rope_layers */
+    size_t position_type; /* enum attn_position_type, of rows that have a key for it */
+    bool rope_optional;   /* a RoPE object without a base means no RoPE */
     size_t num_rope_layers, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
+
+    bool rope_by_grid; /* RoPE by rows and columns of patches after 1 + num_registers tokens */
+    size_t num_registers;
 
     size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
 };
 
-/* The types of layers.  A linear layer is no attention: a model lists it and never loads it. */
+/* The types of layers.  Layers of a type from LINEAR on are no attention: a model lists them and
+ * never loads them. */
 enum attn_layer_type {
     ATTN_LAYER_FULL = 0,
     ATTN_LAYER_SLIDING,
     ATTN_LAYER_CHUNKED,
     ATTN_LAYER_LINEAR,
+    ATTN_LAYER_MAMBA,
+    ATTN_LAYER_MLP,
+    ATTN_LAYER_MOE,
+    ATTN_LAYER_CONV,
 };
-#define ATTN_NUM_LAYER_TYPES 4
+#define ATTN_NUM_LAYER_TYPES 8
 
 /* Which layers rotate queries and keys. */
 enum attn_rope_layers {
     ATTN_ROPE_EVERY = 0,
     ATTN_ROPE_SLIDING_ONLY, /* sliding layers */
     ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
+};
+
+/* How positions enter, by the place of its name in a key of kind NAME. */
+enum attn_position_type {
+    ATTN_POSITION_ROTARY = 1, /* RoPE */
+    ATTN_POSITION_ABSOLUTE,   /* embeddings of tokens: no matter of attention */
 };
 
 /* The products of a disentangled position bias, as bits. */
@@ -179,12 +214,15 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
                                 1 on, as size_t */
     ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types, or, where `only` is "0 1", of 0
-                                for full and 1 for sliding -> its length */
-    ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
-    ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
-    ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
-    ATTN_CONFIG_FULL_LAYERS, /* by index of layer, keys that differ in full layers: gemma4's */
+    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types, or of the two in `only`, for full
+                                and other layers ("0 1": numbers) -> its length */
+    ATTN_CONFIG_LAYER_RUNS,  /* list of [list of such names, how often] -> the names' number */
+    ATTN_CONFIG_LAYER_LETTERS, /* string of attn_layer_letters -> its length */
+    ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers -> 1 + the last */
+    ATTN_CONFIG_PERIOD,        /* integer in [min, max], or a string such as "LLLG" -> its length */
+    ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_TERMS,         /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_PER_LAYER,     /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed */
     ATTN_CONFIG_EACH,  /* list of which each item would change the mathematics; only `only` is
                           computed */
@@ -219,7 +257,9 @@ enum attn_layout {
     ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value;
                                key and value without query likewise; without keys by query
                                head: query, gate */
+    ATTN_LAYOUT_QUARTERS,   /* [out][in]; fused: by quarter of the heads: queries, values, keys */
 };
+#define ATTN_QUARTERS 4
 
 /* One row of the table: a model_type of config.json, or one stack of it. */
 struct attn_family {
@@ -244,6 +284,7 @@ struct attn_family {
     enum attn_layout layout;
     const char *either_way; /* names of weights that begin so do not say how they are stored: the
                                configuration must; NULL: all say it */
+    const char *note;       /* what a reader has to know beside the table, or NULL */
     bool norm_plus_one;     /* weights of norms are stored as w - 1 */
     unsigned unbiased;      /* projections without a bias whatever the configuration says */
     bool kv_by_flags;       /* num_kv_heads counts only where `grouped`; else there is one kv head
@@ -268,8 +309,10 @@ extern const struct attn_family attn_family_random;
 /* The keys inside rope_scaling and rope_parameters; they fill struct attn_hf_rope. */
 extern const struct attn_hf_key attn_rope_keys[];
 
-/* The names of layer types in configurations, by enum attn_layer_type. */
+/* The names of layer types in configurations, by enum attn_layer_type, and their letters, a blank
+ * for a type that has none. */
 extern const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES];
+extern const char attn_layer_letters[ATTN_NUM_LAYER_TYPES + 1];
 
 /* The names of RoPE types in configurations; name NULL ends. */
 struct attn_rope_name {
@@ -287,12 +330,17 @@ extern const struct attn_hf_key attn_common_keys[];
 /* How `family` understands a key of its configuration, NULL if it does not know the key. */
 const struct attn_hf_key *attn_family_key(const struct attn_family *family, const char *key);
 
+/* Whether a name is among `names`, which have blanks between; NULL: none. */
+bool attn_hf_names_have(const char *names, const char *name);
+
 /* The key of that name in a list, NULL if the list, or NULL in its place, does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
 
-/* The type of layers that a list of the family means by `name`: full, the family's other type, or
- * chunked where chunks have a key; ATTN_NUM_LAYER_TYPES where it is none of these. */
-size_t attn_layer_type_find(const struct attn_family *family, const char *name);
+/* The type of layers that a list of the family means by `name`: full, the family's other type,
+ * chunked where chunks have a key, what stands beside mamba, or what the key calls so;
+ * ATTN_NUM_LAYER_TYPES where it is none of these.  key NULL: by attn_layer_types alone. */
+size_t attn_layer_type_find(const struct attn_family *family, const struct attn_hf_key *key,
+                            const char *name);
 
 /* The number that a name stands for in a key of kind ROPE_TYPE or NAME; 0 where it is none of the
  * key's names. */

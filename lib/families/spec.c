@@ -92,6 +92,9 @@ static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_kv_heads),
                                " is %zu, which does not divide %zu heads", spec->num_kv_heads,
                                spec->num_heads);
+    if (r->config->family->layout == ATTN_LAYOUT_QUARTERS && spec->num_heads % ATTN_QUARTERS != 0)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_heads),
+                               " is %zu, which %d does not divide", spec->num_heads, ATTN_QUARTERS);
     if (hf->head_dim == 0 && spec->hidden_size % spec->num_heads != 0)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_heads),
                                " is %zu, which does not divide a width of %zu", spec->num_heads,
@@ -115,9 +118,9 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     unsigned biased = hf->bias ? ATTN_PROJ_ALL & ~family->unbiased : 0u;
     if (hf->kv_lora_rank > 0)
         biased &= ATTN_PROJ_O;
-    spec->q_bias = (biased & ATTN_PROJ_Q) != 0;
-    spec->k_bias = (biased & ATTN_PROJ_K) != 0;
-    spec->v_bias = (biased & ATTN_PROJ_V) != 0;
+    spec->q_bias = (biased & ATTN_PROJ_Q) != 0 || hf->q_bias;
+    spec->k_bias = (biased & ATTN_PROJ_K) != 0 || hf->k_bias;
+    spec->v_bias = (biased & ATTN_PROJ_V) != 0 || hf->v_bias;
     spec->o_bias = (biased & ATTN_PROJ_O) != 0 || hf->o_bias;
     spec->bias_kv = hf->bias_kv;
     spec->add_zero_attn = hf->add_zero_attn;
@@ -127,7 +130,11 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->softcap = hf->softcap;
     spec->value_scale = hf->value_scale;
     spec->output_gate = hf->output_gate;
+    spec->clip_qkv = hf->clip_qkv;
+    spec->key_multiplier = hf->key_multiplier != 1 ? hf->key_multiplier : 0;
     spec->attention_chunk_size = hf->attention_chunk_size;
+    if (hf->attention_type == 2)
+        spec->max_tokens = (5 + 2 * hf->random_blocks) * hf->block_size;
     spec->query_scaling = hf->query_scaling;
     if (hf->rope.scaling_beta != 0)
         spec->query_scaling = (struct attn_query_scaling){
@@ -151,6 +158,9 @@ static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_con
             .after_rope = hf->norm_after_rope,
             .eps = hf->norm_eps,
         };
+    if (hf->output_norm)
+        spec->output_norm = (struct attn_norm_spec){
+            .type = ATTN_NORM_RMS, .extent = ATTN_NORM_ALL_HEADS, .eps = hf->norm_eps};
     if (hf->v_norm)
         spec->v_norm =
             (struct attn_norm_spec){.type = ATTN_NORM_RMS, .weightless = true, .eps = hf->norm_eps};
@@ -165,11 +175,8 @@ static bool resolve_disentangled(struct attn_layer_spec *spec, struct attn_resol
     const bool c2p = (hf->position_terms & ATTN_TERM_C2P) != 0;
     const bool p2c = (hf->position_terms & ATTN_TERM_P2C) != 0;
     const size_t given = none_if_negative(hf->max_relative_positions);
-    const char *missing = !hf->relative_attention ? "relative_attention"
-                          : !hf->share_att_key    ? "share_att_key"
-                                                  : NULL;
-    if (missing != NULL)
-        return attn_refuse_key(r, ATTN_UNSUPPORTED, missing,
+    if (!hf->relative_attention)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, "relative_attention",
                                ": false is not supported beside pos_att_type");
     spec->position_bias = (struct attn_position_bias_spec){
         .type = ATTN_BIAS_DISENTANGLED,
@@ -179,10 +186,41 @@ static bool resolve_disentangled(struct attn_layer_spec *spec, struct attn_resol
         .position_to_content = p2c,
         .table_norm = hf->relative_norm == 1,
         .table_norm_eps = hf->relative_norm == 1 ? hf->relative_norm_eps : 0,
+        .own_projections = !hf->share_att_key,
+        .own_key_bias = !hf->share_att_key && !hf->plain_pos_key,
     };
     if (hf->scale == 0)
         spec->scale /= sqrt(1.0 + c2p + p2c);
     return true;
+}
+
+/* The position bias of BEiT, for one resolution. */
+static bool resolve_grid(struct attn_layer_spec *spec, struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    if (hf->grid_bias && hf->shared_grid_bias)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, ATTN_KEY(r, shared_grid_bias),
+                               " is not supported beside %s", ATTN_KEY(r, grid_bias));
+    if (hf->patch_size == 0 || hf->image_size < hf->patch_size)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, image_size),
+                               " is %zu for patches of %zu", hf->image_size, hf->patch_size);
+    spec->position_bias = (struct attn_position_bias_spec){
+        .type = ATTN_BIAS_GRID,
+        .grid = hf->image_size / hf->patch_size,
+        .own_table = hf->grid_bias,
+    };
+    return true;
+}
+
+/* Refuses the biases of LayoutLMv3, which need the box of each token. */
+static bool refuse_unsaid(struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    const char *key =
+        hf->unsaid_bias_1d ? ATTN_KEY(r, unsaid_bias_1d) : ATTN_KEY(r, unsaid_bias_2d);
+    return attn_refuse_key(r, ATTN_UNSUPPORTED, key,
+                           ": no call has the boxes of tokens; set it false, and pass the bias as "
+                           "attention_bias");
 }
 
 /* Position bias.  T5's encoder looks both ways and has buckets for each direction; its decoder
@@ -197,7 +235,19 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
                                " contradicts another position bias");
     if (hf->position_terms != 0)
         return resolve_disentangled(spec, r);
-    if (hf->alibi)
+    if (hf->unsaid_bias_1d || hf->unsaid_bias_2d)
+        return refuse_unsaid(r);
+    if (hf->grid_bias || hf->shared_grid_bias)
+        return resolve_grid(spec, r);
+    if (hf->relative_key == 1)
+        spec->position_bias = (struct attn_position_bias_spec){
+            .type = ATTN_BIAS_RELATIVE_KEY,
+            .max_distance = hf->max_distance,
+            .max_after = hf->max_after,
+            .content_to_position = true,
+            .own_table = true,
+        };
+    else if (hf->alibi)
         spec->position_bias = (struct attn_position_bias_spec){
             .type = ATTN_BIAS_ALIBI,
             .scale = hf->alibi_scaled ? 1 / sqrt((double)spec->head_dim) : 1,
@@ -210,6 +260,7 @@ static bool resolve_position_bias(struct attn_layer_spec *spec, struct attn_reso
             .buckets = hf->buckets,
             .max_distance = hf->max_distance,
             .bidirectional = !hf->is_causal,
+            .gated = hf->gated_bias,
         };
     return true;
 }
@@ -224,14 +275,19 @@ static bool check_length(struct attn_resolution *r, const char *key, size_t coun
 }
 
 /* The type of layer i where no list of types is given. */
-static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
+static enum attn_layer_type type_of(const struct attn_config *config, size_t i)
 {
+    const struct attn_hf_config *hf = &config->hf;
     enum attn_layer_type other = hf->other_type != ATTN_LAYER_FULL
                                      ? (enum attn_layer_type)hf->other_type
                                      : ATTN_LAYER_SLIDING;
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
-    if (hf->full_period != 0)
-        return (hf->full_first ? i : i + 1) % hf->full_period == 0 ? ATTN_LAYER_FULL : other;
+    bool full = hf->listed_layers != 0 && config->is_listed[i];
+    if (hf->listed_layers == 0 && hf->full_period != 0)
+        full = hf->full_first ? i % hf->full_period == hf->full_offset
+                              : (i + 1) % hf->full_period == 0;
+    if (hf->listed_layers != 0 || hf->full_period != 0 || other >= ATTN_LAYER_LINEAR)
+        return full ? ATTN_LAYER_FULL : other;
     if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
         return ATTN_LAYER_FULL;
     return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
@@ -273,9 +329,20 @@ static bool resolve_types(struct attn_resolution *r)
     struct attn_config *config = r->config;
     bool windowed = config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
     bool told = hf->num_layer_types != 0 || hf->full_period != 0;
+    if (hf->listed_layers > config->num_layers)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, listed_layers),
+                               " has %zu, there are %zu layers", hf->listed_layers - 1,
+                               config->num_layers);
+    if (hf->full_first && hf->full_offset >= hf->full_period)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, full_offset),
+                               " is %zu in a period of %zu", hf->full_offset, hf->full_period);
     for (size_t i = 0; i < config->num_layers; i++) {
+        const bool listed = hf->listed_layers != 0 && config->is_listed[i];
         if (hf->num_layer_types == 0)
-            config->types[i] = (uint8_t)type_of(hf, i);
+            config->types[i] = (uint8_t)type_of(config, i);
+        else if (hf->listed_layers != 0 && listed != (config->types[i] == ATTN_LAYER_FULL))
+            return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, listed_layers),
+                                   " contradicts another key");
         if (hf->last_full && i + 1 == config->num_layers)
             config->types[i] = ATTN_LAYER_FULL;
         /* Without a window a sliding layer differs from a full one by its RoPE alone. */
@@ -349,6 +416,9 @@ static bool resolve_rope(struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
     struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
+    const bool named = attn_hf_key_for_field(r->config->family->keys, HF_FIELD(position_type));
+    const bool rotates = (!hf->alibi || !hf->alibi_replaces_rope) &&
+                         (!named || hf->position_type == ATTN_POSITION_ROTARY);
     bool resolved = true;
     if (sliding.theta == 0)
         sliding.theta = hf->rope.theta;
@@ -357,7 +427,7 @@ static bool resolve_rope(struct attn_resolution *r)
     for (size_t type = 0; type < ATTN_LAYER_LINEAR && resolved; type++) {
         struct attn_layer_spec *spec = &r->config->specs[type];
         const size_t latent = spec->mla.rope_head_dim;
-        if (!hf->alibi || !hf->alibi_replaces_rope)
+        if (rotates)
             resolved =
                 attn_rope_from_hf(&spec->rope, r, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
                                   latent != 0 ? latent : spec->head_dim);
@@ -421,6 +491,8 @@ bool attn_resolve(struct attn_resolution *r)
     struct attn_layer_spec common = {.dtype = ATTN_F32};
     if (hf->num_layers == 0)
         hf->num_layers = hf->num_layers_fallback;
+    if (hf->num_layers == 0)
+        hf->num_layers = hf->num_layer_types;
     if (!check_present(r))
         return false;
 
@@ -473,7 +545,7 @@ size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
 
 bool attn_config_attends(const struct attn_config *config, size_t layer)
 {
-    return config->types[layer] != ATTN_LAYER_LINEAR;
+    return config->types[layer] < ATTN_LAYER_LINEAR;
 }
 
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,

@@ -25,11 +25,15 @@ static const struct {
     {"rotary_emb.inv_freq", ANY},
     {"rotary_emb.cos_cached", ANY},
     {"rotary_emb.sin_cached", ANY},
+    {"self.rotary_embeddings.inv_freq", ANY}, /* of ESM */
+    /* Which row of its table each pair of patches has, of BEiT. */
+    {"attention.relative_position_bias.relative_position_index", 2},
     {"embed_positions", 2}, /* of GPT-J */
     /* The causal mask [1][1][T][T], as a buffer of GPT-2 and GPT-NeoX, and what it puts in. */
     {"bias", 4},
     {"masked_bias", 0},
     {"masked_bias", 1},
+    {"causal_mask", 4}, /* of CodeGen */
     /* The same of TransformerLens. */
     {"mask", ANY},
     {"IGNORE", ANY},
@@ -40,13 +44,17 @@ static const struct {
     {"prob_scale", ANY},
     {"k_proj.k_scale", ANY},
     {"v_proj.v_scale", ANY},
-    /* The norm of BERT and its kin, which comes after the residual. */
+    /* The norm of BERT and its kin, which comes after the residual or before the layer. */
     {"output.LayerNorm.weight", ANY},
     {"output.LayerNorm.bias", ANY},
     {"output.LayerNorm.gamma", ANY},
     {"output.LayerNorm.beta", ANY},
     {"LayerNorm.weight", ANY},
     {"LayerNorm.bias", ANY},
+    {"ln.weight", ANY},
+    {"ln.bias", ANY},
+    {"self_attn_layer_norm.weight", ANY},
+    {"self_attn_layer_norm.bias", ANY},
     /* No class reads this one, which early checkpoints of T5 have. */
     {"EncDecAttention.relative_attention_bias.weight", ANY},
 };
@@ -149,17 +157,29 @@ static const struct attn_binding *find_binding(struct module *module, const char
     return NULL;
 }
 
-/* The binding of the quantised weight that a tensor of this name is part of. */
-static const struct attn_binding *find_quantized(const struct module *module, const char *name)
+/* Whether a tensor of this name is one that a quantised weight is in. */
+static bool is_of_quantized(const struct module *module, const char *name)
 {
     const struct attn_bindings *bindings = module->bindings;
-    char weight[ATTN_SAFETENSORS_MAX_NAME];
-    const bool part = attn_quantization_weight(weight, sizeof weight, name);
-    for (size_t i = 0; part && i < bindings->count; i++)
-        if (bindings->items[i].tensor.quantized != NULL &&
-            strcmp(bindings->items[i].tensor.entry->name, weight) == 0)
-            return &bindings->items[i];
-    return NULL;
+    for (size_t i = 0; i < bindings->count; i++) {
+        const struct attn_quantized *weight = bindings->items[i].tensor.quantized;
+        if (weight != NULL && attn_quantization_has(weight, name))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a tensor without a place is a bias of zeros beside quantised weights. */
+static bool is_zero_bias(struct module *module, const char *name)
+{
+    struct attn_tensor tensor = {.entry = NULL};
+    bool zero = false;
+    if (module->status == ATTN_OK && ends_in(name, "bias"))
+        module->status = attn_checkpoint_find(&tensor, module->checkpoint, name, module->error);
+    if (module->status == ATTN_OK && tensor.entry != NULL)
+        module->status = attn_quantization_is_zero(&zero, &module->source->config->hf.quantization,
+                                                   &tensor, module->error);
+    return zero;
 }
 
 /* Whether a layer that reads another's keys and values has a tensor for making its own, which its
@@ -230,9 +250,10 @@ static bool check_name(void *context, const char *name)
 {
     struct module *module = context;
     const char *tail = name + strlen(module->root);
-    if (find_binding(module, name) == NULL && find_quantized(module, name) == NULL &&
+    if (find_binding(module, name) == NULL && !is_of_quantized(module, name) &&
         module->status == ATTN_OK && !is_of_head(module, tail) && !is_unused(module, tail) &&
-        !is_harmless(module, name, tail))
+        !is_harmless(module, name, tail) && !is_zero_bias(module, name) &&
+        module->status == ATTN_OK)
         refuse(module, name, tail);
     return module->status == ATTN_OK;
 }
@@ -245,8 +266,9 @@ static bool is_used(struct module *module, const char *prefix, size_t index)
         const struct attn_binding *binding = &module->bindings->items[i];
         attn_expand_name(name, prefix, binding->pattern->name,
                          (struct attn_name_indices){index, 0});
-        if (!is_of_stack(binding->pattern) &&
-            (find_binding(module, name) == binding || find_quantized(module, name) == binding))
+        const bool quantized =
+            binding->tensor.quantized != NULL && strcmp(binding->tensor.entry->name, name) == 0;
+        if (!is_of_stack(binding->pattern) && (quantized || find_binding(module, name) == binding))
             return true;
     }
     return false;

@@ -133,11 +133,14 @@ enum attn_status attn_find_tensor(struct attn_tensor *out, struct attn_checkpoin
                          (struct attn_name_indices){attn_config_tensor_index(config, layer), head});
         enum attn_status status = attn_checkpoint_find(&found, checkpoint, name, error);
         if (status == ATTN_OK && pattern->role == ATTN_ROLE_WEIGHT && found.npz == NULL &&
-            found.gguf == NULL && (found.entry == NULL || !found.entry->dtype->readable)) {
-            const struct attn_tensor_shape shape = tensor_shape(source, pattern);
+            found.gguf == NULL &&
+            (found.entry == NULL || !found.entry->dtype->readable ||
+             config->hf.quantization.method == ATTN_QUANT_BITSANDBYTES)) {
+            struct attn_matrix_shape shape; /* whatever the family's layout */
             struct attn_tensor quantized;
+            attn_fused_shape(&shape, &source->spec, pattern);
             status = attn_quantization_find(&quantized, checkpoint, &config->hf.quantization, name,
-                                            shape.size[0], shape.size[1], error);
+                                            shape.out, shape.in, error);
             if (status == ATTN_OK && quantized.entry != NULL)
                 found = quantized;
         }
@@ -246,21 +249,29 @@ const struct attn_family_tensor *attn_tensors_of(const struct attn_checkpoint_la
                                              : config->family->tensors;
 }
 
+/* Whether the specification asks for no such tensor. */
+static bool is_denied(const struct attn_checkpoint_layer *source,
+                      const struct attn_family_tensor *pattern)
+{
+    const struct attn_members all = attn_layer_members(&source->spec);
+    return (pattern->projections & ~needed_projections(&all, pattern->role)) != 0;
+}
+
 /* Checks a tensor that was found against the configuration and what is bound already. */
 static enum attn_status check_found(const struct attn_bindings *bound,
                                     const struct attn_checkpoint_layer *source,
                                     const struct attn_family_tensor *pattern,
-                                    const struct attn_tensor_entry *entry, struct attn_error *error)
+                                    const struct attn_tensor *tensor, struct attn_error *error)
 {
-    const struct attn_members all = attn_layer_members(&source->spec);
-    if ((pattern->projections & ~needed_projections(&all, pattern->role)) != 0)
+    const struct attn_tensor_entry *entry = tensor->entry;
+    if (is_denied(source, pattern))
         return attn_fail(error, ATTN_MALFORMED, entry->name,
                          "tensor '%.96s' is there, but the configuration denies it", entry->name);
     for (size_t i = 0; i < bound->count; i++)
         if (bound->items[i].pattern->role == pattern->role &&
             (bound->items[i].pattern->projections & pattern->projections) != 0)
             return fail_twice(bound->items[i].tensor.entry->name, entry->name, error);
-    return check_tensor(source, pattern, entry, error);
+    return tensor->quantized != NULL ? ATTN_OK : check_tensor(source, pattern, entry, error);
 }
 
 /* Where each head has a tensor: checks those of all heads but the first. */
@@ -298,10 +309,15 @@ enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoi
         if (!attn_fused_shape(&shape, &source->spec, pattern))
             continue;
         enum attn_status status = attn_find_tensor(&tensor, checkpoint, source, pattern, 0, error);
-        if (status == ATTN_OK && tensor.entry == NULL)
+        bool needless = status == ATTN_OK && tensor.entry == NULL;
+        if (status == ATTN_OK && !needless && pattern->role == ATTN_ROLE_BIAS &&
+            is_denied(source, pattern))
+            status = attn_quantization_is_zero(&needless, &source->config->hf.quantization, &tensor,
+                                               error);
+        if (status == ATTN_OK && needless)
             continue;
         if (status == ATTN_OK)
-            status = check_found(out, source, pattern, tensor.entry, error);
+            status = check_found(out, source, pattern, &tensor, error);
         if (status == ATTN_OK)
             status = check_other_heads(checkpoint, source, pattern, error);
         if (status != ATTN_OK)

@@ -50,6 +50,9 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
         {spec->value_scale, 0, ATTN_MAX_SCALE, "attention_value_scale"},
         {spec->qk_norm.eps, 0, 1, "norm_eps"},
         {spec->v_norm.eps, 0, 1, "norm_eps"},
+        {spec->output_norm.eps, 0, 1, "norm_eps"},
+        {spec->clip_qkv, 0, (double)ATTN_MAX_MAGNITUDE, "clip_qkv"},
+        {spec->key_multiplier, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "key_multiplier"},
         {scaling->beta, -1e6, 1e6, "attn_scale"},
         {scaling->period, scaling->period != 0 ? 1e-3 : 0, INT32_MAX, "floor_scale"},
     };
@@ -61,10 +64,15 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
     return ATTN_OK;
 }
 
-/* Norms, gate, chunks and the scaling of queries. */
+/* Norms and gates. */
 static enum attn_status check_variants(const struct attn_layer_spec *spec, struct attn_error *error)
 {
-    const struct attn_norm_spec *qk = &spec->qk_norm, *v = &spec->v_norm;
+    const struct attn_norm_spec *qk = &spec->qk_norm, *v = &spec->v_norm, *o = &spec->output_norm;
+    if ((unsigned)o->type > ATTN_NORM_LAYER || o->weightless || o->bias ||
+        (o->type != ATTN_NORM_NONE && o->extent != ATTN_NORM_ALL_HEADS))
+        return attn_fail(error, ATTN_UNSUPPORTED, "output_norm",
+                         "output_norm: the heads of a row are normalised as one vector, with "
+                         "weights and without biases");
     if ((unsigned)qk->type > ATTN_NORM_LAYER || (unsigned)qk->extent > ATTN_NORM_ALL_HEADS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_norm", "qk_norm: type %d of extent %d",
                          (int)qk->type, (int)qk->extent);
@@ -74,6 +82,10 @@ static enum attn_status check_variants(const struct attn_layer_spec *spec, struc
         (v->type != ATTN_NORM_NONE && (!v->weightless || v->extent != ATTN_NORM_HEAD)))
         return attn_fail(error, ATTN_UNSUPPORTED, "v_norm",
                          "v_norm: heads of values are normalised one by one and without weights");
+    if (spec->position_bias.gated && (spec->position_bias.type != ATTN_BIAS_T5 || spec->is_cross ||
+                                      spec->hidden_size != spec->num_heads * spec->head_dim))
+        return attn_fail(error, ATTN_UNSUPPORTED, "num_attention_heads",
+                         "the gate of a position bias needs hidden states that the heads divide");
     return ATTN_OK;
 }
 
@@ -156,12 +168,13 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
     if (spec->is_cross || spec->key_size != spec->hidden_size ||
         spec->value_size != spec->hidden_size || spec->q_bias || spec->k_bias || spec->v_bias ||
         spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
-        spec->position_bias.type == ATTN_BIAS_DISENTANGLED || spec->v_norm.type != ATTN_NORM_NONE ||
-        spec->output_gate || spec->query_scaling.period != 0 || spec->value_scale != 0 ||
-        spec->shares_layer != SIZE_MAX)
+        attn_relative_rows(spec) > 0 || spec->v_norm.type != ATTN_NORM_NONE || spec->output_gate ||
+        spec->query_scaling.period != 0 || spec->shares_layer != SIZE_MAX || spec->clip_qkv != 0 ||
+        spec->key_multiplier != 0 || spec->value_scale != 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
                          "kv_lora_rank: latent attention has no other rows, biases, added keys, "
-                         "norms of heads, gates, scaled queries or scaled values");
+                         "norms of heads, gates, or scaled or clamped queries, keys and "
+                         "values");
     if (spec->rope.type != ATTN_ROPE_NONE && spec->rope.dim != mla->rope_head_dim)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_rope_head_dim",
                          "qk_rope_head_dim is %zu, of which %zu rotate", mla->rope_head_dim,

@@ -364,6 +364,14 @@ const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, siz
     return checkpoint->config;
 }
 
+enum attn_status attn_checkpoint_text(char **out, size_t *length,
+                                      const struct attn_checkpoint *checkpoint, const char *name,
+                                      struct attn_error *error)
+{
+    return attn_file_slurp(out, length, checkpoint->directory, name, ATTN_CHECKPOINT_MAX_CONFIG,
+                           error);
+}
+
 /* Looks `name` up in the shard that the index maps it to, which is opened if need be. */
 static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const char *name, struct attn_error *error)
@@ -458,6 +466,14 @@ const struct attn_quantized *attn_checkpoint_quantized(const struct attn_checkpo
         if (strcmp(checkpoint->quantized[i]->name, name) == 0)
             return checkpoint->quantized[i];
     return NULL;
+}
+
+size_t attn_checkpoint_scratch(const struct attn_checkpoint *checkpoint)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; checkpoint != NULL && i < checkpoint->num_quantized; i++)
+        bytes = attn_max(bytes, attn_quantized_scratch(checkpoint->quantized[i]));
+    return bytes;
 }
 
 int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *tensor)

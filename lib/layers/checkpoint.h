@@ -45,6 +45,12 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
  * Borrowed. */
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
 
+/* The text of another file of its directory, the caller's to attn_free.
+ * Errors: those of attn_file_slurp. */
+enum attn_status attn_checkpoint_text(char **out, size_t *length,
+                                      const struct attn_checkpoint *checkpoint, const char *name,
+                                      struct attn_error *error);
+
 /* Looks a tensor up, opening its shard if need be.  A tensor that does not exist is no error:
  * out->entry is NULL then.
  * Errors: those of opening its shard; ATTN_MALFORMED where the index names a tensor that its shard
@@ -72,6 +78,9 @@ enum attn_status attn_checkpoint_keep(struct attn_checkpoint *checkpoint,
                                       struct attn_error *error);
 const struct attn_quantized *attn_checkpoint_quantized(const struct attn_checkpoint *checkpoint,
                                                        const char *name);
+
+/* Bytes that a thread takes to read one of these weights, at most. */
+size_t attn_checkpoint_scratch(const struct attn_checkpoint *checkpoint);
 
 /* Adds to `sum` what tells this content from another without reading all of it: the index, and for
  * each file that is open size, inode, times of the last change, and some 64 pages of its content.

@@ -110,6 +110,27 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
     return hash_reals(hash, reals, COUNT(reals));
 }
 
+/* Numbers of one layer or another, each hashed by itself where it is not 0, after its place. */
+static uint64_t hash_numbers(uint64_t hash, const struct attn_layer_spec *s)
+{
+    const struct attn_position_bias_spec *b = &s->position_bias;
+    const double numbers[] = {s->clip_qkv,
+                              s->key_multiplier,
+                              (double)s->output_norm.type,
+                              s->output_norm.eps,
+                              s->rope.reversed,
+                              b->own_projections,
+                              (double)b->max_after,
+                              b->gated,
+                              (double)b->grid,
+                              (double)s->rope.grid_prefix,
+                              (double)s->max_tokens};
+    for (size_t i = 0; i < COUNT(numbers); i++)
+        if (numbers[i] != 0)
+            hash = hash_real(attn_hash_word(hash, i), numbers[i]);
+    return hash;
+}
+
 static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
 {
     bool normed = s->qk_norm.type != ATTN_NORM_NONE;
@@ -126,7 +147,7 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
     const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
     hash = hash_reals(hash, reals, COUNT(reals));
-    return hash_variants(hash_rope(hash, &s->rope), s);
+    return hash_numbers(hash_variants(hash_rope(hash, &s->rope), s), s);
 }
 
 uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
@@ -156,6 +177,11 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash =
             hash_real(hash_real(hash, spec->differential.lambda_init), spec->differential.norm_eps);
     for (size_t i = ATTN_ARRAY_LAMBDA_Q1; i <= ATTN_ARRAY_LAMBDA_K2 && layer->lambda_q1; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
+    if (layer->o_norm != NULL)
+        hash = hash_floats(hash, layer->o_norm, layer->o.in);
+    for (size_t i = ATTN_ARRAY_GATE_WEIGHT;
+         i <= ATTN_ARRAY_GATE_CONSTANT && spec->position_bias.gated; i++)
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (m->kv_lora_rank == 0)
         return hash;

@@ -12,7 +12,7 @@
 struct attn_model {
     struct attn_config config;
     struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
-    const char *weights_dtype;
+    char weights_dtype[32];             /* a copy: the checkpoint's own ends with it */
     size_t num_resident;
     size_t *indices;               /* [num_resident] the layers, ascending */
     size_t *index_of;              /* [config.num_layers] layer -> index among the resident ones,
@@ -44,6 +44,7 @@ enum attn_status attn_model_check_weights(const struct attn_model *model, struct
 typedef bool attn_take_layer(void *context, struct attn_layer *layer);
 enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_layer *take,
                                         void *context, struct attn_error *error);
+size_t attn_model_loading_threads(const struct attn_model *model); /* that it asks for */
 void attn_model_unload(struct attn_model *model); /* frees layers, and ends the mapping */
 void attn_model_loaded(struct attn_model *model); /* closes the checkpoint */
 

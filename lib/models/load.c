@@ -155,14 +155,27 @@ static size_t rows_of_piece(const struct matrix *matrix)
     return rows;
 }
 
+/* Sets the rows of a piece and of a strip.  Pieces of weights whose codes lie in columns are larger
+ * than others, the strip is not. */
+static void divide(struct matrix *matrix)
+{
+    const struct attn_weight_rows *rows = matrix->rows;
+    const size_t out = matrix->linear->out, piece = rows_of_piece(matrix);
+    const size_t strip = rows == NULL ? out : STRIP_PIECES * piece;
+    size_t pieces = 1;
+    if (matrix->layer == NULL && rows != NULL && rows->tensor.quantized != NULL)
+        pieces = attn_min(STRIP_PIECES,
+                          attn_ceil_div(attn_quantized_rows(rows->tensor.quantized), piece));
+    matrix->piece_rows = pieces * piece;
+    matrix->strip_rows =
+        attn_min(out, attn_max(strip / matrix->piece_rows, 1) * matrix->piece_rows);
+}
+
 static bool open_matrix(struct matrix *matrix, const struct layer_load *load)
 {
     struct loading *loading = load->loading;
     struct attn_linear *linear = matrix->linear;
-    matrix->piece_rows = rows_of_piece(matrix);
-    matrix->strip_rows = matrix->rows == NULL
-                             ? linear->out
-                             : attn_min(linear->out, STRIP_PIECES * matrix->piece_rows);
+    divide(matrix);
     matrix->buffers = loading->buffers;
     const size_t count = matrix->rows == NULL ? 0 : matrix->strip_rows < linear->out ? 2 : 1;
     const size_t floats = attn_mul(matrix->strip_rows, linear->in);
@@ -317,17 +330,29 @@ static enum attn_status load_resident(uint64_t *hash, struct loading *loading, s
 
 /* ---- A model ---- */
 
+static size_t bytes_to_load(const struct attn_model *model)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < model->num_resident; i++)
+        if (attn_model_weights_of(model, i) == i)
+            bytes += attn_layer_weight_bytes(&model->specs[i]);
+    return bytes;
+}
+
+size_t attn_model_loading_threads(const struct attn_model *model)
+{
+    const size_t most = bytes_to_load(model) / BYTES_PER_THREAD + 1;
+    const size_t given = model->threads != 0 ? model->threads : attn_usable_cpus();
+    return attn_min(attn_min(given, most), MAX_THREADS);
+}
+
 /* Starts the threads, and lists the matrices for reading ahead. */
 static enum attn_status begin_loading(struct loading *loading, struct attn_error *error)
 {
     const struct attn_model *model = loading->model;
     enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < model->num_resident; i++)
-        if (attn_model_weights_of(model, i) == i)
-            loading->total += attn_layer_weight_bytes(&model->specs[i]);
-    const size_t most = loading->total / BYTES_PER_THREAD + 1;
-    const size_t given = model->threads != 0 ? model->threads : attn_usable_cpus();
-    size_t threads = attn_min(attn_min(given, most), MAX_THREADS);
+    loading->total = bytes_to_load(model);
+    size_t threads = attn_model_loading_threads(model);
     while (attn_pool_open(&loading->pool, (unsigned)threads) != ATTN_OK)
         if ((threads /= 2) == 0) /* fewer do, where the system has no room for more */
             return attn_fail(error, ATTN_NO_MEMORY, "threads", "no thread can be started");

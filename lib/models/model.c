@@ -5,10 +5,12 @@
 #include "models/internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "basics/mem.h"
 #include "basics/status.h"
+#include "families/quantization.h"
 #include "families/weights.h"
 
 /* Of models without a configuration, which have no row in the table of families. */
@@ -47,12 +49,13 @@ static enum attn_status list_layers(struct attn_model *model, const size_t *chos
             model->indices[model->num_resident++] = layer;
         else if (chosen != NULL)
             return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                             "layers has %zu, which is linear_attention and is not computed",
-                             layer);
+                             "layers has %zu, which is %s and is not computed", layer,
+                             attn_layer_types[config->types[layer]]);
     }
     if (model->num_resident == 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                         "layers: every layer is linear_attention, which is not computed");
+                         "layers: every layer is %s, which is not computed",
+                         attn_layer_types[config->types[0]]);
     return ATTN_OK;
 }
 
@@ -97,7 +100,11 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
                                   const struct attn_model_options *options,
                                   struct attn_error *error)
 {
-    const char *stack = options != NULL ? options->stack : NULL;
+    const struct attn_config_options reading = {
+        .family = family,
+        .stack = options != NULL ? options->stack : NULL,
+        .ignore_keys = options != NULL ? options->ignore_keys : NULL,
+    };
     struct attn_checksum sum;
     if (options != NULL) {
         model->threads = options->threads;
@@ -106,8 +113,12 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
     }
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
+    enum attn_status status = attn_config_read_with(&model->config, &reading, text, length, error);
+    if (status == ATTN_OK && model->checkpoint != NULL &&
+        model->config.hf.quantization.method == ATTN_QUANT_NONE)
+        status = attn_quantization_read_beside(&model->config.hf.quantization, &sum,
+                                               model->checkpoint, error);
     attn_checksum_hex(model->config_sum, &sum);
-    enum attn_status status = attn_config_read(&model->config, family, stack, text, length, error);
     if (status == ATTN_OK)
         status = choose_layers(model, options, error);
     for (size_t i = 0; status == ATTN_OK && i < model->num_resident; i++)
@@ -133,9 +144,11 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
         model->config.layout == ATTN_LAYOUT_TRANSPOSED)
         model->config.layout = ATTN_LAYOUT_PLAIN;
     /* The last layer is checked first, so that the dtype reported is that of the first layer. */
+    const char *dtype = "";
     for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
-        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
-                                    model->indices[i], error);
+        status =
+            attn_weights_check(&dtype, model->checkpoint, &model->config, model->indices[i], error);
+    snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s", dtype);
     if (status == ATTN_OK)
         *out = model;
     else
@@ -152,7 +165,8 @@ static enum attn_status open_text(struct attn_model **out, const struct attn_fam
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = family != NULL ? "F32" : "";
+    if (family != NULL)
+        memcpy(model->weights_dtype, "F32", sizeof "F32");
     enum attn_status status = configure(model, family, config, length, options, error);
     if (status == ATTN_OK)
         *out = model;
@@ -241,7 +255,6 @@ enum attn_status attn_model_open_weightless(struct attn_model **out,
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = "";
     model->config.family = &weightless_family;
     model->config.num_layers = num_layers;
     status = choose_layers(model, NULL, error);
@@ -342,5 +355,7 @@ const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model,
 
 size_t attn_model_headers_memory(const struct attn_model *model)
 {
-    return attn_checkpoint_memory(model->checkpoint);
+    return attn_add(
+        attn_checkpoint_memory(model->checkpoint),
+        attn_mul(attn_model_loading_threads(model), attn_checkpoint_scratch(model->checkpoint)));
 }

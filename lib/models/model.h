@@ -30,7 +30,8 @@ bool attn_model_noted(const struct attn_model *model, const char *fact,
 void attn_model_note(const struct attn_model *model, const char *fact,
                      const char digest[ATTN_CHECKSUM_DIGITS]);
 
-/* Memory of the headers of the checkpoint's files, which are kept until the model is loaded. */
+/* Memory that is taken until the model is loaded: of the headers of the checkpoint's files, and of
+ * threads that decode quantised weights. */
 size_t attn_model_headers_memory(const struct attn_model *model);
 
 #endif

@@ -55,6 +55,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(v_norm), "RMSNorm without weights of each value head", NULL},
     {HF_FIELD(norm_eps), "epsilon of the norms", "0"},
     {HF_FIELD(output_gate), "rows of heads are multiplied by sigmoid(gate)", NULL},
+    {HF_FIELD(output_norm), "RMSNorm of all heads before the output projection", NULL},
+    {HF_FIELD(clip_qkv), "queries, keys and values are clamped to +-this", "not clamped"},
+    {HF_FIELD(key_multiplier), "multiplies keys, before norm and RoPE", "1"},
     {HF_FIELD(query_scaling.next), "that scaling counts positions from 1", NULL},
     {HF_FIELD(query_scaling.by_slot), "that scaling counts rows, whatever position_ids say", NULL},
     {HF_FIELD(grouped), "`num_kv_heads` counts", NULL},
@@ -71,6 +74,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(first_sliding), "first layer with the window", "0"},
     {HF_FIELD(num_layer_types), "the type of each layer", "by the rule above"},
     {HF_FIELD(full_period), "every n-th layer has full attention", "none"},
+    {HF_FIELD(full_offset), "the first of these layers", "0"},
+    {HF_FIELD(listed_layers), "the layers with full attention", "by the rule above"},
+    {HF_FIELD(position_type), "positions", "none"},
     {HF_FIELD(num_rope_layers), "the layers that rotate", "by the rule above"},
     {HF_FIELD(no_rope_period), "every n-th layer does not rotate", "none"},
     {HF_FIELD(bidirectional), "not causal, with W / 2 tokens on both sides", NULL},
@@ -90,6 +96,23 @@ static const struct field_words config_words[] = {
     {HF_FIELD(keys_as_values), "full layers: the weights of k serve for v", NULL},
     {HF_FIELD(num_shared_layers), "last layers that read an earlier cache", "0"},
     {HF_FIELD(sliding_rope.theta), "RoPE base of sliding layers", "that of the others"},
+    {HF_FIELD(position_type), "how positions enter", "`absolute`: not in attention"},
+    {HF_FIELD(relative_key), "each distance has a row that queries multiply", "none"},
+    {HF_FIELD(max_after), "longest distance of keys after the query", "0"},
+    {HF_FIELD(q_bias), "bias of q", NULL},
+    {HF_FIELD(k_bias), "bias of k", NULL},
+    {HF_FIELD(v_bias), "bias of v", NULL},
+    {HF_FIELD(num_registers), "tokens between the first one and the patches", "0"},
+    {HF_FIELD(grid_bias), "a bias by rows and columns, of each layer", NULL},
+    {HF_FIELD(shared_grid_bias), "the same, of all layers", NULL},
+    {HF_FIELD(image_size), "pixels of an image's side", "required"},
+    {HF_FIELD(patch_size), "pixels of a patch's side", "required"},
+    {HF_FIELD(attention_type), "`block_sparse`: full attention up to (5 + 2 r) b tokens, no more",
+     "`block_sparse`"},
+    {HF_FIELD(block_size), "b, tokens of a block", "0"},
+    {HF_FIELD(random_blocks), "r, blocks at random", "0"},
+    {HF_FIELD(unsaid_bias_1d), "required to be false", NULL},
+    {HF_FIELD(unsaid_bias_2d), "required to be false", NULL},
     {HF_FIELD(alibi), "ALiBi", NULL},
     {HF_FIELD(alibi_scaled), "ALiBi is divided by sqrt(D)", NULL},
     {HF_FIELD(alibi_bfloat16), "ALiBi is rounded to bfloat16", NULL},
@@ -101,11 +124,12 @@ static const struct field_words config_words[] = {
     {HF_FIELD(relative_norm), "norm of the rows of its table", "none"},
     {HF_FIELD(relative_norm_eps), "epsilon of that norm", "0"},
     {HF_FIELD(relative_attention), "required to be true beside `pos_att_type`", NULL},
-    {HF_FIELD(share_att_key), "required to be true beside `pos_att_type`", NULL},
+    {HF_FIELD(share_att_key), "the maps of keys and queries make both of the table's rows", NULL},
     {HF_FIELD(max_distance), "distance from which on all share a bucket", "required"},
     {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
     {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
     {HF_FIELD(rope.interleaved), "pairs are neighbours; false: halves", NULL},
+    {HF_FIELD(rope.reversed), "pairs turn the other way", NULL},
     {HF_FIELD(rope.theta), "RoPE base", "no RoPE"},
 };
 
@@ -146,6 +170,20 @@ static const struct field_words *words_for(const struct field_words *words, size
     return &none;
 }
 
+/* The values of a key whose kind alone says them. */
+static const char *const bounds[] = {
+    [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
+    [ATTN_CONFIG_ROPE_TYPE] = "name",
+    [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
+    [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
+    [ATTN_CONFIG_PER_LAYER] =
+        "object: by index, `head_dim` and `num_key_value_heads` of full layers",
+    [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",
+    [ATTN_CONFIG_QUANTIZATION] = "object: how weights are stored",
+    [ATTN_CONFIG_OBJECT] = "",
+    [ATTN_CONFIG_IGNORED] = "",
+};
+
 /* Adds which values the key may have. */
 static void add_bounds(struct text *row, const struct attn_hf_key *key,
                        const struct attn_family *family)
@@ -160,36 +198,36 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
     case ATTN_CONFIG_FLAG:
         add(row, key->max > 1 ? "boolean, or an integer to %.0f: 0 is false" : "boolean", key->max);
         break;
-    case ATTN_CONFIG_ROPE:
-        add(row, "object, or one for each layer type");
-        break;
-    case ATTN_CONFIG_ROPE_TYPE:
-        add(row, "name");
-        break;
     case ATTN_CONFIG_FACTORS:
         add(row, "list of numbers, %g to %g, one a pair", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
-        if (key->only != NULL) {
+        if (key->only != NULL && key->only[0] == '0') {
             add(row, "list of 1 (slides) and 0");
             break;
         }
         add(row, "list of");
+        if (key->only != NULL)
+            add(row, " the names `%s`, or", key->only);
         for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
-            if (attn_layer_type_find(family, attn_layer_types[type]) == type)
+            if (attn_layer_type_find(family, NULL, attn_layer_types[type]) == type)
                 add(row, "%s `%s`", n++ > 0 ? "," : "", attn_layer_types[type]);
+        break;
+    case ATTN_CONFIG_LAYER_RUNS:
+        add(row, "list of lists: of the names `%s`, and how often", key->only);
+        break;
+    case ATTN_CONFIG_LAYER_LETTERS:
+        add(row, "letters:");
+        for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
+            if (attn_layer_letters[type] != ' ')
+                add(row, "%s `%c` %s", n++ > 0 ? "," : "", attn_layer_letters[type],
+                    attn_layer_types[type]);
         break;
     case ATTN_CONFIG_PERIOD:
         add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
         break;
-    case ATTN_CONFIG_ROPE_LAYERS:
-        add(row, "list of 1 (rotates) and 0");
-        break;
     case ATTN_CONFIG_NAME:
         add(row, "one of the names `%s`", key->only);
-        break;
-    case ATTN_CONFIG_FULL_LAYERS:
-        add(row, "object: by index, `head_dim` and `num_key_value_heads` of full layers");
         break;
     case ATTN_CONFIG_FIXED:
         add(row, "only `%s`", key->only);
@@ -197,15 +235,8 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
     case ATTN_CONFIG_EACH:
         add(row, "list of `%s`", key->only);
         break;
-    case ATTN_CONFIG_TERMS:
-        add(row, "`c2p`, `p2c` or both: a list, or with \\| between");
-        break;
-    case ATTN_CONFIG_QUANTIZATION:
-        add(row, "object: how weights are stored");
-        break;
-    case ATTN_CONFIG_OBJECT:
-    case ATTN_CONFIG_IGNORED:
-        break;
+    default:
+        add(row, "%s", bounds[key->kind]);
     }
 }
 
@@ -249,7 +280,7 @@ void print_keys(const struct attn_family *family)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE ||
-                     key->kind == ATTN_CONFIG_FULL_LAYERS || key->kind == ATTN_CONFIG_QUANTIZATION;
+                     key->kind == ATTN_CONFIG_PER_LAYER || key->kind == ATTN_CONFIG_QUANTIZATION;
         add(&table, "| `%s` | %s | ", key->name,
             key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
             : plain                       ? ""
@@ -286,7 +317,9 @@ void print_rope_keys(void)
         "object under `full_attention` and one under `sliding_attention`, for the two types of "
         "layers. A session of `%s` stays on its side of the trained length "
         "([why](API.md#longrope)); with `%s` cached keys keep the rotation of the length at which "
-        "they were written.",
+        "they were written. `attn_factor` multiplies, as YaRN's authors and vLLM have it; Hugging "
+        "Face's class does not read it. The file of DeepSeek-R1-0528-Qwen3-8B has 0.8782, the "
+        "inverse of what a factor of 4 gives: the product of 1 is what its authors mean.",
         attn_rope_type_name(ATTN_ROPE_LONGROPE), attn_rope_type_name(ATTN_ROPE_LONGROPE),
         attn_rope_type_name(ATTN_ROPE_DYNAMIC));
     print_paragraph(&p);

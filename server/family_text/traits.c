@@ -15,13 +15,17 @@ static void print_sliding(const struct attn_family *family)
     add(&p, "- Sliding window: ");
     if (flag != NULL)
         add(&p, "only if `%s` is true, ", flag);
-    if (types != NULL && attn_family_key(family, types)->only != NULL)
+    if (types != NULL && key_name(family, HF_FIELD(sliding_sinks)) != NULL)
         add(&p, "in the layers for which `%s` has 1; without that key, ", types);
     else if (types != NULL)
         add(&p, "in the layers that `%s` calls `sliding_attention`; without that key, ", types);
     if (key_name(family, HF_FIELD(full_period)) != NULL)
-        add(&p, "in all but each n-th layer, n being `%s`, the last of n",
-            key_name(family, HF_FIELD(full_period)));
+        add(&p, "in all but each n-th layer, n being `%s`, the %s of n",
+            key_name(family, HF_FIELD(full_period)), defaults->full_first ? "first" : "last");
+    else if (defaults->window_needs_list)
+        add(&p, "the configuration is refused, as versions of its class disagree");
+    else if (defaults->slides_without_rope)
+        add(&p, "in the layers that do not rotate");
     else if (defaults->full_period != 0)
         add(&p, "in all but the last of each %zu layers", defaults->full_period);
     else if (defaults->sliding_period > 1)
@@ -68,11 +72,18 @@ static void print_rope(const struct attn_family *family)
         add(&p, "- RoPE: type `%s`, base %g, unless keys say otherwise; pairs are %s",
             attn_rope_type_name(rope->type), rope->theta,
             rope->interleaved ? "neighbours" : "halves");
+    if (rope->reversed)
+        add(&p, ", which turn the other way");
     if (rope->type == ATTN_ROPE_YARN)
         add(&p, "; factor %g, beta_fast %g, beta_slow %g, truncate %s", rope->factor,
             rope->beta_fast, rope->beta_slow, rope->truncate ? "true" : "false");
     if (rope->type != ATTN_ROPE_NONE)
-        add(&p, "%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "");
+        add(&p, "%s%s%s.", family->defaults.alibi_replaces_rope ? "; none with ALiBi" : "",
+            key_name(family, HF_FIELD(position_type)) != NULL ? "; only where the key says rotary"
+                                                              : "",
+            family->defaults.rope_by_grid
+                ? "; positions are rows and columns of the call's grid of patches"
+                : "");
     print_rotating(&p, family);
     print_paragraph(&p);
     if (family->rope_keys == NULL)
@@ -90,6 +101,10 @@ void add_biases(struct text *text, const struct attn_family *family)
     const bool always = family->defaults.o_bias;
     unsigned biased = ATTN_PROJ_ALL & ~family->unbiased & ~(always ? ATTN_PROJ_O : 0u);
     const char *flag = key_name(family, HF_FIELD(bias));
+    if (key_name(family, HF_FIELD(q_bias)) != NULL) {
+        add(text, "q, k, v, o, each by a key of its own");
+        return;
+    }
     if (biased == 0)
         add(text, "none");
     else
@@ -139,12 +154,14 @@ static void print_types(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
     struct text p = {.length = 0};
-    if (defaults->other_type == ATTN_LAYER_LINEAR)
-        add(&p,
-            "- `linear_attention` layers (all but the last of each `%s`, where `layer_types` is "
-            "absent) are listed, but not computed: they are no part of all layers, and refused by "
-            "name.",
-            key_name(family, HF_FIELD(full_period)));
+    const char *period = key_name(family, HF_FIELD(full_period));
+    if (defaults->other_type >= ATTN_LAYER_LINEAR)
+        add(&p, "- `%s` layers", attn_layer_types[defaults->other_type]);
+    if (defaults->other_type >= ATTN_LAYER_LINEAR && period != NULL && !defaults->full_first)
+        add(&p, " (all but the last of each `%s`, where `layer_types` is absent)", period);
+    if (defaults->other_type >= ATTN_LAYER_LINEAR)
+        add(&p, " are listed, but not computed: they are no part of all layers, and refused by "
+                "name.");
     if (defaults->other_type == ATTN_LAYER_CHUNKED)
         add(&p,
             "- `chunked_attention` layers: a query sees the keys of its chunk of `%s`. Where "
@@ -193,8 +210,15 @@ void print_traits(const struct attn_family *family)
                defaults->alibi_bfloat16 ? ", rounded to bfloat16" : "",
                defaults->alibi_by_slot ? "; padding counts in its distances" : "");
     if (defaults->buckets != 0)
-        printf("- T5 position bias, in %s.\n",
-               defaults->is_causal ? "one direction" : "both directions");
+        printf("- T5 position bias, in %s%s.\n",
+               defaults->is_causal ? "one direction" : "both directions",
+               defaults->gated_bias ? ", times a gate of each query and head" : "");
+    if (key_name(family, HF_FIELD(relative_key)) != NULL)
+        printf("- Relative keys: queries are multiplied by a learned row for the distance too.\n");
+    if (key_name(family, HF_FIELD(grid_bias)) != NULL)
+        printf("- A position bias by rows and columns of patches, by key, for one resolution.\n");
+    if (key_name(family, HF_FIELD(attention_type)) != NULL)
+        printf("- Full attention; sequences beyond the length of `block_sparse` are refused.\n");
     if (key_name(family, HF_FIELD(position_terms)) != NULL)
         printf("- Disentangled position bias: scores are divided by sqrt(D (1 + its terms)).\n");
     if (defaults->sinks)
@@ -212,7 +236,14 @@ void print_traits(const struct attn_family *family)
             "- A weight's name that begins with `%s` does not say how it is stored: `transposed` "
             "must.\n",
             family->either_way);
-    if (family->kv_by_flags)
+    if (defaults->output_norm)
+        printf("- RMSNorm of all heads of a row as one vector before the output projection.\n");
+    if (family->note != NULL)
+        printf("- %s.\n", family->note);
+    if (family->kv_by_flags && key_name(family, HF_FIELD(grouped)) == NULL)
+        printf("- Key/value heads: 1 if `%s` is true; else H.\n",
+               key_name(family, HF_FIELD(multi_query)));
+    else if (family->kv_by_flags)
         printf("- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.\n",
                key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
                key_name(family, HF_FIELD(multi_query)));

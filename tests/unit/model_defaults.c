@@ -1,7 +1,7 @@
 /* model_defaults.c: the defaults of absent keys, as Hugging Face's configuration classes have them.
  *
  * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
- * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4), of the code
+ * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, hybrids), of the code
  * published with the checkpoints of mimo, internlm2, kimi_k2 and minicpm3, and of PyTorch's
  * documentation; none was taken from the rows of lib/families/.  They were held against stored
  * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
@@ -138,6 +138,31 @@ static const struct {
     {"persimmon", NULL, NULL,
      "rope_theta=25000 partial_rotary_factor=0.5 layer_norm_eps=1e-5 qk_layernorm=true"},
     {"nemotron", NULL, NULL, "rope_theta=10000 attention_bias=false partial_rotary_factor=0.5"},
+    {"nanochat", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
+    {"bitnet", NULL, NULL,
+     "num_key_value_heads=5 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-5"},
+    {"nemotron_h", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 attention_head_dim=128 attention_bias=false"},
+    {"granitemoehybrid", NULL, NULL,
+     "attention_multiplier=1 attention_bias=false rope_theta=10000"},
+    {"falcon_h1", NULL, NULL,
+     "num_key_value_heads=8 attention_bias=false key_multiplier=1 rope_theta=100000"},
+    {"jamba", NULL, NULL, "num_key_value_heads=8 attn_layer_period=8 attn_layer_offset=4"},
+    {"bamba", NULL, NULL,
+     "num_key_value_heads=8 rope_theta=10000 partial_rotary_factor=0.5 attn_rotary_emb=0"},
+#define LFM2 "num_key_value_heads=8 rope_theta=1e6 theta=1e6 norm_eps=1e-5"
+    {"lfm2", NULL, NULL, LFM2},
+    {"lfm2_moe", NULL, NULL, LFM2},
+    {"olmo_hybrid", NULL, NULL, "attention_bias=false rms_norm_eps=1e-6 rope_theta=0"},
+    {"phi4_multimodal", NULL, NULL,
+     "num_key_value_heads=8 max_position_embeddings=131072 original_max_position_embeddings=4096 "
+     "sliding_window=0 rope_theta=10000"},
+    {"gpt_neo", NULL, NULL, "window_size=256"},
+    {"codegen", NULL, NULL, "rotary_dim=64"},
+    {"gpt_bigcode", NULL, NULL, "multi_query=true scale_attn_weights=true"},
+    {"dbrx", NULL, NULL,
+     "num_key_value_heads=1 attn_config.kv_n_heads=1 attn_config.clip_qkv=0 "
+     "attn_config.rope_theta=10000"},
 #define DEEPSEEK \
     "kv_lora_rank=512 q_lora_rank=1536 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128"
     {"deepseek_v2", NULL, NULL, DEEPSEEK " rope_theta=10000"},
@@ -155,7 +180,28 @@ static const struct {
     {"opt", NULL, NULL, "enable_bias=true"},
     {"bert", NULL, NULL, "is_decoder=false"},
     {"albert", NULL, NULL, "num_hidden_groups=1"},
+    {"big_bird", NULL, NULL, "use_bias=true block_size=64 num_random_blocks=3"},
+    {"layoutlmv3", NULL, NULL, "has_relative_attention_bias=true has_spatial_attention_bias=true"},
+    {"deberta", NULL, NULL, "max_position_embeddings=512"},
+    {"beit", NULL, NULL, "image_size=224 patch_size=16"},
+    {"data2vec-vision", NULL, NULL, "image_size=224 patch_size=16"},
+    {"dinov3_vit", NULL, NULL, "rope_theta=100 query_bias=true value_bias=true proj_bias=true"},
+    {"wavlm", NULL, NULL, "num_buckets=320 max_bucket_distance=800"},
+    {"wav2vec2-bert", NULL, NULL,
+     "left_max_position_embeddings=64 right_max_position_embeddings=8"},
+    {"jina_embeddings_v3", NULL, NULL, "rope_theta=20000"},
+    {"nomic_bert", NULL, NULL, "scale_attn_weights=true"},
     {"vit", NULL, NULL, "qkv_bias=true"},
+    {"audio-spectrogram-transformer", NULL, NULL, "qkv_bias=true"},
+    {"deit", NULL, NULL, "qkv_bias=true"},
+    {"dinov2", NULL, NULL, "qkv_bias=true"},
+    {"dinov2_with_registers", NULL, NULL, "qkv_bias=true"},
+    {"dpt", NULL, NULL, "qkv_bias=true"},
+    {"ijepa", NULL, NULL, "qkv_bias=true"},
+    {"vit_mae", NULL, NULL, "qkv_bias=true"},
+    {"vit_msn", NULL, NULL, "qkv_bias=true"},
+    {"vivit", NULL, NULL, "qkv_bias=true"},
+    {"yolos", NULL, NULL, "qkv_bias=true"},
     {"modernbert", NULL, NULL,
      "attention_bias=false local_attention=128 global_attn_every_n_layers=3 "
      "global_rope_theta=160000 local_rope_theta=10000"},
@@ -174,10 +220,18 @@ static const struct {
     {"clip", NULL, "vision", TOWER},
     {"clip_text_model", NULL, NULL, CLIP_TEXT " max_position_embeddings=77"},
     {"clip_vision_model", NULL, NULL, TOWER},
+    {"owlvit", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},
+    {"owlvit", NULL, "vision", TOWER},
+    {"owlv2", NULL, "text", CLIP_TEXT " max_position_embeddings=16"},
+    {"owlv2", NULL, "vision", TOWER},
     {"siglip", NULL, "text", TOWER " max_position_embeddings=64"},
     {"siglip", NULL, "vision", TOWER},
     {"siglip_text_model", NULL, NULL, TOWER " max_position_embeddings=64"},
     {"siglip_vision_model", NULL, NULL, TOWER},
+    {"siglip2", NULL, "text", TOWER " max_position_embeddings=64"},
+    {"siglip2", NULL, "vision", TOWER},
+    {"siglip2_text_model", NULL, NULL, TOWER " max_position_embeddings=64"},
+    {"siglip2_vision_model", NULL, NULL, TOWER},
     {"torch_multihead_attention", NULL, NULL,
      "bias=true add_bias_kv=false add_zero_attn=false is_causal=false num_hidden_layers=1"},
     /* a format of ours: docs/MODELS.md */

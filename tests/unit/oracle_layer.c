@@ -100,6 +100,7 @@ static void rotate(double *x, const struct call *call, int64_t position)
         double *first = r->interleaved ? &x[2 * i] : &x[i];
         double *second = r->interleaved ? &x[2 * i + 1] : &x[i + r->dim / 2];
         double a = *first, b = *second;
+        s = r->reversed ? -s : s;
         *first = a * c - b * s;
         *second = b * c + a * s;
     }
@@ -348,6 +349,15 @@ static void latent_keys(double **k, double **v, const struct call *call)
 
 /* ---- The whole ---- */
 
+/* Projected numbers within +-most (0: as they are), times a factor (0: 1). */
+static void adjust(double *x, size_t count, double most, double factor)
+{
+    for (size_t i = 0; i < count; i++) {
+        x[i] = most > 0 ? fmax(-most, fmin(most, x[i])) : x[i];
+        x[i] *= factor != 0 ? factor : 1;
+    }
+}
+
 /* Queries, keys and values of other layers. */
 static void head_rows(double **q, double **k, double **v, const struct call *call)
 {
@@ -357,6 +367,9 @@ static void head_rows(double **q, double **k, double **v, const struct call *cal
     *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
     *k = project(&layer->k, call->y, call->batch, call->keys, groups);
     *v = project(&layer->v, call->z, call->batch, call->keys, groups);
+    adjust(*q, call->batch * call->queries * layer->q.out, spec->clip_qkv, 0);
+    adjust(*k, call->batch * call->keys * layer->k.out, spec->clip_qkv, spec->key_multiplier);
+    adjust(*v, call->batch * call->keys * layer->v.out, spec->clip_qkv, 0);
     postprocess(*q, call, layer->q_norm, layer->q_norm_bias, call->query_positions, spec->num_heads,
                 call->queries);
     scale_queries(*q, call);
@@ -410,6 +423,8 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     inner.output = heads;
     oracle_solve(&inner, &p);
     apply_gate(heads, call);
+    normalize(heads, call, &spec->output_norm, layer->o_norm, NULL, spec->num_heads, call->queries,
+              spec->value_head_dim);
     copy(out->head_output, heads, call->batch * call->queries * layer->o.in);
     if (out->concat)
         join_heads(out->concat, call, heads);

@@ -20,6 +20,7 @@
     X(thread)         \
     X(safetensors)    \
     X(gguf)           \
+    X(quantized)      \
     X(weights_cache)  \
     X(load)           \
     X(load_files)     \
@@ -32,6 +33,7 @@
     X(state)          \
     X(sharing)        \
     X(attention)      \
+    X(patches)        \
     X(pooling)        \
     X(broadcast)      \
     X(json)           \

@@ -12,7 +12,7 @@
 #include "models/model.h"
 #include "suites.h"
 
-#define LEAST_CASES 221 /* of tests/golden and tests/reference together */
+#define LEAST_CASES 310 /* of tests/golden and tests/reference together */
 #define POOL_BYTES ((size_t)64 << 20)
 
 static struct golden_set set;
@@ -101,6 +101,7 @@ static struct attn_modifiers modifiers_of(const struct golden_case *c)
         .attention_bias_batch_stride = c->heads * plane,
         .attention_bias_head_stride = plane,
         .position_ids = c->positions,
+        .grid = {c->grid[0], c->grid[1]},
         .scale = c->scale,
         .has_softcap = c->softcap != 0,
         .softcap = c->softcap,
@@ -280,6 +281,20 @@ static void sum_differences(float *out, const struct golden_case *c, const struc
     free(pair);
 }
 
+/* RMSNorm of all heads of a row of [B][H][T][Dv], times weight [H*Dv]. */
+static void normalize(float *summed, const struct golden_case *c, const float *weight, double eps)
+{
+    const size_t dv = c->value_dim, width = c->heads * dv, step = c->queries * dv;
+    for (size_t row = 0; row < c->batch * c->queries; row++) {
+        float *first = summed + (row / c->queries * c->heads * c->queries + row % c->queries) * dv;
+        double squares = 0;
+        for (size_t i = 0; i < width; i++)
+            squares += pow((double)first[i / dv * step + i % dv], 2);
+        for (size_t i = 0; i < width; i++)
+            first[i / dv * step + i % dv] *= weight[i] / (float)sqrt(squares / (double)width + eps);
+    }
+}
+
 static void expect_inner(const struct golden_case *c, const struct attn_model *model,
                          const struct attn_outputs *outputs)
 {
@@ -299,6 +314,8 @@ static void expect_inner(const struct golden_case *c, const struct attn_model *m
         sum_differences(summed, c, layer, outputs->value);
     if (layer->spec.output_gate)
         gate(summed, c, &layer->gate);
+    if (layer->spec.output_norm.type != ATTN_NORM_NONE)
+        normalize(summed, c, layer->o_norm, layer->spec.output_norm.eps);
     expect(c, "head_output", outputs->head_output, summed, rows, c->value_dim, heads);
     if (is_plain(c, &layer->spec))
         expect(c, "softmax of query and key", weights, c->weights, rows, c->keys, heads);
