@@ -34,8 +34,8 @@ struct attn_problem {
     struct attn_rows q;                                       /* [T][H][D] rotated, not scaled */
     struct attn_cache_view cache; /* keys and values; blocks NULL: k and v below instead */
     struct attn_rows k, v;        /* [S][G][D], [S][G][Dv] */
-    /* Key/value head g has the values of head first_value_head + g % value_heads; value_heads 0: its
-     * own. */
+    /* Key/value head g has the values of head first_value_head + g % value_heads; value_heads 0:
+     * its own. */
     size_t first_value_head, value_heads;
     float *extra_k, *extra_v; /* a tile of keys after all others, never masked */
     size_t extra;             /* its columns in use */

@@ -128,8 +128,8 @@ struct attn_hf_config {
      * and values that are made by the weights of the keys.  0: as the other layers. */
     size_t global_head_dim, num_global_kv_heads;
     bool keys_as_values;
-    /* What sliding layers have of their own: sinks, where either all layers or they have them, and
-     * kv heads; the other sizes must be those of full layers.  0: as the other layers. */
+    /* Sinks of sliding layers and of full ones alone, and the kv heads of sliding layers, whose
+     * other sizes must be those of full layers.  0: as the other layers. */
     bool sliding_sinks, full_sinks;
     size_t sliding_kv_heads, sliding_heads, sliding_head_dim, sliding_value_head_dim;
     size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */

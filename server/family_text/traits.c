@@ -186,6 +186,16 @@ static void print_types(const struct attn_family *family)
         print_paragraph(&p);
 }
 
+/* An indexer, and differential attention. */
+static void print_choice(const struct attn_hf_config *defaults)
+{
+    if (defaults->index_heads > 0)
+        printf("- An indexer chooses the `index_topk` visible keys with the best index score, and "
+               "the softmax is over these alone. Its key of each token is cached too.\n");
+    if (defaults->differential)
+        printf("- Differential attention, lambda_init of layer l being 0.8 - 0.6 exp(-0.3 l).\n");
+}
+
 void print_traits(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
@@ -226,11 +236,7 @@ void print_traits(const struct attn_family *family)
     print_norms(family);
     if (defaults->output_gate)
         printf("- Rows of heads are multiplied by sigmoid(gate) before the output projection.\n");
-    if (defaults->index_heads > 0)
-        printf("- An indexer chooses the `index_topk` visible keys with the best index score, and "
-               "the softmax is over these alone. Its key of each token is cached too.\n");
-    if (defaults->differential)
-        printf("- Differential attention, lambda_init of layer l being 0.8 - 0.6 exp(-0.3 l).\n");
+    print_choice(defaults);
     if (family->either_way != NULL)
         printf(
             "- A weight's name that begins with `%s` does not say how it is stored: `transposed` "

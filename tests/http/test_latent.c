@@ -1,5 +1,6 @@
 /* test_latent.c: sessions of latent attention, which keep kv_lora_rank + qk_rope_head_dim numbers a
- * token, and with an indexer its key: what /models says, batches, retries, forks, truncation, files, kills and damage. */
+ * token, and with an indexer its key: what /models says, batches, retries, forks, truncation,
+ * files, kills and damage. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
