@@ -178,12 +178,37 @@ struct attn_position_bias_spec {
  * A call over given rows makes keys and values (the expanded form).  A cache keeps latent and
  * shared part alone; steps multiply queries by Wk_h and weighted sums of latents by Wv_h instead
  * (the absorbed form), which is the same in exact arithmetic. */
+/* The indexer of sparse latent attention (DeepSeek-V3.2, 2025): a query takes part with the `topk`
+ * keys alone that score best of those that its masks let it see, or with all where these are no
+ * more.  Query i has I queries of width `head_dim`, made of the latent of queries, and I weights;
+ * key j has one key, LayerNorm(x Wk) with eps 1e-6, which is cached behind the shared part.  The
+ * score is sum_h w_ih relu(qI_ih . kI_j).  (The published factors 1/sqrt(head_dim) and 1/sqrt(I)
+ * change no order.)  The first rope_head_dim components of both rotate. */
+struct attn_indexer_spec {
+    size_t num_heads; /* I; 0: there is no indexer */
+    size_t head_dim;
+    size_t topk;
+    bool interleaved; /* neighbouring components rotate together, else halves */
+};
+
 struct attn_mla_spec {
     size_t kv_lora_rank;  /* R: width of the latent; 0: the layer has none */
     size_t q_lora_rank;   /* width of the latent of queries; 0: none */
     size_t rope_head_dim; /* the last components of a head, which rotate */
     double norm_eps;      /* of the RMSNorms of both latents */
     bool bias; /* the maps to the latents and to the shared part have biases, before the norms */
+    struct attn_indexer_spec index;
+};
+
+/* Differential attention (Ye et al. 2024, as Hugging Face's DiffLlama computes it).  With A_h the
+ * softmax of head h and V1, V2 the values of the first and the last half of the key/value heads,
+ * each serving all heads, U_h = A_h [V1 | V2] and D_h = U_h - lambda U_(h + H/2), h < H/2.  D_h,
+ * normalised by RMSNorm without weights and multiplied by 1 - lambda_init, takes the place of heads
+ * 2h and 2h + 1 before the output projection.
+ * lambda = exp(lambda_q1.lambda_k1) - exp(lambda_q2.lambda_k2) + lambda_init. */
+struct attn_differential_spec {
+    double lambda_init; /* 0: no differential attention */
+    double norm_eps;
 };
 
 /* One attention layer as its configuration resolves: all that the algorithm knows of it.  Field
@@ -198,6 +223,7 @@ struct attn_layer_spec {
     size_t value_head_dim; /* Dv */
     double scale;          /* multiplies q.k */
     double softcap;        /* 0: none */
+    double value_scale;    /* of values, before they are cached (mimo_v2_flash); 0: none */
     size_t sliding_window; /* W: a query at i sees keys j, i-W < j <= i, or, where the layer is not
                               causal, |i-j| < W; 0: none */
     size_t
@@ -221,6 +247,7 @@ struct attn_layer_spec {
     double clip_qkv; /* projected queries, keys and values are clamped to +-this (dbrx); 0: not */
     double key_multiplier; /* multiplies projected keys, before norm and RoPE (falcon_h1); 0: 1 */
     struct attn_query_scaling query_scaling;
+    struct attn_differential_spec differential;
     size_t shares_layer; /* the layer whose cached keys and values this layer reads (gemma4);
                             SIZE_MAX: its own */
     struct attn_mla_spec
@@ -322,16 +349,16 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
  *   max_position_embeddings, original_max_position_embeddings;
  *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
- *   scale, query_pre_attn_scalar, attn_logit_softcapping, attn_scale, floor_scale;
- *   clip_qkv, key_multiplier;
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, attention_value_scale;
+ *   attn_scale, floor_scale, clip_qkv, key_multiplier;
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
- *   output_norm, attn_output_gate, attn_scale_next, attn_scale_by_slot, rope_reversed, alibi,
- *   alibi_scaled, alibi_bfloat16, alibi_by_slot; pos_att_type, position_buckets,
- *   max_relative_positions, norm_rel_ebd.
+ *   output_norm, attn_output_gate, differential, attn_scale_next, attn_scale_by_slot,
+ *   rope_reversed, alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot; pos_att_type,
+ *   position_buckets, max_relative_positions, norm_rel_ebd; and those of latents and an indexer.
  * `attnd inspect --family random` prints what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

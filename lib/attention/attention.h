@@ -26,7 +26,7 @@ struct attn_rows {
 #define ATTN_HEAD_RANGE_BYTES ((size_t)120)  /* for each key/value head of each problem */
 
 /* Bytes of a sequence of a call, or a step of a batch, beside its rows (calls/decode.c). */
-#define ATTN_SEQUENCE_BYTES ((size_t)2056)
+#define ATTN_SEQUENCE_BYTES ((size_t)2424)
 
 struct attn_problem {
     size_t queries, keys;                                     /* T, S */
@@ -34,9 +34,15 @@ struct attn_problem {
     struct attn_rows q;                                       /* [T][H][D] rotated, not scaled */
     struct attn_cache_view cache; /* keys and values; blocks NULL: k and v below instead */
     struct attn_rows k, v;        /* [S][G][D], [S][G][Dv] */
-    float *extra_k, *extra_v;     /* a tile of keys after all others, never masked */
-    size_t extra;                 /* its columns in use */
+    /* Key/value head g has the values of head first_value_head + g % value_heads; value_heads 0:
+     * its own. */
+    size_t first_value_head, value_heads;
+    float *extra_k, *extra_v; /* a tile of keys after all others, never masked */
+    size_t extra;             /* its columns in use */
     struct attn_mask mask;
+    /* Of an indexer: queries [T][I][head_dim], weights [T][I], and, where the problem has no cache,
+     * the first key, as far from the next as rows of values are; NULL in other layers. */
+    const float *index_q, *index_w, *index_k;
     const struct attn_relative *relative; /* of a disentangled position bias, else NULL */
     size_t first_key; /* the first key that is not padding; only where maps have head_stats */
     float scale;

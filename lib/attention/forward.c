@@ -4,6 +4,7 @@
  *   turn              normalise and rotate each row of q and k, check all rows, put k and v in the
  *                     cache (qkv.c has one row)
  *   attend            o = softmax(q k^T + mask) v of each sequence (attention.c)
+ *   subtract          differential attention: heads in pairs (struct attn_differential_spec)
  *   gate              o = o sigmoid(gate)
  *   normalise         o = norm(o), where the layer has a norm of its output's heads
  *   project back      output = o Wo, with its bias
@@ -42,12 +43,17 @@ static size_t add_products(const struct attn_pass *pass, size_t n, struct attn_c
     const float *x = c->query_states + c->first * c->queries * in->q->in;
     const float *key = c->key_states + c->first * c->new_keys * in->k->in;
     const float *value = c->value_states + c->first * c->new_keys * in->v->in;
-    const struct attn_projection products[ATTN_CALL_PRODUCTS] = {
+    const struct attn_layer *layer = pass->layer;
+    float *v = pass->v + c->key_row * pass->value_width;
+    struct attn_projection products[ATTN_CALL_PRODUCTS] = {
         attn_projection_of(in->q, x, pass->q_a + c->row * in->q->out, rows),
         attn_projection_of(in->k, key, pass->k + c->key_row * in->k->out, keys),
-        attn_projection_of(in->v, value, pass->v + c->key_row * in->v->out, keys),
+        attn_projection_of(in->v, value, v, keys),
         attn_projection_of(gate, x, pass->gate + c->row * gate->out, rows),
+        attn_projection_of(&layer->index_w, x, pass->index_w + c->row * layer->index_w.out, rows),
+        attn_projection_of(&layer->index_k, key, v + in->v->out, keys),
     };
+    products[2].ldy = products[5].ldy = pass->value_width;
     for (size_t i = 0; i < ATTN_CALL_PRODUCTS; i++) {
         if (products[i].rows == 0 || products[i].linear->out == 0)
             continue;
@@ -90,8 +96,8 @@ static enum attn_status project(const struct attn_pass *pass)
             n = add_products(pass, n, &pass->calls[i]);
     enum attn_status status = attn_project(pass->engine, pass->products, n, false);
     if (status == ATTN_OK && attn_layer_is_latent(layer))
-        status =
-            attn_mla_project(pass->engine, layer, pass->q, pass->q_a, pass->k, pass->query_rows);
+        status = attn_mla_project(pass->engine, layer, pass->q, pass->q_a, pass->index_q, pass->k,
+                                  pass->query_rows);
     if (status == ATTN_OK && attn_pass_expands(pass))
         status = attn_mla_expand(pass->engine, layer, pass->head_k, pass->head_v, pass->k,
                                  pass->key_rows);
@@ -116,7 +122,7 @@ static bool share_rotated_part(const struct attn_pass *pass, size_t r)
     const size_t rope = spec->mla.rope_head_dim, d = spec->head_dim, heads = spec->num_heads;
     float *k = pass->head_k + r * heads * d;
     for (size_t h = 0; h < heads; h++)
-        memcpy(k + (h + 1) * d - rope, pass->v + r * rope, rope * sizeof *k);
+        memcpy(k + (h + 1) * d - rope, pass->v + r * pass->value_width, rope * sizeof *k);
     return kernels->all_within(k, heads * d, ATTN_MAX_MAGNITUDE) &&
            kernels->all_within(pass->head_v + r * heads * spec->value_head_dim,
                                heads * spec->value_head_dim, ATTN_MAX_MAGNITUDE);
@@ -133,7 +139,7 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
     const size_t i = r - c->row, slot = c->slot + (c->queries > 0 ? i % c->queries : i);
     const struct attn_qkv row = {.q = has_query ? pass->q + r * layer->q.out : NULL,
                                  .k = has_key ? pass->k + r * pass->in.k->out : NULL,
-                                 .v = has_key ? pass->v + r * pass->in.v->out : NULL};
+                                 .v = has_key ? pass->v + r * pass->value_width : NULL};
     if (spec->is_weightless) {
         copy_heads(row.q, c->query_states, spec->num_heads, c->queries, spec->head_dim, i);
         copy_heads(row.k, c->key_states, spec->num_kv_heads, c->queries, spec->head_dim, i);
@@ -145,6 +151,12 @@ static void turn_row(const struct attn_pass *pass, struct attn_call *c, size_t r
         .grid = c->modifiers->grid,
     };
     bool within = attn_qkv_turn(row, layer, kernels, c->inv_freq, &place);
+    if (layer->index_k.out > 0)
+        within = attn_index_turn(has_query ? pass->index_q + r * layer->index_q.out : NULL,
+                                 pass->index_w + r * layer->index_w.out,
+                                 has_key ? row.v + pass->in.v->out : NULL, layer, kernels,
+                                 c->inv_freq, place.position) &&
+                 within;
     if (has_query && spec->position_bias.gated)
         attn_position_gates(pass->position_gates + r * spec->num_heads, layer,
                             c->query_states + (c->first * c->queries + i) * spec->hidden_size);
@@ -242,6 +254,11 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
         p.v = (struct attn_rows){pass->head_v + key_row * layer->v.out, layer->v.out, dv};
     }
     attn_call_set(&p, c, c->first + i);
+    if (layer->index_k.out > 0) {
+        p.index_q = pass->index_q + row * layer->index_q.out;
+        p.index_w = pass->index_w + row * layer->index_w.out;
+        p.index_k = pass->v + key_row * pass->value_width + pass->in.v->out;
+    }
     if (spec->position_bias.gated) {
         p.mask.position_gates = pass->position_gates + row * heads;
         p.mask.gates = heads;
@@ -255,6 +272,27 @@ static struct attn_problem problem_of(const struct attn_pass *pass, const struct
             p.out = (struct attn_rows){pass->sums + row * heads * rank, heads * rank, rank};
     }
     return p;
+}
+
+/* The problem of differential attention beside `p`, which gives each head the first half of the
+ * values: that of the other half, without maps. */
+static struct attn_problem second_half(const struct attn_pass *pass, struct attn_problem *p,
+                                       const struct attn_call *c, size_t i)
+{
+    const struct attn_maps *maps = &p->maps;
+    p->value_heads = p->num_kv_heads / 2;
+    struct attn_problem second = *p;
+    second.first_value_head = p->value_heads;
+    second.lse = NULL;
+    second.maps = (struct attn_maps){.num_heads = maps->num_heads,
+                                     .queries = maps->queries,
+                                     .keys = maps->keys,
+                                     .columns = maps->columns,
+                                     .unit_heads = maps->unit_heads,
+                                     .unit_tokens = maps->unit_tokens};
+    if (p->out.data != NULL)
+        second.out.data = pass->second + (c->row + i * c->queries) * p->out.token;
+    return second;
 }
 
 /* Checks that the cache still holds all keys that a problem sees, by its mask. */
@@ -308,11 +346,52 @@ static enum attn_status attend(const struct attn_pass *pass)
         return ATTN_NO_MEMORY;
     for (const struct attn_call *c = pass->calls; c < pass->calls + pass->count; c++)
         for (size_t i = 0; i < c->count && attn_call_is_sound(c); i++) {
-            pass->problems[n] = problem_of(pass, c, i);
-            n += check_kept(&pass->problems[n], c->error) == ATTN_OK;
+            struct attn_problem *p = &pass->problems[n];
+            *p = problem_of(pass, c, i);
+            if (check_kept(p, c->error) != ATTN_OK)
+                continue;
+            if (pass->layer->spec.differential.lambda_init != 0)
+                pass->problems[++n] = second_half(pass, p, c, i);
+            n++;
         }
+    if (pass->layer->index_k.out > 0 && attn_index_choose(pass, n) != ATTN_OK)
+        return ATTN_NO_MEMORY;
     const enum attn_status status = attn_solve(pass->engine, pass->problems, n);
     return status == ATTN_OK && attn_pass_absorbs(pass) ? expand_sums(pass) : status;
+}
+
+/* ---- Subtract ---- */
+
+/* Makes the row of heads o [H][Dv], and that of the other half of the values, the H/2 normalised
+ * differences [2Dv], in o.  From the last pair down, no head is overwritten before it is read. */
+static void subtract_row(float *o, float *second, const struct attn_layer *layer)
+{
+    const struct attn_layer_spec *spec = &layer->spec;
+    const struct attn_norm_spec norm = {.type = ATTN_NORM_RMS, .eps = spec->differential.norm_eps};
+    const size_t dv = spec->value_head_dim, half = spec->num_heads / 2 * dv;
+    const float share = (float)(1 - spec->differential.lambda_init);
+    for (size_t i = 0; i < half; i++) {
+        o[i] -= layer->lambda * o[half + i];
+        second[i] -= layer->lambda * second[half + i];
+    }
+    for (size_t at = half; at > 0; at -= dv) {
+        float *pair = o + 2 * (at - dv);
+        memmove(pair, o + at - dv, dv * sizeof *o);
+        memcpy(pair + dv, second + at - dv, dv * sizeof *o);
+        attn_norm_vector(pair, &norm, NULL, NULL, 2 * dv);
+        for (size_t i = 0; i < 2 * dv; i++)
+            pair[i] *= share;
+    }
+}
+
+static void subtract_task(void *argument, size_t i, unsigned thread)
+{
+    const struct attn_pass *pass = argument;
+    const size_t width = pass->layer->o.in;
+    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows);
+    (void)thread;
+    for (size_t r = i * ROWS_OF_TASK; r < end; r++)
+        subtract_row(pass->o + r * width, pass->second + r * width, pass->layer);
 }
 
 /* ---- Gate ---- */
@@ -370,6 +449,9 @@ enum attn_status attn_forward(struct attn_pass *pass)
     enum attn_status status = attn_forward_keys(pass); /* project, turn */
     if (status == ATTN_OK)
         status = attend(pass);
+    if (status == ATTN_OK && pass->layer->spec.differential.lambda_init != 0)
+        attn_pool_run(pass->engine->pool, subtract_task, pass,
+                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
     if (status == ATTN_OK && pass->layer->gate.out > 0)
         attn_pool_run(pass->engine->pool, gate_task, pass,
                       attn_ceil_div(pass->query_rows, ROWS_OF_TASK));

@@ -40,7 +40,8 @@ struct attn_call {
     atomic_bool output_over; /* the output does not fit float32 */
 };
 
-#define ATTN_CALL_PRODUCTS 4 /* of a call, at most: queries, keys, values, gates */
+#define ATTN_CALL_PRODUCTS \
+    6 /* of a call, at most: queries, keys, values, gates, an indexer's two */
 
 struct attn_pass {
     struct attn_engine *engine;
@@ -55,8 +56,11 @@ struct attn_pass {
     size_t output_rows;          /* of those whose output is asked for, which come before them */
     float *x, *y;                /* [shared_rows][E], [output_rows][E]: hidden states, outputs */
     float *q, *k, *v; /* [Q][H*D], [K][G*D], [K][G*Dv]; k and v of a latent layer are the latents
-                         [K][R] and their shared parts [K][rope_head_dim] */
-    float *q_a;       /* [Q][q_lora_rank]; q where the layer has no latents of queries */
+                         [K][R] and their shared parts [K][value_width], with the keys of an
+                         indexer behind them */
+    size_t value_width;
+    float *index_q, *index_w; /* [Q][I][head_dim], [Q][I]: of an indexer, likewise */
+    float *q_a;               /* [Q][q_lora_rank]; q where the layer has no latents of queries */
     /* Keys and values of heads: k and v, or expanded, [K][H*D] and [K][H*Dv]. */
     float *head_k, *head_v;
     /* Absorbed: queries [Q][H][R + rope_head_dim], and weighted sums of latents [Q][H][R]. */
@@ -64,6 +68,7 @@ struct attn_pass {
     size_t groups;         /* parts of the heads where latents are absorbed, else 0 */
     float *gate, *o;       /* [Q][H*Dv]: of a layer with a gate; what heads put out */
     float *position_gates; /* [Q][H]: of a layer whose position bias has a gate */
+    float *second;         /* [Q][H*Dv]: what heads put out of the other half of the values */
     struct attn_projection *products;
     struct attn_problem *problems;
 };
@@ -147,6 +152,19 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
 
 /* gates [H]: the factors of a gated position bias for a query made of hidden state x [E]. */
 void attn_position_gates(float *gates, const struct attn_layer *layer, const float *x);
+
+/* Of an indexer, one token's queries [I][head_dim] and weights [I], both or none, and its key, or
+ * NULL: normalises the key, rotates both, and checks them.  False where a number is beyond
+ * ATTN_MAX_MAGNITUDE. */
+bool attn_index_turn(float *q, const float *w, float *k, const struct attn_layer *layer,
+                     const struct attn_kernels *kernels, const float *inv_freq, int64_t position);
+
+/* Chooses, for the problems [count] of a layer with an indexer, the keys that each query takes part
+ * with, and lays them in the problems' masks.  Errors: ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_index_choose(const struct attn_pass *pass, size_t count);
+
+/* Bytes that attn_index_choose takes for a call of so many rows that see at most `keys` keys. */
+size_t attn_index_bytes(const struct attn_layer_spec *spec, size_t rows, size_t keys);
 
 /* Whether attn_qkv_turn changes rows of this layer. */
 bool attn_qkv_turns(const struct attn_layer *layer);

@@ -135,7 +135,8 @@ static void copy_block_task(void *argument, size_t i, unsigned thread)
 struct expanded {
     const struct attn_outputs *outputs;
     const struct attn_layer_spec *spec;
-    float *latent, *shared, *key, *value; /* [64][R], [64][rope_head_dim], [64][H*D], [64][H*Dv] */
+    size_t value_width;                   /* of `shared` */
+    float *latent, *shared, *key, *value; /* [64][R], [64][value_width], [64][H*D], [64][H*Dv] */
     size_t first, count, keys;
 };
 
@@ -151,7 +152,7 @@ static void copy_expanded_task(void *argument, size_t h, unsigned thread)
         float *key = tile->outputs->key != NULL ? tile->outputs->key + row * d : NULL;
         if (key != NULL) {
             memcpy(key, tile->key + from * d, (d - rope) * sizeof *key);
-            memcpy(key + d - rope, tile->shared + t * rope, rope * sizeof *key);
+            memcpy(key + d - rope, tile->shared + t * tile->value_width, rope * sizeof *key);
         }
         if (tile->outputs->value != NULL)
             memcpy(tile->outputs->value + row * dv, tile->value + from * dv, dv * sizeof *key);
@@ -164,10 +165,11 @@ static enum attn_status copy_expanded(const struct attn_pass *pass, const struct
     struct attn_workspace *workspace = &engine->workspace;
     const struct attn_layer_spec *spec = &pass->layer->spec;
     const struct attn_workspace_mark before = attn_workspace_get_mark(workspace);
-    const size_t widths[] = {spec->mla.kv_lora_rank, spec->mla.rope_head_dim,
+    const size_t widths[] = {spec->mla.kv_lora_rank, pass->value_width,
                              spec->num_heads * spec->head_dim,
                              spec->num_heads * spec->value_head_dim};
-    struct expanded tile = {.outputs = c->outputs, .spec = spec, .keys = c->keys};
+    struct expanded tile = {
+        .outputs = c->outputs, .spec = spec, .keys = c->keys, .value_width = pass->value_width};
     float **rows[] = {&tile.latent, &tile.shared, &tile.key, &tile.value};
     enum attn_status status = ATTN_OK;
     for (; tile.first < c->keys && status == ATTN_OK; tile.first += ATTN_TILE) {

@@ -21,7 +21,7 @@ struct buffer {
     enum rows rows;
 };
 
-#define BUFFERS 13
+#define BUFFERS 16
 
 static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spec *s)
 {
@@ -42,8 +42,11 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
         {offsetof(struct attn_pass, absorbed),
          latent ? s->num_heads * (m->kv_lora_rank + m->rope_head_dim) : 0, ABSORBED_ROWS},
         {offsetof(struct attn_pass, sums), s->num_heads * m->kv_lora_rank, ABSORBED_ROWS},
+        {offsetof(struct attn_pass, index_q), m->index.num_heads * m->index.head_dim, QUERY_ROWS},
+        {offsetof(struct attn_pass, index_w), m->index.num_heads, QUERY_ROWS},
         {offsetof(struct attn_pass, gate), s->output_gate ? o : 0, QUERY_ROWS},
         {offsetof(struct attn_pass, o), o, QUERY_ROWS},
+        {offsetof(struct attn_pass, second), s->differential.lambda_init != 0 ? o : 0, QUERY_ROWS},
         {offsetof(struct attn_pass, y), s->hidden_size, OUTPUT_ROWS},
     };
     memcpy(out, list, sizeof list);
@@ -166,11 +169,14 @@ enum attn_status attn_pass_begin(struct attn_pass *pass)
     struct attn_workspace *workspace = &pass->engine->workspace;
     size_t sequences = 0;
     pass->in = attn_layer_inputs(pass->layer);
+    pass->value_width = pass->in.v->out + pass->layer->index_k.out;
     attn_pass_assign_rows(pass);
     if (attn_pass_absorbs(pass))
         pass->groups = groups_for(&pass->layer->spec, attn_pool_threads(pass->engine->pool));
     for (size_t i = 0; i < pass->count; i++)
         sequences += pass->calls[i].count;
+    if (pass->layer->spec.differential.lambda_init != 0)
+        sequences *= 2;
     const bool taken = take_rows(pass);
     pass->products = attn_workspace_take(workspace, ATTN_CALL_PRODUCTS * (pass->count + 1),
                                          sizeof *pass->products);

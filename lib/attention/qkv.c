@@ -98,6 +98,9 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
     adjust(row, spec, q_heads * spec->head_dim, k_heads * spec->head_dim,
            v_heads * spec->value_head_dim);
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
+    if (spec->value_scale != 0)
+        for (size_t i = 0; i < v_heads * spec->value_head_dim; i++)
+            row.v[i] *= (float)spec->value_scale;
     if (!spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
     if (inv_freq != NULL && slot >= prefix) { /* what stands before patches does not rotate */
@@ -127,7 +130,8 @@ bool attn_qkv_turns(const struct attn_layer *layer)
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
            layer->inv_freq != NULL || spec->query_scaling.period != 0 || spec->clip_qkv != 0 ||
-           spec->key_multiplier != 0 || spec->position_bias.gated || attn_layer_is_latent(layer);
+           spec->value_scale != 0 || spec->key_multiplier != 0 || spec->position_bias.gated ||
+           attn_layer_is_latent(layer);
 }
 
 /* The gates of a head from its part of the hidden state, as WavLM has them. */

@@ -5,11 +5,32 @@
 #include "attention/unit.h"
 #include "basics/mem.h"
 
+/* The head whose values a key/value head has. */
+static size_t value_head(const struct attn_head_tiles *head)
+{
+    const struct attn_problem *p = head->problem;
+    return p->value_heads == 0 ? head->group : p->first_value_head + head->group % p->value_heads;
+}
+
+/* The tile of a key/value head in a block, with the values of another head where it has these. */
+static void read_block(struct attn_tile *out, const struct attn_head_tiles *head,
+                       const struct attn_block *block)
+{
+    const struct attn_problem *p = head->problem;
+    struct attn_tile values;
+    attn_block_tile(out, block, p->cache.spec, head->group);
+    if (p->value_heads == 0)
+        return;
+    attn_block_tile(&values, block, p->cache.spec, value_head(head));
+    out->v = values.v;
+    out->v_scale = values.v_scale;
+}
+
 void attn_head_tile(struct attn_tile *out, const struct attn_head_tiles *head, size_t j)
 {
     const struct attn_problem *p = head->problem;
     if (head->tiles == NULL) {
-        attn_block_tile(out, p->cache.blocks[j - p->cache.first], p->cache.spec, head->group);
+        read_block(out, head, p->cache.blocks[j - p->cache.first]);
         return;
     }
     *out = (struct attn_tile){.k = head->tiles + j * ATTN_TILE * (p->head_dim + p->value_head_dim),
@@ -45,7 +66,7 @@ void attn_fill_tile(const struct attn_kernels *kernels, const struct attn_head_t
     struct attn_tile tile;
     attn_head_tile(&tile, head, j);
     find_rows(keys, &p->k, head->group, j * ATTN_TILE, count);
-    find_rows(values, &p->v, head->group, j * ATTN_TILE, count);
+    find_rows(values, &p->v, value_head(head), j * ATTN_TILE, count);
     if (tile.pairs) {
         kernels->pair_keys(tile.k, ATTN_TILE, keys, count, d);
         kernels->pair_values(tile.v, dv, values, count, dv);

@@ -227,8 +227,13 @@ bool attn_tile_put_value(const struct attn_tile *tile, size_t slot, const float 
     unsigned char *v = tile->v;
     const unsigned char *numbers;
     struct row row;
-    if (tile->second_key)
-        return put_key(v, tile->v_scale, tile, slot, value, dv);
+    if (tile->second_key) {
+        const size_t second = dv - tile->third;
+        bool both = put_key(v, tile->v_scale, tile, slot, value, second);
+        return (tile->third == 0 ||
+                put_key(tile->t, tile->t_scale, tile, slot, value + second, tile->third)) &&
+               both;
+    }
     bool fits = encode(&numbers, &row, format, scale_at(tile->v_scale, slot), value, dv);
     for (size_t j = 0, width; j < dv; j += width) {
         width = attn_tile_width(tile->dtype, dv, j);
@@ -264,7 +269,9 @@ void attn_tile_get(float *key, float *value, const struct attn_tile *tile, size_
     if (key != NULL)
         get_key(key, tile->k, tile->k_scale, tile, slot, d);
     if (value != NULL && tile->second_key) {
-        get_key(value, v, tile->v_scale, tile, slot, dv);
+        get_key(value, v, tile->v_scale, tile, slot, dv - tile->third);
+        if (tile->third > 0)
+            get_key(value + dv - tile->third, tile->t, tile->t_scale, tile, slot, tile->third);
         return;
     }
     for (size_t j = 0, width; value != NULL && j < dv; j += width) {

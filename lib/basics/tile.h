@@ -20,6 +20,11 @@
 struct attn_tile {
     void *k, *v;              /* of dtype, as above */
     float *k_scale, *v_scale; /* [ATTN_TILE] each; NULL but for int8 */
+    /* The last `third` components of a value lie by themselves, as keys do, with scales of their
+     * own: the key of an indexer, in latent attention.  0: none. */
+    void *t;
+    float *t_scale;
+    size_t third;
     enum attn_dtype dtype;
     bool second_key; /* values lie as keys do, transposed: the shared part of latent attention */
     bool pairs;      /* keys [D/2][ATTN_TILE][2] and values [ATTN_TILE/2][Dv][2], of bf16, as

@@ -23,8 +23,10 @@ void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
     const struct attn_cached_sizes sizes = attn_cached_sizes(spec);
     const size_t key = ATTN_TILE * attn_tile_key_bytes(dtype, sizes.key);
     out->second_key = spec->mla.kv_lora_rank > 0;
-    const size_t value = ATTN_TILE * (out->second_key ? attn_tile_key_bytes(dtype, sizes.value)
-                                                      : attn_tile_value_bytes(dtype, sizes.value));
+    out->third = spec->mla.index.head_dim;
+    const size_t second = sizes.value - out->third;
+    const size_t value = ATTN_TILE * (out->second_key ? attn_tile_key_bytes(dtype, second)
+                                                      : attn_tile_value_bytes(dtype, second));
     const size_t scales = ATTN_TILE * attn_tile_scale_bytes(dtype);
     unsigned char *at = block->data + group * (key + value + scales);
     out->dtype = dtype;
@@ -33,6 +35,11 @@ void attn_block_tile(struct attn_tile *out, const struct attn_block *block,
     out->v = at + key;
     out->k_scale = scales > 0 ? (float *)(void *)(at + key + value) : NULL;
     out->v_scale = scales > 0 ? out->k_scale + ATTN_TILE : NULL;
+    out->t = at + key + value + scales;
+    out->t_scale = scales > 0
+                       ? (float *)(void *)((unsigned char *)out->t +
+                                           ATTN_TILE * attn_tile_key_bytes(dtype, out->third))
+                       : NULL;
 }
 
 bool attn_cache_shares(const struct attn_cache *cache, size_t layer)

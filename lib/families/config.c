@@ -162,6 +162,12 @@ static bool set_type(struct reader *reader, const struct attn_hf_key *key, size_
     return true;
 }
 
+/* Whether a key of layers' types has 1 for sliding layers and 0 for others. */
+static bool lists_sliding(const struct attn_hf_key *key)
+{
+    return key->kind == ATTN_CONFIG_LAYER_TYPES && key->only != NULL && key->only[0] == '0';
+}
+
 /* Reads item i of a list. */
 static bool read_item(struct reader *reader, const struct attn_hf_key *key, size_t i,
                       const json_t *item)
@@ -178,6 +184,13 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
         if (!json_is_integer(item) || turns < 0 || turns > 1)
             return refuse_type(reader, key->name, "a list of 0 and 1");
         config->rotates[i] = turns == 1;
+        return true;
+    }
+    if (lists_sliding(key)) {
+        const json_int_t slides = json_integer_value(item);
+        if (!json_is_integer(item) || slides < 0 || slides > 1)
+            return refuse_type(reader, key->name, "a list of 0 and 1");
+        config->types[i] = slides == 1 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
         return true;
     }
     if (key->kind == ATTN_CONFIG_FULL_LAYERS) {
@@ -199,7 +212,7 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
 {
     struct attn_config *config = reader->r.config;
     const bool factors = key->kind == ATTN_CONFIG_FACTORS;
-    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS;
+    const bool layers = key->kind == ATTN_CONFIG_ROPE_LAYERS || lists_sliding(key);
     const size_t count = json_array_size(value);
     const size_t most = factors ? ATTN_MAX_HEAD_DIM / 2 : ATTN_MAX_LAYERS;
     if (!json_is_array(value))
@@ -472,6 +485,11 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
         return read_per_layer(reader, key, (json_t *)value);
     case ATTN_CONFIG_FIXED:
         return read_fixed(reader, key, value);
+    case ATTN_CONFIG_EACH:
+        for (size_t i = 0; i < json_array_size(value); i++)
+            if (!read_fixed(reader, key, json_array_get(value, i)))
+                return false;
+        return json_is_array(value) || refuse_type(reader, key->name, "a list");
     case ATTN_CONFIG_TERMS:
         return read_terms(reader, key, value);
     case ATTN_CONFIG_QUANTIZATION:

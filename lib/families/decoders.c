@@ -56,11 +56,42 @@ ROW(seed_oss, LLAMA("seed_oss"), .unbiased = ATTN_PROJ_O,
          IGNORED("residual_dropout")),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .bias = true, ROPE(10000)));
 
+/* Differential attention; lambda_std_dev is of training. */
+ROW(diffllama, DECODER("diffllama"),
+    TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "lambda_q1", Q, LAMBDA),
+            TENSOR(SELF_ATTN "lambda_k1", K, LAMBDA), TENSOR(SELF_ATTN "lambda_q2", V, LAMBDA),
+            TENSOR(SELF_ATTN "lambda_k2", O, LAMBDA)),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, IGNORED("lambda_std_dev")),
+    DEFAULTS(CAUSAL, .differential = true, .norm_eps = 1e-5, ROPE(10000)));
+
 /* The attention of qwen2. */
 ROW(mimo, LLAMA("mimo"), .unbiased = ATTN_PROJ_O,
     KEYS(DECODER_KEYS, HEAD_DIM, NO_WINDOW, LAYER_TYPES, FIXED("attention_bias", "true"),
          FIXED("use_mrope", "false")),
     DEFAULTS(CAUSAL, .num_kv_heads = 32, .bias = true, ROPE(10000)));
+
+/* Sliding layers have sinks, key/value heads and a RoPE base of their own; values are scaled.
+ * sliding_window_size and attention_chunk_size repeat sliding_window, which alone the published
+ * class reads. */
+ROW(mimo_v2_flash, DECODER("mimo_v2_flash"), .unbiased = ATTN_PROJ_ALL,
+    TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "attention_sink_bias", Q, SINKS)),
+    KEYS(DECODER_SIZES, THETA, PARTIAL, SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM),
+         WINDOW, KEY("hybrid_layer_pattern", LAYER_TYPES, HF_FIELD(num_layer_types), 0, 0, "0 1"),
+         NUMBER("attention_value_scale", value_scale, 1e-6, ATTN_MAX_SCALE),
+         FLAG("add_full_attention_sink_bias", full_sinks),
+         FLAG("add_swa_attention_sink_bias", sliding_sinks),
+         SIZE("swa_num_attention_heads", sliding_heads, ATTN_MAX_HEADS),
+         SIZE("swa_num_key_value_heads", sliding_kv_heads, ATTN_MAX_HEADS),
+         SIZE("swa_head_dim", sliding_head_dim, ATTN_MAX_HEAD_DIM),
+         SIZE("swa_v_head_dim", sliding_value_head_dim, ATTN_MAX_HEAD_DIM),
+         NUMBER("swa_rope_theta", sliding_rope.theta, 1, MAX_THETA),
+         FIXED("attention_bias", "false"), FIXED("hybrid_block_size", "null"),
+         FIXED("rope_scaling", "null"),
+         IGNORED("attention_chunk_size auto_map layernorm_epsilon moe_layer_freq n_group "
+                 "n_routed_experts n_shared_experts routed_scaling_factor scoring_func "
+                 "sliding_window_size topk_group topk_method")),
+    DEFAULTS(CAUSAL, SLIDES, .rope_by_type = true, .partial_by_type = true, ROPE(5e6),
+             .sliding_rope = {ROPE_OF(DEFAULT, 10000, .truncate = true)}));
 
 /* Norms after RoPE, whose base grows with alpha. */
 ROW(hunyuan_v1_dense, DECODER("hunyuan_v1_dense"), ROPE_KEYS(ROPE_NUMBER("alpha", alpha, 1, 1e12)),
@@ -151,13 +182,15 @@ ROW(bitnet, DECODER("bitnet"), TENSORS(LLAMA_MAPS, NORM(SELF_ATTN "attn_sub_norm
 /* Keys of experts and of further predicted tokens do not touch attention.  Both norms of latents
  * have an eps of 1e-6, whatever rms_norm_eps says. */
 
-static const struct attn_family_tensor latent_tensors[] =
-    TENSOR_LIST(WEIGHT(SELF_ATTN "q_proj", Q), WEIGHT(SELF_ATTN "q_b_proj", Q),
-                WEIGHT(SELF_ATTN "q_a_proj", Q_A), NORM(SELF_ATTN "q_a_layernorm", Q_A),
-                WEIGHT(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE),
-                NORM(SELF_ATTN "kv_a_layernorm", KV_A), WEIGHT(SELF_ATTN "kv_b_proj", KV),
-                WEIGHT(SELF_ATTN "o_proj", O), BIAS(SELF_ATTN "q_a_proj", Q_A),
-                BIAS(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE), BIAS(SELF_ATTN "o_proj", O));
+#define LATENT_TENSORS                                                             \
+    WEIGHT(SELF_ATTN "q_proj", Q), WEIGHT(SELF_ATTN "q_b_proj", Q),                \
+        WEIGHT(SELF_ATTN "q_a_proj", Q_A), NORM(SELF_ATTN "q_a_layernorm", Q_A),   \
+        WEIGHT(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE),                     \
+        NORM(SELF_ATTN "kv_a_layernorm", KV_A), WEIGHT(SELF_ATTN "kv_b_proj", KV), \
+        WEIGHT(SELF_ATTN "o_proj", O), BIAS(SELF_ATTN "q_a_proj", Q_A),            \
+        BIAS(SELF_ATTN "kv_a_proj_with_mqa", KV_A_AND_ROPE), BIAS(SELF_ATTN "o_proj", O)
+
+static const struct attn_family_tensor latent_tensors[] = TENSOR_LIST(LATENT_TENSORS);
 
 #define LATENT_KEYS                                                                    \
     DECODER_KEYS, LATENT_SIZES, SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), \
@@ -171,30 +204,68 @@ static const struct attn_family_tensor latent_tensors[] =
                 "num_experts_per_tok qk_head_dim routed_scaling_factor "                       \
                 "scoring_func seq_aux topk_group topk_method")
 
-#define LATENT(type)                                                         \
-    DECODER(type), .tensors = latent_tensors, .layout = ATTN_LAYOUT_GROUPED, \
-                   .unbiased = ATTN_PROJ_QKV
+#define LATENT(type, list) \
+    DECODER(type), .tensors = list, .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_QKV
 
 #define DEEPSEEK                                                               \
     CAUSAL, .kv_lora_rank = 512, .q_lora_rank = 1536, .qk_nope_head_dim = 128, \
             .qk_rope_head_dim = 64, .value_head_dim = 128, .scale_by_mscale = true
 
 /* Neighbouring components rotate. */
-ROW(deepseek_v2, LATENT("deepseek_v2"), KEYS(DEEPSEEK_KEYS),
+ROW(deepseek_v2, LATENT("deepseek_v2", latent_tensors), KEYS(DEEPSEEK_KEYS),
     DEFAULTS(DEEPSEEK, ROPE(10000, .interleaved = true)));
 
 /* Neighbours in weights become halves. */
 static const struct attn_hf_key deepseek_v3_keys[] =
     KEY_LIST(DEEPSEEK_KEYS, FLAG("rope_interleave", rope_gathered));
 
-ROW(deepseek_v3, LATENT("deepseek_v3"), .keys = deepseek_v3_keys,
+ROW(deepseek_v3, LATENT("deepseek_v3", latent_tensors), .keys = deepseek_v3_keys,
     DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(10000)));
 
-ROW(kimi_k2, LATENT("kimi_k2"), .keys = deepseek_v3_keys,
+ROW(kimi_k2, LATENT("kimi_k2", latent_tensors), .keys = deepseek_v3_keys,
     DEFAULTS(DEEPSEEK, .rope_gathered = true, ROPE(50000)));
 
+/* An indexer chooses the keys of a query.  DeepSeek's Hadamard rotation, which changes no product,
+ * and its rounding to fp8 are left out, as in Hugging Face's classes. */
+static const struct attn_family_tensor indexed_tensors[] = TENSOR_LIST(
+    LATENT_TENSORS, WEIGHT(SELF_ATTN "indexer.wq_b", INDEX_Q),
+    WEIGHT(SELF_ATTN "indexer.wk", INDEX_K), WEIGHT(SELF_ATTN "indexer.weights_proj", INDEX_W),
+    NORM(SELF_ATTN "indexer.k_norm", INDEX_K),
+    TENSOR(SELF_ATTN "indexer.k_norm.bias", INDEX_K, NORM_BIAS));
+
+#define INDEXED(type) LATENT(type, indexed_tensors)
+
+/* The indexer rotates halves, the attention neighbours. */
+ROW(deepseek_v32, INDEXED("deepseek_v32"),
+    KEYS(DEEPSEEK_KEYS, INDEXER_SIZES, FLAG("rope_interleave", rope_gathered)),
+    DEFAULTS(DEEPSEEK, .rope_gathered = true, .index_heads = 64, .index_head_dim = 128,
+             .index_topk = 2048, ROPE(10000)));
+
+/* All layers attend alike, whatever layer_types calls them. */
+#define OF_SHARED \
+    "layers that take part with the keys which an earlier layer's indexer chose are not computed"
+
+ROW(glm_moe_dsa, INDEXED("glm_moe_dsa"),
+    KEYS(DEEPSEEK_KEYS, INDEXER_SIZES, FLAG("rope_interleave", rope_gathered),
+         FLAG("indexer_rope_interleave", index_interleaved),
+         {.name = "indexer_types",
+          .kind = ATTN_CONFIG_EACH,
+          .only = "\"full\"",
+          .remedy = OF_SHARED},
+         {.name = "index_topk_freq", .kind = ATTN_CONFIG_FIXED, .only = "1", .remedy = OF_SHARED},
+         {.name = "index_topk_pattern",
+          .kind = ATTN_CONFIG_FIXED,
+          .only = "null",
+          .remedy = OF_SHARED},
+         IGNORED("index_share_for_mtp_iteration index_skip_topk_offset layer_types "
+                 "mlp_layer_types moe_router_dtype")),
+    DEFAULTS(CAUSAL, .kv_lora_rank = 512, .q_lora_rank = 2048, .qk_nope_head_dim = 192,
+             .qk_rope_head_dim = 64, .value_head_dim = 256, .rope_gathered = true,
+             .index_heads = 32, .index_head_dim = 128, .index_topk = 2048,
+             .index_interleaved = true, ROPE(10000)));
+
 /* Halves rotate. */
-ROW(minicpm3, LATENT("minicpm3"),
+ROW(minicpm3, LATENT("minicpm3", latent_tensors),
     KEYS(LATENT_KEYS, IGNORED("dim_model_base scale_depth scale_emb")),
     DEFAULTS(CAUSAL, .kv_lora_rank = 256, .q_lora_rank = 768, .qk_nope_head_dim = 64,
              .qk_rope_head_dim = 32, ROPE(10000)));

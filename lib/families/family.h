@@ -93,6 +93,9 @@ struct attn_hf_config {
     bool scaling_without_rope; /* layers with RoPE have no query_scaling */
     size_t attention_chunk_size;
 
+    bool differential;  /* differential attention, its norms with norm_eps */
+    double value_scale; /* of values before they are cached; 0: none */
+
     /* Scores are multiplied by the first of these that is there: `scale`; 1 without
      * scale_attn_weights; 1/sqrt(query_pre_attn_scalar); 1/sqrt(head_dim). */
     double scale, query_pre_attn_scalar;
@@ -119,12 +122,18 @@ struct attn_hf_config {
     /* Latent attention where kv_lora_rank is not 0: head_dim is then the sum of the two parts.
      * scale_by_mscale: yarn's gain for mscale_all_dim, squared, multiplies scores. */
     size_t kv_lora_rank, q_lora_rank, qk_nope_head_dim, qk_rope_head_dim;
+    size_t index_heads, index_head_dim, index_topk; /* of an indexer; index_heads 0: none */
+    bool index_interleaved;
     bool scale_by_mscale;
     bool rope_gathered; /* pairs that rotate are neighbours in weights, and halves in heads */
     /* Full layers have a head_dim of their own; with keys_as_values, also kv heads of their own,
      * and values that are made by the weights of the keys.  0: as the other layers. */
     size_t global_head_dim, num_global_kv_heads;
     bool keys_as_values;
+    /* Sinks of sliding layers and of full ones alone, and the kv heads of sliding layers, whose
+     * other sizes must be those of full layers.  0: as the other layers. */
+    bool sliding_sinks, full_sinks;
+    size_t sliding_kv_heads, sliding_heads, sliding_head_dim, sliding_value_head_dim;
     size_t num_shared_layers; /* the last layers, which read the cache of an earlier one */
 
     /* block_sparse (attention_type 2): blocks at random where a sequence is longer than
@@ -154,8 +163,8 @@ struct attn_hf_config {
     /* Sliding layers have sliding_rope where rope_by_type, and `rope` where not; a sliding_rope
      * without theta has that of `rope`.  Layers rotate by rope_layers, unless there is a list
      * (num_rope_layers entries) or a no_rope_period: then all rotate but each no_rope_period-th. */
-    bool rope_by_type;
-    size_t rope_layers;   /* enum attn_rope_layers */
+    bool rope_by_type, partial_by_type; /* partial: the share of `rope` holds for both */
+    size_t rope_layers;                 /* enum attn_rope_layers */
     size_t position_type; /* enum attn_position_type, of rows that have a key for it */
     bool rope_optional;   /* a RoPE object without a base means no RoPE */
     size_t num_rope_layers, no_rope_period;
@@ -214,7 +223,7 @@ enum attn_hf_key_kind {
                                 1 on, as size_t */
     ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
     ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types, or of the two in `only`, for full
-                                and other layers -> its length */
+                                and other layers ("0 1": numbers) -> its length */
     ATTN_CONFIG_LAYER_RUNS,  /* list of [list of such names, how often] -> the names' number */
     ATTN_CONFIG_LAYER_LETTERS, /* string of attn_layer_letters -> its length */
     ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers -> 1 + the last */
@@ -225,6 +234,8 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_WIDTH,         /* object: its hidden_size, in [min, max], named `only` -> size_t */
     ATTN_CONFIG_PER_LAYER,     /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed */
+    ATTN_CONFIG_EACH,  /* list of which each item would change the mathematics; only `only` is
+                          computed */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
     ATTN_CONFIG_OBJECT,       /* object; the list has its keys as "NAME.KEY" */
     ATTN_CONFIG_IGNORED,      /* does not touch attention; any value is accepted */

@@ -17,8 +17,17 @@ static void fill_random(float *out, size_t count, uint64_t stream, float bound)
 #define GATE_STREAM 64
 #define LATENT_STREAM 80
 
-static const size_t matrix_streams[ATTN_NUM_MATRICES] = {
-    0, 1, 2, 3, GATE_STREAM, LATENT_STREAM, LATENT_STREAM + 1, LATENT_STREAM + 2};
+static const size_t matrix_streams[ATTN_NUM_MATRICES] = {0,
+                                                         1,
+                                                         2,
+                                                         3,
+                                                         GATE_STREAM,
+                                                         LATENT_STREAM,
+                                                         LATENT_STREAM + 1,
+                                                         LATENT_STREAM + 2,
+                                                         LATENT_STREAM + 3,
+                                                         LATENT_STREAM + 4,
+                                                         LATENT_STREAM + 5};
 
 /* The layer whose tensors a projection has: layers that read the keys and values of an earlier
  * layer have its tensors for them. */

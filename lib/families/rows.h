@@ -77,11 +77,12 @@
         row(qwen3_5), row(qwen3_5_text), row(qwen3_5_moe), row(qwen3_5_moe_text), row(gemma),      \
         row(gemma3), row(gemma3_text), row(gemma4), row(gemma4_text), row(granite), row(smollm3),  \
         row(starcoder2), row(stablelm), row(glm), row(glm4), row(helium), row(seed_oss),           \
-        row(mimo), row(hunyuan_v1_dense), row(ernie4_5), row(internlm2), row(olmo2), row(olmo3),   \
-        row(exaone4), row(cohere), row(cohere2), row(persimmon), row(nemotron), row(nanochat),     \
-        row(bitnet), row(nemotron_h), row(granitemoehybrid), row(falcon_h1), row(jamba),           \
-        row(bamba), row(lfm2), row(lfm2_moe), row(olmo_hybrid), row(deepseek_v2),                  \
-        row(deepseek_v3), row(kimi_k2), row(minicpm3)
+        row(diffllama), row(mimo), row(mimo_v2_flash), row(hunyuan_v1_dense), row(ernie4_5),       \
+        row(internlm2), row(olmo2), row(olmo3), row(exaone4), row(cohere), row(cohere2),           \
+        row(persimmon), row(nemotron), row(nanochat), row(bitnet), row(nemotron_h),                \
+        row(granitemoehybrid), row(falcon_h1), row(jamba), row(bamba), row(lfm2), row(lfm2_moe),   \
+        row(olmo_hybrid), row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(deepseek_v32),     \
+        row(glm_moe_dsa), row(minicpm3)
 
 #define ATTN_ROW(name) attn_family_##name
 extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
@@ -168,6 +169,11 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
         SIZE("q_lora_rank", q_lora_rank, ATTN_MAX_HIDDEN_SIZE),        \
         SIZE("qk_nope_head_dim", qk_nope_head_dim, ATTN_MAX_HEAD_DIM), \
         SIZE("qk_rope_head_dim", qk_rope_head_dim, ATTN_MAX_HEAD_DIM)
+
+#define INDEXER_SIZES                                              \
+    SIZE("index_n_heads", index_heads, ATTN_MAX_HEADS),            \
+        SIZE("index_head_dim", index_head_dim, ATTN_MAX_HEAD_DIM), \
+        SIZE("index_topk", index_topk, ATTN_MAX_TOKENS)
 
 /* The position biases of T5 and of DeBERTa. */
 #define BUCKETS                                                        \

@@ -65,6 +65,10 @@ static bool resolve_latent(struct attn_layer_spec *spec, struct attn_resolution 
     spec->mla = (struct attn_mla_spec){.kv_lora_rank = hf->kv_lora_rank,
                                        .q_lora_rank = hf->q_lora_rank,
                                        .rope_head_dim = hf->qk_rope_head_dim,
+                                       .index = {.num_heads = hf->index_heads,
+                                                 .head_dim = hf->index_head_dim,
+                                                 .topk = hf->index_topk,
+                                                 .interleaved = hf->index_interleaved},
                                        .norm_eps = 1e-6,
                                        .bias = hf->bias &&
                                                (r->config->family->unbiased & ATTN_PROJ_KV_A) == 0};
@@ -126,6 +130,7 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->is_cross = hf->is_cross;
     spec->sinks = hf->sinks;
     spec->softcap = hf->softcap;
+    spec->value_scale = hf->value_scale;
     spec->output_gate = hf->output_gate;
     spec->clip_qkv = hf->clip_qkv;
     spec->key_multiplier = hf->key_multiplier != 1 ? hf->key_multiplier : 0;
@@ -449,6 +454,8 @@ static bool resolve_rope(struct attn_resolution *r)
     bool resolved = true;
     if (sliding.theta == 0)
         sliding.theta = hf->rope.theta;
+    if (hf->partial_by_type)
+        sliding.partial_rotary_factor = hf->rope.partial_rotary_factor;
     for (size_t type = 0; type < ATTN_LAYER_LINEAR && resolved; type++) {
         struct attn_layer_spec *spec = &r->config->specs[type];
         const size_t latent = spec->mla.rope_head_dim;
@@ -474,10 +481,40 @@ static void resolve_specs(struct attn_config *config, const struct attn_layer_sp
         full->head_dim = full->value_head_dim = hf->global_head_dim;
     if (hf->keys_as_values && hf->num_global_kv_heads != 0)
         full->num_kv_heads = hf->num_global_kv_heads;
+    if (hf->sliding_kv_heads != 0)
+        sliding->num_kv_heads = hf->sliding_kv_heads;
+    sliding->sinks = sliding->sinks || hf->sliding_sinks;
+    full->sinks = full->sinks || hf->full_sinks;
     if (hf->use_sliding_window && hf->sliding_window != 0)
         sliding->sliding_window = hf->bidirectional || hf->half_window
                                       ? hf->sliding_window / 2 + 1
                                       : hf->sliding_window + hf->closed_window;
+}
+
+/* Checks the sizes that sliding layers say of themselves. */
+static bool check_sliding(struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    const struct attn_layer_spec *full = &r->config->specs[ATTN_LAYER_FULL];
+    const struct {
+        size_t size, of_full;
+        const char *key;
+    } same[] = {
+        {hf->sliding_heads, full->num_heads, ATTN_KEY(r, sliding_heads)},
+        {hf->sliding_head_dim, full->head_dim, ATTN_KEY(r, sliding_head_dim)},
+        {hf->sliding_value_head_dim, full->value_head_dim, ATTN_KEY(r, sliding_value_head_dim)},
+    };
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
+        if (same[i].size != 0 && same[i].size != same[i].of_full)
+            return attn_refuse_key(
+                r, ATTN_UNSUPPORTED, same[i].key,
+                " is %zu, in full layers it is %zu: layers that differ in it are "
+                "not supported",
+                same[i].size, same[i].of_full);
+    return hf->sliding_kv_heads == 0 || full->num_heads % hf->sliding_kv_heads == 0 ||
+           attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, sliding_kv_heads),
+                           " is %zu, which does not divide %zu heads", hf->sliding_kv_heads,
+                           full->num_heads);
 }
 
 bool attn_resolve(struct attn_resolution *r)
@@ -505,8 +542,8 @@ bool attn_resolve(struct attn_resolution *r)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_global_kv_heads),
                                " is %zu, which does not divide %zu heads", full->num_kv_heads,
                                full->num_heads);
-    return check_window(r) && resolve_types(r) && resolve_stack(r) && check_sharing(r) &&
-           resolve_rotating(r) && resolve_rope(r);
+    return check_window(r) && check_sliding(r) && resolve_types(r) && resolve_stack(r) &&
+           check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
 }
 
 bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
@@ -552,6 +589,9 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
         out->rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
     if (layer >= config->num_layers - config->hf.num_shared_layers)
         out->shares_layer = source_of(config, layer);
+    if (config->hf.differential)
+        out->differential = (struct attn_differential_spec){
+            .lambda_init = 0.8 - 0.6 * exp(-0.3 * (double)layer), .norm_eps = config->hf.norm_eps};
     if (config->hf.scale_by_layer)
         out->scale /= (double)(layer + 1);
     if (config->hf.norm_rope_layers && out->rope.type == ATTN_ROPE_NONE)

@@ -47,6 +47,7 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
     } numbers[] = {
         {spec->scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "scale"},
         {spec->softcap, 0, ATTN_MAX_SOFTCAP, "softcap"},
+        {spec->value_scale, 0, ATTN_MAX_SCALE, "attention_value_scale"},
         {spec->qk_norm.eps, 0, 1, "norm_eps"},
         {spec->v_norm.eps, 0, 1, "norm_eps"},
         {spec->output_norm.eps, 0, 1, "norm_eps"},
@@ -88,6 +89,57 @@ static enum attn_status check_variants(const struct attn_layer_spec *spec, struc
     return ATTN_OK;
 }
 
+static enum attn_status check_differential(const struct attn_layer_spec *spec,
+                                           struct attn_error *error)
+{
+    const struct attn_differential_spec *differential = &spec->differential;
+    if (differential->lambda_init == 0)
+        return ATTN_OK;
+    if (!(differential->lambda_init > 0 && differential->lambda_init < 1 &&
+          differential->norm_eps >= 0 && differential->norm_eps <= 1))
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "lambda_init",
+                         "lambda_init is %g and norm_eps %g, both must be between 0 and 1",
+                         differential->lambda_init, differential->norm_eps);
+    if (spec->num_kv_heads % 2 != 0)
+        return attn_fail(error, ATTN_OUT_OF_RANGE, "num_key_value_heads",
+                         "num_key_value_heads is %zu, differential attention needs an even number",
+                         spec->num_kv_heads);
+    return spec->bias_kv || spec->add_zero_attn || spec->mla.kv_lora_rank > 0 ||
+                   spec->is_weightless || spec->output_gate
+               ? attn_fail(
+                     error, ATTN_UNSUPPORTED, "lambda_init",
+                     "lambda_init: differential attention has no latents, added keys or gates")
+               : ATTN_OK;
+}
+
+/* Cached values are the shared part and the indexer's key side by side. */
+static enum attn_status check_indexer(const struct attn_layer_spec *spec, struct attn_error *error)
+{
+    const struct attn_mla_spec *mla = &spec->mla;
+    const struct attn_indexer_spec *index = &mla->index;
+    if (index->num_heads == 0 && index->head_dim == 0)
+        return ATTN_OK;
+    const struct {
+        size_t value, limit;
+        const char *name;
+    } sizes[] = {
+        {index->num_heads, ATTN_MAX_HEADS, "index_n_heads"},
+        {index->head_dim, ATTN_MAX_HEAD_DIM - mla->rope_head_dim, "index_head_dim"},
+        {index->topk, ATTN_MAX_TOKENS, "index_topk"},
+    };
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && status == ATTN_OK; i++)
+        status = attn_check_count(sizes[i].value, sizes[i].limit, sizes[i].name, error);
+    if (status == ATTN_OK && (mla->kv_lora_rank == 0 || mla->q_lora_rank == 0))
+        status = attn_fail(error, ATTN_UNSUPPORTED, "index_n_heads",
+                           "index_n_heads: an indexer needs kv_lora_rank and q_lora_rank");
+    if (status == ATTN_OK && index->head_dim < mla->rope_head_dim)
+        status = attn_fail(error, ATTN_OUT_OF_RANGE, "index_head_dim",
+                           "index_head_dim is %zu, of which %zu rotate", index->head_dim,
+                           mla->rope_head_dim);
+    return status;
+}
+
 static enum attn_status check_latent(const struct attn_layer_spec *spec, struct attn_error *error)
 {
     const struct attn_mla_spec *mla = &spec->mla;
@@ -118,10 +170,11 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
         spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
         attn_relative_rows(spec) > 0 || spec->v_norm.type != ATTN_NORM_NONE || spec->output_gate ||
         spec->query_scaling.period != 0 || spec->shares_layer != SIZE_MAX || spec->clip_qkv != 0 ||
-        spec->key_multiplier != 0)
+        spec->key_multiplier != 0 || spec->value_scale != 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
                          "kv_lora_rank: latent attention has no other rows, biases, added keys, "
-                         "norms of heads, gates, or scaled or clamped queries and keys");
+                         "norms of heads, gates, or scaled or clamped queries, keys and "
+                         "values");
     if (spec->rope.type != ATTN_ROPE_NONE && spec->rope.dim != mla->rope_head_dim)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_rope_head_dim",
                          "qk_rope_head_dim is %zu, of which %zu rotate", mla->rope_head_dim,
@@ -152,6 +205,8 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
     if (status == ATTN_OK)
         status = check_variants(spec, error);
     if (status == ATTN_OK)
+        status = check_differential(spec, error);
+    if (status == ATTN_OK)
         status = attn_position_bias_check(&spec->position_bias, error);
     if (status == ATTN_OK)
         status = attn_relative_check(spec, error);
@@ -161,5 +216,7 @@ enum attn_status attn_layer_check(const struct attn_layer_spec *spec, struct att
                                  "is_cross: rotary embedding needs queries and keys that are the "
                                  "same tokens")
                      : attn_rope_check(&spec->rope, spec->head_dim, error);
-    return status == ATTN_OK ? check_latent(spec, error) : status;
+    if (status == ATTN_OK)
+        status = check_latent(spec, error);
+    return status == ATTN_OK ? check_indexer(spec, error) : status;
 }

@@ -171,16 +171,33 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (spec->output_gate)
         hash = hash_matrix(hash, &layer->gate, weights);
+    if (spec->value_scale != 0)
+        hash = hash_real(hash, spec->value_scale);
+    if (spec->differential.lambda_init != 0)
+        hash =
+            hash_real(hash_real(hash, spec->differential.lambda_init), spec->differential.norm_eps);
+    for (size_t i = ATTN_ARRAY_LAMBDA_Q1; i <= ATTN_ARRAY_LAMBDA_K2 && layer->lambda_q1; i++)
+        hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (layer->o_norm != NULL)
         hash = hash_floats(hash, layer->o_norm, layer->o.in);
-    for (size_t i = ATTN_ARRAY_GATE_WEIGHT; i < ATTN_NUM_ARRAYS && spec->position_bias.gated; i++)
+    for (size_t i = ATTN_ARRAY_GATE_WEIGHT;
+         i <= ATTN_ARRAY_GATE_CONSTANT && spec->position_bias.gated; i++)
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (m->kv_lora_rank == 0)
         return hash;
     hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);
-    for (size_t i = ATTN_MATRIX_KV_A; i < ATTN_NUM_MATRICES; i++)
+    for (size_t i = ATTN_MATRIX_KV_A; i <= ATTN_MATRIX_Q_A; i++)
         hash = m->bias ? hash_matrix(hash, &layer->matrices[i], weights)
                        : hash_weights(hash, &layer->matrices[i], weights);
     hash = hash_floats(hash, layer->kv_a_norm, m->kv_lora_rank);
-    return hash_floats(hash, layer->q_a_norm, m->q_lora_rank);
+    hash = hash_floats(hash, layer->q_a_norm, m->q_lora_rank);
+    if (m->index.num_heads == 0)
+        return hash;
+    const size_t index[] = {m->index.num_heads, m->index.head_dim, m->index.topk,
+                            m->index.interleaved};
+    hash = hash_sizes(hash, index, COUNT(index));
+    for (size_t i = ATTN_MATRIX_INDEX_Q; i <= ATTN_MATRIX_INDEX_W; i++)
+        hash = hash_weights(hash, &layer->matrices[i], weights);
+    hash = hash_floats(hash, layer->index_norm, m->index.head_dim);
+    return hash_floats(hash, layer->index_norm_bias, m->index.head_dim);
 }

@@ -3,6 +3,8 @@
  * them. */
 #include "layers/layer.h"
 
+#include <math.h>
+
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "engine/rope.h"
@@ -18,16 +20,21 @@ size_t attn_weight_columns(const struct attn_layer_spec *spec, size_t keys)
 struct attn_cached_sizes attn_cached_sizes(const struct attn_layer_spec *spec)
 {
     const struct attn_cached_sizes own = {spec->num_kv_heads, spec->head_dim, spec->value_head_dim};
-    const struct attn_cached_sizes latent = {1, spec->mla.kv_lora_rank, spec->mla.rope_head_dim};
+    const struct attn_cached_sizes latent = {1, spec->mla.kv_lora_rank,
+                                             spec->mla.rope_head_dim + spec->mla.index.head_dim};
     return spec->mla.kv_lora_rank > 0 ? latent : own;
 }
 
 size_t attn_layer_token_bytes(const struct attn_layer_spec *spec)
 {
     const struct attn_cached_sizes cached = attn_cached_sizes(spec);
-    size_t value = spec->mla.kv_lora_rank > 0 ? attn_tile_key_bytes(spec->kv_dtype, cached.value)
-                                              : attn_tile_value_bytes(spec->kv_dtype, cached.value);
+    const size_t third = spec->mla.index.head_dim, second = cached.value - third;
+    size_t value = spec->mla.kv_lora_rank > 0 ? attn_tile_key_bytes(spec->kv_dtype, second)
+                                              : attn_tile_value_bytes(spec->kv_dtype, second);
     size_t bytes = attn_tile_key_bytes(spec->kv_dtype, cached.key) + value;
+    if (third > 0)
+        bytes +=
+            attn_tile_key_bytes(spec->kv_dtype, third) + attn_tile_scale_bytes(spec->kv_dtype) / 2;
     return cached.heads * (bytes + attn_tile_scale_bytes(spec->kv_dtype));
 }
 
@@ -187,6 +194,32 @@ static bool make_extra(struct attn_layer *layer)
     return true;
 }
 
+static double dot(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* Error: ATTN_OUT_OF_RANGE. */
+static enum attn_status derive_lambda(struct attn_layer *layer, struct attn_error *error)
+{
+    const struct attn_layer_spec *s = &layer->spec;
+    if (s->differential.lambda_init == 0)
+        return ATTN_OK;
+    const double lambda = exp(dot(layer->lambda_q1, layer->lambda_k1, s->head_dim)) -
+                          exp(dot(layer->lambda_q2, layer->lambda_k2, s->head_dim)) +
+                          s->differential.lambda_init;
+    layer->lambda = (float)lambda;
+    return fabs(lambda) <= (double)ATTN_MAX_MAGNITUDE
+               ? ATTN_OK
+               : attn_fail(error, ATTN_OUT_OF_RANGE, "lambda_q1",
+                           "lambda_q1, lambda_k1, lambda_q2 and lambda_k2 make %g, at most %g is "
+                           "allowed",
+                           lambda, (double)ATTN_MAX_MAGNITUDE);
+}
+
 enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *error)
 {
     const struct attn_rope_spec *rope = &layer->spec.rope;
@@ -201,6 +234,8 @@ enum attn_status attn_layer_derive(struct attn_layer *layer, struct attn_error *
             attn_position_bias_init(&layer->position_bias, &layer->spec, layer->bias_table, error);
     if (status == ATTN_OK && layer->relative.rows == 0)
         status = attn_relative_init(layer, error);
+    if (status == ATTN_OK)
+        status = derive_lambda(layer, error);
     if (status != ATTN_OK)
         return status;
     for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++)

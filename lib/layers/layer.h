@@ -29,6 +29,8 @@ struct attn_layer {
              * where there is none), k is R -> H*nope, v is R -> H*Dv; both are without panels
              * once packed, which mla_heads has. */
             struct attn_linear kv_a, k_rope, q_a;
+            /* Of an indexer, with I heads: q_lora_rank -> I*head_dim, E -> head_dim, E -> I. */
+            struct attn_linear index_q, index_k, index_w;
         };
         struct attn_linear matrices[ATTN_NUM_MATRICES];
     };
@@ -48,10 +50,13 @@ struct attn_layer {
                 *position_query; /* [H*D][E]: maps of that table's rows, likewise */
             float *position_key_bias, *position_query_bias; /* [H*D] */
             float *gate_weight, *gate_bias, *gate_constant; /* [8][D], [8], [H]: of a gated bias */
+            float *lambda_q1, *lambda_k1, *lambda_q2, *lambda_k2; /* [D]: differential attention */
+            float *index_norm, *index_norm_bias; /* of the LayerNorm of an indexer's keys */
         };
         float *arrays[ATTN_NUM_ARRAYS];
     };
     struct attn_mla_head *mla_heads; /* [H], what mla.h makes of k and v of latent attention */
+    float lambda;                    /* of differential attention, which these make, else 0 */
     float *inv_freq;                 /* [rope.dim/2] up to the trained length, NULL without RoPE */
     struct attn_relative
         relative; /* of a disentangled position bias or relative key, else zeroed */

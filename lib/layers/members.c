@@ -7,12 +7,14 @@
 #include "layers/mla.h"
 
 #define BIAS ATTN_RANDOM_BIAS
-#define SCORE 1 /* bound of random sinks and position biases */
+#define LAMBDA 0.5f /* bound of random lambdas */
+#define SCORE 1     /* bound of random sinks and position biases */
 
 static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
                          const struct attn_layer_spec *spec)
 {
     const struct attn_mla_spec *m = &spec->mla;
+    const struct attn_indexer_spec *index = &m->index;
     const bool latent = m->kv_lora_rank > 0, gate = spec->output_gate;
     const size_t e = spec->hidden_size, heads = spec->num_heads, groups = spec->num_kv_heads;
     const size_t q_in = m->q_lora_rank > 0 ? m->q_lora_rank : e;
@@ -29,6 +31,10 @@ static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
         [ATTN_MATRIX_KV_A] = {a_in, m->kv_lora_rank, m->bias},
         [ATTN_MATRIX_K_ROPE] = {a_in, m->rope_head_dim, m->bias},
         [ATTN_MATRIX_Q_A] = {a_in, m->q_lora_rank, m->bias && m->q_lora_rank > 0},
+        [ATTN_MATRIX_INDEX_Q] = {index->num_heads > 0 ? q_in : 0,
+                                 index->num_heads * index->head_dim, false},
+        [ATTN_MATRIX_INDEX_K] = {index->num_heads > 0 ? e : 0, index->head_dim, false},
+        [ATTN_MATRIX_INDEX_W] = {index->num_heads > 0 ? e : 0, index->num_heads, false},
     };
     memcpy(out, shapes, sizeof shapes);
     for (size_t i = 0; i < ATTN_NUM_MATRICES; i++)
@@ -44,6 +50,23 @@ static struct attn_tensor_shape norm_shape(const struct attn_layer_spec *spec, s
     return (struct attn_tensor_shape){1, {spec->qk_norm.extent == ATTN_NORM_HEAD ? d : heads * d}};
 }
 
+/* The last rows: of differential attention, and of an indexer; `floats` as set_arrays has it. */
+static void set_last_arrays(struct attn_array_row *out, const struct attn_layer_spec *spec)
+{
+    const bool lambda = spec->differential.lambda_init != 0;
+    const size_t index = spec->mla.index.head_dim;
+    const struct attn_tensor_shape of_head = {1, {spec->head_dim}}, of_key = {1, {index}};
+    const struct attn_array_row last[] = {
+        {"lambda_q1", ATTN_ROLE_LAMBDA, ATTN_PROJ_Q, lambda, of_head, LAMBDA, 0},
+        {"lambda_k1", ATTN_ROLE_LAMBDA, ATTN_PROJ_K, lambda, of_head, LAMBDA, 0},
+        {"lambda_q2", ATTN_ROLE_LAMBDA, ATTN_PROJ_V, lambda, of_head, LAMBDA, 0},
+        {"lambda_k2", ATTN_ROLE_LAMBDA, ATTN_PROJ_O, lambda, of_head, LAMBDA, 0},
+        {"indexer.k_norm", ATTN_ROLE_NORM, ATTN_PROJ_INDEX_K, index > 0, of_key, BIAS, 1},
+        {"indexer.k_norm", ATTN_ROLE_NORM_BIAS, ATTN_PROJ_INDEX_K, index > 0, of_key, BIAS, 0},
+    };
+    memcpy(out, last, sizeof last);
+}
+
 static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
                        const struct attn_layer_spec *spec)
 {
@@ -55,7 +78,6 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
     const bool own_query = bias->own_projections && bias->position_to_content;
     const size_t e = spec->hidden_size, heads = spec->num_heads, rows = attn_relative_rows(spec);
     const size_t r = spec->mla.kv_lora_rank, q_rank = spec->mla.q_lora_rank;
-    const bool last = spec->output_norm.type != ATTN_NORM_NONE;
     const struct attn_tensor_shape of_e = {1, {e}};
     const struct attn_tensor_shape heads_of_row = {1, {heads * spec->value_head_dim}};
     const struct attn_tensor_shape q_norm = norm_shape(spec, heads);
@@ -85,7 +107,8 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
         {NULL, ATTN_ROLE_POSITION_NORM, ATTN_PROJ_K, bias->table_norm, of_e, BIAS, 0},
         {"q_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_Q_A, q_rank > 0, {1, {q_rank}}, BIAS, 1},
         {"kv_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_KV_A, r > 0, {1, {r}}, BIAS, 1},
-        {"output_norm", ATTN_ROLE_NORM, ATTN_PROJ_O, last, heads_of_row, BIAS, 1},
+        {"output_norm", ATTN_ROLE_NORM, ATTN_PROJ_O, spec->output_norm.type != 0, heads_of_row,
+         BIAS, 1},
         {NULL, ATTN_ROLE_POSITION_PROJECTION, ATTN_PROJ_K, own_key, square, BIAS, 0},
         {NULL, ATTN_ROLE_POSITION_PROJECTION, ATTN_PROJ_Q, own_query, square, BIAS, 0},
         {NULL, ATTN_ROLE_POSITION_PROJECTION_BIAS, ATTN_PROJ_K, own_key && bias->own_key_bias,
@@ -102,9 +125,6 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
         {"gate", ATTN_ROLE_POSITION_GATE, ATTN_PROJ_V, bias->gated, {4, {1, heads, 1, 1}}, BIAS, 1},
     };
     memcpy(out, all, sizeof all);
-    for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++) /* so far 1 where the layer has the array */
-        for (size_t d = 0; d < out[i].shape.ndim; d++)
-            out[i].floats *= out[i].shape.size[d];
 }
 
 struct attn_members attn_layer_members(const struct attn_layer_spec *spec)
@@ -112,5 +132,9 @@ struct attn_members attn_layer_members(const struct attn_layer_spec *spec)
     struct attn_members all;
     set_matrices(all.matrices, spec);
     set_arrays(all.arrays, spec);
+    set_last_arrays(all.arrays + ATTN_ARRAY_LAMBDA_Q1, spec);
+    for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++) /* so far 1 where the layer has the array */
+        for (size_t n = 0; n < all.arrays[i].shape.ndim; n++)
+            all.arrays[i].floats *= all.arrays[i].shape.size[n];
     return all;
 }

@@ -19,6 +19,9 @@ enum attn_matrix {
     ATTN_MATRIX_KV_A,
     ATTN_MATRIX_K_ROPE,
     ATTN_MATRIX_Q_A,
+    ATTN_MATRIX_INDEX_Q,
+    ATTN_MATRIX_INDEX_K,
+    ATTN_MATRIX_INDEX_W,
     ATTN_NUM_MATRICES
 };
 
@@ -35,6 +38,10 @@ enum attn_proj {
     ATTN_PROJ_KV_A = 32,
     ATTN_PROJ_K_ROPE = 64,
     ATTN_PROJ_Q_A = 128,
+    /* of an indexer: its queries, its keys, the weights of its heads */
+    ATTN_PROJ_INDEX_Q = 256,
+    ATTN_PROJ_INDEX_K = 512,
+    ATTN_PROJ_INDEX_W = 1024,
 };
 
 #define ATTN_PROJ_KV (ATTN_PROJ_K | ATTN_PROJ_V)
@@ -73,6 +80,12 @@ enum attn_array {
     ATTN_ARRAY_GATE_WEIGHT,
     ATTN_ARRAY_GATE_BIAS,
     ATTN_ARRAY_GATE_CONSTANT,
+    ATTN_ARRAY_LAMBDA_Q1,
+    ATTN_ARRAY_LAMBDA_K1,
+    ATTN_ARRAY_LAMBDA_Q2,
+    ATTN_ARRAY_LAMBDA_K2,
+    ATTN_ARRAY_INDEX_NORM,
+    ATTN_ARRAY_INDEX_NORM_BIAS,
     ATTN_NUM_ARRAYS
 };
 
@@ -83,7 +96,7 @@ enum attn_tensor_role {
     ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
     ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K; of
                                 the norm of a latent, projection KV_A or Q_A; of output_norm,
-                                projection O */
+                                projection O; of an indexer's keys, INDEX_K */
     ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
     ATTN_ROLE_POSITION_BIAS, /* [buckets][H], [2S][E] of a disentangled bias, [rows][D] of a
@@ -96,8 +109,10 @@ enum attn_tensor_role {
     ATTN_ROLE_POSITION_PROJECTION_BIAS, /* [H*D], likewise */
     ATTN_ROLE_POSITION_GATE, /* of a gated bias: the map's weight [8][D] as projection Q, its bias
                                 [8] as K, and constants [1][H][1][1] as V */
+    ATTN_ROLE_LAMBDA, /* [D] of differential attention: q1 as projection Q, k1 as K, q2 as V, k2
+                         as O */
 };
-#define ATTN_NUM_ROLES 11
+#define ATTN_NUM_ROLES 12
 
 struct attn_tensor_shape {
     size_t ndim, size[4];

@@ -110,14 +110,17 @@ static void normalize_task(void *argument, size_t i, unsigned thread)
 }
 
 enum attn_status attn_mla_project(struct attn_engine *engine, const struct attn_layer *layer,
-                                  float *q, float *q_a, float *latent, size_t rows)
+                                  float *q, float *q_a, float *index_q, float *latent, size_t rows)
 {
     struct latents all = {layer, q_a, latent, rows};
     attn_pool_run(engine->pool, normalize_task, &all, attn_ceil_div(rows, NORM_ROWS));
     if (layer->q_a.out == 0)
         return ATTN_OK;
-    const struct attn_projection product = attn_projection_of(&layer->q, q_a, q, rows);
-    return attn_project(engine, &product, 1, true);
+    const struct attn_projection products[] = {
+        attn_projection_of(&layer->q, q_a, q, rows),
+        attn_projection_of(&layer->index_q, q_a, index_q, rows),
+    };
+    return attn_project(engine, products, layer->index_q.out > 0 ? 2 : 1, true);
 }
 
 /* ---- Heads ---- */
@@ -204,7 +207,10 @@ size_t attn_mla_step_work(const struct attn_layer_spec *spec, size_t rows, size_
     const size_t inputs = e * (rank + mla->rope_head_dim) +
                           (mla->q_lora_rank > 0 ? mla->q_lora_rank * (e + queries) : e * queries);
     const size_t inner = heads * rank * (attn_mla_nope(spec) + spec->value_head_dim);
-    return rows * (inputs + inner + e * heads * spec->value_head_dim +
+    const size_t index = mla->index.num_heads * mla->index.head_dim;
+    const size_t indexer =
+        mla->q_lora_rank * index + keys * index + e * (mla->index.num_heads + mla->index.head_dim);
+    return rows * (inputs + inner + e * heads * spec->value_head_dim + indexer +
                    keys * heads * (2 * rank + mla->rope_head_dim));
 }
 

@@ -67,11 +67,12 @@ void attn_mla_fini(struct attn_layer *layer);
 
 /* The second half of projecting `rows` rows: normalises the latents of queries q_a [rows]
  * [q_lora_rank] and the latents [rows][R] in place, and makes the queries q [rows][H][D] of q_a
- * where the layer has these.
+ * where the layer has these, and of an indexer index_q [rows][I][head_dim].
  * Error: ATTN_NO_MEMORY. */
 ATTN_MUST_CHECK enum attn_status attn_mla_project(struct attn_engine *engine,
                                                   const struct attn_layer *layer, float *q,
-                                                  float *q_a, float *latent, size_t rows);
+                                                  float *q_a, float *index_q, float *latent,
+                                                  size_t rows);
 
 /* The expanded form: keys k [rows][H][D], without the part that rotates, and values v [rows][H][Dv]
  * of latents [rows][R].

@@ -148,16 +148,24 @@ static json_t *mla_json(const struct attn_mla_spec *mla)
 {
     if (mla->kv_lora_rank == 0)
         return json_null();
-    return json_pack("{s:I, s:o, s:I, s:f, s:b}", "kv_lora_rank", (json_int_t)mla->kv_lora_rank,
-                     "q_lora_rank", count_or_null(mla->q_lora_rank), "qk_rope_head_dim",
-                     (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps, "bias", mla->bias);
+    const struct attn_indexer_spec *index = &mla->index;
+    json_t *indexer =
+        index->num_heads == 0
+            ? json_null()
+            : json_pack("{s:I, s:I, s:I, s:b}", "num_heads", (json_int_t)index->num_heads,
+                        "head_dim", (json_int_t)index->head_dim, "topk", (json_int_t)index->topk,
+                        "interleaved", index->interleaved);
+    return json_pack("{s:o, s:I, s:o, s:I, s:f, s:b}", "indexer", indexer, "kv_lora_rank",
+                     (json_int_t)mla->kv_lora_rank, "q_lora_rank", count_or_null(mla->q_lora_rank),
+                     "qk_rope_head_dim", (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps,
+                     "bias", mla->bias);
 }
 
 json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b,"
-        " s:o, s:o, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, s:o}",
+        " s:o, s:o, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o, s:o, s:o}",
         "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
         "value_size", (json_int_t)spec->value_size, "num_attention_heads",
         (json_int_t)spec->num_heads, "num_key_value_heads", (json_int_t)spec->num_kv_heads,
@@ -174,6 +182,6 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
         "biases", "query", spec->q_bias, "key", spec->k_bias, "value", spec->v_bias, "output",
         spec->o_bias, "bias_kv", spec->bias_kv, "add_zero_attn", spec->add_zero_attn, "mla",
         mla_json(&spec->mla), "max_tokens", count_or_null(spec->max_tokens), "shares_layer",
-        spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer)
-                                       : json_null());
+        spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer) : json_null(),
+        "value_scale", number_or_null(spec->value_scale));
 }

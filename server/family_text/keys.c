@@ -42,6 +42,10 @@ static const struct field_words config_words[] = {
     {HF_FIELD(q_lora_rank), "width of the latent of queries", "none"},
     {HF_FIELD(qk_nope_head_dim), "components of a head that do not rotate", "required"},
     {HF_FIELD(qk_rope_head_dim), "components of a head that rotate, after those", "required"},
+    {HF_FIELD(index_heads), "heads of the indexer", "no indexer"},
+    {HF_FIELD(index_head_dim), "width of its heads", "required"},
+    {HF_FIELD(index_topk), "keys that a query takes part with, at most", "required"},
+    {HF_FIELD(index_interleaved), "the indexer rotates neighbours; false: halves", NULL},
     {HF_FIELD(rope_gathered), "neighbouring components rotate together, and come as halves", NULL},
     {HF_FIELD(qk_norm), "RMSNorm of each query and key head", NULL},
     {HF_FIELD(norm_type), "type of that norm", "`rms_norm`"},
@@ -64,6 +68,8 @@ static const struct field_words config_words[] = {
     {HF_FIELD(scale_by_layer), "scores of layer l are divided by l + 1", NULL},
     {HF_FIELD(scale), "scale of scores", "1 / sqrt(D)"},
     {HF_FIELD(query_pre_attn_scalar), "q: the scale of scores is 1 / sqrt(q)", "D"},
+    {HF_FIELD(differential), "differential attention", NULL},
+    {HF_FIELD(value_scale), "multiplies values before they are cached", "nothing"},
     {HF_FIELD(softcap), "soft-capping c: scores become c tanh(score / c)", "none"},
     {HF_FIELD(sliding_window), "window W of sliding layers", "none"},
     {HF_FIELD(use_sliding_window), "any layer has the window", NULL},
@@ -83,6 +89,12 @@ static const struct field_words config_words[] = {
     {HF_FIELD(query_scaling.period), "its period", "none"},
     {HF_FIELD(global_head_dim), "head width D of full layers", "that of the others"},
     {HF_FIELD(num_global_kv_heads), "key/value heads G of full layers", "that of the others"},
+    {HF_FIELD(full_sinks), "each head of a full layer has a sink", NULL},
+    {HF_FIELD(sliding_sinks), "each head of a sliding layer has a sink", NULL},
+    {HF_FIELD(sliding_kv_heads), "key/value heads G of sliding layers", "that of the others"},
+    {HF_FIELD(sliding_heads), "query heads of sliding layers: as of the others", "H"},
+    {HF_FIELD(sliding_head_dim), "head width of sliding layers: as of the others", "D"},
+    {HF_FIELD(sliding_value_head_dim), "of their values: as of the others", "Dv"},
     {HF_FIELD(keys_as_values), "full layers: the weights of k serve for v", NULL},
     {HF_FIELD(num_shared_layers), "last layers that read an earlier cache", "0"},
     {HF_FIELD(sliding_rope.theta), "RoPE base of sliding layers", "that of the others"},
@@ -194,6 +206,10 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         add(row, "list of numbers, %g to %g, one a pair", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
+        if (key->only != NULL && key->only[0] == '0') {
+            add(row, "list of 1 (slides) and 0");
+            break;
+        }
         add(row, "list of");
         if (key->only != NULL)
             add(row, " the names `%s`, or", key->only);
@@ -222,6 +238,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_FIXED:
         add(row, "only `%s`", key->only);
+        break;
+    case ATTN_CONFIG_EACH:
+        add(row, "list of `%s`", key->only);
         break;
     default:
         add(row, "%s", bounds[key->kind]);

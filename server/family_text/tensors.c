@@ -17,6 +17,9 @@ void add_projections(struct text *text, unsigned projections)
         {ATTN_PROJ_KV_A, "the latent"},
         {ATTN_PROJ_K_ROPE, "the part that rotates"},
         {ATTN_PROJ_Q_A, "the latent of queries"},
+        {ATTN_PROJ_INDEX_Q, "the indexer's queries"},
+        {ATTN_PROJ_INDEX_K, "the indexer's keys"},
+        {ATTN_PROJ_INDEX_W, "the weights of the indexer's heads"},
     };
     const char *comma = "";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -57,6 +60,32 @@ static const char *layout_words(const struct attn_family *family,
     return fused ? "[out], q, then k, then v" : "[out]";
 }
 
+static const char *const roles[ATTN_NUM_ROLES] = {
+    [ATTN_ROLE_WEIGHT] = "weight of ",
+    [ATTN_ROLE_BIAS] = "bias of ",
+    [ATTN_ROLE_BIAS_KV] = "appended ",
+    [ATTN_ROLE_NORM] = "norm of ",
+    [ATTN_ROLE_NORM_BIAS] = "bias of the norm of ",
+    [ATTN_ROLE_SINKS] = "sinks",
+    [ATTN_ROLE_POSITION_BIAS] = "position bias",
+    [ATTN_ROLE_POSITION_NORM] = "norm of its rows, for all layers",
+    [ATTN_ROLE_POSITION_PROJECTION] = "map of its rows to ",
+    [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "bias of its rows as ",
+    [ATTN_ROLE_POSITION_GATE] = "gate of the position bias",
+    [ATTN_ROLE_LAMBDA] = "part of lambda",
+};
+static const char *const shapes[ATTN_NUM_ROLES] = {
+    [ATTN_ROLE_BIAS_KV] = "[1, 1, out]",
+    [ATTN_ROLE_NORM] = "[D]",
+    [ATTN_ROLE_SINKS] = "[H]",
+    [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
+    [ATTN_ROLE_POSITION_NORM] = "[E]",
+    [ATTN_ROLE_POSITION_PROJECTION] = "[out, E]",
+    [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "[out]",
+    [ATTN_ROLE_POSITION_GATE] = "[8]",
+    [ATTN_ROLE_LAMBDA] = "[D]",
+};
+
 static void print_prefixes(const struct attn_family *family)
 {
     struct text p = {.length = 0};
@@ -73,29 +102,6 @@ static void print_prefixes(const struct attn_family *family)
 
 void print_tensors(const struct attn_family *family)
 {
-    static const char *const roles[ATTN_NUM_ROLES] = {
-        [ATTN_ROLE_WEIGHT] = "weight of ",
-        [ATTN_ROLE_BIAS] = "bias of ",
-        [ATTN_ROLE_BIAS_KV] = "appended ",
-        [ATTN_ROLE_NORM] = "norm of ",
-        [ATTN_ROLE_NORM_BIAS] = "bias of the norm of ",
-        [ATTN_ROLE_SINKS] = "sinks",
-        [ATTN_ROLE_POSITION_BIAS] = "position bias",
-        [ATTN_ROLE_POSITION_NORM] = "norm of its rows, for all layers",
-        [ATTN_ROLE_POSITION_PROJECTION] = "map of its rows to ",
-        [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "bias of its rows as ",
-        [ATTN_ROLE_POSITION_GATE] = "gate of the position bias",
-    };
-    static const char *const shapes[ATTN_NUM_ROLES] = {
-        [ATTN_ROLE_BIAS_KV] = "[1, 1, out]",
-        [ATTN_ROLE_NORM] = "[D]",
-        [ATTN_ROLE_SINKS] = "[H]",
-        [ATTN_ROLE_POSITION_BIAS] = "[buckets, H]",
-        [ATTN_ROLE_POSITION_NORM] = "[E]",
-        [ATTN_ROLE_POSITION_PROJECTION] = "[out, E]",
-        [ATTN_ROLE_POSITION_PROJECTION_BIAS] = "[out]",
-        [ATTN_ROLE_POSITION_GATE] = "[8]",
-    };
     struct text table = {.length = 0};
     add(&table, "| tensor | holds | stored |\n");
     for (const struct attn_family_tensor *t = family->tensors; t->name != NULL; t++) {

@@ -15,7 +15,9 @@ static void print_sliding(const struct attn_family *family)
     add(&p, "- Sliding window: ");
     if (flag != NULL)
         add(&p, "only if `%s` is true, ", flag);
-    if (types != NULL)
+    if (types != NULL && key_name(family, HF_FIELD(sliding_sinks)) != NULL)
+        add(&p, "in the layers for which `%s` has 1; without that key, ", types);
+    else if (types != NULL)
         add(&p, "in the layers that `%s` calls `sliding_attention`; without that key, ", types);
     if (key_name(family, HF_FIELD(full_period)) != NULL)
         add(&p, "in all but each n-th layer, n being `%s`, the %s of n",
@@ -53,7 +55,7 @@ static void print_rotating(struct text *p, const struct attn_family *family)
         add(p, ".");
     if (defaults->rope_by_type && defaults->sliding_rope.theta != 0)
         add(p, " Sliding layers have base %g and no scaling.", defaults->sliding_rope.theta);
-    else if (defaults->rope_by_type)
+    else if (defaults->rope_by_type && key_name(family, HF_FIELD(rope)) != NULL)
         add(p, " Scaling holds for full layers only.");
     if (family->mrope)
         add(p, " `mrope` is plain RoPE: the positions of its sections are one row.");
@@ -184,6 +186,16 @@ static void print_types(const struct attn_family *family)
         print_paragraph(&p);
 }
 
+/* An indexer, and differential attention. */
+static void print_choice(const struct attn_hf_config *defaults)
+{
+    if (defaults->index_heads > 0)
+        printf("- An indexer chooses the `index_topk` visible keys with the best index score, and "
+               "the softmax is over these alone. Its key of each token is cached too.\n");
+    if (defaults->differential)
+        printf("- Differential attention, lambda_init of layer l being 0.8 - 0.6 exp(-0.3 l).\n");
+}
+
 void print_traits(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
@@ -224,6 +236,7 @@ void print_traits(const struct attn_family *family)
     print_norms(family);
     if (defaults->output_gate)
         printf("- Rows of heads are multiplied by sigmoid(gate) before the output projection.\n");
+    print_choice(defaults);
     if (family->either_way != NULL)
         printf(
             "- A weight's name that begins with `%s` does not say how it is stored: `transposed` "

@@ -203,6 +203,11 @@ static const char *layer_type(json_t **config, const struct folder *folder, json
     *config = json_load_file(path, 0, NULL);
     json_t *text = json_object_get(*config, "text_config") ?: *config;
     json_t *types = json_object_get(text, "layer_types");
+    json_t *slides = json_object_get(text, "hybrid_layer_pattern"); /* of 0 and 1 */
+    if (slides != NULL)
+        return json_integer_value(json_array_get(slides, number(entry, "layer"))) == 1
+                   ? "sliding_attention"
+                   : "full_attention";
     return json_string_value(json_array_get(types, number(entry, "layer"))) ?: "";
 }
 

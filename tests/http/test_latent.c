@@ -1,5 +1,6 @@
 /* test_latent.c: sessions of latent attention, which keep kv_lora_rank + qk_rope_head_dim numbers a
- * token: what /models says, batches, retries, forks, truncation, files, kills and damage. */
+ * token, and with an indexer its key: what /models says, batches, retries, forks, truncation,
+ * files, kills and damage. */
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +13,18 @@
 #include "suites.h"
 #include "tensors.h"
 
-#define LATENT                                                                                    \
+#define LATENT(indexer)                                                                           \
     "{\"hidden_size\":16,\"num_attention_heads\":4,\"kv_lora_rank\":10,\"q_lora_rank\":12,"       \
     "\"qk_nope_head_dim\":6,\"qk_rope_head_dim\":4,\"value_head_dim\":5,\"num_hidden_layers\":2," \
-    "\"rope_theta\":10000,\"is_causal\":true,\"seed\":9}"
-#define CONFIG                                                                       \
+    "\"rope_theta\":10000,\"is_causal\":true," indexer "\"seed\":9}"
+#define CONFIG(indexer)                                                              \
     "{\"host\":\"127.0.0.1\",\"port\":0,\"log\":\"off\",\"memory_limit\":\"64GiB\"," \
-    "\"models\":[{\"name\":\"tiny\",\"random\":" LATENT "}]}"
-enum { RANK = 10, ROPE = 4, HEADS = 4, D = 10, DV = 5, ROWS = 70 };
+    "\"models\":[{\"name\":\"tiny\",\"random\":" LATENT(indexer) "}]}"
+enum { RANK = 10, ROPE = 4, HEADS = 4, D = 10, DV = 5, INDEX = 6, ROWS = 70 };
+
+/* By the loop index of a test: without an indexer, and with one. */
+static const char *const configs[] = {
+    CONFIG(""), CONFIG("\"index_n_heads\":3,\"index_head_dim\":6,\"index_topk\":4,")};
 
 static char directory[SCRATCH_PATH];
 
@@ -27,11 +32,11 @@ static void set_up(void) { scratch_make(directory); }
 
 static void tear_down(void) { scratch_remove(directory); }
 
-static void start(void)
+static void start(int kind)
 {
     const char *const arguments[] = {
         "--state-dir", directory, "--durability", "journal", "--journal-fsync", "os", NULL};
-    daemon_start(&served, CONFIG, arguments, NULL);
+    daemon_start(&served, configs[kind], arguments, NULL);
     client_open(&client, &served);
 }
 
@@ -54,12 +59,12 @@ static void expect_alike(const char *a, const char *b)
 
 START_TEST(test_latent_models_say_what_a_token_takes)
 {
-    start();
+    start(_i);
     struct answer answer = client_get(&client, "/models/tiny");
     expect_answer(&answer, 200, NULL, "/models/tiny");
     const json_t *mla = json_object_get(answer.json, "mla");
     ck_assert_int_eq(json_integer_value(json_object_get(answer.json, "cache_bytes_per_token")),
-                     2 * (RANK + ROPE) * 4);
+                     2 * (RANK + ROPE + _i * INDEX) * 4);
     ck_assert_int_eq(json_integer_value(json_object_get(mla, "kv_lora_rank")), RANK);
     ck_assert_int_eq(json_integer_value(json_object_get(mla, "qk_rope_head_dim")), ROPE);
     answer_free(&answer);
@@ -70,7 +75,7 @@ END_TEST
 /* Steps, one by one, equal a call over the given rows: output, keys and values. */
 START_TEST(test_latent_steps_equal_a_call_over_given_rows)
 {
-    start();
+    start(_i);
     call_create(&client, "s", "");
     struct answer step = {0};
     for (unsigned i = 0; i < 5; i++) {
@@ -117,7 +122,7 @@ END_TEST
 START_TEST(test_latent_forks_truncations_and_files_go_on_alike)
 {
     static const char *const type[] = {"Content-Type: application/octet-stream", NULL};
-    start();
+    start(_i);
     prefill("parent", ROWS);
     call_fork(&client, "parent", "fork", "");
     expect_decode(&client, "parent", 500, ROWS);
@@ -130,8 +135,8 @@ START_TEST(test_latent_forks_truncations_and_files_go_on_alike)
     expect_alike("parent", "fork");
     struct answer state = client_get(&client, "/sessions/fork/state");
     ck_assert_int_eq(state.status, 200);
-    ck_assert_uint_ge(state.length, (size_t)ROWS * (RANK + ROPE) * 4);
-    ck_assert_uint_le(state.length, (size_t)ROWS * (RANK + ROPE) * 4 + 1024);
+    ck_assert_uint_ge(state.length, (size_t)ROWS * (size_t)(RANK + ROPE + _i * INDEX) * 4);
+    ck_assert_uint_le(state.length, (size_t)ROWS * (size_t)(RANK + ROPE + _i * INDEX) * 4 + 1024);
     answer = client_send(&client, &(struct request){"PUT", "/sessions/imported/state", state.text,
                                                     .length = state.length, .headers = type});
     expect_answer(&answer, 201, NULL, "import");
@@ -151,7 +156,7 @@ END_TEST
 /* A step that is sent again answers with the same bits and appends nothing. */
 START_TEST(test_latent_steps_sent_again_have_the_same_bits)
 {
-    start();
+    start(_i);
     prefill("s", ROWS);
     struct answer first = call_decode(&client, "s", 7, ",\"position\":70");
     struct answer again = call_decode(&client, "s", 7, ",\"position\":70");
@@ -171,12 +176,12 @@ END_TEST
 START_TEST(test_latent_sessions_survive_a_kill)
 {
     char path[320];
-    start();
+    start(_i);
     prefill("s", ROWS);
     expect_decode(&client, "s", 7, ROWS);
     char *before = call_next_bits(&client, "s");
     serve_kill();
-    start();
+    start(_i);
     ck_assert_uint_eq(call_length(&client, "s", 0), ROWS + 1);
     char *after = call_next_bits(&client, "s");
     ck_assert_str_eq(before, after);
@@ -186,7 +191,7 @@ START_TEST(test_latent_sessions_survive_a_kill)
     ck_assert_uint_ge(state_files_find(path, directory, ".journal"), 1);
     off_t last = state_files_record(path, SRV_RECORD_ROWS, 1);
     state_files_flip(path, last + 100);
-    start();
+    start(_i);
     ck_assert_uint_eq(call_length(&client, "s", 0), ROWS);
     serve_end();
 }
@@ -198,11 +203,11 @@ Suite *suite_latent(void)
     TCase *tests = tcase_create("latent");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_latent_models_say_what_a_token_takes);
-    tcase_add_test(tests, test_latent_steps_equal_a_call_over_given_rows);
-    tcase_add_test(tests, test_latent_forks_truncations_and_files_go_on_alike);
-    tcase_add_test(tests, test_latent_steps_sent_again_have_the_same_bits);
-    tcase_add_test(tests, test_latent_sessions_survive_a_kill);
+    tcase_add_loop_test(tests, test_latent_models_say_what_a_token_takes, 0, 2);
+    tcase_add_loop_test(tests, test_latent_steps_equal_a_call_over_given_rows, 0, 2);
+    tcase_add_loop_test(tests, test_latent_forks_truncations_and_files_go_on_alike, 0, 2);
+    tcase_add_loop_test(tests, test_latent_steps_sent_again_have_the_same_bits, 0, 2);
+    tcase_add_loop_test(tests, test_latent_sessions_survive_a_kill, 0, 2);
     suite_add_tcase(suite, tests);
     return suite;
 }

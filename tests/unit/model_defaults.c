@@ -119,7 +119,9 @@ static const struct {
     {"seed_oss", NULL, NULL,
      "num_key_value_heads=8 head_dim=128 rope_theta=1e4 attention_bias=true "
      "attention_out_bias=false"},
+    {"diffllama", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
     {"mimo", NULL, NULL, "num_key_value_heads=32 rope_theta=10000"},
+    {"mimo_v2_flash", NULL, NULL, "rope_theta=5e6 swa_rope_theta=10000"},
     {"hunyuan_v1_dense", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-5"},
     {"ernie4_5", NULL, NULL, "num_key_value_heads=2 head_dim=128 rope_theta=5e5 use_bias=false"},
     {"internlm2", NULL, NULL, "rope_theta=10000"},
@@ -165,6 +167,13 @@ static const struct {
     "kv_lora_rank=512 q_lora_rank=1536 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128"
     {"deepseek_v2", NULL, NULL, DEEPSEEK " rope_theta=10000"},
     {"deepseek_v3", NULL, NULL, DEEPSEEK " rope_theta=10000 rope_interleave=true"},
+    {"deepseek_v32", NULL, NULL,
+     DEEPSEEK " rope_theta=10000 rope_interleave=true index_n_heads=64 index_head_dim=128 "
+              "index_topk=2048"},
+    {"glm_moe_dsa", NULL, NULL,
+     "kv_lora_rank=512 q_lora_rank=2048 qk_nope_head_dim=192 qk_rope_head_dim=64 v_head_dim=256 "
+     "rope_theta=10000 rope_interleave=true indexer_rope_interleave=true index_n_heads=32 "
+     "index_head_dim=128 index_topk=2048"},
     {"kimi_k2", NULL, NULL, DEEPSEEK " rope_theta=50000 rope_interleave=true"},
     {"minicpm3", NULL, NULL,
      "kv_lora_rank=256 q_lora_rank=768 qk_nope_head_dim=64 qk_rope_head_dim=32 rope_theta=10000"},

@@ -10,6 +10,7 @@
     X(store)          \
     X(golden)         \
     X(ablation)       \
+    X(indexer)        \
     X(store_gap)      \
     X(store_disk)     \
     X(store_unread)   \

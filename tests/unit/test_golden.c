@@ -183,11 +183,17 @@ static void expect_projected(const struct golden_case *c, const struct attn_laye
     free(output);
 }
 
-/* Writes weights value of row (b, h, t) to out [Dv]: what the head puts out. */
-static void sum_values(float *out, const struct golden_case *c, const float *value, size_t row)
+/* The key/value head of row (b, h, t). */
+static size_t kv_head_of(const struct golden_case *c, size_t row)
 {
-    const size_t h = row / c->queries % c->heads, b = row / c->queries / c->heads;
-    const size_t g = b * c->kv_heads + h / (c->heads / c->kv_heads);
+    return row / c->queries % c->heads / (c->heads / c->kv_heads);
+}
+
+/* Writes weights value of row (b, h, t) to out [Dv], with the values of a key/value head. */
+static void sum_values(float *out, const struct golden_case *c, const float *value, size_t row,
+                       size_t kv_head)
+{
+    const size_t g = row / c->queries / c->heads * c->kv_heads + kv_head;
     for (size_t i = 0; i < c->value_dim; i++) {
         double sum = 0;
         for (size_t s = 0; s < c->keys; s++)
@@ -239,6 +245,42 @@ static void gate(float *summed, const struct golden_case *c, const struct attn_l
     }
 }
 
+/* Writes what heads put out in differential attention, [B][H][T][Dv]. */
+static void sum_differences(float *out, const struct golden_case *c, const struct attn_layer *layer,
+                            const float *value)
+{
+    const size_t d = c->head_dim, dv = c->value_dim, half = c->heads / 2, n = c->queries;
+    double dot[2] = {0, 0}, init = 0.8 - 0.6 * exp(-0.3 * (double)c->layer);
+    for (size_t i = 0; i < d; i++) {
+        dot[0] += (double)layer->lambda_q1[i] * (double)layer->lambda_k1[i];
+        dot[1] += (double)layer->lambda_q2[i] * (double)layer->lambda_k2[i];
+    }
+    const double lambda = exp(dot[0]) - exp(dot[1]) + init;
+    float *first = take(dv), *second = take(dv), *pair = take(2 * dv);
+    for (size_t i = 0; i < c->batch * half * n; i++) {
+        const size_t b = i / n / half, h = i / n % half, t = i % n;
+        const size_t one = (b * c->heads + h) * n + t, other = one + half * n;
+        double squares = 0;
+        for (size_t part = 0; part < 2; part++) {
+            const size_t groups = c->kv_heads / 2, from = part * groups;
+            sum_values(first, c, value, one, from + kv_head_of(c, one) % groups);
+            sum_values(second, c, value, other, from + kv_head_of(c, other) % groups);
+            for (size_t j = 0; j < dv; j++) {
+                pair[part * dv + j] = (float)((double)first[j] - lambda * (double)second[j]);
+                squares += pow((double)pair[part * dv + j], 2);
+            }
+        }
+        const double scale =
+            (1 - init) / sqrt(squares / (double)(2 * dv) + layer->spec.differential.norm_eps);
+        for (size_t j = 0; j < 2 * dv; j++)
+            out[((b * c->heads + 2 * h + j / dv) * n + t) * dv + j % dv] =
+                (float)(scale * (double)pair[j]);
+    }
+    free(first);
+    free(second);
+    free(pair);
+}
+
 /* RMSNorm of all heads of a row of [B][H][T][Dv], times weight [H*Dv]. */
 static void normalize(float *summed, const struct golden_case *c, const float *weight, double eps)
 {
@@ -265,9 +307,11 @@ static void expect_inner(const struct golden_case *c, const struct attn_model *m
     uint8_t *heads = golden_rows_per_head(c);
     float *summed = take(rows * c->value_dim), *weights = take(rows * c->keys);
     for (size_t row = 0; row < rows; row++) {
-        sum_values(summed + row * c->value_dim, c, outputs->value, row);
+        sum_values(summed + row * c->value_dim, c, outputs->value, row, kv_head_of(c, row));
         softmax_keys(weights + row * c->keys, c, outputs->query, outputs->key, row, scale);
     }
+    if (layer->spec.differential.lambda_init != 0)
+        sum_differences(summed, c, layer, outputs->value);
     if (layer->spec.output_gate)
         gate(summed, c, &layer->gate);
     if (layer->spec.output_norm.type != ATTN_NORM_NONE)

@@ -178,7 +178,8 @@ START_TEST(test_kvtypes_tiles_hold_the_extremes_and_only_f16_refuses)
     const enum attn_dtype dtype = (enum attn_dtype)_i;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         float k[ATTN_TILE * 20], v[ATTN_TILE * 20], scales[2 * ATTN_TILE], got[40], row[20] = {0};
-        struct attn_tile tile = {k, v, scales, scales + ATTN_TILE, dtype, false, false};
+        const struct attn_tile tile = {
+            .k = k, .v = v, .k_scale = scales, .v_scale = scales + ATTN_TILE, .dtype = dtype};
         for (size_t at = 0; at < 20; at += 19) { /* in a block of 16 numbers, and after it */
             memset(row, 0, sizeof row);
             row[at] = cases[i].x;

@@ -1,0 +1,143 @@
+/* test_indexer.c: which keys an indexer chooses, and that choosing all of them changes no bit. */
+#include <check.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "attn.h"
+#include "basics/random.h"
+#include "suites.h"
+
+enum { WIDTH = 16, HEADS = 4, ROWS = 150, PREFILL = 100, TOPK = 5 };
+
+#define LATENT                                                                               \
+    "\"hidden_size\":16,\"num_attention_heads\":4,\"kv_lora_rank\":10,\"q_lora_rank\":12,"   \
+    "\"qk_nope_head_dim\":6,\"qk_rope_head_dim\":4,\"value_head_dim\":5,\"is_causal\":true," \
+    "\"seed\":9"
+#define INDEXER "\"index_n_heads\":3,\"index_head_dim\":6"
+
+static struct attn_engine *engine;
+static struct attn_error error;
+static float x[ROWS * WIDTH];
+
+static void set_up(void)
+{
+    const struct attn_engine_options options = {.gemm = ATTN_GEMM_PACKED};
+    ck_assert_int_eq(attn_engine_open(&engine, &options, &error), ATTN_OK);
+    attn_random_uniform(x, ROWS * WIDTH, attn_random_stream(5, 1, 1), 1);
+}
+
+static void tear_down(void) { attn_engine_close(engine); }
+
+static struct attn_model *open_model(const char *members, enum attn_dtype kv_dtype)
+{
+    const struct attn_model_options options = {.kv_dtype = kv_dtype};
+    struct attn_model *model = NULL;
+    char text[512];
+    snprintf(text, sizeof text, "{" LATENT "%s}", members);
+    ck_assert_msg(attn_model_open_random(&model, text, strlen(text), &options, &error) == ATTN_OK &&
+                      attn_model_load(model, &error) == ATTN_OK,
+                  "%s", error.message);
+    return model;
+}
+
+static void attend(float *output, const struct attn_model *model)
+{
+    const struct attn_attend_args args = {
+        .batch = 1, .queries = ROWS, .hidden_states = x, .outputs.output = output};
+    ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
+}
+
+/* A prefill and then single rows. */
+static void decode(float *output, const struct attn_model *model)
+{
+    struct attn_cache_pool *pool;
+    struct attn_cache *cache;
+    ck_assert_int_eq(attn_cache_pool_new(&pool, (size_t)1 << 20), ATTN_OK);
+    ck_assert_int_eq(attn_cache_new(&cache, pool, model, ROWS, &error), ATTN_OK);
+    for (size_t at = 0, rows; at < ROWS; at += rows) {
+        rows = at == 0 ? PREFILL : 1;
+        struct attn_step step = {.cache = cache,
+                                 .rows = rows,
+                                 .position = at,
+                                 .hidden_states = x + at * WIDTH,
+                                 .commit = true,
+                                 .outputs.output = output + at * WIDTH};
+        struct attn_step *const steps[] = {&step};
+        ck_assert_msg(attn_decode(engine, model, 0, steps, 1) == ATTN_OK &&
+                          step.error.status == ATTN_OK,
+                      "%s", step.error.message);
+    }
+    attn_cache_free(cache);
+    attn_cache_pool_free(pool);
+}
+
+#define ROTATES ",\"rope_theta\":10000"
+
+/* The loop index is the dtype of the cache. */
+START_TEST(test_indexer_that_chooses_all_keys_changes_no_bit)
+{
+    static const char *const all[] = {ROTATES, ROTATES "," INDEXER ",\"index_topk\":150",
+                                      ROTATES "," INDEXER ",\"index_topk\":149"};
+    static float whole[3][ROWS * WIDTH], steps[3][ROWS * WIDTH];
+    if (_i == ATTN_W8A16)
+        return;
+    for (size_t i = 0; i < 3; i++) {
+        struct attn_model *model = open_model(all[i], (enum attn_dtype)_i);
+        attend(whole[i], model);
+        decode(steps[i], model);
+        attn_model_close(model);
+    }
+    ck_assert_mem_eq(whole[0], whole[1], sizeof whole[0]);
+    ck_assert_mem_eq(steps[0], steps[1], sizeof steps[0]);
+    /* Where one key of 150 is left out, rows that see no more than 149 stay as they are. */
+    ck_assert_mem_eq(whole[0], whole[2], (ROWS - 1) * WIDTH * sizeof(float));
+    ck_assert_mem_eq(steps[0], steps[2], (ROWS - 1) * WIDTH * sizeof(float));
+    ck_assert_mem_ne(whole[0] + (ROWS - 1) * WIDTH, whole[2] + (ROWS - 1) * WIDTH,
+                     WIDTH * sizeof(float));
+    ck_assert_mem_ne(steps[0] + (ROWS - 1) * WIDTH, steps[2] + (ROWS - 1) * WIDTH,
+                     WIDTH * sizeof(float));
+}
+END_TEST
+
+/* Tokens that are all alike have the same score: each query takes part with the earliest that it
+ * sees. */
+START_TEST(test_indexer_takes_the_earlier_of_equal_keys)
+{
+    static float weights[HEADS * ROWS * ROWS];
+    uint8_t padding[ROWS];
+    struct attn_model *model = open_model("," INDEXER ",\"index_topk\":5", ATTN_F32);
+    for (size_t t = 1; t < ROWS; t++)
+        memcpy(x + t * WIDTH, x, WIDTH * sizeof *x);
+    for (size_t s = 0; s < ROWS; s++)
+        padding[s] = s >= 3;
+    const struct attn_attend_args args = {.batch = 1,
+                                          .queries = ROWS,
+                                          .hidden_states = x,
+                                          .modifiers.padding_mask = padding,
+                                          .outputs.attention_weights = weights};
+    ck_assert_msg(attn_attend(engine, model, 0, &args, &error) == ATTN_OK, "%s", error.message);
+    for (size_t row = 0; row < HEADS * ROWS; row++) {
+        const size_t t = row % ROWS, seen = t < 3 ? 0 : t - 2, taken = seen < TOPK ? seen : TOPK;
+        for (size_t s = 0; s < ROWS; s++) {
+            const float want = s >= 3 && s < 3 + taken ? 1.0f / (float)taken : 0;
+            ck_assert_msg(weights[row * ROWS + s] >= want - 1e-6f &&
+                              weights[row * ROWS + s] <= want + 1e-6f,
+                          "row %zu, key %zu: %g, expected %g", row, s,
+                          (double)weights[row * ROWS + s], (double)want);
+        }
+    }
+    attn_model_close(model);
+}
+END_TEST
+
+Suite *suite_indexer(void)
+{
+    Suite *suite = suite_create("indexer");
+    TCase *tests = tcase_create("choice");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, test_indexer_that_chooses_all_keys_changes_no_bit, 0,
+                        ATTN_NUM_NUMBER_FORMATS);
+    tcase_add_test(tests, test_indexer_takes_the_earlier_of_equal_keys);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
