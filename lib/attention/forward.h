@@ -62,7 +62,7 @@ struct attn_pass {
     /* Absorbed: queries [Q][H][R + rope_head_dim], and weighted sums of latents [Q][H][R]. */
     float *absorbed, *sums;
     size_t groups;   /* parts of the heads where latents are absorbed, else 0 */
-    float *gate, *o; /* [Q][H*Dv]: of a layer with a gate; what heads put out */
+    float *gate, *o; /* [Q][attn_gate_width], [Q][H*Dv]: what heads put out */
     struct attn_projection *products;
     struct attn_problem *problems;
 };

@@ -40,7 +40,7 @@ static void list_buffers(struct buffer out[BUFFERS], const struct attn_layer_spe
         {offsetof(struct attn_pass, absorbed),
          latent ? s->num_heads * (m->kv_lora_rank + m->rope_head_dim) : 0, ABSORBED_ROWS},
         {offsetof(struct attn_pass, sums), s->num_heads * m->kv_lora_rank, ABSORBED_ROWS},
-        {offsetof(struct attn_pass, gate), s->output_gate ? o : 0, QUERY_ROWS},
+        {offsetof(struct attn_pass, gate), attn_gate_width(s), QUERY_ROWS},
         {offsetof(struct attn_pass, o), o, QUERY_ROWS},
         {offsetof(struct attn_pass, y), s->hidden_size, OUTPUT_ROWS},
     };

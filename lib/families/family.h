@@ -31,6 +31,8 @@ struct attn_hf_rope {
     double theta, factor, attention_factor, original_max_position;
     double alpha; /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
+    double short_mscale,
+        long_mscale;     /* longrope: attention factors on the two sides; 0: computed */
     double scaling_beta; /* beta of attn_query_scaling, whose period is original_max_position */
     double mscale, mscale_all_dim; /* yarn: give the attention factor where both are there */
     struct attn_factors short_factor, long_factor;
@@ -72,7 +74,8 @@ struct attn_hf_config {
     size_t max_position;                      /* max_position_embeddings */
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
-    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_gate;
+    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks;
+    bool output_gate, gate_softplus, gate_by_head;
 
     /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
      * v_norm is.  norm_type NONE means RMSNorm. */
@@ -91,6 +94,7 @@ struct attn_hf_config {
     bool scale_attn_weights;
     bool scale_by_layer; /* and by 1/(layer + 1) */
     double softcap;      /* 0: none */
+    double clip_qkv;     /* 0: none */
 
     /* The type of each layer.  With a list of layer types: as it says.  With a full_period: full
      * attention in the last layer of each period (the first where full_first), other_type in the

@@ -41,7 +41,7 @@ ROW(attention, FAMILY("attention"), PREFIXES("layers.*.", ""), .either_way = "W_
              .rope = {.truncate = true}));
 
 /* Every field of a specification has a key. */
-ROW(random, .name = "random",
+ROW(random, .name = "random", ROPE_KEYS(MSCALES),
     KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM, KDIM, VDIM, LATENT_SIZES, LAYERS,
          POSITIONS, ATTENTION_BIAS, FLAG("bias", bias), FLAG("add_bias_kv", bias_kv), ZERO_ATTN,
          FLAG("attention_sinks", sinks), FLAG("qk_norm", qk_norm),
@@ -49,9 +49,11 @@ ROW(random, .name = "random",
          NAME("qk_norm_extent", norm_extent, "each_head all_heads"),
          FLAG("qk_norm_weightless", norm_weightless), FLAG("qk_norm_bias", norm_bias),
          FLAG("qk_norm_after_rope", norm_after_rope), FLAG("v_norm", v_norm), NORM_EPS,
-         FLAG("attn_output_gate", output_gate), IS_CAUSAL, FLAG("is_cross", is_cross),
-         SCALE("scale"), SCALE_OF, SOFTCAP, WINDOW, LAYER_TYPES, SHARED_LAYERS, CHUNK_SIZE,
-         ROPE_LAYERS, NUMBER("attn_scale", query_scaling.beta, -1e6, 1e6),
+         FLAG("attn_output_gate", output_gate), FLAG("gate_softplus", gate_softplus),
+         FLAG("gate_by_head", gate_by_head), CLIP("clip_qkv"), IS_CAUSAL,
+         FLAG("is_cross", is_cross), SCALE("scale"), SCALE_OF, SOFTCAP, WINDOW, LAYER_TYPES,
+         SHARED_LAYERS, CHUNK_SIZE, ROPE_LAYERS,
+         NUMBER("attn_scale", query_scaling.beta, -1e6, 1e6),
          NUMBER("floor_scale", query_scaling.period, 1e-3, MAX_POSITION),
          FLAG("attn_scale_next", query_scaling.next),
          FLAG("attn_scale_by_slot", query_scaling.by_slot), FLAG("alibi", alibi),

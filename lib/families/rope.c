@@ -156,7 +156,13 @@ static bool resolve_type(struct attn_rope_spec *out, struct attn_resolution *r,
         out->short_factor = rope->short_factor.values;
         out->long_factor = rope->long_factor.values;
         out->attention_factor =
-            longrope_attention(&r->config->hf, rope, out->original_max_position);
+            rope->short_mscale != 0
+                ? rope->short_mscale
+                : longrope_attention(&r->config->hf, rope, out->original_max_position);
+        out->long_attention_factor = rope->long_mscale;
+        if ((rope->short_mscale == 0) != (rope->long_mscale == 0))
+            return attn_refuse_key(r, ATTN_MALFORMED, "rope_scaling",
+                                   ": short_mscale and long_mscale need each other");
     }
     return true;
 }

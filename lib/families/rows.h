@@ -109,6 +109,10 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define NORM_EPS NUMBER("rms_norm_eps", norm_eps, 0, 1)
 #define SCALE(key) NUMBER(key, scale, 1e-9, ATTN_MAX_SCALE)
 #define SCALE_OF NUMBER("query_pre_attn_scalar", query_pre_attn_scalar, 1e-9, 1e9)
+#define CLIP(key) NUMBER(key, clip_qkv, 1e-6, 1e15)
+#define MSCALES                                           \
+    ROPE_NUMBER("short_mscale", short_mscale, 1e-6, 1e6), \
+        ROPE_NUMBER("long_mscale", long_mscale, 1e-6, 1e6)
 #define SOFTCAP NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP)
 #define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
 #define LAYER_TYPES FIELD("layer_types", LAYER_TYPES, num_layer_types, 0, 0)

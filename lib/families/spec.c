@@ -119,7 +119,10 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->is_cross = hf->is_cross;
     spec->sinks = hf->sinks;
     spec->softcap = hf->softcap;
+    spec->clip_qkv = hf->clip_qkv;
     spec->output_gate = hf->output_gate;
+    spec->gate_softplus = hf->gate_softplus;
+    spec->gate_by_head = hf->gate_by_head;
     spec->attention_chunk_size = hf->attention_chunk_size;
     spec->query_scaling = hf->query_scaling;
     if (hf->rope.scaling_beta != 0)

@@ -110,6 +110,16 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
     return hash_reals(hash, reals, COUNT(reals));
 }
 
+/* Members that came after those, likewise. */
+static uint64_t hash_newer(uint64_t hash, const struct attn_layer_spec *s)
+{
+    const size_t gate[] = {s->gate_softplus, s->gate_by_head};
+    const double reals[] = {s->clip_qkv, s->rope.long_attention_factor};
+    if (gate[0] + gate[1] == 0 && reals[0] == 0 && reals[1] == 0)
+        return hash;
+    return hash_reals(hash_sizes(hash, gate, COUNT(gate)), reals, COUNT(reals));
+}
+
 static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
 {
     bool normed = s->qk_norm.type != ATTN_NORM_NONE;
@@ -126,7 +136,7 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
     const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
     hash = hash_reals(hash, reals, COUNT(reals));
-    return hash_variants(hash_rope(hash, &s->rope), s);
+    return hash_newer(hash_variants(hash_rope(hash, &s->rope), s), s);
 }
 
 uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
