@@ -21,6 +21,9 @@ struct attn_config {
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
     uint8_t types[ATTN_MAX_LAYERS];                           /* enum attn_layer_type */
     bool rotates[ATTN_MAX_LAYERS];                            /* false: a layer without RoPE */
+    bool dense[ATTN_MAX_LAYERS];                              /* by mlp_layer_types */
+    double rope_thetas[ATTN_MAX_LAYERS];                      /* where hf.num_rope_thetas */
+    size_t heads[ATTN_MAX_LAYERS];                            /* where hf.num_layer_heads */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
@@ -34,7 +37,7 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
                                   const char *stack, const char *text, size_t length,
                                   struct attn_error *error);
 
-/* The index of layer `layer` in the names of its tensors: its own, or that of its group. */
+/* The index of layer `layer` among those that have tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
 /* Whether layer `layer`, which must exist, is attention; a linear layer is none. */

@@ -12,6 +12,7 @@
  *     NAME("norm", norm_type, "rms layer")      one of these names, into a size_t: 1, 2, ...
  *     FIELD("seed", INTEGER, seed, least, most) any kind of enum attn_hf_key_kind
  *     FIXED("sliding_window", "null")           only this JSON value is computed
+ *     EVERY("attn_type_list", "1")              only a list of this JSON value, or the value
  *     OBJECT("attn_config")                     object, with its keys as "attn_config.alibi"
  *     IGNORED("n_ctx is_decoder")               keys that do not touch attention
  *
@@ -43,15 +44,23 @@
         row(whisper_cross), row(wav2vec2), row(hubert), row(modernbert), row(deberta_v2),          \
         row(clip_text), row(clip_vision), row(clip_text_model), row(clip_vision_model),            \
         row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
-        row(mpt), row(mixtral), row(ministral3), row(mistral3_mistral), row(mistral3),             \
-        row(llama4), row(llama4_text), row(qwen2_moe), row(qwen3_moe), row(qwen2_vl),              \
-        row(qwen2_5_vl), row(qwen3_vl), row(qwen3_vl_moe), row(qwen3_next), row(qwen3_5),          \
-        row(qwen3_5_moe), row(gemma), row(gemma3), row(gemma3_text), row(gemma4),                  \
-        row(gemma4_text), row(granite), row(smollm3), row(starcoder2), row(stablelm), row(glm),    \
-        row(glm4), row(helium), row(seed_oss), row(mimo), row(hunyuan_v1_dense), row(ernie4_5),    \
-        row(internlm2), row(olmo2), row(olmo3), row(exaone4), row(cohere), row(cohere2),           \
+        row(mpt), row(mixtral), row(ministral3), row(ministral), row(mistral3_mistral),            \
+        row(mistral3), row(mistral3_mistral4), row(mistral4), row(llama4), row(llama4_text),       \
+        row(eurobert), row(qwen2_moe), row(qwen3_moe), row(qwen2_vl), row(qwen2_5_vl),             \
+        row(qwen3_vl), row(qwen3_vl_moe), row(qwen3_next), row(qwen3_5), row(qwen3_5_moe),         \
+        row(gemma), row(vaultgemma), row(gemma3), row(gemma3_text), row(gemma3n),                  \
+        row(gemma3n_text), row(gemma4), row(gemma4_text), row(gemma4_unified),                     \
+        row(gemma4_unified_text), row(granite), row(granitemoe), row(granitemoeshared),            \
+        row(granite_swa), row(granitemoe_swa), row(hyperclovax), row(arcee), row(jais2),           \
+        row(solar_open), row(apertus), row(cwm), row(phimoe), row(dots1), row(mellum),             \
+        row(laguna), row(afmoe), row(muse_glimmer), row(muse_glimmer_text), row(smollm3),          \
+        row(starcoder2), row(stablelm), row(glm), row(glm4), row(glm4v), row(glm4v_text),          \
+        row(glm4_moe), row(glm4v_moe), row(glm4v_moe_text), row(minimax_m2), row(helium),          \
+        row(seed_oss), row(mimo), row(hunyuan_v1_dense), row(hunyuan_v1_moe), row(ernie4_5),       \
+        row(ernie4_5_moe), row(internlm2), row(olmo2), row(flex_olmo), row(olmoe), row(olmo),      \
+        row(olmo3), row(exaone4), row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe),    \
         row(persimmon), row(nemotron), row(deepseek_v2), row(deepseek_v3), row(kimi_k2),           \
-        row(minicpm3)
+        row(axk1), row(youtu), row(glm4_moe_lite), row(minicpm3), row(longcat_flash)
 
 #define ATTN_ROW(name) attn_family_##name
 extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
@@ -82,6 +91,7 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define NAME(key, field, names) KEY(key, NAME, HF_FIELD(field), 0, 0, names)
 #define FULL_PERIOD(key) FIELD(key, PERIOD, full_period, 1, ATTN_MAX_LAYERS)
 #define FIXED(key, value) KEY(key, FIXED, 0, 0, 0, value)
+#define EVERY(key, value) KEY(key, FIXED, 0, 1, 0, value)
 #define OBJECT(key) KEY(key, OBJECT, 0, 0, 0, NULL)
 #define IGNORED(keys) KEY(keys, IGNORED, 0, 0, 0, NULL)
 
@@ -117,6 +127,7 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
 #define LAYER_TYPES FIELD("layer_types", LAYER_TYPES, num_layer_types, 0, 0)
 #define ROPE_LAYERS FIELD("no_rope_layers", ROPE_LAYERS, num_rope_layers, 0, 0)
+#define ROPE_THETAS FIELD("layer_rope_theta", ROPE_THETAS, num_rope_thetas, 0, MAX_THETA)
 #define NO_ROPE_PERIOD FIELD("no_rope_layer_interval", INTEGER, no_rope_period, 1, ATTN_MAX_LAYERS)
 #define SHARED_LAYERS FIELD("num_kv_shared_layers", INTEGER, num_shared_layers, 0, ATTN_MAX_LAYERS)
 #define CHUNK_SIZE SIZE("attention_chunk_size", attention_chunk_size, MAX_POSITION)
@@ -170,6 +181,7 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 /* The tensors of Llama, and these with q_norm and k_norm. */
 #define SELF_ATTN "layers.*.self_attn."
 #define LLAMA_MAPS MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "o_proj")
+#define NORMS NORM(SELF_ATTN "q_norm", Q), NORM(SELF_ATTN "k_norm", K)
 extern const struct attn_family_tensor attn_llama_tensors[], attn_normed_tensors[];
 
 /* ---- Rows ---------------------------------------------------------------------------------- */
@@ -200,5 +212,14 @@ extern const char *const attn_model_prefixes[], *const attn_nested_prefixes[];
 #define ROPE_OF(what, ...) .type = ATTN_ROPE_##what, .theta = __VA_ARGS__
 #define ROPE(...) .rope = {ROPE_OF(DEFAULT, __VA_ARGS__, .truncate = true)}
 #define SLIDES .use_sliding_window = true
+
+/* "mrope" is plain RoPE: the positions of its sections are one row. */
+#define MROPE .mrope = true, ROPE_KEYS(IGNORED("mrope_interleaved mrope_section"))
+
+/* Mistral's queries grow with the log of their position; max_position_embeddings inside a RoPE
+ * object is that of the model. */
+#define SCALING_BETA                                                     \
+    ROPE_KEYS(ROPE_NUMBER("llama_4_scaling_beta", scaling_beta, 0, 1e6), \
+              IGNORED("max_position_embeddings"))
 
 #endif

@@ -95,6 +95,8 @@ static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *
     const double scalar =
         hf->query_pre_attn_scalar != 0 ? hf->query_pre_attn_scalar : (double)spec->head_dim;
     spec->scale = hf->scale != 0 ? hf->scale : hf->scale_attn_weights ? 1 / sqrt(scalar) : 1;
+    if (hf->query_factor != 0)
+        spec->scale *= hf->query_factor;
     if (hf->scale_by_mscale && hf->rope.type == ATTN_ROPE_YARN && hf->rope.mscale_all_dim != 0)
         spec->scale *= pow(attn_yarn_gain(hf->rope.factor, hf->rope.mscale_all_dim), 2);
     return attn_resolved(r,
@@ -219,6 +221,12 @@ static bool check_length(struct attn_resolution *r, const char *key, size_t coun
                            r->config->num_layers);
 }
 
+/* Whether layer i is the full one, or the one that does not rotate, of its period. */
+static bool ends_period(const struct attn_hf_config *hf, size_t i, size_t period)
+{
+    return (hf->full_first ? i : hf->from_last ? hf->num_layers - 1 - i : i + 1) % period == 0;
+}
+
 /* The type of layer i where no list of types is given. */
 static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
 {
@@ -226,8 +234,12 @@ static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
                                      ? (enum attn_layer_type)hf->other_type
                                      : ATTN_LAYER_SLIDING;
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
+    const bool dense = i < hf->num_dense && hf->dense_period != 0;
     if (hf->full_period != 0)
-        return (hf->full_first ? i : i + 1) % hf->full_period == 0 ? ATTN_LAYER_FULL : other;
+        return ends_period(hf, dense ? i : i - hf->num_dense,
+                           dense ? hf->dense_period : hf->full_period)
+                   ? ATTN_LAYER_FULL
+                   : other;
     if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
         return ATTN_LAYER_FULL;
     return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
@@ -254,8 +266,12 @@ static bool resolve_types(struct attn_resolution *r)
 static bool rotates(const struct attn_config *config, const struct attn_hf_config *hf, size_t i)
 {
     bool sliding = config->types[i] == ATTN_LAYER_SLIDING;
+    if (hf->num_rope_thetas != 0)
+        return config->rope_thetas[i] != 0;
     if (hf->no_rope_period != 0)
-        return (i + 1) % hf->no_rope_period != 0;
+        return !ends_period(hf, i, hf->no_rope_period);
+    if (hf->dense_period == 1 && (hf->num_mlp_types != 0 ? config->dense[i] : i < hf->num_dense))
+        return true;
     return sliding || hf->rope_layers == ATTN_ROPE_EVERY ||
            (hf->rope_layers == ATTN_ROPE_IF_WINDOW &&
             config->specs[ATTN_LAYER_SLIDING].sliding_window == 0);
@@ -274,7 +290,25 @@ static bool resolve_rotating(struct attn_resolution *r)
         if (follows)
             config->types[i] = config->rotates[i] ? ATTN_LAYER_CHUNKED : ATTN_LAYER_FULL;
     }
-    return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers);
+    return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers) &&
+           check_length(r, ATTN_KEY(r, num_rope_thetas), hf->num_rope_thetas) &&
+           check_length(r, ATTN_KEY(r, num_mlp_types), hf->num_mlp_types);
+}
+
+/* The list of query heads of each layer. */
+static bool check_layer_heads(struct attn_resolution *r)
+{
+    const struct attn_config *config = r->config;
+    const char *key = ATTN_KEY(r, num_layer_heads);
+    for (size_t i = 0; i < config->hf.num_layer_heads && i < config->num_layers; i++) {
+        const size_t groups = config->specs[config->types[i]].num_kv_heads;
+        if (config->heads[i] % groups != 0)
+            return attn_refuse_key(
+                r, ATTN_MALFORMED, key,
+                " has %zu for layer %zu, which %zu key/value heads do not divide", config->heads[i],
+                i, groups);
+    }
+    return check_length(r, key, config->hf.num_layer_heads);
 }
 
 /* The layer whose cache layer i reads: the last one of its type that has a cache of its own;
@@ -354,7 +388,7 @@ bool attn_resolve(struct attn_resolution *r)
     if (!check_present(r))
         return false;
 
-    config->num_layers = hf->num_layers;
+    config->num_layers = hf->num_layers * (hf->attentions != 0 ? hf->attentions : 1);
     config->max_position = hf->max_position;
     resolve_flags(&common, r->config->family, hf);
     resolve_norms(&common, hf);
@@ -367,7 +401,8 @@ bool attn_resolve(struct attn_resolution *r)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_global_kv_heads),
                                " is %zu, which does not divide %zu heads", full->num_kv_heads,
                                full->num_heads);
-    return resolve_types(r) && check_sharing(r) && resolve_rotating(r) && resolve_rope(r);
+    return resolve_types(r) && check_layer_heads(r) && check_sharing(r) && resolve_rotating(r) &&
+           resolve_rope(r);
 }
 
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */
@@ -389,6 +424,10 @@ void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_confi
     *out = config->specs[config->types[layer]];
     if (!config->rotates[layer])
         out->rope = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
+    else if (config->hf.num_rope_thetas != 0)
+        out->rope.theta = config->rope_thetas[layer];
+    if (config->hf.num_layer_heads != 0)
+        out->num_heads = config->heads[layer];
     if (layer >= config->num_layers - config->hf.num_shared_layers)
         out->shares_layer = source_of(config, layer);
     if (config->hf.scale_by_layer)

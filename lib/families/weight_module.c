@@ -117,12 +117,12 @@ static size_t common_length(const struct attn_family_tensor *patterns)
 
 /* Writes what the names of a layer's module begin with. */
 static void write_root(char out[ATTN_TENSOR_NAME_MAX], const struct attn_checkpoint_layer *source,
-                       const char *prefix, size_t index)
+                       const char *prefix)
 {
     char common[ATTN_TENSOR_NAME_MAX];
     const struct attn_family_tensor *patterns = attn_tensors_of(source);
     snprintf(common, sizeof common, "%.*s", (int)common_length(patterns), patterns[0].name);
-    attn_expand_name(out, prefix, common, index);
+    attn_expand_name(out, prefix, common, source->config, source->layer);
 }
 
 struct module {
@@ -217,12 +217,13 @@ static bool check_name(void *context, const char *name)
 }
 
 /* Whether tensors of the layer are bound by names with this prefix. */
-static bool is_used(struct module *module, const char *prefix, size_t index)
+static bool is_used(struct module *module, const char *prefix)
 {
+    const struct attn_checkpoint_layer *source = module->source;
     char name[ATTN_TENSOR_NAME_MAX];
     for (size_t i = 0; i < module->bindings->count; i++) {
         const struct attn_binding *binding = &module->bindings->items[i];
-        attn_expand_name(name, prefix, binding->pattern->name, index);
+        attn_expand_name(name, prefix, binding->pattern->name, source->config, source->layer);
         if (!is_of_stack(binding->pattern) &&
             (find_binding(module, name) == binding || find_quantized(module, name) == binding))
             return true;
@@ -236,7 +237,6 @@ enum attn_status attn_check_module(const struct attn_bindings *bindings,
                                    struct attn_error *error)
 {
     const struct attn_config *config = source->config;
-    const size_t index = attn_config_tensor_index(config, source->layer);
     struct module module = {.bindings = bindings,
                             .checkpoint = checkpoint,
                             .source = source,
@@ -244,9 +244,9 @@ enum attn_status attn_check_module(const struct attn_bindings *bindings,
                             .error = error};
     for (const char *const *prefix = config->family->prefixes;
          *prefix != NULL && module.status == ATTN_OK; prefix++) {
-        if (!is_used(&module, *prefix, index))
+        if (!is_used(&module, *prefix))
             continue;
-        write_root(module.root, source, *prefix, index);
+        write_root(module.root, source, *prefix);
         attn_checkpoint_visit(checkpoint, module.root, check_name, &module);
     }
     return module.status;
@@ -311,18 +311,17 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
     char there[96], name[ATTN_TENSOR_NAME_MAX] = "", wanted[ATTN_TENSOR_NAME_MAX];
     struct search search = {.wanted = wanted};
     const char *prefix = source->config->family->prefixes[0];
-    const size_t index = attn_config_tensor_index(source->config, source->layer);
     const struct attn_family_tensor *pattern = attn_tensors_of(source);
     for (; pattern->name != NULL && search.found[0] == '\0'; pattern++) {
         struct attn_matrix_shape shape;
         if (pattern->role != role || (pattern->projections & missing) == 0 ||
             !attn_fused_shape(&shape, &source->spec, pattern))
             continue;
-        attn_expand_name(wanted, "", pattern->name, index);
+        attn_expand_name(wanted, "", pattern->name, source->config, source->layer);
         search.indexed = strchr(pattern->name, '*') != NULL;
         attn_checkpoint_visit(checkpoint, "", compare_name, &search);
         if (name[0] == '\0' || search.found[0] != '\0')
-            attn_expand_name(name, prefix, pattern->name, index);
+            attn_expand_name(name, prefix, pattern->name, source->config, source->layer);
     }
     if (search.found[0] == '\0')
         attn_checkpoint_visit(checkpoint, "", find_adapter, &search);
@@ -330,7 +329,7 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
         return attn_fail(error, ATTN_NOT_FOUND, name,
                          "tensor '%.72s' is missing; there is '%.72s': %s", name, search.found,
                          search.remedy != NULL ? search.remedy : "rename the tensors");
-    write_root(wanted, source, prefix, index);
+    write_root(wanted, source, prefix);
     attn_checkpoint_list(there, sizeof there, checkpoint, wanted);
     if (there[0] == '\0')
         attn_checkpoint_list(there, sizeof there, checkpoint, "");

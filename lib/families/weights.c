@@ -73,14 +73,17 @@ static struct attn_tensor_shape tensor_shape(const struct attn_checkpoint_layer 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
 void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
-                      size_t layer)
+                      const struct attn_config *config, size_t layer)
 {
     const char *pieces[] = {prefix, name};
+    const size_t index = attn_config_tensor_index(config, layer);
+    const size_t attentions = config->hf.attentions != 0 ? config->hf.attentions : 1;
     size_t at = 0;
     for (size_t i = 0; i < 2; i++)
         for (const char *c = pieces[i]; *c != '\0' && at + 24 < ATTN_TENSOR_NAME_MAX; c++) {
-            if (*c == '*')
-                at += (size_t)snprintf(out + at, ATTN_TENSOR_NAME_MAX - at, "%zu", layer);
+            if (*c == '*' || *c == '#')
+                at += (size_t)snprintf(out + at, ATTN_TENSOR_NAME_MAX - at, "%zu",
+                                       *c == '*' ? index / attentions : index % attentions);
             else
                 out[at++] = *c;
         }
@@ -116,7 +119,7 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
         if (!indexed && !single)
             continue;
         struct attn_tensor found;
-        attn_expand_name(name, *prefix, pattern->name, attn_config_tensor_index(config, layer));
+        attn_expand_name(name, *prefix, pattern->name, config, layer);
         enum attn_status status = attn_checkpoint_find(&found, checkpoint, name, error);
         if (status == ATTN_OK && pattern->role == ATTN_ROLE_WEIGHT && found.npz == NULL &&
             found.gguf == NULL && (found.entry == NULL || !found.entry->dtype->readable)) {

@@ -99,9 +99,10 @@ struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *con
 
 #define ATTN_TENSOR_NAME_MAX 160 /* bytes of prefix, name and index, all from the tables */
 
-/* Writes prefix and name with the layer's index in the place of each '*'. */
+/* Writes prefix and name of layer `layer`, with its index in the place of each '*'; where layers of
+ * the checkpoint have several attentions each, '*' is such a layer, '#' the attention in it. */
 void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
-                      size_t layer);
+                      const struct attn_config *config, size_t layer);
 
 /* The tensors that the layer may have. */
 const struct attn_family_tensor *attn_tensors_of(const struct attn_checkpoint_layer *source);

@@ -68,6 +68,9 @@ static void add_besides(struct text *cell, const struct attn_family *family)
     list(cell, has_key(family, HF_FIELD(softcap)), "soft-capping");
     list(cell, defaults->sinks, "sinks");
     list(cell, defaults->output_gate, "output gate");
+    list(cell, has_key(family, HF_FIELD(clip_qkv)), "clipping");
+    list(cell, has_key(family, HF_FIELD(num_layer_heads)), "heads by layer");
+    list(cell, defaults->attentions != 0, "two attentions a layer");
 }
 
 static const struct {

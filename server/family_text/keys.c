@@ -61,6 +61,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(scale_attn_weights), "scores are divided by sqrt(D)", NULL},
     {HF_FIELD(scale_by_layer), "scores of layer l are divided by l + 1", NULL},
     {HF_FIELD(scale), "scale of scores", "1 / sqrt(D)"},
+    {HF_FIELD(query_factor), "multiplies that scale", "1"},
     {HF_FIELD(query_pre_attn_scalar), "q: the scale of scores is 1 / sqrt(q)", "D"},
     {HF_FIELD(softcap), "soft-capping c: scores become c tanh(score / c)", "none"},
     {HF_FIELD(sliding_window), "window W of sliding layers", "none"},
@@ -69,6 +70,13 @@ static const struct field_words config_words[] = {
     {HF_FIELD(num_layer_types), "the type of each layer", "by the rule above"},
     {HF_FIELD(full_period), "every n-th layer has full attention", "none"},
     {HF_FIELD(num_rope_layers), "the layers that rotate", "by the rule above"},
+    {HF_FIELD(num_rope_thetas), "RoPE base of each layer", "by the rule above"},
+    {HF_FIELD(num_layer_heads), "query heads of each layer", "H"},
+    {HF_FIELD(num_mlp_types), "the dense layers", "the first ones"},
+    {HF_FIELD(num_dense), "number of dense layers, with a period of their own", "0"},
+    {HF_FIELD(dense_period), "that period; 1: dense layers rotate", "0"},
+    {HF_FIELD(scale_q_lora), "the latent of queries is multiplied by sqrt(E / its width)", NULL},
+    {HF_FIELD(scale_kv_lora), "that of keys and values by sqrt(E / R)", NULL},
     {HF_FIELD(no_rope_period), "every n-th layer does not rotate", "none"},
     {HF_FIELD(bidirectional), "not causal, with W / 2 tokens on both sides", NULL},
     {HF_FIELD(o_bias), "bias of o", NULL},
@@ -136,6 +144,21 @@ static const struct field_words *words_for(const struct field_words *words, size
     return &none;
 }
 
+/* The values of a key whose row says nothing of them. */
+static const char *const values_of[] = {
+    [ATTN_CONFIG_FLAG] = "boolean",
+    [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
+    [ATTN_CONFIG_ROPE_TYPE] = "name",
+    [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
+    [ATTN_CONFIG_ROPE_THETAS] = "list of numbers, one a layer; 0: does not rotate",
+    [ATTN_CONFIG_MLP_TYPES] = "list of `dense`, `sparse`, one a layer",
+    [ATTN_CONFIG_GATING] = "true or `per-head`; or `per-element`",
+    [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",
+    [ATTN_CONFIG_QUANTIZATION] = "object: how weights are stored",
+    [ATTN_CONFIG_OBJECT] = "",
+    [ATTN_CONFIG_IGNORED] = "",
+};
+
 /* Adds which values the key may have. */
 static void add_bounds(struct text *row, const struct attn_hf_key *key,
                        const struct attn_family *family)
@@ -147,17 +170,11 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
     case ATTN_CONFIG_NUMBER:
         add(row, "number, %g to %g", key->min, key->max);
         break;
-    case ATTN_CONFIG_FLAG:
-        add(row, "boolean");
-        break;
-    case ATTN_CONFIG_ROPE:
-        add(row, "object, or one for each layer type");
-        break;
-    case ATTN_CONFIG_ROPE_TYPE:
-        add(row, "name");
-        break;
     case ATTN_CONFIG_FACTORS:
         add(row, "list of numbers, %g to %g, one a pair", key->min, key->max);
+        break;
+    case ATTN_CONFIG_LAYER_HEADS:
+        add(row, "list of integers, %.0f to %.0f, one a layer", key->min, key->max);
         break;
     case ATTN_CONFIG_LAYER_TYPES:
         add(row, "list of");
@@ -168,24 +185,14 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
     case ATTN_CONFIG_PERIOD:
         add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
         break;
-    case ATTN_CONFIG_ROPE_LAYERS:
-        add(row, "list of 1 (rotates) and 0");
-        break;
     case ATTN_CONFIG_NAME:
         add(row, "one of the names `%s`", key->only);
         break;
     case ATTN_CONFIG_FIXED:
-        add(row, "only `%s`", key->only);
+        add(row, "only `%s`%s", key->only, key->min > 0 ? ", or a list of it" : "");
         break;
-    case ATTN_CONFIG_TERMS:
-        add(row, "`c2p`, `p2c` or both: a list, or with \\| between");
-        break;
-    case ATTN_CONFIG_QUANTIZATION:
-        add(row, "object: how weights are stored");
-        break;
-    case ATTN_CONFIG_OBJECT:
-    case ATTN_CONFIG_IGNORED:
-        break;
+    default:
+        add(row, "%s", values_of[key->kind]);
     }
 }
 
@@ -196,7 +203,9 @@ static void add_default(struct text *row, const struct attn_hf_key *key, const v
     const void *field = (const char *)defaults + key->offset;
     bool value = false;
     bool counts = key->kind == ATTN_CONFIG_INTEGER || key->kind == ATTN_CONFIG_PERIOD;
-    if (counts && *(const size_t *)field != 0)
+    if (key->kind == ATTN_CONFIG_GATING)
+        add(row, "true");
+    else if (counts && *(const size_t *)field != 0)
         add(row, "%zu", *(const size_t *)field);
     else if (key->kind == ATTN_CONFIG_NUMBER && *(const double *)field != 0)
         add(row, "%g", *(const double *)field);
