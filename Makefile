@@ -169,6 +169,8 @@ $(call objects_of,lib/kernels/neon_bf16*.c):   EXTRA = $(NEON) -march=armv8.2-a+
 $(call objects_of,lib/kernels/portable*.c):    EXTRA = -O3 -ffp-contract=off
 $(call objects_of,lib/basics/tile.c):                  EXTRA = -O3
 $(call objects_of,lib/basics/widen.c):                 EXTRA = -O3
+$(call objects_of,lib/files/quantized.c):              EXTRA = -O3
+$(call objects_of,lib/files/ggml.c):                   EXTRA = -O3
 $(call objects_of,server/wire/tensor_json.c):          EXTRA = -O3
 $(call objects_of,server/wire/tensor_binary.c):        EXTRA = -O3
 $(call objects_of,tests/bench/check.c):                EXTRA = -O3 -ffp-contract=off
@@ -215,7 +217,7 @@ BENCH_WEIGHTS_FLAGS =
         fuzz-coverage alone nice suites unit-suites http-suites recorded-catalogue recorded-http \
         check-kernels asan ubsan tsan \
         bench bench-coding bench-dtypes bench-http bench-image bench-kernels bench-load bench-mixed bench-restart \
-        bench-shard bench-table bench-weights \
+        bench-shard bench-stored bench-table bench-weights \
         style layers presets models-md models-check docs docs-check format deps install uninstall deb sbom version clean help
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -232,7 +234,7 @@ ON_ONE_MORE = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell expr $$(nproc) + 1))
 CHECKS = check-clients check-ui check-power check-fault check-corrupt check-kill check-sandbox \
          check-retry check-soak check-invariance check-overload check-framing check-v2 \
          check-openapi check-metrics check-image check-install check-kubernetes check-cluster \
-         check-arm64 check-bench
+         check-arm64 check-bench check-published
 # Those of `alone`, which judge times or look at what catalogue and HTTP suite have recorded, and
 # those that only compute.
 CHECKS_ALONE = check-openapi check-cluster check-overload
@@ -430,6 +432,9 @@ else
 	$(Q)$(SUITE_ENV) ATTND=$(OUT)/attnd_fault $(OUT)/fault --quick
 endif
 
+check-published: $(OUT)/attnd ## attnd inspect of each configuration of tests/published is as table.txt says; RENEW=1 writes the table
+	$(Q)tests/published/check.sh $(OUT)/attnd
+
 # Each with a daemon or unit suite of its own, built in a copy of the tree; QUICK=1 builds nothing.
 check-promises: $(if $(QUICK),,$(OUT)/attnd $(OUT)/attnd_no_ui $(OUT)/unit $(OUT)/http_suite $(OUT)/catalogue) ## each promise's line broken in turn: its test notices; QUICK=1: the lines are there
 	$(Q)tests/promises/run.sh $(if $(QUICK),--match)
@@ -486,8 +491,11 @@ bench-restart: $(OUT)/attnd ## how soon 10,000 sessions of 1 GiB are served agai
 
 bench-load: $(OUT)/attnd ## from exec to ready with 1.2 GB of weights, cold and warm, beside cat; BENCH_LOAD_FLAGS="--help" lists options, QUICK=1 is short
 	$(Q)/usr/bin/python3 tests/bench/load.py $(BENCH_LOAD_FLAGS)
-bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, with normal weights and with outlier channels
+bench-stored: $(OUT)/attnd ## from exec to ready with the same weights in bf16 and in quantised forms; QUICK=1 is short
+	$(Q)/usr/bin/python3 tests/bench/stored.py $(BENCH_STORED_FLAGS)
+bench-dtypes: $(OUT)/attnd | build/deps/clients ## what each dtype of weights does to outputs, and quantised forms before it, with normal rows and with outlier channels
 	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/errors.py
+	$(Q)ATTND=$(OUT)/attnd /usr/bin/python3 tests/dtypes/stored.py
 bench-coding: $(OUT)/attnd | build/deps/load ## what Accept-Encoding costs a client that sends it unasked; zlib beside libdeflate
 	$(Q)tests/bench/coding.py $(OUT)/attnd
 bench-shard: $(OUT)/attnd ## what one shard holds and does, for docs/SCALE.md: rows a second, memory, journal

@@ -11,7 +11,7 @@
 
 /* Bounds on the files of a checkpoint.  A file beyond them is refused with ATTN_MALFORMED, before
  * memory in its size is taken. */
-#define ATTN_CHECKPOINT_MAX_CONFIG 1048576    /* bytes of config.json */
+#define ATTN_CHECKPOINT_MAX_CONFIG 16777216   /* bytes of config.json */
 #define ATTN_CHECKPOINT_MAX_INDEX 67108864    /* bytes of the index */
 #define ATTN_CHECKPOINT_MAX_SHARDS 1024       /* files that the index names */
 #define ATTN_SAFETENSORS_MAX_HEADER 100000000 /* bytes, the format's own limit */

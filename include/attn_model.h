@@ -154,6 +154,7 @@ struct attn_mla_spec {
     size_t q_lora_rank;   /* width of the latent of queries; 0: none */
     size_t rope_head_dim; /* the last components of a head, which rotate */
     double norm_eps;      /* of the RMSNorms of both latents */
+    bool bias; /* the maps to the latents and to the shared part have biases, before the norms */
 };
 
 /* One attention layer as its configuration resolves: all that the algorithm knows of it.  Field
@@ -306,6 +307,24 @@ ATTN_MUST_CHECK enum attn_status attn_model_open_random(struct attn_model **out,
                                                         size_t length,
                                                         const struct attn_model_options *options,
                                                         struct attn_error *error);
+
+/* Opens a model of a published configuration alone, the text of a config.json of `length` bytes, to
+ * ask what it holds and costs: attn_model_describe and the functions that tell of its layers.
+ * weights_dtype is "".  attn_model_load and attn_model_load_cached refuse it (ATTN_NOT_FOUND).
+ * Cost: milliseconds.  Errors: ATTN_MALFORMED, ATTN_UNSUPPORTED (key or value), ATTN_OUT_OF_RANGE,
+ * ATTN_NO_MEMORY. */
+ATTN_MUST_CHECK enum attn_status attn_model_open_config(struct attn_model **out, const char *config,
+                                                        size_t length,
+                                                        const struct attn_model_options *options,
+                                                        struct attn_error *error);
+
+/* Gives a model that is not loaded other dtypes, for the costs that attn_model_describe and
+ * attn_model_cache_bytes tell; it keeps its own after an error.
+ * Errors: ATTN_UNSUPPORTED, ATTN_OUT_OF_RANGE (a dtype that a layer cannot have). */
+ATTN_MUST_CHECK enum attn_status attn_model_set_dtypes(struct attn_model *model,
+                                                       enum attn_dtype dtype,
+                                                       enum attn_dtype kv_dtype,
+                                                       struct attn_error *error);
 
 /* The layers of a weightless model, which are all alike. */
 struct attn_weightless_options {

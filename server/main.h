@@ -84,7 +84,7 @@ int srv_command_check(struct srv_config *config);
 #define SRV_HEALTH_SECONDS 3
 int srv_command_health(const struct srv_config *config);
 
-/* attnd inspect DIR|FILE: prints what a checkpoint directory or a single file holds.  Takes the
+/* attnd inspect PATH: prints what a checkpoint, or a configuration alone, holds.  Takes the
  * arguments that follow `inspect`; 1 where there is no checkpoint, 2 where an argument is wrong,
  * each with a line on standard error.  Reads neither weights nor attnd's configuration. */
 int srv_command_inspect(int argc, char *const argv[]);

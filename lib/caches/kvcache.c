@@ -42,7 +42,7 @@ static size_t kept_blocks(const struct cache_layer *l, size_t tokens)
 /* NULL where the layer is not resident.  A cache that is const is only read. */
 static struct cache_layer *layer_of(const struct attn_cache *cache, size_t layer)
 {
-    const size_t slot = attn_model_slot(cache->model, layer);
+    const size_t slot = attn_model_resident_index(cache->model, layer);
     return slot < cache->num_slots ? (struct cache_layer *)&cache->slots[slot] : NULL;
 }
 
@@ -137,7 +137,7 @@ static enum attn_status new_empty(struct attn_cache **out, struct attn_cache_poo
     *cache = (struct attn_cache){
         .pool = pool, .model = model, .max_length = max_length, .num_slots = slots};
     for (size_t i = 0; i < slots; i++)
-        cache->slots[i].spec = attn_model_slot_spec(model, i);
+        cache->slots[i].spec = attn_model_resident_spec(model, i);
     *out = cache;
     return ATTN_OK;
 }

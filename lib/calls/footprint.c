@@ -52,7 +52,7 @@ void attn_model_memory(struct attn_model_memory *out, const struct attn_model *m
     *out = (struct attn_model_memory){.block_bytes = SIZE_MAX,
                                       .cache_bytes = attn_cache_memory(model)};
     for (size_t i = 0; i < attn_model_num_resident(model); i++) {
-        struct attn_layer_spec spec = *attn_model_slot_spec(model, i);
+        struct attn_layer_spec spec = *attn_model_resident_spec(model, i);
         out->side_bytes += sizeof(struct attn_layer) + layer_side_bytes(&spec);
         out->block_bytes = attn_min(out->block_bytes, attn_block_bytes(&spec));
         spec.dtype = ATTN_F32;
@@ -67,9 +67,9 @@ size_t attn_model_cache_bytes(const struct attn_model *model, size_t tokens)
     size_t bytes = 0, resident = attn_model_num_resident(model);
     bool read = false;
     for (size_t i = 0; i < resident; i++)
-        read = read || attn_model_slot_spec(model, i)->shares_layer != SIZE_MAX;
+        read = read || attn_model_resident_spec(model, i)->shares_layer != SIZE_MAX;
     for (size_t i = 0; i < resident; i++) {
-        const struct attn_layer_spec *spec = attn_model_slot_spec(model, i);
+        const struct attn_layer_spec *spec = attn_model_resident_spec(model, i);
         const size_t blocks = attn_window_blocks(spec, tokens, read);
         if (!spec->is_cross && spec->shares_layer == SIZE_MAX)
             bytes = attn_add(bytes, attn_mul(blocks, attn_block_bytes(spec)));
@@ -150,7 +150,7 @@ size_t attn_call_bytes(const struct attn_model *model, const struct attn_call_si
     if (model == NULL)
         most = attn_add(solve_bytes(attn_mul(2, size->rows), threads), list_bytes(size->rows, 1));
     for (size_t i = 0; model != NULL && i < attn_model_num_resident(model); i++)
-        most = attn_max(most, layer_bytes(attn_model_slot_spec(model, i), size, threads));
+        most = attn_max(most, layer_bytes(attn_model_resident_spec(model, i), size, threads));
     most = attn_add(most, SLACK);
     /* A workspace may keep this share of its memory in chunks that this call cannot use. */
     return attn_add(most, most / (ATTN_WORKSPACE_SHARE - 1));

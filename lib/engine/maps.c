@@ -68,12 +68,12 @@ bool attn_maps_pool_average(const struct attn_maps *maps)
     return pooling(maps, ATTN_POOLED_AVERAGE) != NULL;
 }
 
-static bool any_selected(const uint32_t *slots, size_t first, size_t count)
+static bool any_selected(const uint32_t *indices, size_t first, size_t count)
 {
-    for (size_t i = first; slots != NULL && i < first + count; i++)
-        if (slots[i] != ATTN_MAPS_NONE)
+    for (size_t i = first; indices != NULL && i < first + count; i++)
+        if (indices[i] != ATTN_MAPS_NONE)
             return true;
-    return slots == NULL;
+    return indices == NULL;
 }
 
 bool attn_maps_any(const struct attn_maps *maps, size_t head, size_t heads, size_t token,
@@ -82,18 +82,21 @@ bool attn_maps_any(const struct attn_maps *maps, size_t head, size_t heads, size
     if (maps->head_stats != NULL)
         return true;
     return (attn_maps_need_rows(maps) || maps->weights != NULL || attn_maps_need_scores(maps)) &&
-           any_selected(maps->head_slot, head, heads) &&
-           any_selected(maps->row_slot, token, tokens);
+           any_selected(maps->head_index, head, heads) &&
+           any_selected(maps->row_index, token, tokens);
 }
 
 /* ---- Selected rows ---- */
 
-static size_t slot(const uint32_t *slots, size_t i) { return slots == NULL ? i : slots[i]; }
+static size_t selected(const uint32_t *indices, size_t i)
+{
+    return indices == NULL ? i : indices[i];
+}
 
 /* The index of a row among the selected rows of all heads; ATTN_MAPS_NONE: not selected. */
 static size_t selected_index(const struct attn_maps *maps, size_t h, size_t t)
 {
-    size_t head = slot(maps->head_slot, h), row = slot(maps->row_slot, t);
+    size_t head = selected(maps->head_index, h), row = selected(maps->row_index, t);
     bool none = head == ATTN_MAPS_NONE || row == ATTN_MAPS_NONE;
     return none ? ATTN_MAPS_NONE : head * maps->rows + row;
 }
@@ -109,8 +112,8 @@ static void pool_row(const struct attn_maps *maps, enum attn_pooled kind, size_t
                      size_t first, const float *cells, size_t n)
 {
     const struct attn_pooling *p = &maps->pooled[kind];
-    const size_t head = kind == ATTN_POOLED_AVERAGE ? 0 : slot(maps->head_slot, h);
-    const struct attn_pooling_row row = {.token = t, .index = slot(maps->row_slot, t)};
+    const size_t head = kind == ATTN_POOLED_AVERAGE ? 0 : selected(maps->head_index, h);
+    const struct attn_pooling_row row = {.token = t, .index = selected(maps->row_index, t)};
     attn_pooling_add(p, maps->sequence * p->maps + head, row, first, cells, n);
 }
 
@@ -218,7 +221,7 @@ void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const 
     if (pooling(maps, ATTN_POOLED_WEIGHTS) != NULL)
         pool_row(maps, ATTN_POOLED_WEIGHTS, h, t, 0, weights, maps->columns);
     if (maps->average != NULL)
-        average = maps->average + slot(maps->row_slot, t) * maps->columns;
+        average = maps->average + selected(maps->row_index, t) * maps->columns;
     if (average != NULL) {
         float share = 1.0f / (float)maps->heads;
         for (size_t s = 0; s < maps->columns; s++)
@@ -230,7 +233,7 @@ void attn_maps_take_row(const struct attn_maps *maps, size_t h, size_t t, const 
 
 void attn_maps_take_average(const struct attn_maps *maps, size_t t, const float *average)
 {
-    if (slot(maps->row_slot, t) != ATTN_MAPS_NONE)
+    if (selected(maps->row_index, t) != ATTN_MAPS_NONE)
         pool_row(maps, ATTN_POOLED_AVERAGE, 0, t, 0, average, maps->columns);
 }
 

@@ -23,7 +23,7 @@ enum attn_pooled { ATTN_POOLED_WEIGHTS, ATTN_POOLED_AVERAGE, ATTN_POOLED_SCORES,
 struct attn_maps {
     size_t num_heads, queries, keys, columns; /* H, T, S, W = S + extra */
     size_t heads, rows;                       /* H', T': selected */
-    const uint32_t *head_slot, *row_slot;     /* [H], [T]: index among the selected, or
+    const uint32_t *head_index, *row_index;   /* [H], [T]: index among the selected, or
                                                  ATTN_MAPS_NONE; NULL: all are selected */
     size_t unit_heads, unit_tokens;    /* of a unit of rows (attention/attention.h), at most */
     float *weights;                    /* [H'][T'][W]; NULL also where pooled */

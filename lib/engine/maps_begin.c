@@ -12,22 +12,22 @@ static enum attn_status invert_list(const uint32_t **out, struct attn_workspace 
                                     const size_t *list, size_t count, size_t limit,
                                     const char *param, struct attn_error *error)
 {
-    uint32_t *slots = attn_workspace_take(workspace, limit, sizeof *slots);
-    if (slots == NULL)
-        return attn_fail_memory(error, limit * sizeof *slots);
+    uint32_t *indices = attn_workspace_take(workspace, limit, sizeof *indices);
+    if (indices == NULL)
+        return attn_fail_memory(error, limit * sizeof *indices);
     if (count == 0)
         return attn_fail(error, ATTN_INVALID, param, "%s is empty", param);
     for (size_t i = 0; i < limit; i++)
-        slots[i] = ATTN_MAPS_NONE;
+        indices[i] = ATTN_MAPS_NONE;
     for (size_t i = 0; i < count; i++) {
         if (list[i] >= limit)
             return attn_fail(error, ATTN_OUT_OF_RANGE, param, "%s has %zu, there are 0 to %zu",
                              param, list[i], limit - 1);
-        if (slots[list[i]] != ATTN_MAPS_NONE)
+        if (indices[list[i]] != ATTN_MAPS_NONE)
             return attn_fail(error, ATTN_INVALID, param, "%s has %zu twice", param, list[i]);
-        slots[list[i]] = (uint32_t)i;
+        indices[list[i]] = (uint32_t)i;
     }
-    *out = slots;
+    *out = indices;
     return ATTN_OK;
 }
 
@@ -120,8 +120,8 @@ static enum attn_status check_pool(const struct attn_outputs *outputs, struct at
     return ATTN_OK;
 }
 
-/* The maps that the outputs ask for, without a selection's slots and without memory.  Makes pooled
- * [ATTN_POOLED_MAPS], NULL where maps are whole. */
+/* The maps that the outputs ask for, without a selection's indices and without memory.  Makes
+ * pooled [ATTN_POOLED_MAPS], NULL where maps are whole. */
 static struct attn_maps maps_of(struct attn_pooling *pooled, const struct attn_outputs *outputs,
                                 const struct attn_map_sizes *sizes)
 {
@@ -191,10 +191,10 @@ enum attn_status attn_maps_init(struct attn_maps *out, struct attn_workspace *wo
                          out->top_k, sizes->columns);
     enum attn_status status = check_pool(outputs, error);
     if (status == ATTN_OK && selection->heads != NULL)
-        status = invert_list(&out->head_slot, workspace, selection->heads, selection->num_heads,
+        status = invert_list(&out->head_index, workspace, selection->heads, selection->num_heads,
                              out->num_heads, "heads", error);
     if (status == ATTN_OK && selection->rows != NULL)
-        status = invert_list(&out->row_slot, workspace, selection->rows, selection->num_rows,
+        status = invert_list(&out->row_index, workspace, selection->rows, selection->num_rows,
                              out->queries, "rows", error);
     if (status == ATTN_OK && pooled != NULL)
         share_sums(pooled, outputs->pool.sums, out->unit_tokens, sizes->batch);

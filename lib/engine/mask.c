@@ -71,8 +71,8 @@ bool attn_mask_needs_positions(const struct attn_modifiers *m,
     return counts_tokens(m, bias) || has_tree_positions(m);
 }
 
-static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
-static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* The first key that is in a window or chunk, or the first row of the tree.  No cached key's
  * position is beyond its slot, so a key whose slot is left of all windows and chunks is left of
@@ -81,10 +81,10 @@ static size_t tree_first(const struct attn_mask *mask, const int64_t *keys, cons
 {
     int64_t lowest = queries[0];
     for (size_t t = 1; t < mask->queries; t++)
-        lowest = earlier(lowest, queries[t]);
+        lowest = smaller(lowest, queries[t]);
     int64_t first = mask->left >= 0 && lowest > mask->left ? lowest - mask->left : 0;
     if (mask->chunk > 0)
-        first = later(first, lowest / mask->chunk * mask->chunk);
+        first = larger(first, lowest / mask->chunk * mask->chunk);
     if (first == 0)
         return 0;
     size_t s = attn_min((size_t)first, mask->allowed_from);
@@ -173,14 +173,14 @@ struct attn_span attn_mask_visible(const struct attn_mask *mask, size_t t)
     const int64_t at = mask->offset + (int64_t)t;
     int64_t first = mask->left >= 0 ? at - mask->left : 0, end = (int64_t)mask->keys;
     if (mask->causal)
-        end = earlier(end, at + 1);
+        end = smaller(end, at + 1);
     if (mask->right >= 0 && !mask->tree)
-        end = earlier(end, at + mask->right + 1);
+        end = smaller(end, at + mask->right + 1);
     if (mask->chunk > 0) {
         int64_t from = at - mask->first_chunk, past = from % mask->chunk;
         const int64_t start = at - (past < 0 ? past + mask->chunk : past);
-        first = later(first, start);
-        end = mask->tree ? end : earlier(end, start + mask->chunk);
+        first = larger(first, start);
+        end = mask->tree ? end : smaller(end, start + mask->chunk);
     }
     if (mask->tree)
         first = (int64_t)mask->tree_first;

@@ -8,11 +8,50 @@
 #include "attn_json.h"
 #include "attn_limits.h"
 #include "attn_nearest.h"
+#include "basics/mem.h"
 #include "basics/status.h"
 
 #define MOST_FAMILIES 256 /* that are compared with a misspelt one */
 #define MOST_KEYS 128     /* of a family, likewise */
 #define CLASS_MAX 96      /* characters of a class that are compared */
+
+/* Writes the constants that Python's json adds to JSON as strings of the same length, which no key
+ * that is a number takes. */
+static void quote_constants(char *text, size_t length)
+{
+    static const char *const constants[] = {"NaN", "-Infinity", "Infinity"};
+    bool quoted = false;
+    for (size_t at = 0; at < length; at++) {
+        if (quoted && text[at] == '\\')
+            at++;
+        else if (text[at] == '"')
+            quoted = !quoted;
+        for (size_t i = 0; i < 3 && !quoted && at < length; i++) {
+            const size_t size = strlen(constants[i]);
+            if (length - at >= size && memcmp(text + at, constants[i], size) == 0) {
+                text[at] = text[at + size - 1] = '"';
+                at += size - 1;
+                break;
+            }
+        }
+    }
+}
+
+/* Parses JSON as Python's json writes it. */
+static enum attn_status load(json_t **out, const char *text, size_t length, json_error_t *why)
+{
+    char *copy = NULL;
+    if (memmem(text, length, "NaN", 3) == NULL && memmem(text, length, "Infinity", 8) == NULL)
+        return attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, why);
+    copy = attn_alloc(length, 1);
+    if (copy == NULL)
+        return ATTN_NO_MEMORY;
+    memcpy(copy, text, length);
+    quote_constants(copy, length);
+    const enum attn_status status = attn_json_load(out, copy, length, JSON_REJECT_DUPLICATES, why);
+    attn_free(copy);
+    return status;
+}
 
 enum attn_status attn_config_parse(json_t **out, const char *text, size_t length,
                                    struct attn_error *error)
@@ -21,7 +60,7 @@ enum attn_status attn_config_parse(json_t **out, const char *text, size_t length
     if (length > ATTN_CHECKPOINT_MAX_CONFIG)
         return attn_fail(error, ATTN_MALFORMED, "", "configuration of %zu bytes, limit %d", length,
                          ATTN_CHECKPOINT_MAX_CONFIG);
-    enum attn_status status = attn_json_load(out, text, length, JSON_REJECT_DUPLICATES, &why);
+    enum attn_status status = load(out, text, length, &why);
     if (status == ATTN_NO_MEMORY)
         return attn_fail_memory(error, length);
     if (status != ATTN_OK)
@@ -55,25 +94,67 @@ json_t *attn_config_object(const json_t *object, const char *name)
     return json_is_object(inner) ? inner : NULL;
 }
 
-json_t *attn_config_nested(const struct attn_family *family, const json_t *object)
+/* The object that holds the settings of a text model inside a model of several, NULL where there is
+ * none, and the path of its key. */
+static json_t *find_inner(const json_t *object, const char **path)
 {
-    json_t *inner = attn_config_object(object, family->subconfig);
-    return inner != NULL ? inner : attn_config_object(object, family->subconfig_dict);
+    static const char *const paths[] = {"text_config", "llm_config", "language_config",
+                                        "language_model", "thinker_config.text_config"};
+    const json_t *thinker = json_object_get(object, "thinker_config");
+    json_t *inner = NULL;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0] && inner == NULL; i++) {
+        const char *dot = strchr(paths[i], '.');
+        *path = paths[i];
+        inner =
+            dot == NULL ? attn_config_object(object, *path) : attn_config_object(thinker, dot + 1);
+    }
+    return inner;
 }
 
-/* The nested model_type, whichever nested object has one that a family of `type` reads. */
-static enum attn_status find_nested(const struct attn_family **out, const json_t *object,
-                                    const char *type, const char *stack, struct attn_error *error)
+/* Classes around a text model that change its mask. */
+static const char *const masking[] = {"paligemma", NULL};
+
+/* Finds the family of a text model that a configuration of an unknown type has inside. */
+static enum attn_status find_wrapped(struct attn_choice *out, const json_t *object,
+                                     const char *type, const char *stack, struct attn_error *error)
+{
+    const char *path;
+    json_t *inner = find_inner(object, &path);
+    const char *subtype = json_string_value(json_object_get(inner, "model_type"));
+    for (size_t i = 0; masking[i] != NULL; i++)
+        if (strcmp(type, masking[i]) == 0)
+            return ATTN_OK;
+    if (subtype == NULL)
+        return ATTN_OK;
+    const struct attn_family *known = attn_family_find(subtype, NULL, NULL);
+    if (known == NULL || known->subconfig != NULL)
+        return attn_fail(error, ATTN_UNSUPPORTED, path, "%s: model_type '%.64s' is not supported",
+                         path, subtype);
+    *out = (struct attn_choice){
+        .family = attn_family_find(subtype, NULL, stack), .settings = inner, .is_wrapped = true};
+    return ATTN_OK;
+}
+
+/* Finds the family of the configuration's type, or of its text model. */
+static enum attn_status find_family(struct attn_choice *out, const json_t *object, const char *type,
+                                    const char *stack, struct attn_error *error)
 {
     const struct attn_family *first = attn_family_find(type, NULL, stack);
-    const json_t *inner = first != NULL ? attn_config_nested(first, object) : NULL;
-    const json_t *subtype = json_object_get(inner, "model_type");
-    *out = attn_family_find(type, json_string_value(subtype), stack);
-    if (*out == NULL && first != NULL)
-        return attn_fail(error, ATTN_UNSUPPORTED, first->subconfig,
-                         "%s: model_type '%.64s' is not supported", first->subconfig,
-                         json_string_value(subtype));
-    return ATTN_OK;
+    if (first == NULL)
+        return attn_family_find(type, NULL, NULL) == NULL
+                   ? find_wrapped(out, object, type, stack, error)
+                   : ATTN_OK;
+    json_t *inner = attn_config_object(object, first->subconfig);
+    if (inner == NULL)
+        inner = attn_config_object(object, first->subconfig_dict);
+    const char *subtype = json_string_value(json_object_get(inner, "model_type"));
+    *out = (struct attn_choice){.family = attn_family_find(type, subtype, stack),
+                                .settings = inner,
+                                .is_wrapped = first->submodel_type != NULL};
+    return out->family != NULL
+               ? ATTN_OK
+               : attn_fail(error, ATTN_UNSUPPORTED, first->subconfig,
+                           "%s: model_type '%.64s' is not supported", first->subconfig, subtype);
 }
 
 /* ---- The class that `architectures` names ---- */
@@ -99,6 +180,23 @@ static size_t stem_length(const char *name)
             length = (size_t)(at - name);
     }
     return length;
+}
+
+/* The stack of a family that a class is of: T5EncoderModel, CLIPTextModel; NULL where it says
+ * none. */
+static const char *stack_of_class(const char *type, const char *name)
+{
+    char stem[CLASS_MAX], own[CLASS_MAX];
+    const struct attn_family *row;
+    if (name == NULL)
+        return NULL;
+    fold(stem, name, stem_length(name));
+    fold(own, type, strlen(type));
+    for (size_t i = 0; (row = attn_family_at(i)) != NULL; i++)
+        if (row->stack != NULL && strcmp(row->model_type, type) == 0 &&
+            strncmp(stem, own, strlen(own)) == 0 && strcmp(stem + strlen(own), row->stack) == 0)
+            return row->stack;
+    return NULL;
 }
 
 /* Refuses a class whose attention is another than that of the family, as far as its name tells: a
@@ -156,23 +254,27 @@ static enum attn_status fail_type(const char *type, struct attn_error *error)
                      nearest != NULL ? nearest : "", nearest != NULL ? "\"" : "");
 }
 
-enum attn_status attn_config_family(const struct attn_family **out, const json_t *object,
-                                    const char *stack, struct attn_error *error)
+enum attn_status attn_config_choose(struct attn_choice *out, json_t *object, const char *stack,
+                                    struct attn_error *error)
 {
-    const json_t *type = json_object_get(object, "model_type");
-    if (!json_is_string(type))
+    const char *type = json_string_value(json_object_get(object, "model_type"));
+    if (type == NULL)
         return attn_fail(error, ATTN_MALFORMED, "model_type", "model_type must be a string");
-    if (attn_family_find(json_string_value(type), NULL, NULL) == NULL)
-        return fail_type(json_string_value(type), error);
-    enum attn_status status = find_nested(out, object, json_string_value(type), stack, error);
-    if (status == ATTN_OK && *out == NULL)
-        return attn_fail(error, ATTN_UNSUPPORTED, "stack",
-                         "stack: a %.32s model has no stack '%.64s'", json_string_value(type),
-                         stack);
     const json_t *classes = json_object_get(object, "architectures");
+    if (stack == NULL)
+        stack = stack_of_class(type, json_string_value(json_array_get(classes, 0)));
+    *out = (struct attn_choice){.family = NULL};
+    enum attn_status status = find_family(out, object, type, stack, error);
+    if (status == ATTN_OK && out->family == NULL)
+        return attn_family_find(type, NULL, NULL) == NULL && !out->is_wrapped
+                   ? fail_type(type, error)
+                   : attn_fail(error, ATTN_UNSUPPORTED, "stack",
+                               "stack: a %.32s model has no stack '%.64s'", type, stack);
     for (size_t i = 0; i < json_array_size(classes) && status == ATTN_OK; i++) {
         const char *name = json_string_value(json_array_get(classes, i));
-        status = name != NULL ? check_class(*out, name, error) : ATTN_OK;
+        status = name != NULL ? check_class(out->family, name, error) : ATTN_OK;
     }
+    if (out->settings == NULL)
+        out->settings = object;
     return status;
 }

@@ -7,6 +7,7 @@
 #include "families/config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "attn_json.h"
@@ -55,12 +56,11 @@ static bool check_range(struct reader *reader, const struct attn_hf_key *key, do
 /* The bytes of the field that a key of this kind fills. */
 static size_t size_of(enum attn_hf_key_kind kind)
 {
-    return kind == ATTN_CONFIG_NUMBER                              ? sizeof(double)
-           : kind == ATTN_CONFIG_FLAG                              ? sizeof(bool)
-           : kind == ATTN_CONFIG_GATING                            ? sizeof(bool)
-           : kind == ATTN_CONFIG_FACTORS                           ? sizeof(struct attn_factors)
-           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_FIXED ? 0
-                                                                   : sizeof(size_t);
+    return kind == ATTN_CONFIG_NUMBER                               ? sizeof(double)
+           : kind == ATTN_CONFIG_FLAG || kind == ATTN_CONFIG_GATING ? sizeof(bool)
+           : kind == ATTN_CONFIG_FACTORS                            ? sizeof(struct attn_factors)
+           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_FULL_LAYERS ? 0
+                                                                         : sizeof(size_t);
 }
 
 /* Fills a field.  One that another key has filled must keep its value. */
@@ -286,6 +286,36 @@ static bool read_members(struct reader *reader, const struct attn_hf_key *object
     return true;
 }
 
+/* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
+static bool read_full_layers(struct reader *reader, const struct attn_hf_key *key, json_t *value)
+{
+    const struct attn_family *family = reader->r.config->family;
+    const char *index, *name;
+    json_t *layer, *item;
+    if (!json_is_object(value))
+        return refuse_type(reader, key->name, "an object");
+    json_object_foreach(value, index, layer) {
+        char *end;
+        const unsigned long i = strtoul(index, &end, 10);
+        if (!json_is_object(layer) || *end != '\0' || end == index || i >= ATTN_MAX_LAYERS)
+            return refuse_type(reader, key->name, "an object of objects by index of layer");
+        json_object_foreach(layer, name, item) {
+            const struct attn_hf_key *known = attn_family_key(family, name);
+            if (strcmp(name, "head_dim") == 0)
+                known = attn_hf_key_find(family->keys, "global_head_dim");
+            else if (strcmp(name, "num_key_value_heads") == 0)
+                known = attn_hf_key_find(family->keys, "num_global_key_value_heads");
+            else if (known == NULL || known->kind != ATTN_CONFIG_IGNORED)
+                return attn_refuse_key(&reader->r, ATTN_UNSUPPORTED, key->name,
+                                       ": %.64s by layer is not supported", name);
+            if (known->kind != ATTN_CONFIG_IGNORED && !read_size(reader, known, item))
+                return false;
+            reader->r.config->differs[i] |= known->kind != ATTN_CONFIG_IGNORED;
+        }
+    }
+    return true;
+}
+
 /* Reads one key, except objects of RoPE (read_rope).  null clears its field. */
 static bool read_key(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
 {
@@ -304,6 +334,9 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
         return check_range(reader, key, json_number_value(value)) &&
                set_field(reader, key, &(double){json_number_value(value)});
     case ATTN_CONFIG_FLAG:
+        if (key->max > 1 && json_is_integer(value))
+            return check_range(reader, key, json_number_value(value)) &&
+                   set_field(reader, key, &(bool){json_integer_value(value) != 0});
         return json_is_boolean(value) ? set_field(reader, key, &(bool){json_is_true(value)})
                                       : refuse_type(reader, key->name, "true or false");
     case ATTN_CONFIG_ROPE_TYPE:
@@ -320,6 +353,8 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
         return read_gating(reader, key, value);
     case ATTN_CONFIG_PERIOD:
         return read_period(reader, key, value);
+    case ATTN_CONFIG_FULL_LAYERS:
+        return read_full_layers(reader, key, (json_t *)value);
     case ATTN_CONFIG_FIXED:
         return read_fixed(reader, key, value);
     case ATTN_CONFIG_TERMS:
@@ -407,6 +442,17 @@ static bool read_rope(struct reader *reader, const struct attn_hf_key *key, json
                    : read_rope_keys(reader, key->name, value);
 }
 
+/* Sets the sizes of the family's class, which a text model inside another may leave out. */
+static void set_inner_sizes(struct attn_hf_config *hf, const struct attn_family *family)
+{
+    if (family->inner.hidden_size == 0)
+        return;
+    hf->hidden_size = family->inner.hidden_size;
+    hf->num_heads = family->inner.num_heads;
+    hf->num_layers = family->inner.num_layers;
+    hf->max_position = family->inner.max_position;
+}
+
 /* ---- The whole ----------------------------------------------------------------------------- */
 
 /* Reads all keys, objects of RoPE last: keys beside these objects hold for both types of layers. */
@@ -431,26 +477,23 @@ static bool read_object(struct reader *reader, json_t *object)
     return true;
 }
 
-/* Reads the nested object, or the two nested ones, or, where there is none, the configuration
- * itself.  Of keys beside a nested object only those that are known to change the mathematics
- * count. */
-static bool read_settings(struct reader *reader, json_t *object)
+/* Reads the settings: a nested object, or the two nested ones, or the configuration itself.  Of
+ * keys beside a nested object only those that are known to change the mathematics count. */
+static bool read_settings(struct reader *reader, json_t *object, json_t *settings)
 {
     const struct attn_family *family = reader->r.config->family;
-    json_t *inner = attn_config_nested(family, object);
     json_t *second = attn_config_object(object, family->subconfig_dict);
     const char *key;
     json_t *value;
     json_object_foreach(object, key, value) {
         const struct attn_hf_key *known = attn_family_key(family, key);
         const bool counts =
-            inner != NULL && known != NULL && !json_is_null(value) &&
+            settings != object && known != NULL && !json_is_null(value) &&
             (known->kind == ATTN_CONFIG_FIXED || known->kind == ATTN_CONFIG_QUANTIZATION);
         if (counts && !read_key(reader, known, value))
             return false;
     }
-    return read_object(reader, inner != NULL ? inner : object) &&
-           (second == NULL || read_object(reader, second));
+    return read_object(reader, settings) && (second == NULL || read_object(reader, second));
 }
 
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
@@ -461,12 +504,17 @@ enum attn_status attn_config_read(struct attn_config *out, const struct attn_fam
     enum attn_status status = attn_config_parse(&object, text, length, error);
     if (status != ATTN_OK)
         return status;
+    struct attn_choice choice = {.family = family, .settings = object};
     if (family == NULL)
-        status = attn_config_family(&family, object, stack, error);
+        status = attn_config_choose(&choice, object, stack, error);
     if (status == ATTN_OK) {
         struct reader reader = {.r = {.config = out, .error = error}};
-        *out = (struct attn_config){.family = family, .hf = family->defaults};
-        bool read = read_settings(&reader, object);
+        family = choice.family;
+        *out = (struct attn_config){
+            .family = family, .hf = family->defaults, .is_wrapped = choice.is_wrapped};
+        if (choice.is_wrapped && choice.settings != object)
+            set_inner_sizes(&out->hf, family);
+        bool read = read_settings(&reader, object, choice.settings);
         out->says_layout = reader.is_set[HF_FIELD(transposed)];
         out->layout = out->hf.transposed ? ATTN_LAYOUT_TRANSPOSED : family->layout;
         if (read)

@@ -16,14 +16,16 @@ struct attn_config {
     size_t max_position;     /* 0: the configuration sets none */
     enum attn_layout layout; /* of weights: the family's, or as the configuration says */
     bool says_layout;        /* the configuration says it */
+    bool is_wrapped;         /* it is of a text model inside a model of several */
     /* By enum attn_layer_type: the specification that layers of one type have in common;
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
-    uint8_t types[ATTN_MAX_LAYERS];                           /* enum attn_layer_type */
-    bool rotates[ATTN_MAX_LAYERS];                            /* false: a layer without RoPE */
-    bool dense[ATTN_MAX_LAYERS];                              /* by mlp_layer_types */
-    double rope_thetas[ATTN_MAX_LAYERS];                      /* where hf.num_rope_thetas */
-    size_t heads[ATTN_MAX_LAYERS];                            /* where hf.num_layer_heads */
+    uint8_t types[ATTN_MAX_LAYERS];      /* enum attn_layer_type */
+    bool rotates[ATTN_MAX_LAYERS];       /* false: a layer without RoPE */
+    bool differs[ATTN_MAX_LAYERS];       /* layers that a key of kind FULL_LAYERS names */
+    bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
+    double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
+    size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
     double factors[ATTN_CONFIG_LISTS][ATTN_MAX_HEAD_DIM / 2]; /* of longrope */
     size_t num_lists;
 };
@@ -36,6 +38,11 @@ struct attn_config {
 enum attn_status attn_config_read(struct attn_config *out, const struct attn_family *family,
                                   const char *stack, const char *text, size_t length,
                                   struct attn_error *error);
+
+/* The i-th prefix of tensor names, '*' in it being an index; false after the last.  Inside a model
+ * of several the names have that of the part before those of the family. */
+#define ATTN_PREFIX_MAX 64
+bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i);
 
 /* The index of layer `layer` among those that have tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);

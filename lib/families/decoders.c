@@ -31,7 +31,7 @@ ROW(granite_swa, DECODER("granite_swa"), GRANITE_SWA(4));
 ROW(granitemoe_swa, DECODER("granitemoe_swa"), GRANITE_SWA(0));
 
 /* Without the key, scores are scaled as usual. */
-ROW(hyperclovax, LLAMA("hyperclovax"), KEYS(GRANITE_KEYS, IGNORED("auto_map use_post_norm")),
+ROW(hyperclovax, LLAMA("hyperclovax"), KEYS(GRANITE_KEYS, IGNORED("use_post_norm")),
     DEFAULTS(CAUSAL, ROPE(10000)));
 
 /* ---- The attention of llama and of qwen3 ----------------------------------------------------- */
@@ -43,8 +43,7 @@ ROW(jais2, LLAMA("jais2"), KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS),
     DEFAULTS(CAUSAL, .bias = true, ROPE(10000)));
 
 ROW(solar_open, LLAMA("solar_open"),
-    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_qk_norm", "false"),
-         IGNORED("auto_map")),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, FIXED("use_qk_norm", "false")),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, ROPE(1e6)));
 
 /* RoPE scaling of its own, unless an object says otherwise. */
@@ -67,13 +66,12 @@ ROW(cwm, LLAMA("cwm"), .unbiased = ATTN_PROJ_ALL,
 ROW(phimoe, LLAMA("phimoe"), ROPE_KEYS(MSCALES),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, WINDOW,
          SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION),
-         IGNORED("auto_map expert_dropout input_jitter_noise lm_head_bias")),
+         IGNORED("expert_dropout input_jitter_noise lm_head_bias")),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .max_position = 131072, SLIDES, ROPE(1e6)));
 
 ROW(dots1, NORMED("dots1"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, WINDOW,
-         FIELD("max_window_layers", INTEGER, first_sliding, 0, ATTN_MAX_LAYERS), LAYER_TYPES,
-         IGNORED("auto_map")),
+         FIELD("max_window_layers", INTEGER, first_sliding, 0, ATTN_MAX_LAYERS), LAYER_TYPES),
     DEFAULTS(CAUSAL, .num_kv_heads = 32, .qk_norm = true, .norm_eps = 1e-6, SLIDES,
              .sliding_window = 4096, .first_sliding = 62, ROPE(10000)));
 
@@ -100,7 +98,7 @@ ROW(laguna, DECODER("laguna"), UNBIASED_GATE,
     KEYS(DECODER_KEYS, HEAD_DIM, NO_BIAS, NORM_EPS, WINDOW, LAYER_TYPES, PARTIAL,
          FIELD("num_attention_heads_per_layer", LAYER_HEADS, num_layer_heads, 1, ATTN_MAX_HEADS),
          FIELD("gating", GATING, gate_by_head, 0, 0),
-         IGNORED("auto_map moe_apply_router_weight_on_input moe_routed_scaling_factor "
+         IGNORED("moe_apply_router_weight_on_input moe_routed_scaling_factor "
                  "moe_router_logit_softcapping")),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6,
              .output_gate = true, .gate_softplus = true, .gate_by_head = true, SLIDES,
@@ -110,7 +108,7 @@ ROW(laguna, DECODER("laguna"), UNBIASED_GATE,
 ROW(afmoe, DECODER("afmoe"), UNBIASED_GATE, TENSORS(LLAMA_MAPS, NORMS, GATE_PROJ),
     KEYS(DECODER_KEYS, HEAD_DIM, NO_BIAS, NORM_EPS, WINDOW,
          FULL_PERIOD("global_attn_every_n_layers"), LAYER_TYPES,
-         IGNORED("auto_map load_balance_coeff mup_enabled num_dense_layers num_expert_groups "
+         IGNORED("load_balance_coeff mup_enabled num_dense_layers num_expert_groups "
                  "num_limited_groups route_norm route_scale score_func use_grouped_mm")),
     DEFAULTS(CAUSAL, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-5, .output_gate = true,
              SLIDES, .sliding_window = 1024, .full_period = 4,
@@ -135,11 +133,13 @@ ROW(muse_glimmer_text, DECODER("muse_glimmer_text"), MUSE);
 
 /* ---- The others ------------------------------------------------------------------------------ */
 
-/* One layer of four does not rotate. */
+/* One layer of four does not rotate; these are the ones that slide, where any do. */
 ROW(smollm3, LLAMA("smollm3"),
-    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NO_WINDOW, LAYER_TYPES, ROPE_LAYERS,
-         NO_ROPE_PERIOD),
-    DEFAULTS(CAUSAL, .num_kv_heads = 4, .no_rope_period = 4, ROPE(2e6)));
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, WINDOW,
+         FLAG("use_sliding_window", use_sliding_window), LAYER_TYPES, ROPE_LAYERS, NO_ROPE_PERIOD,
+         IGNORED("max_window_layers")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, .no_rope_period = 4, .slides_without_rope = true,
+             ROPE(2e6)));
 
 ROW(starcoder2, LLAMA("starcoder2"),
     KEYS(DECODER_KEYS, HEAD_DIM, FLAG("use_bias", bias), WINDOW,
@@ -148,10 +148,14 @@ ROW(starcoder2, LLAMA("starcoder2"),
                  "residual_dropout scale_attention_softmax_in_fp32")),
     DEFAULTS(CAUSAL, .num_kv_heads = 2, .bias = true, SLIDES, ROPE(10000)));
 
-ROW(stablelm, LLAMA("stablelm"), .unbiased = ATTN_PROJ_O,
-    KEYS(DECODER_KEYS, PARTIAL, FLAG("use_qkv_bias", bias), FIXED("qk_layernorm", "false"),
-         IGNORED("norm_eps use_parallel_residual")),
-    DEFAULTS(CAUSAL, .num_kv_heads = 32, ROPE(10000, .partial_rotary_factor = 0.25)));
+ROW(stablelm, DECODER("stablelm"), .unbiased = ATTN_PROJ_O,
+    TENSORS(LLAMA_MAPS, NORM(SELF_ATTN "q_layernorm.norms.#", Q),
+            NORM(SELF_ATTN "k_layernorm.norms.#", K)),
+    KEYS(DECODER_KEYS, PARTIAL, FLAG("use_qkv_bias", bias), FLAG("qk_layernorm", qk_norm),
+         NUMBER("layer_norm_eps", norm_eps, 0, 1), IGNORED("norm_eps use_parallel_residual")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 32, .norm_type = ATTN_NORM_LAYER,
+             .norm_extent = ATTN_NORM_EACH_HEAD, .norm_eps = 1e-5,
+             ROPE(10000, .partial_rotary_factor = 0.25)));
 
 /* Half of each head rotates, in neighbouring pairs. */
 static const struct attn_hf_key glm_keys[] =
@@ -197,7 +201,7 @@ ROW(minimax_m2, NORMED("minimax_m2"), .unbiased = ATTN_PROJ_ALL,
     KEYS(DECODER_KEYS, HEAD_DIM, NORM_EPS, SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM), PARTIAL,
          FIXED("use_qk_norm", "true"), FIXED("qk_norm_type", "\"per_layer\""),
          EVERY("attn_type_list", "1"),
-         IGNORED("auto_map mtp_transformer_layers num_mtp_modules shared_intermediate_size use_mtp "
+         IGNORED("mtp_transformer_layers num_mtp_modules shared_intermediate_size use_mtp "
                  "use_routing_bias")),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .head_dim = 128, .qk_norm = true,
              .norm_extent = ATTN_NORM_ALL_HEADS, .norm_eps = 1e-6, ROPE(5e6)));
@@ -214,7 +218,7 @@ ROW(seed_oss, LLAMA("seed_oss"), .unbiased = ATTN_PROJ_O,
 /* The attention of qwen2. */
 ROW(mimo, LLAMA("mimo"), .unbiased = ATTN_PROJ_O,
     KEYS(DECODER_KEYS, HEAD_DIM, NO_WINDOW, LAYER_TYPES, FIXED("attention_bias", "true"),
-         FIXED("use_mrope", "false"), IGNORED("auto_map num_nextn_predict_layers")),
+         FIXED("use_mrope", "false")),
     DEFAULTS(CAUSAL, .num_kv_heads = 32, .bias = true, ROPE(10000)));
 
 /* Norms after RoPE, whose base grows with alpha. */
@@ -226,7 +230,7 @@ static const struct attn_hf_key hunyuan_keys[] = KEY_LIST(
     IGNORED("attention_head_dim add_classification_head class_num im_end_id im_newline_id "
             "im_start_id mask_init_id norm_type org_vocab_size pad_id pool_type text_end_id "
             "text_start_id eod_token_id sep_token_id"),
-    IGNORED("auto_map capacity_factor cla_share_factor moe_drop_tokens moe_layer_num_skipped "
+    IGNORED("capacity_factor cla_share_factor moe_drop_tokens moe_layer_num_skipped "
             "moe_random_routing_dropped_token moe_topk num_shared_expert use_mixed_mlp_moe"));
 
 #define HUNYUAN                                       \
@@ -245,14 +249,14 @@ ROW(ernie4_5, LLAMA("ernie4_5"), KEYS(ERNIE_KEYS),
 
 ROW(ernie4_5_moe, LLAMA("ernie4_5_moe"),
     KEYS(ERNIE_KEYS,
-         IGNORED("auto_map moe_capacity moe_gate moe_k moe_layer_end_index moe_layer_interval "
+         IGNORED("moe_capacity moe_gate moe_k moe_layer_end_index moe_layer_interval "
                  "moe_layer_start_index moe_norm_min moe_num_experts moe_num_shared_experts "
                  "moe_use_aux_free")),
     DEFAULTS(CAUSAL, .num_kv_heads = 4, ROPE(500000, .interleaved = true)));
 
 /* q, k, v in one tensor, by key/value head. */
 ROW(internlm2, DECODER("internlm2"), TENSORS(FUSED("layers.*.attention.", "wqkv", "wo")),
-    KEYS(DECODER_KEYS, FLAG("bias", bias), IGNORED("auto_map")), .layout = ATTN_LAYOUT_GROUPED,
+    KEYS(DECODER_KEYS, FLAG("bias", bias)), .layout = ATTN_LAYOUT_GROUPED,
     DEFAULTS(CAUSAL, ROPE(10000)));
 
 /* One norm over all heads; scaling holds for full layers. */
@@ -346,13 +350,14 @@ ROW(nemotron, LLAMA("nemotron"),
     TENSOR_LIST(WEIGHT(at "q_proj", Q), WEIGHT(at "q_b_proj", Q), WEIGHT(at "q_a_proj", Q_A),  \
                 NORM(at "q_a_layernorm", Q_A), WEIGHT(at "kv_a_proj_with_mqa", KV_A_AND_ROPE), \
                 NORM(at "kv_a_layernorm", KV_A), WEIGHT(at "kv_b_proj", KV),                   \
-                WEIGHT(at "o_proj", O))
+                WEIGHT(at "o_proj", O), BIAS(at "q_a_proj", Q_A),                              \
+                BIAS(at "kv_a_proj_with_mqa", KV_A_AND_ROPE), BIAS(at "o_proj", O))
 static const struct attn_family_tensor latent_tensors[] = LATENT_TENSORS(SELF_ATTN);
-static const struct attn_family_tensor longcat_tensors[] = LATENT_TENSORS(SELF_ATTN "#.");
+static const struct attn_family_tensor longcat_tensors[] = LATENT_TENSORS(SELF_ATTN "%.");
 
 #define LATENT_KEYS                                                                    \
     DECODER_KEYS, LATENT_SIZES, SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), \
-        FIXED("attention_bias", "false"), IGNORED("auto_map")
+        ATTENTION_BIAS
 
 /* head_dim and qk_head_dim follow from qk_nope_head_dim and qk_rope_head_dim. */
 #define DEEPSEEK_KEYS                                                                       \
@@ -361,7 +366,7 @@ static const struct attn_family_tensor longcat_tensors[] = LATENT_TENSORS(SELF_A
 
 #define LATENT(type)                                                         \
     DECODER(type), .tensors = latent_tensors, .layout = ATTN_LAYOUT_GROUPED, \
-                   .unbiased = ATTN_PROJ_ALL
+                   .unbiased = ATTN_PROJ_QKV
 
 #define DEEPSEEK                                                               \
     CAUSAL, .kv_lora_rank = 512, .q_lora_rank = 1536, .qk_nope_head_dim = 128, \
@@ -394,13 +399,13 @@ ROW(glm4_moe_lite, LATENT("glm4_moe_lite"), .keys = deepseek_v3_keys,
 
 /* Two attentions in each layer; num_hidden_layers counts those. */
 ROW(longcat_flash, DECODER("longcat_flash"), .tensors = longcat_tensors,
-    .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_ALL,
+    .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_QKV,
     KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, SIZE("num_layers", num_layers, ATTN_MAX_LAYERS / 2),
          POSITIONS, THETA, ROPE_OBJECTS, LATENT_SIZES,
-         SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), FIXED("attention_bias", "false"),
+         SIZE("v_head_dim", value_head_dim, ATTN_MAX_HEAD_DIM), ATTENTION_BIAS,
          FIXED("attention_method", "\"MLA\""), FLAG("mla_scale_q_lora", scale_q_lora),
          FLAG("mla_scale_kv_lora", scale_kv_lora),
-         IGNORED("auto_map expert_ffn_hidden_size ffn_hidden_size head_dim moe_topk "
+         IGNORED("expert_ffn_hidden_size ffn_hidden_size head_dim moe_topk "
                  "num_hidden_layers qk_head_dim router_bias zero_expert_num zero_expert_type")),
     DEFAULTS(DEEPSEEK, .attentions = 2, .scale_q_lora = true, .scale_kv_lora = true,
              .rope_gathered = true, ROPE(1e7)));
@@ -408,7 +413,7 @@ ROW(longcat_flash, DECODER("longcat_flash"), .tensors = longcat_tensors,
 /* Queries grow with the log of their position. */
 #define MISTRAL4                                                                                 \
     .keys = deepseek_v3_keys, SCALING_BETA, .tensors = latent_tensors,                           \
-    .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_ALL,                                    \
+    .layout = ATTN_LAYOUT_GROUPED, .unbiased = ATTN_PROJ_QKV,                                    \
     DEFAULTS(CAUSAL, .kv_lora_rank = 256, .q_lora_rank = 1024, .qk_nope_head_dim = 64,           \
              .qk_rope_head_dim = 64, .value_head_dim = 128, .max_position = 1048576,             \
              .scale_by_mscale = true, .rope_gathered = true,                                     \

@@ -21,7 +21,8 @@ const struct attn_hf_key attn_rope_keys[] = KEY_LIST(
     ROPE_KEY("rope_type", ROPE_TYPE, type, 0, 0), ROPE_KEY("type", ROPE_TYPE, type, 0, 0),
     ROPE_NUMBER("rope_theta", theta, 1, MAX_THETA), ROPE_NUMBER("factor", factor, 1, 1e6),
     ROPE_NUMBER("attention_factor", attention_factor, 1e-6, 1e6),
-    ROPE_NUMBER("mscale", mscale, 0, 1e6), ROPE_NUMBER("mscale_all_dim", mscale_all_dim, 0, 1e6),
+    ROPE_NUMBER("attn_factor", gain_factor, 1e-6, 1e6), ROPE_NUMBER("mscale", mscale, 0, 1e6),
+    ROPE_NUMBER("mscale_all_dim", mscale_all_dim, 0, 1e6),
     ROPE_NUMBER("low_freq_factor", low_freq_factor, 1e-6, 1e6),
     ROPE_NUMBER("high_freq_factor", high_freq_factor, 1e-6, 1e6),
     ROPE_NUMBER("beta_fast", beta_fast, 0, 1e6), ROPE_NUMBER("beta_slow", beta_slow, 0, 1e6),
@@ -56,31 +57,36 @@ const struct attn_hf_key attn_common_keys[] = {
     FIXED("is_encoder_decoder", "false"),
     FIXED("partial_rotary_factor", "1.0"),
     FIXED("pruned_heads", "{}"),
-    FIELD("quantization", QUANTIZATION, quantization, 0, 0),
-    FIELD("quantization_config", QUANTIZATION, quantization, 0, 0),
     FIXED("rope_interleaved", "false"),
     FIXED("sliding_window", "null"),
+    FIELD("quantization", QUANTIZATION, quantization, 0, 0),
+    FIELD("quantization_config", QUANTIZATION, quantization, 0, 0),
     /* what the file is and who wrote it */
-    IGNORED("architectures attn_implementation dtype finetuning_task is_llama_config model_type "
-            "name_or_path tf_legacy_loss torch_dtype torchscript transformers.js_config "
-            "transformers_version unsloth_fixed unsloth_version use_bfloat16 xla_device"),
+    IGNORED(
+        "architectures attn_implementation auto_map dtype finetuning_task internal_version "
+        "is_llama_config model_type name_or_path sentence_transformers tf_legacy_loss torch_dtype "
+        "torchscript transformers.js_config transformers_version unsloth_fixed unsloth_version "
+        "use_bfloat16 xla_device"),
     /* vocabulary and tokens */
     IGNORED("begin_suppress_tokens bos_token_id cls_token_id decoder_start_token_id eos_token_id "
             "forced_bos_token_id forced_eos_token_id mask_token_id pad_token_id prefix "
-            "sep_token_id suppress_tokens tie_word_embeddings tokenizer_class type_vocab_size "
+            "reward_token_id sep_token_id suppress_tokens tie_word_embeddings tokenizer_class "
+            "type_vocab_size "
             "unk_token_id vocab_size"),
-    /* other layers: feed-forward, norms, pooling, heads for tasks */
-    IGNORED("activation_function apply_residual_connection_post_layernorm d_ff directionality "
-            "hidden_act hidden_activation id2label intermediate_size label2id layer_norm_eps "
-            "layer_norm_epsilon mlp_bias n_inner num_labels pooler_fc_size "
-            "pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type "
-            "problem_type rms_norm_eps summary_activation summary_first_dropout "
-            "summary_proj_to_labels summary_type summary_use_proj task_specific_params"),
+    /* other layers: feed-forward, norms, pooling, heads for tasks, prediction of further tokens */
+    IGNORED(
+        "activation_function apply_residual_connection_post_layernorm d_ff directionality "
+        "hidden_act hidden_activation id2label intermediate_size label2id layer_norm_eps "
+        "layer_norm_epsilon mlp_bias n_inner num_labels num_mtp_layers "
+        "num_nextn_predict_layers pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
+        "pooler_size_per_head pooler_type pooling_mode problem_type rms_norm_eps "
+        "summary_activation summary_first_dropout "
+        "summary_proj_to_labels summary_type summary_use_proj task_specific_params"),
     /* experts */
     IGNORED("decoder_sparse_step ep_size first_k_dense_replace mlp_layer_types mlp_only_layers "
             "moe_intermediate_size moe_layer_freq moe_layers n_group n_routed_experts "
             "n_shared_experts norm_topk_prob num_experts num_experts_per_tok num_local_experts "
-            "num_nextn_predict_layers num_shared_experts output_router_logits "
+            "num_shared_experts output_router_logits "
             "routed_scaling_factor router_aux_loss_coef router_jitter_noise scoring_func "
             "shared_expert_intermediate_size top_k_experts topk_group topk_method"),
     /* training: dropout, initialisation */

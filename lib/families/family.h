@@ -29,7 +29,8 @@ struct attn_hf_rope {
     double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all */
     bool interleaved, truncate;   /* from here on as attn_rope_spec */
     double theta, factor, attention_factor, original_max_position;
-    double alpha; /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
+    double gain_factor; /* yarn: multiplies the attention factor that `factor` gives; 0: none */
+    double alpha;       /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
     double low_freq_factor, high_freq_factor, beta_fast, beta_slow;
     double short_mscale,
         long_mscale;     /* longrope: attention factors on the two sides; 0: computed */
@@ -51,14 +52,18 @@ enum attn_quant_method {
     ATTN_QUANT_MLX,
 };
 
+#define ATTN_QUANT_GROUPS 8 /* sizes of groups in one configuration, at most */
+
 struct attn_quantization {
     enum attn_quant_method method;
     char name[32], format[32]; /* quant_method, format */
     unsigned bits;             /* of a code; 0: the configuration does not say it, or several */
-    size_t group;              /* inputs with one scale; 0: the configuration does not say it */
-    size_t block[2];           /* rows and columns with one scale; 0: the configuration has none */
-    bool adds_one;             /* GPTQ's zero points are stored less 1 */
-    bool asymmetric;           /* zero points are needed: compressed-tensors */
+    size_t groups[ATTN_QUANT_GROUPS]; /* [num_groups] inputs with one scale, as it says */
+    size_t num_groups;
+    size_t block[2]; /* rows and columns with one scale; 0: the configuration has none */
+    bool adds_one;   /* GPTQ's zero points are stored less 1 */
+    bool asymmetric; /* zero points are needed: compressed-tensors */
+    bool ordered;    /* so is the group of each input: desc_act, actorder */
 };
 
 /* A config.json under one set of names, whatever names the family has for its keys: n_embd and
@@ -112,6 +117,8 @@ struct attn_hf_config {
     size_t num_layer_heads; /* entries of a list of query heads of each layer; 0: num_heads */
     bool use_sliding_window, bidirectional; /* bidirectional: not causal, W = sliding_window/2+1 */
     bool half_window;                       /* W = sliding_window/2+1 */
+    bool window_needs_list;                 /* no layer slides but by a list of types */
+    bool slides_without_rope;               /* without a list the layers without RoPE slide */
     size_t sliding_window, first_sliding, sliding_period;
 
     /* Latent attention where kv_lora_rank is not 0: head_dim is then the sum of the two parts.
@@ -175,7 +182,7 @@ enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
 enum attn_hf_key_kind {
     ATTN_CONFIG_INTEGER,     /* integer in [min, max] -> size_t */
     ATTN_CONFIG_NUMBER,      /* number in [min, max] -> double */
-    ATTN_CONFIG_FLAG,        /* boolean -> bool */
+    ATTN_CONFIG_FLAG,        /* boolean -> bool; where max > 1, an integer to max counts too */
     ATTN_CONFIG_ROPE,        /* object of the keys in attn_rope_keys, or one for each layer type */
     ATTN_CONFIG_ROPE_TYPE,   /* a name in attn_rope_names -> size_t */
     ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
@@ -189,6 +196,7 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_MLP_TYPES,   /* list of "dense" and "sparse" -> its length */
     ATTN_CONFIG_GATING,      /* true or "per-head" -> true; "per-element" -> false */
     ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_FULL_LAYERS, /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed, or
                           with min 1 a list of it */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
@@ -209,8 +217,9 @@ struct attn_hf_key {
 /* A tensor that a layer may have.  Where two entries hold the same projection in the same role, the
  * first whose tensor exists counts. */
 struct attn_family_tensor {
-    const char *name; /* after the prefix; '*' is the index of the layer or group, '#' that of one
-                         of several attentions in it; NULL ends */
+    const char *name; /* after the prefix; '*' is the index of the layer or group, '#' that of a
+                         head, where each has a tensor, '%' that of one of several attentions of
+                         the layer; NULL ends */
     unsigned projections;
     enum attn_tensor_role role;
 };
@@ -239,7 +248,9 @@ struct attn_family {
      * has none, the settings are beside it.  submodel_type: the only model_type that the object may
      * have, NULL: any.  subconfig_dict: another object with some of the same settings, or NULL. */
     const char *subconfig, *submodel_type, *subconfig_dict;
-    const char *const *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends */
+    const char *const
+        *prefixes; /* of tensor names, tried in order; '*' as in names; NULL ends; more
+                                    inside a model of several: attn_config_prefix */
     const struct attn_family_tensor *tensors;
     const struct attn_family_tensor *shared_tensors; /* in layers with keys_as_values; or NULL */
     enum attn_layout layout;
@@ -250,6 +261,9 @@ struct attn_family {
     bool kv_by_flags;       /* num_kv_heads counts only where `grouped`; else there is one kv head
                           where `multi_query`, and H where not */
     struct attn_hf_config defaults; /* where keys are absent */
+    struct { /* sizes of Hugging Face's class, which a nested object may leave out; or 0 */
+        size_t hidden_size, num_heads, num_layers, max_position;
+    } inner;
 };
 
 /* Row i of the table, NULL after the last. */

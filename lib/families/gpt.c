@@ -46,7 +46,7 @@ ROW(falcon, FAMILY("falcon"), TRANSFORMER, BLOOM_TENSORS, .layout = ATTN_LAYOUT_
          SIZE("n_head_kv", num_kv_heads, ATTN_MAX_HEADS), FLAG("new_decoder_architecture", grouped),
          FLAG("multi_query", multi_query), FLAG("bias", bias), FLAG("alibi", alibi), POSITIONS,
          THETA, ROPE_OBJECTS,
-         IGNORED("activation auto_map ff_factor ffn_hidden_size num_ln_in_parallel_attn "
+         IGNORED("activation ff_factor ffn_hidden_size num_ln_in_parallel_attn "
                  "parallel_attn")),
     DEFAULTS(CAUSAL, .multi_query = true, .alibi_scaled = true, .alibi_bfloat16 = true,
              .alibi_replaces_rope = true, ROPE(10000)));
@@ -75,7 +75,7 @@ ROW(mpt, FAMILY("mpt"), TRANSFORMER, .unbiased = ATTN_PROJ_ALL,
          FIXED("attn_config.attn_uses_sequence_id", "false"), FIXED("attn_config.clip_qkv", "null"),
          FIXED("attn_config.prefix_lm", "false"), FIXED("attn_config.qk_ln", "false"),
          FIXED("no_bias", "true"),
-         IGNORED("attn_config.attn_impl attn_config.attn_pdrop attn_config.model_type auto_map "
+         IGNORED("attn_config.attn_impl attn_config.attn_pdrop attn_config.model_type "
                  "emb_pdrop embedding_fraction expansion_ratio init_config init_device is_decoder "
                  "learned_pos_emb logit_scale norm_type tokenizer_name verbose")),
     DEFAULTS(CAUSAL, .alibi = true, .alibi_by_slot = true));

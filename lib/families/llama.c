@@ -10,8 +10,6 @@
 #include "families/rows.h"
 
 const char *const attn_model_prefixes[] = {"model.", "", NULL};
-const char *const attn_nested_prefixes[] = {"model.language_model.", "language_model.model.",
-                                            "model.", "", NULL};
 
 const struct attn_family_tensor attn_llama_tensors[] = TENSOR_LIST(LLAMA_MAPS);
 const struct attn_family_tensor attn_normed_tensors[] = TENSOR_LIST(LLAMA_MAPS, NORMS);
@@ -20,7 +18,7 @@ const struct attn_family_tensor attn_normed_tensors[] = TENSOR_LIST(LLAMA_MAPS, 
 
 ROW(llama, LLAMA("llama"),
     KEYS(DECODER_SIZES, ATTENTION_BIAS, THETA, ROPE_OBJECTS, IGNORED("is_decoder")),
-    DEFAULTS(CAUSAL, ROPE(10000)));
+    INNER(4096, 32, 32, 2048), DEFAULTS(CAUSAL, ROPE(10000)));
 
 /* Both directions. */
 ROW(eurobert, LLAMA("eurobert"),
@@ -28,7 +26,7 @@ ROW(eurobert, LLAMA("eurobert"),
     DEFAULTS(.scale_attn_weights = true, ROPE(250000)));
 
 ROW(mistral, LLAMA("mistral"), KEYS(DECODER_SIZES, WINDOW, THETA, ROPE_OBJECTS),
-    .unbiased = ATTN_PROJ_ALL,
+    .unbiased = ATTN_PROJ_ALL, INNER(4096, 32, 32, 131072),
     DEFAULTS(CAUSAL, .num_kv_heads = 8, SLIDES, .sliding_window = 4096, ROPE(10000)));
 
 static const struct attn_hf_key mixtral_keys[] = KEY_LIST(DECODER_KEYS, HEAD_DIM, WINDOW);
@@ -58,11 +56,13 @@ ROW(mistral3_mistral, NESTED("mistral3", "mistral"), .tensors = attn_llama_tenso
 
 /* ---- llama4: chunks and RoPE in three layers of four, scaled queries in the fourth ----------- */
 
-static const struct attn_hf_key llama4_keys[] = KEY_LIST(
-    DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FLAG("use_qk_norm", qk_norm), CHUNK_SIZE,
-    FLAG("attn_temperature_tuning", query_tuning), NUMBER("attn_scale", query_scaling.beta, 0, 1e6),
-    NUMBER("floor_scale", query_scaling.period, 1, MAX_POSITION), ROPE_LAYERS, NO_ROPE_PERIOD,
-    LAYER_TYPES, IGNORED("for_llm_compressor interleave_moe_layer_step intermediate_size_mlp"));
+static const struct attn_hf_key llama4_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, FLAG("use_qk_norm", qk_norm),
+             CHUNK_SIZE, FIELD("attn_temperature_tuning", FLAG, query_tuning, 0, 4),
+             NUMBER("attn_scale", query_scaling.beta, 0, 1e6),
+             NUMBER("floor_scale", query_scaling.period, 1, MAX_POSITION), ROPE_LAYERS,
+             NO_ROPE_PERIOD, FIXED("nope_layer_interval", "4"), LAYER_TYPES,
+             IGNORED("for_llm_compressor interleave_moe_layer_step intermediate_size_mlp"));
 
 #define LLAMA4                                                                                    \
     .keys = llama4_keys, .tensors = attn_llama_tensors,                                           \
@@ -88,9 +88,11 @@ ROW(gpt_oss, DECODER("gpt_oss"), TENSORS(LLAMA_MAPS, TENSOR(SELF_ATTN "sinks", Q
 
 /* ---- phi: half of each head rotates ---------------------------------------------------------- */
 
+/* Published files have attention_bias false beside biases; no class reads it. */
 ROW(phi, DECODER("phi"), TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "dense")),
     KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS, PARTIAL, THETA, ROPE_OBJECTS,
-         FIXED("qk_layernorm", "false"), IGNORED("auto_map")),
+         SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM), FIXED("qk_layernorm", "false"),
+         IGNORED("attention_bias")),
     DEFAULTS(CAUSAL, .bias = true, ROPE(10000, .partial_rotary_factor = 0.5)));
 
 /* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling -------------- */
@@ -100,8 +102,7 @@ ROW(phi3, DECODER("phi3"), .unbiased = ATTN_PROJ_ALL,
     KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS,
          SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION), WINDOW,
          PARTIAL, THETA, ROPE_OBJECTS, FIXED("attention_bias", "false"),
-         FIXED("full_attn_mod", "1"), FIXED("interpolate_factor", "1"),
-         IGNORED("auto_map lm_head_bias")),
+         FIXED("full_attn_mod", "1"), FIXED("interpolate_factor", "1"), IGNORED("lm_head_bias")),
     DEFAULTS(CAUSAL, .max_position = 4096, .original_max_position = 4096, SLIDES, ROPE(10000)));
 
 /* ---- qwen2, qwen3: layers from max_window_layers on use the sliding window ------------------- */
@@ -111,22 +112,38 @@ ROW(phi3, DECODER("phi3"), .unbiased = ATTN_PROJ_ALL,
         FIELD("max_window_layers", INTEGER, first_sliding, 0, ATTN_MAX_LAYERS), LAYER_TYPES
 #define QWEN CAUSAL, .num_kv_heads = 32, .sliding_window = 4096, .first_sliding = 28, ROPE(10000)
 
-ROW(qwen2, LLAMA("qwen2"), .unbiased = ATTN_PROJ_O,
-    KEYS(DECODER_SIZES, QWEN_WINDOW, THETA, ROPE_OBJECTS, FIXED("use_mrope", "false"),
-         IGNORED("seq_length")),
+/* is_causal is false in embedding models such as gte-Qwen2. */
+static const struct attn_hf_key qwen2_keys[] =
+    KEY_LIST(DECODER_SIZES, QWEN_WINDOW, THETA, ROPE_OBJECTS, FLAG("is_causal", is_causal),
+             FIXED("use_mrope", "false"), IGNORED("seq_length"));
+
+ROW(qwen2, LLAMA("qwen2"), .unbiased = ATTN_PROJ_O, .keys = qwen2_keys, INNER(4096, 32, 32, 32768),
     DEFAULTS(QWEN, .bias = true));
 
 ROW(qwen3, NORMED("qwen3"),
     KEYS(DECODER_SIZES, ATTENTION_BIAS, NORM_EPS, QWEN_WINDOW, THETA, ROPE_OBJECTS),
     DEFAULTS(QWEN, .head_dim = 128, .qk_norm = true, .norm_eps = 1e-6));
 
-ROW(qwen2_moe, LLAMA("qwen2_moe"), .unbiased = ATTN_PROJ_O,
-    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("qkv_bias", bias), NO_WINDOW, LAYER_TYPES),
-    DEFAULTS(CAUSAL, .num_kv_heads = 16, .bias = true, ROPE(10000)));
+/* Hugging Face's versions of qwen2_moe disagree on which layers slide where no list says it; those
+ * of qwen3_moe slide all. */
+#define MOE_WINDOW                                                       \
+    WINDOW, FLAG("use_sliding_window", use_sliding_window), LAYER_TYPES, \
+        IGNORED("max_window_layers")
 
-ROW(qwen3_moe, NORMED("qwen3_moe"),
-    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, NO_WINDOW, LAYER_TYPES),
-    DEFAULTS(CAUSAL, .num_kv_heads = 4, .qk_norm = true, .norm_eps = 1e-6, ROPE(10000)));
+ROW(qwen2_moe, LLAMA("qwen2_moe"), .unbiased = ATTN_PROJ_O,
+    KEYS(DECODER_KEYS, HEAD_DIM, FLAG("qkv_bias", bias), MOE_WINDOW),
+    DEFAULTS(CAUSAL, .num_kv_heads = 16, .bias = true, .sliding_window = 4096,
+             .window_needs_list = true, ROPE(10000)));
+
+static const struct attn_hf_key qwen3_moe_keys[] =
+    KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS, MOE_WINDOW,
+             FIXED("qkv_bias", "false"), FIXED("use_qk_norm", "true"));
+
+#define QWEN3_MOE(theta)                                                                           \
+    .keys = qwen3_moe_keys, DEFAULTS(CAUSAL, .num_kv_heads = 4, .qk_norm = true, .norm_eps = 1e-6, \
+                                     .sliding_window = 4096, ROPE(theta))
+
+ROW(qwen3_moe, NORMED("qwen3_moe"), QWEN3_MOE(10000));
 
 /* ---- qwen2_vl, qwen2_5_vl, qwen3_vl: the text model, with one row of positions --------------- */
 
@@ -140,7 +157,16 @@ static const struct attn_hf_key qwen2_vl_keys[] =
     DEFAULTS(CAUSAL, .num_kv_heads = 8, .bias = true, ROPE(1e6))
 
 ROW(qwen2_vl, NESTED("qwen2_vl", "qwen2_vl_text"), QWEN2_VL);
+ROW(qwen2_vl_text, DECODER("qwen2_vl_text"), QWEN2_VL);
 ROW(qwen2_5_vl, NESTED("qwen2_5_vl", "qwen2_5_vl_text"), QWEN2_VL);
+ROW(qwen2_5_vl_text, DECODER("qwen2_5_vl_text"), QWEN2_VL);
+
+/* The thinkers of the Omni models. */
+ROW(qwen2_5_omni_text, LLAMA("qwen2_5_omni_text"), .unbiased = ATTN_PROJ_O, .keys = qwen2_keys,
+    MROPE,
+    DEFAULTS(CAUSAL, .num_kv_heads = 4, .bias = true, .sliding_window = 32768, .first_sliding = 28,
+             ROPE(1e6)));
+ROW(qwen3_omni_moe_text, NORMED("qwen3_omni_moe_text"), MROPE, QWEN3_MOE(1e6));
 
 static const struct attn_hf_key qwen3_vl_keys[] =
     KEY_LIST(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS);
@@ -150,31 +176,36 @@ static const struct attn_hf_key qwen3_vl_keys[] =
     DEFAULTS(CAUSAL, .qk_norm = true, .norm_eps = 1e-6, ROPE(500000), __VA_ARGS__)
 
 ROW(qwen3_vl, NESTED("qwen3_vl", "qwen3_vl_text"), QWEN3_VL(.num_kv_heads = 32, .head_dim = 128));
+ROW(qwen3_vl_text, DECODER("qwen3_vl_text"), QWEN3_VL(.num_kv_heads = 32, .head_dim = 128));
 ROW(qwen3_vl_moe, NESTED("qwen3_vl_moe", "qwen3_vl_moe_text"), QWEN3_VL(.num_kv_heads = 16));
+ROW(qwen3_vl_moe_text, DECODER("qwen3_vl_moe_text"), QWEN3_VL(.num_kv_heads = 16));
 
 /* ---- qwen3_next, qwen3_5: gated full attention in one layer of four; others are linear ------- */
 
 /* output_gate_type is that of linear layers; no layer slides. */
 static const struct attn_hf_key qwen3_next_keys[] = KEY_LIST(
     DECODER_KEYS, HEAD_DIM, NORM_EPS, PARTIAL, FULL_PERIOD("full_attention_interval"), LAYER_TYPES,
-    FIXED("attention_bias", "false"), FIXED("attn_output_gate", "true"),
-    FIXED("output_gate_type", "\"swish\""),
+    ATTENTION_BIAS, FIXED("attn_output_gate", "true"), FIXED("output_gate_type", "\"swish\""),
     IGNORED("use_sliding_window linear_conv_kernel_dim linear_key_head_dim linear_num_key_heads "
             "linear_num_value_heads linear_value_head_dim mamba_ssm_dtype mtp_num_hidden_layers "
             "mtp_use_dedicated_embeddings"));
 
 /* q_proj holds, head by head, the query and its gate. */
 #define QWEN3_NEXT(kv_heads)                                                                       \
-    .keys = qwen3_next_keys, MROPE, .norm_plus_one = true, .unbiased = ATTN_PROJ_ALL,              \
+    .keys = qwen3_next_keys, MROPE, .norm_plus_one = true,                                         \
     TENSORS(WEIGHT(SELF_ATTN "q_proj", Q_AND_GATE), WEIGHT(SELF_ATTN "k_proj", K),                 \
-            WEIGHT(SELF_ATTN "v_proj", V), WEIGHT(SELF_ATTN "o_proj", O), NORMS),                  \
+            WEIGHT(SELF_ATTN "v_proj", V), WEIGHT(SELF_ATTN "o_proj", O),                          \
+            BIAS(SELF_ATTN "q_proj", Q_AND_GATE), BIAS(SELF_ATTN "k_proj", K),                     \
+            BIAS(SELF_ATTN "v_proj", V), BIAS(SELF_ATTN "o_proj", O), NORMS),                      \
     DEFAULTS(CAUSAL, .num_kv_heads = kv_heads, .head_dim = 256, .output_gate = true,               \
              .qk_norm = true, .norm_eps = 1e-6, .other_type = ATTN_LAYER_LINEAR, .full_period = 4, \
              ROPE(10000, .partial_rotary_factor = 0.25))
 
 ROW(qwen3_next, DECODER("qwen3_next"), QWEN3_NEXT(2));
 ROW(qwen3_5, NESTED("qwen3_5", "qwen3_5_text"), QWEN3_NEXT(4));
+ROW(qwen3_5_text, DECODER("qwen3_5_text"), QWEN3_NEXT(4));
 ROW(qwen3_5_moe, NESTED("qwen3_5_moe", "qwen3_5_moe_text"), QWEN3_NEXT(2));
+ROW(qwen3_5_moe_text, DECODER("qwen3_5_moe_text"), QWEN3_NEXT(2));
 
 /* ---- gemma ----------------------------------------------------------------------------------- */
 
@@ -244,7 +275,7 @@ ROW(gemma3n_text, DECODER("gemma3n_text"), GEMMA3N);
 
 /* One tensor makes keys and values. */
 static const struct attn_family_tensor gemma4_shared_tensors[] =
-    TENSOR_LIST(WEIGHTS(SELF_ATTN, "q_proj", "k_proj", "k_proj", "o_proj"), NORMS);
+    TENSOR_LIST(MAPS(SELF_ATTN, "q_proj", "k_proj", "k_proj", "o_proj"), NORMS);
 
 /* use_bidirectional_attention is about tokens of images only. */
 static const struct attn_hf_key gemma4_keys[] =
@@ -252,13 +283,13 @@ static const struct attn_hf_key gemma4_keys[] =
              SIZE("global_head_dim", global_head_dim, ATTN_MAX_HEAD_DIM),
              SIZE("num_global_key_value_heads", num_global_kv_heads, ATTN_MAX_HEADS),
              FLAG("attention_k_eq_v", keys_as_values), SHARED_LAYERS,
-             FIXED("attention_bias", "false"), FIXED("use_bidirectional_attention", "\"vision\""),
+             FIELD("per_layer_config", FULL_LAYERS, global_head_dim, 0, 0), ATTENTION_BIAS,
+             FIXED("use_bidirectional_attention", "\"vision\""),
              IGNORED("enable_moe_block expert_intermediate_size final_logit_softcapping "
                      "hidden_size_per_layer_input use_double_wide_mlp vocab_size_per_layer_input"));
 
 #define GEMMA4                                                                                    \
     .keys = gemma4_keys, .tensors = attn_normed_tensors, .shared_tensors = gemma4_shared_tensors, \
-    .unbiased = ATTN_PROJ_ALL,                                                                    \
     DEFAULTS(GEMMA, .global_head_dim = 512, .num_layers = 30, .scale = 1, .v_norm = true,         \
              .sliding_window = 512, .last_full = true,                                            \
              .rope = {ROPE_OF(PROPORTIONAL, 1e6, .partial_rotary_factor = 0.25)})

@@ -41,7 +41,7 @@ ROW(attention, FAMILY("attention"), PREFIXES("layers.*.", ""), .either_way = "W_
              .rope = {.truncate = true}));
 
 /* Every field of a specification has a key. */
-ROW(random, .name = "random", ROPE_KEYS(MSCALES),
+ROW(random, .name = "random", ROPE_KEYS(MSCALES), .unbiased = ATTN_PROJ_KV_A,
     KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM, KDIM, VDIM, LATENT_SIZES, LAYERS,
          POSITIONS, ATTENTION_BIAS, FLAG("bias", bias), FLAG("add_bias_kv", bias_kv), ZERO_ATTN,
          FLAG("attention_sinks", sinks), FLAG("qk_norm", qk_norm),

@@ -1,118 +1,14 @@
-/* quantization.c: quantization_config -> what it says; the tensors of a quantised weight -> where
- * its codes, scales and zero points lie.  Sizes and bits follow from the tensors' shapes. */
+/* quantization.c: the tensors of a quantised weight -> where its codes, scales and zero points lie.
+ * Sizes and bits follow from the tensors' shapes. */
 #include "families/quantization.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "attn_json.h"
 #include "basics/mem.h"
 #include "basics/status.h"
 #include "files/quantized.h"
-
-/* ---- The configuration ----------------------------------------------------------------------- */
-
-static const char *const methods[] = {
-    [ATTN_QUANT_OTHER] = "",
-    [ATTN_QUANT_FP8] = "fp8",
-    [ATTN_QUANT_COMPRESSED] = "compressed-tensors",
-    [ATTN_QUANT_GPTQ] = "gptq",
-    [ATTN_QUANT_AWQ] = "awq",
-    [ATTN_QUANT_BITSANDBYTES] = "bitsandbytes",
-    [ATTN_QUANT_MODELOPT] = "modelopt",
-    [ATTN_QUANT_MLX] = "mlx",
-};
-
-static const char *text_of(const json_t *object, const char *key)
-{
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "";
-}
-
-/* Checks that the number of that key, where there is one, is among those. */
-static bool is_one_of(const json_t *object, const char *key, const json_int_t *allowed,
-                      struct attn_error *error)
-{
-    const json_t *value = json_object_get(object, key);
-    if (value == NULL || json_is_null(value))
-        return true;
-    for (; json_is_integer(value) && *allowed != 0; allowed++)
-        if (json_integer_value(value) == *allowed)
-            return true;
-    attn_fail(error, ATTN_UNSUPPORTED, key,
-              "quantization_config.%s is %" JSON_INTEGER_FORMAT ", which is not read", key,
-              json_integer_value(value));
-    return false;
-}
-
-static enum attn_status read_block(struct attn_quantization *out, const json_t *block,
-                                   struct attn_error *error)
-{
-    if (block == NULL || json_is_null(block))
-        return ATTN_OK;
-    for (size_t i = 0; i < 2; i++) {
-        const json_int_t size = json_integer_value(json_array_get(block, i));
-        if (json_array_size(block) != 2 || size < 1 || size > ATTN_MAX_HIDDEN_SIZE)
-            return attn_fail(error, ATTN_MALFORMED, "weight_block_size",
-                             "quantization_config.weight_block_size must be two integers from 1 "
-                             "to %d",
-                             ATTN_MAX_HIDDEN_SIZE);
-        out->block[i] = (size_t)size;
-    }
-    return ATTN_OK;
-}
-
-enum attn_status attn_quantization_read(struct attn_quantization *out, const char *key,
-                                        const json_t *value, struct attn_error *error)
-{
-    static const json_int_t bits[] = {2, 3, 4, 8, 0};
-    const bool mlx = strcmp(key, "quantization") == 0;
-    const json_int_t group = json_integer_value(json_object_get(value, "group_size"));
-    if (json_is_null(value))
-        return ATTN_OK;
-    if (!json_is_object(value))
-        return attn_fail(error, ATTN_MALFORMED, key, "%s must be an object", key);
-    const char *method = mlx ? "mlx" : text_of(value, "quant_method");
-    if (out->method == ATTN_QUANT_MLX) /* its quantization_config repeats `quantization` */
-        return ATTN_OK;
-    snprintf(out->name, sizeof out->name, "%s", method);
-    snprintf(out->format, sizeof out->format, "%s", text_of(value, "format"));
-    out->method = ATTN_QUANT_OTHER;
-    for (size_t i = 1; i < sizeof methods / sizeof methods[0]; i++)
-        if (i != ATTN_QUANT_OTHER && strcmp(methods[i], method) == 0)
-            out->method = (enum attn_quant_method)i;
-    out->adds_one = strcmp(text_of(value, "checkpoint_format"), "gptq_v2") != 0;
-    if (out->method == ATTN_QUANT_GPTQ || out->method == ATTN_QUANT_AWQ) {
-        if (!is_one_of(value, "bits", bits, error))
-            return ATTN_UNSUPPORTED;
-        if (json_object_get(value, "group_size") != NULL && group != -1 && group < 1)
-            return attn_fail(error, ATTN_OUT_OF_RANGE, "group_size",
-                             "quantization_config.group_size is %" JSON_INTEGER_FORMAT
-                             ", wanted is -1 or a size",
-                             group);
-    }
-    const char *version = text_of(value, "version");
-    if (out->method == ATTN_QUANT_AWQ && version[0] != '\0' && strcmp(version, "gemm") != 0)
-        return attn_fail(error, ATTN_UNSUPPORTED, "version",
-                         "quantization_config.version is \"%.64s\", read is gemm", version);
-    const json_t *groups = json_object_get(value, "config_groups");
-    const char *name;
-    json_t *one;
-    out->group = group > 0 ? (size_t)group : 0;
-    const json_int_t own = json_integer_value(json_object_get(value, "bits"));
-    out->bits = own >= 2 && own <= 8 ? (unsigned)own : 0;
-    bool several = false;
-    json_object_foreach((json_t *)groups, name, one) {
-        const json_t *weights = json_object_get(one, "weights");
-        const json_int_t size = json_integer_value(json_object_get(weights, "group_size"));
-        out->asymmetric = out->asymmetric || json_is_false(json_object_get(weights, "symmetric"));
-        const json_int_t width = json_integer_value(json_object_get(weights, "num_bits"));
-        out->group = size > 0 ? (size_t)size : out->group;
-        several = several || (out->bits != 0 && (json_int_t)out->bits != width);
-        out->bits = width >= 2 && width <= 8 ? (unsigned)width : 0;
-    }
-    out->bits = several ? 0 : out->bits;
-    return read_block(out, json_object_get(value, "weight_block_size"), error);
-}
 
 /* ---- The tensors of a weight ----------------------------------------------------------------- */
 
@@ -132,6 +28,7 @@ struct finder {
 
 #define FLOATS "F32 F16 BF16"
 
+/* Finds a tensor, which is one of the weight's then. */
 static bool find(struct finder *f, struct attn_stored *out, const char *end)
 {
     char name[ATTN_SAFETENSORS_MAX_NAME];
@@ -142,6 +39,11 @@ static bool find(struct finder *f, struct attn_stored *out, const char *end)
     if (f->status != ATTN_OK || tensor.entry == NULL || tensor.file == NULL)
         return false;
     *out = (struct attn_stored){tensor.file, tensor.entry};
+    size_t part = 0;
+    while (f->w != NULL && part < f->w->num_parts && f->w->parts[part] != tensor.entry->name)
+        part++;
+    if (f->w != NULL && part == f->w->num_parts && part < ATTN_QUANTIZED_PARTS)
+        f->w->parts[f->w->num_parts++] = tensor.entry->name;
     return true;
 }
 
@@ -207,18 +109,29 @@ static void set_values(struct attn_quantized *w, float (*value)(uint8_t))
 static float signed_byte(uint8_t code) { return (float)(int8_t)code; }
 static float unsigned_code(uint8_t code) { return (float)code; }
 
-/* Groups of inputs, of the size that the configuration says or that their number asks for; all but
- * the last are whole. */
+/* Groups of inputs, of the size that the configuration says, the last perhaps not whole; where none
+ * that it says has that many, since modules may differ, whole groups. */
 static void set_groups(struct finder *f, size_t groups)
 {
+    const struct attn_quantization *says = f->says;
     struct attn_quantized *w = f->w;
-    w->groups = groups;
-    w->group = groups > 0 ? attn_ceil_div(w->in, groups) : 0;
-    if (f->says->group > 0 && attn_ceil_div(w->in, f->says->group) == groups)
-        w->group = f->says->group;
-    if (groups == 0 || attn_ceil_div(w->in, w->group) != groups)
+    size_t size = 0;
+    for (size_t i = 0; i < says->num_groups; i++)
+        if (attn_ceil_div(w->in, says->groups[i]) == groups) {
+            if (size != 0 && groups > 1)
+                FAIL(f, ATTN_UNSUPPORTED, f->base,
+                     "'%.96s': %zu inputs have %zu groups of %zu or of %zu, as the configuration "
+                     "says both",
+                     f->base, w->in, groups, size, says->groups[i]);
+            size = says->groups[i];
+        }
+    if (size == 0 && groups > 0 && w->in % groups == 0)
+        size = w->in / groups;
+    if (size == 0)
         FAIL(f, ATTN_SHAPE_MISMATCH, f->base, "'%.96s': %zu inputs cannot have %zu groups", f->base,
              w->in, groups);
+    w->groups = groups;
+    w->group = attn_max(size, 1);
 }
 
 /* The width of the second dimension, 0 where there is none. */
@@ -232,7 +145,7 @@ static void describe_fp8(struct finder *f)
 {
     struct attn_quantized *w = f->w;
     const size_t *block = f->says->block;
-    const bool inverse = find(f, &w->scales, ".weight_scale_inv");
+    const bool inverse = block[0] != 0 && find(f, &w->scales, ".weight_scale_inv");
     check(f, &w->codes, "F8_E4M3", w->out, w->in);
     set_values(w, attn_e4m3_to_float);
     if (block[0] != 0) {
@@ -250,44 +163,103 @@ static void describe_fp8(struct finder *f)
     w->block_rows = f->status == ATTN_OK && elements(w->scales.entry) == 1 ? 0 : 1;
 }
 
-/* int8 with a scale, and perhaps a zero point, for each row or group. */
+/* Reads the group of each input. */
+static void read_index(struct finder *f, const char *end)
+{
+    struct attn_quantized *w = f->w;
+    const size_t bytes = w->in * sizeof(int32_t);
+    if (f->says->ordered || find(f, &w->index, end))
+        need(f, &w->index, end, "I32", w->in, 1);
+    if (f->status != ATTN_OK || w->index.entry == NULL)
+        return;
+    int32_t *index = attn_alloc(w->in, sizeof *index);
+    w->group_of = attn_alloc(w->in, sizeof *w->group_of);
+    if (index == NULL || w->group_of == NULL)
+        f->status = attn_fail_memory(f->error, bytes + w->in * sizeof *w->group_of);
+    const void *read = index;
+    if (f->status == ATTN_OK)
+        f->status = attn_safetensors_read_bytes(&read, w->index.file, w->index.entry, 0, bytes,
+                                                index, f->error);
+    bool in_order = true;
+    for (size_t c = 0; c < w->in && f->status == ATTN_OK; c++) {
+        int32_t group;
+        memcpy(&group, (const char *)read + c * sizeof group, sizeof group);
+        if (group < 0 || (size_t)group >= w->groups)
+            FAIL(f, ATTN_OUT_OF_RANGE, w->index.entry->name, "tensor '%.96s' names group %d of %zu",
+                 w->index.entry->name, group, w->groups);
+        w->group_of[c] = (size_t)group;
+        in_order = in_order && w->group_of[c] == c / w->group;
+    }
+    attn_free(index);
+    if (in_order) { /* as without an index */
+        attn_free(w->group_of);
+        w->group_of = NULL;
+    }
+}
+
+/* int8 of bitsandbytes; other orders than by rows are those of its kernels. */
+static void describe_int8_rows(struct finder *f)
+{
+    struct attn_quantized *w = f->w;
+    struct attn_stored order;
+    uint8_t form = 0;
+    const void *read = &form;
+    need(f, &w->scales, ".SCB", "F32", w->out, 1);
+    w->scale_divisor = 127;
+    if (!find(f, &order, ".weight_format"))
+        return;
+    check(f, &order, "U8", 1, 1);
+    if (f->status == ATTN_OK)
+        f->status =
+            attn_safetensors_read_bytes(&read, order.file, order.entry, 0, 1, &form, f->error);
+    if (f->status == ATTN_OK && *(const uint8_t *)read != 0)
+        FAIL(f, ATTN_UNSUPPORTED, order.entry->name,
+             "tensor '%.96s' is %u, read is 0: save the model again from the processor",
+             order.entry->name, *(const uint8_t *)read);
+}
+
+/* int8 with a scale, and perhaps a zero point, for each row or group, or for all. */
 static void describe_int8(struct finder *f)
 {
     struct attn_quantized *w = f->w;
     check(f, &w->codes, "I8", w->out, w->in);
     set_values(w, signed_byte);
     if (f->says->method == ATTN_QUANT_BITSANDBYTES) {
-        need(f, &w->scales, ".SCB", "F32", w->out, 1);
-        w->scale_divisor = 127;
-    } else if (find(f, &w->scales, ".weight_scale")) {
-        const bool one = elements(w->scales.entry) == 1;
+        describe_int8_rows(f);
+        return;
+    }
+    const bool one = find(f, &w->scales, ".weight_scale") && elements(w->scales.entry) == 1;
+    if (w->scales.entry != NULL)
         set_groups(f, attn_max(second(&w->scales), 1));
-        check(f, &w->scales, FLOATS, one ? 1 : w->out, one ? 1 : w->groups);
-        w->block_rows = one ? 0 : 1;
-    } else
-        need(f, &w->scales, ".weight_scale", FLOATS, w->out, 1);
-    if (find(f, &w->zeros, ".weight_zero_point")) {
-        check(f, &w->zeros, "I8", w->out, w->groups);
+    w->block_rows = one ? 0 : 1;
+    need(f, &w->scales, ".weight_scale", FLOATS, one ? 1 : w->out, w->groups);
+    if (f->says->asymmetric || find(f, &w->zeros, ".weight_zero_point")) {
+        need(f, &w->zeros, ".weight_zero_point", "I8", one ? 1 : w->out, w->groups);
         w->zero_order = ATTN_ZERO_NUMBER;
     }
+    read_index(f, ".weight_g_idx");
 }
 
-/* NVFP4: codes of four bits, scales in E4M3 for 16 inputs, and one scale of all. */
-static void describe_nvfp4(struct finder *f)
+/* FP4 of compressed-tensors and modelopt: codes of four bits.  NVFP4 has scales in E4M3 for 16
+ * inputs, and one scale of all; MXFP4 powers of two for 32. */
+static void describe_fp4(struct finder *f)
 {
     struct attn_quantized *w = f->w;
+    const bool mx = strcmp(f->says->format, "mxfp4-pack-quantized") == 0;
     const bool divides = f->says->method == ATTN_QUANT_COMPRESSED;
     check(f, &w->codes, "U8", w->out, w->in / 2);
     set_values(w, attn_e2m1_to_float);
     w->bits = 4;
-    if (w->in % 16 != 0)
+    w->group = mx ? 32 : 16;
+    w->groups = w->in / w->group;
+    if (w->in % w->group != 0)
         FAIL(f, ATTN_SHAPE_MISMATCH, w->codes.entry->name,
-             "tensor '%.96s': %zu inputs are no whole groups of 16", w->codes.entry->name, w->in);
-    w->group = 16;
-    w->groups = w->in / 16;
-    need(f, &w->scales, ".weight_scale", "F8_E4M3", w->out, w->groups);
-    *(divides ? &w->scale_divisor : &w->scale_factor) =
-        number(f, divides ? ".weight_global_scale" : ".weight_scale_2");
+             "tensor '%.96s': %zu inputs are no whole groups of %zu", w->codes.entry->name, w->in,
+             w->group);
+    need(f, &w->scales, ".weight_scale", mx ? "U8 F8_E8M0" : "F8_E4M3", w->out, w->groups);
+    if (!mx)
+        *(divides ? &w->scale_divisor : &w->scale_factor) =
+            number(f, divides ? ".weight_global_scale" : ".weight_scale_2");
 }
 
 /* Sets the bits of a code: those that the configuration says where `words` words of 32 bits hold
@@ -306,33 +278,6 @@ static void set_bits(struct finder *f, size_t words, size_t count)
         FAIL(f, ATTN_SHAPE_MISMATCH, codes->name,
              "tensor '%.96s': %zu words a row do not hold %zu codes of %u bits", codes->name, words,
              count, f->w->bits);
-}
-
-/* Reads the group of each input. */
-static void read_index(struct finder *f, const char *end)
-{
-    struct attn_quantized *w = f->w;
-    const size_t bytes = w->in * sizeof(int32_t);
-    if (!find(f, &w->index, end))
-        return;
-    check(f, &w->index, "I32", w->in, 1);
-    int32_t *index = attn_alloc(w->in, sizeof *index);
-    w->group_of = attn_alloc(w->in, sizeof *w->group_of);
-    if (f->status == ATTN_OK && (index == NULL || w->group_of == NULL))
-        f->status = attn_fail_memory(f->error, bytes + w->in * sizeof *w->group_of);
-    const void *read = index;
-    if (f->status == ATTN_OK)
-        f->status = attn_safetensors_read_bytes(&read, w->index.file, w->index.entry, 0, bytes,
-                                                index, f->error);
-    for (size_t c = 0; c < w->in && f->status == ATTN_OK; c++) {
-        int32_t group;
-        memcpy(&group, (const char *)read + c * sizeof group, sizeof group);
-        if (group < 0 || (size_t)group >= w->groups)
-            FAIL(f, ATTN_OUT_OF_RANGE, w->index.entry->name, "tensor '%.96s' names group %d of %zu",
-                 w->index.entry->name, group, w->groups);
-        w->group_of[c] = (size_t)group;
-    }
-    attn_free(index);
 }
 
 static void describe_packed(struct finder *f)
@@ -443,13 +388,24 @@ static json_t *read_state(struct finder *f, struct attn_stored *stored)
     if (size <= sizeof text && f->status == ATTN_OK)
         f->status = attn_safetensors_read_bytes(&read, stored->file, stored->entry, 0, size, text,
                                                 f->error);
-    json_t *state = size <= sizeof text && f->status == ATTN_OK
-                        ? json_loadb(read, size, JSON_REJECT_DUPLICATES, NULL)
-                        : NULL;
+    json_t *state = NULL;
+    json_error_t why;
+    if (size <= sizeof text && f->status == ATTN_OK &&
+        attn_json_load(&state, read, size, JSON_REJECT_DUPLICATES, &why) == ATTN_NO_MEMORY)
+        f->status = attn_fail_memory(f->error, size);
     if (!json_is_object(state))
         FAIL(f, ATTN_MALFORMED, stored->entry->name, "tensor '%.96s' is no JSON object",
              stored->entry->name);
     return state;
+}
+
+/* Whether bytes of codes may stand where the dtype is one of floats: bnb_4bit_quant_storage. */
+static bool has_state(struct finder *f)
+{
+    struct attn_stored stored;
+    return f->says->method == ATTN_QUANT_BITSANDBYTES &&
+           (find(f, &stored, ".weight.quant_state.bitsandbytes__nf4") ||
+            find(f, &stored, ".weight.quant_state.bitsandbytes__fp4"));
 }
 
 static size_t state_size(struct finder *f, const json_t *state, const char *key, const char *name)
@@ -492,7 +448,10 @@ static void describe_nf4(struct finder *f)
     const size_t scales = attn_ceil_div(count, w->group);
     if (find(f, &w->nested, ".weight.nested_absmax")) {
         w->nested_group = state_size(f, state, "nested_blocksize", name);
-        w->nested_offset = (float)json_number_value(json_object_get(state, "nested_offset"));
+        const json_t *offset = json_object_get(state, "nested_offset");
+        if (!json_is_number(offset))
+            FAIL(f, ATTN_MALFORMED, name, "nested_offset is missing in '%.96s'", name);
+        w->nested_offset = (float)json_number_value(offset);
         check(f, &w->nested, "F32", attn_ceil_div(scales, w->nested_group), 1);
         read_table(f, w->nested_values, ".weight.nested_quant_map", 256);
     }
@@ -509,6 +468,7 @@ static const char *const formats[] = {"",
                                       "naive-quantized",
                                       "pack-quantized",
                                       "nvfp4-pack-quantized",
+                                      "mxfp4-pack-quantized",
                                       "mixed-precision"};
 
 /* Describes the weight whose codes have been found. */
@@ -545,7 +505,7 @@ static void describe(struct finder *f)
     else if (says->method == ATTN_QUANT_BITSANDBYTES)
         describe_nf4(f);
     else
-        describe_nvfp4(f);
+        describe_fp4(f);
 }
 
 enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
@@ -566,9 +526,16 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
     while (tried < sizeof codes / sizeof codes[0] && !find(&f, &found, codes[tried]))
         tried++;
     const bool plain = strcmp(codes[attn_min(tried, 2)], end) == 0;
+    const bool stored_as_floats = found.entry != NULL && plain && found.entry->dtype->readable;
     if (f.status != ATTN_OK || found.entry == NULL ||
-        (plain && strstr("F8_E4M3 I8 U8 I32 U32", found.entry->dtype->name) == NULL))
+        (stored_as_floats
+             ? !has_state(&f)
+             : plain && strstr("F8_E4M3 I8 U8 I32 U32", found.entry->dtype->name) == NULL))
         return f.status;
+    if (rows == 0 || columns == 0)
+        return attn_fail(error, ATTN_MALFORMED, found.entry->name,
+                         "tensor '%.96s' is there, but the configuration denies it",
+                         found.entry->name);
     const struct attn_quantized *known = attn_checkpoint_quantized(checkpoint, name);
     if (known == NULL) {
         f.w = attn_calloc(1, sizeof *f.w);
@@ -583,6 +550,7 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
                                        .block_rows = 1,
                                        .scale_factor = 1,
                                        .scale_divisor = 1};
+        f.w->parts[f.w->num_parts++] = found.entry->name;
         describe(&f);
         if (f.status == ATTN_OK)
             f.status = attn_checkpoint_keep(checkpoint, f.w, name, error);
@@ -597,37 +565,32 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
     return ATTN_OK;
 }
 
-bool attn_quantization_weight(char *out, size_t size, const char *name)
+bool attn_quantization_has(const struct attn_quantized *w, const char *name)
 {
-    static const char *const ends[] = {".qweight",
-                                       ".qzeros",
-                                       ".scales",
-                                       ".g_idx",
-                                       ".biases",
-                                       ".weight_packed",
-                                       ".weight_scale",
-                                       ".weight_scale_inv",
-                                       ".weight_scale_2",
-                                       ".weight_global_scale",
-                                       ".weight_zero_point",
-                                       ".weight_g_idx",
-                                       ".weight_shape",
-                                       ".input_scale",
-                                       ".input_global_scale",
-                                       ".SCB",
-                                       ".weight_format",
-                                       ".weight.absmax",
-                                       ".weight.quant_map",
-                                       ".weight.nested_absmax",
-                                       ".weight.nested_quant_map",
-                                       ".weight.quant_state.bitsandbytes__nf4",
-                                       ".weight.quant_state.bitsandbytes__fp4",
-                                       ".weight"};
-    const size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        const size_t end = strlen(ends[i]);
-        if (length > end && strcmp(name + length - end, ends[i]) == 0)
-            return (size_t)snprintf(out, size, "%.*s.weight", (int)(length - end), name) < size;
+    static const char *const of_activations[] = {".input_scale", ".input_global_scale",
+                                                 ".input_zero_point"};
+    const size_t base = strlen(w->name) - strlen(".weight");
+    bool has = false;
+    for (size_t i = 0; i < w->num_parts; i++)
+        has = has || strcmp(w->parts[i], name) == 0;
+    for (size_t i = 0; i < 3 && strncmp(w->name, name, base) == 0; i++)
+        has = has || strcmp(name + base, of_activations[i]) == 0;
+    return has;
+}
+
+enum attn_status attn_quantization_is_zero(bool *out, const struct attn_quantization *says,
+                                           const struct attn_tensor *tensor,
+                                           struct attn_error *error)
+{
+    float numbers[1024];
+    enum attn_status status = ATTN_OK;
+    const size_t count = elements(tensor->entry);
+    *out = says->method == ATTN_QUANT_GPTQ && tensor->entry->dtype->readable;
+    for (size_t at = 0, n; at < count && *out && status == ATTN_OK; at += n) {
+        n = attn_min(count - at, sizeof numbers / sizeof *numbers);
+        status = attn_tensor_read_f32(numbers, tensor, at, n, error);
+        for (size_t i = 0; i < n && status == ATTN_OK; i++)
+            *out = *out && numbers[i] == 0;
     }
-    return false;
+    return status;
 }

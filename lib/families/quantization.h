@@ -14,6 +14,14 @@
 enum attn_status attn_quantization_read(struct attn_quantization *out, const char *key,
                                         const json_t *value, struct attn_error *error);
 
+/* The same from quantize_config.json of GPTQ or hf_quant_config.json of modelopt, where the
+ * checkpoint has such a file, which is added to `sum`.
+ * Errors: as above; ATTN_IO, ATTN_NO_MEMORY. */
+enum attn_status attn_quantization_read_beside(struct attn_quantization *out,
+                                               struct attn_checksum *sum,
+                                               const struct attn_checkpoint *checkpoint,
+                                               struct attn_error *error);
+
 /* Finds the weight [rows][columns] `name`, which ends in ".weight", in its quantised form:
  * out->entry stays NULL where the checkpoint has no tensor of one.
  * Errors: ATTN_NOT_FOUND (a tensor of its form is missing), ATTN_SHAPE_MISMATCH, ATTN_UNSUPPORTED,
@@ -23,8 +31,14 @@ enum attn_status attn_quantization_find(struct attn_tensor *out, struct attn_che
                                         const char *name, size_t rows, size_t columns,
                                         struct attn_error *error);
 
-/* The name of the weight to which a tensor of this name would belong: "...q_proj.scales" to
- * "...q_proj.weight".  False where it is no tensor of a quantised form. */
-bool attn_quantization_weight(char *out, size_t size, const char *name);
+/* Whether the tensor `name` is one that the weight is in, or that is for activations which a format
+ * would quantise and attnd does not. */
+bool attn_quantization_has(const struct attn_quantized *weight, const char *name);
+
+/* Whether a tensor is zeros that a writer of GPTQ stores as the bias of a layer that has none.
+ * Errors: those of reading. */
+enum attn_status attn_quantization_is_zero(bool *out, const struct attn_quantization *says,
+                                           const struct attn_tensor *tensor,
+                                           struct attn_error *error);
 
 #endif

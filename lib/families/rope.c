@@ -52,7 +52,11 @@ static bool check_factors(struct attn_resolution *r, const struct attn_hf_rope *
                                    " has %zu entries, %zu components rotate in pairs", counts[i],
                                    dim);
     }
-    return true;
+    if (rope->gain_factor != 0 && rope->type != ATTN_ROPE_YARN)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, "attn_factor", " is for yarn only");
+    return (rope->gain_factor == 0 || rope->attention_factor == 0) ||
+           attn_refuse_key(r, ATTN_MALFORMED, "attn_factor",
+                           " contradicts attention_factor, which is the whole factor");
 }
 
 /* ---- Width --------------------------------------------------------------------------------- */
@@ -118,12 +122,13 @@ double attn_yarn_gain(double factor, double m)
  * scale them. */
 static double yarn_attention(const struct attn_hf_rope *rope)
 {
+    const double own = rope->gain_factor != 0 ? rope->gain_factor : 1;
     if (rope->attention_factor != 0)
         return rope->attention_factor;
     if (rope->mscale != 0 && rope->mscale_all_dim != 0)
-        return attn_yarn_gain(rope->factor, rope->mscale) /
+        return own * attn_yarn_gain(rope->factor, rope->mscale) /
                attn_yarn_gain(rope->factor, rope->mscale_all_dim);
-    return attn_yarn_gain(rope->factor, 1);
+    return own * attn_yarn_gain(rope->factor, 1);
 }
 
 /* The attention factor of longrope.  Where the model gives its trained length, the ratio of the two

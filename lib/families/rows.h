@@ -46,8 +46,10 @@
         row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
         row(mpt), row(mixtral), row(ministral3), row(ministral), row(mistral3_mistral),            \
         row(mistral3), row(mistral3_mistral4), row(mistral4), row(llama4), row(llama4_text),       \
-        row(eurobert), row(qwen2_moe), row(qwen3_moe), row(qwen2_vl), row(qwen2_5_vl),             \
-        row(qwen3_vl), row(qwen3_vl_moe), row(qwen3_next), row(qwen3_5), row(qwen3_5_moe),         \
+        row(eurobert), row(qwen2_moe), row(qwen3_moe), row(qwen2_vl), row(qwen2_vl_text),          \
+        row(qwen2_5_vl), row(qwen2_5_vl_text), row(qwen2_5_omni_text), row(qwen3_omni_moe_text),   \
+        row(qwen3_vl), row(qwen3_vl_text), row(qwen3_vl_moe), row(qwen3_vl_moe_text),              \
+        row(qwen3_next), row(qwen3_5), row(qwen3_5_text), row(qwen3_5_moe), row(qwen3_5_moe_text), \
         row(gemma), row(vaultgemma), row(gemma3), row(gemma3_text), row(gemma3n),                  \
         row(gemma3n_text), row(gemma4), row(gemma4_text), row(gemma4_unified),                     \
         row(gemma4_unified_text), row(granite), row(granitemoe), row(granitemoeshared),            \
@@ -191,8 +193,7 @@ extern const struct attn_family_tensor attn_llama_tensors[], attn_normed_tensors
 #define PREFIXES(...) \
     .prefixes = (const char *const[]) { __VA_ARGS__, NULL }
 
-/* "model." and none; the prefixes of the text model inside a model of several. */
-extern const char *const attn_model_prefixes[], *const attn_nested_prefixes[];
+extern const char *const attn_model_prefixes[]; /* "model." and none */
 
 #define FAMILY(type) .model_type = type, .name = type
 #define DECODER(type) FAMILY(type), .prefixes = attn_model_prefixes
@@ -202,7 +203,10 @@ extern const char *const attn_model_prefixes[], *const attn_nested_prefixes[];
 /* Settings are nested under text_config, whose model_type is `subtype`. */
 #define NESTED(type, subtype)                                           \
     FAMILY(type), .subconfig = "text_config", .submodel_type = subtype, \
-                  .prefixes = attn_nested_prefixes
+                  .prefixes = attn_model_prefixes
+
+/* Sizes of the class, for a nested object that leaves them out. */
+#define INNER(width, heads, layers, positions) .inner = {width, heads, layers, positions}
 
 /* Defaults: those of every decoder, of nearly every encoder, and plain RoPE: its base, then other
  * members. */
@@ -214,7 +218,7 @@ extern const char *const attn_model_prefixes[], *const attn_nested_prefixes[];
 #define SLIDES .use_sliding_window = true
 
 /* "mrope" is plain RoPE: the positions of its sections are one row. */
-#define MROPE .mrope = true, ROPE_KEYS(IGNORED("mrope_interleaved mrope_section"))
+#define MROPE .mrope = true, ROPE_KEYS(IGNORED("interleaved mrope_interleaved mrope_section"))
 
 /* Mistral's queries grow with the log of their position; max_position_embeddings inside a RoPE
  * object is that of the model. */

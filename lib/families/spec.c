@@ -65,7 +65,9 @@ static bool resolve_latent(struct attn_layer_spec *spec, struct attn_resolution 
     spec->mla = (struct attn_mla_spec){.kv_lora_rank = hf->kv_lora_rank,
                                        .q_lora_rank = hf->q_lora_rank,
                                        .rope_head_dim = hf->qk_rope_head_dim,
-                                       .norm_eps = 1e-6};
+                                       .norm_eps = 1e-6,
+                                       .bias = hf->bias &&
+                                               (r->config->family->unbiased & ATTN_PROJ_KV_A) == 0};
     if (hf->value_head_dim == 0)
         hf->value_head_dim = hf->hidden_size / hf->num_heads;
     hf->head_dim = head_dim;
@@ -245,6 +247,36 @@ static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
     return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
 }
 
+/* Layers that a configuration lists as differing must be the full ones, all of them. */
+static bool check_differing(struct attn_resolution *r)
+{
+    const struct attn_config *config = r->config;
+    bool any = false, same = true;
+    for (size_t i = 0; i < ATTN_MAX_LAYERS; i++) {
+        const bool full = i < config->num_layers && config->types[i] == ATTN_LAYER_FULL;
+        any |= config->differs[i];
+        same &= config->differs[i] == full;
+    }
+    return !any || same ||
+           attn_refuse_key(r, ATTN_UNSUPPORTED, "per_layer_config",
+                           " of other layers than the full ones is not supported");
+}
+
+/* Refuses windows of which it is not certain what they mean. */
+static bool check_window(struct attn_resolution *r)
+{
+    const struct attn_hf_config *hf = &r->config->hf;
+    const struct attn_family *family = r->config->family;
+    if (r->config->specs[ATTN_LAYER_SLIDING].sliding_window == 0)
+        return true;
+    if (hf->window_needs_list && hf->num_layer_types == 0)
+        return attn_refuse_key(r, ATTN_UNSUPPORTED, "use_sliding_window",
+                               " needs layer_types, which say which layers slide");
+    return family->model_type == NULL || !family->defaults.is_causal || hf->is_causal ||
+           attn_refuse_key(r, ATTN_UNSUPPORTED, ATTN_KEY(r, is_causal),
+                           ": false beside a sliding window is not supported");
+}
+
 static bool resolve_types(struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
@@ -260,7 +292,7 @@ static bool resolve_types(struct attn_resolution *r)
         if (config->types[i] == ATTN_LAYER_SLIDING && !windowed && !(told && hf->rope_by_type))
             config->types[i] = ATTN_LAYER_FULL;
     }
-    return check_length(r, ATTN_KEY(r, num_layer_types), hf->num_layer_types);
+    return check_length(r, ATTN_KEY(r, num_layer_types), hf->num_layer_types) && check_differing(r);
 }
 
 static bool rotates(const struct attn_config *config, const struct attn_hf_config *hf, size_t i)
@@ -284,11 +316,15 @@ static bool resolve_rotating(struct attn_resolution *r)
     const struct attn_hf_config *hf = &r->config->hf;
     struct attn_config *config = r->config;
     bool follows = hf->other_type == ATTN_LAYER_CHUNKED && hf->num_layer_types == 0;
+    const bool slides = hf->slides_without_rope && hf->num_layer_types == 0 &&
+                        config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
     for (size_t i = 0; i < config->num_layers; i++) {
         if (hf->num_rope_layers == 0)
             config->rotates[i] = rotates(config, hf, i);
         if (follows)
             config->types[i] = config->rotates[i] ? ATTN_LAYER_CHUNKED : ATTN_LAYER_FULL;
+        if (slides)
+            config->types[i] = config->rotates[i] ? ATTN_LAYER_FULL : ATTN_LAYER_SLIDING;
     }
     return check_length(r, ATTN_KEY(r, num_rope_layers), hf->num_rope_layers) &&
            check_length(r, ATTN_KEY(r, num_rope_thetas), hf->num_rope_thetas) &&
@@ -401,8 +437,30 @@ bool attn_resolve(struct attn_resolution *r)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_global_kv_heads),
                                " is %zu, which does not divide %zu heads", full->num_kv_heads,
                                full->num_heads);
-    return resolve_types(r) && check_layer_heads(r) && check_sharing(r) && resolve_rotating(r) &&
-           resolve_rope(r);
+    return check_window(r) && resolve_types(r) && check_layer_heads(r) && check_sharing(r) &&
+           resolve_rotating(r) && resolve_rope(r);
+}
+
+bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *config, size_t i)
+{
+    static const char *const parts[] = {"model.language_model.",
+                                        "language_model.",
+                                        "model.text_model.",
+                                        "language.",
+                                        "thinker.",
+                                        ""};
+    const char *const *own = config->family->prefixes;
+    const size_t num_parts = sizeof parts / sizeof parts[0];
+    size_t count = 0;
+    while (own[count] != NULL)
+        count++;
+    if (i >= count * (config->is_wrapped ? num_parts : 1))
+        return false;
+    if (config->is_wrapped) /* the family's last prefix first: published names often have none */
+        snprintf(out, ATTN_PREFIX_MAX, "%s%s", parts[i / count], own[count - 1 - i % count]);
+    else
+        snprintf(out, ATTN_PREFIX_MAX, "%s", own[i]);
+    return true;
 }
 
 /* Layers are divided as evenly as they can be, in the floating-point arithmetic of Hugging Face. */

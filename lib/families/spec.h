@@ -22,14 +22,21 @@ enum attn_status attn_fail_key(const char *within, const char *key, const struct
 /* The object of that name in another, borrowed; NULL where there is none or `name` is NULL. */
 json_t *attn_config_object(const json_t *object, const char *name);
 
-/* The nested object that holds the family's settings; NULL where the configuration has none. */
-json_t *attn_config_nested(const struct attn_family *family, const json_t *object);
+/* Which family reads a configuration, and the object in it that holds the settings, borrowed: a
+ * nested one, or the configuration itself.  Of a type that is unknown it is the family of the text
+ * model inside (text_config and the like). */
+struct attn_choice {
+    const struct attn_family *family;
+    json_t *settings;
+    bool is_wrapped; /* the text model is a part of a model of several */
+};
 
-/* The family of the configuration's model_type and of `stack`, NULL for the default one.
+/* The choice for a configuration and for `stack`; NULL is the one that `architectures` names, else
+ * the default.
  * Errors: ATTN_MALFORMED, ATTN_UNSUPPORTED; also where `architectures` names a class that attends
  * otherwise. */
-enum attn_status attn_config_family(const struct attn_family **out, const json_t *object,
-                                    const char *stack, struct attn_error *error);
+enum attn_status attn_config_choose(struct attn_choice *out, json_t *object, const char *stack,
+                                    struct attn_error *error);
 
 /* ---- Resolving ---- */
 

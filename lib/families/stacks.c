@@ -12,7 +12,7 @@
 
 #define T5_IGNORED                                                                       \
     IGNORED("dense_act_fn feed_forward_proj is_decoder is_encoder_decoder is_gated_act " \
-            "n_positions")
+            "n_positions scale_decoder_outputs")
 
 static const struct attn_hf_key t5_encoder_keys[] =
     KEY_LIST(T5_SIZES, LAYERS_AS("num_layers"), IGNORED("num_decoder_layers"), BUCKETS, T5_IGNORED);

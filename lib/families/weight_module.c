@@ -4,6 +4,7 @@
  * "model.layers.0.self_attn.".  Whatever is below it takes part in the layer's computation, so each
  * tensor there is bound, on the list of harmless names, or refused by name. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "basics/status.h"
@@ -122,7 +123,7 @@ static void write_root(char out[ATTN_TENSOR_NAME_MAX], const struct attn_checkpo
     char common[ATTN_TENSOR_NAME_MAX];
     const struct attn_family_tensor *patterns = attn_tensors_of(source);
     snprintf(common, sizeof common, "%.*s", (int)common_length(patterns), patterns[0].name);
-    attn_expand_name(out, prefix, common, source->config, source->layer);
+    attn_expand_name(out, prefix, common, attn_name_indices(source->config, source->layer, 0));
 }
 
 struct module {
@@ -148,17 +149,29 @@ static const struct attn_binding *find_binding(struct module *module, const char
     return NULL;
 }
 
-/* The binding of the quantised weight that a tensor of this name is part of. */
-static const struct attn_binding *find_quantized(const struct module *module, const char *name)
+/* Whether a tensor of this name is one that a quantised weight is in. */
+static bool is_of_quantized(const struct module *module, const char *name)
 {
     const struct attn_bindings *bindings = module->bindings;
-    char weight[ATTN_SAFETENSORS_MAX_NAME];
-    const bool part = attn_quantization_weight(weight, sizeof weight, name);
-    for (size_t i = 0; part && i < bindings->count; i++)
-        if (bindings->items[i].tensor.quantized != NULL &&
-            strcmp(bindings->items[i].tensor.entry->name, weight) == 0)
-            return &bindings->items[i];
-    return NULL;
+    for (size_t i = 0; i < bindings->count; i++) {
+        const struct attn_quantized *weight = bindings->items[i].tensor.quantized;
+        if (weight != NULL && attn_quantization_has(weight, name))
+            return true;
+    }
+    return false;
+}
+
+/* Whether a tensor without a place is a bias of zeros beside quantised weights. */
+static bool is_zero_bias(struct module *module, const char *name)
+{
+    struct attn_tensor tensor = {.entry = NULL};
+    bool zero = false;
+    if (module->status == ATTN_OK && ends_in(name, "bias"))
+        module->status = attn_checkpoint_find(&tensor, module->checkpoint, name, module->error);
+    if (module->status == ATTN_OK && tensor.entry != NULL)
+        module->status = attn_quantization_is_zero(&zero, &module->source->config->hf.quantization,
+                                                   &tensor, module->error);
+    return zero;
 }
 
 /* Whether a layer that reads another's keys and values has a tensor for making its own, which its
@@ -172,6 +185,24 @@ static bool is_unused(const struct module *module, const char *tail)
                                strcmp(p->name + module->common, tail) != 0))
         p++;
     return p->name != NULL;
+}
+
+/* Whether the tensor is that of a head, beside the first one's, which is bound. */
+static bool is_of_head(const struct module *module, const char *tail)
+{
+    for (size_t i = 0; i < module->bindings->count; i++) {
+        const struct attn_family_tensor *p = module->bindings->items[i].pattern;
+        const char *mark = strchr(p->name, '#');
+        const size_t before = mark != NULL ? (size_t)(mark - p->name) - module->common : 0;
+        char *end;
+        if (mark == NULL || strncmp(tail, p->name + module->common, before) != 0)
+            continue;
+        const unsigned long head = strtoul(tail + before, &end, 10);
+        if (end != tail + before && head < attn_tensor_heads(module->source, p) &&
+            strcmp(end, mark + 1) == 0)
+            return true;
+    }
+    return false;
 }
 
 static bool is_harmless(struct module *module, const char *name, const char *tail)
@@ -192,26 +223,29 @@ static bool is_harmless(struct module *module, const char *name, const char *tai
 
 static void refuse(struct module *module, const char *name, const char *tail)
 {
+    char own[ATTN_SAFETENSORS_MAX_NAME];
     size_t i = 0;
+    attn_checkpoint_name(own, module->checkpoint, name);
     while (i < NUM_REMEDIES && strstr(tail, remedies[i].part) == NULL)
         i++;
     if (i < NUM_REMEDIES)
-        module->status =
-            attn_fail(module->error, ATTN_UNSUPPORTED, name, "tensor '%.96s' would be left out: %s",
-                      name, remedies[i].remedy);
+        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, own,
+                                   "tensor '%.96s' would be left out: %s", own, remedies[i].remedy);
     else
-        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, name,
+        module->status = attn_fail(module->error, ATTN_UNSUPPORTED, own,
                                    "tensor '%.96s' is no part of a layer of %.32s: is model_type "
                                    "another? If it is not needed, leave it out of the file",
-                                   name, module->source->config->family->name);
+                                   own, module->source->config->family->name);
 }
 
 static bool check_name(void *context, const char *name)
 {
     struct module *module = context;
     const char *tail = name + strlen(module->root);
-    if (find_binding(module, name) == NULL && find_quantized(module, name) == NULL &&
-        module->status == ATTN_OK && !is_unused(module, tail) && !is_harmless(module, name, tail))
+    if (find_binding(module, name) == NULL && !is_of_quantized(module, name) &&
+        module->status == ATTN_OK && !is_of_head(module, tail) && !is_unused(module, tail) &&
+        !is_harmless(module, name, tail) && !is_zero_bias(module, name) &&
+        module->status == ATTN_OK)
         refuse(module, name, tail);
     return module->status == ATTN_OK;
 }
@@ -223,9 +257,11 @@ static bool is_used(struct module *module, const char *prefix)
     char name[ATTN_TENSOR_NAME_MAX];
     for (size_t i = 0; i < module->bindings->count; i++) {
         const struct attn_binding *binding = &module->bindings->items[i];
-        attn_expand_name(name, prefix, binding->pattern->name, source->config, source->layer);
-        if (!is_of_stack(binding->pattern) &&
-            (find_binding(module, name) == binding || find_quantized(module, name) == binding))
+        attn_expand_name(name, prefix, binding->pattern->name,
+                         attn_name_indices(source->config, source->layer, 0));
+        const bool quantized =
+            binding->tensor.quantized != NULL && strcmp(binding->tensor.entry->name, name) == 0;
+        if (!is_of_stack(binding->pattern) && (quantized || find_binding(module, name) == binding))
             return true;
     }
     return false;
@@ -242,11 +278,11 @@ enum attn_status attn_check_module(const struct attn_bindings *bindings,
                             .source = source,
                             .common = common_length(attn_tensors_of(source)),
                             .error = error};
-    for (const char *const *prefix = config->family->prefixes;
-         *prefix != NULL && module.status == ATTN_OK; prefix++) {
-        if (!is_used(&module, *prefix))
+    char prefix[ATTN_PREFIX_MAX];
+    for (size_t i = 0; module.status == ATTN_OK && attn_config_prefix(prefix, config, i); i++) {
+        if (!is_used(&module, prefix))
             continue;
-        write_root(module.root, source, *prefix);
+        write_root(module.root, source, prefix);
         attn_checkpoint_visit(checkpoint, module.root, check_name, &module);
     }
     return module.status;
@@ -309,19 +345,22 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
                                    struct attn_error *error)
 {
     char there[96], name[ATTN_TENSOR_NAME_MAX] = "", wanted[ATTN_TENSOR_NAME_MAX];
+    char own[ATTN_SAFETENSORS_MAX_NAME];
     struct search search = {.wanted = wanted};
-    const char *prefix = source->config->family->prefixes[0];
+    char prefix[ATTN_PREFIX_MAX];
     const struct attn_family_tensor *pattern = attn_tensors_of(source);
+    attn_config_prefix(prefix, source->config, 0);
+    const struct attn_name_indices indices = attn_name_indices(source->config, source->layer, 0);
     for (; pattern->name != NULL && search.found[0] == '\0'; pattern++) {
         struct attn_matrix_shape shape;
         if (pattern->role != role || (pattern->projections & missing) == 0 ||
             !attn_fused_shape(&shape, &source->spec, pattern))
             continue;
-        attn_expand_name(wanted, "", pattern->name, source->config, source->layer);
+        attn_expand_name(wanted, "", pattern->name, indices);
         search.indexed = strchr(pattern->name, '*') != NULL;
         attn_checkpoint_visit(checkpoint, "", compare_name, &search);
         if (name[0] == '\0' || search.found[0] != '\0')
-            attn_expand_name(name, prefix, pattern->name, source->config, source->layer);
+            attn_expand_name(name, prefix, pattern->name, indices);
     }
     if (search.found[0] == '\0')
         attn_checkpoint_visit(checkpoint, "", find_adapter, &search);
@@ -333,6 +372,7 @@ enum attn_status attn_fail_missing(const struct attn_checkpoint *checkpoint,
     attn_checkpoint_list(there, sizeof there, checkpoint, wanted);
     if (there[0] == '\0')
         attn_checkpoint_list(there, sizeof there, checkpoint, "");
-    return attn_fail(error, ATTN_NOT_FOUND, name, "tensor '%s' is missing%s%s", name,
+    attn_checkpoint_name(own, checkpoint, name);
+    return attn_fail(error, ATTN_NOT_FOUND, own, "tensor '%s' is missing%s%s", own,
                      there[0] != '\0' ? "; the file has " : "", there);
 }

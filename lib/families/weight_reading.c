@@ -191,6 +191,53 @@ static void finish_norm(float *weight, size_t count, const struct attn_checkpoin
         weight[i] *= (float)sqrt((double)hf->hidden_size / (double)count);
 }
 
+/* Puts rows 2i and 2i + 1 of the last components of each head, which rotate together, at i and half
+ * their number after it.  rows [count][in] are those of whole heads. */
+static enum attn_status gather(float *rows, const struct attn_weight_rows *of, size_t count,
+                               struct attn_error *error)
+{
+    const size_t width = of->gathered, in = of->in;
+    float *scratch = attn_alloc(attn_mul(width, in), sizeof *scratch);
+    if (scratch == NULL)
+        return attn_fail_memory(error, width * in * sizeof *scratch);
+    for (size_t row = of->head; row <= count; row += of->head) {
+        float *last = rows + (row - width) * in;
+        memcpy(scratch, last, width * in * sizeof *last);
+        for (size_t i = 0; i < width; i++)
+            memcpy(last + (i % 2 * (width / 2) + i / 2) * in, scratch + i * in, in * sizeof *last);
+    }
+    attn_free(scratch);
+    return ATTN_OK;
+}
+
+/* Where each head has a tensor: reads those of all heads but the first. */
+static enum attn_status read_other_heads(struct attn_layer *out,
+                                         const struct attn_weights_source *source,
+                                         const struct attn_checkpoint_layer *own,
+                                         const struct attn_binding *binding,
+                                         struct attn_error *error)
+{
+    const size_t heads = attn_tensor_heads(own, binding->pattern);
+    const size_t width = elements_of(binding, NULL);
+    float *to =
+        destination_of(out, binding->pattern, (size_t)__builtin_ctz(binding->pattern->projections));
+    enum attn_status status = ATTN_OK;
+    for (size_t head = 1; head < heads && status == ATTN_OK; head++) {
+        struct attn_tensor tensor;
+        status = attn_find_tensor(&tensor, source->checkpoint, own, binding->pattern, head, error);
+        if (status == ATTN_OK)
+            status = attn_tensor_read_f32(to + head * width, &tensor, 0, width, error);
+    }
+    return status;
+}
+
+/* Puts the biases of rows that rotate together half their number apart, as gather does the rows. */
+static enum attn_status gather_bias(struct attn_linear *linear, struct attn_error *error)
+{
+    const struct attn_weight_rows rows = {.in = 1, .head = linear->out, .gathered = linear->out};
+    return gather(linear->bias, &rows, linear->out, error);
+}
+
 enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_weights_source *source,
                                    size_t layer, struct attn_error *error)
 {
@@ -208,11 +255,16 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
         if (role == ATTN_ROLE_WEIGHT)
             attn_read_ahead_advance(source->ahead,
                                     binding->tensor.entry->end - binding->tensor.entry->begin);
-        if (transposed && role == ATTN_ROLE_WEIGHT)
+        if (transposed && role == ATTN_ROLE_WEIGHT && binding->tensor.quantized == NULL)
             status = read_columns(out, binding, source->pool, error);
         else
             status =
                 read_rows(out, binding, groups_of(&own, binding->pattern), source->pool, error);
+        if (status == ATTN_OK && attn_tensor_heads(&own, binding->pattern) > 0)
+            status = read_other_heads(out, source, &own, binding, error);
+        if (status == ATTN_OK && role == ATTN_ROLE_BIAS && config->hf.rope_gathered &&
+            (binding->pattern->projections & ATTN_PROJ_K_ROPE) != 0)
+            status = gather_bias(&out->k_rope, error);
         if (status == ATTN_OK && role == ATTN_ROLE_NORM)
             finish_norm(destination_of(out, binding->pattern, first), elements_of(binding, NULL),
                         &own, binding->pattern->projections);
@@ -267,25 +319,6 @@ enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_MATRICES
         out[ATTN_MATRIX_Q].gathered = out[ATTN_MATRIX_K_ROPE].gathered = width;
     }
     return status;
-}
-
-/* Puts rows 2i and 2i + 1 of the last components of each head, which rotate together, at i and half
- * their number after it.  rows [count][in] are those of whole heads. */
-static enum attn_status gather(float *rows, const struct attn_weight_rows *of, size_t count,
-                               struct attn_error *error)
-{
-    const size_t width = of->gathered, in = of->in;
-    float *scratch = attn_alloc(attn_mul(width, in), sizeof *scratch);
-    if (scratch == NULL)
-        return attn_fail_memory(error, width * in * sizeof *scratch);
-    for (size_t row = of->head; row <= count; row += of->head) {
-        float *last = rows + (row - width) * in;
-        memcpy(scratch, last, width * in * sizeof *last);
-        for (size_t i = 0; i < width; i++)
-            memcpy(last + (i % 2 * (width / 2) + i / 2) * in, scratch + i * in, in * sizeof *last);
-    }
-    attn_free(scratch);
-    return ATTN_OK;
 }
 
 enum attn_status attn_weight_rows_read(float *out, const struct attn_weight_rows *rows, size_t row,

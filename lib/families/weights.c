@@ -67,23 +67,42 @@ static struct attn_tensor_shape tensor_shape(const struct attn_checkpoint_layer 
                    : (struct attn_tensor_shape){2, {fused.out, fused.in}};
     while (all.arrays[i].role != pattern->role || all.arrays[i].projection != pattern->projections)
         i++;
-    return all.arrays[i].shape;
+    const struct attn_tensor_shape *shape = &all.arrays[i].shape;
+    return strchr(pattern->name, '#') == NULL ? *shape
+                                              : (struct attn_tensor_shape){1, {shape->size[1]}};
+}
+
+size_t attn_tensor_heads(const struct attn_checkpoint_layer *source,
+                         const struct attn_family_tensor *pattern)
+{
+    const struct attn_layer_spec *spec = &source->spec;
+    return strchr(pattern->name, '#') == NULL          ? 0
+           : (pattern->projections & ATTN_PROJ_Q) != 0 ? spec->num_heads
+                                                       : spec->num_kv_heads;
 }
 
 /* ---- Binding ------------------------------------------------------------------------------- */
 
+struct attn_name_indices attn_name_indices(const struct attn_config *config, size_t layer,
+                                           size_t head)
+{
+    const size_t attentions = config->hf.attentions != 0 ? config->hf.attentions : 1;
+    const size_t index = attn_config_tensor_index(config, layer);
+    return (struct attn_name_indices){index / attentions, head, index % attentions};
+}
+
 void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
-                      const struct attn_config *config, size_t layer)
+                      struct attn_name_indices indices)
 {
     const char *pieces[] = {prefix, name};
-    const size_t index = attn_config_tensor_index(config, layer);
-    const size_t attentions = config->hf.attentions != 0 ? config->hf.attentions : 1;
     size_t at = 0;
     for (size_t i = 0; i < 2; i++)
         for (const char *c = pieces[i]; *c != '\0' && at + 24 < ATTN_TENSOR_NAME_MAX; c++) {
-            if (*c == '*' || *c == '#')
+            if (*c == '*' || *c == '#' || *c == '%')
                 at += (size_t)snprintf(out + at, ATTN_TENSOR_NAME_MAX - at, "%zu",
-                                       *c == '*' ? index / attentions : index % attentions);
+                                       *c == '*'   ? indices.layer
+                                       : *c == '#' ? indices.head
+                                                   : indices.attention);
             else
                 out[at++] = *c;
         }
@@ -98,13 +117,13 @@ static enum attn_status fail_twice(const char *one, const char *other, struct at
                      one, other);
 }
 
-/* Finds the tensor of a pattern under the prefix that has it; entry NULL if none has.  A layer that
- * reads another's cache has the tensors of that layer's keys and values.  A name
- * without an index belongs to a model's only layer, or to a tensor that all layers share. */
-static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
-                                    const struct attn_checkpoint_layer *source,
-                                    const struct attn_family_tensor *pattern,
-                                    struct attn_error *error)
+/* The prefix is the one that has it.  A layer that reads another's cache has the tensors of that
+ * layer's keys and values.  A name without an index belongs to a model's only layer, or to a tensor
+ * that all layers share. */
+enum attn_status attn_find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                  const struct attn_checkpoint_layer *source,
+                                  const struct attn_family_tensor *pattern, size_t head,
+                                  struct attn_error *error)
 {
     const struct attn_config *config = source->config;
     bool single = config->num_layers == 1 || pattern->role == ATTN_ROLE_POSITION_BIAS ||
@@ -114,19 +133,23 @@ static enum attn_status find_tensor(struct attn_tensor *out, struct attn_checkpo
     size_t layer = shared ? source->spec.shares_layer : source->layer;
     char name[ATTN_TENSOR_NAME_MAX];
     *out = (struct attn_tensor){.entry = NULL};
-    for (const char *const *prefix = config->family->prefixes; *prefix != NULL; prefix++) {
-        bool indexed = strchr(*prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
+    char prefix[ATTN_PREFIX_MAX];
+    for (size_t i = 0; attn_config_prefix(prefix, config, i); i++) {
+        bool indexed = strchr(prefix, '*') != NULL || strchr(pattern->name, '*') != NULL;
         if (!indexed && !single)
             continue;
         struct attn_tensor found;
-        attn_expand_name(name, *prefix, pattern->name, config, layer);
+        attn_expand_name(name, prefix, pattern->name, attn_name_indices(config, layer, head));
         enum attn_status status = attn_checkpoint_find(&found, checkpoint, name, error);
         if (status == ATTN_OK && pattern->role == ATTN_ROLE_WEIGHT && found.npz == NULL &&
-            found.gguf == NULL && (found.entry == NULL || !found.entry->dtype->readable)) {
-            const struct attn_tensor_shape shape = tensor_shape(source, pattern);
+            found.gguf == NULL &&
+            (found.entry == NULL || !found.entry->dtype->readable ||
+             config->hf.quantization.method == ATTN_QUANT_BITSANDBYTES)) {
+            struct attn_matrix_shape shape; /* whatever the family's layout */
             struct attn_tensor quantized;
+            attn_fused_shape(&shape, &source->spec, pattern);
             status = attn_quantization_find(&quantized, checkpoint, &config->hf.quantization, name,
-                                            shape.size[0], shape.size[1], error);
+                                            shape.out, shape.in, error);
             if (status == ATTN_OK && quantized.entry != NULL)
                 found = quantized;
         }
@@ -235,21 +258,50 @@ const struct attn_family_tensor *attn_tensors_of(const struct attn_checkpoint_la
                                              : config->family->tensors;
 }
 
+/* Whether the specification asks for no such tensor. */
+static bool is_denied(const struct attn_checkpoint_layer *source,
+                      const struct attn_family_tensor *pattern)
+{
+    const struct attn_members all = attn_layer_members(&source->spec);
+    return (pattern->projections & ~needed_projections(&all, pattern->role)) != 0;
+}
+
 /* Checks a tensor that was found against the configuration and what is bound already. */
 static enum attn_status check_found(const struct attn_bindings *bound,
                                     const struct attn_checkpoint_layer *source,
                                     const struct attn_family_tensor *pattern,
-                                    const struct attn_tensor_entry *entry, struct attn_error *error)
+                                    const struct attn_tensor *tensor, struct attn_error *error)
 {
-    const struct attn_members all = attn_layer_members(&source->spec);
-    if ((pattern->projections & ~needed_projections(&all, pattern->role)) != 0)
+    const struct attn_tensor_entry *entry = tensor->entry;
+    if (is_denied(source, pattern))
         return attn_fail(error, ATTN_MALFORMED, entry->name,
                          "tensor '%.96s' is there, but the configuration denies it", entry->name);
     for (size_t i = 0; i < bound->count; i++)
         if (bound->items[i].pattern->role == pattern->role &&
             (bound->items[i].pattern->projections & pattern->projections) != 0)
             return fail_twice(bound->items[i].tensor.entry->name, entry->name, error);
-    return check_tensor(source, pattern, entry, error);
+    return tensor->quantized != NULL ? ATTN_OK : check_tensor(source, pattern, entry, error);
+}
+
+/* Where each head has a tensor: checks those of all heads but the first. */
+static enum attn_status check_other_heads(struct attn_checkpoint *checkpoint,
+                                          const struct attn_checkpoint_layer *source,
+                                          const struct attn_family_tensor *pattern,
+                                          struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    const size_t heads = attn_tensor_heads(source, pattern);
+    for (size_t head = 1; head < heads && status == ATTN_OK; head++) {
+        struct attn_tensor tensor;
+        status = attn_find_tensor(&tensor, checkpoint, source, pattern, head, error);
+        if (status == ATTN_OK && tensor.entry == NULL)
+            status = attn_fail(error, ATTN_NOT_FOUND, pattern->name,
+                               "tensor '%.96s' is missing for head %zu of layer %zu", pattern->name,
+                               head, source->layer);
+        if (status == ATTN_OK)
+            status = check_tensor(source, pattern, tensor.entry, error);
+    }
+    return status;
 }
 
 enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoint *checkpoint,
@@ -265,11 +317,18 @@ enum attn_status attn_bind_layer(struct attn_bindings *out, struct attn_checkpoi
         struct attn_tensor tensor;
         if (!attn_fused_shape(&shape, &source->spec, pattern))
             continue;
-        enum attn_status status = find_tensor(&tensor, checkpoint, source, pattern, error);
-        if (status == ATTN_OK && tensor.entry == NULL)
+        enum attn_status status = attn_find_tensor(&tensor, checkpoint, source, pattern, 0, error);
+        bool needless = status == ATTN_OK && tensor.entry == NULL;
+        if (status == ATTN_OK && !needless && pattern->role == ATTN_ROLE_BIAS &&
+            is_denied(source, pattern))
+            status = attn_quantization_is_zero(&needless, &source->config->hf.quantization, &tensor,
+                                               error);
+        if (status == ATTN_OK && needless)
             continue;
         if (status == ATTN_OK)
-            status = check_found(out, source, pattern, tensor.entry, error);
+            status = check_found(out, source, pattern, &tensor, error);
+        if (status == ATTN_OK)
+            status = check_other_heads(checkpoint, source, pattern, error);
         if (status != ATTN_OK)
             return status;
         bound[pattern->role] |= pattern->projections;

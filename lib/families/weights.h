@@ -99,10 +99,28 @@ struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *con
 
 #define ATTN_TENSOR_NAME_MAX 160 /* bytes of prefix, name and index, all from the tables */
 
-/* Writes prefix and name of layer `layer`, with its index in the place of each '*'; where layers of
- * the checkpoint have several attentions each, '*' is such a layer, '#' the attention in it. */
+/* The indices in a name: in the place of each '*', each '#' and each '%'; and those of layer `layer`
+ * of the configuration. */
+struct attn_name_indices {
+    size_t layer, head, attention;
+};
+struct attn_name_indices attn_name_indices(const struct attn_config *config, size_t layer,
+                                           size_t head);
+
+/* Writes prefix and name with these indices. */
 void attn_expand_name(char out[ATTN_TENSOR_NAME_MAX], const char *prefix, const char *name,
-                      const struct attn_config *config, size_t layer);
+                      struct attn_name_indices indices);
+
+/* Finds the tensor of a pattern, of `head` where each head has one; entry NULL where the checkpoint
+ * has none.  Errors: those of attn_weights_check. */
+enum attn_status attn_find_tensor(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
+                                  const struct attn_checkpoint_layer *source,
+                                  const struct attn_family_tensor *pattern, size_t head,
+                                  struct attn_error *error);
+
+/* Heads that have a tensor of the pattern each, 0 where one tensor holds all. */
+size_t attn_tensor_heads(const struct attn_checkpoint_layer *source,
+                         const struct attn_family_tensor *pattern);
 
 /* The tensors that the layer may have. */
 const struct attn_family_tensor *attn_tensors_of(const struct attn_checkpoint_layer *source);

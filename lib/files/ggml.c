@@ -244,7 +244,10 @@ static void decode_q6_k(float *out, const uint8_t *block)
     X(29, IQ1_M, 256, 56)   \
     X(34, TQ1_0, 256, 54)   \
     X(35, TQ2_0, 256, 66)   \
-    X(39, MXFP4, 32, 17)
+    X(39, MXFP4, 32, 17)    \
+    X(40, NVFP4, 64, 36)    \
+    X(41, Q1_0, 128, 18)    \
+    X(42, Q2_0, 64, 18)
 
 #define DECODE_BLOCKS(number, name, numbers, bytes, decode)                  \
     static void read_##name(float *out, const uint8_t *blocks, size_t count) \

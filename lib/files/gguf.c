@@ -15,7 +15,9 @@
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
 #define MAX_TEXT 65536 /* bytes of a text that is kept; a longer one is passed over */
 #define BUFFER 65536
-#define ALIGNMENT 32 /* where general.alignment is absent */
+#define MAX_HEADER 100000000 /* bytes; a vocabulary of 262144 words takes 16 million */
+#define MAX_VALUES 16777216  /* bytes of keys and values that are kept */
+#define ALIGNMENT 32         /* where general.alignment is absent */
 #define MAX_ALIGNMENT (1u << 20)
 
 struct tensor {
@@ -64,12 +66,15 @@ static void *allocate(struct header *h, size_t count, size_t size)
     return memory;
 }
 
-/* Whether `count` more bytes are in the file; a fault where they are not. */
+/* Whether `count` more bytes are in the file, and a header may have them; else a fault. */
 static bool has_bytes(struct header *h, size_t count)
 {
     if (h->status == ATTN_OK && count > h->file->size - position(h))
         FAIL(h, h->file->name, "%.64s ends within its header: %zu bytes, %zu more are told of",
              h->file->name, h->file->size, count - (h->file->size - position(h)));
+    else if (h->status == ATTN_OK && position(h) + count > MAX_HEADER)
+        FAIL(h, h->file->name, "%.64s has a header of more than %d bytes", h->file->name,
+             MAX_HEADER);
     return h->status == ATTN_OK;
 }
 
@@ -191,8 +196,13 @@ static double read_number(struct header *h, size_t type)
     }
 }
 
-static void read_numbers(struct header *h, struct attn_gguf_value *value, size_t type)
+/* Reads `count` numbers of `type`, of which at most `most` are kept. */
+static void read_numbers(struct header *h, struct attn_gguf_value *value, size_t type, size_t most)
 {
+    if (value->count > most) {
+        skip_bytes(h, value->count * kinds[type].bytes);
+        return;
+    }
     double *numbers = allocate(h, value->count, sizeof *numbers);
     value->kind = ATTN_GGUF_NUMBER;
     value->numbers = numbers;
@@ -200,7 +210,7 @@ static void read_numbers(struct header *h, struct attn_gguf_value *value, size_t
         numbers[i] = read_number(h, type);
 }
 
-static void read_array(struct header *h, struct attn_gguf_value *value)
+static void read_array(struct header *h, struct attn_gguf_value *value, size_t most)
 {
     const uint64_t type = read_unsigned(h, 4), count = read_unsigned(h, 8);
     value->is_array = true;
@@ -219,37 +229,30 @@ static void read_array(struct header *h, struct attn_gguf_value *value)
     else if (kinds[type].kind == TEXT)
         for (uint64_t i = 0; i < count && h->status == ATTN_OK; i++)
             skip_bytes(h, read_unsigned(h, 8));
-    else if (count > ATTN_GGUF_MAX_NUMBERS)
-        skip_bytes(h, count * least);
     else
-        read_numbers(h, value, type);
+        read_numbers(h, value, type, most);
 }
 
-static void read_value(struct header *h)
+/* Reads a key and its value into value, which keeps nothing of a vocabulary but its key. */
+static void read_value(struct header *h, struct attn_gguf_value *value)
 {
-    struct attn_gguf *file = h->file;
-    struct attn_gguf_value *values =
-        grow(h, file->values, file->num_values, &file->values_room, sizeof *values);
-    if (values == NULL)
-        return;
-    file->values = values;
-    struct attn_gguf_value *value = &values[file->num_values++];
     *value = (struct attn_gguf_value){.kind = ATTN_GGUF_OTHER, .count = 1};
     value->key = read_name(h, "key");
     const uint64_t type = read_unsigned(h, 4);
     if (h->status != ATTN_OK)
         return;
+    const bool kept = strncmp(value->key, "tokenizer.", 10) != 0;
     if (type >= NUM_KINDS)
         FAIL(h, value->key, "key '%.96s' has a value of type %" PRIu64 ", which GGUF has not",
              value->key, type);
     else if (kinds[type].kind == ARRAY)
-        read_array(h, value);
+        read_array(h, value, kept ? ATTN_GGUF_MAX_NUMBERS : 0);
     else if (kinds[type].kind == TEXT) {
-        value->text = read_text(h, &value->count, MAX_TEXT);
+        value->text = read_text(h, &value->count, kept ? MAX_TEXT : 0);
         if (value->text != NULL && strlen(value->text) == value->count)
             value->kind = ATTN_GGUF_TEXT;
     } else
-        read_numbers(h, value, type);
+        read_numbers(h, value, type, kept);
 }
 
 const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file, const char *key)
@@ -260,11 +263,27 @@ const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file,
                                            attn_compare_names);
 }
 
+size_t attn_gguf_num_values(const struct attn_gguf *file) { return file->num_values; }
+
+const struct attn_gguf_value *attn_gguf_value(const struct attn_gguf *file, size_t i)
+{
+    return &file->values[i];
+}
+
 static void read_values(struct header *h, uint64_t count)
 {
     struct attn_gguf *file = h->file;
-    for (uint64_t i = 0; i < count && h->status == ATTN_OK; i++)
-        read_value(h);
+    for (uint64_t i = 0; i < count && h->status == ATTN_OK; i++) {
+        struct attn_gguf_value *values =
+            grow(h, file->values, file->num_values, &file->values_room, sizeof *values);
+        if (values == NULL)
+            return;
+        file->values = values;
+        read_value(h, &values[file->num_values++]);
+        if (file->texts > MAX_VALUES)
+            FAIL(h, file->name, "%.64s has keys and values of more than %d bytes", file->name,
+                 MAX_VALUES);
+    }
     if (h->status != ATTN_OK)
         return;
     const struct attn_gguf_value *twice =

@@ -3,8 +3,8 @@
  * A file is "GGUF", a version, the numbers of tensors and of keys, the keys with their values, the
  * tensors' names, sizes, number formats and places, and the data from the next multiple of
  * general.alignment on.  All is little-endian.  No count is believed before that many bytes were
- * read: memory grows with what the file holds.  Of a value that is an array only a short one of
- * numbers is kept (a vocabulary is passed over).
+ * read: memory grows with what the file holds, up to a limit, and a header has one too.  Of a value
+ * that is an array only a short one of numbers is kept, and nothing of a vocabulary (tokenizer.*).
  *
  * Source: the format's description in ggml's docs/gguf.md. */
 #ifndef ATTN_LIB_FILES_GGUF_H
@@ -43,6 +43,10 @@ struct attn_gguf_value {
 
 /* The value of that key, NULL where the file has none.  Borrowed. */
 const struct attn_gguf_value *attn_gguf_find_value(const struct attn_gguf *file, const char *key);
+
+/* Value i < attn_gguf_num_values, in the order of keys.  Borrowed. */
+size_t attn_gguf_num_values(const struct attn_gguf *file);
+const struct attn_gguf_value *attn_gguf_value(const struct attn_gguf *file, size_t i);
 
 size_t attn_gguf_count(const struct attn_gguf *file);
 

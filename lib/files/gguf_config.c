@@ -3,14 +3,10 @@
 #include "files/gguf_config.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "basics/mem.h"
-#include "basics/status.h"
-
-#define MAX_SIZE 2147483647
+#include "files/gguf_keys.h"
 
 /* ---- Names of tensors ------------------------------------------------------------------------ */
 
@@ -26,10 +22,9 @@ static const struct attn_gguf_name decoder_names[] = {
     {"attn_q_b", "q_b_proj"},
     {"attn_q_a_norm", "q_a_layernorm"},
     {"attn_kv_b", "kv_b_proj"},
+    {"attn_k_b", "kv_b_proj"}, /* with attn_v_b */
     {"attn_kv_a_mqa", "kv_a_proj_with_mqa"},
-    {"attn_k_b", "k_b_proj"},
     {"attn_kv_a_norm", "kv_a_layernorm"},
-    {"attn_v_b", "v_b_proj"},
     {"attn_sinks.weight", "sinks"},
     {NULL, NULL},
 };
@@ -44,254 +39,307 @@ static const struct attn_gguf_name bert_names[] = {
 
 /* ---- Architectures --------------------------------------------------------------------------- */
 
-#define DECODER(takes_too)                                                      \
-    .module = "model.layers.", .member = ".self_attn.", .names = decoder_names, \
-    .takes = "num_key_value_heads rope_theta rope_scaling rms_norm_eps " takes_too
+#define LAYERS .module = "model.layers.", .member = ".self_attn.", .names = decoder_names
+#define DECODER(takes_too) LAYERS, .takes = "num_key_value_heads rope_theta " takes_too
 
 static const struct attn_gguf_architecture architectures[] = {
     {"llama", "llama", DECODER("head_dim attention_bias"), .permuted = true},
-    {"mistral3", "ministral3", DECODER("head_dim"), .permuted = true},
-    {"granite", "granite", DECODER("attention_bias attention_multiplier"), .permuted = true},
+    {"mistral3", "ministral3", DECODER("head_dim llama_4_scaling_beta"), .permuted = true},
+    {"granite", "granite", DECODER("attention_bias attention_multiplier"), .permuted = true,
+     .rope_if_finetuned = true},
     {"qwen2", "qwen2", DECODER("")},
     {"qwen2moe", "qwen2_moe", DECODER("")},
-    {"qwen3", "qwen3", DECODER("head_dim attention_bias")},
-    {"qwen3moe", "qwen3_moe", DECODER("head_dim attention_bias")},
+    {"qwen3", "qwen3", DECODER("head_dim attention_bias rms_norm_eps")},
+    {"qwen3moe", "qwen3_moe", DECODER("head_dim attention_bias rms_norm_eps")},
     {"gemma", "gemma", DECODER("head_dim")},
-    {"gemma2", "gemma2",
-     DECODER("head_dim sliding_window attn_logit_softcapping query_pre_attn_scalar")},
+    {"gemma2", "gemma2", DECODER("head_dim attn_logit_softcapping query_pre_attn_scalar"),
+     .other_type = "gemma2", .period = 2, .window = 4096},
     {"gemma3", "gemma3_text",
-     DECODER("head_dim sliding_window query_pre_attn_scalar rope_local_base_freq"),
-     .plus_one = true, .more = "\"sliding_window_pattern\": 6"},
-    {"phi3", "phi3", DECODER("original_max_position_embeddings")},
+     DECODER("head_dim query_pre_attn_scalar rope_local_base_freq rms_norm_eps"),
+     .other_type = "gemma3_text", .period = 6, .plus_one = true,
+     .full = "\"sliding_window_pattern\": 1"},
+    {"phi3", "phi3", DECODER("original_max_position_embeddings partial_rotary_factor")},
     {"starcoder2", "starcoder2", DECODER("")},
     {"command-r", "cohere", DECODER("layer_norm_eps")},
-    {"olmo2", "olmo2", DECODER("")},
+    {"olmo2", "olmo2", DECODER("rms_norm_eps"), .other_type = "olmo3", .period = 4},
     {"glm4", "glm4", DECODER("head_dim attention_bias partial_rotary_factor")},
-    {"gpt-oss", "gpt_oss", DECODER("head_dim sliding_window"), .scaling = "\"truncate\": false"},
+    {"gpt-oss", "gpt_oss", DECODER("head_dim"), .other_type = "gpt_oss", .period = 2,
+     .window = ATTN_GGUF_WINDOW_NEEDED, .yarn = "\"truncate\": false"},
+    {"deepseek2", "deepseek_v2", LAYERS, .takes = "kv_lora_rank rope_theta",
+     .other_type = "deepseek_v3"},
     {"gpt2", "gpt2", .module = "h.", .member = ".attn.", .names = gpt2_names, .takes = ""},
     {"bert", "bert", .module = "encoder.layer.", .member = ".attention.", .names = bert_names,
-     .takes = ""},
+     .takes = "", .encoder = true},
 };
 #define NUM_ARCHITECTURES (sizeof architectures / sizeof architectures[0])
 
-/* ---- The configuration ----------------------------------------------------------------------- */
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+#define SIGMOID 2 /* of expert_gating_func */
 
 enum kind { SIZE, NUMBER };
 
-/* Keys, less the architecture's name before them, and what they are in a config.json. */
+/* Keys, less the architecture's name before them, and what they are in a config.json.  A file has
+ * those that are needed, as llama.cpp asks for them; of every architecture, or of those that take
+ * the member.  Of the others an absent key means in both what the class has as its default. */
 static const struct key {
     const char *file, *published;
     enum kind kind;
-    bool is_size_of_all; /* every file has it, and every configuration */
+    enum { OF_ALL, NEEDED, OPTIONAL } presence;
 } keys[] = {
-    {"embedding_length", "hidden_size", SIZE, true},
-    {"attention.head_count", "num_attention_heads", SIZE, true},
-    {"block_count", "num_hidden_layers", SIZE, true},
-    {"attention.head_count_kv", "num_key_value_heads", SIZE, false},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER, false},
-    {"attention.layer_norm_epsilon", "layer_norm_eps", NUMBER, false},
-    {"attention.sliding_window", "sliding_window", SIZE, false},
-    {"attention.scale", "attention_multiplier", NUMBER, false},
-    {"attn_logit_softcapping", "attn_logit_softcapping", NUMBER, false},
-    {"rope.freq_base", "rope_theta", NUMBER, false},
-    {"rope.freq_base_swa", "rope_local_base_freq", NUMBER, false},
+    {"embedding_length", "hidden_size", SIZE, OF_ALL},
+    {"attention.head_count", "num_attention_heads", SIZE, OF_ALL},
+    {"block_count", "num_hidden_layers", SIZE, OF_ALL},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", NUMBER, NEEDED},
+    {"attention.layer_norm_epsilon", "layer_norm_eps", NUMBER, NEEDED},
+    {"attention.kv_lora_rank", "kv_lora_rank", SIZE, NEEDED},
+    {"attn_logit_softcapping", "attn_logit_softcapping", NUMBER, OPTIONAL},
+    {"rope.freq_base_swa", "rope_local_base_freq", NUMBER, OPTIONAL},
 };
 
-/* A configuration that is being written.  After a fault `status` stays. */
-struct text {
-    const struct attn_gguf *file;
-    const struct attn_gguf_architecture *architecture;
-    char *text; /* [ATTN_GGUF_MAX_CONFIG] */
-    size_t length;
-    struct attn_error *error;
-    enum attn_status status;
+#define ANY NAN
+
+/* Keys of attention that change nothing where the configuration does not take them: whatever their
+ * value, or if it is this one. */
+static const struct {
+    const char *key, *architecture; /* NULL: of all */
+    double value;
+} neutral[] = {
+    /* Norms before and after attention. */
+    {"attention.layer_norm_epsilon", NULL, ANY},
+    {"attention.layer_norm_rms_epsilon", NULL, ANY},
+    /* Of the logits of words and of experts. */
+    {"final_logit_softcapping", NULL, ANY},
+    {"router_logit_softcapping", NULL, ANY},
+    /* llama.cpp lets no layer of phi3 slide. */
+    {"attention.sliding_window", "phi3", ANY},
+    /* Says how the weights were made. */
+    {"rope.scaling.finetuned", NULL, ANY},
+    /* 0 is none of it. */
+    {"attention.sliding_window", NULL, 0},
+    {"attention.scale", NULL, 0},
+    {"attention.max_alibi_bias", NULL, 0},
+    {"attention.clamp_kqv", NULL, 0},
+    {"attention.shared_kv_layers", NULL, 0},
+    {"attention.temperature_scale", NULL, 0},
+    {"attn_logit_softcapping", NULL, 0},
 };
 
-/* Notes a fault at `param`. */
-#define FAIL(w, code, param, ...) \
-    ((w)->status =                \
-         (w)->status != ATTN_OK ? (w)->status : attn_fail((w)->error, code, param, __VA_ARGS__))
+/* ---- Writing members ---- */
 
-static void put(struct text *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void put(struct text *w, const char *format, ...)
+static void put_keys(struct attn_gguf_text *w)
 {
-    va_list arguments;
-    va_start(arguments, format);
-    const int count =
-        vsnprintf(w->text + w->length, ATTN_GGUF_MAX_CONFIG - w->length, format, arguments);
-    va_end(arguments);
-    if (count < 0 || (size_t)count >= ATTN_GGUF_MAX_CONFIG - w->length)
-        FAIL(w, ATTN_OUT_OF_RANGE, "", "the configuration is longer than %d bytes",
-             ATTN_GGUF_MAX_CONFIG);
-    else
-        w->length += (size_t)count;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        const struct key *key = &keys[i];
+        if (key->presence != OF_ALL && !attn_gguf_takes(w, key->published))
+            continue;
+        if (key->presence != OPTIONAL)
+            attn_gguf_need_key(w, key->file);
+        if (attn_gguf_find_key(w, key->file) != NULL && key->kind == SIZE)
+            attn_gguf_put(w, ", \"%s\": %zu", key->published, attn_gguf_read_size(w, key->file, 0));
+        else if (attn_gguf_find_key(w, key->file) != NULL)
+            attn_gguf_put_number(w, key->published, attn_gguf_read_number(w, key->file, 0));
+    }
+    const size_t heads = attn_gguf_read_size(w, "attention.head_count", 0);
+    if (attn_gguf_takes(w, "num_key_value_heads"))
+        attn_gguf_put(w, ", \"num_key_value_heads\": %zu",
+                      attn_gguf_read_size(w, "attention.head_count_kv", heads));
+    else if (!attn_gguf_takes(w, "kv_lora_rank"))
+        attn_gguf_want_size(w, "attention.head_count_kv", heads, "attention.head_count");
+    if (attn_gguf_takes(w, "attention_bias"))
+        attn_gguf_put(w, ", \"attention_bias\": %s",
+                      attn_gguf_find(w->file, "blk.0.attn_q.bias") != NULL ? "true" : "false");
 }
 
-/* Whether the list, of words with a space between them, has this one. */
-static bool is_word(const char *list, const char *word)
+/* Writes the part of a head that rotates; of other architectures all of it does. */
+static void put_rotated(struct attn_gguf_text *w, size_t head)
 {
-    const size_t length = strlen(word);
-    for (const char *at = list; length > 0 && (at = strstr(at, word)) != NULL; at += length)
-        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || at[length] == '\0'))
+    const size_t rotated = attn_gguf_read_size(w, "rope.dimension_count", head);
+    double part = (double)rotated / (double)head;
+    if (!attn_gguf_takes(w, "partial_rotary_factor")) {
+        attn_gguf_want_size(w, "rope.dimension_count", head, "the width of a head");
+        return;
+    }
+    if ((size_t)((double)head * part) < rotated)
+        part = nextafter(part, INFINITY);
+    attn_gguf_put(w, ", \"partial_rotary_factor\": %.17g", part);
+}
+
+/* Writes what follows from the width of a head, which it returns. */
+static size_t put_widths(struct attn_gguf_text *w)
+{
+    const size_t width = attn_gguf_read_size(w, "embedding_length", 0),
+                 layers = attn_gguf_read_size(w, "block_count", 0);
+    const size_t heads = attn_gguf_read_size(w, "attention.head_count", 0),
+                 own = heads > 0 ? width / heads : 0;
+    const size_t head = attn_gguf_read_size(w, "attention.key_length", own);
+    if (head == 0)
+        ATTN_GGUF_FAIL(w, ATTN_OUT_OF_RANGE, "attention.head_count",
+                       "%zu heads are more than embedding_length %zu", heads, width);
+    if (w->status != ATTN_OK)
+        return 0;
+    attn_gguf_want_size(w, "attention.value_length", head, "the width of keys");
+    if (head != own || attn_gguf_takes(w, "head_dim"))
+        attn_gguf_put(w, ", \"head_dim\": %zu", head);
+    /* Gemma's models of 27 billion weights divide by another width. */
+    const bool large = strcmp(w->architecture->name, "gemma2") == 0 ? layers == 46 : layers == 62;
+    if (attn_gguf_takes(w, "query_pre_attn_scalar"))
+        attn_gguf_put(w, ", \"query_pre_attn_scalar\": %zu", large ? own : head);
+    if (attn_gguf_takes(w, "attention_multiplier")) {
+        const double scale = attn_gguf_read_number(w, "attention.scale", 0);
+        attn_gguf_put_number(w, "attention_multiplier",
+                             scale != 0 ? scale : 1 / sqrt((double)head));
+    }
+    if (attn_gguf_takes(w, "rope_theta"))
+        put_rotated(w, head);
+    return head;
+}
+
+/* The same of latent attention.  Newer files tell of the widths of latents, as which llama.cpp
+ * caches them, and of those of heads beside them. */
+static size_t put_latents(struct attn_gguf_text *w)
+{
+    const bool split = attn_gguf_find_key(w, "attention.key_length_mla") != NULL;
+    const char *const of_key = split ? "attention.key_length_mla" : "attention.key_length";
+    const char *const of_value = split ? "attention.value_length_mla" : "attention.value_length";
+    attn_gguf_need_key(w, "rope.dimension_count");
+    attn_gguf_need_key(w, of_key);
+    attn_gguf_need_key(w, of_value);
+    const size_t heads = attn_gguf_read_size(w, "attention.head_count", 0);
+    const size_t latent = attn_gguf_read_size(w, "attention.kv_lora_rank", 0);
+    const size_t query = attn_gguf_read_size(w, "attention.q_lora_rank", 0);
+    const size_t rotated = attn_gguf_read_size(w, "rope.dimension_count", 0);
+    const size_t key = attn_gguf_read_size(w, of_key, 0);
+    const size_t value = attn_gguf_read_size(w, of_value, 0);
+    if (w->status == ATTN_OK && key <= rotated)
+        ATTN_GGUF_FAIL(w, ATTN_OUT_OF_RANGE, "rope.dimension_count",
+                       "%zu components of a key of %zu rotate, wanted are fewer", rotated, key);
+    if (split) {
+        attn_gguf_want_size(w, "attention.key_length", latent + rotated,
+                            "kv_lora_rank + rope.dimension_count");
+        attn_gguf_want_size(w, "attention.value_length", latent, "kv_lora_rank");
+    }
+    attn_gguf_want_size(w, "attention.head_count_kv", split ? 1 : heads,
+                        split ? "the latent that all heads share" : "attention.head_count");
+    attn_gguf_put(w, ", \"num_key_value_heads\": %zu, \"qk_nope_head_dim\": %zu", heads,
+                  key - rotated);
+    attn_gguf_put(w, ", \"qk_rope_head_dim\": %zu, \"v_head_dim\": %zu", rotated, value);
+    if (query != 0)
+        attn_gguf_put(w, ", \"q_lora_rank\": %zu", query);
+    else
+        attn_gguf_put(w, ", \"q_lora_rank\": null");
+    return key;
+}
+
+/* Whether layers of the model slide. */
+static bool slides(struct attn_gguf_text *w)
+{
+    const struct attn_gguf_architecture *architecture = w->architecture;
+    if (architecture->period == 0)
+        return false;
+    if (architecture->window == ATTN_GGUF_WINDOW_NEEDED)
+        attn_gguf_need_key(w, "attention.sliding_window");
+    return architecture->window != 0 ||
+           attn_gguf_read_number(w, "attention.sliding_window", 0) != 0;
+}
+
+/* Writes which layers slide: by a list, or all but every n-th. */
+static void put_window(struct attn_gguf_text *w)
+{
+    static const char pattern[] = "attention.sliding_window_pattern";
+    const struct attn_gguf_architecture *architecture = w->architecture;
+    const size_t layers = attn_gguf_read_size(w, "block_count", 0);
+    const size_t window = attn_gguf_read_size(w, "attention.sliding_window", architecture->window);
+    const struct attn_gguf_value *each = attn_gguf_find_key(w, pattern);
+    const bool listed = each != NULL && each->kind == ATTN_GGUF_NUMBER && each->is_array;
+    const size_t period = listed ? 0 : attn_gguf_read_size(w, pattern, architecture->period);
+    if (listed && each->count != layers)
+        ATTN_GGUF_FAIL(w, ATTN_MALFORMED, each->key, "%.96s has %zu entries, there are %zu layers",
+                       each->key, each->count, layers);
+    attn_gguf_put(w, ", \"sliding_window\": %zu, \"layer_types\": [", window);
+    for (size_t i = 0; i < layers && w->status == ATTN_OK; i++) {
+        const bool slid = listed ? each->numbers[i] != 0 : i % period + 1 < period;
+        attn_gguf_put(w, "%s\"%s_attention\"", i > 0 ? ", " : "", slid ? "sliding" : "full");
+    }
+    attn_gguf_put(w, "]");
+}
+
+/* ---- The whole ---- */
+
+static bool begins_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+static bool is_neutral(const struct attn_gguf_text *w, const char *key,
+                       const struct attn_gguf_value *value)
+{
+    for (size_t i = 0; i < sizeof neutral / sizeof neutral[0]; i++)
+        if (strcmp(neutral[i].key, key) == 0 &&
+            (neutral[i].architecture == NULL ||
+             strcmp(neutral[i].architecture, w->architecture->name) == 0) &&
+            (isnan(neutral[i].value) || (value->kind == ATTN_GGUF_NUMBER && value->count == 1 &&
+                                         value->numbers[0] == neutral[i].value)))
             return true;
     return false;
 }
 
-/* Whether the configuration of the architecture has the member. */
-static bool takes(const struct text *w, const char *member)
+/* Refuses a key of attention that was not read and is not known to change nothing. */
+static void check_keys(struct attn_gguf_text *w)
 {
-    return is_word(w->architecture->takes, member);
-}
-
-/* ---- Reading keys ---- */
-
-/* The value of the architecture's key, NULL where the file has none. */
-static const struct attn_gguf_value *find_key(const struct text *w, const char *key)
-{
-    char name[ATTN_SAFETENSORS_MAX_NAME];
-    snprintf(name, sizeof name, "%s.%s", w->architecture->name, key);
-    return attn_gguf_find_value(w->file, name);
-}
-
-/* The number of that key, 0 where the file has none.  Of an array, which has a number for each
- * layer, all must be the same. */
-static double read_number(struct text *w, const char *key)
-{
-    const struct attn_gguf_value *value = find_key(w, key);
-    if (value == NULL)
-        return 0;
-    if (value->kind != ATTN_GGUF_NUMBER || value->count == 0) {
-        FAIL(w, ATTN_MALFORMED, value->key, "%.96s is %s, wanted is a number", value->key,
-             value->kind == ATTN_GGUF_TEXT ? "a string" : "an array");
-        return 0;
-    }
-    for (size_t i = 1; i < value->count; i++)
-        if (value->numbers[i] != value->numbers[0])
-            FAIL(w, ATTN_UNSUPPORTED, value->key, "%.96s differs between layers", value->key);
-    if (!isfinite(value->numbers[0]))
-        FAIL(w, ATTN_MALFORMED, value->key, "%.96s is not finite", value->key);
-    return value->numbers[0];
-}
-
-/* The integer of that key, at least 1; 0 where the file has none. */
-static size_t read_size(struct text *w, const char *key)
-{
-    const struct attn_gguf_value *value = find_key(w, key);
-    const double number = read_number(w, key);
-    if (value == NULL || (number >= 1 && number <= MAX_SIZE && number == floor(number)))
-        return (size_t)number;
-    FAIL(w, ATTN_OUT_OF_RANGE, value->key, "%.96s is %.17g, wanted is an integer from 1 to %d",
-         value->key, number, MAX_SIZE);
-    return 0;
-}
-
-/* ---- Writing members ---- */
-
-static void put_keys(struct text *w)
-{
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        const struct key *key = &keys[i];
-        if (!key->is_size_of_all && !takes(w, key->published))
+    const size_t length = strlen(w->architecture->name);
+    for (size_t i = 0; i < attn_gguf_num_values(w->file); i++) {
+        const struct attn_gguf_value *value = attn_gguf_value(w->file, i);
+        const char *key = value->key + length + 1;
+        if (w->read[i] || strncmp(value->key, w->architecture->name, length) != 0 ||
+            value->key[length] != '.')
             continue;
-        if (find_key(w, key->file) == NULL && key->is_size_of_all)
-            FAIL(w, ATTN_MALFORMED, key->file, "the file has no key %s.%s", w->architecture->name,
-                 key->file);
-        else if (find_key(w, key->file) != NULL && key->kind == SIZE)
-            put(w, ", \"%s\": %zu", key->published, read_size(w, key->file));
-        else if (find_key(w, key->file) != NULL)
-            put(w, ", \"%s\": %.9g", key->published, read_number(w, key->file));
+        if ((begins_with(key, "attention.") || begins_with(key, "rope.") ||
+             strstr(key, "softcap") != NULL) &&
+            !is_neutral(w, key, value))
+            ATTN_GGUF_FAIL(
+                w, ATTN_UNSUPPORTED, value->key,
+                "%.96s is not read from GGUF files: take the checkpoint that the file was made "
+                "from",
+                value->key);
     }
 }
 
-/* Writes what follows from the width of a head, which it returns. */
-static size_t put_widths(struct text *w)
+/* Writes the whole configuration and returns the width of a head. */
+static size_t put_config(struct attn_gguf_text *w)
 {
-    const size_t width = read_size(w, "embedding_length"), layers = read_size(w, "block_count");
-    const size_t heads = read_size(w, "attention.head_count");
-    const size_t key = read_size(w, "attention.key_length"), own = heads > 0 ? width / heads : 0;
-    const size_t value = read_size(w, "attention.value_length"), head = key != 0 ? key : own;
-    const size_t rotated = read_size(w, "rope.dimension_count");
-    if (head == 0)
-        FAIL(w, ATTN_OUT_OF_RANGE, "attention.head_count",
-             "%zu heads are more than embedding_length %zu", heads, width);
-    if (value != 0 && value != head)
-        FAIL(w, ATTN_UNSUPPORTED, "attention.value_length",
-             "values of width %zu beside keys of width %zu are not read from GGUF files", value,
-             head);
-    if (head != own || takes(w, "head_dim"))
-        put(w, ", \"head_dim\": %zu", head);
-    /* Gemma's models of 27 billion weights divide by another width. */
-    const bool large = strcmp(w->architecture->name, "gemma2") == 0 ? layers == 46 : layers == 62;
-    if (takes(w, "query_pre_attn_scalar"))
-        put(w, ", \"query_pre_attn_scalar\": %zu", large ? own : head);
-    if (takes(w, "partial_rotary_factor") && rotated != 0 && head != 0)
-        put(w, ", \"partial_rotary_factor\": %.9g", (double)rotated / (double)head);
-    return head;
-}
-
-/* Writes the numbers of a vector of the file. */
-static void put_factors(struct text *w, const char *member, const struct attn_tensor_entry *entry)
-{
-    float factors[ATTN_MAX_HEAD_DIM];
-    const size_t count = entry->ndim == 1 ? entry->shape[0] : 0;
-    if (count == 0 || count > ATTN_MAX_HEAD_DIM)
-        FAIL(w, ATTN_SHAPE_MISMATCH, entry->name, "%.96s is no vector of up to %d numbers",
-             entry->name, ATTN_MAX_HEAD_DIM);
-    if (w->status == ATTN_OK)
-        w->status = attn_gguf_read_f32(factors, entry, 0, count, w->error);
-    put(w, ", \"%s\": [", member);
-    for (size_t i = 0; i < count && w->status == ATTN_OK; i++)
-        put(w, "%s%.9g", i > 0 ? ", " : "", (double)factors[i]);
-    put(w, "]");
-}
-
-/* rope_scaling: by keys; or factors of frequencies, which are longrope's, or Llama 3's, which the
- * conversion has computed: one list for all lengths then. */
-static void put_scaling(struct text *w)
-{
-    static const char *const types = "none linear yarn longrope";
-    const struct attn_gguf_value *type = find_key(w, "rope.scaling.type");
-    const char *name = type != NULL && type->text != NULL ? type->text : "none";
-    const struct attn_tensor_entry *shorter = attn_gguf_find(w->file, "rope_factors_short.weight");
-    const struct attn_tensor_entry *longer = attn_gguf_find(w->file, "rope_factors_long.weight");
-    const struct attn_tensor_entry *all = attn_gguf_find(w->file, "rope_freqs.weight");
-    const bool factors = all != NULL || (shorter != NULL && longer != NULL);
-    const size_t length = read_size(w, "context_length");
-    const size_t given = read_size(w, "rope.scaling.original_context_length");
-    const size_t original = given == 0 && factors ? length : given;
-    const double factor = read_number(w, "rope.scaling.factor");
-    const double attention = all != NULL ? 1 : read_number(w, "rope.scaling.attn_factor");
-    const bool outside = takes(w, "original_max_position_embeddings");
-    if (!is_word(types, name))
-        FAIL(w, ATTN_UNSUPPORTED, type->key, "%.96s is \"%.64s\", wanted is one of %s", type->key,
-             name, types);
-    if (length != 0)
-        put(w, ", \"max_position_embeddings\": %zu", length);
-    if (!takes(w, "rope_scaling") || (strcmp(name, "none") == 0 && !factors))
-        return;
-    if (original != 0 && outside)
-        put(w, ", \"original_max_position_embeddings\": %zu", original);
-    put(w, ", \"rope_scaling\": {\"rope_type\": \"%s\"", factors ? "longrope" : name);
-    if (original != 0 && !outside)
-        put(w, ", \"original_max_position_embeddings\": %zu", original);
-    if (factor != 0 && !factors)
-        put(w, ", \"factor\": %.9g", factor);
-    if (attention != 0)
-        put(w, ", \"attention_factor\": %.9g", attention);
-    if (factors) {
-        put_factors(w, "short_factor", all != NULL ? all : shorter);
-        put_factors(w, "long_factor", all != NULL ? all : longer);
-    }
-    if (w->architecture->scaling != NULL)
-        put(w, ", %s", w->architecture->scaling);
-    put(w, "}");
+    const struct attn_gguf_architecture *architecture = w->architecture;
+    const bool latent = attn_gguf_takes(w, "kv_lora_rank"), causal = !architecture->encoder;
+    const bool sliding = slides(w);
+    const bool other =
+        sliding || (latent && attn_gguf_read_number(w, "expert_gating_func", 0) == SIGMOID);
+    attn_gguf_put(w, "{\"model_type\": \"%s\"",
+                  other ? architecture->other_type : architecture->model_type);
+    put_keys(w);
+    const size_t head_dim = latent ? put_latents(w) : put_widths(w);
+    if (attn_gguf_find_key(w, "context_length") != NULL)
+        attn_gguf_put(w, ", \"max_position_embeddings\": %zu",
+                      attn_gguf_read_size(w, "context_length", 0));
+    if (sliding)
+        put_window(w);
+    else if (architecture->full != NULL)
+        attn_gguf_put(w, ", %s", architecture->full);
+    if (attn_gguf_takes(w, "rope_theta"))
+        attn_gguf_put_rope(w);
+    if ((attn_gguf_read_number(w, "attention.causal", causal) != 0) != causal)
+        ATTN_GGUF_FAIL(w, ATTN_UNSUPPORTED, "attention.causal",
+                       "%s.attention.causal is %s, which is not read from GGUF files",
+                       architecture->name, causal ? "false" : "true");
+    check_keys(w);
+    attn_gguf_put(w, "}");
+    return head_dim;
 }
 
 enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct attn_gguf *file,
                                   struct attn_error *error)
 {
     const struct attn_gguf_value *name = attn_gguf_find_value(file, "general.architecture");
-    struct text w = {.file = file, .error = error};
+    struct attn_gguf_text w = {.file = file, .error = error};
     if (name == NULL || name->kind != ATTN_GGUF_TEXT)
         return attn_fail(error, ATTN_MALFORMED, "general.architecture",
                          "the file has no key general.architecture");
@@ -303,18 +351,11 @@ enum attn_status attn_gguf_config(struct attn_gguf_config *out, const struct att
                          "%.96s is \"%.64s\", which is not read from GGUF files", name->key,
                          name->text);
     w.text = attn_alloc(ATTN_GGUF_MAX_CONFIG, 1);
-    if (w.text == NULL)
-        return attn_fail_memory(error, ATTN_GGUF_MAX_CONFIG);
-    put(&w, "{\"model_type\": \"%s\"", w.architecture->model_type);
-    put_keys(&w);
-    const size_t head_dim = put_widths(&w);
-    put_scaling(&w);
-    if (takes(&w, "attention_bias"))
-        put(&w, ", \"attention_bias\": %s",
-            attn_gguf_find(file, "blk.0.attn_q.bias") != NULL ? "true" : "false");
-    if (w.architecture->more != NULL)
-        put(&w, ", %s", w.architecture->more);
-    put(&w, "}");
+    w.read = attn_calloc(attn_gguf_num_values(file), sizeof *w.read);
+    if (w.text == NULL || w.read == NULL)
+        w.status = attn_fail_memory(error, ATTN_GGUF_MAX_CONFIG);
+    const size_t head_dim = w.status == ATTN_OK ? put_config(&w) : 0;
+    attn_free(w.read);
     if (w.status != ATTN_OK)
         attn_free(w.text);
     else

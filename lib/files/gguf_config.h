@@ -5,6 +5,8 @@
 #ifndef ATTN_LIB_FILES_GGUF_CONFIG_H
 #define ATTN_LIB_FILES_GGUF_CONFIG_H
 
+#include <limits.h>
+
 #include "files/gguf.h"
 
 #define ATTN_GGUF_MAX_CONFIG 65536 /* bytes; two lists of RoPE's factors take half of them */
@@ -14,15 +16,22 @@ struct attn_gguf_name {
     const char *file, *published;
 };
 
+#define ATTN_GGUF_WINDOW_NEEDED UINT_MAX
+
 struct attn_gguf_architecture {
     const char *name, *model_type;
     const char *module, *member;        /* published names, before and after the layer's number */
     const struct attn_gguf_name *names; /* up to one of NULL */
     const char *takes;                  /* members of the configuration beside the sizes */
-    bool permuted;       /* rows of queries and keys are paired as neighbours, not as halves */
-    bool plus_one;       /* norms are stored with 1 added */
-    const char *more;    /* members that no key says, as JSON; NULL: none */
-    const char *scaling; /* the same of rope_scaling, where there is one */
+    const char *other_type;  /* model_type where layers slide, or experts are chosen by sigmoids */
+    unsigned period, window; /* of layers that slide, all but every n-th: where no key says so;
+                                * a window of 0: then none slides */
+    const char *full;        /* members for where none slides, as JSON; NULL: none */
+    const char *yarn;        /* the same of rope_scaling with YaRN */
+    bool permuted;           /* rows of queries and keys pair as neighbours, not as halves */
+    bool plus_one;           /* norms are stored with 1 added */
+    bool encoder;            /* not causal */
+    bool rope_if_finetuned;  /* no RoPE where rope.scaling.finetuned is false */
 };
 
 struct attn_gguf_config {

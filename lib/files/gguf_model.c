@@ -1,5 +1,9 @@
 /* gguf_model.c: parts of a model -> one table of tensors by their published names; numbers as they
- * were published. */
+ * were published.
+ *
+ * The map from latents to keys and values, kv_b_proj, is in two tensors: of each head attn_k_b has
+ * [latent][key], attn_v_b [value][latent].  The published one has of each head first the rows of
+ * the key, then those of the value. */
 #include "files/gguf_model.h"
 
 #include <stdio.h>
@@ -13,11 +17,18 @@
 
 #define MAX_NAME ATTN_SAFETENSORS_MAX_NAME
 #define MAX_PARTS 10000
+#define PASSING 8192  /* numbers; at least ATTN_MAX_HEAD_DIM */
 #define PART_DIGITS 5 /* of each number in NAME-00001-of-00003.gguf */
 
 struct published {
     const char *name; /* first: attn_sort_names; an allocation of its own */
     const struct attn_tensor_entry *entry;
+};
+
+/* kv_b_proj, of the two that the file has. */
+struct joined {
+    struct attn_tensor_entry entry; /* first; the name, the format and the bytes of attn_k_b */
+    const struct attn_tensor_entry *keys, *values;
 };
 
 struct attn_gguf_model {
@@ -26,6 +37,8 @@ struct attn_gguf_model {
     struct attn_gguf_config config;
     struct published *tensors; /* [num_tensors], by name */
     size_t num_tensors, names; /* bytes of the names */
+    struct joined *joined;     /* [num_joined] */
+    size_t num_joined;
 };
 
 /* ---- Names ----------------------------------------------------------------------------------- */
@@ -41,19 +54,30 @@ static bool begins_with_word(const char *name, const char *word)
     return strncmp(name, word, length) == 0 && (name[length] == '.' || name[length] == '\0');
 }
 
+static const char block[] = "blk.";
+static const char whole_end[] = ".attn_kv_b.weight", keys_end[] = ".attn_k_b.weight",
+                  values_end[] = ".attn_v_b.weight";
+
+/* The name after `start` and a layer's number with a dot, whose digits are *digits; NULL for a name
+ * of another kind. */
+static const char *after_layer(size_t *digits, const char *name, const char *start)
+{
+    const size_t length = strlen(start);
+    if (strncmp(name, start, length) != 0)
+        return NULL;
+    *digits = strspn(name + length, "0123456789");
+    return *digits > 0 && name[length + *digits] == '.' ? name + length + *digits + 1 : NULL;
+}
+
 /* Writes the published name of a tensor of the file, its own where it has no other.  What else
  * belongs to attention there becomes a name of its module, in which it will be refused. */
 static void publish(char out[MAX_NAME], const struct attn_gguf_architecture *architecture,
                     const char *name)
 {
-    static const char block[] = "blk.";
-    const char *const number = name + sizeof block - 1;
+    size_t digits;
+    const char *const rest = after_layer(&digits, name, block);
     snprintf(out, MAX_NAME, "%s", name);
-    if (strncmp(name, block, sizeof block - 1) != 0)
-        return;
-    const size_t digits = strspn(number, "0123456789");
-    const char *const rest = number + digits + 1;
-    if (digits == 0 || number[digits] != '.')
+    if (rest == NULL)
         return;
     for (size_t i = 0; i < sizeof layer_norms / sizeof layer_norms[0]; i++)
         if (begins_with_word(rest, layer_norms[i]))
@@ -62,9 +86,90 @@ static void publish(char out[MAX_NAME], const struct attn_gguf_architecture *arc
     while (n->file != NULL && !begins_with_word(rest, n->file))
         n++;
     if (n->file != NULL || strncmp(rest, "attn_", 5) == 0)
-        snprintf(out, MAX_NAME, "%s%.*s%s%s%s", architecture->module, (int)digits, number,
-                 architecture->member, n->file != NULL ? n->published : "",
+        snprintf(out, MAX_NAME, "%s%.*s%s%s%s", architecture->module, (int)digits,
+                 name + sizeof block - 1, architecture->member, n->file != NULL ? n->published : "",
                  n->file != NULL ? rest + strlen(n->file) : rest);
+}
+
+void attn_gguf_model_name(char out[ATTN_SAFETENSORS_MAX_NAME], const struct attn_gguf_model *model,
+                          const char *name)
+{
+    const struct attn_gguf_architecture *architecture = model->config.architecture;
+    const char *const member = architecture->member + 1; /* the dot is after the number */
+    size_t digits;
+    const char *rest = after_layer(&digits, name, architecture->module);
+    snprintf(out, MAX_NAME, "%s", name);
+    if (rest == NULL || strncmp(rest, member, strlen(member)) != 0)
+        return;
+    rest += strlen(member);
+    const struct attn_gguf_name *n = architecture->names;
+    while (n->file != NULL && !begins_with_word(rest, n->published))
+        n++;
+    snprintf(out, MAX_NAME, "%s%.*s.%s%s", block, (int)digits, name + strlen(architecture->module),
+             n->file != NULL ? n->file : "", n->file != NULL ? rest + strlen(n->published) : rest);
+}
+
+/* Whether the tensor's name ends so; *other becomes the one of the same layer that ends in
+ * `other_end`, whichever part it is in. */
+static bool find_pair(const struct attn_tensor_entry **other, const struct attn_gguf_model *model,
+                      const struct attn_tensor_entry *entry, const char *end, const char *other_end)
+{
+    char name[MAX_NAME];
+    const size_t length = strlen(entry->name), count = strlen(end);
+    *other = NULL;
+    if (length < count || strcmp(entry->name + length - count, end) != 0)
+        return false;
+    snprintf(name, sizeof name, "%.*s%s", (int)(length - count), entry->name, other_end);
+    for (size_t p = 0; p < model->num_parts && *other == NULL; p++)
+        *other = attn_gguf_find(model->parts[p], name);
+    return *other != NULL;
+}
+
+/* Makes the published tensor of the two; *out is its entry. */
+static enum attn_status join(const struct attn_tensor_entry **out, struct attn_gguf_model *model,
+                             const struct attn_tensor_entry *keys,
+                             const struct attn_tensor_entry *values, struct attn_error *error)
+{
+    const size_t *k = keys->shape, *v = values->shape;
+    if (keys->ndim != 3 || values->ndim != 3 || k[0] != v[0] || k[1] != v[2] ||
+        k[2] > ATTN_MAX_HEAD_DIM || v[1] > ATTN_MAX_HEAD_DIM)
+        return attn_fail(error, ATTN_SHAPE_MISMATCH, keys->name,
+                         "%.96s and attn_v_b are not [heads, latent, key] and [heads, value, "
+                         "latent]",
+                         keys->name);
+    struct joined *joined = &model->joined[model->num_joined++];
+    *joined = (struct joined){*keys, keys, values};
+    joined->entry.ndim = 2;
+    joined->entry.shape[0] = k[0] * (k[2] + v[1]);
+    joined->entry.shape[1] = k[1];
+    *out = &joined->entry;
+    return ATTN_OK;
+}
+
+/* Adds a tensor of the file to the table.  Where the file has kv_b_proj whole, what it has of it
+ * besides is the same once more. */
+static enum attn_status list_tensor(struct attn_gguf_model *model,
+                                    const struct attn_tensor_entry *entry, struct attn_error *error)
+{
+    char name[MAX_NAME];
+    const struct attn_tensor_entry *other;
+    enum attn_status status = ATTN_OK;
+    if (find_pair(&other, model, entry, values_end, keys_end) ||
+        find_pair(&other, model, entry, keys_end, whole_end))
+        return ATTN_OK;
+    publish(name, model->config.architecture, entry->name);
+    if (find_pair(&other, model, entry, keys_end, values_end))
+        status = join(&entry, model, entry, other, error);
+    if (status != ATTN_OK)
+        return status;
+    const size_t size = strlen(name) + 1;
+    char *copy = attn_alloc(size, 1);
+    if (copy == NULL)
+        return attn_fail_memory(error, size);
+    model->tensors[model->num_tensors++] =
+        (struct published){.name = memcpy(copy, name, size), .entry = entry};
+    model->names += size;
+    return ATTN_OK;
 }
 
 /* Lists the tensors of all parts. */
@@ -74,23 +179,18 @@ static enum attn_status list_tensors(struct attn_gguf_model *model, struct attn_
     for (size_t p = 0; p < model->num_parts; p++)
         count += attn_gguf_count(model->parts[p]);
     model->tensors = attn_calloc(count + 1, sizeof *model->tensors);
-    if (model->tensors == NULL)
+    model->joined = attn_calloc(count / 2 + 1, sizeof *model->joined);
+    if (model->tensors == NULL || model->joined == NULL)
         return attn_fail_memory(error, (count + 1) * sizeof *model->tensors);
     for (size_t p = 0; p < model->num_parts; p++)
         for (size_t i = 0; i < attn_gguf_count(model->parts[p]); i++) {
-            char name[MAX_NAME];
-            struct published *tensor = &model->tensors[model->num_tensors];
-            tensor->entry = attn_gguf_entry(model->parts[p], i);
-            publish(name, model->config.architecture, tensor->entry->name);
-            const size_t size = strlen(name) + 1;
-            char *copy = attn_alloc(size, 1);
-            if (copy == NULL)
-                return attn_fail_memory(error, size);
-            tensor->name = memcpy(copy, name, size);
-            model->names += size;
-            model->num_tensors++;
+            enum attn_status status =
+                list_tensor(model, attn_gguf_entry(model->parts[p], i), error);
+            if (status != ATTN_OK)
+                return status;
         }
-    const struct published *twice = attn_sort_names(model->tensors, count, sizeof *model->tensors);
+    const struct published *twice =
+        attn_sort_names(model->tensors, model->num_tensors, sizeof *model->tensors);
     return twice == NULL ? ATTN_OK
                          : attn_fail(error, ATTN_MALFORMED, twice->entry->name,
                                      "%.96s is in two parts of the model", twice->entry->name);
@@ -182,6 +282,7 @@ void attn_gguf_model_close(struct attn_gguf_model *model)
         attn_free((void *)model->tensors[i].name);
     attn_free(model->parts);
     attn_free(model->tensors);
+    attn_free(model->joined);
     attn_free(model->config.text);
     attn_free(model);
 }
@@ -191,7 +292,8 @@ size_t attn_gguf_model_memory(const struct attn_gguf_model *model)
     if (model == NULL)
         return 0;
     size_t bytes = sizeof *model + ATTN_GGUF_MAX_CONFIG + model->names +
-                   model->num_tensors * sizeof *model->tensors;
+                   model->num_tensors * sizeof *model->tensors +
+                   model->num_joined * sizeof *model->joined;
     for (size_t p = 0; p < model->num_parts; p++)
         bytes += sizeof *model->parts + attn_gguf_memory(model->parts[p]);
     return bytes;
@@ -201,6 +303,23 @@ const char *attn_gguf_model_config(size_t *length, const struct attn_gguf_model 
 {
     *length = model->config.length;
     return model->config.text;
+}
+
+/* The two tensors that make the entry; NULL for one that the file has so. */
+static const struct joined *find_joined(const struct attn_gguf_model *model,
+                                        const struct attn_tensor_entry *entry)
+{
+    for (size_t i = 0; i < model->num_joined; i++)
+        if (&model->joined[i].entry == entry)
+            return &model->joined[i];
+    return NULL;
+}
+
+int attn_gguf_model_entry_file(const struct attn_gguf_model *model,
+                               const struct attn_tensor_entry *entry)
+{
+    const struct joined *joined = find_joined(model, entry);
+    return attn_gguf_entry_file(joined != NULL ? joined->keys : entry);
 }
 
 int attn_gguf_model_file(const struct attn_gguf_model *model, size_t part)
@@ -244,6 +363,51 @@ static size_t row_in_file(size_t row, size_t width)
     return head * width + 2 * (i % half) + i / half;
 }
 
+/* Reads a part of rows of keys within one head, which are columns of the file: its rows pass by, as
+ * many as the buffer holds at a time.  out has rows from `row` on, the first from `column` on. */
+static enum attn_status read_keys(float *out, const struct joined *joined, size_t head, size_t row,
+                                  size_t column, size_t count, struct attn_error *error)
+{
+    float passing[PASSING];
+    const size_t *shape = joined->keys->shape;
+    const size_t latents = shape[1], width = shape[2], most = PASSING / width;
+    const size_t end = row + attn_ceil_div(column + count, latents);
+    for (size_t first = 0; first < latents; first += most) {
+        const size_t part = attn_min(most, latents - first);
+        enum attn_status status = attn_gguf_read_f32(
+            passing, joined->keys, (head * latents + first) * width, part * width, error);
+        if (status != ATTN_OK)
+            return status;
+        for (size_t r = row; r < end; r++)
+            for (size_t i = 0; i < part; i++) {
+                const size_t at = (r - row) * latents + first + i;
+                if (at >= column && at - column < count)
+                    out[at - column] = passing[i * width + r];
+            }
+    }
+    return ATTN_OK;
+}
+
+static enum attn_status read_joined(float *out, const struct joined *joined, size_t first,
+                                    size_t count, struct attn_error *error)
+{
+    const size_t latents = joined->entry.shape[1], width = joined->keys->shape[2];
+    const size_t rows = width + joined->values->shape[1]; /* of a head */
+    enum attn_status status = ATTN_OK;
+    for (size_t done = 0; status == ATTN_OK && done < count;) {
+        const size_t row = (first + done) / latents, column = (first + done) % latents;
+        const size_t head = row / rows, i = row % rows, end = i < width ? width : rows;
+        const size_t part = attn_min((end - i) * latents - column, count - done);
+        status = i < width
+                     ? read_keys(out + done, joined, head, i, column, part, error)
+                     : attn_gguf_read_f32(out + done, joined->values,
+                                          (head * (rows - width) + i - width) * latents + column,
+                                          part, error);
+        done += part;
+    }
+    return status;
+}
+
 enum attn_status attn_gguf_model_read_f32(float *out, const struct attn_gguf_model *model,
                                           const struct attn_tensor_entry *entry, size_t first,
                                           size_t count, struct attn_error *error)
@@ -253,6 +417,9 @@ enum attn_status attn_gguf_model_read_f32(float *out, const struct attn_gguf_mod
     static const char *const norms[] = {"attn_q_norm.weight", "attn_k_norm.weight", NULL};
     const struct attn_gguf_architecture *architecture = model->config.architecture;
     const size_t width = model->config.head_dim, row = entry->ndim > 1 ? entry->shape[1] : 1;
+    const struct joined *joined = find_joined(model, entry);
+    if (joined != NULL)
+        return read_joined(out, joined, first, count, error);
     if (architecture->permuted && is_one_of(entry, rotated)) {
         if (width % 2 != 0 || entry->shape[0] % width != 0)
             return attn_fail(error, ATTN_SHAPE_MISMATCH, entry->name,

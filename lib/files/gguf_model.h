@@ -38,13 +38,20 @@ const struct attn_tensor_entry *attn_gguf_model_find(const struct attn_gguf_mode
 bool attn_gguf_model_visit(const struct attn_gguf_model *model, const char *prefix,
                            attn_visit_name *visit, void *context);
 
+/* Writes the name that a tensor of that published name has in the file. */
+void attn_gguf_model_name(char out[ATTN_SAFETENSORS_MAX_NAME], const struct attn_gguf_model *model,
+                          const char *name);
+
 /* As attn_gguf_read_f32, with the numbers that the published checkpoint has: rows of queries and
- * keys in its order, norms without the 1 that Gemma adds. */
+ * keys in its order, norms without the 1 that Gemma adds, kv_b_proj whole. */
 enum attn_status attn_gguf_model_read_f32(float *out, const struct attn_gguf_model *model,
                                           const struct attn_tensor_entry *entry, size_t first,
                                           size_t count, struct attn_error *error);
 
-/* The descriptor of a part, from 0 on; -1 where there is no such part.  Borrowed. */
+/* The descriptor of the file that an entry is in, and of a part, from 0 on; -1 where there is no
+ * such part.  Borrowed. */
+int attn_gguf_model_entry_file(const struct attn_gguf_model *model,
+                               const struct attn_tensor_entry *entry);
 int attn_gguf_model_file(const struct attn_gguf_model *model, size_t part);
 
 #endif

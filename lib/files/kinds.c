@@ -21,7 +21,7 @@ static const struct {
     const char *what, *remedy;
 } kinds[] = {
     {"version https://git-lfs", 23, "a pointer of git-LFS", "fetch the file itself (git lfs pull)"},
-    {"GGUF", 4, "a GGUF file of llama.cpp", "take the checkpoint that it was made from"},
+    {"GGUF", 4, "a GGUF file of llama.cpp", "name the file itself as the model"},
     {"\x93NUMPY", 6, "one array of NumPy (.npy)", "put all arrays into one file (numpy.savez)"},
     {"PK\3\4", 4, "a ZIP archive, as torch.save writes", SAVE_ANEW},
     {"\x80\2", 2, "a pickle, as torch.save writes", SAVE_ANEW},

@@ -9,16 +9,14 @@
 #include "basics/status.h"
 #include "basics/widen.h"
 
-#define MOST_ROWS 64 /* decoded at a time */
-
 /* ---- Small floats ---------------------------------------------------------------------------- */
 
 /* sign, 4 bits of exponent with bias 7, 3 of fraction. */
 float attn_e4m3_to_float(uint8_t code)
 {
-    const int exponent = code >> 3 & 15, fraction = code & 7;
-    const float size =
-        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
+    const uint32_t exponent = code >> 3 & 15, fraction = code & 7;
+    const float size = exponent == 0 ? (float)fraction * 0x1p-9f
+                                     : attn_bits_to_float((exponent + 120) << 23 | fraction << 20);
     if (exponent == 15 && fraction == 7)
         return NAN;
     return code & 0x80 ? -size : size;
@@ -30,20 +28,53 @@ float attn_e2m1_to_float(uint8_t code)
     return code & 8 ? -sizes[code & 7] : sizes[code & 7];
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------ */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
-/* Rows [first, first + rows) that are being decoded. */
+/* Rows [first, first + rows) that are being decoded.  Scales, zero points and biases are of row r
+ * and group g at r * row_step + g * group_step; by elements, of all groups from that of the first
+ * element on. */
 struct piece {
     const struct attn_quantized *w;
     size_t first, rows;
-    float *scales, *zeros, *biases; /* [rows][groups]; zeros and biases NULL where there are none */
-    uint8_t *raw;                   /* [raw_bytes] */
-    size_t raw_bytes;
+    size_t row_step, group_step;
+    float *scales, *zeros, *biases; /* zeros and biases NULL where there are none */
+    uint8_t *codes;                 /* as read_codes puts them */
+    uint8_t *raw;                   /* of what is being read */
     struct attn_error *error;
     enum attn_status status; /* stays after a fault */
 };
 
-static size_t size_of(const struct attn_stored *stored) { return stored->entry->dtype->bits / 8; }
+#define MOST_LINES 16 /* of words that are read before they are put into rows */
+
+/* Words of 32 bits in which the codes of `count` inputs lie. */
+static size_t words_of(const struct attn_quantized *w, size_t count)
+{
+    return attn_ceil_div(count * w->bits, 32);
+}
+
+/* Words of eight outputs, or as many as there are, that rows [first, first + rows) are in. */
+static size_t words_across(const struct attn_quantized *w, size_t first, size_t rows)
+{
+    const size_t each = 32 / w->bits;
+    return (first + rows - 1) / each + 1 - first / each;
+}
+
+/* Scales of `rows` rows, at most. */
+static size_t most_scales(const struct attn_quantized *w, size_t rows)
+{
+    return rows * w->in / w->group + rows * w->groups + 2;
+}
+
+static size_t most_code_bytes(const struct attn_quantized *w, size_t rows)
+{
+    return w->code_order == ATTN_CODES_BY_OUTPUT ? (rows / 8 + 2) * 4 * w->in
+                                                 : rows * 4 * words_of(w, w->in) + rows + 2;
+}
+
+static size_t most_raw_bytes(const struct attn_quantized *w, size_t rows)
+{
+    return 4 * (most_scales(w, rows) + MOST_LINES * rows + 2 * w->groups + 2);
+}
 
 /* Reads bytes of a tensor into `to`. */
 static void read_bytes(struct piece *p, void *to, const struct attn_stored *stored, size_t first,
@@ -53,235 +84,283 @@ static void read_bytes(struct piece *p, void *to, const struct attn_stored *stor
     if (p->status == ATTN_OK)
         p->status = attn_safetensors_read_bytes(&bytes, stored->file, stored->entry, first, count,
                                                 to, p->error);
-    if (p->status == ATTN_OK && bytes != to)
+    if (p->status != ATTN_OK)
+        memset(to, 0, count);
+    else if (bytes != to)
         memcpy(to, bytes, count);
 }
 
-/* Element i of the numbers at `raw`, of the tensor's dtype. */
-static float number_at(const struct attn_stored *stored, const uint8_t *raw, size_t i)
+/* Reads numbers of the tensor, from number `first` on. */
+static void read_numbers(struct piece *p, float *out, const struct attn_stored *from, size_t first,
+                         size_t count)
 {
-    const char *dtype = stored->entry->dtype->name;
-    uint16_t half;
-    float number;
-    memcpy(&half, raw + 2 * i, size_of(stored) == 2 ? sizeof half : 0);
+    const char *dtype = from->entry->dtype->name;
+    const size_t size = from->entry->dtype->bits / 8;
+    read_bytes(p, p->raw, from, first * size, count * size);
     if (strcmp(dtype, "F16") == 0)
-        return attn_f16_to_float(half);
-    if (strcmp(dtype, "BF16") == 0)
-        return attn_bf16_to_float(half);
-    if (strcmp(dtype, "F8_E4M3") == 0)
-        return attn_e4m3_to_float(raw[i]);
-    if (strcmp(dtype, "F8_E8M0") == 0)
-        return ldexpf(1, raw[i] - 127);
-    memcpy(&number, raw + 4 * i, sizeof number);
-    return number;
-}
-
-/* Reads `count` numbers of the tensor, from number `first` on, into out, `stride` apart. */
-static void read_numbers(struct piece *p, float *out, size_t stride, const struct attn_stored *from,
-                         size_t first, size_t count)
-{
-    read_bytes(p, p->raw, from, first * size_of(from), count * size_of(from));
-    for (size_t i = 0; i < count && p->status == ATTN_OK; i++)
-        out[i * stride] = number_at(from, p->raw, i);
+        (void)attn_widen_f16(out, (const uint16_t *)(const void *)p->raw, count);
+    else if (strcmp(dtype, "BF16") == 0)
+        (void)attn_widen_bf16(out, (const uint16_t *)(const void *)p->raw, count);
+    else if (size == sizeof *out)
+        memcpy(out, p->raw, count * sizeof *out);
+    else
+        for (size_t i = 0; i < count; i++)
+            out[i] = strcmp(dtype, "F8_E4M3") == 0 ? attn_e4m3_to_float(p->raw[i])
+                                                   : ldexpf(1, p->raw[i] - 127);
 }
 
 /* Scales of scales: those are codes of one byte. */
 static void read_nested(struct piece *p, size_t first, size_t count)
 {
     const struct attn_quantized *w = p->w;
-    read_bytes(p, p->raw, &w->scales, first, count);
-    for (size_t i = 0; i < count && p->status == ATTN_OK; i++)
-        p->scales[i] = w->nested_values[p->raw[i]];
     float outer = 0;
-    for (size_t i = 0; i < count && p->status == ATTN_OK; i++) {
-        const size_t n = (first + i) / w->nested_group;
-        uint8_t bytes[sizeof(float)];
-        if (i == 0 || (first + i) % w->nested_group == 0) {
-            read_bytes(p, bytes, &w->nested, n * sizeof outer, sizeof outer);
-            memcpy(&outer, bytes, sizeof outer);
-        }
-        p->scales[i] = p->scales[i] * outer + w->nested_offset;
+    read_bytes(p, p->raw, &w->scales, first, count);
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || (first + i) % w->nested_group == 0)
+            read_bytes(p, &outer, &w->nested, (first + i) / w->nested_group * sizeof outer,
+                       sizeof outer);
+        p->scales[i] = w->nested_values[p->raw[i]] * outer + w->nested_offset;
     }
 }
 
-/* Reads the scales of the rows: p->scales becomes [rows][groups], or by elements the scales from
- * that of the first one on. */
+/* Reads the numbers of the rows: [rows][groups], of which `rows_of_one` have the same (0: all). */
+static void read_rows(struct piece *p, float *out, const struct attn_stored *from,
+                      size_t rows_of_one)
+{
+    const size_t groups = p->w->groups;
+    if (rows_of_one == 1)
+        read_numbers(p, out, from, p->first * groups, p->rows * groups);
+    for (size_t r = 0; r < p->rows && rows_of_one != 1; r++) {
+        const size_t row = rows_of_one == 0 ? 0 : (p->first + r) / rows_of_one;
+        const bool again = r > 0 && (rows_of_one == 0 || (p->first + r) % rows_of_one != 0);
+        if (again)
+            memcpy(out + r * groups, out + (r - 1) * groups, groups * sizeof *out);
+        else
+            read_numbers(p, out + r * groups, from, row * groups, groups);
+    }
+}
+
 static void read_scales(struct piece *p)
 {
     const struct attn_quantized *w = p->w;
     const size_t first = p->first * w->in / w->group;
-    const size_t end = ((p->first + p->rows) * w->in - 1) / w->group + 1;
     size_t count = p->rows * w->groups;
     if (w->scales_by_element) {
-        count = end - first;
+        count = ((p->first + p->rows) * w->in - 1) / w->group + 1 - first;
         if (w->nested.entry != NULL)
             read_nested(p, first, count);
         else
-            read_numbers(p, p->scales, 1, &w->scales, first, count);
+            read_numbers(p, p->scales, &w->scales, first, count);
     } else if (w->scales_by_group) {
         for (size_t g = 0; g < w->groups; g++)
-            read_numbers(p, p->scales + g, w->groups, &w->scales, g * w->out + p->first, p->rows);
-    } else {
-        for (size_t r = 0; r < p->rows; r++) {
-            const size_t row = w->block_rows == 0 ? 0 : (p->first + r) / w->block_rows;
-            read_numbers(p, p->scales + r * w->groups, 1, &w->scales, row * w->groups, w->groups);
-        }
-    }
+            read_numbers(p, p->scales + g * p->rows, &w->scales, g * w->out + p->first, p->rows);
+    } else
+        read_rows(p, p->scales, &w->scales, w->block_rows);
     for (size_t i = 0; i < count && w->scale_factor != 1; i++)
         p->scales[i] *= w->scale_factor;
     for (size_t i = 0; i < count && w->scale_divisor != 1; i++)
         p->scales[i] /= w->scale_divisor;
 }
 
-/* Code i of a stream of codes of `bits` bits, lowest first. */
+/* Code i of a stream of codes of at most eight bits, lowest first. */
 static unsigned code_at(const uint8_t *stream, size_t i, unsigned bits)
 {
-    unsigned code = 0;
-    for (size_t bit = i * bits, done = 0; done < bits; done++, bit++)
-        code |= (unsigned)(stream[bit / 8] >> bit % 8 & 1) << done;
-    return code;
+    const size_t bit = i * bits;
+    const uint8_t *byte = stream + bit / 8;
+    const unsigned high = bit % 8 + bits > 8 ? byte[1] : 0u;
+    return (byte[0] | high << 8) >> bit % 8 & ((1u << bits) - 1);
 }
 
 /* The place in a word of AWQ of output i of eight. */
 static const uint8_t awq_place[8] = {0, 4, 1, 5, 2, 6, 3, 7};
 
-/* Words [lines][words of `each` numbers] of columns first to first + rows: code(line, row). */
-static unsigned column_code(const uint8_t *words, size_t row, const struct attn_quantized *w,
-                            bool awq)
+/* A line g of words holds the zero points of `each` rows in every word. */
+static void read_zeros_of_group(struct piece *p, size_t g)
 {
-    const size_t each = 32 / w->bits;
-    return code_at(words + row / each * 4, awq ? awq_place[row % each] : row % each, w->bits);
+    const struct attn_quantized *w = p->w;
+    const size_t each = 32 / w->bits, line = w->out / each * 4, begin = p->first / each * 4;
+    read_bytes(p, p->raw, &w->zeros, g * line + begin, 4 * words_across(w, p->first, p->rows));
+    for (size_t r = 0; r < p->rows; r++) {
+        const size_t at = p->first % each + r, place = at % each;
+        const size_t in_word = w->zero_order == ATTN_ZERO_AWQ ? awq_place[place] : place;
+        p->zeros[g * p->rows + r] =
+            (float)(code_at(p->raw + at / each * 4, in_word, w->bits) + w->zero_more);
+    }
+}
+
+/* A column of words is a stream of zero points over the rows. */
+static void read_zeros_of_row(struct piece *p, size_t r)
+{
+    const struct attn_quantized *w = p->w;
+    const size_t bit = (p->first + r) * w->bits, groups = w->groups;
+    const size_t lines = bit % 32 + w->bits > 32 ? 2 : 1;
+    read_bytes(p, p->raw, &w->zeros, bit / 32 * groups * 4, lines * groups * 4);
+    for (size_t g = 0; g < groups; g++) {
+        uint32_t words[2] = {0, 0};
+        for (size_t i = 0; i < lines; i++)
+            memcpy(&words[i], p->raw + (i * groups + g) * 4, 4);
+        const uint64_t both = words[0] | (uint64_t)words[1] << 32;
+        p->zeros[r * groups + g] = (float)(both >> bit % 32 & ((1u << w->bits) - 1));
+    }
 }
 
 static void read_zeros(struct piece *p)
 {
     const struct attn_quantized *w = p->w;
-    const size_t each = 32 / w->bits, groups = w->groups;
-    if (w->zero_order == ATTN_ZERO_NUMBER) {
-        read_bytes(p, p->raw, &w->zeros, p->first * groups, p->rows * groups);
-        for (size_t i = 0; i < p->rows * groups; i++)
-            p->zeros[i] = (float)(int8_t)p->raw[i];
-        return;
-    }
-    for (size_t g = 0; g < groups && w->zero_order >= ATTN_ZERO_BY_GROUP; g++) {
-        const size_t line = w->out / each * 4, begin = p->first / each * 4;
-        const size_t end = ((p->first + p->rows - 1) / each + 1) * 4;
-        read_bytes(p, p->raw, &w->zeros, g * line + begin, end - begin);
-        for (size_t r = 0; r < p->rows; r++)
-            p->zeros[r * groups + g] = (float)(column_code(p->raw, p->first % each + r, w,
-                                                           w->zero_order == ATTN_ZERO_AWQ) +
-                                               w->zero_more);
-    }
-    /* a column g of words is a stream of bits over the rows */
-    for (size_t r = 0; r < p->rows && w->zero_order == ATTN_ZERO_BY_COLUMN; r++) {
-        const size_t bit = (p->first + r) * w->bits, word = bit / 32;
-        const bool split = bit % 32 + w->bits > 32;
-        read_bytes(p, p->raw, &w->zeros, word * groups * 4, (split ? 2 : 1) * groups * 4);
-        for (size_t g = 0; g < groups; g++) {
-            uint8_t both[8] = {0};
-            memcpy(both, p->raw + g * 4, 4);
-            if (split)
-                memcpy(both + 4, p->raw + (groups + g) * 4, 4);
-            unsigned code = 0;
-            for (unsigned done = 0; done < w->bits; done++) {
-                const size_t at = bit % 32 + done;
-                code |= (unsigned)(both[at / 8] >> at % 8 & 1) << done;
-            }
-            p->zeros[r * groups + g] = (float)code;
-        }
+    const size_t first = w->block_rows == 0 ? 0 : p->first * w->groups;
+    const size_t count = w->block_rows == 0 ? 1 : p->rows * w->groups;
+    if (w->zero_order == ATTN_ZERO_NUMBER)
+        read_bytes(p, p->raw, &w->zeros, first, count);
+    for (size_t i = 0; i < p->rows * w->groups && w->zero_order == ATTN_ZERO_NUMBER; i++)
+        p->zeros[i] = (float)(int8_t)p->raw[count == 1 ? 0 : i];
+    for (size_t g = 0; g < w->groups && w->zero_order >= ATTN_ZERO_BY_GROUP; g++)
+        read_zeros_of_group(p, g);
+    for (size_t r = 0; r < p->rows && w->zero_order == ATTN_ZERO_BY_COLUMN; r++)
+        read_zeros_of_row(p, r);
+}
+
+/* Reads words [lines][across], those of a line at byte `begin` + line * pitch of the codes, to
+ * p->codes [across][lines]: some lines at a time, since what is written then is a cache line. */
+static void read_columns(struct piece *p, size_t lines, size_t across, size_t begin, size_t pitch)
+{
+    for (size_t line = 0, n; line < lines; line += n) {
+        n = attn_min(lines - line, MOST_LINES);
+        for (size_t i = 0; i < n; i++)
+            read_bytes(p, p->raw + i * across * 4, &p->w->codes, begin + (line + i) * pitch,
+                       across * 4);
+        for (size_t column = 0; column < across; column++)
+            for (size_t i = 0; i < n; i++)
+                memcpy(p->codes + (column * lines + line + i) * 4,
+                       p->raw + (i * across + column) * 4, 4);
     }
 }
 
-/* out[r][c] = value(code(r, c)). */
-static void read_codes(struct piece *p, float *out)
+/* Reads the codes: rows of bytes [rows][words] as they stand, those by inputs as the same rows,
+ * those by outputs as [words across][in]. */
+static void read_codes(struct piece *p)
 {
     const struct attn_quantized *w = p->w;
-    const size_t in = w->in, each = 32 / w->bits;
+    const size_t first = p->first, rows = p->rows;
     if (w->code_order == ATTN_CODES_BY_ROW) {
-        const size_t row_bytes = w->codes.entry->end - w->codes.entry->begin;
-        const size_t bytes = row_bytes / w->out;
-        read_bytes(p, p->raw, &w->codes, p->first * bytes, p->rows * bytes);
-        for (size_t r = 0; r < p->rows && p->status == ATTN_OK; r++)
-            for (size_t c = 0; c < in; c++)
-                out[r * in + c] = w->values[w->bits == 8 ? p->raw[r * bytes + c]
-                                                         : code_at(p->raw + r * bytes, c, w->bits)];
+        const size_t bytes = (w->codes.entry->end - w->codes.entry->begin) / w->out;
+        read_bytes(p, p->codes, &w->codes, first * bytes, rows * bytes);
     } else if (w->code_order == ATTN_CODES_ALL) {
-        const size_t begin = p->first * in / 2, end = ((p->first + p->rows) * in + 1) / 2;
-        read_bytes(p, p->raw, &w->codes, begin, end - begin);
-        for (size_t i = 0; i < p->rows * in && p->status == ATTN_OK; i++) {
-            const size_t k = p->first * in + i;
-            out[i] = w->values[p->raw[k / 2 - begin] >> (k % 2 == 0 ? 4 : 0) & 15];
-        }
-    } else if (w->code_order == ATTN_CODES_BY_INPUT) {
-        for (size_t line = 0; line < attn_ceil_div(in, each); line++) {
-            read_bytes(p, p->raw, &w->codes, (line * w->out + p->first) * 4, p->rows * 4);
-            for (size_t c = line * each; c < attn_min(in, (line + 1) * each); c++)
-                for (size_t r = 0; r < p->rows && p->status == ATTN_OK; r++)
-                    out[r * in + c] = w->values[code_at(p->raw + 4 * r, c % each, w->bits)];
-        }
+        const size_t begin = first * w->in / 2, end = ((first + rows) * w->in + 1) / 2;
+        read_bytes(p, p->codes, &w->codes, begin, end - begin);
+    } else if (w->code_order == ATTN_CODES_BY_INPUT)
+        read_columns(p, words_of(w, w->in), rows, first * 4, w->out * 4);
+    else
+        read_columns(p, w->in, words_across(w, first, rows), first / 8 * 4, w->out / 8 * 4);
+}
+
+/* ---- Decoding -------------------------------------------------------------------------------- */
+
+/* out[c] = value(code(r, c)). */
+static void decode_row(const struct piece *p, float *restrict out, size_t r)
+{
+    const struct attn_quantized *w = p->w;
+    const size_t in = w->in, k = w->code_order == ATTN_CODES_ALL ? (p->first + r) * in : 0;
+    const float *restrict values = w->values;
+    const uint8_t *row = p->codes;
+    size_t c = 0;
+    if (w->code_order == ATTN_CODES_BY_OUTPUT) {
+        const size_t at = p->first % 8 + r;
+        const uint8_t *bytes = row + at / 8 * in * 4 + awq_place[at % 8] / 2;
+        const unsigned shift = awq_place[at % 8] % 2 * 4u;
+        for (; c < in; c++)
+            out[c] = values[bytes[4 * c] >> shift & 15];
+    } else if (w->code_order == ATTN_CODES_ALL) { /* odd rows may begin within a byte */
+        row += k / 2 - p->first * in / 2;
+        for (size_t i = k % 2; c < in; c++, i++)
+            out[c] = values[row[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
     } else {
-        const size_t line = w->out / each * 4, begin = p->first / each * 4;
-        const size_t end = ((p->first + p->rows - 1) / each + 1) * 4;
-        for (size_t c = 0; c < in; c++) {
-            read_bytes(p, p->raw, &w->codes, c * line + begin, end - begin);
-            for (size_t r = 0; r < p->rows && p->status == ATTN_OK; r++)
-                out[r * in + c] = w->values[column_code(p->raw, p->first % each + r, w, true)];
+        row += r * (w->code_order == ATTN_CODES_BY_ROW
+                        ? (w->codes.entry->end - w->codes.entry->begin) / w->out
+                        : words_of(w, in) * 4);
+        for (; w->bits == 8 && c < in; c++)
+            out[c] = values[row[c]];
+        for (; w->bits == 4 && c + 1 < in; c += 2) {
+            out[c] = values[row[c / 2] & 15];
+            out[c + 1] = values[row[c / 2] >> 4];
         }
+        for (; c < in; c++)
+            out[c] = values[code_at(row, c, w->bits)];
     }
 }
 
-/* out[r][c] becomes (out[r][c] - zero) * scale + bias. */
-static void apply_scales(const struct piece *p, float *out)
+/* x[i] becomes (x[i] - zero) * scale, + bias where there is one: those at `at`. */
+static void scale_numbers(const struct piece *p, float *x, size_t count, size_t at)
 {
-    const struct attn_quantized *w = p->w;
-    const size_t base = p->first * w->in / w->group;
-    for (size_t r = 0; r < p->rows; r++)
-        for (size_t c = 0; c < w->in; c++) {
-            const size_t in_row = w->group_of != NULL ? w->group_of[c] : c / w->group;
-            const size_t g = w->scales_by_element ? ((p->first + r) * w->in + c) / w->group - base
-                                                  : r * w->groups + in_row;
-            float *x = &out[r * w->in + c];
-            *x -= p->zeros != NULL ? p->zeros[g] : 0;
-            *x *= p->scales[g];
-            *x += p->biases != NULL ? p->biases[g] : 0;
-        }
+    const float zero = p->zeros != NULL ? p->zeros[at] : 0, scale = p->scales[at];
+    for (size_t i = 0; i < count; i++)
+        x[i] = (x[i] - zero) * scale;
+    for (size_t i = 0; p->biases != NULL && i < count; i++)
+        x[i] += p->biases[at];
 }
 
-/* Bytes of the largest part of a tensor that is read at a time. */
-static size_t raw_bytes(const struct attn_quantized *w)
+static void scale_row(const struct piece *p, float *x, size_t r)
 {
-    const size_t row = attn_max(w->in, 8) * 4; /* of codes or scales of any form */
-    return attn_max(MOST_ROWS * row, w->groups * 8);
+    const struct attn_quantized *w = p->w;
+    const size_t row = (p->first + r) * w->in, base = p->first * w->in / w->group;
+    for (size_t c = 0; w->group_of != NULL && c < w->in; c++)
+        scale_numbers(p, x + c, 1, r * p->row_step + w->group_of[c] * p->group_step);
+    for (size_t c = 0, n; w->group_of == NULL && c < w->in; c += n) {
+        const size_t within = w->scales_by_element ? row + c : c, g = within / w->group;
+        n = attn_min(w->in - c, w->group - within % w->group);
+        scale_numbers(p, x + c, n,
+                      w->scales_by_element ? g - base : r * p->row_step + g * p->group_step);
+    }
 }
 
 /* Decodes whole rows. */
 static enum attn_status decode_rows(float *out, const struct attn_quantized *w, size_t first,
                                     size_t rows, struct attn_error *error)
 {
-    const size_t numbers = rows * w->in / w->group + rows * w->groups + 2;
-    struct piece p = {.w = w, .first = first, .rows = rows, .error = error};
+    const size_t numbers = most_scales(w, rows), bytes = most_code_bytes(w, rows);
+    const size_t raw = most_raw_bytes(w, rows);
+    struct piece p = {.w = w,
+                      .first = first,
+                      .rows = rows,
+                      .row_step = w->scales_by_group ? 1 : w->groups,
+                      .group_step = w->scales_by_group ? rows : 1,
+                      .error = error};
     float *room = attn_alloc(3 * numbers, sizeof *room);
-    p.raw = attn_alloc(raw_bytes(w), 1);
+    p.raw = attn_alloc(raw + bytes, 1);
     if (room == NULL || p.raw == NULL) {
         attn_free(room);
         attn_free(p.raw);
-        return attn_fail_memory(error, 3 * numbers * sizeof *room + raw_bytes(w));
+        return attn_fail_memory(error, 3 * numbers * sizeof *room + raw + bytes);
     }
+    p.codes = p.raw + raw;
     p.scales = room;
     p.zeros = w->zero_order != ATTN_ZERO_NONE ? room + numbers : NULL;
     p.biases = w->biases.entry != NULL ? room + 2 * numbers : NULL;
     read_scales(&p);
-    if (p.zeros != NULL)
-        read_zeros(&p);
-    for (size_t r = 0; r < rows && p.biases != NULL; r++)
-        read_numbers(&p, p.biases + r * w->groups, 1, &w->biases, (first + r) * w->groups,
-                     w->groups);
-    read_codes(&p, out);
-    if (p.status == ATTN_OK)
-        apply_scales(&p, out);
+    read_zeros(&p);
+    if (p.biases != NULL)
+        read_rows(&p, p.biases, &w->biases, 1);
+    read_codes(&p);
+    for (size_t r = 0; r < rows && p.status == ATTN_OK; r++) {
+        decode_row(&p, out + r * w->in, r);
+        scale_row(&p, out + r * w->in, r);
+    }
     attn_free(room);
     attn_free(p.raw);
     return p.status;
+}
+
+size_t attn_quantized_rows(const struct attn_quantized *w)
+{
+    return w->code_order == ATTN_CODES_BY_OUTPUT  ? 256
+           : w->code_order == ATTN_CODES_BY_INPUT ? 128
+                                                  : 32;
+}
+
+size_t attn_quantized_scratch(const struct attn_quantized *w)
+{
+    const size_t rows = attn_min(attn_quantized_rows(w), w->out);
+    return 3 * most_scales(w, rows) * sizeof(float) + most_raw_bytes(w, rows) +
+           most_code_bytes(w, rows);
 }
 
 enum attn_status attn_quantized_read_f32(float *out, const struct attn_quantized *w, size_t first,
@@ -292,7 +371,7 @@ enum attn_status attn_quantized_read_f32(float *out, const struct attn_quantized
     for (size_t done = 0; done < count && status == ATTN_OK;) {
         const size_t at = first + done, r = at / w->in, c = at % w->in;
         if (c == 0 && count - done >= w->in) {
-            const size_t rows = attn_min((count - done) / w->in, MOST_ROWS);
+            const size_t rows = attn_min((count - done) / w->in, attn_quantized_rows(w));
             status = decode_rows(out + done, w, r, rows, error);
             done += rows * w->in;
             continue;
@@ -306,9 +385,11 @@ enum attn_status attn_quantized_read_f32(float *out, const struct attn_quantized
         done += part;
     }
     attn_free(row);
-    for (size_t i = 0; i < count && status == ATTN_OK; i++)
-        if (!isfinite(out[i]))
-            status = attn_fail(error, ATTN_NON_FINITE, w->entry.name,
-                               "tensor '%.96s' is not finite at %zu", w->entry.name, first + i);
-    return status;
+    if (status != ATTN_OK || attn_all_finite(out, count))
+        return status;
+    size_t i = 0;
+    while (isfinite(out[i]))
+        i++;
+    return attn_fail(error, ATTN_NON_FINITE, w->entry.name, "tensor '%.96s' is not finite at %zu",
+                     w->entry.name, first + i);
 }

@@ -32,17 +32,21 @@ enum attn_code_order {
 /* How zero points lie in theirs. */
 enum attn_zero_order {
     ATTN_ZERO_NONE,
-    ATTN_ZERO_NUMBER,    /* [out][groups] signed bytes */
+    ATTN_ZERO_NUMBER,    /* signed bytes, as many as scales */
     ATTN_ZERO_BY_COLUMN, /* [out / n][groups] words: a column is a stream of bits over the rows */
     ATTN_ZERO_BY_GROUP,  /* [groups][out / n] words, plus zero_more: GPTQ */
     ATTN_ZERO_AWQ        /* the same in the order of AWQ's codes */
 };
+
+#define ATTN_QUANTIZED_PARTS 8 /* tensors of a weight, at most */
 
 struct attn_quantized {
     struct attn_tensor_entry entry;      /* first: the weight that this stands for, [out][in] */
     struct attn_safetensors_dtype dtype; /* the entry's */
     char name[ATTN_SAFETENSORS_MAX_NAME + 1], label[48];
     size_t out, in;
+    const char *parts[ATTN_QUANTIZED_PARTS]; /* [num_parts] names of the tensors that it is in */
+    size_t num_parts;
 
     struct attn_stored codes;
     enum attn_code_order code_order;
@@ -73,6 +77,11 @@ struct attn_quantized {
  * Errors: ATTN_NON_FINITE (with tensor and index), ATTN_IO, ATTN_NO_MEMORY. */
 enum attn_status attn_quantized_read_f32(float *out, const struct attn_quantized *weight,
                                          size_t first, size_t count, struct attn_error *error);
+
+/* Rows that are read at a time at least, so that what lies together of their codes is worth a
+ * read; and bytes that a thread takes meanwhile. */
+size_t attn_quantized_rows(const struct attn_quantized *weight);
+size_t attn_quantized_scratch(const struct attn_quantized *weight);
 
 /* E4M3 (without infinities; both NaN codes become NaN) and E2M1 to float32. */
 float attn_e4m3_to_float(uint8_t code);

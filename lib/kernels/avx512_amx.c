@@ -1,4 +1,4 @@
-/* avx512_amx.c: the slots that AMX does better: products with weights of bf16 and int8,
+/* avx512_amx.c: the kernels that AMX does better: products with weights of bf16 and int8,
  * 16 rows by 16 columns by 16 words in one instruction (TDPBF16PS, TDPBSUD).
  *
  * A panel of packed weights is the right operand of that instruction as it lies: a row of a tile

@@ -1,4 +1,4 @@
-/* avx512_bf16.c: the slot that AVX-512 BF16 does better: products with bf16 weights, two to
+/* avx512_bf16.c: the kernel that AVX-512 BF16 does better: products with bf16 weights, two to
  * a word and instruction (vdpbf16ps), by rows rounded to bf16.
  *
  * One function wraps the instruction.  tests/kernels replace it by an emulation, so that all but

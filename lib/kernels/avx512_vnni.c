@@ -1,4 +1,4 @@
-/* avx512_vnni.c: the slots that AVX-512 VNNI does better: products with int8, four to a
+/* avx512_vnni.c: the kernels that AVX-512 VNNI does better: products with int8, four to a
  * word and instruction (vpdpbusd).
  *
  * Projections are those of avx512_project.h.  Inside attention the float32 side of a

@@ -46,10 +46,10 @@ struct attn_gemm {
  * ATTN_UNSUPPORTED, which names the library and its package. */
 ATTN_MUST_CHECK enum attn_status attn_gemm_load(struct attn_gemm *out, struct attn_error *error);
 
-/* The work of the slot matmul for float32 (kernels.h).  The bits of a row may depend on `rows`. */
+/* The work of matmul for float32 (kernels.h).  The bits of a row may depend on `rows`. */
 void attn_gemm_matmul(const struct attn_gemm *gemm, const struct attn_matmul *product);
 
-/* The work of the slot project for weights of `dtype`, float32 or bf16, any number of rows and at
+/* The work of project for weights of `dtype`, float32 or bf16, any number of rows and at
  * most ATTN_GEMM_PANELS panels; scratch is [ATTN_GEMM_SCRATCH].  The bits of a row may depend on
  * `rows`. */
 void attn_gemm_project(const struct attn_gemm *gemm, const struct attn_projection_part *part,

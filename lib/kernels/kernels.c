@@ -3,7 +3,7 @@
 
 #include "machine/cpu.h"
 
-/* A function that sets some slots, and the features that these need.  Later rows are faster. */
+/* A function that sets some kernels, and the features that these need.  Later rows are faster. */
 static const struct {
     unsigned needs;
     void (*fill)(struct attn_kernels *table);

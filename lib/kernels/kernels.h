@@ -1,10 +1,10 @@
-/* kernels.h: the kernel table, and the contract of each slot.
+/* kernels.h: the kernel table, and the contract of each kernel.
  *
- * A kernel is an inner loop: one tile, one thread.  attn_kernels_get takes for each slot the best
- * function whose features the CPU has; there is a portable one for every slot but those of products
- * of tiles.
+ * A kernel is an inner loop: one tile, one thread.  attn_kernels_get takes for each entry the best
+ * function whose features the CPU has; there is a portable one for every entry but those of
+ * products of tiles.
  *
- * Common to all slots:
+ * Common to all kernels:
  *   - A kernel reads and writes exactly the elements named (of int8 rounded up to whole words),
  *     never one beyond; it requires no alignment.
  *   - **Row independence**: the bits of row r of the result depend on row r of the inputs and on
@@ -121,7 +121,7 @@ struct attn_score_columns {
 
 struct attn_kernels {
     const char *name;  /* of the level */
-    unsigned features; /* of the CPU, from which the slots were chosen */
+    unsigned features; /* of the CPU, from which the kernels were chosen */
 
     /* A unit of attention with so many rows or more may be computed by columns (outer,
      * softmax_columns); attention/unit.c has the other conditions.  The bits are the same either
@@ -223,7 +223,7 @@ void attn_kernels_get(struct attn_kernels *out, unsigned features);
  * written. */
 void attn_widen_panel(float *out, size_t ldo, const uint16_t *w, size_t k);
 
-/* Set the slots of a file; called by attn_kernels_get only. */
+/* Set the kernels of a file; called by attn_kernels_get only. */
 void attn_kernels_portable(struct attn_kernels *table);
 void attn_kernels_avx2(struct attn_kernels *table);
 void attn_kernels_avx512(struct attn_kernels *table);

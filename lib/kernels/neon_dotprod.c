@@ -1,4 +1,4 @@
-/* neon_dotprod.c: the slots that FEAT_DotProd does better: products with int8, four to a
+/* neon_dotprod.c: the kernels that FEAT_DotProd does better: products with int8, four to a
  * word and instruction (sdot).
  *
  * Inside attention the float32 side of a product with int8 becomes an integer of 23 bits and a

@@ -47,7 +47,7 @@ static inline void widen_int8(float *out, const char *keys, const float *scale, 
     }
 }
 
-/* The slot widen_keys. */
+/* The kernel widen_keys. */
 static inline void widen_keys(float *out, const void *keys, const float *scale,
                               enum attn_dtype dtype, size_t d)
 {

@@ -236,10 +236,12 @@ static enum attn_status read_config(struct attn_checkpoint *checkpoint, struct a
 static enum attn_status open_directory(struct attn_checkpoint *checkpoint, bool configured,
                                        struct attn_error *error)
 {
+    static const char *const before[] = {CONFIG, SINGLE,
+                                         INDEX}; /* any of them counts before GGUF */
     char gguf[NAME_MAX + 1];
     enum attn_status status = attn_refuse_adapter(checkpoint->directory, error);
     if (status == ATTN_OK)
-        status = attn_find_gguf(gguf, checkpoint->directory, CONFIG, error);
+        status = attn_find_gguf(gguf, checkpoint->directory, before, configured ? 3 : 1, error);
     if (status == ATTN_OK && gguf[0] != '\0')
         return open_gguf(checkpoint, gguf, configured, error);
     if (status == ATTN_OK && !configured)
@@ -362,6 +364,14 @@ const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, siz
     return checkpoint->config;
 }
 
+enum attn_status attn_checkpoint_text(char **out, size_t *length,
+                                      const struct attn_checkpoint *checkpoint, const char *name,
+                                      struct attn_error *error)
+{
+    return attn_file_slurp(out, length, checkpoint->directory, name, ATTN_CHECKPOINT_MAX_CONFIG,
+                           error);
+}
+
 /* Looks `name` up in the shard that the index maps it to, which is opened if need be. */
 static enum attn_status find_mapped(struct attn_tensor *out, struct attn_checkpoint *checkpoint,
                                     const char *name, struct attn_error *error)
@@ -458,6 +468,14 @@ const struct attn_quantized *attn_checkpoint_quantized(const struct attn_checkpo
     return NULL;
 }
 
+size_t attn_checkpoint_scratch(const struct attn_checkpoint *checkpoint)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; checkpoint != NULL && i < checkpoint->num_quantized; i++)
+        bytes = attn_max(bytes, attn_quantized_scratch(checkpoint->quantized[i]));
+    return bytes;
+}
+
 int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *tensor)
 {
     if (tensor->quantized != NULL) {
@@ -469,7 +487,7 @@ int attn_tensor_place(size_t *offset, size_t *bytes, const struct attn_tensor *t
     *bytes = tensor->entry->end - tensor->entry->begin;
     *offset = tensor->entry->begin;
     if (tensor->gguf != NULL)
-        return attn_gguf_entry_file(tensor->entry);
+        return attn_gguf_model_entry_file(tensor->gguf, tensor->entry);
     if (tensor->npz == NULL) {
         *offset = attn_safetensors_offset(tensor->file, tensor->entry);
         return attn_safetensors_descriptor(tensor->file);
@@ -514,7 +532,17 @@ void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char 
             goes_on = attn_safetensors_visit(checkpoint->shards[i].file, prefix, visit, context);
 }
 
+void attn_checkpoint_name(char out[ATTN_SAFETENSORS_MAX_NAME],
+                          const struct attn_checkpoint *checkpoint, const char *name)
+{
+    if (checkpoint->gguf != NULL)
+        attn_gguf_model_name(out, checkpoint->gguf, name);
+    else
+        snprintf(out, ATTN_SAFETENSORS_MAX_NAME, "%s", name);
+}
+
 struct list {
+    const struct attn_checkpoint *checkpoint;
     char *out;
     size_t size, at;
 };
@@ -522,16 +550,18 @@ struct list {
 static bool add_name(void *context, const char *name)
 {
     struct list *list = context;
+    char own[ATTN_SAFETENSORS_MAX_NAME];
+    attn_checkpoint_name(own, list->checkpoint, name);
     if (list->at < list->size)
         list->at += (size_t)snprintf(list->out + list->at, list->size - list->at, "%s%.48s",
-                                     list->at > 0 ? ", " : "", name);
+                                     list->at > 0 ? ", " : "", own);
     return list->at < list->size;
 }
 
 void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint,
                           const char *prefix)
 {
-    struct list list = {.out = out, .size = size};
+    struct list list = {.checkpoint = checkpoint, .out = out, .size = size};
     out[0] = '\0';
     attn_checkpoint_visit(checkpoint, prefix, add_name, &list);
     if (list.at >= size && size > 4)

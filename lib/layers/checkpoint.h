@@ -45,6 +45,12 @@ size_t attn_checkpoint_memory(const struct attn_checkpoint *checkpoint);
  * Borrowed. */
 const char *attn_checkpoint_config(const struct attn_checkpoint *checkpoint, size_t *length);
 
+/* The text of another file of its directory, the caller's to attn_free.
+ * Errors: those of attn_file_slurp. */
+enum attn_status attn_checkpoint_text(char **out, size_t *length,
+                                      const struct attn_checkpoint *checkpoint, const char *name,
+                                      struct attn_error *error);
+
 /* Looks a tensor up, opening its shard if need be.  A tensor that does not exist is no error:
  * out->entry is NULL then.
  * Errors: those of opening its shard; ATTN_MALFORMED where the index names a tensor that its shard
@@ -73,6 +79,9 @@ enum attn_status attn_checkpoint_keep(struct attn_checkpoint *checkpoint,
 const struct attn_quantized *attn_checkpoint_quantized(const struct attn_checkpoint *checkpoint,
                                                        const char *name);
 
+/* Bytes that a thread takes to read one of these weights, at most. */
+size_t attn_checkpoint_scratch(const struct attn_checkpoint *checkpoint);
+
 /* Adds to `sum` what tells this content from another without reading all of it: the index, and for
  * each file that is open size, inode, times of the last change, and some 64 pages of its content.
  * *changed becomes the last of these times.  False where a file cannot be read. */
@@ -84,7 +93,12 @@ bool attn_checkpoint_stamp(struct attn_checksum *sum, time_t *changed,
 void attn_checkpoint_visit(const struct attn_checkpoint *checkpoint, const char *prefix,
                            attn_visit_name *visit, void *context);
 
-/* Writes the names of the first tensors that begin with `prefix`, "a, b, ...". */
+/* Writes the name that a tensor of that published name has in the files. */
+void attn_checkpoint_name(char out[ATTN_SAFETENSORS_MAX_NAME],
+                          const struct attn_checkpoint *checkpoint, const char *name);
+
+/* Writes the files' names of the first tensors whose published ones begin with `prefix`, "a, b,
+ * ...". */
 void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *checkpoint,
                           const char *prefix);
 
@@ -95,10 +109,10 @@ void attn_checkpoint_list(char *out, size_t size, const struct attn_checkpoint *
 enum attn_status attn_refuse_adapter(int directory, struct attn_error *error);
 
 /* Copies the name of the directory's GGUF file, of a split model the first part's; "" where there
- * is none, or a file `config`.
+ * is none, or a file of one of the `count` names.
  * Error: ATTN_MALFORMED where there are several. */
-enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *config,
-                                struct attn_error *error);
+enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *const *names,
+                                size_t count, struct attn_error *error);
 
 /* Fails with ATTN_NOT_FOUND: `name` is not there, in the words of `absent`; what else is there, and
  * what to do about it, follows. */

@@ -9,6 +9,7 @@
 #include "basics/status.h"
 
 #define MOST_ENTRIES 4096 /* of a directory that are looked at */
+#define DIGITS "[0-9][0-9][0-9][0-9][0-9]"
 #define MERGE "merge it into its base first (peft: merge_and_unload, then save_pretrained)"
 #define SAVE_ANEW "save the model as safetensors (transformers: save_pretrained)"
 
@@ -73,21 +74,30 @@ static size_t find_other(char name[NAME_MAX + 1], int directory)
     return best;
 }
 
-/* Whether the entry is a GGUF file that is a model, or its first part: not a further part, and not
- * the projector of an image tower. */
+/* GGUF files that are no model: image towers' projectors, and what quantisation went by. */
+static const char *const no_models[] = {"mmproj*", "*[-._]mmproj*", "imatrix*", "*.imatrix.gguf"};
+
+/* Whether the entry is a GGUF file that is a model, or its first part: not a further part. */
 static bool is_gguf_model(const char *name)
 {
-    return fnmatch("*.gguf", name, 0) == 0 && strncmp(name, "mmproj", 6) != 0 &&
-           (strstr(name, "-of-") == NULL || strstr(name, "-00001-of-") != NULL);
+    for (size_t i = 0; i < sizeof no_models / sizeof no_models[0]; i++)
+        if (fnmatch(no_models[i], name, 0) == 0)
+            return false;
+    return fnmatch("*.gguf", name, 0) == 0 &&
+           (fnmatch("*-" DIGITS "-of-" DIGITS ".gguf", name, 0) != 0 ||
+            fnmatch("*-00001-of-*", name, 0) == 0);
 }
 
-enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *config,
-                                struct attn_error *error)
+enum attn_status attn_find_gguf(char name[NAME_MAX + 1], int directory, const char *const *names,
+                                size_t count, struct attn_error *error)
 {
     enum attn_status status = ATTN_OK;
     const struct dirent *entry;
     name[0] = '\0';
-    DIR *list = is_there(directory, config) ? NULL : attn_list_directory(directory);
+    for (size_t i = 0; i < count; i++)
+        if (is_there(directory, names[i]))
+            return ATTN_OK;
+    DIR *list = attn_list_directory(directory);
     for (size_t i = 0; list != NULL && i < MOST_ENTRIES && (entry = readdir(list)) != NULL; i++) {
         if (!is_gguf_model(entry->d_name))
             continue;

@@ -164,7 +164,8 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         return hash;
     hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);
     for (size_t i = ATTN_MATRIX_KV_A; i < ATTN_NUM_MATRICES; i++)
-        hash = hash_weights(hash, &layer->matrices[i], weights);
+        hash = m->bias ? hash_matrix(hash, &layer->matrices[i], weights)
+                       : hash_weights(hash, &layer->matrices[i], weights);
     hash = hash_floats(hash, layer->kv_a_norm, m->kv_lora_rank);
     return hash_floats(hash, layer->q_a_norm, m->q_lora_rank);
 }

@@ -25,9 +25,9 @@ static void set_matrices(struct attn_matrix_shape out[ATTN_NUM_MATRICES],
         [ATTN_MATRIX_V] = {v_in, groups * spec->value_head_dim, spec->v_bias},
         [ATTN_MATRIX_O] = {o_in, e, spec->o_bias},
         [ATTN_MATRIX_GATE] = {e, attn_gate_width(spec), spec->output_gate && spec->q_bias},
-        [ATTN_MATRIX_KV_A] = {a_in, m->kv_lora_rank, false},
-        [ATTN_MATRIX_K_ROPE] = {a_in, m->rope_head_dim, false},
-        [ATTN_MATRIX_Q_A] = {a_in, m->q_lora_rank, false},
+        [ATTN_MATRIX_KV_A] = {a_in, m->kv_lora_rank, m->bias},
+        [ATTN_MATRIX_K_ROPE] = {a_in, m->rope_head_dim, m->bias},
+        [ATTN_MATRIX_Q_A] = {a_in, m->q_lora_rank, m->bias && m->q_lora_rank > 0},
     };
     memcpy(out, shapes, sizeof shapes);
     for (size_t i = 0; i < ATTN_NUM_MATRICES; i++)

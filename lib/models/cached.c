@@ -99,7 +99,7 @@ static enum attn_status measure(size_t *out, const struct attn_model *model,
     *out = 0;
     for (size_t i = 0; i < model->num_resident; i++) {
         struct attn_layer layer;
-        if (attn_model_weights_slot(model, i) != i)
+        if (attn_model_weights_of(model, i) != i)
             continue;
         enum attn_status status = attn_layer_init_packed(&layer, &model->specs[i], error);
         if (status != ATTN_OK)
@@ -114,7 +114,7 @@ static enum attn_status measure(size_t *out, const struct attn_model *model,
 static enum attn_status place_layers(struct attn_model *model, char *next, struct attn_error *error)
 {
     for (size_t i = 0; i < model->num_resident; i++) {
-        if (attn_model_weights_slot(model, i) != i)
+        if (attn_model_weights_of(model, i) != i)
             continue;
         enum attn_status status =
             attn_layer_init_packed(&model->layers[i], &model->specs[i], error);
@@ -167,7 +167,7 @@ static enum attn_status write_file(int *code, struct attn_model *model, const st
     attn_weights_tidy(cache->directory, cache->label, cache->name);
     attn_weights_writer_begin(&writer, cache->directory, cache->name, cache->data);
     if (writer.code == 0)
-        status = attn_model_load_slots(model, take_layer, &writer, error);
+        status = attn_model_load_layers(model, take_layer, &writer, error);
     if (status == ATTN_OK && writer.code == 0 && make_key(&after, model, error) &&
         memcmp(after.key, cache->key, sizeof after.key) == 0)
         attn_weights_writer_end(&writer, cache->key, model->fingerprint);
@@ -235,7 +235,10 @@ enum attn_status attn_model_load_cached(struct attn_cached_load *out, struct att
     *out = (struct attn_cached_load){0};
     if (model->loaded)
         return ATTN_OK;
-    enum attn_status status = attn_weights_directory_open(&cache.directory, directory, true, &why);
+    enum attn_status status = attn_model_check_weights(model, error);
+    if (status != ATTN_OK)
+        return status;
+    status = attn_weights_directory_open(&cache.directory, directory, true, &why);
     if (status == ATTN_UNSUPPORTED)
         return attn_fail(error, status, why.param, "%s", why.message);
     if (status == ATTN_OK) {

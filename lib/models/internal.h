@@ -7,17 +7,18 @@
 #include "layers/weights_file.h"
 #include "models/model.h"
 
-#define NO_SLOT SIZE_MAX
+#define NOT_RESIDENT SIZE_MAX
 
 struct attn_model {
     struct attn_config config;
     struct attn_checkpoint *checkpoint; /* NULL: random weights, or the model is loaded */
-    const char *weights_dtype;
+    char weights_dtype[24]; /* of its own: that of a quantised tensor goes with the checkpoint */
     size_t num_resident;
-    size_t *indices;               /* [num_resident] slot -> layer */
-    size_t *slots;                 /* [config.num_layers] layer -> slot or NO_SLOT */
+    size_t *indices;               /* [num_resident] the layers, ascending */
+    size_t *index_of;              /* [config.num_layers] layer -> index among the resident ones,
+                                      or NOT_RESIDENT */
     struct attn_layer_spec *specs; /* [num_resident], borrowing from config */
-    struct attn_layer *layers;     /* [num_resident], zeroed until loaded; see weights_slot */
+    struct attn_layer *layers;     /* [num_resident], zeroed until loaded; see weights_of */
     bool loaded;
     unsigned threads; /* these three: of attn_model_options */
     attn_load_progress *progress;
@@ -30,16 +31,20 @@ struct attn_model {
     char weights_name[ATTN_WEIGHTS_NAME_MAX];
 };
 
-/* The slot that holds the weights of `slot`: the first one of its group where layers share their
- * tensors, else the slot itself. */
-size_t attn_model_weights_slot(const struct attn_model *model, size_t slot);
+/* The resident layer that holds the weights of `resident`: the first one of those that share their
+ * tensors, else itself. */
+size_t attn_model_weights_of(const struct attn_model *model, size_t resident);
+
+/* Error: ATTN_NOT_FOUND, where the model was opened from its configuration alone. */
+enum attn_status attn_model_check_weights(const struct attn_model *model, struct attn_error *error);
 
 /* Loads, hashes and packs every layer that has weights of its own, in order, and takes the
  * fingerprint.  Where `take` is given, each packed layer is handed to it; false ends the loading.
  * No layer is resident after an error.  Errors: those of attn_model_load. */
 typedef bool attn_take_layer(void *context, struct attn_layer *layer);
-enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer *take,
-                                       void *context, struct attn_error *error);
+enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_layer *take,
+                                        void *context, struct attn_error *error);
+size_t attn_model_loading_threads(const struct attn_model *model); /* that it asks for */
 void attn_model_unload(struct attn_model *model); /* frees layers, and ends the mapping */
 void attn_model_loaded(struct attn_model *model); /* closes the checkpoint */
 

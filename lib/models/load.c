@@ -155,14 +155,27 @@ static size_t rows_of_piece(const struct matrix *matrix)
     return rows;
 }
 
+/* Sets the rows of a piece and of a strip.  Pieces of weights whose codes lie in columns are larger
+ * than others, the strip is not. */
+static void divide(struct matrix *matrix)
+{
+    const struct attn_weight_rows *rows = matrix->rows;
+    const size_t out = matrix->linear->out, piece = rows_of_piece(matrix);
+    const size_t strip = rows == NULL ? out : STRIP_PIECES * piece;
+    size_t pieces = 1;
+    if (matrix->layer == NULL && rows != NULL && rows->tensor.quantized != NULL)
+        pieces = attn_min(STRIP_PIECES,
+                          attn_ceil_div(attn_quantized_rows(rows->tensor.quantized), piece));
+    matrix->piece_rows = pieces * piece;
+    matrix->strip_rows =
+        attn_min(out, attn_max(strip / matrix->piece_rows, 1) * matrix->piece_rows);
+}
+
 static bool open_matrix(struct matrix *matrix, const struct layer_load *load)
 {
     struct loading *loading = load->loading;
     struct attn_linear *linear = matrix->linear;
-    matrix->piece_rows = rows_of_piece(matrix);
-    matrix->strip_rows = matrix->rows == NULL
-                             ? linear->out
-                             : attn_min(linear->out, STRIP_PIECES * matrix->piece_rows);
+    divide(matrix);
     matrix->buffers = loading->buffers;
     const size_t count = matrix->rows == NULL ? 0 : matrix->strip_rows < linear->out ? 2 : 1;
     const size_t floats = attn_mul(matrix->strip_rows, linear->in);
@@ -289,20 +302,20 @@ static enum attn_status read_layer(struct layer_load *load, size_t index)
                : status;
 }
 
-static enum attn_status load_slot(uint64_t *hash, struct loading *loading, size_t slot,
-                                  struct attn_error *error)
+static enum attn_status load_resident(uint64_t *hash, struct loading *loading, size_t resident,
+                                      struct attn_error *error)
 {
     struct attn_model *model = loading->model;
-    const struct attn_layer_spec *spec = &model->specs[slot];
+    const struct attn_layer_spec *spec = &model->specs[resident];
     struct layer_load load = {.loading = loading,
-                              .layer = &model->layers[slot],
+                              .layer = &model->layers[resident],
                               .by_rows = attn_weights_have_rows(&model->config, spec),
                               .error = error};
     const struct attn_weights_hash weights = {add_matrix, &load};
     const size_t before = loading->done;
     enum attn_status status = attn_layer_init(load.layer, spec, error);
     if (status == ATTN_OK && !spec->is_weightless)
-        status = read_layer(&load, model->indices[slot]);
+        status = read_layer(&load, model->indices[resident]);
     if (status == ATTN_OK && !spec->is_weightless)
         status = attn_layer_derive(load.layer, error);
     if (status == ATTN_OK && !attn_mla_shape_heads(load.layer))
@@ -317,17 +330,29 @@ static enum attn_status load_slot(uint64_t *hash, struct loading *loading, size_
 
 /* ---- A model ---- */
 
+static size_t bytes_to_load(const struct attn_model *model)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < model->num_resident; i++)
+        if (attn_model_weights_of(model, i) == i)
+            bytes += attn_layer_weight_bytes(&model->specs[i]);
+    return bytes;
+}
+
+size_t attn_model_loading_threads(const struct attn_model *model)
+{
+    const size_t most = bytes_to_load(model) / BYTES_PER_THREAD + 1;
+    const size_t given = model->threads != 0 ? model->threads : attn_usable_cpus();
+    return attn_min(attn_min(given, most), MAX_THREADS);
+}
+
 /* Starts the threads, and lists the matrices for reading ahead. */
 static enum attn_status begin_loading(struct loading *loading, struct attn_error *error)
 {
     const struct attn_model *model = loading->model;
     enum attn_status status = ATTN_OK;
-    for (size_t i = 0; i < model->num_resident; i++)
-        if (attn_model_weights_slot(model, i) == i)
-            loading->total += attn_layer_weight_bytes(&model->specs[i]);
-    const size_t most = loading->total / BYTES_PER_THREAD + 1;
-    const size_t given = model->threads != 0 ? model->threads : attn_usable_cpus();
-    size_t threads = attn_min(attn_min(given, most), MAX_THREADS);
+    loading->total = bytes_to_load(model);
+    size_t threads = attn_model_loading_threads(model);
     while (attn_pool_open(&loading->pool, (unsigned)threads) != ATTN_OK)
         if ((threads /= 2) == 0) /* fewer do, where the system has no room for more */
             return attn_fail(error, ATTN_NO_MEMORY, "threads", "no thread can be started");
@@ -336,7 +361,7 @@ static enum attn_status begin_loading(struct loading *loading, struct attn_error
     if (!attn_read_ahead_init(&loading->ahead, model->num_resident * RANGES_PER_LAYER))
         return attn_fail_memory(error, model->num_resident * RANGES_PER_LAYER);
     for (size_t i = 0; i < model->num_resident && status == ATTN_OK; i++)
-        if (attn_model_weights_slot(model, i) == i)
+        if (attn_model_weights_of(model, i) == i)
             status = attn_weights_list(&loading->ahead, model->checkpoint, &model->config,
                                        model->indices[i], error);
     return status;
@@ -354,18 +379,18 @@ void attn_model_unload(struct attn_model *model)
     attn_weights_file_close(&model->mapped);
 }
 
-enum attn_status attn_model_load_slots(struct attn_model *model, attn_take_layer *take,
-                                       void *context, struct attn_error *error)
+enum attn_status attn_model_load_layers(struct attn_model *model, attn_take_layer *take,
+                                        void *context, struct attn_error *error)
 {
     uint64_t hash = 0;
     struct loading loading = {.model = model};
     enum attn_status status = begin_loading(&loading, error);
     for (size_t i = 0; status == ATTN_OK && i < model->num_resident; i++) {
         hash = attn_hash_word(hash, model->indices[i]);
-        if (attn_model_weights_slot(model, i) != i)
+        if (attn_model_weights_of(model, i) != i)
             continue;
         loading.is_last = i + 1 == model->num_resident;
-        status = load_slot(&hash, &loading, i, error);
+        status = load_resident(&hash, &loading, i, error);
         if (status == ATTN_OK && take != NULL && !take(context, &model->layers[i]))
             break;
     }
@@ -395,7 +420,9 @@ enum attn_status attn_model_load(struct attn_model *model, struct attn_error *er
 {
     if (model->loaded)
         return ATTN_OK;
-    enum attn_status status = attn_model_load_slots(model, NULL, NULL, error);
+    enum attn_status status = attn_model_check_weights(model, error);
+    if (status == ATTN_OK)
+        status = attn_model_load_layers(model, NULL, NULL, error);
     if (status == ATTN_OK)
         attn_model_loaded(model);
     return status;

@@ -5,10 +5,12 @@
 #include "models/internal.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "basics/mem.h"
 #include "basics/status.h"
+#include "families/quantization.h"
 #include "families/weights.h"
 
 /* Of models without a configuration, which have no row in the table of families. */
@@ -67,10 +69,10 @@ static enum attn_status choose_layers(struct attn_model *model,
     if (status != ATTN_OK)
         return status;
     model->indices = attn_alloc(most, sizeof *model->indices);
-    model->slots = attn_alloc(num_layers, sizeof *model->slots);
+    model->index_of = attn_alloc(num_layers, sizeof *model->index_of);
     model->specs = attn_alloc(most, sizeof *model->specs);
     model->layers = attn_calloc(most, sizeof *model->layers);
-    if (model->indices == NULL || model->slots == NULL || model->specs == NULL ||
+    if (model->indices == NULL || model->index_of == NULL || model->specs == NULL ||
         model->layers == NULL)
         return attn_fail_memory(error, num_layers * sizeof *model->layers);
 
@@ -78,9 +80,9 @@ static enum attn_status choose_layers(struct attn_model *model,
     if (status != ATTN_OK)
         return status;
     for (size_t i = 0; i < num_layers; i++)
-        model->slots[i] = NO_SLOT;
+        model->index_of[i] = NOT_RESIDENT;
     for (size_t i = 0; i < model->num_resident; i++) {
-        model->slots[model->indices[i]] = i;
+        model->index_of[model->indices[i]] = i;
         if (model->config.family == &weightless_family)
             continue;
         attn_config_layer_spec(&model->specs[i], &model->config, model->indices[i]);
@@ -106,8 +108,12 @@ static enum attn_status configure(struct attn_model *model, const struct attn_fa
     }
     attn_checksum_init(&sum);
     attn_checksum_add(&sum, text, length);
-    attn_checksum_hex(model->config_sum, &sum);
     enum attn_status status = attn_config_read(&model->config, family, stack, text, length, error);
+    if (status == ATTN_OK && model->checkpoint != NULL &&
+        model->config.hf.quantization.method == ATTN_QUANT_NONE)
+        status = attn_quantization_read_beside(&model->config.hf.quantization, &sum,
+                                               model->checkpoint, error);
+    attn_checksum_hex(model->config_sum, &sum);
     if (status == ATTN_OK)
         status = choose_layers(model, options, error);
     for (size_t i = 0; status == ATTN_OK && i < model->num_resident; i++)
@@ -133,9 +139,30 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
         model->config.layout == ATTN_LAYOUT_TRANSPOSED)
         model->config.layout = ATTN_LAYOUT_PLAIN;
     /* The last layer is checked first, so that the dtype reported is that of the first layer. */
+    const char *dtype = "";
     for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
-        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
-                                    model->indices[i], error);
+        status =
+            attn_weights_check(&dtype, model->checkpoint, &model->config, model->indices[i], error);
+    snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s",
+             status == ATTN_OK ? dtype : "");
+    if (status == ATTN_OK)
+        *out = model;
+    else
+        attn_model_close(model);
+    return status;
+}
+
+/* Opens a model of a configuration that no checkpoint comes with. */
+static enum attn_status open_text(struct attn_model **out, const struct attn_family *family,
+                                  const char *config, size_t length,
+                                  const struct attn_model_options *options,
+                                  struct attn_error *error)
+{
+    struct attn_model *model = attn_calloc(1, sizeof *model);
+    if (model == NULL)
+        return attn_fail_memory(error, sizeof *model);
+    snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s", family != NULL ? "F32" : "");
+    enum attn_status status = configure(model, family, config, length, options, error);
     if (status == ATTN_OK)
         *out = model;
     else
@@ -147,25 +174,48 @@ enum attn_status attn_model_open_random(struct attn_model **out, const char *con
                                         const struct attn_model_options *options,
                                         struct attn_error *error)
 {
-    struct attn_model *model = attn_calloc(1, sizeof *model);
-    if (model == NULL)
-        return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = "F32";
-    enum attn_status status = configure(model, &attn_family_random, config, length, options, error);
-    if (status == ATTN_OK)
-        *out = model;
-    else
-        attn_model_close(model);
+    return open_text(out, &attn_family_random, config, length, options, error);
+}
+
+enum attn_status attn_model_open_config(struct attn_model **out, const char *config, size_t length,
+                                        const struct attn_model_options *options,
+                                        struct attn_error *error)
+{
+    return open_text(out, NULL, config, length, options, error);
+}
+
+enum attn_status attn_model_check_weights(const struct attn_model *model, struct attn_error *error)
+{
+    if (model->checkpoint != NULL || model->config.family->tensors == NULL)
+        return ATTN_OK;
+    return attn_fail(error, ATTN_NOT_FOUND, "weights",
+                     "the model was opened from its configuration alone: it has no weights");
+}
+
+enum attn_status attn_model_set_dtypes(struct attn_model *model, enum attn_dtype dtype,
+                                       enum attn_dtype kv_dtype, struct attn_error *error)
+{
+    enum attn_status status = ATTN_OK;
+    for (size_t i = 0; i < model->num_resident && status == ATTN_OK; i++) {
+        struct attn_layer_spec spec = model->specs[i];
+        spec.dtype = dtype;
+        spec.kv_dtype = kv_dtype;
+        status = attn_layer_check(&spec, error);
+    }
+    for (size_t i = 0; i < model->num_resident && status == ATTN_OK; i++) {
+        model->specs[i].dtype = dtype;
+        model->specs[i].kv_dtype = kv_dtype;
+    }
     return status;
 }
 
-size_t attn_model_weights_slot(const struct attn_model *model, size_t slot)
+size_t attn_model_weights_of(const struct attn_model *model, size_t resident)
 {
     const struct attn_config *config = &model->config;
-    const size_t index = attn_config_tensor_index(config, model->indices[slot]);
-    while (slot > 0 && attn_config_tensor_index(config, model->indices[slot - 1]) == index)
-        slot--;
-    return slot;
+    const size_t index = attn_config_tensor_index(config, model->indices[resident]);
+    while (resident > 0 && attn_config_tensor_index(config, model->indices[resident - 1]) == index)
+        resident--;
+    return resident;
 }
 
 /* ---- Without weights ------------------------------------------------------------------------ */
@@ -200,7 +250,6 @@ enum attn_status attn_model_open_weightless(struct attn_model **out,
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    model->weights_dtype = "";
     model->config.family = &weightless_family;
     model->config.num_layers = num_layers;
     status = choose_layers(model, NULL, error);
@@ -225,7 +274,7 @@ void attn_model_close(struct attn_model *model)
     attn_checkpoint_close(model->checkpoint);
     attn_free(model->layers);
     attn_free(model->specs);
-    attn_free(model->slots);
+    attn_free(model->index_of);
     attn_free(model->indices);
     attn_free(model);
 }
@@ -237,7 +286,7 @@ static size_t count_parameters(const struct attn_model *model)
 {
     size_t parameters = 0, table = 0;
     for (size_t i = 0; i < model->num_resident; i++) {
-        if (attn_model_weights_slot(model, i) != i)
+        if (attn_model_weights_of(model, i) != i)
             continue;
         const size_t own = attn_layer_table_parameters(&model->specs[i]);
         parameters += attn_layer_parameters(&model->specs[i]) - table;
@@ -265,7 +314,7 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
         out->num_linear_layers += !attn_config_attends(&model->config, i);
     for (size_t i = 0; i < model->num_resident; i++) {
         const struct attn_layer_spec *spec = &model->specs[i];
-        if (attn_model_weights_slot(model, i) == i)
+        if (attn_model_weights_of(model, i) == i)
             out->weight_bytes += attn_layer_weight_bytes(spec);
         const bool caches = spec->shares_layer == SIZE_MAX;
         out->cache_bytes_per_token += caches ? attn_layer_token_bytes(spec) : 0;
@@ -275,29 +324,33 @@ void attn_model_describe(struct attn_model_info *out, const struct attn_model *m
 
 size_t attn_model_num_resident(const struct attn_model *model) { return model->num_resident; }
 
-size_t attn_model_slot(const struct attn_model *model, size_t layer)
+size_t attn_model_resident_index(const struct attn_model *model, size_t layer)
 {
-    return layer < model->config.num_layers ? model->slots[layer] : NO_SLOT;
+    return layer < model->config.num_layers ? model->index_of[layer] : NOT_RESIDENT;
 }
 
-const struct attn_layer_spec *attn_model_slot_spec(const struct attn_model *model, size_t slot)
+const struct attn_layer_spec *attn_model_resident_spec(const struct attn_model *model,
+                                                       size_t resident)
 {
-    return slot < model->num_resident ? &model->specs[slot] : NULL;
+    return resident < model->num_resident ? &model->specs[resident] : NULL;
 }
 
 const struct attn_layer_spec *attn_model_layer(const struct attn_model *model, size_t layer)
 {
-    return attn_model_slot_spec(model, attn_model_slot(model, layer));
+    return attn_model_resident_spec(model, attn_model_resident_index(model, layer));
 }
 
 const struct attn_layer *attn_model_loaded_layer(const struct attn_model *model, size_t layer)
 {
-    size_t slot = attn_model_slot(model, layer);
-    return model->loaded && slot != NO_SLOT ? &model->layers[attn_model_weights_slot(model, slot)]
-                                            : NULL;
+    size_t resident = attn_model_resident_index(model, layer);
+    return model->loaded && resident != NOT_RESIDENT
+               ? &model->layers[attn_model_weights_of(model, resident)]
+               : NULL;
 }
 
 size_t attn_model_headers_memory(const struct attn_model *model)
 {
-    return attn_checkpoint_memory(model->checkpoint);
+    return attn_add(
+        attn_checkpoint_memory(model->checkpoint),
+        attn_mul(attn_model_loading_threads(model), attn_checkpoint_scratch(model->checkpoint)));
 }

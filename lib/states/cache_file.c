@@ -51,7 +51,7 @@ size_t attn_cache_file_scratch_bytes(const struct attn_model *model)
 {
     size_t most = 0;
     for (size_t i = 0; i < attn_model_num_resident(model); i++) {
-        const struct attn_cache_file_layer layer = layer_of(attn_model_slot_spec(model, i), i);
+        const struct attn_cache_file_layer layer = layer_of(attn_model_resident_spec(model, i), i);
         most = attn_max(most, layer.heads * (layer.row_bytes[0] + layer.row_bytes[1]));
     }
     return ATTN_TILE * most;

@@ -129,9 +129,9 @@ static json_t *mla_json(const struct attn_mla_spec *mla)
 {
     if (mla->kv_lora_rank == 0)
         return json_null();
-    return json_pack("{s:I, s:o, s:I, s:f}", "kv_lora_rank", (json_int_t)mla->kv_lora_rank,
+    return json_pack("{s:I, s:o, s:I, s:f, s:b}", "kv_lora_rank", (json_int_t)mla->kv_lora_rank,
                      "q_lora_rank", count_or_null(mla->q_lora_rank), "qk_rope_head_dim",
-                     (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps);
+                     (json_int_t)mla->rope_head_dim, "eps", mla->norm_eps, "bias", mla->bias);
 }
 
 json_t *srv_layer_json(const struct attn_layer_spec *spec)

@@ -18,15 +18,34 @@ struct scan {
     char text[SRV_CONFIG_NOTE / 2]; /* the first of these */
 };
 
-/* Looks for a config.json in `directory`, or in the directory `name` of it: 0 where there is one,
- * otherwise an errno; ENOENT where there is none, ENOTDIR where `name` is no directory. */
-static int find_checkpoint(const char *directory, const char *name)
+/* Whether the directory holds a file of that ending. */
+static bool holds(const char *path, const char *ending)
+{
+    DIR *list = opendir(path);
+    bool found = false;
+    const struct dirent *entry;
+    while (list != NULL && !found && (entry = readdir(list)) != NULL) {
+        const size_t length = strlen(entry->d_name), count = strlen(ending);
+        found = length > count && strcmp(entry->d_name + length - count, ending) == 0;
+    }
+    if (list != NULL)
+        closedir(list);
+    return found;
+}
+
+/* Looks for a config.json, or, where `gguf` is set, a GGUF file, in the directory `name` of
+ * `directory`: 0 where there is one, otherwise an errno; ENOENT where there is none, ENOTDIR where
+ * `name` is no directory. */
+static int find_checkpoint(const char *directory, const char *name, bool gguf)
 {
     char *path;
     struct stat status;
     if (asprintf(&path, "%s/%s/config.json", directory, name) < 0)
         return ENOMEM;
     int code = stat(path, &status) == 0 ? 0 : errno;
+    *strrchr(path, '/') = '\0';
+    if (gguf && code == ENOENT && holds(path, ".gguf"))
+        code = 0;
     free(path);
     return code;
 }
@@ -49,7 +68,7 @@ static bool add_directory(struct srv_config_reading *reading, const char *name, 
     size_t length = strlen(scan->text);
     if (srv_config_find_model(reading->config, name, strlen(name)) != NULL || name[0] == '.')
         return true;
-    int code = find_checkpoint(directory, name);
+    int code = find_checkpoint(directory, name, true);
     if (code != 0) {
         if (scan->passed++ < SHOWN)
             snprintf(scan->text + length, sizeof scan->text - length, "%s%.48s (%s)",
@@ -79,7 +98,7 @@ bool srv_config_model_dir(struct srv_config_reading *reading)
     struct dirent **list;
     if (directory == NULL)
         return true;
-    if (find_checkpoint(directory, ".") == 0)
+    if (find_checkpoint(directory, ".", false) == 0)
         return srv_refuse(reading->message,
                           "model_dir: %.128s is a checkpoint itself: name it by --model "
                           "NAME=DIR, or give the directory that it is in",

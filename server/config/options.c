@@ -47,9 +47,9 @@ const struct srv_option srv_options[] = {
     {.name = "model",
      .kind = SRV_OPTION_MODELS,
      .accepts = "NAME=DIR",
-     .help = "serve the checkpoint in DIR as NAME; may be given several times"},
+     .help = "serve the checkpoint in DIR, or a GGUF file, as NAME; may be given several times"},
     {TEXT(model_dir, A_DIRECTORY,
-          "serve each directory in it that holds a config.json, by its own name")},
+          "serve each directory in it that holds a config.json or a GGUF file, by its own name")},
     {CHOICE(dtype, "f32", ATTN_DTYPE_NAMES, "how weights are kept, where a model does not say it")},
     {CHOICE(kv_dtype, "f32", ATTN_KV_DTYPE_NAMES,
             "how sessions cache keys and values, where a model does not say it")},
@@ -369,20 +369,21 @@ const char *srv_option_value(const struct srv_option *option)
 
 void srv_config_help(struct srv_buffer *out)
 {
-    srv_buffer_text(out, "attnd: attention layers and key/value caches over HTTP\n\n"
-                         "  attnd [--config FILE] [OPTION ...]\n"
-                         "  attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]\n"
-                         "                    [--kv-dtype NAME] [--config JSON]\n"
-                         "  attnd inspect --family [NAME]\n"
-                         "  attnd journal check DIR\n"
-                         "  attnd journal salvage DIR [--config FILE] [OPTION ...]\n\n"
-                         "inspect prints what the checkpoint in DIR, or a single file with the\n"
-                         "configuration JSON, holds, layer by layer, and what loading it would\n"
-                         "cost.  --family prints the keys, tensors and rules of the family NAME,\n"
-                         "or all names.  journal check says which files of the state directory\n"
-                         "DIR are damaged; salvage saves what can be saved of sessions that a\n"
-                         "start with this configuration leaves out.\n\n"
-                         "Options, with their defaults:\n\n");
+    srv_buffer_text(out,
+                    "attnd: attention layers and key/value caches over HTTP\n\n"
+                    "  attnd [--config FILE] [OPTION ...]\n"
+                    "  attnd inspect PATH [--stack NAME] [--layers 0,3,5] [--dtype NAME]\n"
+                    "                     [--kv-dtype NAME] [--config JSON] [--json]\n"
+                    "  attnd inspect --family [NAME]\n"
+                    "  attnd journal check DIR\n"
+                    "  attnd journal salvage DIR [--config FILE] [OPTION ...]\n\n"
+                    "inspect prints what a checkpoint holds, layer by layer, and what it would\n"
+                    "cost.  PATH is its directory, a GGUF file, config.json alone, or a single\n"
+                    "file of tensors with the configuration JSON.  --family prints the keys,\n"
+                    "tensors and rules of the family NAME, or all names.  journal check says\n"
+                    "which files of the state directory DIR are damaged; salvage saves what can\n"
+                    "be saved of sessions that a start with this configuration leaves out.\n\n"
+                    "Options, with their defaults:\n\n");
     for (size_t i = 0; i < srv_option_count; i++) {
         const struct srv_option *option = &srv_options[i];
         char flag[SRV_OPTION_SPELL_MAX];

@@ -115,6 +115,7 @@ static const struct field_words rope_words[] = {
      "longrope: ratio of the lengths"},
     {ROPE_FIELD(attention_factor), "yarn, longrope: multiplies cosine and sine",
      "computed from `factor`"},
+    {ROPE_FIELD(gain_factor), "yarn: multiplies the attention factor that `factor` gives", "1"},
     {ROPE_FIELD(mscale), "yarn: gives the attention factor, with `mscale_all_dim`", "not used"},
     {ROPE_FIELD(mscale_all_dim), "yarn: gives the attention factor, with `mscale`", "not used"},
     {ROPE_FIELD(low_freq_factor), "llama3: required", ""},
@@ -146,7 +147,6 @@ static const struct field_words *words_for(const struct field_words *words, size
 
 /* The values of a key whose row says nothing of them. */
 static const char *const values_of[] = {
-    [ATTN_CONFIG_FLAG] = "boolean",
     [ATTN_CONFIG_ROPE] = "object, or one for each layer type",
     [ATTN_CONFIG_ROPE_TYPE] = "name",
     [ATTN_CONFIG_ROPE_LAYERS] = "list of 1 (rotates) and 0",
@@ -154,6 +154,8 @@ static const char *const values_of[] = {
     [ATTN_CONFIG_MLP_TYPES] = "list of `dense`, `sparse`, one a layer",
     [ATTN_CONFIG_GATING] = "true or `per-head`; or `per-element`",
     [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",
+    [ATTN_CONFIG_FULL_LAYERS] =
+        "object: by index, `head_dim` and `num_key_value_heads` of full layers",
     [ATTN_CONFIG_QUANTIZATION] = "object: how weights are stored",
     [ATTN_CONFIG_OBJECT] = "",
     [ATTN_CONFIG_IGNORED] = "",
@@ -169,6 +171,9 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_NUMBER:
         add(row, "number, %g to %g", key->min, key->max);
+        break;
+    case ATTN_CONFIG_FLAG:
+        add(row, key->max > 1 ? "boolean, or an integer to %.0f: 0 is false" : "boolean", key->max);
         break;
     case ATTN_CONFIG_FACTORS:
         add(row, "list of numbers, %g to %g, one a pair", key->min, key->max);
@@ -238,7 +243,7 @@ void print_keys(const struct attn_family *family)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE ||
-                     key->kind == ATTN_CONFIG_QUANTIZATION;
+                     key->kind == ATTN_CONFIG_FULL_LAYERS || key->kind == ATTN_CONFIG_QUANTIZATION;
         add(&table, "| `%s` | %s | ", key->name,
             key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
             : plain                       ? ""

@@ -197,7 +197,7 @@ void print_traits(const struct attn_family *family)
     print_paragraph(&biases);
     if (defaults->attentions != 0)
         printf("- Each layer has %zu attentions, which count as layers: `*` is the layer's index, "
-               "`#` that of\n  the attention in it.\n",
+               "`%%` that of\n  the attention in it.\n",
                defaults->attentions);
     if (defaults->num_groups != 0)
         printf("- Layers of a group share tensors, resident once; `*` is the group's index.\n");

@@ -74,7 +74,7 @@ struct srv_http {
     atomic_size_t active, connections;
     atomic_size_t places;    /* of these, connections that are in no reserved one */
     atomic_size_t lingering; /* sockets, of all loops */
-    struct srv_tls_slot certificate;
+    struct srv_tls_holder certificate;
     atomic_llong certificate_expires; /* seconds since 1970; 0: plain HTTP */
     struct srv_clients clients;
     size_t loop_count;

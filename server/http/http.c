@@ -236,7 +236,7 @@ static struct srv_http *new_http(const struct srv_http_context *context)
     if (http == NULL)
         return NULL;
     http->context = *context;
-    http->certificate = (struct srv_tls_slot){.lock = PTHREAD_MUTEX_INITIALIZER};
+    http->certificate = (struct srv_tls_holder){.lock = PTHREAD_MUTEX_INITIALIZER};
     http->listen_fd = -1;
     for (size_t i = 0; i < SRV_MAX_EVENT_THREADS; i++)
         http->loops[i].wake_fd = http->loops[i].handshakes.epoll_fd =
@@ -330,6 +330,6 @@ void srv_http_close(struct srv_http *http)
     }
     if (http->listen_fd >= 0)
         close(http->listen_fd);
-    srv_tls_slot_fini(&http->certificate);
+    srv_tls_holder_fini(&http->certificate);
     free(http);
 }

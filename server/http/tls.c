@@ -117,7 +117,7 @@ void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls)
 /* ---- The certificate in use ------------------------------------------------------------------ */
 
 struct srv_tls_credentials {
-    atomic_size_t users; /* sessions, and the slot */
+    atomic_size_t users; /* sessions, and the holder */
     gnutls_certificate_credentials_t pair;
 };
 
@@ -129,7 +129,7 @@ static void put_credentials(struct srv_tls_credentials *credentials)
     free(credentials);
 }
 
-bool srv_tls_replace(struct srv_tls_slot *slot, const struct srv_tls *tls)
+bool srv_tls_replace(struct srv_tls_holder *holder, const struct srv_tls *tls)
 {
     struct srv_tls_credentials *made = calloc(1, sizeof *made);
     if (made == NULL || new_pair(&made->pair, tls) != GNUTLS_E_SUCCESS) {
@@ -137,18 +137,18 @@ bool srv_tls_replace(struct srv_tls_slot *slot, const struct srv_tls *tls)
         return false;
     }
     atomic_init(&made->users, 1);
-    pthread_mutex_lock(&slot->lock);
-    struct srv_tls_credentials *old = slot->current;
-    slot->current = made;
-    pthread_mutex_unlock(&slot->lock);
+    pthread_mutex_lock(&holder->lock);
+    struct srv_tls_credentials *old = holder->current;
+    holder->current = made;
+    pthread_mutex_unlock(&holder->lock);
     put_credentials(old);
     return true;
 }
 
-void srv_tls_slot_fini(struct srv_tls_slot *slot)
+void srv_tls_holder_fini(struct srv_tls_holder *holder)
 {
-    put_credentials(slot->current);
-    slot->current = NULL;
+    put_credentials(holder->current);
+    holder->current = NULL;
 }
 
 /* ---- Sessions -------------------------------------------------------------------------------- */
@@ -220,14 +220,14 @@ static int on_finished(gnutls_session_t session, unsigned type, unsigned when, u
 
 /* TCP_NODELAY: GnuTLS writes its part of a handshake in pieces, of which all but the first would
  * otherwise wait 40 ms for the peer's delayed acknowledgement. */
-void srv_tls_session_init(struct srv_connection *connection, struct srv_tls_slot *slot)
+void srv_tls_session_init(struct srv_connection *connection, struct srv_tls_holder *holder)
 {
     int on = 1;
-    pthread_mutex_lock(&slot->lock);
-    connection->credentials = slot->current;
-    if (slot->current != NULL)
-        atomic_fetch_add(&slot->current->users, 1);
-    pthread_mutex_unlock(&slot->lock);
+    pthread_mutex_lock(&holder->lock);
+    connection->credentials = holder->current;
+    if (holder->current != NULL)
+        atomic_fetch_add(&holder->current->users, 1);
+    pthread_mutex_unlock(&holder->lock);
     if (connection->credentials != NULL)
         (void)gnutls_credentials_set(connection->tls, GNUTLS_CRD_CERTIFICATE,
                                      connection->credentials->pair);

@@ -39,19 +39,19 @@ void srv_tls_date(char out[SRV_TLS_DATE], const struct srv_tls *tls);
 
 /* The certificate that new sessions get, where it is no longer the one that libmicrohttpd began
  * with.  Starts as {.lock = PTHREAD_MUTEX_INITIALIZER}. */
-struct srv_tls_slot {
+struct srv_tls_holder {
     pthread_mutex_t lock;
     struct srv_tls_credentials *current; /* NULL: the one that libmicrohttpd began with */
 };
 
 /* Gives this certificate to sessions that begin from now on; those that have begun keep theirs.
  * False where memory is short: nothing has changed then.  Any thread. */
-bool srv_tls_replace(struct srv_tls_slot *slot, const struct srv_tls *tls);
-void srv_tls_slot_fini(struct srv_tls_slot *slot);
+bool srv_tls_replace(struct srv_tls_holder *holder, const struct srv_tls *tls);
+void srv_tls_holder_fini(struct srv_tls_holder *holder);
 
 /* Prepares connection->tls, the session of a connection that was just accepted; `fini` gives back
  * its certificate when the connection has ended. */
-void srv_tls_session_init(struct srv_connection *connection, struct srv_tls_slot *slot);
+void srv_tls_session_init(struct srv_connection *connection, struct srv_tls_holder *holder);
 void srv_tls_session_fini(struct srv_connection *connection);
 
 /* Sends as many bytes as the socket takes without waiting, and after the last the session's end. */

@@ -266,6 +266,7 @@ static const struct member {
     {"Mla", "q_lora_rank", "Count?", "width of the latent of queries"},
     {"Mla", "qk_rope_head_dim", "Count", "components of a head that rotate, the last"},
     {"Mla", "eps", "number", "of the norms of latents"},
+    {"Mla", "bias", "boolean", "the maps to latents have biases"},
     {"Biases", "query", "boolean", "of the query projection"},
     {"Biases", "key", "boolean", "of the key projection"},
     {"Biases", "value", "boolean", "of the value projection"},

@@ -1,7 +1,7 @@
 /* metrics.c: atomics in fixed tables, printed as Prometheus text.
  *
  * Requests are counted by row and status: a row for each route of the route table, and one for each
- * method of requests that matched no route.  Computations are counted by model: a slot for each
+ * method of requests that matched no route.  Computations are counted by model: a row for each
  * configured model up to SRV_METRIC_MODELS, one for attention without weights, and one for the
  * models beyond.  Labels are texts of the tables and names of the configuration, never a client's,
  * so the number of series is bounded.
@@ -87,13 +87,13 @@ struct model {
     counter decode_rows, attend_rows;
 };
 
-/* The slots of no model, and of models beyond SRV_METRIC_MODELS.  No model can have their names. */
-enum { WEIGHTLESS, FIRST_MODEL, OTHER_MODELS = FIRST_MODEL + SRV_METRIC_MODELS, MODEL_SLOTS };
+/* The rows of no model, and of models beyond SRV_METRIC_MODELS.  No model can have their names. */
+enum { WEIGHTLESS, FIRST_MODEL, OTHER_MODELS = FIRST_MODEL + SRV_METRIC_MODELS, MODEL_ROWS };
 
 struct srv_metrics {
     counter errors[SRV_ERROR_COUNT];
     struct histogram stages[SRV_STAGE_TOTAL];
-    struct model models[MODEL_SLOTS];
+    struct model models[MODEL_ROWS];
     size_t num_models;   /* that were added */
     counter sessions[3]; /* by enum srv_session_event */
     counter store[SRV_STORE_EVENTS];
@@ -119,9 +119,9 @@ bool srv_metrics_open(struct srv_metrics **out, const struct srv_routes *routes)
 
 void srv_metrics_add_model(struct srv_metrics *metrics, const char *name)
 {
-    size_t slot = FIRST_MODEL + metrics->num_models++;
-    if (slot < OTHER_MODELS)
-        snprintf(metrics->models[slot].name, sizeof metrics->models[slot].name, "%s", name);
+    size_t row = FIRST_MODEL + metrics->num_models++;
+    if (row < OTHER_MODELS)
+        snprintf(metrics->models[row].name, sizeof metrics->models[row].name, "%s", name);
 }
 
 void srv_metrics_close(struct srv_metrics *metrics) { free(metrics); }
@@ -280,16 +280,16 @@ static void print_models(struct srv_buffer *out, const struct srv_metrics *metri
         const struct bounds *bounds = of_models[i].bounds;
         srv_metrics_print_head(out, name, bounds != NULL ? "histogram" : "counter",
                                of_models[i].help);
-        for (size_t slot = 0; slot < MODEL_SLOTS; slot++) {
-            const void *value = (const char *)&metrics->models[slot] + of_models[i].offset;
+        for (size_t row = 0; row < MODEL_ROWS; row++) {
+            const void *value = (const char *)&metrics->models[row] + of_models[i].offset;
             const struct histogram *h = value;
-            bool named = slot == OTHER_MODELS ? metrics->num_models > SRV_METRIC_MODELS
-                                              : slot < FIRST_MODEL + metrics->num_models;
-            snprintf(labels, sizeof labels, "model=\"%s\",", metrics->models[slot].name);
+            bool named = row == OTHER_MODELS ? metrics->num_models > SRV_METRIC_MODELS
+                                             : row < FIRST_MODEL + metrics->num_models;
+            snprintf(labels, sizeof labels, "model=\"%s\",", metrics->models[row].name);
             if (bounds != NULL && any(h->buckets, COUNT(h->buckets)))
                 print_histogram(out, h, bounds, name, labels);
             else if (bounds == NULL && named)
-                srv_buffer_printf(out, "%s{model=\"%s\"} %llu\n", name, metrics->models[slot].name,
+                srv_buffer_printf(out, "%s{model=\"%s\"} %llu\n", name, metrics->models[row].name,
                                   read_count(value));
         }
     }

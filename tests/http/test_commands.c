@@ -48,7 +48,7 @@ START_TEST(test_version_and_help_print_and_succeed)
     expect_run(help, 0, "--max-body-bytes", NULL);
     expect_run(help, 0, "--health-check", NULL);
     expect_run(help, 0, "http://127.0.0.1:8080/.\n", NULL);
-    expect_run(help, 0, "attnd inspect DIR [--stack NAME] [--layers 0,3,5] [--dtype NAME]", NULL);
+    expect_run(help, 0, "attnd inspect PATH [--stack NAME] [--layers 0,3,5] [--dtype NAME]", NULL);
 }
 END_TEST
 
@@ -143,11 +143,14 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
         {{GOLDEN "llama_gqa/model"}, "llama: 2 layers, weights stored as F32\n  layers 0-1: "},
         {{GOLDEN "llama_gqa/model"}, "num_attention_heads 4, num_key_value_heads 2, head_dim 16"},
         {{GOLDEN "llama_gqa/model"},
-         "loading takes 98304 bytes, a cached token 512, a session of "
-         "2048 tokens 1048576\n"},
+         "\n  24576 parameters of attention\n"
+         "  loading takes 98304 bytes as f32, 49152 as bf16, 26112 as int8, 26112 as w8a16\n"
+         "  a cached token takes 512 bytes as f32, 256 as bf16, 256 as f16, 160 as int8\n"
+         "  a session of 2048 tokens takes 1048576 bytes as f32, 524288 as bf16, 524288 as f16, "
+         "327680 as int8\n"},
         {{GOLDEN "llama_gqa/model", "--dtype", "int8"}, "weights stored as F32, kept as int8\n"},
-        {{GOLDEN "llama_gqa/model", "--dtype", "bf16"}, "loading takes 49152 bytes"},
-        {{GOLDEN "llama_gqa/model", "--dtype=int8"}, "loading takes 26112 bytes"},
+        {{GOLDEN "llama_gqa/model", "--dtype", "bf16"}, "  loading takes 49152 bytes as bf16\n"},
+        {{GOLDEN "llama_gqa/model", "--dtype=int8"}, "  loading takes 26112 bytes as int8\n"},
         {{GOLDEN "llama_gqa/model", "--kv-dtype", "f16"}, "stored as F32, cached as f16\n"},
         {{GOLDEN "llama3_rope_sharded/model"}, "rope(type llama3, "},
         {{GOLDEN "gpt2_f16/model"}, "weights stored as F16"},
@@ -167,15 +170,15 @@ START_TEST(test_inspect_prints_family_layers_and_costs)
         {{REFERENCE "t5/model", "--stack=cross", "--layers=1"},
          "t5 cross: 2 layers, weights stored "
          "as F32, 1 to be loaded\n  layer 1: "},
-        {{REFERENCE "t5/model", "--stack", "cross"}, "a cached encoder row"},
+        {{REFERENCE "t5/model", "--stack", "cross"}, "a cached encoder row takes "},
         {{GOLDEN "clip/model"}, "clip text: 2 layers"},
         {{GOLDEN "clip/model"}, "\nclip vision: 2 layers"},
         {{GOLDEN "clip/model", "--stack=vision"}, "hidden_size 40, "},
         {{GOLDEN "qwen3_next/model"},
          "4 layers, weights stored as F32, 2 to be loaded, 2 are linear_attention, which is not "
-         "computed\n  layer 1: "},
-        {{GOLDEN "llama_gqa/model", "--kv-dtype=int8"}, "a cached token 160, "},
-        {{GOLDEN "llama_gqa/model"}, "\n  24576 parameters, "},
+         "computed\n  layers 1, 3: "},
+        {{GOLDEN "llama_gqa/model", "--kv-dtype=int8"}, "a cached token takes 160 bytes as int8\n"},
+        {{GOLDEN "gemma3/model/config.json"}, " layers, of the configuration alone\n"},
         {{OWN "small.npz", "--config", OWN_SMALL}, "attention: 1 layers, weights stored as F32\n"},
         {{OWN "small_deflated.npz", "--config=" OWN_SMALL}, "stored as F64\n"},
     };
@@ -277,7 +280,7 @@ START_TEST(test_inspect_complains_in_one_line)
         const char *arguments[4], *complaint;
         int status;
     } cases[] = {
-        {{NULL}, "inspect: usage: attnd inspect DIR|FILE", 2},
+        {{NULL}, "inspect: usage: attnd inspect PATH", 2},
         {{"/nonexistent"}, "inspect: /nonexistent: ", 1},
         {{GOLDEN}, "config.json", 1},
         {{GOLDEN "bert/model", "--stack", "cross"}, "no stack 'cross'", 1},
@@ -292,6 +295,9 @@ START_TEST(test_inspect_complains_in_one_line)
          1},
         {{GOLDEN "bert/model", "--layers"}, "--layers needs a value", 2},
         {{"--stack"}, "--stack needs a value", 2},
+        {{"/nonexistent/config.json"}, "inspect: /nonexistent/config.json: ", 1},
+        {{"tests/golden/llama_gqa/cases.json"}, "cases.json: ", 1},
+        {{GOLDEN "bert/model", "--json=yes"}, "--json takes no value", 2},
         {{GOLDEN "bert/model", "--dtype", "int4"}, "f32, bf16, int8 or w8a16, not int4", 2},
         {{GOLDEN "bert/model", "--dtype", "f16"}, "dtype is f16, weights are kept as", 1},
         {{GOLDEN "bert/model", "--layer", "0"}, "unknown argument \"--layer\"", 2},
@@ -316,6 +322,54 @@ START_TEST(test_inspect_complains_in_one_line)
         free(out);
         free(err);
     }
+}
+END_TEST
+
+/* A configuration costs what its checkpoint costs; kinds of layers that alternate are printed once;
+ * a directory without weights is told of. */
+START_TEST(test_inspect_prints_a_configuration_alone)
+{
+    static const char *const whole[] = {"inspect", REFERENCE "gemma2/model", "--json", NULL};
+    static const char *const alone[] = {"inspect", "--json", REFERENCE "gemma2/model/config.json",
+                                        NULL};
+    char *texts[2] = {printed(whole), printed(alone)}, *out, *err;
+    json_t *models[2];
+    for (size_t i = 0; i < 2; i++) {
+        models[i] = json_loads(texts[i], 0, NULL);
+        ck_assert_ptr_nonnull(models[i]);
+        free(texts[i]);
+    }
+    json_t *of_whole = json_array_get(json_object_get(models[0], "models"), 0);
+    json_t *of_alone = json_array_get(json_object_get(models[1], "models"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(of_whole, "weights_dtype")), "F32");
+    ck_assert(json_is_null(json_object_get(of_alone, "weights_dtype")));
+    json_object_del(of_whole, "weights_dtype");
+    json_object_del(of_alone, "weights_dtype");
+    ck_assert(json_equal(of_whole, of_alone));
+    json_decref(models[0]);
+    json_decref(models[1]);
+
+    char directory[] = "/tmp/attnd-inspect-XXXXXX", path[64];
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/config.json", directory);
+    FILE *config = fopen(path, "w");
+    ck_assert_ptr_nonnull(config);
+    fputs("{\"model_type\": \"cohere2\", \"hidden_size\": 8, \"num_attention_heads\": 2,"
+          " \"num_hidden_layers\": 6, \"sliding_window\": 4, \"layer_types\": ["
+          "\"sliding_attention\", \"full_attention\", \"sliding_attention\","
+          " \"sliding_attention\", \"full_attention\", \"sliding_attention\"]}",
+          config);
+    fclose(config);
+    const char *const without[] = {"inspect", directory, NULL};
+    ck_assert_int_eq(process_run(&out, &err, without, NULL), 0);
+    ck_assert_ptr_nonnull(strstr(out, "\n  layers 0, 2-3, 5: hidden_size 8"));
+    ck_assert_ptr_nonnull(strstr(out, "\n  layers 1, 4: hidden_size 8"));
+    ck_assert_ptr_nonnull(strstr(err, "model.safetensors"));
+    ck_assert_ptr_nonnull(strstr(err, "; of config.json alone:\n"));
+    free(out);
+    free(err);
+    unlink(path);
+    rmdir(directory);
 }
 END_TEST
 
@@ -451,6 +505,7 @@ Suite *suite_commands(void)
     tcase_add_test(commands, test_inspect_prints_keys_and_tensors_of_every_family);
     tcase_add_test(commands, test_inspect_prints_a_family_by_each_of_its_names);
     tcase_add_test(commands, test_inspect_complains_in_one_line);
+    tcase_add_test(commands, test_inspect_prints_a_configuration_alone);
     tcase_add_test(commands, test_wrong_configuration_files_are_refused_by_key);
     tcase_add_test(commands, test_models_that_cannot_be_opened_fail_the_check_and_the_start);
     tcase_add_test(commands, test_a_taken_port_fails_the_start);

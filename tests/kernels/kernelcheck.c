@@ -32,8 +32,8 @@
 static const struct {
     const char *name;
     const char *(*check)(struct check *check, size_t rows, size_t k, size_t n);
-    bool openblas; /* has this slot */
-} slots[] = {
+    bool openblas; /* has this kernel */
+} table[] = {
     {"matmul", check_matmul, true},
     {"matmul int8", check_matmul_int8, false},
     {"matmul_pairs", check_pairs, false},
@@ -51,7 +51,7 @@ static const struct {
     {"scale_rows", check_scale_rows, false},
     {"all_within", check_all_within, false},
 };
-enum { SLOTS = sizeof slots / sizeof slots[0] };
+enum { NUM_KERNELS = sizeof table / sizeof table[0] };
 
 struct run {
     struct check check;
@@ -79,37 +79,37 @@ static void on_fault(int signal)
     _exit(1);
 }
 
-static void count(struct run *run, const char *slot, const char *wrong)
+static void count(struct run *run, const char *kernel, const char *wrong)
 {
     if (wrong == NULL) {
         run->passed++;
         return;
     }
     if (run->failed++ < MAX_MESSAGES)
-        printf("FAIL: %s %s (%s): %s\n", run->check.kernels->name, slot, run->check.what, wrong);
+        printf("FAIL: %s %s (%s): %s\n", run->check.kernels->name, kernel, run->check.what, wrong);
 }
 
-static void run_slot(struct run *run, const struct attn_kernels *kernels, size_t slot, size_t rows,
-                     size_t k, size_t n)
+static void run_kernel(struct run *run, const struct attn_kernels *kernels, size_t kernel,
+                       size_t rows, size_t k, size_t n)
 {
     run->check.kernels = kernels;
     run->check.bits_vary = kernels == &run->openblas || kernels == &run->sbgemm;
-    snprintf(run->check.what, sizeof run->check.what, "%s", slots[slot].name);
-    count(run, slots[slot].name, slots[slot].check(&run->check, rows, k, n));
+    snprintf(run->check.what, sizeof run->check.what, "%s", table[kernel].name);
+    count(run, table[kernel].name, table[kernel].check(&run->check, rows, k, n));
 }
 
-/* One case of every slot at every level. */
+/* One case of every kernel at every level. */
 static void run_case(struct run *run, size_t rows, size_t k, size_t n)
 {
-    for (size_t s = 0; s < SLOTS; s++) {
+    for (size_t s = 0; s < NUM_KERNELS; s++) {
         for (size_t level = 1; level <= run->levels; level++)
-            run_slot(run, &run->kernels[level], s, rows, k, n);
-        if (slots[s].check == check_project_bf16 && run->emulated.name != NULL)
-            run_slot(run, &run->emulated, s, rows, k, n);
-        if (slots[s].openblas && run->openblas.name != NULL)
-            run_slot(run, &run->openblas, s, rows, k, n);
-        if (slots[s].check == check_project_bf16 && run->sbgemm.name != NULL)
-            run_slot(run, &run->sbgemm, s, rows, k, n);
+            run_kernel(run, &run->kernels[level], s, rows, k, n);
+        if (table[s].check == check_project_bf16 && run->emulated.name != NULL)
+            run_kernel(run, &run->emulated, s, rows, k, n);
+        if (table[s].openblas && run->openblas.name != NULL)
+            run_kernel(run, &run->openblas, s, rows, k, n);
+        if (table[s].check == check_project_bf16 && run->sbgemm.name != NULL)
+            run_kernel(run, &run->sbgemm, s, rows, k, n);
     }
 }
 

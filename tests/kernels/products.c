@@ -37,7 +37,7 @@ bool product_near(double got, double exact, double magnitude, size_t terms, doub
 
 struct multiplication {
     enum attn_dtype dtype;
-    void (*matmul)(const struct attn_matmul *product); /* the slot of the dtype, or matmul_many */
+    void (*matmul)(const struct attn_matmul *product); /* the kernel of the dtype, or matmul_many */
     struct attn_matmul product;
     struct grid c, start, a, b; /* as numbers */
     struct grid ready;          /* a as the kernel gets it: for int8 prepared */

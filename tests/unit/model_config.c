@@ -202,7 +202,19 @@ static const struct {
     /* keys that are not understood, or whose values are not computed */
     {LLAMA ",\"attention_frobnication\":1}", ATTN_UNSUPPORTED, "attention_frobnication"},
     {LLAMA ",\"n_embd\":64}", ATTN_UNSUPPORTED, "n_embd"},
-    {LLAMA ",\"auto_map\":{}}", ATTN_UNSUPPORTED, "auto_map"},
+    /* text models inside one of an unknown type */
+    {NESTED("llava", "mamba") "}}", ATTN_UNSUPPORTED, "text_config"},
+    {NESTED("llava", "gemma3") "}}", ATTN_UNSUPPORTED, "text_config"},
+    {NESTED("paligemma", "gemma") "}}", ATTN_UNSUPPORTED, "model_type"},
+    {NESTED("llava", "llama") ",\"n_embd\":64}}", ATTN_UNSUPPORTED, "n_embd"},
+    {"{\"model_type\":\"llava\",\"text_config\":{" SIZES "}}", ATTN_UNSUPPORTED, "model_type"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":2,\"attn_factor\":2}}",
+     ATTN_UNSUPPORTED, "attn_factor"},
+    {LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":2,\"attn_factor\":2,"
+           "\"attention_factor\":1},\"max_position_embeddings\":64}",
+     ATTN_MALFORMED, "attn_factor"},
+    {NESTED("llama4", "llama4_text") ",\"attn_temperature_tuning\":5}}", ATTN_OUT_OF_RANGE,
+     "attn_temperature_tuning"},
     {LLAMA ",\"quantization_config\":4}", ATTN_MALFORMED, "quantization_config"},
     {LLAMA ",\"sliding_window\":4096}", ATTN_UNSUPPORTED, "sliding_window"},
     {LLAMA ",\"partial_rotary_factor\":0.5}", ATTN_UNSUPPORTED, "partial_rotary_factor"},
@@ -240,6 +252,10 @@ static const struct {
     {NESTED("gemma4", "gemma4_text") ",\"attention_k_eq_v\":true,"
                                      "\"num_global_key_value_heads\":3}}",
      ATTN_MALFORMED, "num_global_key_value_heads"},
+    {NESTED("gemma4", "gemma4_text") ",\"per_layer_config\":{\"0\":{\"head_dim\":8}}}}",
+     ATTN_UNSUPPORTED, "per_layer_config"},
+    {NESTED("gemma4", "gemma4_text") ",\"per_layer_config\":{\"1\":{\"sliding_window\":8}}}}",
+     ATTN_UNSUPPORTED, "per_layer_config"},
     {NESTED("llama4", "llama4_text") ",\"num_key_value_heads\":4,\"no_rope_layers\":[1,0,1]}}",
      ATTN_MALFORMED, "no_rope_layers"},
     {NESTED("llama4", "llama4_text") ",\"no_rope_layers\":[1,2]}}", ATTN_MALFORMED,
@@ -251,8 +267,11 @@ static const struct {
      "attn_output_gate"},
     {DECODER("exaone4") ",\"sliding_window_pattern\":\"LGL\"}", ATTN_UNSUPPORTED,
      "sliding_window_pattern"},
-    {DECODER("qwen3_moe") ",\"use_sliding_window\":true}", ATTN_UNSUPPORTED, "use_sliding_window"},
-    {DECODER("stablelm") ",\"qk_layernorm\":true}", ATTN_UNSUPPORTED, "qk_layernorm"},
+    {DECODER("qwen2_moe") ",\"num_key_value_heads\":2,\"use_sliding_window\":true}",
+     ATTN_UNSUPPORTED, "use_sliding_window"},
+    {DECODER("qwen2") ",\"num_key_value_heads\":2,\"use_sliding_window\":true,\"is_causal\":false}",
+     ATTN_UNSUPPORTED, "is_causal"},
+    {DECODER("qwen3_moe") ",\"qkv_bias\":true}", ATTN_UNSUPPORTED, "qkv_bias"},
     {DECODER("hunyuan_v1_dense") ",\"use_cla\":true}", ATTN_UNSUPPORTED, "use_cla"},
     {DECODER("cohere2") ",\"position_embedding_type\":\"alibi\"}", ATTN_UNSUPPORTED,
      "position_embedding_type"},
@@ -320,7 +339,7 @@ START_TEST(test_config_refuses_by_name)
 }
 END_TEST
 
-START_TEST(test_config_refuses_more_than_a_mebibyte)
+START_TEST(test_config_refuses_more_than_16_mebibytes)
 {
     struct attn_error error = {0};
     struct attn_config config;
@@ -330,10 +349,125 @@ START_TEST(test_config_refuses_more_than_a_mebibyte)
     text[ATTN_CHECKPOINT_MAX_CONFIG + 1] = '\0';
     memcpy(text, LLAMA "}", strlen(LLAMA "}"));
     ck_assert_int_eq(read_config(&config, text, &error), ATTN_MALFORMED);
-    ck_assert_ptr_nonnull(strstr(error.message, "1048577"));
+    ck_assert_ptr_nonnull(strstr(error.message, "16777217"));
     text[ATTN_CHECKPOINT_MAX_CONFIG] = '\0';
     read_good(&config, text);
     free(text);
+}
+END_TEST
+
+START_TEST(test_config_reads_constants_of_python)
+{
+    struct attn_config config;
+    struct attn_error error;
+    read_good(&config, LLAMA ",\"task_specific_params\":[NaN,-Infinity,Infinity,\"NaN\\\"\"],"
+                             "\"initializer_range\":NaN}");
+    ck_assert_int_eq(read_config(&config, LLAMA ",\"rope_theta\":Infinity}", &error),
+                     ATTN_MALFORMED);
+    ck_assert_str_eq(error.param, "rope_theta");
+    ck_assert_int_eq(read_config(&config, LLAMA ",\"vocab_size\":NaNa}", &error), ATTN_MALFORMED);
+    ck_assert_str_eq(error.param, "");
+    ck_assert_int_eq(read_config(&config, LLAMA ",\"vocab_size\":NaN", &error), ATTN_MALFORMED);
+}
+END_TEST
+
+START_TEST(test_config_takes_the_stack_that_its_class_names)
+{
+    static const struct {
+        const char *text, *stack;
+    } named[] = {
+#define T5 "{\"model_type\":\"t5\",\"d_model\":64,\"num_heads\":4,\"num_layers\":2,\"d_kv\":16"
+        {T5 "}", "decoder"},
+        {T5 ",\"architectures\":[\"T5ForConditionalGeneration\"]}", "decoder"},
+        {T5 ",\"architectures\":[\"T5EncoderModel\"]}", "encoder"},
+        {"{\"model_type\":\"clip\",\"architectures\":[\"CLIPVisionModelWithProjection\"]}",
+         "vision"},
+        {"{\"model_type\":\"clip\",\"architectures\":[\"CLIPModel\"]}", "text"},
+    };
+    for (size_t i = 0; i < sizeof named / sizeof named[0]; i++) {
+        struct attn_config config;
+        read_good(&config, named[i].text);
+        ck_assert_str_eq(config.family->stack, named[i].stack);
+    }
+}
+END_TEST
+
+START_TEST(test_config_of_a_part_is_read_as_if_it_were_alone)
+{
+    struct attn_config config;
+    struct attn_layer_spec spec;
+    char prefix[ATTN_PREFIX_MAX];
+#define PART "{\"model_type\":\"llama\",\"num_key_value_heads\":2"
+    static const char *const texts[] = {
+        "{\"model_type\":\"x\",\"text_config\":" PART "}}",
+        "{\"model_type\":\"x\",\"llm_config\":" PART "}}",
+        "{\"model_type\":\"x\",\"language_config\":" PART "}}",
+        "{\"model_type\":\"x\",\"language_model\":" PART "},\"hidden_size\":64}",
+        "{\"model_type\":\"x\",\"thinker_config\":{\"text_config\":" PART "}}}",
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        read_good(&config, texts[i]);
+        attn_config_layer_spec(&spec, &config, 31);
+        ck_assert_uint_eq(config.num_layers, 32); /* of the class, as the other sizes */
+        ck_assert_uint_eq(spec.hidden_size, 4096);
+        ck_assert_uint_eq(spec.num_kv_heads, 2);
+        ck_assert(attn_config_prefix(prefix, &config, 0));
+        ck_assert_str_eq(prefix, "model.language_model.");
+    }
+    read_good(&config, LLAMA "}");
+    ck_assert(attn_config_prefix(prefix, &config, 0));
+    ck_assert_str_eq(prefix, "model.");
+    ck_assert(!attn_config_prefix(prefix, &config, 2));
+}
+END_TEST
+
+START_TEST(test_config_multiplies_yarns_gain)
+{
+    struct attn_config config;
+    read_good(&config, LLAMA ",\"max_position_embeddings\":64,\"rope_scaling\":{\"factor\":4,"
+                             "\"rope_type\":\"yarn\",\"attn_factor\":0.8782488562869419}}");
+    ck_assert_double_eq_tol(config.specs[ATTN_LAYER_FULL].rope.attention_factor, 1, 1e-12);
+}
+END_TEST
+
+START_TEST(test_config_reads_full_layers_by_index)
+{
+    struct attn_config config;
+    struct attn_layer_spec spec;
+    read_good(&config, "{\"model_type\":\"gemma4_text\"," SIZES ",\"num_key_value_heads\":4,"
+                       "\"layer_types\":[\"sliding_attention\",\"full_attention\"],"
+                       "\"attention_k_eq_v\":true,\"per_layer_config\":{\"1\":{\"head_dim\":24,"
+                       "\"num_key_value_heads\":2}}}");
+    attn_config_layer_spec(&spec, &config, 1);
+    ck_assert_uint_eq(spec.head_dim, 24);
+    ck_assert_uint_eq(spec.num_kv_heads, 2);
+    attn_config_layer_spec(&spec, &config, 0);
+    ck_assert_uint_eq(spec.head_dim, 256);
+}
+END_TEST
+
+START_TEST(test_config_slides_where_its_family_says)
+{
+#define SLIDING ",\"num_key_value_heads\":2,\"use_sliding_window\":true,\"sliding_window\":8"
+    static const struct {
+        const char *text;
+        bool slides[2];
+    } windows[] = {
+        {"{\"model_type\":\"qwen3_moe\"," SIZES SLIDING "}", {true, true}},
+        {"{\"model_type\":\"qwen3_moe\"," SIZES ",\"num_key_value_heads\":2}", {false, false}},
+        {"{\"model_type\":\"qwen2_moe\"," SIZES SLIDING
+         ",\"layer_types\":[\"full_attention\",\"sliding_attention\"]}",
+         {false, true}},
+        {"{\"model_type\":\"smollm3\"," SIZES SLIDING ",\"no_rope_layers\":[0,1]}", {true, false}},
+    };
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++)
+        for (size_t layer = 0; layer < 2; layer++) {
+            struct attn_config config;
+            struct attn_layer_spec spec;
+            read_good(&config, windows[i].text);
+            attn_config_layer_spec(&spec, &config, layer);
+            ck_assert_uint_eq(spec.sliding_window, windows[i].slides[layer] ? 8 : 0);
+        }
 }
 END_TEST
 
@@ -345,7 +479,13 @@ TCase *tcase_config(void)
                         sizeof published / sizeof published[0]);
     tcase_add_test(tcase, test_config_reads_llama3_scaling);
     tcase_add_test(tcase, test_config_gpt2_without_scaling_has_scale_1);
+    tcase_add_test(tcase, test_config_reads_constants_of_python);
+    tcase_add_test(tcase, test_config_takes_the_stack_that_its_class_names);
+    tcase_add_test(tcase, test_config_of_a_part_is_read_as_if_it_were_alone);
+    tcase_add_test(tcase, test_config_multiplies_yarns_gain);
+    tcase_add_test(tcase, test_config_reads_full_layers_by_index);
+    tcase_add_test(tcase, test_config_slides_where_its_family_says);
     tcase_add_loop_test(tcase, test_config_refuses_by_name, 0, sizeof refused / sizeof refused[0]);
-    tcase_add_test(tcase, test_config_refuses_more_than_a_mebibyte);
+    tcase_add_test(tcase, test_config_refuses_more_than_16_mebibytes);
     return tcase;
 }

@@ -60,20 +60,36 @@ static const struct {
 #define QWEN                                                                              \
     "num_key_value_heads=32 sliding_window=4096 use_sliding_window=false rope_theta=1e4 " \
     "max_window_layers=28"
-    {"qwen2", NULL, NULL, QWEN},
+    {"qwen2", NULL, NULL, QWEN " is_causal=true"},
+    {"qwen2_5_omni_text", NULL, NULL,
+     "num_key_value_heads=4 sliding_window=32768 use_sliding_window=false rope_theta=1e6 "
+     "max_window_layers=28 is_causal=true"},
     {"qwen3", NULL, NULL, QWEN " head_dim=128 attention_bias=false rms_norm_eps=1e-6"},
-    {"qwen2_moe", NULL, NULL, "num_key_value_heads=16 rope_theta=10000 qkv_bias=true"},
+#define MOE_WINDOW " sliding_window=4096 use_sliding_window=false"
+    {"qwen2_moe", NULL, NULL, "num_key_value_heads=16 rope_theta=10000 qkv_bias=true" MOE_WINDOW},
     {"qwen3_moe", NULL, NULL,
-     "num_key_value_heads=4 rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
+     "num_key_value_heads=4 rope_theta=10000 attention_bias=false rms_norm_eps=1e-6" MOE_WINDOW},
+    {"qwen3_omni_moe_text", NULL, NULL,
+     "num_key_value_heads=4 rope_theta=1e6 attention_bias=false rms_norm_eps=1e-6" MOE_WINDOW},
     {"qwen2_vl", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
     {"qwen2_5_vl", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
+    {"qwen2_vl_text", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
+    {"qwen2_5_vl_text", NULL, NULL, "num_key_value_heads=8 rope_theta=1e6"},
     {"qwen3_vl", NULL, NULL,
      "num_key_value_heads=32 head_dim=128 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
     {"qwen3_vl_moe", NULL, NULL,
      "num_key_value_heads=16 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
-#define QWEN3_NEXT "head_dim=256 rope_theta=10000 partial_rotary_factor=0.25 rms_norm_eps=1e-6"
+    {"qwen3_vl_text", NULL, NULL,
+     "num_key_value_heads=32 head_dim=128 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
+    {"qwen3_vl_moe_text", NULL, NULL,
+     "num_key_value_heads=16 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-6"},
+#define QWEN3_NEXT                                                                   \
+    "attention_bias=false head_dim=256 rope_theta=10000 partial_rotary_factor=0.25 " \
+    "rms_norm_eps=1e-6"
     {"qwen3_next", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
     {"qwen3_5", NULL, NULL, QWEN3_NEXT " num_key_value_heads=4 full_attention_interval=4"},
+    {"qwen3_5_text", NULL, NULL, QWEN3_NEXT " num_key_value_heads=4 full_attention_interval=4"},
+    {"qwen3_5_moe_text", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
     {"qwen3_5_moe", NULL, NULL, QWEN3_NEXT " num_key_value_heads=2 full_attention_interval=4"},
     {"gemma", NULL, NULL,
      "num_key_value_heads=16 head_dim=256 attention_bias=false rope_theta=10000"},
@@ -98,9 +114,9 @@ static const struct {
           "rope_local_base_freq=10000 use_bidirectional_attention=false"
     {"gemma3", NULL, NULL, GEMMA3},
     {"gemma3_text", NULL, NULL, GEMMA3},
-#define GEMMA4                                                                          \
-    GEMMA " num_hidden_layers=30 sliding_window=512 global_head_dim=512 "               \
-          "num_global_key_value_heads=0 attention_k_eq_v=false num_kv_shared_layers=0 " \
+#define GEMMA4                                                                                 \
+    GEMMA " num_hidden_layers=30 attention_bias=false sliding_window=512 global_head_dim=512 " \
+          "num_global_key_value_heads=0 attention_k_eq_v=false num_kv_shared_layers=0 "        \
           "partial_rotary_factor=0.25"
     {"gemma4", NULL, NULL, GEMMA4},
     {"gemma4_text", NULL, NULL, GEMMA4},
@@ -145,11 +161,13 @@ static const struct {
     {"muse_glimmer", NULL, NULL, MUSE},
     {"muse_glimmer_text", NULL, NULL, MUSE},
     {"smollm3", NULL, NULL,
-     "num_key_value_heads=4 rope_theta=2e6 attention_bias=false no_rope_layer_interval=4"},
+     "num_key_value_heads=4 rope_theta=2e6 attention_bias=false no_rope_layer_interval=4 "
+     "sliding_window=0 use_sliding_window=false"},
     {"starcoder2", NULL, NULL,
      "num_key_value_heads=2 rope_theta=1e4 sliding_window=0 use_bias=true"},
     {"stablelm", NULL, NULL,
-     "num_key_value_heads=32 rope_theta=10000 partial_rotary_factor=0.25 use_qkv_bias=false"},
+     "num_key_value_heads=32 rope_theta=10000 partial_rotary_factor=0.25 use_qkv_bias=false "
+     "qk_layernorm=false layer_norm_eps=1e-5"},
 #define GLM                                                                    \
     "num_key_value_heads=2 head_dim=128 rope_theta=10000 attention_bias=true " \
     "partial_rotary_factor=0.5"

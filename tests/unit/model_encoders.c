@@ -562,7 +562,7 @@ START_TEST(test_model_of_shared_layers_keeps_their_weights_once)
     cases_load(model);
     attn_model_describe(&all, model);
     ck_assert_ptr_eq(attn_model_loaded_layer(model, 0), attn_model_loaded_layer(model, 2));
-    ck_assert_uint_eq(attn_model_slot(model, 2), 2);
+    ck_assert_uint_eq(attn_model_resident_index(model, 2), 2);
     attn_model_close(model);
 
     model = cases_open(path, &(struct attn_model_options){.layers = last, .num_layers = 1});

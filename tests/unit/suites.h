@@ -19,6 +19,7 @@
     X(thread)         \
     X(safetensors)    \
     X(gguf)           \
+    X(quantized)      \
     X(weights_cache)  \
     X(load)           \
     X(load_files)     \

@@ -85,6 +85,20 @@ START_TEST(test_config_notes_an_empty_directory_beside_a_checkpoint)
 }
 END_TEST
 
+START_TEST(test_a_directory_with_a_gguf_file_is_a_model)
+{
+    char path[SCRATCH_PATH + 16];
+    make("small", false);
+    snprintf(path, sizeof path, "%s/small", directory);
+    scratch_write(path, "m.gguf", "GGUF", 4);
+    read_all(nothing);
+    ck_assert_uint_eq(config.num_models, 1);
+    ck_assert_str_eq(config.models[0].name, "small");
+    expect_note(0, "");
+    unmake("small");
+}
+END_TEST
+
 START_TEST(test_config_notes_variables_of_compose)
 {
     char *environ_[] = {"ATTND_PORT=81",   "ATTND_MODELS=./m", "ATTND_CPUS=2",
@@ -140,6 +154,7 @@ Suite *suite_config_notes(void)
     tcase_add_checked_fixture(tests, make_directory, remove_directory);
     tcase_add_test(tests, test_config_notes_a_model_dir_without_a_checkpoint);
     tcase_add_test(tests, test_config_notes_an_empty_directory_beside_a_checkpoint);
+    tcase_add_test(tests, test_a_directory_with_a_gguf_file_is_a_model);
     tcase_add_test(tests, test_config_notes_variables_of_compose);
     tcase_add_test(tests, test_health_check_takes_the_flags_of_the_first_process);
     suite_add_tcase(suite, tests);

@@ -110,20 +110,28 @@ START_TEST(test_dtype_rows_have_the_same_bits_however_many_there_are)
 }
 END_TEST
 
+enum { MOST_ROWS = 70 };
+
 /* The largest error of a product over rows, relative to the largest result. */
 static double product_error(const float *y, const struct attn_linear *linear, const float *x,
                             size_t rows)
 {
     double worst = 0, largest = 0;
-    for (size_t r = 0; r < rows; r++)
-        for (size_t o = 0; o < linear->out; o++) {
-            double sum = (double)linear->bias[o];
-            for (size_t i = 0; i < linear->in; i++)
-                sum += (double)attn_linear_weight(linear, o, i) * (double)x[r * linear->in + i];
-            double difference = fabs(sum - (double)y[r * linear->out + o]);
-            worst = isnan(difference) ? INFINITY : fmax(worst, difference);
-            largest = fmax(largest, fabs(sum));
+    for (size_t o = 0; o < linear->out; o++) {
+        double sums[MOST_ROWS];
+        for (size_t r = 0; r < rows; r++)
+            sums[r] = (double)linear->bias[o];
+        for (size_t i = 0; i < linear->in; i++) {
+            const double weight = (double)attn_linear_weight(linear, o, i);
+            for (size_t r = 0; r < rows; r++)
+                sums[r] += weight * (double)x[r * linear->in + i];
         }
+        for (size_t r = 0; r < rows; r++) {
+            double difference = fabs(sums[r] - (double)y[r * linear->out + o]);
+            worst = isnan(difference) ? INFINITY : fmax(worst, difference);
+            largest = fmax(largest, fabs(sums[r]));
+        }
+    }
     return worst / largest;
 }
 
@@ -203,7 +211,7 @@ END_TEST
 
 START_TEST(test_dtype_products_are_those_of_the_weights_and_rows_as_kept)
 {
-    enum { ROWS = 70 };
+    enum { ROWS = MOST_ROWS };
     enum attn_dtype dtype = dtypes[_i];
     struct attn_model *model = open_model(WIDE, dtype);
     const struct attn_linear *linear = &attn_model_loaded_layer(model, 0)->q;

@@ -1,4 +1,5 @@
-/* test_gguf.c: GGUF files: blocks as ggml decodes them, and models that must be refused.
+/* test_gguf.c: GGUF files: blocks as ggml decodes them, keys as the configuration that they were
+ * made from, and models that must be refused.
  *
  * tests/ggml/blocks.safetensors has random blocks of each format with the numbers that ggml's
  * to_float (commit d99724f2) gave of them; tests/broken has models and refusals.json. */
@@ -8,9 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "attn.h"
-#include "files/gguf.h"
+#include "files/gguf_model.h"
+#include "gguf_writer.h"
+#include "layers/checkpoint.h"
+#include "scratch.h"
 #include "suites.h"
 
 #define NUM_TYPES 64 /* numbers of formats that are tried */
@@ -87,6 +92,29 @@ START_TEST(test_broken_models_are_refused_in_plain_words)
 }
 END_TEST
 
+/* A state of nested quantisation without nested_offset: its name is spelt wrong. */
+START_TEST(test_nested_scales_need_their_offset)
+{
+    static const char path[] = "tests/golden/bnb_nf4_double_qwen2/model", key[] = "nested_offset";
+    char directory[SCRATCH_PATH];
+    struct attn_model *model = NULL;
+    struct attn_error error = {0};
+    size_t size, of_config;
+    char *bytes = scratch_read(&size, path, "model.safetensors");
+    char *config = scratch_read(&of_config, path, "config.json");
+    for (char *at = bytes; (at = memmem(at, size - (size_t)(at - bytes), key, sizeof key - 1));)
+        *at = 'N';
+    scratch_make(directory);
+    scratch_write(directory, "model.safetensors", bytes, size);
+    scratch_write(directory, "config.json", config, of_config);
+    ck_assert_int_eq(attn_model_open(&model, directory, NULL, &error), ATTN_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "has no nested_offset"));
+    scratch_remove(directory);
+    free(config);
+    free(bytes);
+}
+END_TEST
+
 START_TEST(test_a_further_part_is_not_a_model)
 {
     struct attn_error error = {0};
@@ -99,13 +127,343 @@ START_TEST(test_a_further_part_is_not_a_model)
 }
 END_TEST
 
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+/* Writes a file of those keys and tensors and opens it as a model. */
+static enum attn_status open_written(struct attn_gguf_model **model, const char *keys,
+                                     const char *tensors, struct attn_error *error)
+{
+    char directory[SCRATCH_PATH];
+    size_t size;
+    void *bytes = gguf_write(&size, keys, tensors);
+    scratch_make(directory);
+    scratch_write(directory, "m.gguf", bytes, size);
+    free(bytes);
+    const int at = open(directory, O_RDONLY | O_DIRECTORY);
+    *model = NULL;
+    const enum attn_status status = attn_gguf_model_open(model, at, "m.gguf", error);
+    close(at);
+    scratch_remove(directory);
+    return status;
+}
+
+#define EPS "attention.layer_norm_rms_epsilon=0.00001 "
+#define YARN \
+    "rope.scaling.type=yarn rope.scaling.factor=8.0 rope.scaling.original_context_length=16 "
+#define LATENT                                                                         \
+    "attention.kv_lora_rank=16 rope.dimension_count=4 attention.key_length_mla=12 "    \
+    "attention.value_length_mla=10 attention.head_count_kv=1 attention.key_length=20 " \
+    "attention.value_length=16 "
+#define SLIDING "\"sliding_attention\""
+#define FULL "\"full_attention\""
+
+/* Keys beside the sizes, less the architecture's name; what the configuration has, or, after '!',
+ * what the refusal says. */
+static const struct {
+    const char *architecture, *keys, *tensors, *wanted;
+} configurations[] = {
+    /* How much of a head rotates. */
+    {"phi3", "rope.dimension_count=6", "", "\"partial_rotary_factor\": 0.75"},
+    {"phi3", "", "", "\"partial_rotary_factor\": 1,"},
+    {"glm4", "", "", "\"partial_rotary_factor\": 1,"},
+    {"llama", "rope.dimension_count=8", "", "\"model_type\": \"llama\""},
+    {"llama", "rope.dimension_count=6", "", "!llama.rope.dimension_count is 6, wanted is 8"},
+    {"llama", "attention.value_length=4", "", "!llama.attention.value_length is 4, wanted is 8"},
+    /* Which layers slide. */
+    {"olmo2", EPS, "", "\"model_type\": \"olmo2\""},
+    {"olmo2", EPS "attention.sliding_window=6", "", "\"model_type\": \"olmo3\""},
+    {"olmo2", EPS "attention.sliding_window=6", "",
+     "\"sliding_window\": 6, \"layer_types\": [" SLIDING ", " SLIDING ", " SLIDING ", " FULL "]"},
+    {"olmo2", EPS "attention.sliding_window=6 attention.sliding_window_pattern=[1001]", "",
+     "[" SLIDING ", " FULL ", " FULL ", " SLIDING "]"},
+    {"olmo2", EPS "attention.sliding_window=6 attention.sliding_window_pattern=[100]", "",
+     "!attention.sliding_window_pattern has 3 entries, there are 4 layers"},
+    {"gemma2", "", "",
+     "\"sliding_window\": 4096, \"layer_types\": [" SLIDING ", " FULL ", " SLIDING ", " FULL "]"},
+    {"gemma3", EPS, "", "\"sliding_window_pattern\": 1"},
+    {"gemma3", EPS "attention.sliding_window=6 attention.sliding_window_pattern=3", "",
+     "[" SLIDING ", " SLIDING ", " FULL ", " SLIDING "]"},
+    {"gpt-oss", "", "", "!has no key gpt-oss.attention.sliding_window"},
+    {"qwen2", "attention.sliding_window=6", "", "!qwen2.attention.sliding_window is not read"},
+    {"qwen2", "attention.sliding_window=0", "", "\"model_type\": \"qwen2\""},
+    {"phi3", "attention.sliding_window=6", "", "\"model_type\": \"phi3\""},
+    /* RoPE: classes with a scaling of their own; factors without a type; YaRN. */
+    {"mistral3", "", "", "\"rope_scaling\": {\"rope_type\": \"default\", "},
+    {"gpt-oss", "attention.sliding_window=6", "",
+     "\"rope_scaling\": {\"rope_type\": \"default\", "},
+    {"mistral3", YARN "rope.scaling.yarn_log_multiplier=1.0 attention.temperature_scale=0.1", "",
+     "\"factor\": 8, \"llama_4_scaling_beta\": 0.1, \"attention_factor\": 1}"},
+    {"llama", "rope.scaling.factor=4.0", "", "{\"rope_type\": \"linear\""},
+    {"llama", "rope.scale_linear=4.0", "", "\"factor\": 4}"},
+    {"llama", "rope.scaling.type=none rope.scaling.factor=4.0", "", "{\"rope_type\": \"default\""},
+    {"llama", "rope.scaling.type=5", "", "!llama.rope.scaling.type is \"\", wanted is one of"},
+    {"llama", "rope.scaling.attn_factor=2.0", "", "!llama.rope.scaling.attn_factor is 2"},
+    {"llama", YARN, "", "\"original_max_position_embeddings\": 16, \"factor\": 8}"},
+    {"llama", YARN "rope.scaling.yarn_beta_fast=16.0 rope.scaling.yarn_beta_slow=2.0", "",
+     "\"beta_fast\": 16, \"beta_slow\": 2}"},
+    {"llama", YARN "rope.scaling.yarn_attn_factor=1.5", "", "\"attention_factor\": 1.5}"},
+    {"llama", YARN "rope.scaling.yarn_attn_factor=1.5 rope.scaling.attn_factor=2.0", "",
+     "\"attention_factor\": 3}"},
+    {"llama", YARN "rope.scaling.attn_factor=2.0", "", "\"attention_factor\": 2.41588"},
+    {"llama", YARN "rope.scaling.yarn_ext_factor=0.5", "", "!yarn_ext_factor is 0.5, wanted is 1"},
+    {"llama", "rope.freq_base_swa=5000.0", "", "!llama.rope.freq_base_swa differs"},
+    {"llama", "rope.freq_base_swa=10000.0", "", "\"rope_theta\": 10000,"},
+    /* Factors of frequencies. */
+    {"llama", "", "rope_freqs.weight:4", "\"short_factor\": [1, 1, 1, 1]"},
+    {"llama", YARN, "rope_freqs.weight:4", "!beside scaling \"yarn\" by 8"},
+    {"llama", "rope.scaling.factor=2.0", "rope_freqs.weight:4", "!beside scaling \"linear\" by 2"},
+    {"phi3", "", "rope_factors_long.weight:4", "!both of rope_factors_short and rope_factors_long"},
+    {"phi3", "rope.scaling.attn_factor=1.5",
+     "rope_factors_long.weight:4 rope_factors_short.weight:4", "\"attention_factor\": 1.5"},
+    {"phi3", "", "rope_freqs.weight:4 rope_factors_long.weight:4 rope_factors_short.weight:4",
+     "!wanted are rope_freqs, or both"},
+    /* Absent keys mean what llama.cpp takes for them. */
+    {"qwen2", "", "", "\"num_key_value_heads\": 4"},
+    {"qwen2", "", "", "\"rope_theta\": 10000,"},
+    {"granite", "", "", "\"attention_multiplier\": 0.353553"},
+    {"qwen3", "", "", "!has no key qwen3.attention.layer_norm_rms_epsilon"},
+    /* Each key of attention is read, known to change nothing, or refused. */
+    {"llama", "attention.causal=true", "", "\"model_type\": \"llama\""},
+    {"llama", "attention.causal=false", "", "!llama.attention.causal is false"},
+    {"bert", "attention.causal=false", "", "\"model_type\": \"bert\""},
+    {"bert", "attention.causal=true", "", "!bert.attention.causal is true"},
+    {"llama", "attention.scale=0.5", "", "!llama.attention.scale is not read"},
+    {"llama", "attn_logit_softcapping=50.0", "", "!llama.attn_logit_softcapping is not read"},
+    {"llama", "final_logit_softcapping=30.0", "", "\"model_type\": \"llama\""},
+    {"granite", "rope.scaling.finetuned=false", "", "!granite.rope.scaling.finetuned is false"},
+    {"llama", "rope.scaling.finetuned=false", "", "\"model_type\": \"llama\""},
+    {"glm4", "rope.dimension_sections=[11]", "", "!glm4.rope.dimension_sections is not read"},
+    {"llama", "attention.indexer.top_k=4", "", "!llama.attention.indexer.top_k is not read"},
+    {"gpt2", "rope.freq_base=5000.0", "", "!gpt2.rope.freq_base is not read"},
+    {"llama", "rope.freq_base_swallow=1.0 expert_count=4", "",
+     "!rope.freq_base_swallow is not read"},
+    {"llama", "expert_count=4", "", "\"model_type\": \"llama\""},
+    /* Latent attention. */
+    {"deepseek2", LATENT "expert_gating_func=2", "", "\"model_type\": \"deepseek_v3\""},
+    {"deepseek2", LATENT, "", "\"model_type\": \"deepseek_v2\""},
+    {"deepseek2", LATENT, "",
+     "\"num_key_value_heads\": 4, \"qk_nope_head_dim\": 8, \"qk_rope_head_dim\": 4, "
+     "\"v_head_dim\": "
+     "10, \"q_lora_rank\": null"},
+    {"deepseek2", LATENT YARN "rope.scaling.yarn_log_multiplier=0.0707", "",
+     "\"mscale\": 0.707, \"mscale_all_dim\": 0.707"},
+    {"deepseek2", LATENT "attention.temperature_scale=0.1", "", "!temperature_scale is not read"},
+    {"deepseek2", "attention.kv_lora_rank=16 rope.dimension_count=4 attention.key_length=12", "",
+     "!has no key deepseek2.attention.value_length"},
+    {"deepseek2", LATENT, "blk.0.attn_k_b.weight:8,64 blk.0.attn_v_b.weight:16,10,4",
+     "!blk.0.attn_k_b.weight and attn_v_b are not [heads, latent, key]"},
+};
+
+START_TEST(test_keys_are_the_published_configuration_or_refused)
+{
+    const char *architecture = configurations[_i].architecture, *wanted = configurations[_i].wanted;
+    char keys[2048], *at = keys, *end = keys + sizeof keys;
+    const char *const sizes = "block_count=4 embedding_length=32 attention.head_count=4 "
+                              "context_length=64";
+    const char *const lists[] = {sizes, configurations[_i].keys};
+    struct attn_gguf_model *model;
+    struct attn_error error = {0};
+    size_t length;
+    at += snprintf(at, (size_t)(end - at), "general.architecture=%s ", architecture);
+    for (size_t i = 0; i < 2; i++)
+        for (const char *key = lists[i]; *key != '\0'; key += strspn(key, " ")) {
+            const size_t count = strcspn(key, " ");
+            at += snprintf(at, (size_t)(end - at), "%s.%.*s ", architecture, (int)count, key);
+            key += count;
+        }
+    const enum attn_status status = open_written(&model, keys, configurations[_i].tensors, &error);
+    const char *got = status == ATTN_OK ? attn_gguf_model_config(&length, model) : error.message;
+    ck_assert_msg((status == ATTN_OK) == (wanted[0] != '!'), "%s: %s", keys, got);
+    ck_assert_msg(strstr(got, wanted + (wanted[0] == '!')) != NULL, "%s: %s", keys, got);
+    attn_gguf_model_close(model);
+}
+END_TEST
+
+START_TEST(test_an_architecture_is_a_text)
+{
+    struct attn_gguf_model *model;
+    struct attn_error error = {0};
+    ck_assert_int_eq(open_written(&model, "general.architecture=5", "", &error), ATTN_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "no key general.architecture"));
+}
+END_TEST
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+/* attn_k_b and attn_v_b are the published kv_b_proj, by whatever pieces it is read. */
+START_TEST(test_latents_maps_are_joined)
+{
+    static const char name[] = "model.layers.1.self_attn.kv_b_proj.weight";
+    static const size_t pieces[] = {100000, 1, 7, 16, 33, 100};
+    struct attn_gguf_model *model;
+    struct attn_error error;
+    size_t count;
+    float *wanted =
+        scratch_tensor(&count, "tests/golden/deepseek_v3_yarn/model", "model.safetensors", name);
+    float *got = malloc(count * sizeof *got);
+    const int at = open("tests/golden/gguf_f32_deepseek_v3_yarn/model", O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(attn_gguf_model_open(&model, at, "model.gguf", &error), ATTN_OK);
+    const struct attn_tensor_entry *entry = attn_gguf_model_find(model, name);
+    ck_assert_ptr_nonnull(entry);
+    ck_assert_uint_eq(entry->shape[0] * entry->shape[1], count);
+    for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        memset(got, 0, count * sizeof *got);
+        for (size_t first = 0; first < count; first += pieces[i]) {
+            const size_t part = count - first < pieces[i] ? count - first : pieces[i];
+            ck_assert_int_eq(
+                attn_gguf_model_read_f32(got + first, model, entry, first, part, &error), ATTN_OK);
+        }
+        ck_assert_int_eq(memcmp(got, wanted, count * sizeof *got), 0);
+    }
+    attn_gguf_model_close(model);
+    close(at);
+    free(got);
+    free(wanted);
+}
+END_TEST
+
+/* Formats that ggml has and attnd does not read refuse the tensor, and not the file. */
+START_TEST(test_formats_that_are_not_read_are_known)
+{
+    static const struct {
+        const char *name;
+        unsigned number, numbers, bytes;
+    } formats[] = {
+        {"MXFP4", 39, 32, 17}, {"NVFP4", 40, 64, 36}, {"Q1_0", 41, 128, 18}, {"Q2_0", 42, 64, 18}};
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        const struct attn_ggml_type *type = attn_ggml_type(formats[i].number);
+        ck_assert_ptr_nonnull(type);
+        ck_assert_str_eq(type->dtype.name, formats[i].name);
+        ck_assert_uint_eq(type->numbers, formats[i].numbers);
+        ck_assert_uint_eq(type->bytes, formats[i].bytes);
+        ck_assert(type->decode == NULL && !type->dtype.readable);
+    }
+}
+END_TEST
+
+/* ---- What a header may take ------------------------------------------------------------------ */
+
+static enum attn_status open_file(struct attn_gguf **file, const char *directory,
+                                  struct attn_error *error)
+{
+    const int at = open(directory, O_RDONLY | O_DIRECTORY);
+    const enum attn_status status = attn_gguf_open(file, at, "m.gguf", error);
+    close(at);
+    return status;
+}
+
+/* A vocabulary of 64 million words of no letters ends at the most that a header may have. */
+START_TEST(test_headers_are_bounded)
+{
+    static const unsigned char start[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0"
+                                         "\x10\0\0\0\0\0\0\0tokenizer.tokens\t\0\0\0\x08\0\0\0"
+                                         "\0\0\0\4\0\0\0\0";
+    char directory[SCRATCH_PATH], path[SCRATCH_PATH + 8];
+    struct attn_gguf *file;
+    struct attn_error error = {0};
+    scratch_make(directory);
+    scratch_write(directory, "m.gguf", start, sizeof start - 1);
+    snprintf(path, sizeof path, "%s/m.gguf", directory);
+    ck_assert_int_eq(truncate(path, 8 * (1L << 26) + 4096), 0);
+    ck_assert_int_eq(open_file(&file, directory, &error), ATTN_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "has a header of more than 100000000 bytes"));
+    scratch_remove(directory);
+}
+END_TEST
+
+/* Writes `keys` arrays of 4096 bytes, whose names begin with `name`, and opens the file. */
+static enum attn_status open_arrays(struct attn_gguf **file, const char *name, size_t keys,
+                                    struct attn_error *error)
+{
+    char directory[SCRATCH_PATH], path[SCRATCH_PATH + 8];
+    scratch_make(directory);
+    snprintf(path, sizeof path, "%s/m.gguf", directory);
+    FILE *stream = fopen(path, "wb");
+    fwrite("GGUF\3\0\0\0\0\0\0\0\0\0\0\0", 1, 16, stream);
+    fwrite(&keys, 1, 8, stream);
+    for (size_t i = 0; i < keys; i++) {
+        char key[64];
+        static const char values[4096];
+        const size_t length = (size_t)snprintf(key, sizeof key, "%s.%zu", name, i);
+        const uint64_t count = sizeof values;
+        fwrite(&length, 1, 8, stream);
+        fwrite(key, 1, length, stream);
+        fwrite("\t\0\0\0\0\0\0\0", 1, 8, stream);
+        fwrite(&count, 1, 8, stream);
+        fwrite(values, 1, sizeof values, stream);
+    }
+    ck_assert_int_eq(fclose(stream), 0);
+    const enum attn_status status = open_file(file, directory, error);
+    scratch_remove(directory);
+    return status;
+}
+
+START_TEST(test_values_take_bounded_memory_and_vocabularies_none)
+{
+    struct attn_gguf *file;
+    struct attn_error error = {0};
+    ck_assert_int_eq(open_arrays(&file, "general", 600, &error), ATTN_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "has keys and values of more than 16777216 bytes"));
+    ck_assert_int_eq(open_arrays(&file, "tokenizer", 600, &error), ATTN_OK);
+    ck_assert_uint_lt(attn_gguf_memory(file), 128 * 1024);
+    attn_gguf_close(file);
+}
+END_TEST
+
+/* ---- Directories ----------------------------------------------------------------------------- */
+
+/* Opens the directory; *is_gguf tells which of its files counts. */
+static enum attn_status open_directory(bool *is_gguf, const char *directory, bool configured,
+                                       struct attn_error *error)
+{
+    struct attn_checkpoint *checkpoint = NULL;
+    const enum attn_status status = attn_checkpoint_open(&checkpoint, directory, configured, error);
+    *is_gguf = status == ATTN_OK && attn_checkpoint_is_gguf(checkpoint);
+    attn_checkpoint_close(checkpoint);
+    return status;
+}
+
+START_TEST(test_a_directory_has_one_model)
+{
+    static const char *const beside[] = {"mmproj-f16.gguf", "a-mmproj-f16.gguf", "imatrix.gguf",
+                                         "a-00002-of-00003.gguf"};
+    char directory[SCRATCH_PATH];
+    struct attn_error error = {0};
+    bool is_gguf;
+    size_t size;
+    char *bytes = scratch_read(&size, "tests/broken/gguf_intact/model", "model.gguf");
+    scratch_make(directory);
+    scratch_write(directory, "Best-of-3.gguf", bytes, size);
+    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++)
+        scratch_write(directory, beside[i], "GGUF", 4);
+    ck_assert_int_eq(open_directory(&is_gguf, directory, false, &error), ATTN_OK);
+    ck_assert(is_gguf);
+    scratch_write_tensors(directory, "model.safetensors", "{}", NULL, 0);
+    ck_assert_int_eq(open_directory(&is_gguf, directory, true, &error), ATTN_OK);
+    ck_assert(!is_gguf);
+    ck_assert_int_eq(open_directory(&is_gguf, directory, false, &error), ATTN_OK);
+    ck_assert(is_gguf);
+    free(bytes);
+    scratch_remove(directory);
+}
+END_TEST
+
 Suite *suite_gguf(void)
 {
     Suite *suite = suite_create("gguf");
     TCase *tests = tcase_create("gguf");
     tcase_add_test(tests, test_blocks_are_decoded_as_ggml_decodes_them);
     tcase_add_test(tests, test_broken_models_are_refused_in_plain_words);
+    tcase_add_test(tests, test_nested_scales_need_their_offset);
     tcase_add_test(tests, test_a_further_part_is_not_a_model);
+    tcase_add_loop_test(tests, test_keys_are_the_published_configuration_or_refused, 0,
+                        sizeof configurations / sizeof configurations[0]);
+    tcase_add_test(tests, test_an_architecture_is_a_text);
+    tcase_add_test(tests, test_latents_maps_are_joined);
+    tcase_add_test(tests, test_formats_that_are_not_read_are_known);
+    tcase_add_test(tests, test_headers_are_bounded);
+    tcase_add_test(tests, test_values_take_bounded_memory_and_vocabularies_none);
+    tcase_add_test(tests, test_a_directory_has_one_model);
     suite_add_tcase(suite, tests);
     return suite;
 }

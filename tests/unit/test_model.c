@@ -188,9 +188,9 @@ START_TEST(test_model_keeps_only_the_chosen_layers)
     ck_assert_ptr_null(attn_model_layer(model, 0));
     ck_assert_ptr_null(attn_model_layer(model, 2));
     ck_assert_uint_eq(attn_model_layer(model, 1)->num_kv_heads, 2);
-    ck_assert_uint_eq(attn_model_slot(model, 0), SIZE_MAX);
-    ck_assert_uint_eq(attn_model_slot(model, 1), 0);
-    ck_assert_uint_eq(attn_model_slot(model, SIZE_MAX), SIZE_MAX);
+    ck_assert_uint_eq(attn_model_resident_index(model, 0), SIZE_MAX);
+    ck_assert_uint_eq(attn_model_resident_index(model, 1), 0);
+    ck_assert_uint_eq(attn_model_resident_index(model, SIZE_MAX), SIZE_MAX);
     ck_assert_uint_eq(attn_model_num_resident(model), 1);
     attn_model_describe(&one, model);
     ck_assert_uint_eq(one.num_layers, 2);
