@@ -82,6 +82,7 @@ struct attn_rope_spec {
     const double *short_factor, *long_factor; /* longrope: [dim/2] up to the trained length, and
                                                  beyond; borrowed from the model */
     size_t proportional_dim; /* proportional: components that turn, in pairs of halves of dim */
+    bool reversed;           /* pairs turn the other way, by -position * frequency (nanochat) */
 };
 
 /* Normalisation of projected rows: RMSNorm x / sqrt(mean(x^2) + eps), LayerNorm
@@ -185,10 +186,13 @@ struct attn_layer_spec {
                            it has a bias where queries have one */
     bool gate_softplus; /* by ln(1 + exp(gate)) instead (laguna) */
     bool gate_by_head;  /* gate [H] has one number for each head (laguna) */
-    double clip_qkv;    /* components of q, k and v are clamped to +-clip_qkv before RoPE, after a
-                           norm that comes before it (olmo); 0: none */
-    struct attn_norm_spec qk_norm; /* of queries and keys */
-    struct attn_norm_spec v_norm;  /* of values; weightless (gemma4) */
+    struct attn_norm_spec qk_norm;     /* of queries and keys */
+    struct attn_norm_spec v_norm;      /* of values; weightless (gemma4) */
+    struct attn_norm_spec output_norm; /* of the heads of a row as one vector, before the output
+                                          projection (bitnet) */
+    double clip_qkv; /* queries, keys and values are clamped to +-this before RoPE, after a norm
+                        that comes before it (dbrx, olmo); 0: not */
+    double key_multiplier; /* multiplies projected keys, before norm and RoPE (falcon_h1); 0: 1 */
     struct attn_query_scaling query_scaling;
     size_t shares_layer; /* the layer whose cached keys and values this layer reads (gemma4);
                             SIZE_MAX: its own */
@@ -288,15 +292,16 @@ ATTN_MUST_CHECK enum attn_status attn_model_open(struct attn_model **out, const 
  *   num_hidden_layers, num_key_value_heads, head_dim, value_head_dim, kdim, vdim, seed,
  *   max_position_embeddings, original_max_position_embeddings;
  *   rms_norm_eps, qk_norm_type, qk_norm_extent (with qk_norm);
- *   scale, query_pre_attn_scalar, attn_logit_softcapping, clip_qkv, attn_scale, floor_scale;
+ *   scale, query_pre_attn_scalar, attn_logit_softcapping, attn_scale, floor_scale;
+ *   clip_qkv, key_multiplier;
  *   sliding_window, attention_chunk_size, layer_types, no_rope_layers;
  *   rope_theta, rope_scaling or rope_parameters, partial_rotary_factor, rope_interleaved;
  *   relative_attention_num_buckets, relative_attention_max_distance;
  *   and the flags attention_bias (or bias), is_causal, is_cross, add_bias_kv, add_zero_attn,
  *   attention_sinks, qk_norm, qk_norm_weightless, qk_norm_bias, qk_norm_after_rope, v_norm,
- *   attn_output_gate, gate_softplus, gate_by_head, attn_scale_next, attn_scale_by_slot, alibi,
- *   alibi_scaled, alibi_bfloat16, alibi_by_slot; pos_att_type, position_buckets,
- *   max_relative_positions, norm_rel_ebd.
+ *   output_norm, attn_output_gate, gate_softplus, gate_by_head, attn_scale_next,
+ *   attn_scale_by_slot, rope_reversed, alibi, alibi_scaled, alibi_bfloat16, alibi_by_slot;
+ *   pos_att_type, position_buckets, max_relative_positions, norm_rel_ebd.
  * `attnd inspect --family random` prints what each key means and which value an absent key has.
  *
  * Weights are uniform in +-sqrt(3/in), so variance 1/in, biases in +-0.1, weights of norms in 1

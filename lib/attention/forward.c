@@ -5,6 +5,7 @@
  *                     cache (qkv.c has one row)
  *   attend            o = softmax(q k^T + mask) v of each sequence (attention.c)
  *   gate              o = o sigmoid(gate), or o softplus(gate)
+ *   normalise         o = norm(o), where the layer has a norm of its output's heads
  *   project back      output = o Wo, with its bias
  *   fill the outputs  (outputs.c)
  *
@@ -346,6 +347,19 @@ static void apply_gate(struct attn_pass *pass)
         check_heads(pass);
 }
 
+/* ---- Normalise ---- */
+
+static void norm_task(void *argument, size_t i, unsigned thread)
+{
+    const struct attn_pass *pass = argument;
+    const struct attn_layer *layer = pass->layer;
+    const size_t end = attn_min((i + 1) * ROWS_OF_TASK, pass->query_rows);
+    (void)thread;
+    for (size_t r = i * ROWS_OF_TASK; r < end; r++)
+        attn_norm_vector(pass->o + r * layer->o.in, &layer->spec.output_norm, layer->o_norm, NULL,
+                         layer->o.in);
+}
+
 /* ---- Project back ---- */
 
 static enum attn_status project_back(const struct attn_pass *pass)
@@ -378,6 +392,9 @@ enum attn_status attn_forward(struct attn_pass *pass)
         status = attend(pass);
     if (status == ATTN_OK && pass->layer->gate.out > 0)
         apply_gate(pass);
+    if (status == ATTN_OK && pass->layer->spec.output_norm.type != ATTN_NORM_NONE)
+        attn_pool_run(pass->engine->pool, norm_task, pass,
+                      attn_ceil_div(pass->query_rows, ROWS_OF_TASK));
     if (status == ATTN_OK)
         status = project_back(pass);
     if (attn_engine_cancelled(pass->engine, NULL))

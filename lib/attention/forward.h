@@ -129,10 +129,10 @@ struct attn_qkv {
     float *q, *k, *v;
 };
 
-/* Normalises q, k and v where the layer does, rotates q and k to `position` by the frequencies
- * inv_freq (NULL: no rotation), scales q where the layer does by `position` or by `slot`, the row's
- * index in its sequence, and checks q, k and v.  False where a number is beyond
- * ATTN_MAX_MAGNITUDE. */
+/* Clamps, multiplies and normalises q, k and v where the layer does, rotates q and k to `position`
+ * by the frequencies inv_freq (NULL: no rotation), scales q where the layer does by `position` or
+ * by `slot`, the row's index in its sequence, and checks q, k and v.  False where a number is
+ * beyond ATTN_MAX_MAGNITUDE. */
 bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
                    const struct attn_kernels *kernels, const float *inv_freq, int64_t position,
                    size_t slot);

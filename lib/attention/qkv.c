@@ -93,6 +93,8 @@ bool attn_qkv_turn(struct attn_qkv row, const struct attn_layer *layer,
     size_t v_heads = row.v ? spec->num_kv_heads : 0;
     if (attn_layer_is_latent(layer))
         return turn_latent(row, layer, kernels, inv_freq, position, slot);
+    for (size_t i = 0; spec->key_multiplier != 0 && i < k_heads * spec->head_dim; i++)
+        row.k[i] *= (float)spec->key_multiplier;
     normalize(row.v, &spec->v_norm, NULL, NULL, v_heads, spec->value_head_dim);
     if (!spec->qk_norm.after_rope)
         normalize_qk(row, layer, q_heads, k_heads);
@@ -120,7 +122,7 @@ bool attn_qkv_turns(const struct attn_layer *layer)
     const struct attn_layer_spec *spec = &layer->spec;
     return spec->qk_norm.type != ATTN_NORM_NONE || spec->v_norm.type != ATTN_NORM_NONE ||
            layer->inv_freq != NULL || spec->query_scaling.period != 0 || spec->clip_qkv != 0 ||
-           attn_layer_is_latent(layer);
+           spec->key_multiplier != 0 || attn_layer_is_latent(layer);
 }
 
 bool attn_layer_attends_in_pairs(const struct attn_layer *layer, const struct attn_kernels *kernels)

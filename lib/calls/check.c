@@ -18,6 +18,18 @@ enum attn_status attn_call_check_sizes(size_t batch, size_t queries, size_t keys
     return status;
 }
 
+enum attn_status attn_call_check_outputs(const struct attn_outputs *outputs,
+                                         const struct attn_layer_spec *spec,
+                                         struct attn_error *error)
+{
+    if (outputs->ablation == NULL || spec->output_norm.type == ATTN_NORM_NONE)
+        return ATTN_OK;
+    return attn_fail(
+        error, ATTN_UNSUPPORTED, "ablation",
+        "ablation: a head has no share of its own in a layer that normalises all heads "
+        "together; compare with a call whose head_mask is 0 for it");
+}
+
 size_t attn_step_keys(const struct attn_step *step, const struct attn_model *model, size_t layer)
 {
     return attn_model_layer(model, layer)->is_cross ? attn_cache_length(step->cache, layer)
@@ -107,6 +119,8 @@ enum attn_status attn_step_check(const struct attn_step *step, struct attn_engin
         return status;
     status =
         spec->is_cross ? check_cross(step, length, error) : check_self(step, spec, length, error);
+    if (status == ATTN_OK)
+        status = attn_call_check_outputs(&step->outputs, spec, error);
     if (status == ATTN_OK)
         status = attn_mask_check(&step->modifiers, 1, spec->num_heads, step->rows,
                                  attn_step_keys(step, model, layer), error);

@@ -98,7 +98,7 @@ void attn_rope_frequencies(float *inv_freq, const struct attn_rope_spec *spec, i
     for (size_t i = 0; i < spec->dim / 2; i++) {
         float exponent = (float)(2 * i) / (float)spec->dim;
         float period = (float)pow((double)theta, (double)exponent);
-        inv_freq[i] = rules[spec->type](spec, period, i, length);
+        inv_freq[i] = rules[spec->type](spec, period, i, length) * (spec->reversed ? -1 : 1);
     }
 }
 

@@ -56,11 +56,11 @@ static bool check_range(struct reader *reader, const struct attn_hf_key *key, do
 /* The bytes of the field that a key of this kind fills. */
 static size_t size_of(enum attn_hf_key_kind kind)
 {
-    return kind == ATTN_CONFIG_NUMBER                               ? sizeof(double)
-           : kind == ATTN_CONFIG_FLAG || kind == ATTN_CONFIG_GATING ? sizeof(bool)
-           : kind == ATTN_CONFIG_FACTORS                            ? sizeof(struct attn_factors)
-           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_FULL_LAYERS ? 0
-                                                                         : sizeof(size_t);
+    return kind == ATTN_CONFIG_NUMBER                                  ? sizeof(double)
+           : kind == ATTN_CONFIG_FLAG || kind == ATTN_CONFIG_GATING    ? sizeof(bool)
+           : kind == ATTN_CONFIG_FACTORS                               ? sizeof(struct attn_factors)
+           : kind == ATTN_CONFIG_ROPE || kind >= ATTN_CONFIG_PER_LAYER ? 0
+                                                                       : sizeof(size_t);
 }
 
 /* Fills a field.  One that another key has filled must keep its value. */
@@ -87,6 +87,7 @@ static void clear_rope(struct reader *reader)
         .partial_rotary_factor =
             reader->r.config->hf.rope_by_type ? 0 : rope->partial_rotary_factor,
         .interleaved = rope->interleaved,
+        .reversed = rope->reversed,
         .truncate = true,
         .theta = rope->theta,
     };
@@ -167,6 +168,19 @@ static bool read_gating(struct reader *reader, const struct attn_hf_key *key, co
 
 /* ---- Lists --------------------------------------------------------------------------------- */
 
+/* Gives layer i a type, which another key has given it already or not at all. */
+static bool set_type(struct reader *reader, const struct attn_hf_key *key, size_t i, size_t type,
+                     const json_t *value)
+{
+    uint8_t *types = reader->r.config->types;
+    if (type == ATTN_NUM_LAYER_TYPES)
+        return refuse_value(reader, key->name, value);
+    if (reader->is_set[key->offset] && types[i] != type)
+        return refuse_contradiction(reader, key->name);
+    types[i] = (uint8_t)type;
+    return true;
+}
+
 /* Reads item i of a list. */
 static bool read_item(struct reader *reader, const struct attn_hf_key *key, size_t i,
                       const json_t *item)
@@ -193,6 +207,13 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
         config->rotates[i] = turns == 1;
         return true;
     }
+    if (key->kind == ATTN_CONFIG_FULL_LAYERS) {
+        const json_int_t layer = json_integer_value(item);
+        if (!json_is_integer(item) || layer < 0 || layer >= ATTN_MAX_LAYERS)
+            return refuse_type(reader, key->name, "a list of indices of layers");
+        config->is_listed[layer] = true;
+        return true;
+    }
     if (!json_is_string(item))
         return refuse_type(reader, key->name, "a list of strings");
     if (key->kind == ATTN_CONFIG_MLP_TYPES) {
@@ -200,11 +221,8 @@ static bool read_item(struct reader *reader, const struct attn_hf_key *key, size
         return config->dense[i] || strcmp(json_string_value(item), "sparse") == 0 ||
                refuse_value(reader, key->name, item);
     }
-    const size_t type = attn_layer_type_find(reader->r.config->family, json_string_value(item));
-    if (type == ATTN_NUM_LAYER_TYPES)
-        return refuse_value(reader, key->name, item);
-    config->types[i] = (uint8_t)type;
-    return true;
+    return set_type(reader, key, i,
+                    attn_layer_type_find(config->family, key, json_string_value(item)), item);
 }
 
 /* Reads a list into the configuration: factors, into its next free list; others by layer, of which
@@ -221,7 +239,8 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
                            factors || key->kind == ATTN_CONFIG_ROPE_THETAS ? "a list of numbers"
                            : key->kind == ATTN_CONFIG_LAYER_HEADS          ? "a list of integers"
                            : layers                                        ? "a list of 0 and 1"
-                                                                           : "a list of strings");
+                           : key->kind == ATTN_CONFIG_FULL_LAYERS ? "a list of indices of layers"
+                                                                  : "a list of strings");
     if (factors &&
         (config->num_lists == ATTN_CONFIG_LISTS || reader->is_set[reader->base + key->offset]))
         return refuse_contradiction(reader, key->name);
@@ -231,10 +250,58 @@ static bool read_list(struct reader *reader, const struct attn_hf_key *key, cons
     for (size_t i = 0; i < count; i++)
         if (!read_item(reader, key, i, json_array_get(value, i)))
             return false;
+    size_t filled = count;
+    if (key->kind == ATTN_CONFIG_FULL_LAYERS)
+        for (filled = ATTN_MAX_LAYERS; !config->is_listed[filled - 1];)
+            filled--;
     if (!factors)
-        return set_field(reader, key, &count);
+        return set_field(reader, key, &filled);
     const struct attn_factors list = {count, config->factors[config->num_lists++]};
     return set_field(reader, key, &list);
+}
+
+/* Reads a letter for each layer. */
+static bool read_letters(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const size_t count = json_string_length(value);
+    if (!json_is_string(value))
+        return refuse_type(reader, key->name, "a string");
+    if (count == 0 || count > ATTN_MAX_LAYERS)
+        return attn_refuse_key(&reader->r, ATTN_OUT_OF_RANGE, key->name,
+                               " has %zu letters, must be 1 to %d", count, ATTN_MAX_LAYERS);
+    for (size_t i = 0; i < count; i++) {
+        const char letter = json_string_value(value)[i];
+        size_t type = 0;
+        while (attn_layer_letters[type] != '\0' &&
+               (letter == ' ' || attn_layer_letters[type] != letter))
+            type++;
+        if (!set_type(reader, key, i, type, value))
+            return false;
+    }
+    return set_field(reader, key, &count);
+}
+
+/* Reads a list such as [[["global", "local"], 12]]: runs of names, each as often as it says. */
+static bool read_runs(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
+{
+    const struct attn_family *family = reader->r.config->family;
+    size_t count = 0;
+    for (size_t run = 0; run < json_array_size(value); run++) {
+        const json_t *pair = json_array_get(value, run), *names = json_array_get(pair, 0);
+        const json_int_t times = json_integer_value(json_array_get(pair, 1));
+        const size_t length = json_array_size(names);
+        if (json_array_size(pair) != 2 || length == 0 || length > ATTN_MAX_LAYERS || times < 1 ||
+            times > ATTN_MAX_LAYERS || count + length * (size_t)times > ATTN_MAX_LAYERS)
+            return refuse_value(reader, key->name, value);
+        for (size_t i = 0; i < length * (size_t)times; i++) {
+            const json_t *name = json_array_get(names, i % length);
+            const char *text = json_is_string(name) ? json_string_value(name) : "";
+            if (!set_type(reader, key, count++, attn_layer_type_find(family, key, text), value))
+                return false;
+        }
+    }
+    return count != 0 ? set_field(reader, key, &count)
+                      : refuse_type(reader, key->name, "a list of lists of names and counts");
 }
 
 static bool read_terms(struct reader *reader, const struct attn_hf_key *key, const json_t *value)
@@ -287,7 +354,7 @@ static bool read_members(struct reader *reader, const struct attn_hf_key *object
 }
 
 /* Reads an object of layers: "5": {"head_dim": 512, "num_key_value_heads": 2}. */
-static bool read_full_layers(struct reader *reader, const struct attn_hf_key *key, json_t *value)
+static bool read_per_layer(struct reader *reader, const struct attn_hf_key *key, json_t *value)
 {
     const struct attn_family *family = reader->r.config->family;
     const char *index, *name;
@@ -348,13 +415,18 @@ static bool read_key(struct reader *reader, const struct attn_hf_key *key, const
     case ATTN_CONFIG_ROPE_THETAS:
     case ATTN_CONFIG_LAYER_HEADS:
     case ATTN_CONFIG_MLP_TYPES:
+    case ATTN_CONFIG_FULL_LAYERS:
         return read_list(reader, key, value);
     case ATTN_CONFIG_GATING:
         return read_gating(reader, key, value);
+    case ATTN_CONFIG_LAYER_RUNS:
+        return read_runs(reader, key, value);
+    case ATTN_CONFIG_LAYER_LETTERS:
+        return read_letters(reader, key, value);
     case ATTN_CONFIG_PERIOD:
         return read_period(reader, key, value);
-    case ATTN_CONFIG_FULL_LAYERS:
-        return read_full_layers(reader, key, (json_t *)value);
+    case ATTN_CONFIG_PER_LAYER:
+        return read_per_layer(reader, key, (json_t *)value);
     case ATTN_CONFIG_FIXED:
         return read_fixed(reader, key, value);
     case ATTN_CONFIG_TERMS:

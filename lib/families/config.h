@@ -21,8 +21,9 @@ struct attn_config {
      * attn_config_layer_spec adds the rest. */
     struct attn_layer_spec specs[ATTN_LAYER_LINEAR];
     uint8_t types[ATTN_MAX_LAYERS];      /* enum attn_layer_type */
+    bool is_listed[ATTN_MAX_LAYERS];     /* in a list of full layers */
     bool rotates[ATTN_MAX_LAYERS];       /* false: a layer without RoPE */
-    bool differs[ATTN_MAX_LAYERS];       /* layers that a key of kind FULL_LAYERS names */
+    bool differs[ATTN_MAX_LAYERS];       /* layers that a key of kind PER_LAYER names */
     bool dense[ATTN_MAX_LAYERS];         /* by mlp_layer_types */
     double rope_thetas[ATTN_MAX_LAYERS]; /* where hf.num_rope_thetas */
     size_t heads[ATTN_MAX_LAYERS];       /* where hf.num_layer_heads */
@@ -47,7 +48,7 @@ bool attn_config_prefix(char out[ATTN_PREFIX_MAX], const struct attn_config *con
 /* The index of layer `layer` among those that have tensors: its own, or that of its group. */
 size_t attn_config_tensor_index(const struct attn_config *config, size_t layer);
 
-/* Whether layer `layer`, which must exist, is attention; a linear layer is none. */
+/* Whether layer `layer`, which must exist, is attention. */
 bool attn_config_attends(const struct attn_config *config, size_t layer);
 
 /* The specification of layer `layer`, which must exist and be attention.  *out borrows

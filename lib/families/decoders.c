@@ -63,7 +63,7 @@ ROW(cwm, LLAMA("cwm"), .unbiased = ATTN_PROJ_ALL,
                               .low_freq_factor = 1, .high_freq_factor = 4, .truncate = true)}));
 
 /* longrope with attention factors that the configuration gives. */
-ROW(phimoe, LLAMA("phimoe"), ROPE_KEYS(MSCALES),
+ROW(phimoe, LLAMA("phimoe"), ROPE_KEYS(MSCALES), .note = "long factors too",
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, WINDOW,
          SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION),
          IGNORED("expert_dropout input_jitter_noise lm_head_bias")),
@@ -197,7 +197,7 @@ ROW(glm4v_moe, NESTED("glm4v_moe", "glm4v_moe_text"), GLM4V_MOE);
 ROW(glm4v_moe_text, DECODER("glm4v_moe_text"), GLM4V_MOE);
 
 /* rotary_dim of each head rotate; one norm over all heads; softmax attention in every layer. */
-ROW(minimax_m2, NORMED("minimax_m2"), .unbiased = ATTN_PROJ_ALL,
+ROW(minimax_m2, NORMED("minimax_m2"), .unbiased = ATTN_PROJ_ALL, .note = "`rotary_dim` counts",
     KEYS(DECODER_KEYS, HEAD_DIM, NORM_EPS, SIZE("rotary_dim", rope.dim, ATTN_MAX_HEAD_DIM), PARTIAL,
          FIXED("use_qk_norm", "true"), FIXED("qk_norm_type", "\"per_layer\""),
          EVERY("attn_type_list", "1"),
@@ -340,6 +340,18 @@ ROW(nemotron, LLAMA("nemotron"),
     KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, PARTIAL,
          IGNORED("norm_eps rope_percent rotary_percentage")),
     DEFAULTS(CAUSAL, ROPE(10000, .partial_rotary_factor = 0.5)));
+
+/* Pairs turn backwards, and a norm without weights follows. */
+ROW(nanochat, LLAMA("nanochat"),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS,
+         IGNORED("final_logit_softcapping logits_soft_cap")),
+    DEFAULTS(CAUSAL, .qk_norm = true, .norm_weightless = true, .norm_after_rope = true,
+             .norm_eps = 1e-6, ROPE(10000, .reversed = true)));
+
+/* A norm of all heads before the output projection. */
+ROW(bitnet, DECODER("bitnet"), TENSORS(LLAMA_MAPS, NORM(SELF_ATTN "attn_sub_norm", O)),
+    KEYS(DECODER_KEYS, HEAD_DIM, ATTENTION_BIAS, NORM_EPS),
+    DEFAULTS(CAUSAL, .num_kv_heads = 5, .output_norm = true, .norm_eps = 1e-5, ROPE(500000)));
 
 /* ---- Multi-head latent attention ------------------------------------------------------------- */
 

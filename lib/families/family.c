@@ -1,8 +1,8 @@
 /* family.c: the table of families, the keys that all Hugging Face configurations share, and finding
  * either.
  *
- * The rows are in llama.c, decoders.c, gpt.c, encoders.c, stacks.c and own.c; rows.h has their
- * order.  The row of random models is not in the table: models/model.c names it, since no
+ * The rows are in llama.c, decoders.c, hybrids.c, gpt.c, encoders.c, stacks.c and own.c; rows.h has
+ * their order.  The row of random models is not in the table: models/model.c names it, since no
  * configuration does.
  *
  * A key is of one of three kinds: a family uses it (its own list, or the rope list below); it would
@@ -37,7 +37,13 @@ const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES] = {
     [ATTN_LAYER_SLIDING] = "sliding_attention",
     [ATTN_LAYER_CHUNKED] = "chunked_attention",
     [ATTN_LAYER_LINEAR] = "linear_attention",
+    [ATTN_LAYER_MAMBA] = "mamba",
+    [ATTN_LAYER_MLP] = "mlp",
+    [ATTN_LAYER_MOE] = "moe",
+    [ATTN_LAYER_CONV] = "conv",
 };
+
+const char attn_layer_letters[ATTN_NUM_LAYER_TYPES + 1] = "*   M-E ";
 
 const struct attn_rope_name attn_rope_names[] = {
     {"default", ATTN_ROPE_DEFAULT},
@@ -135,17 +141,23 @@ const char *attn_rope_type_name(size_t type)
     return known->name != NULL ? known->name : "none";
 }
 
-size_t attn_layer_type_find(const struct attn_family *family, const char *name)
+size_t attn_layer_type_find(const struct attn_family *family, const struct attn_hf_key *key,
+                            const char *name)
 {
-    const size_t chunk = offsetof(struct attn_hf_config, attention_chunk_size);
-    const size_t other = family->defaults.other_type, none = ATTN_NUM_LAYER_TYPES;
+    const size_t chunk = HF_FIELD(attention_chunk_size), none = ATTN_NUM_LAYER_TYPES;
+    const size_t own = family->defaults.other_type;
+    const size_t other = own != 0 ? own : ATTN_LAYER_SLIDING;
+    const size_t place = key != NULL && key->only != NULL ? place_of(key->only, name) : 0;
     size_t type = 0;
+    if (place != 0)
+        return place == 1 ? ATTN_LAYER_FULL : other;
     while (type < none && strcmp(name, attn_layer_types[type]) != 0)
         type++;
-    if (type == ATTN_LAYER_CHUNKED && attn_hf_key_for_field(family->keys, chunk) != NULL)
-        return type;
-    return type == ATTN_LAYER_FULL || type == (other != 0 ? other : ATTN_LAYER_SLIDING) ? type
-                                                                                        : none;
+    const bool known =
+        type == ATTN_LAYER_FULL || type == other ||
+        (type == ATTN_LAYER_CHUNKED && attn_hf_key_for_field(family->keys, chunk) != NULL) ||
+        (other == ATTN_LAYER_MAMBA && type >= ATTN_LAYER_LINEAR && type < ATTN_LAYER_CONV);
+    return known ? type : none;
 }
 
 size_t attn_hf_name_number(const struct attn_hf_key *key, const char *name)

@@ -26,8 +26,8 @@ struct attn_factors {
 struct attn_hf_rope {
     size_t type; /* enum attn_rope_type; ATTN_ROPE_NONE with a theta means the default type */
     size_t dim;  /* components that rotate; 0: by partial_rotary_factor */
-    double partial_rotary_factor; /* share of head_dim that rotates, rounded down; 0: all */
-    bool interleaved, truncate;   /* from here on as attn_rope_spec */
+    double partial_rotary_factor;         /* share of head_dim that rotates, rounded down; 0: all */
+    bool interleaved, reversed, truncate; /* from here on as attn_rope_spec */
     double theta, factor, attention_factor, original_max_position;
     double gain_factor; /* yarn: multiplies the attention factor that `factor` gives; 0: none */
     double alpha;       /* dynamic: the base is theta * alpha^(D/(D-2)) at every length; 0: none */
@@ -79,8 +79,9 @@ struct attn_hf_config {
     size_t max_position;                      /* max_position_embeddings */
     size_t original_max_position;             /* the trained length beside rope_scaling */
     size_t seed;                              /* of random weights */
-    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks;
+    bool is_causal, is_cross, bias, o_bias, bias_kv, add_zero_attn, sinks, output_norm;
     bool output_gate, gate_softplus, gate_by_head;
+    double clip_qkv, key_multiplier; /* as attn_layer_spec */
 
     /* The norms: of queries and keys where qk_norm is true; of values, a weightless RMSNorm, where
      * v_norm is.  norm_type NONE means RMSNorm. */
@@ -100,7 +101,6 @@ struct attn_hf_config {
     double query_factor; /* multiplies it, whichever it is; 0: none */
     bool scale_by_layer; /* and by 1/(layer + 1) */
     double softcap;      /* 0: none */
-    double clip_qkv;     /* 0: none */
 
     /* The type of each layer.  With a list of layer types: as it says.  With a full_period: full
      * attention in the last layer of each period (the first where full_first), other_type in the
@@ -109,6 +109,8 @@ struct attn_hf_config {
      * use_sliding_window and sliding_window are set. */
     size_t other_type; /* enum attn_layer_type; ATTN_LAYER_FULL means ATTN_LAYER_SLIDING */
     size_t full_period, num_layer_types;
+    size_t full_offset;   /* of the full layer in its period, where full_first */
+    size_t listed_layers; /* 1 + the last of a list of full layers, which comes before a period */
     bool full_first, last_full; /* last_full: the last layer is full whatever the list says */
     bool from_last;             /* periods end with the last layer */
     /* The first num_dense layers have periods of their own, after which the others' begin; with a
@@ -149,21 +151,28 @@ struct attn_hf_config {
      * (num_rope_layers entries), a list of bases (num_rope_thetas entries, 0 where a layer does not
      * rotate) or a no_rope_period: then all rotate but each no_rope_period-th. */
     bool rope_by_type;
-    size_t rope_layers; /* enum attn_rope_layers */
+    size_t rope_layers;   /* enum attn_rope_layers */
+    size_t position_type; /* where a row has a key for it, layers rotate only if it is "rope" */
+    bool rope_optional;   /* a RoPE object without a base means no RoPE */
     size_t num_rope_layers, num_rope_thetas, no_rope_period;
     struct attn_hf_rope rope, sliding_rope;
 
     size_t num_groups; /* the layers of a group share one set of tensors; 0: none share */
 };
 
-/* The types of layers.  A linear layer is no attention: a model lists it and never loads it. */
+/* The types of layers.  Types from LINEAR on are no attention: a model lists such layers and never
+ * loads them. */
 enum attn_layer_type {
     ATTN_LAYER_FULL = 0,
     ATTN_LAYER_SLIDING,
     ATTN_LAYER_CHUNKED,
     ATTN_LAYER_LINEAR,
+    ATTN_LAYER_MAMBA,
+    ATTN_LAYER_MLP,
+    ATTN_LAYER_MOE,
+    ATTN_LAYER_CONV,
 };
-#define ATTN_NUM_LAYER_TYPES 4
+#define ATTN_NUM_LAYER_TYPES 8
 
 /* Which layers rotate queries and keys. */
 enum attn_rope_layers {
@@ -171,6 +180,9 @@ enum attn_rope_layers {
     ATTN_ROPE_SLIDING_ONLY, /* sliding layers */
     ATTN_ROPE_IF_WINDOW,    /* sliding layers; every layer where the model has no window */
 };
+
+/* The place of "rope" among the names of position_type. */
+#define ATTN_POSITIONS_ROPE 1
 
 /* The products of a disentangled position bias, as bits. */
 enum attn_position_terms { ATTN_TERM_C2P = 1, ATTN_TERM_P2C = 2 };
@@ -188,15 +200,19 @@ enum attn_hf_key_kind {
     ATTN_CONFIG_NAME,        /* one of the names in `only`, with blanks between -> its place, from
                                 1 on, as size_t */
     ATTN_CONFIG_FACTORS,     /* list of numbers in [min, max] -> struct attn_factors */
-    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types -> its length */
-    ATTN_CONFIG_PERIOD,      /* integer in [min, max], or a string such as "LLLG" -> its length */
-    ATTN_CONFIG_ROPE_LAYERS, /* list of 1 (rotates) and 0 -> its length; empty: absent */
-    ATTN_CONFIG_ROPE_THETAS, /* list of numbers in [min, max], 0: does not rotate -> its length */
-    ATTN_CONFIG_LAYER_HEADS, /* list of integers in [min, max] -> its length */
-    ATTN_CONFIG_MLP_TYPES,   /* list of "dense" and "sparse" -> its length */
-    ATTN_CONFIG_GATING,      /* true or "per-head" -> true; "per-element" -> false */
-    ATTN_CONFIG_TERMS,       /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
-    ATTN_CONFIG_FULL_LAYERS, /* by index of layer, keys that differ in full layers: gemma4's */
+    ATTN_CONFIG_LAYER_TYPES, /* list of names in attn_layer_types, or of the two in `only`, for full
+                                and other layers -> its length */
+    ATTN_CONFIG_LAYER_RUNS,  /* list of [list of such names, how often] -> the names' number */
+    ATTN_CONFIG_LAYER_LETTERS, /* string of attn_layer_letters -> its length */
+    ATTN_CONFIG_FULL_LAYERS,   /* list of indices of full layers -> 1 + the last */
+    ATTN_CONFIG_PERIOD,        /* integer in [min, max], or a string such as "LLLG" -> its length */
+    ATTN_CONFIG_ROPE_LAYERS,   /* list of 1 (rotates) and 0 -> its length; empty: absent */
+    ATTN_CONFIG_ROPE_THETAS,   /* list of numbers in [min, max], 0: does not rotate -> its length */
+    ATTN_CONFIG_LAYER_HEADS,   /* list of integers in [min, max] -> its length */
+    ATTN_CONFIG_MLP_TYPES,     /* list of "dense" and "sparse" -> its length */
+    ATTN_CONFIG_GATING,        /* true or "per-head" -> true; "per-element" -> false */
+    ATTN_CONFIG_TERMS,         /* "c2p|p2c", or a list of these names -> enum attn_position_terms */
+    ATTN_CONFIG_PER_LAYER,     /* by index of layer, keys that differ in full layers: gemma4's */
     ATTN_CONFIG_FIXED, /* would change the mathematics; only the JSON value `only` is computed, or
                           with min 1 a list of it */
     ATTN_CONFIG_QUANTIZATION, /* how weights are stored: quantization.h */
@@ -231,7 +247,9 @@ enum attn_layout {
     ATTN_LAYOUT_GROUPED,    /* [out][in]; fused: by kv head: its H/G query heads, key, value;
                                key and value without query likewise; without keys by query
                                head: query, gate */
+    ATTN_LAYOUT_QUARTERS,   /* [out][in]; fused: by quarter of the heads: queries, values, keys */
 };
+#define ATTN_QUARTERS 4
 
 /* One row of the table: a model_type of config.json, or one stack of it. */
 struct attn_family {
@@ -256,6 +274,7 @@ struct attn_family {
     enum attn_layout layout;
     const char *either_way; /* names of weights that begin so do not say how they are stored: the
                                configuration must; NULL: all say it */
+    const char *note;       /* what a reader has to know beside the table, or NULL */
     bool norm_plus_one;     /* weights of norms are stored as w - 1 */
     unsigned unbiased;      /* projections without a bias whatever the configuration says */
     bool kv_by_flags;       /* num_kv_heads counts only where `grouped`; else there is one kv head
@@ -280,8 +299,10 @@ extern const struct attn_family attn_family_random;
 /* The keys inside rope_scaling and rope_parameters; they fill struct attn_hf_rope. */
 extern const struct attn_hf_key attn_rope_keys[];
 
-/* The names of layer types in configurations, by enum attn_layer_type. */
+/* The names of layer types in configurations, by enum attn_layer_type, and their letters, a blank
+ * for a type that has none. */
 extern const char *const attn_layer_types[ATTN_NUM_LAYER_TYPES];
+extern const char attn_layer_letters[ATTN_NUM_LAYER_TYPES + 1];
 
 /* The names of RoPE types in configurations; name NULL ends. */
 struct attn_rope_name {
@@ -302,9 +323,11 @@ const struct attn_hf_key *attn_family_key(const struct attn_family *family, cons
 /* The key of that name in a list, NULL if the list, or NULL in its place, does not have it. */
 const struct attn_hf_key *attn_hf_key_find(const struct attn_hf_key *keys, const char *name);
 
-/* The type of layers that a list of the family means by `name`: full, the family's other type, or
- * chunked where chunks have a key; ATTN_NUM_LAYER_TYPES where it is none of these. */
-size_t attn_layer_type_find(const struct attn_family *family, const char *name);
+/* The type of layers that a list of the family means by `name`: full, the family's other type,
+ * chunked where chunks have a key, what stands beside mamba, or what the key calls so;
+ * ATTN_NUM_LAYER_TYPES where it is none of these.  key NULL: by attn_layer_types alone. */
+size_t attn_layer_type_find(const struct attn_family *family, const struct attn_hf_key *key,
+                            const char *name);
 
 /* The number that a name stands for in a key of kind ROPE_TYPE or NAME; 0 where it is none of the
  * key's names. */

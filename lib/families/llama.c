@@ -97,13 +97,23 @@ ROW(phi, DECODER("phi"), TENSORS(MAPS(SELF_ATTN, "q_proj", "k_proj", "v_proj", "
 
 /* ---- phi3: q, k, v in one tensor; the trained length stands beside rope_scaling -------------- */
 
-ROW(phi3, DECODER("phi3"), .unbiased = ATTN_PROJ_ALL,
-    TENSORS(WEIGHT(SELF_ATTN "qkv_proj", QKV), WEIGHT(SELF_ATTN "o_proj", O)),
-    KEYS(HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS,
-         SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION), WINDOW,
-         PARTIAL, THETA, ROPE_OBJECTS, FIXED("attention_bias", "false"),
-         FIXED("full_attn_mod", "1"), FIXED("interpolate_factor", "1"), IGNORED("lm_head_bias")),
+#define PHI3(type)                            \
+    DECODER(type), .unbiased = ATTN_PROJ_ALL, \
+                   TENSORS(WEIGHT(SELF_ATTN "qkv_proj", QKV), WEIGHT(SELF_ATTN "o_proj", O))
+#define PHI3_KEYS                                                                              \
+    HIDDEN_SIZE, HEADS, KV_HEADS, LAYERS, POSITIONS,                                           \
+        SIZE("original_max_position_embeddings", original_max_position, MAX_POSITION), WINDOW, \
+        PARTIAL, THETA, ROPE_OBJECTS, FIXED("attention_bias", "false"),                        \
+        FIXED("full_attn_mod", "1"), FIXED("interpolate_factor", "1"), IGNORED("lm_head_bias")
+
+ROW(phi3, PHI3("phi3"), KEYS(PHI3_KEYS),
     DEFAULTS(CAUSAL, .max_position = 4096, .original_max_position = 4096, SLIDES, ROPE(10000)));
+
+/* The text model. */
+ROW(phi4_multimodal, PHI3("phi4_multimodal"),
+    KEYS(PHI3_KEYS, IGNORED("audio_config audio_token_id image_token_id vision_config")),
+    DEFAULTS(CAUSAL, .num_kv_heads = 8, .max_position = 131072, .original_max_position = 4096,
+             SLIDES, ROPE(10000)));
 
 /* ---- qwen2, qwen3: layers from max_window_layers on use the sliding window ------------------- */
 
@@ -283,7 +293,7 @@ static const struct attn_hf_key gemma4_keys[] =
              SIZE("global_head_dim", global_head_dim, ATTN_MAX_HEAD_DIM),
              SIZE("num_global_key_value_heads", num_global_kv_heads, ATTN_MAX_HEADS),
              FLAG("attention_k_eq_v", keys_as_values), SHARED_LAYERS,
-             FIELD("per_layer_config", FULL_LAYERS, global_head_dim, 0, 0), ATTENTION_BIAS,
+             FIELD("per_layer_config", PER_LAYER, global_head_dim, 0, 0), ATTENTION_BIAS,
              FIXED("use_bidirectional_attention", "\"vision\""),
              IGNORED("enable_moe_block expert_intermediate_size final_logit_softcapping "
                      "hidden_size_per_layer_input use_double_wide_mlp vocab_size_per_layer_input"));

@@ -183,7 +183,7 @@ bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
                        const struct attn_hf_rope *rope, size_t head_dim)
 {
     *out = (struct attn_rope_spec){.type = ATTN_ROPE_NONE};
-    if (rope->theta == 0 && rope->type == ATTN_ROPE_NONE)
+    if (rope->theta == 0 && (rope->type == ATTN_ROPE_NONE || r->config->hf.rope_optional))
         return true;
     if (rope->theta == 0)
         return attn_refuse_key(r, ATTN_MALFORMED, "rope_theta", " is missing");
@@ -192,6 +192,7 @@ bool attn_rope_from_hf(struct attn_rope_spec *out, struct attn_resolution *r,
         return false;
     out->type = rope->type != ATTN_ROPE_NONE ? (enum attn_rope_type)rope->type : ATTN_ROPE_DEFAULT;
     out->interleaved = rope->interleaved;
+    out->reversed = rope->reversed;
     out->theta = rope->theta;
     out->attention_factor = 1;
     if (out->type == ATTN_ROPE_PROPORTIONAL) {

@@ -44,9 +44,10 @@
         row(whisper_cross), row(wav2vec2), row(hubert), row(modernbert), row(deberta_v2),          \
         row(clip_text), row(clip_vision), row(clip_text_model), row(clip_vision_model),            \
         row(siglip_text), row(siglip_vision), row(siglip_text_model), row(siglip_vision_model),    \
-        row(mpt), row(mixtral), row(ministral3), row(ministral), row(mistral3_mistral),            \
-        row(mistral3), row(mistral3_mistral4), row(mistral4), row(llama4), row(llama4_text),       \
-        row(eurobert), row(qwen2_moe), row(qwen3_moe), row(qwen2_vl), row(qwen2_vl_text),          \
+        row(mpt), row(gpt_neo), row(codegen), row(gpt_bigcode), row(biogpt), row(xglm), row(dbrx), \
+        row(mixtral), row(ministral3), row(ministral), row(mistral3_mistral), row(mistral3),       \
+        row(mistral3_mistral4), row(mistral4), row(llama4), row(llama4_text), row(eurobert),       \
+        row(qwen2_moe), row(qwen3_moe), row(phi4_multimodal), row(qwen2_vl), row(qwen2_vl_text),   \
         row(qwen2_5_vl), row(qwen2_5_vl_text), row(qwen2_5_omni_text), row(qwen3_omni_moe_text),   \
         row(qwen3_vl), row(qwen3_vl_text), row(qwen3_vl_moe), row(qwen3_vl_moe_text),              \
         row(qwen3_next), row(qwen3_5), row(qwen3_5_text), row(qwen3_5_moe), row(qwen3_5_moe_text), \
@@ -61,8 +62,10 @@
         row(seed_oss), row(mimo), row(hunyuan_v1_dense), row(hunyuan_v1_moe), row(ernie4_5),       \
         row(ernie4_5_moe), row(internlm2), row(olmo2), row(flex_olmo), row(olmoe), row(olmo),      \
         row(olmo3), row(exaone4), row(exaone_moe), row(cohere), row(cohere2), row(cohere2_moe),    \
-        row(persimmon), row(nemotron), row(deepseek_v2), row(deepseek_v3), row(kimi_k2),           \
-        row(axk1), row(youtu), row(glm4_moe_lite), row(minicpm3), row(longcat_flash)
+        row(persimmon), row(nemotron), row(nanochat), row(bitnet), row(nemotron_h),                \
+        row(granitemoehybrid), row(falcon_h1), row(jamba), row(bamba), row(lfm2), row(lfm2_moe),   \
+        row(olmo_hybrid), row(deepseek_v2), row(deepseek_v3), row(kimi_k2), row(axk1), row(youtu), \
+        row(glm4_moe_lite), row(minicpm3), row(longcat_flash)
 
 #define ATTN_ROW(name) attn_family_##name
 extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
@@ -121,13 +124,16 @@ extern const struct attn_family ATTN_FAMILIES(ATTN_ROW);
 #define NORM_EPS NUMBER("rms_norm_eps", norm_eps, 0, 1)
 #define SCALE(key) NUMBER(key, scale, 1e-9, ATTN_MAX_SCALE)
 #define SCALE_OF NUMBER("query_pre_attn_scalar", query_pre_attn_scalar, 1e-9, 1e9)
-#define CLIP(key) NUMBER(key, clip_qkv, 1e-6, 1e15)
 #define MSCALES                                           \
     ROPE_NUMBER("short_mscale", short_mscale, 1e-6, 1e6), \
         ROPE_NUMBER("long_mscale", long_mscale, 1e-6, 1e6)
 #define SOFTCAP NUMBER("attn_logit_softcapping", softcap, ATTN_MIN_SOFTCAP, ATTN_MAX_SOFTCAP)
+#define CLIP(key) NUMBER(key, clip_qkv, 1e-6, 1e15)
+#define KEY_MULTIPLIER NUMBER("key_multiplier", key_multiplier, 1e-9, ATTN_MAX_SCALE)
 #define WINDOW SIZE("sliding_window", sliding_window, MAX_POSITION)
 #define LAYER_TYPES FIELD("layer_types", LAYER_TYPES, num_layer_types, 0, 0)
+#define LAYER_TYPES_AS(key, names) KEY(key, LAYER_TYPES, HF_FIELD(num_layer_types), 0, 0, names)
+#define FULL_LAYERS(key) FIELD(key, FULL_LAYERS, listed_layers, 0, 0)
 #define ROPE_LAYERS FIELD("no_rope_layers", ROPE_LAYERS, num_rope_layers, 0, 0)
 #define ROPE_THETAS FIELD("layer_rope_theta", ROPE_THETAS, num_rope_thetas, 0, MAX_THETA)
 #define NO_ROPE_PERIOD FIELD("no_rope_layer_interval", INTEGER, no_rope_period, 1, ATTN_MAX_LAYERS)

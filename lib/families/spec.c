@@ -88,6 +88,9 @@ static bool resolve_heads(struct attn_layer_spec *spec, struct attn_resolution *
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_kv_heads),
                                " is %zu, which does not divide %zu heads", spec->num_kv_heads,
                                spec->num_heads);
+    if (r->config->family->layout == ATTN_LAYOUT_QUARTERS && spec->num_heads % ATTN_QUARTERS != 0)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_heads),
+                               " is %zu, which %d does not divide", spec->num_heads, ATTN_QUARTERS);
     if (hf->head_dim == 0 && spec->hidden_size % spec->num_heads != 0)
         return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, num_heads),
                                " is %zu, which does not divide a width of %zu", spec->num_heads,
@@ -127,6 +130,7 @@ static void resolve_flags(struct attn_layer_spec *spec, const struct attn_family
     spec->output_gate = hf->output_gate;
     spec->gate_softplus = hf->gate_softplus;
     spec->gate_by_head = hf->gate_by_head;
+    spec->key_multiplier = hf->key_multiplier != 1 ? hf->key_multiplier : 0;
     spec->attention_chunk_size = hf->attention_chunk_size;
     spec->query_scaling = hf->query_scaling;
     if (hf->rope.scaling_beta != 0)
@@ -151,6 +155,9 @@ static void resolve_norms(struct attn_layer_spec *spec, const struct attn_hf_con
             .after_rope = hf->norm_after_rope,
             .eps = hf->norm_eps,
         };
+    if (hf->output_norm)
+        spec->output_norm = (struct attn_norm_spec){
+            .type = ATTN_NORM_RMS, .extent = ATTN_NORM_ALL_HEADS, .eps = hf->norm_eps};
     if (hf->v_norm)
         spec->v_norm =
             (struct attn_norm_spec){.type = ATTN_NORM_RMS, .weightless = true, .eps = hf->norm_eps};
@@ -226,22 +233,26 @@ static bool check_length(struct attn_resolution *r, const char *key, size_t coun
 /* Whether layer i is the full one, or the one that does not rotate, of its period. */
 static bool ends_period(const struct attn_hf_config *hf, size_t i, size_t period)
 {
-    return (hf->full_first ? i : hf->from_last ? hf->num_layers - 1 - i : i + 1) % period == 0;
+    if (hf->full_first)
+        return i % period == hf->full_offset;
+    return (hf->from_last ? hf->num_layers - 1 - i : i + 1) % period == 0;
 }
 
 /* The type of layer i where no list of types is given. */
-static enum attn_layer_type type_of(const struct attn_hf_config *hf, size_t i)
+static enum attn_layer_type type_of(const struct attn_config *config, size_t i)
 {
+    const struct attn_hf_config *hf = &config->hf;
     enum attn_layer_type other = hf->other_type != ATTN_LAYER_FULL
                                      ? (enum attn_layer_type)hf->other_type
                                      : ATTN_LAYER_SLIDING;
     size_t period = hf->sliding_period != 0 ? hf->sliding_period : 1;
-    const bool dense = i < hf->num_dense && hf->dense_period != 0;
-    if (hf->full_period != 0)
-        return ends_period(hf, dense ? i : i - hf->num_dense,
-                           dense ? hf->dense_period : hf->full_period)
-                   ? ATTN_LAYER_FULL
-                   : other;
+    const size_t dense = hf->dense_period != 0 ? hf->num_dense : 0;
+    bool full = hf->listed_layers != 0 && config->is_listed[i];
+    if (hf->listed_layers == 0 && hf->full_period != 0)
+        full = i < dense ? ends_period(hf, i, hf->dense_period)
+                         : ends_period(hf, i - dense, hf->full_period);
+    if (hf->listed_layers != 0 || hf->full_period != 0 || other >= ATTN_LAYER_LINEAR)
+        return full ? ATTN_LAYER_FULL : other;
     if (other != ATTN_LAYER_SLIDING || i < hf->first_sliding)
         return ATTN_LAYER_FULL;
     return (i - hf->first_sliding) % period == 0 ? ATTN_LAYER_SLIDING : ATTN_LAYER_FULL;
@@ -283,9 +294,20 @@ static bool resolve_types(struct attn_resolution *r)
     struct attn_config *config = r->config;
     bool windowed = config->specs[ATTN_LAYER_SLIDING].sliding_window != 0;
     bool told = hf->num_layer_types != 0 || hf->full_period != 0;
+    if (hf->listed_layers > config->num_layers)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, listed_layers),
+                               " has %zu, there are %zu layers", hf->listed_layers - 1,
+                               config->num_layers);
+    if (hf->full_first && hf->full_offset >= hf->full_period)
+        return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, full_offset),
+                               " is %zu in a period of %zu", hf->full_offset, hf->full_period);
     for (size_t i = 0; i < config->num_layers; i++) {
+        const bool listed = hf->listed_layers != 0 && config->is_listed[i];
         if (hf->num_layer_types == 0)
-            config->types[i] = (uint8_t)type_of(hf, i);
+            config->types[i] = (uint8_t)type_of(config, i);
+        else if (hf->listed_layers != 0 && listed != (config->types[i] == ATTN_LAYER_FULL))
+            return attn_refuse_key(r, ATTN_MALFORMED, ATTN_KEY(r, listed_layers),
+                                   " contradicts another key");
         if (hf->last_full && i + 1 == config->num_layers)
             config->types[i] = ATTN_LAYER_FULL;
         /* Without a window a sliding layer differs from a full one by its RoPE alone. */
@@ -381,13 +403,16 @@ static bool resolve_rope(struct attn_resolution *r)
 {
     const struct attn_hf_config *hf = &r->config->hf;
     struct attn_hf_rope sliding = hf->rope_by_type ? hf->sliding_rope : hf->rope;
+    const bool named = attn_hf_key_for_field(r->config->family->keys, HF_FIELD(position_type));
+    const bool rotates = (!hf->alibi || !hf->alibi_replaces_rope) &&
+                         (!named || hf->position_type == ATTN_POSITIONS_ROPE);
     bool resolved = true;
     if (sliding.theta == 0)
         sliding.theta = hf->rope.theta;
     for (size_t type = 0; type < ATTN_LAYER_LINEAR && resolved; type++) {
         struct attn_layer_spec *spec = &r->config->specs[type];
         const size_t latent = spec->mla.rope_head_dim;
-        if (!hf->alibi || !hf->alibi_replaces_rope)
+        if (rotates)
             resolved =
                 attn_rope_from_hf(&spec->rope, r, type == ATTN_LAYER_SLIDING ? &sliding : &hf->rope,
                                   latent != 0 ? latent : spec->head_dim);
@@ -421,6 +446,8 @@ bool attn_resolve(struct attn_resolution *r)
     struct attn_layer_spec common = {.dtype = ATTN_F32};
     if (hf->num_layers == 0)
         hf->num_layers = hf->num_layers_fallback;
+    if (hf->num_layers == 0)
+        hf->num_layers = hf->num_layer_types;
     if (!check_present(r))
         return false;
 
@@ -473,7 +500,7 @@ size_t attn_config_tensor_index(const struct attn_config *config, size_t layer)
 
 bool attn_config_attends(const struct attn_config *config, size_t layer)
 {
-    return config->types[layer] != ATTN_LAYER_LINEAR;
+    return config->types[layer] < ATTN_LAYER_LINEAR;
 }
 
 void attn_config_layer_spec(struct attn_layer_spec *out, const struct attn_config *config,

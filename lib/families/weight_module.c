@@ -30,6 +30,7 @@ static const struct {
     {"bias", 4},
     {"masked_bias", 0},
     {"masked_bias", 1},
+    {"causal_mask", 4}, /* of CodeGen */
     /* The same of TransformerLens. */
     {"mask", ANY},
     {"IGNORE", ANY},

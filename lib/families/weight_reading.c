@@ -54,8 +54,19 @@ static size_t groups_of(const struct attn_checkpoint_layer *source,
     if (pattern->projections == (ATTN_PROJ_Q | ATTN_PROJ_GATE))
         return source->spec.num_heads;
     bool grouped = source->config->family->layout == ATTN_LAYOUT_GROUPED;
+    if (source->config->family->layout == ATTN_LAYOUT_QUARTERS &&
+        pattern->projections == ATTN_PROJ_QKV)
+        return ATTN_QUARTERS;
     const unsigned both = ATTN_PROJ_K | ATTN_PROJ_V;
     return grouped && (pattern->projections & both) == both ? source->spec.num_kv_heads : 1;
+}
+
+/* The n-th projection in a fused tensor, if it is there. */
+static size_t projection_at(const struct attn_checkpoint_layer *source, size_t n)
+{
+    const bool turned = source->config->family->layout == ATTN_LAYOUT_QUARTERS &&
+                        (n == ATTN_MATRIX_K || n == ATTN_MATRIX_V);
+    return turned ? ATTN_MATRIX_K + ATTN_MATRIX_V - n : n;
 }
 
 /* ---- Ranges of a tensor, on all threads ---- */
@@ -103,14 +114,17 @@ static enum attn_status read_part(const struct parts *parts, size_t i, struct at
     return attn_tensor_read_f32(parts->out + at, parts->tensor, parts->first + at, count, error);
 }
 
-/* Reads a tensor whose projections follow each other as rows, once, or in turn for each of
- * `groups` heads: one range of elements per projection and group. */
+/* Reads a tensor whose projections follow each other as rows, once, or in turn for each group of
+ * heads: one range of elements per projection and group. */
 static enum attn_status read_rows(struct attn_layer *out, const struct attn_binding *binding,
-                                  size_t groups, struct attn_pool *pool, struct attn_error *error)
+                                  const struct attn_checkpoint_layer *source,
+                                  struct attn_pool *pool, struct attn_error *error)
 {
+    const size_t groups = groups_of(source, binding->pattern);
     size_t first = 0;
     for (size_t g = 0; g < groups; g++)
-        for (size_t i = 0; i < ATTN_NUM_MATRICES; i++) {
+        for (size_t n = 0; n < ATTN_NUM_MATRICES; n++) {
+            const size_t i = projection_at(source, n);
             if ((binding->pattern->projections & 1u << i) == 0)
                 continue;
             size_t count = elements_of(binding, &out->matrices[i]) / groups;
@@ -258,8 +272,7 @@ enum attn_status attn_weights_read(struct attn_layer *out, const struct attn_wei
         if (transposed && role == ATTN_ROLE_WEIGHT && binding->tensor.quantized == NULL)
             status = read_columns(out, binding, source->pool, error);
         else
-            status =
-                read_rows(out, binding, groups_of(&own, binding->pattern), source->pool, error);
+            status = read_rows(out, binding, &own, source->pool, error);
         if (status == ATTN_OK && attn_tensor_heads(&own, binding->pattern) > 0)
             status = read_other_heads(out, source, &own, binding, error);
         if (status == ATTN_OK && role == ATTN_ROLE_BIAS && config->hf.rope_gathered &&
@@ -281,10 +294,12 @@ bool attn_weights_have_rows(const struct attn_config *config, const struct attn_
 
 /* Tells the rows of the projections of a tensor. */
 static void locate(struct attn_weight_rows out[ATTN_NUM_MATRICES], struct attn_layer *layer,
-                   const struct attn_binding *binding, size_t groups)
+                   const struct attn_binding *binding, const struct attn_checkpoint_layer *source)
 {
+    const size_t groups = groups_of(source, binding->pattern);
     size_t stride = 0;
-    for (size_t i = 0; i < ATTN_NUM_MATRICES; i++) {
+    for (size_t n = 0; n < ATTN_NUM_MATRICES; n++) {
+        const size_t i = projection_at(source, n);
         const struct attn_linear *linear = &layer->matrices[i];
         if ((binding->pattern->projections & 1u << i) == 0)
             continue;
@@ -310,7 +325,7 @@ enum attn_status attn_weights_rows(struct attn_weight_rows out[ATTN_NUM_MATRICES
     for (size_t i = 0; status == ATTN_OK && i < bindings.count; i++) {
         const struct attn_binding *binding = &bindings.items[i];
         if (binding->pattern->role == ATTN_ROLE_WEIGHT)
-            locate(out, layer, binding, groups_of(&own, binding->pattern));
+            locate(out, layer, binding, &own);
     }
     const size_t width = layer->spec.mla.rope_head_dim;
     if (source->config->hf.rope_gathered) {

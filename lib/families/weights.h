@@ -99,8 +99,8 @@ struct attn_checkpoint_layer attn_checkpoint_layer(const struct attn_config *con
 
 #define ATTN_TENSOR_NAME_MAX 160 /* bytes of prefix, name and index, all from the tables */
 
-/* The indices in a name: in the place of each '*', each '#' and each '%'; and those of layer `layer`
- * of the configuration. */
+/* The indices in a name: in the place of each '*', '#' and '%'; and those of layer `layer` of the
+ * configuration. */
 struct attn_name_indices {
     size_t layer, head, attention;
 };

@@ -47,9 +47,11 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
     } numbers[] = {
         {spec->scale, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "scale"},
         {spec->softcap, 0, ATTN_MAX_SOFTCAP, "softcap"},
-        {spec->clip_qkv, 0, (double)ATTN_MAX_MAGNITUDE, "clip_qkv"},
         {spec->qk_norm.eps, 0, 1, "norm_eps"},
         {spec->v_norm.eps, 0, 1, "norm_eps"},
+        {spec->output_norm.eps, 0, 1, "norm_eps"},
+        {spec->clip_qkv, 0, (double)ATTN_MAX_MAGNITUDE, "clip_qkv"},
+        {spec->key_multiplier, -ATTN_MAX_SCALE, ATTN_MAX_SCALE, "key_multiplier"},
         {scaling->beta, -1e6, 1e6, "attn_scale"},
         {scaling->period, scaling->period != 0 ? 1e-3 : 0, INT32_MAX, "floor_scale"},
     };
@@ -64,10 +66,15 @@ static enum attn_status check_numbers(const struct attn_layer_spec *spec, struct
 /* Norms, gate, chunks and the scaling of queries. */
 static enum attn_status check_variants(const struct attn_layer_spec *spec, struct attn_error *error)
 {
-    const struct attn_norm_spec *qk = &spec->qk_norm, *v = &spec->v_norm;
+    const struct attn_norm_spec *qk = &spec->qk_norm, *v = &spec->v_norm, *o = &spec->output_norm;
     if (!spec->output_gate && (spec->gate_softplus || spec->gate_by_head))
         return attn_fail(error, ATTN_UNSUPPORTED, "output_gate",
                          "output_gate is false, gate_softplus and gate_by_head need it");
+    if ((unsigned)o->type > ATTN_NORM_LAYER || o->weightless || o->bias ||
+        (o->type != ATTN_NORM_NONE && o->extent != ATTN_NORM_ALL_HEADS))
+        return attn_fail(error, ATTN_UNSUPPORTED, "output_norm",
+                         "output_norm: the heads of a row are normalised as one vector, with "
+                         "weights and without biases");
     if ((unsigned)qk->type > ATTN_NORM_LAYER || (unsigned)qk->extent > ATTN_NORM_ALL_HEADS)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_norm", "qk_norm: type %d of extent %d",
                          (int)qk->type, (int)qk->extent);
@@ -109,10 +116,11 @@ static enum attn_status check_latent(const struct attn_layer_spec *spec, struct 
         spec->value_size != spec->hidden_size || spec->q_bias || spec->k_bias || spec->v_bias ||
         spec->bias_kv || spec->add_zero_attn || spec->qk_norm.type != ATTN_NORM_NONE ||
         spec->position_bias.type == ATTN_BIAS_DISENTANGLED || spec->v_norm.type != ATTN_NORM_NONE ||
-        spec->output_gate || spec->clip_qkv != 0 || spec->shares_layer != SIZE_MAX)
+        spec->output_gate || spec->shares_layer != SIZE_MAX || spec->clip_qkv != 0 ||
+        spec->key_multiplier != 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "kv_lora_rank",
                          "kv_lora_rank: latent attention has no other rows, biases, added keys, "
-                         "norms of heads, gates or clipping");
+                         "norms of heads, gates, multiplied keys or clamped rows");
     if (spec->rope.type != ATTN_ROPE_NONE && spec->rope.dim != mla->rope_head_dim)
         return attn_fail(error, ATTN_OUT_OF_RANGE, "qk_rope_head_dim",
                          "qk_rope_head_dim is %zu, of which %zu rotate", mla->rope_head_dim,

@@ -110,14 +110,21 @@ static uint64_t hash_variants(uint64_t hash, const struct attn_layer_spec *s)
     return hash_reals(hash, reals, COUNT(reals));
 }
 
-/* Members that came after those, likewise. */
-static uint64_t hash_newer(uint64_t hash, const struct attn_layer_spec *s)
+/* Numbers of one layer or another, each hashed by itself where it is not 0, after its place. */
+static uint64_t hash_numbers(uint64_t hash, const struct attn_layer_spec *s)
 {
-    const size_t gate[] = {s->gate_softplus, s->gate_by_head};
-    const double reals[] = {s->clip_qkv, s->rope.long_attention_factor};
-    if (gate[0] + gate[1] == 0 && reals[0] == 0 && reals[1] == 0)
-        return hash;
-    return hash_reals(hash_sizes(hash, gate, COUNT(gate)), reals, COUNT(reals));
+    const double numbers[] = {s->clip_qkv,
+                              s->key_multiplier,
+                              (double)s->output_norm.type,
+                              s->output_norm.eps,
+                              s->rope.reversed,
+                              s->gate_softplus,
+                              s->gate_by_head,
+                              s->rope.long_attention_factor};
+    for (size_t i = 0; i < COUNT(numbers); i++)
+        if (numbers[i] != 0)
+            hash = hash_real(attn_hash_word(hash, i), numbers[i]);
+    return hash;
 }
 
 static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
@@ -136,7 +143,7 @@ static uint64_t hash_spec(uint64_t hash, const struct attn_layer_spec *s)
     const double reals[] = {s->scale, s->softcap, s->qk_norm.eps, b->scale};
     hash = hash_sizes(hash, sizes, COUNT(sizes));
     hash = hash_reals(hash, reals, COUNT(reals));
-    return hash_newer(hash_variants(hash_rope(hash, &s->rope), s), s);
+    return hash_numbers(hash_variants(hash_rope(hash, &s->rope), s), s);
 }
 
 uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
@@ -160,6 +167,8 @@ uint64_t attn_layer_hash(uint64_t hash, struct attn_layer *layer,
         hash = hash_floats(hash, layer->arrays[i], all.arrays[i].floats);
     if (spec->output_gate)
         hash = hash_matrix(hash, &layer->gate, weights);
+    if (layer->o_norm != NULL)
+        hash = hash_floats(hash, layer->o_norm, layer->o.in);
     if (m->kv_lora_rank == 0)
         return hash;
     hash = hash_real(hash_sizes(hash, latent, COUNT(latent)), m->norm_eps);

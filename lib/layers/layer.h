@@ -42,6 +42,7 @@ struct attn_layer {
             float *q_norm_bias, *k_norm_bias;
             float *table_norm, *table_norm_bias; /* [E]: norm of that table's rows, likewise */
             float *q_a_norm, *kv_a_norm;         /* weights of the RMSNorms of both latents */
+            float *o_norm;                       /* [H*Dv]: weights of output_norm */
         };
         float *arrays[ATTN_NUM_ARRAYS];
     };

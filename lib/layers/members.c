@@ -51,7 +51,9 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
     const bool shifted = normed && spec->qk_norm.bias, t5 = bias->type == ATTN_BIAS_T5;
     const size_t e = spec->hidden_size, heads = spec->num_heads, rows = attn_relative_rows(spec);
     const size_t r = spec->mla.kv_lora_rank, q_rank = spec->mla.q_lora_rank;
+    const bool last = spec->output_norm.type != ATTN_NORM_NONE;
     const struct attn_tensor_shape of_e = {1, {e}};
+    const struct attn_tensor_shape heads_of_row = {1, {heads * spec->value_head_dim}};
     const struct attn_tensor_shape q_norm = norm_shape(spec, heads);
     const struct attn_tensor_shape k_norm = norm_shape(spec, spec->num_kv_heads);
     const struct attn_tensor_shape key = {3, {1, 1, spec->num_kv_heads * spec->head_dim}};
@@ -70,6 +72,7 @@ static void set_arrays(struct attn_array_row out[ATTN_NUM_ARRAYS],
         {NULL, ATTN_ROLE_POSITION_NORM, ATTN_PROJ_K, bias->table_norm, of_e, BIAS, 0},
         {"q_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_Q_A, q_rank > 0, {1, {q_rank}}, BIAS, 1},
         {"kv_a_layernorm", ATTN_ROLE_NORM, ATTN_PROJ_KV_A, r > 0, {1, {r}}, BIAS, 1},
+        {"output_norm", ATTN_ROLE_NORM, ATTN_PROJ_O, last, heads_of_row, BIAS, 1},
     };
     memcpy(out, all, sizeof all);
     for (size_t i = 0; i < ATTN_NUM_ARRAYS; i++) /* so far 1 where the layer has the array */

@@ -73,6 +73,7 @@ enum attn_array {
     ATTN_ARRAY_TABLE_NORM_BIAS,
     ATTN_ARRAY_Q_A_NORM,
     ATTN_ARRAY_KV_A_NORM,
+    ATTN_ARRAY_O_NORM,
     ATTN_NUM_ARRAYS
 };
 
@@ -82,7 +83,8 @@ enum attn_tensor_role {
     ATTN_ROLE_BIAS,          /* [out] */
     ATTN_ROLE_BIAS_KV,       /* [1][1][out], the key or value of PyTorch's add_bias_kv */
     ATTN_ROLE_NORM,          /* weights of qk_norm, shaped by its extent; projection Q or K; of
-                                the norm of a latent, projection KV_A or Q_A */
+                                the norm of a latent, projection KV_A or Q_A; of output_norm,
+                                projection O */
     ATTN_ROLE_NORM_BIAS,     /* its biases, likewise */
     ATTN_ROLE_SINKS,         /* [H]; entered as projection Q, since every tensor needs a bit */
     ATTN_ROLE_POSITION_BIAS, /* [buckets][H], or [2S][E] of a disentangled bias; one for all

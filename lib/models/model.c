@@ -49,12 +49,13 @@ static enum attn_status list_layers(struct attn_model *model, const size_t *chos
             model->indices[model->num_resident++] = layer;
         else if (chosen != NULL)
             return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                             "layers has %zu, which is linear_attention and is not computed",
-                             layer);
+                             "layers has %zu, which is %s and is not computed", layer,
+                             attn_layer_types[config->types[layer]]);
     }
     if (model->num_resident == 0)
         return attn_fail(error, ATTN_UNSUPPORTED, "layers",
-                         "layers: every layer is linear_attention, which is not computed");
+                         "layers: every layer is %s, which is not computed",
+                         attn_layer_types[config->types[0]]);
     return ATTN_OK;
 }
 
@@ -139,16 +140,16 @@ enum attn_status attn_model_open(struct attn_model **out, const char *path,
         model->config.layout == ATTN_LAYOUT_TRANSPOSED)
         model->config.layout = ATTN_LAYOUT_PLAIN;
     /* The last layer is checked first, so that the dtype reported is that of the first layer. */
-    const char *dtype = "";
     for (size_t i = model->num_resident; i-- > 0 && status == ATTN_OK;)
-        status =
-            attn_weights_check(&dtype, model->checkpoint, &model->config, model->indices[i], error);
-    snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s",
-             status == ATTN_OK ? dtype : "");
-    if (status == ATTN_OK)
+        status = attn_weights_check(&model->weights_dtype, model->checkpoint, &model->config,
+                                    model->indices[i], error);
+    if (status == ATTN_OK) {
+        snprintf(model->stored_dtype, sizeof model->stored_dtype, "%s", model->weights_dtype);
+        model->weights_dtype = model->stored_dtype;
         *out = model;
-    else
+    } else {
         attn_model_close(model);
+    }
     return status;
 }
 
@@ -161,7 +162,7 @@ static enum attn_status open_text(struct attn_model **out, const struct attn_fam
     struct attn_model *model = attn_calloc(1, sizeof *model);
     if (model == NULL)
         return attn_fail_memory(error, sizeof *model);
-    snprintf(model->weights_dtype, sizeof model->weights_dtype, "%s", family != NULL ? "F32" : "");
+    model->weights_dtype = family != NULL ? "F32" : "";
     enum attn_status status = configure(model, family, config, length, options, error);
     if (status == ATTN_OK)
         *out = model;

@@ -59,6 +59,8 @@ static json_t *rope_json(const struct attn_rope_spec *rope)
         json_pack("{s:s, s:f, s:I, s:b}", "type", rope_name(rope->type), "theta", rope->theta,
                   "dim", (json_int_t)rope->dim, "interleaved", rope->interleaved);
     add_rope_numbers(&json, rope);
+    if (rope->reversed)
+        srv_document_set(&json, "reversed", json_true());
     if (rope->type == ATTN_ROPE_YARN)
         srv_document_set(&json, "truncate", json_boolean(rope->truncate));
     if (rope->type == ATTN_ROPE_PROPORTIONAL)
@@ -125,6 +127,11 @@ static json_t *count_or_null(size_t count)
     return count > 0 ? json_integer((json_int_t)count) : json_null();
 }
 
+static json_t *number_or_null(double number)
+{
+    return number != 0 ? json_real(number) : json_null();
+}
+
 static json_t *mla_json(const struct attn_mla_spec *mla)
 {
     if (mla->kv_lora_rank == 0)
@@ -138,21 +145,22 @@ json_t *srv_layer_json(const struct attn_layer_spec *spec)
 {
     return json_pack(
         "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:o, s:b, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:b,"
-        " s:o, s:o, s:b, s:b, s:b, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o}",
+        " s:o, s:o, s:b, s:b, s:b, s:o, s:o, s:o, s:{s:b, s:b, s:b, s:b}, s:b, s:b, s:o, s:o}",
         "hidden_size", (json_int_t)spec->hidden_size, "key_size", (json_int_t)spec->key_size,
         "value_size", (json_int_t)spec->value_size, "num_attention_heads",
         (json_int_t)spec->num_heads, "num_key_value_heads", (json_int_t)spec->num_kv_heads,
         "head_dim", (json_int_t)spec->head_dim, "value_head_dim", (json_int_t)spec->value_head_dim,
-        "scale", spec->scale, "softcap", spec->softcap > 0 ? json_real(spec->softcap) : json_null(),
-        "is_causal", spec->is_causal, "is_cross", spec->is_cross, "mask", mask_kind(spec),
-        "sliding_window", count_or_null(spec->sliding_window), "attention_chunk_size",
+        "scale", spec->scale, "softcap", number_or_null(spec->softcap), "is_causal",
+        spec->is_causal, "is_cross", spec->is_cross, "mask", mask_kind(spec), "sliding_window",
+        count_or_null(spec->sliding_window), "attention_chunk_size",
         count_or_null(spec->attention_chunk_size), "query_scaling",
         query_scaling_json(&spec->query_scaling), "rope", rope_json(&spec->rope), "position_bias",
         position_bias_json(&spec->position_bias), "sinks", spec->sinks, "qk_norm",
         norm_json(&spec->qk_norm), "v_norm", norm_json(&spec->v_norm), "output_gate",
         spec->output_gate, "gate_softplus", spec->gate_softplus, "gate_by_head", spec->gate_by_head,
-        "clip_qkv", spec->clip_qkv > 0 ? json_real(spec->clip_qkv) : json_null(), "biases", "query",
-        spec->q_bias, "key", spec->k_bias, "value", spec->v_bias, "output", spec->o_bias, "bias_kv",
+        "output_norm", norm_json(&spec->output_norm), "clip_qkv", number_or_null(spec->clip_qkv),
+        "key_multiplier", number_or_null(spec->key_multiplier), "biases", "query", spec->q_bias,
+        "key", spec->k_bias, "value", spec->v_bias, "output", spec->o_bias, "bias_kv",
         spec->bias_kv, "add_zero_attn", spec->add_zero_attn, "mla", mla_json(&spec->mla),
         "shares_layer",
         spec->shares_layer != SIZE_MAX ? json_integer((json_int_t)spec->shares_layer)

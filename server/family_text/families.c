@@ -62,15 +62,21 @@ static void add_besides(struct text *cell, const struct attn_family *family)
     const struct attn_hf_config *defaults = &family->defaults;
     list(cell, has_key(family, HF_FIELD(sliding_window)), "sliding window");
     list(cell, has_key(family, HF_FIELD(attention_chunk_size)), "chunks");
-    list(cell, defaults->other_type == ATTN_LAYER_LINEAR, "linear layers, not computed");
+    if (defaults->other_type >= ATTN_LAYER_LINEAR)
+        add(cell, "%s%s layers, not computed", cell->length > 0 ? ", " : "",
+            defaults->other_type == ATTN_LAYER_LINEAR ? "linear"
+                                                      : attn_layer_types[defaults->other_type]);
     list(cell, has_key(family, HF_FIELD(num_shared_layers)), "layers with another's keys");
     list(cell, defaults->num_groups != 0, "layers that share weights");
     list(cell, has_key(family, HF_FIELD(softcap)), "soft-capping");
     list(cell, defaults->sinks, "sinks");
     list(cell, defaults->output_gate, "output gate");
-    list(cell, has_key(family, HF_FIELD(clip_qkv)), "clipping");
+    list(cell, defaults->output_norm, "norm of heads");
+    list(cell, has_key(family, HF_FIELD(clip_qkv)), "clamped q, k, v");
+    list(cell, has_key(family, HF_FIELD(key_multiplier)), "key multiplier");
     list(cell, has_key(family, HF_FIELD(num_layer_heads)), "heads by layer");
     list(cell, defaults->attentions != 0, "two attentions a layer");
+    list(cell, family->note != NULL, family->note);
 }
 
 static const struct {

@@ -53,7 +53,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(output_gate), "rows of heads are multiplied by sigmoid(gate)", NULL},
     {HF_FIELD(gate_softplus), "by softplus(gate) instead", NULL},
     {HF_FIELD(gate_by_head), "the gate has one number for each head", NULL},
-    {HF_FIELD(clip_qkv), "q, k and v are clamped to +- this before RoPE", "none"},
+    {HF_FIELD(output_norm), "RMSNorm of all heads before the output projection", NULL},
+    {HF_FIELD(clip_qkv), "queries, keys and values are clamped to +-this", "not clamped"},
+    {HF_FIELD(key_multiplier), "multiplies keys, before norm and RoPE", "1"},
     {HF_FIELD(query_scaling.next), "that scaling counts positions from 1", NULL},
     {HF_FIELD(query_scaling.by_slot), "that scaling counts rows, whatever position_ids say", NULL},
     {HF_FIELD(grouped), "`num_kv_heads` counts", NULL},
@@ -69,6 +71,9 @@ static const struct field_words config_words[] = {
     {HF_FIELD(first_sliding), "first layer with the window", "0"},
     {HF_FIELD(num_layer_types), "the type of each layer", "by the rule above"},
     {HF_FIELD(full_period), "every n-th layer has full attention", "none"},
+    {HF_FIELD(full_offset), "the first of these layers", "0"},
+    {HF_FIELD(listed_layers), "the layers with full attention", "by the rule above"},
+    {HF_FIELD(position_type), "positions", "none"},
     {HF_FIELD(num_rope_layers), "the layers that rotate", "by the rule above"},
     {HF_FIELD(num_rope_thetas), "RoPE base of each layer", "by the rule above"},
     {HF_FIELD(num_layer_heads), "query heads of each layer", "H"},
@@ -105,6 +110,7 @@ static const struct field_words config_words[] = {
     {HF_FIELD(rope.dim), "components of a head that rotate", "all"},
     {HF_FIELD(rope.partial_rotary_factor), "share of a head that rotates, rounded down", "all"},
     {HF_FIELD(rope.interleaved), "pairs are neighbours; false: halves", NULL},
+    {HF_FIELD(rope.reversed), "pairs turn the other way", NULL},
     {HF_FIELD(rope.theta), "RoPE base", "no RoPE"},
 };
 
@@ -154,7 +160,8 @@ static const char *const values_of[] = {
     [ATTN_CONFIG_MLP_TYPES] = "list of `dense`, `sparse`, one a layer",
     [ATTN_CONFIG_GATING] = "true or `per-head`; or `per-element`",
     [ATTN_CONFIG_TERMS] = "`c2p`, `p2c` or both: a list, or with \\| between",
-    [ATTN_CONFIG_FULL_LAYERS] =
+    [ATTN_CONFIG_FULL_LAYERS] = "list of indices",
+    [ATTN_CONFIG_PER_LAYER] =
         "object: by index, `head_dim` and `num_key_value_heads` of full layers",
     [ATTN_CONFIG_QUANTIZATION] = "object: how weights are stored",
     [ATTN_CONFIG_OBJECT] = "",
@@ -183,9 +190,21 @@ static void add_bounds(struct text *row, const struct attn_hf_key *key,
         break;
     case ATTN_CONFIG_LAYER_TYPES:
         add(row, "list of");
+        if (key->only != NULL)
+            add(row, " the names `%s`, or", key->only);
         for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
-            if (attn_layer_type_find(family, attn_layer_types[type]) == type)
+            if (attn_layer_type_find(family, NULL, attn_layer_types[type]) == type)
                 add(row, "%s `%s`", n++ > 0 ? "," : "", attn_layer_types[type]);
+        break;
+    case ATTN_CONFIG_LAYER_RUNS:
+        add(row, "list of lists: of the names `%s`, and how often", key->only);
+        break;
+    case ATTN_CONFIG_LAYER_LETTERS:
+        add(row, "letters:");
+        for (size_t type = 0, n = 0; type < ATTN_NUM_LAYER_TYPES; type++)
+            if (attn_layer_letters[type] != ' ')
+                add(row, "%s `%c` %s", n++ > 0 ? "," : "", attn_layer_letters[type],
+                    attn_layer_types[type]);
         break;
     case ATTN_CONFIG_PERIOD:
         add(row, "integer, %.0f to %.0f, or letters such as `LLLG`", key->min, key->max);
@@ -243,7 +262,7 @@ void print_keys(const struct attn_family *family)
             continue;
         const struct field_words *words = words_for(config_words, COUNT(config_words), key->offset);
         bool plain = key->kind == ATTN_CONFIG_FIXED || key->kind == ATTN_CONFIG_ROPE ||
-                     key->kind == ATTN_CONFIG_FULL_LAYERS || key->kind == ATTN_CONFIG_QUANTIZATION;
+                     key->kind == ATTN_CONFIG_PER_LAYER || key->kind == ATTN_CONFIG_QUANTIZATION;
         add(&table, "| `%s` | %s | ", key->name,
             key->kind == ATTN_CONFIG_ROPE ? "RoPE scaling"
             : plain                       ? ""

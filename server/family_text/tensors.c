@@ -45,6 +45,10 @@ static const char *layout_words(const struct attn_family *family,
                        ? "[out, in], rows by key/value head: its H/G query heads, k, v"
                        : "[out], in the same order";
         break;
+    case ATTN_LAYOUT_QUARTERS:
+        if (fused)
+            return "[out, in], rows by quarter of the heads: q, v, k";
+        break;
     case ATTN_LAYOUT_PLAIN:
         break;
     }

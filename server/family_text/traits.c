@@ -78,6 +78,8 @@ static void print_rope(const struct attn_family *family)
         add(&p, "- RoPE: type `%s`, base %g, unless keys say otherwise; pairs are %s",
             attn_rope_type_name(rope->type), rope->theta,
             rope->interleaved ? "neighbours" : "halves");
+    if (rope->reversed)
+        add(&p, ", which turn the other way");
     if (rope->type == ATTN_ROPE_YARN)
         add(&p, "; factor %g, beta_fast %g, beta_slow %g, truncate %s", rope->factor,
             rope->beta_fast, rope->beta_slow, rope->truncate ? "true" : "false");
@@ -149,12 +151,14 @@ static void print_types(const struct attn_family *family)
 {
     const struct attn_hf_config *defaults = &family->defaults;
     struct text p = {.length = 0};
-    if (defaults->other_type == ATTN_LAYER_LINEAR)
-        add(&p,
-            "- `linear_attention` layers (all but the last of each `%s`, where `layer_types` is "
-            "absent) are listed, but not computed: they are no part of all layers, and refused by "
-            "name.",
-            key_name(family, HF_FIELD(full_period)));
+    const char *period = key_name(family, HF_FIELD(full_period));
+    if (defaults->other_type >= ATTN_LAYER_LINEAR)
+        add(&p, "- `%s` layers", attn_layer_types[defaults->other_type]);
+    if (defaults->other_type >= ATTN_LAYER_LINEAR && period != NULL && !defaults->full_first)
+        add(&p, " (all but the last of each `%s`, where `layer_types` is absent)", period);
+    if (defaults->other_type >= ATTN_LAYER_LINEAR)
+        add(&p, " are listed, but not computed: they are no part of all layers, and refused by "
+                "name.");
     if (defaults->other_type == ATTN_LAYER_CHUNKED)
         add(&p,
             "- `chunked_attention` layers: a query sees the keys of its chunk of `%s`. Where "
@@ -224,7 +228,14 @@ void print_traits(const struct attn_family *family)
             "- A weight's name that begins with `%s` does not say how it is stored: `transposed` "
             "must.\n",
             family->either_way);
-    if (family->kv_by_flags)
+    if (defaults->output_norm)
+        printf("- RMSNorm of all heads of a row as one vector before the output projection.\n");
+    if (family->note != NULL)
+        printf("- %s.\n", family->note);
+    if (family->kv_by_flags && key_name(family, HF_FIELD(grouped)) == NULL)
+        printf("- Key/value heads: 1 if `%s` is true; else H.\n",
+               key_name(family, HF_FIELD(multi_query)));
+    else if (family->kv_by_flags)
         printf("- Key/value heads: `%s` if `%s` is true; else 1 if `%s` is true; else H.\n",
                key_name(family, HF_FIELD(num_kv_heads)), key_name(family, HF_FIELD(grouped)),
                key_name(family, HF_FIELD(multi_query)));

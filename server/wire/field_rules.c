@@ -15,6 +15,7 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
     const bool is_cross = spec != NULL && spec->is_cross;
     const bool borrows = spec != NULL && spec->shares_layer != SIZE_MAX; /* another's keys */
     const bool rotates = spec != NULL && spec->rope.type != ATTN_ROPE_NONE;
+    const bool normed = spec != NULL && spec->output_norm.type != ATTN_NORM_NONE;
     const bool positions = rows->position_ids.present;
     const bool own = (rows->outputs & (SRV_OUT_KEY | SRV_OUT_VALUE)) != 0;
     const bool inner = (rows->outputs & (SRV_OUT_QUERY | SRV_OUT_HEADS | SRV_OUT_CONCAT)) != 0;
@@ -36,6 +37,10 @@ enum srv_error_code srv_field_rules_check(const struct srv_rows *rows, enum srv_
          "request's own, and output is what each head puts out"},
         {BIT(WEIGHTLESS) | BIT(GIVEN_STEP), rows->ablate, "ablate",
          "ablate has no meaning without a layer, whose output projection it compares"},
+        {BIT(SELF) | BIT(CROSS) | BIT(STEP), normed && rows->ablate, "ablate",
+         "ablate has no meaning for a layer that normalises all heads together, in which a head "
+         "has "
+         "no share of its own: compare with a call whose head_mask is 0 for it"},
         {BIT(CROSS), rotates && rows->encoder_hidden_states.present, "encoder_hidden_states",
          "encoder_hidden_states have no meaning for a layer with rotary positions"},
         {BIT(CROSS), rotates && !borrows && rows->key_hidden_states.present, "key_hidden_states",

@@ -36,6 +36,7 @@ static const char drawn[] =
     "{\"hidden_size\":12,\"num_attention_heads\":3,\"num_hidden_layers\":4,\"qk_norm\":true,"
     "\"qk_norm_type\":\"layer_norm\",\"qk_norm_extent\":\"all_heads\",\"qk_norm_bias\":true,"
     "\"qk_norm_after_rope\":true,\"v_norm\":true,\"attn_output_gate\":true,\"attn_scale\":0.5,"
+    "\"output_norm\":true,\"clip_qkv\":0.75,\"key_multiplier\":0.5,\"rope_reversed\":true,"
     "\"floor_scale\":8,\"attn_scale_by_slot\":true,\"attention_chunk_size\":6,"
     "\"sliding_window\":4,\"is_causal\":false,\"rope_theta\":10000,\"no_rope_layers\":[1,0,1,1],"
     "\"layer_types\":[\"chunked_attention\",\"chunked_attention\",\"sliding_attention\","
@@ -91,12 +92,18 @@ static const struct {
      "{\"type\":\"rms\",\"eps\":1e-06,\"extent\":\"head\",\"weightless\":true,"
      "\"bias\":false,\"after_rope\":false}"},
     {"drawn", "output_gate", "true"},
+    {"drawn", "output_norm",
+     "{\"type\":\"rms\",\"eps\":1e-06,\"extent\":\"all_heads\",\"weightless\":false,"
+     "\"bias\":false,\"after_rope\":false}"},
+    {"drawn", "clip_qkv", "0.75"},
+    {"drawn", "key_multiplier", "0.5"},
+    {"qwen3", "clip_qkv", "null"},
     {"drawn", "mask", "\"chunked\""},
     {"drawn", "attention_chunk_size", "6"},
     {"drawn", "query_scaling", "{\"beta\":0.5,\"period\":8.0,\"next\":false,\"by_slot\":true}"},
     {"drawn", "rope",
      "{\"type\":\"proportional\",\"theta\":10000.0,\"dim\":4,\"interleaved\":false,"
-     "\"proportional_dim\":2}"},
+     "\"reversed\":true,\"proportional_dim\":2}"},
     {"drawn", "differing_layers",
      "[{\"layer\":1,\"rope\":null},{\"layer\":2,\"mask\":\"sliding_window\","
      "\"sliding_window\":4,\"attention_chunk_size\":null},"

@@ -1,9 +1,9 @@
 /* model_defaults.c: the defaults of absent keys, as Hugging Face's configuration classes have them.
  *
  * The values are those of the classes configuration_*.py of huggingface/transformers v4.55.4
- * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, and from ministral
- * on those that have no file in v4.55.4), of the code published with the checkpoints of mimo,
- * internlm2, kimi_k2, minicpm3 and eurobert (rope_theta), and of PyTorch's
+ * (v5.15.0 for what came later: ministral3, olmo3, qwen3_vl, qwen3_5, gemma4, hybrids, and from
+ * ministral on those that have no file in v4.55.4), of the code published with the checkpoints of
+ * mimo, internlm2, kimi_k2, minicpm3 and eurobert (rope_theta), and of PyTorch's
  * documentation; none was taken from the rows of lib/families/.  They were held against stored
  * versions of these classes, but for internlm2, kimi_k2 and PyTorch's.  Other versions differ:
  * rope_theta of qwen3_vl was 5e6 before, that of cohere is 5e5 since, and gpt_oss has been trained
@@ -217,6 +217,31 @@ static const struct {
     {"persimmon", NULL, NULL,
      "rope_theta=25000 partial_rotary_factor=0.5 layer_norm_eps=1e-5 qk_layernorm=true"},
     {"nemotron", NULL, NULL, "rope_theta=10000 attention_bias=false partial_rotary_factor=0.5"},
+    {"nanochat", NULL, NULL, "rope_theta=10000 attention_bias=false rms_norm_eps=1e-6"},
+    {"bitnet", NULL, NULL,
+     "num_key_value_heads=5 rope_theta=5e5 attention_bias=false rms_norm_eps=1e-5"},
+    {"nemotron_h", NULL, NULL,
+     "num_key_value_heads=8 head_dim=128 attention_head_dim=128 attention_bias=false"},
+    {"granitemoehybrid", NULL, NULL,
+     "attention_multiplier=1 attention_bias=false rope_theta=10000"},
+    {"falcon_h1", NULL, NULL,
+     "num_key_value_heads=8 attention_bias=false key_multiplier=1 rope_theta=100000"},
+    {"jamba", NULL, NULL, "num_key_value_heads=8 attn_layer_period=8 attn_layer_offset=4"},
+    {"bamba", NULL, NULL,
+     "num_key_value_heads=8 rope_theta=10000 partial_rotary_factor=0.5 attn_rotary_emb=0"},
+#define LFM2 "num_key_value_heads=8 rope_theta=1e6 theta=1e6 norm_eps=1e-5"
+    {"lfm2", NULL, NULL, LFM2},
+    {"lfm2_moe", NULL, NULL, LFM2},
+    {"olmo_hybrid", NULL, NULL, "attention_bias=false rms_norm_eps=1e-6 rope_theta=0"},
+    {"phi4_multimodal", NULL, NULL,
+     "num_key_value_heads=8 max_position_embeddings=131072 original_max_position_embeddings=4096 "
+     "sliding_window=0 rope_theta=10000"},
+    {"gpt_neo", NULL, NULL, "window_size=256"},
+    {"codegen", NULL, NULL, "rotary_dim=64"},
+    {"gpt_bigcode", NULL, NULL, "multi_query=true scale_attn_weights=true"},
+    {"dbrx", NULL, NULL,
+     "num_key_value_heads=1 attn_config.kv_n_heads=1 attn_config.clip_qkv=0 "
+     "attn_config.rope_theta=10000"},
 #define DEEPSEEK \
     "kv_lora_rank=512 q_lora_rank=1536 qk_nope_head_dim=128 qk_rope_head_dim=64 v_head_dim=128"
     {"deepseek_v2", NULL, NULL, DEEPSEEK " rope_theta=10000"},

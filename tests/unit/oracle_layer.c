@@ -101,6 +101,7 @@ static void rotate(double *x, const struct call *call, int64_t position)
         double *first = r->interleaved ? &x[2 * i] : &x[i];
         double *second = r->interleaved ? &x[2 * i + 1] : &x[i + r->dim / 2];
         double a = *first, b = *second;
+        s = r->reversed ? -s : s;
         *first = a * c - b * s;
         *second = b * c + a * s;
     }
@@ -370,6 +371,9 @@ static void head_rows(double **q, double **k, double **v, const struct call *cal
     *q = project(&layer->q, call->x, call->batch, call->queries, spec->num_heads);
     *k = project(&layer->k, call->y, call->batch, call->keys, groups);
     *v = project(&layer->v, call->z, call->batch, call->keys, groups);
+    for (size_t i = 0; spec->key_multiplier != 0 && i < call->batch * call->keys * layer->k.out;
+         i++)
+        (*k)[i] *= spec->key_multiplier;
     postprocess(*q, call, layer->q_norm, layer->q_norm_bias, call->query_positions, spec->num_heads,
                 call->queries);
     scale_queries(*q, call);
@@ -425,6 +429,8 @@ static void solve(struct oracle_outputs *out, const struct call *call)
     inner.output = heads;
     oracle_solve(&inner, &p);
     apply_gate(heads, call);
+    normalize(heads, call, &spec->output_norm, layer->o_norm, NULL, spec->num_heads, call->queries,
+              spec->value_head_dim);
     copy(out->head_output, heads, call->batch * call->queries * layer->o.in);
     if (out->concat)
         join_heads(out->concat, call, heads);

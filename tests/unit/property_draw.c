@@ -179,6 +179,9 @@ static void draw_rope(struct draw *d)
     say(d, ",\"rope_theta\":%g", r->theta);
     if (r->interleaved)
         say(d, ",\"rope_interleaved\":true");
+    r->reversed = chance(d, 15);
+    if (r->reversed)
+        say(d, ",\"rope_reversed\":true");
     if (r->type != ATTN_ROPE_DEFAULT || chance(d, 20))
         draw_rope_scaling(d);
 }
@@ -327,12 +330,26 @@ static void draw_norms(struct draw *d)
     d->spec.gate_by_head = d->spec.output_gate && chance(d, 50);
     say(d, ",\"gate_softplus\":%s,\"gate_by_head\":%s", truth(d->spec.gate_softplus),
         truth(d->spec.gate_by_head));
-    if (chance(d, 20)) {
+    if (chance(d, 15))
+        d->spec.output_norm = (struct attn_norm_spec){.type = ATTN_NORM_RMS,
+                                                      .extent = ATTN_NORM_ALL_HEADS,
+                                                      .eps = norm->eps > 0 ? norm->eps : 1e-6};
+    say(d, ",\"output_norm\":%s", truth(d->spec.output_norm.type != ATTN_NORM_NONE));
+    if (norm->eps > 1e-6)
+        say(d, ",\"rms_norm_eps\":%g", norm->eps);
+}
+
+/* What happens to queries, keys and values before norms. */
+static void draw_adjustments(struct draw *d)
+{
+    if (chance(d, 15)) {
         d->spec.clip_qkv = real(d, 0.2, 2);
         say(d, ",\"clip_qkv\":%.17g", d->spec.clip_qkv);
     }
-    if (norm->eps > 1e-6)
-        say(d, ",\"rms_norm_eps\":%g", norm->eps);
+    if (chance(d, 15)) {
+        d->spec.key_multiplier = real(d, 0.2, 0.9);
+        say(d, ",\"key_multiplier\":%.17g", d->spec.key_multiplier);
+    }
 }
 
 static void draw_details(struct draw *d)
@@ -351,8 +368,10 @@ static void draw_details(struct draw *d)
         "\"attention_sinks\":%s,\"add_bias_kv\":%s,\"add_zero_attn\":%s",
         s->head_dim, s->value_head_dim, truth(bias), truth(s->sinks), truth(s->bias_kv),
         truth(s->add_zero_attn));
-    if (!latent)
+    if (!latent) {
         draw_norms(d);
+        draw_adjustments(d);
+    }
     if (chance(d, 25)) {
         s->softcap = real(d, 0.5, 20);
         say(d, ",\"attn_logit_softcapping\":%.17g", s->softcap);
@@ -428,7 +447,11 @@ const char *draw_differs(double *got_value, double *want_value, const struct att
         {got->output_gate, want->output_gate, "output_gate"},
         {got->gate_softplus, want->gate_softplus, "gate_softplus"},
         {got->gate_by_head, want->gate_by_head, "gate_by_head"},
+        {got->output_norm.type, want->output_norm.type, "output_norm"},
+        {got->output_norm.eps, want->output_norm.eps, "eps of output_norm"},
         {got->clip_qkv, want->clip_qkv, "clip_qkv"},
+        {got->key_multiplier, want->key_multiplier, "key_multiplier"},
+        {got->rope.reversed, want->rope.reversed, "rope_reversed"},
         {got->sinks, want->sinks, "sinks"},
         {got->bias_kv, want->bias_kv, "bias_kv"},
         {got->add_zero_attn, want->add_zero_attn, "add_zero_attn"},

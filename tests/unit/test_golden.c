@@ -12,7 +12,7 @@
 #include "models/model.h"
 #include "suites.h"
 
-#define LEAST_CASES 221 /* of tests/golden and tests/reference together */
+#define LEAST_CASES 471 /* of tests/golden and tests/reference together */
 #define POOL_BYTES ((size_t)64 << 20)
 
 static struct golden_set set;
@@ -242,6 +242,20 @@ static void gate(float *summed, const struct golden_case *c, const struct attn_l
     }
 }
 
+/* RMSNorm of all heads of a row of [B][H][T][Dv], times weight [H*Dv]. */
+static void normalize(float *summed, const struct golden_case *c, const float *weight, double eps)
+{
+    const size_t dv = c->value_dim, width = c->heads * dv, step = c->queries * dv;
+    for (size_t row = 0; row < c->batch * c->queries; row++) {
+        float *first = summed + (row / c->queries * c->heads * c->queries + row % c->queries) * dv;
+        double squares = 0;
+        for (size_t i = 0; i < width; i++)
+            squares += pow((double)first[i / dv * step + i % dv], 2);
+        for (size_t i = 0; i < width; i++)
+            first[i / dv * step + i % dv] *= weight[i] / (float)sqrt(squares / (double)width + eps);
+    }
+}
+
 static void expect_inner(const struct golden_case *c, const struct attn_model *model,
                          const struct attn_outputs *outputs)
 {
@@ -259,6 +273,8 @@ static void expect_inner(const struct golden_case *c, const struct attn_model *m
     }
     if (layer->spec.output_gate)
         gate(summed, c, layer);
+    if (layer->spec.output_norm.type != ATTN_NORM_NONE)
+        normalize(summed, c, layer->o_norm, layer->spec.output_norm.eps);
     expect(c, "head_output", outputs->head_output, summed, rows, c->value_dim, heads);
     if (is_plain(c, &layer->spec))
         expect(c, "softmax of query and key", weights, c->weights, rows, c->keys, heads);

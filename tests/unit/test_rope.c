@@ -188,9 +188,13 @@ START_TEST(test_rope_attention_factor_multiplies_cosine_and_sine)
     float frequencies[] = {1, 0.5f}, plain[4], cos_sin[4];
     attn_rope_cos_sin(plain, &spec, frequencies, 3, false);
     spec.attention_factor = 1.25;
+    spec.long_attention_factor = 2.5;
     attn_rope_cos_sin(cos_sin, &spec, frequencies, 3, false);
     for (size_t i = 0; i < 4; i++)
         ck_assert_float_eq(cos_sin[i], plain[i] * 1.25f);
+    attn_rope_cos_sin(cos_sin, &spec, frequencies, 3, true); /* beyond the trained length */
+    for (size_t i = 0; i < 4; i++)
+        ck_assert_float_eq(cos_sin[i], plain[i] * 2.5f);
     attn_rope_cos_sin(cos_sin, &spec, frequencies, 0, false);
     ck_assert_float_eq(cos_sin[0], 1.25f);
     ck_assert_float_eq(cos_sin[3], 0);
